@@ -1,0 +1,62 @@
+# Every target sets up what it needs; running one again costs nothing.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Two worker processes: the tests are bound by the processor.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+
+.PHONY: help setup java lock check test test-unit test-long bench clean
+
+help:  ## Show what each target does
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
+
+setup: java $(STAMP)  ## Make .venv and install everything from requirements.lock
+
+java:
+	@found=$$( (java -version 2>&1 || true) | sed -nE '1s/.*version "(1\.)?([0-9]+).*/\2/p'); \
+	if [ "$${found:-0}" -lt 17 ]; then \
+	  echo "Spark needs Java 17 or newer on the PATH; found: $${found:-none}."; \
+	  echo "  Debian, Ubuntu:  sudo apt-get install openjdk-17-jre-headless"; \
+	  echo "  Fedora, RHEL:    sudo dnf install java-17-openjdk-headless"; \
+	  echo "  macOS:           brew install openjdk@17, then put it on the PATH as brew says"; \
+	  exit 1; \
+	fi
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 setup")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	command -v uv >/dev/null || test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
+	UV=$$(command -v uv || echo $(BIN)/uv); \
+	$$UV pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock; \
+	$$UV pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline --editable .
+	touch $@
+
+lock: $(STAMP)  ## Compile requirements.lock again from pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
+	  --python-version 3.11 --extra dev pyproject.toml --output-file requirements.lock
+
+check: setup  ## Format, lint, types and layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+test: check  ## Check, then every fast test
+	$(PYTEST) -m "not long"
+
+test-unit: setup  ## The unit tests alone
+	$(PYTEST) -m "not long" tests/unit
+
+test-long: check  ## The same tests with larger counts, and the soak
+	VEEN_TEST_LONG=1 $(PYTEST) --timeout 7200
+
+bench: setup  ## Print benchmarks as JSON lines
+	$(BIN)/python bench/run.py
+
+clean:  ## Remove everything that make setup and the tests made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,95 @@
+"""CapToken: who may write to which streams, for how long and how fast (spec 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from veen import cbor, sign
+from veen.digest import ht
+from veen.errors import Malformed, Untrusted
+from veen.limits import MAX_CAP_CHAIN
+from veen.rate import Rate
+from veen.schema import Bytes32, Bytes64, Version
+from veen.wire import WireMap
+
+_NO_LINK = bytes(64)
+_SIG_CHAIN_KEY = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allow(WireMap):
+    stream_ids: tuple[Bytes32, ...]
+    ttl: int
+    rate: Rate | None = None
+
+    def rule(self) -> None:
+        if not self.stream_ids:
+            raise Malformed("a capability for no stream")
+        if list(self.stream_ids) != sorted(set(self.stream_ids)):
+            raise Malformed("stream_ids unsorted or doubled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapToken(WireMap):
+    ver: Version = 1
+    issuer_pk: Bytes32
+    subject_pk: Bytes32
+    allow: Allow
+    sig_chain: tuple[Bytes64, ...]
+
+    def rule(self) -> None:
+        if not 1 <= len(self.sig_chain) <= MAX_CAP_CHAIN:
+            raise Malformed(f"a chain of {len(self.sig_chain)} signatures, 1 to 8 are allowed")
+
+    def auth_ref(self) -> bytes:
+        return ht("veen/cap", self.encode())
+
+    def resigned(self, issuer: sign.PrivateKey) -> CapToken:
+        """The same grant with one more link by its issuer."""
+        return replace(self, sig_chain=(*self.sig_chain, _link(self, issuer, self.sig_chain[-1])))
+
+    def verify_chain(self) -> None:
+        """Refuse unless every link is the issuer's over the grant and the link before."""
+        previous = _NO_LINK
+        for index, link in enumerate(self.sig_chain):
+            if not sign.is_valid(self.issuer_pk, link, self.link_digest(previous)):
+                raise Untrusted(f"link {index} of the capability is not signed by its issuer")
+            previous = link
+
+    def allows_stream(self, stream_id: bytes) -> bool:
+        return stream_id in self.allow.stream_ids
+
+    def expires_at(self, issued_at: int) -> int:
+        """The last second at which the capability holds."""
+        return issued_at + self.allow.ttl
+
+    def link_digest(self, previous: bytes) -> bytes:
+        """What the link after ``previous`` signs."""
+        grant = self.plain()
+        del grant[_SIG_CHAIN_KEY]
+        return ht("veen/cap-link", cbor.dump(grant), previous)
+
+
+def issue(
+    issuer: sign.PrivateKey,
+    *,
+    subject_pk: bytes,
+    stream_ids: Iterable[bytes],
+    ttl: int,
+    rate: Rate | None = None,
+) -> CapToken:
+    """Mint a capability; the same inputs give the same bytes."""
+    unsigned = CapToken(
+        issuer_pk=issuer.public,
+        subject_pk=subject_pk,
+        allow=Allow(stream_ids=tuple(sorted(set(stream_ids))), ttl=ttl, rate=rate),
+        sig_chain=(_NO_LINK,),
+    )
+    return replace(unsigned, sig_chain=(_link(unsigned, issuer, _NO_LINK),))
+
+
+def _link(token: CapToken, issuer: sign.PrivateKey, previous: bytes) -> bytes:
+    if issuer.public != token.issuer_pk:
+        raise Untrusted("only the issuer may sign a link")
+    return issuer.sign(token.link_digest(previous))

@@ -1,0 +1,139 @@
+"""Requests and answers of the data plane (spec 10.4, 10.6).
+
+A MSG or RECEIPT inside an envelope is kept as the bytes of its item: the envelope and what it
+carries fail apart, each with its own error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from veen.checkpoint import Checkpoint
+from veen.errors import Malformed
+from veen.proof import MmrProof
+from veen.receipt import Receipt
+from veen.schema import Bytes32, Detail, RawItem, Version
+from veen.wire import WireMap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitRequest(WireMap):
+    ver: Version = 1
+    msg: RawItem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitResponse(WireMap):
+    ver: Version = 1
+    receipt: Receipt
+    server_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRequest(WireMap):
+    ver: Version = 1
+    label: Bytes32
+    from_seq: int
+    to_seq: int | None = None
+    max_items: int | None = None
+    cursor: int | None = None
+    with_receipts: bool | None = None
+    with_mmr_proof: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamItem(WireMap):
+    stream_seq: int
+    msg: RawItem
+    receipt: RawItem | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamResponse(WireMap):
+    ver: Version = 1
+    label: Bytes32
+    from_seq: int
+    to_seq: int | None = None
+    items: tuple[StreamItem, ...]
+    next_cursor: int | None = None
+    mmr_proof: MmrProof | None = None
+    server_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiptRequest(WireMap):
+    ver: Version = 1
+    label: Bytes32
+    stream_seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiptResponse(WireMap):
+    ver: Version = 1
+    receipt: Receipt
+    server_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofRequest(WireMap):
+    ver: Version = 1
+    label: Bytes32
+    stream_seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofResponse(WireMap):
+    ver: Version = 1
+    mmr_proof: MmrProof
+    server_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRequest(WireMap):
+    ver: Version = 1
+    label: Bytes32
+    upto_seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointResponse(WireMap):
+    ver: Version = 1
+    checkpoint: Checkpoint
+    server_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorEnvelope(WireMap):
+    ver: Version = 1
+    code: str
+    message: str
+    detail: Detail | None = None
+    retry_after: int | None = None
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRequest(WireMap):
+    """Many messages in one request; each fails or succeeds by itself."""
+
+    ver: Version = 1
+    msgs: tuple[RawItem, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchResult(WireMap):
+    """What became of one message of a batch: a receipt or an error, never both."""
+
+    receipt: RawItem | None = None
+    error: ErrorEnvelope | None = None
+
+    def rule(self) -> None:
+        if (self.receipt is None) == (self.error is None):
+            raise Malformed("a batch result is a receipt or an error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchResponse(WireMap):
+    ver: Version = 1
+    results: tuple[BatchResult, ...]
+    server_version: str | None = None

@@ -1,0 +1,122 @@
+"""Every way this project says no, and the HTTP status of each code (spec 8.2, 10.6)."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+
+class VeenError(Exception):
+    """Whatever this project raises on purpose."""
+
+
+class Malformed(VeenError, ValueError):
+    """Bytes that are not the one allowed encoding of what they claim to be."""
+
+
+class WrongSize(Malformed):
+    """Well-formed bytes in which a field has a size it may not have."""
+
+
+class WrongVersion(Malformed):
+    """Well-formed bytes of another version of the protocol."""
+
+
+class Untrusted(VeenError):
+    """Evidence that does not prove what it claims to prove."""
+
+
+class Undecryptable(Untrusted):
+    """A ciphertext that the key at hand does not open."""
+
+
+class Code(Enum):
+    """Codes a hub answers with: a failure of the MSG first, then of the request around it."""
+
+    FORMAT = "E.FORMAT"
+    SIZE = "E.SIZE"
+    SIG = "E.SIG"
+    CAP = "E.CAP"
+    AUTH = "E.AUTH"
+    RATE = "E.RATE"
+    SEQ = "E.SEQ"
+    TIME = "E.TIME"
+
+    BAD_REQUEST = "E.BAD_REQUEST"
+    UNAUTHORIZED = "E.UNAUTHORIZED"
+    FORBIDDEN = "E.FORBIDDEN"
+    NOT_FOUND = "E.NOT_FOUND"
+    CONFLICT = "E.CONFLICT"
+    LIMIT = "E.LIMIT"
+    UNAVAILABLE = "E.UNAVAILABLE"
+    VERSION = "E.VERSION"
+
+    @property
+    def http_status(self) -> int:
+        return _HTTP_STATUS[self]
+
+
+_HTTP_STATUS: Final = {
+    Code.FORMAT: 400,
+    Code.TIME: 400,
+    Code.CAP: 403,
+    Code.AUTH: 403,
+    Code.SIG: 409,
+    Code.SEQ: 409,
+    Code.SIZE: 413,
+    Code.RATE: 429,
+    Code.BAD_REQUEST: 400,
+    Code.VERSION: 400,
+    Code.UNAUTHORIZED: 401,
+    Code.FORBIDDEN: 403,
+    Code.NOT_FOUND: 404,
+    Code.CONFLICT: 409,
+    Code.LIMIT: 413,
+    Code.UNAVAILABLE: 503,
+}
+
+
+class Stage(Enum):
+    """Stages of admission, in the order in which they run (spec 8.1)."""
+
+    PREFILTER = "prefilter"
+    STRUCTURAL = "structural"
+    AUTH = "auth"
+    COMMIT = "commit"
+
+
+class Failure(Enum):
+    """The rows of the admission table in its order: (detail_enum, stage, code) (spec 8.2)."""
+
+    SIZE_PREFILTER = ("SIZE_PREFILTER", Stage.PREFILTER, Code.SIZE)
+    PREFILTER_REJECT = ("PREFILTER_REJECT", Stage.PREFILTER, Code.AUTH)
+    CBOR_INVALID = ("CBOR_INVALID", Stage.STRUCTURAL, Code.FORMAT)
+    FIELD_SIZE = ("FIELD_SIZE", Stage.STRUCTURAL, Code.SIZE)
+    VERSION = ("VERSION", Stage.STRUCTURAL, Code.FORMAT)
+    PROFILE = ("PROFILE", Stage.STRUCTURAL, Code.FORMAT)
+    CT_HASH = ("CT_HASH", Stage.STRUCTURAL, Code.FORMAT)
+    ATT_ROOT = ("ATT_ROOT", Stage.STRUCTURAL, Code.FORMAT)
+    SIG_INVALID = ("SIG_INVALID", Stage.AUTH, Code.SIG)
+    CAP_MISSING = ("CAP_MISSING", Stage.AUTH, Code.CAP)
+    CAP_INVALID = ("CAP_INVALID", Stage.AUTH, Code.CAP)
+    AUTH_REF = ("AUTH_REF", Stage.AUTH, Code.AUTH)
+    CAP_TTL = ("CAP_TTL", Stage.AUTH, Code.TIME)
+    CAP_RATE = ("CAP_RATE", Stage.AUTH, Code.RATE)
+    PREV_ACK = ("PREV_ACK", Stage.COMMIT, Code.SEQ)
+    DUPLICATE = ("DUPLICATE", Stage.COMMIT, Code.SEQ)
+    CLIENT_SEQ = ("CLIENT_SEQ", Stage.COMMIT, Code.SEQ)
+    EPOCH = ("EPOCH", Stage.COMMIT, Code.TIME)
+
+    def __init__(self, detail_enum: str, stage: Stage, code: Code) -> None:
+        self.detail_enum = detail_enum
+        self.stage = stage
+        self.code = code
+
+
+class Rejected(VeenError):
+    """A MSG the hub did not admit, with the row of the table that says why."""
+
+    def __init__(self, failure: Failure, message: str) -> None:
+        super().__init__(f"{failure.code.value}/{failure.detail_enum}: {message}")
+        self.failure = failure
+        self.message = message

@@ -1,0 +1,134 @@
+"""Hub identity: the keys a hub has signed with, and the chain from its name to each (spec 8.4).
+
+hub_id is a hash of the first key. Every later key is endorsed by the one before it, and the
+current key signs the whole document, so whoever pins hub_id can check all the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from veen import sign
+from veen.checkpoint import Checkpoint
+from veen.digest import h, ht, u64be
+from veen.errors import Malformed, Untrusted
+from veen.label import hub_id
+from veen.profile import Profile
+from veen.receipt import Receipt
+from veen.schema import Bytes32, Bytes64, Version
+from veen.wire import WireMap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubKey(WireMap):
+    """One key and the time in which the hub may sign with it, both ends included."""
+
+    key_id: Bytes32
+    hub_pk: Bytes32
+    valid_from: int
+    valid_until: int | None = None
+    endorsement: Bytes64 | None = None
+
+    def rule(self) -> None:
+        if self.key_id != key_id(self.hub_pk):
+            raise Malformed("key_id is not the fingerprint of hub_pk")
+        if self.valid_until is not None and self.valid_until < self.valid_from:
+            raise Malformed("a key that ends before it begins")
+
+    def overlaps(self, start: int, end: int | None) -> bool:
+        begins_in_time = end is None or self.valid_from <= end
+        return begins_in_time and (self.valid_until is None or self.valid_until >= start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubIdentity(WireMap):
+    ver: Version = 1
+    hub_id: Bytes32
+    hub_keys: tuple[HubKey, ...]
+    anchoring: str
+
+    def rule(self) -> None:
+        if not self.hub_keys:
+            raise Malformed("a hub without a key")
+        if len({key.key_id for key in self.hub_keys}) != len(self.hub_keys):
+            raise Malformed("a hub key stands twice")
+        if list(self.hub_keys) != sorted(self.hub_keys, key=lambda key: key.valid_from):
+            raise Malformed("hub keys out of order")
+        if self.hub_id != hub_id(self.hub_keys[0].hub_pk):
+            raise Malformed("hub_id is not the hash of the first hub key")
+
+    @property
+    def current(self) -> HubKey:
+        return self.hub_keys[-1]
+
+    def signature_by(self, current: sign.PrivateKey) -> bytes:
+        return current.sign(ht("veen/hub-identity", self.encode()))
+
+    def verify(self, signature: bytes) -> None:
+        """Refuse unless an unbroken chain leads from hub_id to this document."""
+        for index, (old, new) in enumerate(zip(self.hub_keys, self.hub_keys[1:], strict=False), 1):
+            digest = _endorsement_digest(self.hub_id, index, new)
+            if not sign.is_valid(old.hub_pk, new.endorsement or b"", digest):
+                raise Untrusted(f"hub key {new.key_id.hex()} is not endorsed by the key before it")
+        digest = ht("veen/hub-identity", self.encode())
+        if not sign.is_valid(self.current.hub_pk, signature, digest):
+            raise Untrusted("the hub identity is not signed by its current key")
+
+    def rotated(
+        self, old: sign.PrivateKey, new_pk: bytes, at: int, overlap_sec: int
+    ) -> HubIdentity:
+        """The identity with one more key from ``at`` on; the old one ends after the overlap."""
+        if old.public != self.current.hub_pk:
+            raise Untrusted("only the current key may endorse the next one")
+        plain = HubKey(key_id=key_id(new_pk), hub_pk=new_pk, valid_from=at)
+        digest = _endorsement_digest(self.hub_id, len(self.hub_keys), plain)
+        retired = replace(self.current, valid_until=at + overlap_sec)
+        endorsed = replace(plain, endorsement=old.sign(digest))
+        return replace(self, hub_keys=(*self.hub_keys[:-1], retired, endorsed))
+
+    def verify_receipt(self, receipt: Receipt) -> HubKey:
+        """The key that signed a receipt; it must have been valid at hub_ts."""
+        for key in self._valid(receipt.hub_ts, receipt.hub_ts):
+            if receipt.is_signed_by(key.hub_pk):
+                return key
+        raise Untrusted(f"receipt {receipt.stream_seq} is not signed by a key valid at its hub_ts")
+
+    def verify_checkpoint(self, checkpoint: Checkpoint, profile: Profile) -> HubKey:
+        """The key that signed a checkpoint; it must have been valid in the epoch."""
+        start = checkpoint.epoch * profile.epoch_sec
+        end = start + profile.epoch_sec if profile.epoch_sec else None
+        for key in self._valid(start, end):
+            if checkpoint.is_signed_by(key.hub_pk):
+                return key
+        raise Untrusted(f"checkpoint {checkpoint.upto_seq} is not signed by a key of its epoch")
+
+    def _valid(self, start: int, end: int | None) -> Iterable[HubKey]:
+        return (key for key in reversed(self.hub_keys) if key.overlaps(start, end))
+
+
+def new_identity(first_pk: bytes, valid_from: int, anchoring: str) -> HubIdentity:
+    first = HubKey(key_id=key_id(first_pk), hub_pk=first_pk, valid_from=valid_from)
+    return HubIdentity(hub_id=hub_id(first_pk), hub_keys=(first,), anchoring=anchoring)
+
+
+def key_id(hub_pk: bytes) -> bytes:
+    """The fingerprint by which artefacts name a hub key."""
+    return h(hub_pk)
+
+
+def _endorsement_digest(hub: bytes, index: int, key: HubKey) -> bytes:
+    return ht("veen/hub-key", hub, u64be(index), key.hub_pk, u64be(key.valid_from))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointBinding(WireMap):
+    """One line of the manifest that ties checkpoint files to the hub and the key (spec 8.4)."""
+
+    ver: Version = 1
+    hub_id: Bytes32
+    key_id: Bytes32
+    label: Bytes32
+    epoch: int
+    upto_seq: int
+    mmr_root: Bytes32

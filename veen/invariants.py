@@ -1,0 +1,186 @@
+"""The invariants of an accepted (MSG, RECEIPT) pair, in one verifier for everyone (spec 7).
+
+A hub checking its own log, a client, a Spark partition and an importer all fold pairs through
+``verify_pair``. What one of them does not hold it leaves out of the rules: a reader who was never
+shown a capability cannot check I7, and the report of its invariants says so.
+
+I5 speaks of the encrypted header and is checked where it is opened (``veen.seal``). I10 is what
+decoding means here: an object of these types has the one allowed encoding. I13 is that this
+function, like admission, depends on its arguments alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from veen import ciphertext
+from veen.captoken import CapToken
+from veen.errors import Untrusted, WrongSize
+from veen.hub_identity import HubIdentity
+from veen.label import EpochLabels
+from veen.limits import Limits
+from veen.mmr import Peaks
+from veen.msg import Msg
+from veen.profile import Profile
+from veen.rate import Bucket
+from veen.receipt import Receipt
+
+
+class Violation(Untrusted):
+    """A pair that breaks an invariant, or a signature that does not hold ("SIG")."""
+
+    def __init__(self, invariant: str, stream_seq: int, reason: str) -> None:
+        super().__init__(f"{invariant} at stream_seq {stream_seq}: {reason}")
+        self.invariant = invariant
+        self.stream_seq = stream_seq
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What holds for every pair of a label. ``stream`` is None where labels cannot be mapped."""
+
+    hub: HubIdentity
+    profiles: Mapping[bytes, Profile]
+    limits: Limits
+    stream: EpochLabels | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCursor:
+    """The last client_seq and prev_ack of one client in one label."""
+
+    client_seq: int
+    prev_ack: int
+
+
+NEW_CLIENT = ClientCursor(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A capability in force: since when, and what is left of its rate."""
+
+    token: CapToken
+    issued_at: int
+    bucket: Bucket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Before:
+    """What a verifier knows just before a pair.
+
+    ``client`` is None where the client's history lies before the range at hand, and NEW_CLIENT
+    where there is none. ``grant`` is None where no capability is at hand.
+    """
+
+    peaks: Peaks
+    client: ClientCursor | None
+    grant: Grant | None
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """What the same verifier knows just after it."""
+
+    peaks: Peaks
+    client: ClientCursor
+    grant: Grant | None
+
+
+def verify_pair(msg: Msg, receipt: Receipt, before: Before, rules: Rules) -> After:
+    """Check I1 - I4 and I6 - I12 and both signatures; the first violation is raised."""
+    seq = receipt.stream_seq
+    _verify_sizes(msg, seq, rules)
+    _verify_leaf(msg, receipt, rules)
+    peaks = _verify_root(receipt, before.peaks)
+    client = _verify_client(msg, seq, before)
+    grant = _verify_grant(msg, receipt, before.grant, rules)
+    _verify_epoch(msg, receipt, rules)
+    _verify_signatures(msg, receipt, rules)
+    return After(peaks, client, grant)
+
+
+def _verify_sizes(msg: Msg, seq: int, rules: Rules) -> None:
+    if len(msg.encode()) > rules.limits.max_msg_bytes:
+        raise Violation("I11", seq, f"a message of {len(msg.encode())} bytes")
+    try:
+        ciphertext.check_sizes(msg.ciphertext, rules.limits)
+    except WrongSize as error:
+        raise Violation("I11", seq, str(error)) from error
+
+
+def _verify_leaf(msg: Msg, receipt: Receipt, rules: Rules) -> None:
+    seq = receipt.stream_seq
+    if not msg.ct_hash_matches():
+        raise Violation("I1", seq, "ct_hash is not the hash of the ciphertext")
+    if msg.label != receipt.label:
+        raise Violation("I2", seq, "message and receipt have two labels")
+    if msg.leaf_hash() != receipt.leaf_hash:
+        raise Violation("I2", seq, "leaf_hash is not that of the message")
+    if msg.profile_id not in rules.profiles:
+        raise Violation("I4", seq, f"profile {msg.profile_id.hex()} is not supported")
+
+
+def _verify_root(receipt: Receipt, peaks: Peaks) -> Peaks:
+    seq = receipt.stream_seq
+    if seq != peaks.size + 1:
+        raise Violation("I3", seq, f"follows stream_seq {peaks.size}")
+    after = peaks.append(receipt.leaf_hash)
+    if after.root() != receipt.mmr_root:
+        raise Violation("I3", seq, "mmr_root is not the root after appending leaf_hash")
+    return after
+
+
+def _verify_client(msg: Msg, seq: int, before: Before) -> ClientCursor:
+    if msg.prev_ack >= seq:
+        raise Violation("I6", seq, f"prev_ack {msg.prev_ack} was not there to be seen")
+    if before.client is not None:
+        _verify_follows(msg, seq, before.client)
+    return ClientCursor(msg.client_seq, msg.prev_ack)
+
+
+def _verify_follows(msg: Msg, seq: int, last: ClientCursor) -> None:
+    if msg.client_seq <= last.client_seq:
+        raise Violation("I8", seq, f"client_seq {msg.client_seq} is there already")
+    if msg.client_seq != last.client_seq + 1:
+        raise Violation("I9", seq, f"client_seq {msg.client_seq} follows {last.client_seq}")
+    if msg.prev_ack < last.prev_ack:
+        raise Violation("I6", seq, f"prev_ack went back from {last.prev_ack} to {msg.prev_ack}")
+
+
+def _verify_grant(msg: Msg, receipt: Receipt, grant: Grant | None, rules: Rules) -> Grant | None:
+    if grant is None:
+        return None
+    seq, token = receipt.stream_seq, grant.token
+    if msg.auth_ref != token.auth_ref() or msg.client_id != token.subject_pk:
+        raise Violation("I7", seq, "the capability is another client's")
+    if rules.stream is not None and not token.allows_stream(rules.stream.stream_id):
+        raise Violation("I7", seq, "the capability is for other streams")
+    if receipt.hub_ts > token.expires_at(grant.issued_at):
+        raise Violation("I7", seq, f"the capability ended at {token.expires_at(grant.issued_at)}")
+    if token.allow.rate is None:
+        return grant
+    bucket = grant.bucket.refilled(token.allow.rate, receipt.hub_ts).debited()
+    if bucket is None:
+        raise Violation("I7", seq, "faster than the capability allows")
+    return Grant(token, grant.issued_at, bucket)
+
+
+def _verify_epoch(msg: Msg, receipt: Receipt, rules: Rules) -> None:
+    if rules.stream is None:
+        return
+    if msg.profile_id != rules.stream.profile.profile_id():
+        raise Violation("I4", receipt.stream_seq, "the profile is not that of the stream")
+    if msg.label not in rules.stream.accepted(receipt.hub_ts, rules.limits.max_epoch_skew_sec):
+        raise Violation("I12", receipt.stream_seq, "the label is not of an epoch near hub_ts")
+
+
+def _verify_signatures(msg: Msg, receipt: Receipt, rules: Rules) -> None:
+    try:
+        rules.hub.verify_receipt(receipt)
+    except Untrusted as error:
+        raise Violation("SIG", receipt.stream_seq, str(error)) from error
+    if not msg.signature_is_valid():
+        raise Violation("SIG", receipt.stream_seq, "the message is not signed by its client_id")

@@ -1,0 +1,69 @@
+"""Where each file of a hub's log lives, from its contents alone (spec 4.8.3)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+SEQ_DIGITS: Final = 20
+IDENTITY: Final = "hub-identity.cbor"
+IDENTITY_SIG: Final = "hub-identity.sig"
+KEY_MAP: Final = "hub-key-map.cbor"
+CHECKPOINT_BINDING: Final = "checkpoint-binding.cborseq"
+
+_CHUNK: Final = re.compile(r"log/chunk-([0-9a-f]{64})-(\d{20})-(\d{20})\.log")
+_OPEN_CHUNK: Final = re.compile(r"log/chunk-([0-9a-f]{64})-(\d{20})\.open")
+
+
+class ChunkName(NamedTuple):
+    label: bytes
+    start_seq: int
+    end_seq: int
+
+
+class OpenChunkName(NamedTuple):
+    label: bytes
+    start_seq: int
+
+
+def chunk(name: ChunkName) -> str:
+    return f"{_chunk_stem(name)}.log"
+
+
+def summary(name: ChunkName) -> str:
+    return f"{_chunk_stem(name)}.summary"
+
+
+def open_chunk(name: OpenChunkName) -> str:
+    return f"log/chunk-{name.label.hex()}-{_seq(name.start_seq)}.open"
+
+
+def peaks(label: bytes, upto_seq: int) -> str:
+    return f"log/peaks-{label.hex()}-{_seq(upto_seq)}.cbor"
+
+
+def checkpoint(label: bytes, upto_seq: int) -> str:
+    return f"log/checkpoint-{label.hex()}-{_seq(upto_seq)}.cbor"
+
+
+def checkpoint_index(label: bytes) -> str:
+    return f"log/checkpoint-index-{label.hex()}.cbor"
+
+
+def parse_chunk(path: str) -> ChunkName | None:
+    """The chunk that a path names, or None when it names something else."""
+    found = _CHUNK.fullmatch(path)
+    return ChunkName(bytes.fromhex(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+def parse_open_chunk(path: str) -> OpenChunkName | None:
+    found = _OPEN_CHUNK.fullmatch(path)
+    return OpenChunkName(bytes.fromhex(found[1]), int(found[2])) if found else None
+
+
+def _chunk_stem(name: ChunkName) -> str:
+    return f"log/chunk-{name.label.hex()}-{_seq(name.start_seq)}-{_seq(name.end_seq)}"
+
+
+def _seq(seq: int) -> str:
+    return f"{seq:0{SEQ_DIGITS}d}"

@@ -1,0 +1,30 @@
+"""RECEIPT, the hub's signed word that a message has its place in the log (spec 4.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from veen import sign
+from veen.digest import ht
+from veen.schema import Bytes32, Bytes64, Version
+from veen.wire import WireArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt(WireArray):
+    ver: Version = 1
+    label: Bytes32
+    stream_seq: int
+    leaf_hash: Bytes32
+    mmr_root: Bytes32
+    hub_ts: int
+    hub_sig: Bytes64 = bytes(64)
+
+    def signed(self, key: sign.PrivateKey) -> Receipt:
+        return replace(self, hub_sig=key.sign(self._signing_digest()))
+
+    def is_signed_by(self, hub_pk: bytes) -> bool:
+        return sign.is_valid(hub_pk, self.hub_sig, self._signing_digest())
+
+    def _signing_digest(self) -> bytes:
+        return ht("veen/sig", self.unsigned())

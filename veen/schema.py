@@ -1,0 +1,215 @@
+"""What one field of a wire object may hold, read off the field's type annotation (spec 3.1).
+
+A kind reads a value and its type first; sizes and versions are checked once the whole object
+has been read, because a malformed object is a worse fault than a wrong size (spec 8.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Protocol, TypeVar, Union, get_args, get_origin
+
+from veen import cbor
+from veen.errors import Malformed, WrongSize, WrongVersion
+
+T = TypeVar("T")
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Marks a byte string of exactly this many bytes."""
+
+    exact: int
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    name: str
+
+
+Bytes32 = Annotated[bytes, Size(32)]
+Bytes64 = Annotated[bytes, Size(64)]
+Version = Annotated[int, Marker("version")]
+RawItem = Annotated[bytes, Marker("raw item")]
+Detail = Annotated[dict[str, Any], Marker("detail")]
+
+
+class Kind(Protocol):
+    def read(self, raw: bytes, at: int) -> tuple[Any, int]:
+        """The value at ``at`` and where it ends; Malformed when it is of another type."""
+
+    def check(self, value: Any) -> None:
+        """Raise WrongSize or WrongVersion for a value of the right type."""
+
+    def plain(self, value: Any) -> Any:
+        """The value as ``cbor.dump`` takes it; Malformed when it is of another type."""
+
+
+class Unchecked:
+    """A kind of which every value that reads is right."""
+
+    def check(self, value: Any) -> None:  # noqa: ARG002 - every value is right
+        return
+
+
+class Uint(Unchecked):
+    def read(self, raw: bytes, at: int) -> tuple[int, int]:
+        if at < len(raw) and raw[at] < 24:
+            return raw[at], at + 1
+        return cbor.uint(raw, at)
+
+    def plain(self, value: int) -> int:
+        if type(value) is not int or not 0 <= value <= cbor.UINT_MAX:
+            raise Malformed(f"{value!r} is not a 64-bit unsigned integer")
+        return value
+
+
+class VersionNumber:
+    def read(self, raw: bytes, at: int) -> tuple[int, int]:
+        return cbor.uint(raw, at)
+
+    def check(self, value: int) -> None:
+        if value != VERSION:
+            raise WrongVersion(f"version {value}, this is version {VERSION}")
+
+    def plain(self, value: int) -> int:
+        self.check(value)
+        return VERSION
+
+
+class Bool(Unchecked):
+    def read(self, raw: bytes, at: int) -> tuple[bool, int]:
+        value, end = cbor.simple(raw, at)
+        if value is None:
+            raise Malformed(f"null where true or false is due, at byte {at}")
+        return value, end
+
+    def plain(self, value: bool) -> bool:
+        return _of_type(value, bool)
+
+
+class Text(Unchecked):
+    def read(self, raw: bytes, at: int) -> tuple[str, int]:
+        return cbor.tstr(raw, at)
+
+    def plain(self, value: str) -> str:
+        return _of_type(value, str)
+
+
+class Bytes(Unchecked):
+    def read(self, raw: bytes, at: int) -> tuple[bytes, int]:
+        return cbor.bstr(raw, at)
+
+    def plain(self, value: bytes) -> bytes:
+        return _of_type(value, bytes)
+
+
+class FixedBytes:
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._whole = len(cbor.dump(bytes(size)))
+        self._head = cbor.dump(bytes(size))[:-size]
+
+    def read(self, raw: bytes, at: int) -> tuple[bytes, int]:
+        end = at + self._whole
+        if raw.startswith(self._head, at) and end <= len(raw):
+            return raw[end - self._size : end], end
+        return cbor.bstr(raw, at)
+
+    def check(self, value: bytes) -> None:
+        if len(value) != self._size:
+            raise WrongSize(f"{len(value)} bytes where {self._size} are due")
+
+    def plain(self, value: bytes) -> bytes:
+        self.check(_of_type(value, bytes))
+        return value
+
+
+class Raw(Unchecked):
+    """One item of any form: its framing is checked here, its meaning by whoever decodes it."""
+
+    def read(self, raw: bytes, at: int) -> tuple[bytes, int]:
+        end = cbor.skip(raw, at)
+        return raw[at:end], end
+
+    def plain(self, value: bytes) -> cbor.Verbatim:
+        return cbor.Verbatim(_of_type(value, bytes))
+
+
+class TextMap(Unchecked):
+    """The one open map of the protocol: machine-readable detail of an error (spec 10.6)."""
+
+    def read(self, raw: bytes, at: int) -> tuple[dict[str, Any], int]:
+        value, end = cbor.item(raw, at, cbor.MAX_DEPTH)
+        if type(value) is not dict or not all(type(key) is str for key in value):
+            raise Malformed(f"a map with text keys is due at byte {at}")
+        return value, end
+
+    def plain(self, value: dict[str, Any]) -> cbor.Verbatim:
+        return cbor.Verbatim(cbor.encode(_of_type(value, dict)))
+
+
+class Array:
+    def __init__(self, element: Kind) -> None:
+        self._element = element
+
+    def read(self, raw: bytes, at: int) -> tuple[tuple[Any, ...], int]:
+        count, at = cbor.array(raw, at)
+        values = []
+        for _ in range(count):
+            value, at = self._element.read(raw, at)
+            values.append(value)
+        return tuple(values), at
+
+    def check(self, value: tuple[Any, ...]) -> None:
+        for element in value:
+            self._element.check(element)
+
+    def plain(self, value: tuple[Any, ...]) -> list[Any]:
+        return [self._element.plain(element) for element in _of_type(value, tuple)]
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """A field that may be absent: null in an array, left out of a map."""
+
+    kind: Kind
+
+
+_PLAIN_KINDS: Final[dict[Any, Kind]] = {int: Uint(), bytes: Bytes(), str: Text(), bool: Bool()}
+_MARKED_KINDS: Final[dict[Any, Kind]] = {
+    "version": VersionNumber(),
+    "raw item": Raw(),
+    "detail": TextMap(),
+}
+
+
+def kind_of(annotation: Any) -> Kind | Optional:
+    """The kind that a type annotation calls for."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        (present,) = (argument for argument in arguments if argument is not NoneType)
+        return Optional(_present(present))
+    return _present(annotation)
+
+
+def _present(annotation: Any) -> Kind:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        mark = arguments[1]
+        return FixedBytes(mark.exact) if isinstance(mark, Size) else _MARKED_KINDS[mark.name]
+    if origin is tuple:
+        return Array(_present(arguments[0]))
+    if annotation in _PLAIN_KINDS:
+        return _PLAIN_KINDS[annotation]
+    kind: Kind = annotation.as_kind()
+    return kind
+
+
+def _of_type(value: Any, wanted: type[T]) -> T:
+    if type(value) is not wanted:
+        raise Malformed(f"{type(value).__name__} where {wanted.__name__} is due")
+    return value

@@ -1,0 +1,132 @@
+"""Sealing a payload to its reader, and opening it again (spec 4.2, 4.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from veen import aead, attachment, hpke
+from veen.ciphertext import Ciphertext, check_sizes
+from veen.digest import ht, trunc24, u64be
+from veen.errors import Malformed, Untrusted
+from veen.limits import Limits
+from veen.msg import Msg
+from veen.payload import PayloadHdr
+from veen.profile import Profile
+
+_NO_AUTH_REF = bytes(32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a payload belongs; the seal holds for this place and no other."""
+
+    profile: Profile
+    label: bytes
+    client_id: bytes
+    client_seq: int
+    prev_ack: int
+    auth_ref: bytes | None
+
+    @classmethod
+    def of(cls, msg: Msg, profile: Profile) -> Place:
+        if msg.profile_id != profile.profile_id():
+            raise Untrusted("the message was sealed under another profile")
+        return cls(
+            profile=profile,
+            label=msg.label,
+            client_id=msg.client_id,
+            client_seq=msg.client_seq,
+            prev_ack=msg.prev_ack,
+            auth_ref=msg.auth_ref,
+        )
+
+    def aad(self) -> bytes:
+        return ht(
+            "veen/aad",
+            self.profile.profile_id(), self.label, self.client_id,
+            u64be(self.client_seq), u64be(self.prev_ack), self.auth_ref or _NO_AUTH_REF,
+        )  # fmt: skip
+
+    def nonce(self) -> bytes:
+        return trunc24(
+            ht(
+                "veen/nonce",
+                self.label, u64be(self.prev_ack), self.client_id, u64be(self.client_seq),
+            )
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    ciphertext: bytes
+    attachments: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A payload whose header and body are authentic; attachments are opened one by one."""
+
+    header: PayloadHdr
+    body: bytes
+    keys: attachment.Keys
+
+    def attachments(self, sealed: Sequence[bytes], limits: Limits) -> tuple[bytes, ...]:
+        """The attachments in the clear, once they are shown to be those of the header."""
+        attachment.verify_root(self.header.att_root, sealed, limits)
+        return tuple(self.keys.open(i, one) for i, one in enumerate(sealed))
+
+
+def seal(
+    *,
+    recipient: bytes,
+    ephemeral: bytes,
+    place: Place,
+    header: PayloadHdr,
+    body: bytes,
+    attachments: Sequence[bytes] = (),
+    limits: Limits,
+) -> Sealed:
+    """Seal a payload; ``ephemeral`` is 32 fresh random bytes. The att_root is filled in here."""
+    if header.att_root is not None:
+        raise Malformed("att_root is computed from the attachments, not given")
+    attachment.check_sizes(attachments, limits)
+    aad = place.aad()
+    sender = hpke.Sender(recipient, ephemeral)
+    keys = attachment.Keys(sender, aad)
+    sealed = tuple(keys.seal(i, one) for i, one in enumerate(attachments))
+    if sealed:
+        header = replace(header, att_root=attachment.root(sealed))
+    parts = Ciphertext(
+        sender.enc,
+        sender.seal(aad, header.encode()),
+        aead.encrypt(_body_key(sender), place.nonce(), aad, body),
+    )
+    ciphertext = parts.encode(place.profile.pad_block)
+    check_sizes(ciphertext, limits)
+    return Sealed(ciphertext, sealed)
+
+
+def open_payload(*, private: bytes, place: Place, ciphertext: bytes, limits: Limits) -> Opened:
+    """Open what was sealed to ``private`` for ``place``."""
+    check_sizes(ciphertext, limits)
+    parts = Ciphertext.decode(ciphertext, place.profile.pad_block)
+    aad = place.aad()
+    context = hpke.Recipient(parts.enc, private)
+    header = PayloadHdr.decode(context.open(aad, parts.header))
+    if header.cap_ref is not None and header.cap_ref != place.auth_ref:
+        raise Untrusted("cap_ref names another capability than auth_ref")
+    body = aead.decrypt(_body_key(context), place.nonce(), aad, parts.body)
+    return Opened(header, body, attachment.Keys(context, aad))
+
+
+def open_msg(*, private: bytes, msg: Msg, profile: Profile, limits: Limits) -> Opened:
+    """Open the payload of a message; what its ct_hash does not cover is not even tried."""
+    if not msg.ct_hash_matches():
+        raise Untrusted("ct_hash is not the hash of the ciphertext")
+    place = Place.of(msg, profile)
+    return open_payload(private=private, place=place, ciphertext=msg.ciphertext, limits=limits)
+
+
+def _body_key(context: hpke.Exporter) -> bytes:
+    return context.export(b"veen/body-k", aead.KEY_BYTES)

@@ -1,0 +1,212 @@
+"""Wire objects: frozen dataclasses whose fields are the tables of the specification (spec 3.1).
+
+A subclass of WireArray is a CBOR array of its fields in order; an absent field is null, and
+absent fields at the end are cut off. A subclass of WireMap is a CBOR map with the keys 1, 2, ...
+in the order of its fields; an absent field is left out. ``decode`` gives a valid object or raises
+Malformed; ``encode`` gives the only bytes that decode to the same object.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import Any, NamedTuple, Self, get_type_hints
+
+from veen import cbor
+from veen.errors import Malformed
+from veen.schema import Kind, Optional, Unchecked, kind_of
+
+_NULL = b"\xf6"
+_SIG_BYTES = 66  # a bstr64 with its head
+
+
+class Field(NamedTuple):
+    name: str
+    key: int
+    kind: Kind
+    read: Callable[[bytes, int], tuple[Any, int]]
+    put: Callable[[WireObject, Any], None]
+    optional: bool
+
+
+class Layout(NamedTuple):
+    """The fields of one class, laid out for reading."""
+
+    fields: tuple[Field, ...]
+    shortest: int
+    checks: tuple[tuple[str, Callable[[Any], None]], ...]
+
+
+class WireObject:
+    """What arrays and maps share; the bytes it was decoded from stay with an object."""
+
+    __slots__ = ("_encoded",)
+    _encoded: bytes
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Self:
+        found, end = cls.read(raw, 0)
+        cbor.finish(raw, end)
+        found.check()
+        object.__setattr__(found, "_encoded", raw)
+        return found
+
+    def encode(self) -> bytes:
+        try:
+            return self._encoded
+        except AttributeError:
+            object.__setattr__(self, "_encoded", cbor.dump(self.plain()))
+            return self._encoded
+
+    def rule(self) -> None:
+        """Raise Malformed when the fields, each right by itself, do not go together."""
+
+    def check(self) -> None:
+        for name, check in _layout(type(self)).checks:
+            value = getattr(self, name)
+            if value is not None:
+                check(value)
+        self.rule()
+
+    @classmethod
+    @abstractmethod
+    def read(cls, raw: bytes, at: int) -> tuple[Self, int]:
+        """The object at ``at``, not yet checked, and where it ends."""
+
+    @abstractmethod
+    def plain(self) -> Any:
+        """The object, checked, as ``cbor.dump`` takes it."""
+
+    @classmethod
+    def as_kind(cls) -> Kind:
+        return _Nested(cls)
+
+
+class WireArray(WireObject):
+    __slots__ = ()
+
+    @classmethod
+    def read(cls, raw: bytes, at: int) -> tuple[Self, int]:
+        layout = _layout(cls)
+        count, at = cbor.array(raw, at)
+        if not layout.shortest <= count <= len(layout.fields):
+            raise Malformed(f"{cls.__name__} of {count} elements")
+        found = cls.__new__(cls)
+        for _, key, _, read, put, optional in layout.fields:
+            if optional and key > count:
+                put(found, None)
+            elif optional and key < layout.shortest and raw.startswith(_NULL, at):
+                put(found, None)
+                at += 1
+            else:
+                value, at = read(raw, at)
+                put(found, value)
+        return found, at
+
+    def plain(self) -> list[Any]:
+        layout = _layout(type(self))
+        values = [_plain(field, getattr(self, field.name)) for field in layout.fields]
+        while len(values) > layout.shortest and values[-1] is None:
+            values.pop()
+        self.rule()
+        return values
+
+    def unsigned(self) -> bytes:
+        """The encoding without the last element, a signature: what the signature covers."""
+        raw = self.encode()
+        return bytes([raw[0] - 1]) + raw[1:-_SIG_BYTES]
+
+
+class WireMap(WireObject):
+    __slots__ = ()
+
+    @classmethod
+    def read(cls, raw: bytes, at: int) -> tuple[Self, int]:
+        layout = _layout(cls)
+        count, at = cbor.mapping(raw, at)
+        found = cls.__new__(cls)
+        due = iter(layout.fields)
+        for _ in range(count):
+            key, at = cbor.uint(raw, at)
+            field = _advance(cls, found, due, key)
+            value, at = field.read(raw, at)
+            field.put(found, value)
+        for field in due:
+            _leave_out(cls, found, field)
+        return found, at
+
+    def plain(self) -> dict[int, Any]:
+        pairs = ((field, getattr(self, field.name)) for field in _layout(type(self)).fields)
+        values = {
+            field.key: _plain(field, value)
+            for field, value in pairs
+            if value is not None or not field.optional
+        }
+        self.rule()
+        return values
+
+
+class _Nested:
+    """A wire object inside another one."""
+
+    def __init__(self, cls: type[WireObject]) -> None:
+        self._cls = cls
+
+    def read(self, raw: bytes, at: int) -> tuple[WireObject, int]:
+        return self._cls.read(raw, at)
+
+    def check(self, value: WireObject) -> None:
+        value.check()
+
+    def plain(self, value: WireObject) -> Any:
+        if type(value) is not self._cls:
+            raise Malformed(f"{type(value).__name__} where {self._cls.__name__} is due")
+        return value.plain()
+
+
+_LAYOUTS: dict[type[WireObject], Layout] = {}
+
+
+def _layout(cls: type[WireObject]) -> Layout:
+    try:
+        return _LAYOUTS[cls]
+    except KeyError:
+        return _LAYOUTS.setdefault(cls, _lay_out(cls))
+
+
+def _lay_out(cls: Any) -> Layout:
+    hints = get_type_hints(cls, include_extras=True)
+    found = tuple(_field(cls, f.name, key, hints[f.name]) for key, f in enumerate(fields(cls), 1))
+    return Layout(
+        fields=found,
+        shortest=max(field.key for field in found if not field.optional),
+        checks=tuple((f.name, f.kind.check) for f in found if not isinstance(f.kind, Unchecked)),
+    )
+
+
+def _field(cls: Any, name: str, key: int, annotation: Any) -> Field:
+    found = kind_of(annotation)
+    optional = isinstance(found, Optional)
+    kind = found.kind if isinstance(found, Optional) else found
+    # The slot's own setter: a frozen object is filled once, while it is read.
+    return Field(name, key, kind, kind.read, cls.__dict__[name].__set__, optional)
+
+
+def _advance(cls: type, found: WireObject, due: Iterator[Field], key: int) -> Field:
+    """The field with ``key``, which must come next but for optional ones left out."""
+    for field in due:
+        if field.key == key:
+            return field
+        _leave_out(cls, found, field)
+    raise Malformed(f"{cls.__name__} has key {key} unknown, doubled or out of order")
+
+
+def _leave_out(cls: type, found: WireObject, field: Field) -> None:
+    if not field.optional:
+        raise Malformed(f"{cls.__name__} lacks key {field.key} ({field.name})")
+    field.put(found, None)
+
+
+def _plain(field: Field, value: Any) -> Any:
+    return None if value is None and field.optional else field.kind.plain(value)
