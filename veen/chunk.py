@@ -64,6 +64,40 @@ def summarise(label: bytes, headers: list[EntryHeader], mmr_root_end: bytes) -> 
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What is known of a chunk while it grows: enough to summarise it without reading it."""
+
+    start_seq: int
+    entries: int
+    size: int
+    hashes: mmr.Peaks
+
+    @classmethod
+    def starting_at(cls, seq: int) -> Tally:
+        return cls(seq, 0, 0, mmr.EMPTY)
+
+    def plus(self, size: int, entry_hash: bytes) -> Tally:
+        hashes = self.hashes.append(entry_hash)
+        return Tally(self.start_seq, self.entries + 1, self.size + size, hashes)
+
+    def must_roll(self, next_size: int, limits: Limits) -> bool:
+        """Whether the next entry belongs to a new chunk (spec 4.8.2)."""
+        too_large = self.size + next_size > limits.max_chunk_bytes
+        return self.entries > 0 and (too_large or self.entries >= limits.max_checkpoint_interval)
+
+    def summary(self, label: bytes, mmr_root_end: bytes) -> ChunkSummary:
+        return ChunkSummary(
+            label=label,
+            start_seq=self.start_seq,
+            end_seq=self.start_seq + self.entries - 1,
+            mmr_root_end=mmr_root_end,
+            entry_count=self.entries,
+            total_bytes=self.size,
+            entry_hashes_root=self.hashes.root(),
+        )
+
+
 def must_roll(*, chunk_bytes: int, chunk_entries: int, next_bytes: int, limits: Limits) -> bool:
     """Whether the next entry belongs to a new chunk (spec 4.8.2)."""
     if chunk_entries == 0:

@@ -63,9 +63,13 @@ class Entry:
         return Receipt.decode(self.receipt_bytes)
 
     def encode(self, label: bytes, stream_seq: int) -> bytes:
+        return self.frame(label, stream_seq, self.entry_hash())
+
+    def frame(self, label: bytes, stream_seq: int, entry_hash: bytes) -> bytes:
+        """The entry as it lies on disk, for a hash that is at hand."""
         header = _HEADER.pack(
             _ENTRY_VER, _NO_FLAGS, label, stream_seq,
-            len(self.msg_bytes), len(self.receipt_bytes), self.entry_hash(),
+            len(self.msg_bytes), len(self.receipt_bytes), entry_hash,
         )  # fmt: skip
         return header + self.msg_bytes + self.receipt_bytes
 

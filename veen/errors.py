@@ -116,7 +116,16 @@ class Failure(Enum):
 class Rejected(VeenError):
     """A MSG the hub did not admit, with the row of the table that says why."""
 
-    def __init__(self, failure: Failure, message: str) -> None:
+    def __init__(
+        self,
+        failure: Failure,
+        message: str,
+        *,
+        stream_seq: int | None = None,
+        retry_after: int | None = None,
+    ) -> None:
         super().__init__(f"{failure.code.value}/{failure.detail_enum}: {message}")
         self.failure = failure
         self.message = message
+        self.stream_seq = stream_seq
+        self.retry_after = retry_after

@@ -106,6 +106,15 @@ def completed_by(seq: int) -> range:
     return range(first, first + trailing_ones(seq - 1) + 1)
 
 
+def grow(peaks: Peaks, leaf: bytes) -> tuple[Peaks, list[bytes]]:
+    """The peaks after one more leaf, and the nodes it completes in the order of position."""
+    merged = trailing_ones(peaks.size)
+    completed = [leaf]
+    for peak in peaks.hashes[:merged]:
+        completed.append(node(peak, completed[-1]))
+    return Peaks(peaks.size + 1, (completed[-1], *peaks.hashes[merged:])), completed
+
+
 def peaks_at(nodes: Nodes, size: int) -> Peaks:
     """The peaks the range had when it held ``size`` leaves."""
     return Peaks(size, tuple(nodes.node(height, index) for height, index in peak_nodes(size)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from veen import sign
+from veen import cbor, sign
 from veen.digest import ht
 from veen.schema import Bytes32, Bytes64, Version
 from veen.wire import WireArray
@@ -28,3 +28,12 @@ class Receipt(WireArray):
 
     def _signing_digest(self) -> bytes:
         return ht("veen/sig", self.unsigned())
+
+
+def issue(
+    key: sign.PrivateKey, *, label: bytes, stream_seq: int, leaf: bytes, root: bytes, hub_ts: int
+) -> bytes:
+    """The bytes of a signed receipt, at the cost of little more than the signature."""
+    unsigned = cbor.dump([1, label, stream_seq, leaf, root, hub_ts])
+    signature = key.sign(ht("veen/sig", unsigned))
+    return b"\x87" + unsigned[1:] + b"\x58\x40" + signature

@@ -1,0 +1,181 @@
+"""The second half of admission: capability, sequence, commit. One committer serves a directory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hub.admission.capability import Gate, authorise
+from hub.admission.sequence import in_sequence
+from hub.admission.verified import Verified
+from hub.control import AUTHORIZE, STREAM, ControlRecord, StreamRecord, control_label
+from hub.storage.draft import ChunkFull, Draft, Staged
+from hub.storage.durable import NoSpace
+from hub.storage.index import TokenRow
+from hub.storage.label_log import LabelLog
+from hub.storage.log import HubLog
+from veen.captoken import CapToken
+from veen.checkpoint import Checkpoint
+from veen.errors import Failure, Rejected, Untrusted, VeenError
+from veen.invariants import ClientCursor, Grant
+
+
+class Unavailable(VeenError):
+    """The hub cannot take the message now; nothing of it was kept."""
+
+
+class NotFound(VeenError):
+    """No such label, or nothing at that stream_seq."""
+
+
+Outcome = bytes | Rejected | Unavailable
+"""What became of a message: the bytes of its receipt, or why there is none."""
+
+
+class _Group:
+    """Messages being committed together; what a draft held when it was flushed is settled."""
+
+    def __init__(self, log: HubLog, size: int) -> None:
+        self._log = log
+        self._size = size
+        self._decided: list[Staged | Rejected] = []
+        self._settled = 0
+        self.draft: Draft = log.draft()
+
+    def decide(self, outcome: Staged | Rejected) -> None:
+        self._decided.append(outcome)
+
+    def flush(self) -> None:
+        if not self.draft.is_empty():
+            self._log.flush(self.draft)
+        self._settled = len(self._decided)
+        self.draft = self._log.draft()
+
+    def outcomes(self) -> list[Outcome]:
+        """Receipts for what is settled; for the rest that it was not kept."""
+        settled: list[Outcome] = [
+            one.receipt if isinstance(one, Staged) else one
+            for one in self._decided[: self._settled]
+        ]
+        left = self._size - self._settled
+        return settled + [Unavailable("the hub has no room for it now") for _ in range(left)]
+
+
+class Committer:
+    def __init__(self, log: HubLog, gate: Gate) -> None:
+        self.log = log
+        self._gate = gate
+
+    def commit(self, messages: Sequence[Verified], clock: int) -> list[Outcome]:
+        """Commit a group in order. Receipts are returned only for what is on disk."""
+        now = self.now(clock)
+        group = _Group(self.log, len(messages))
+        try:
+            for verified in messages:
+                group.decide(self._decide(group, verified, now))
+            group.flush()
+        except NoSpace:
+            return group.outcomes()
+        return group.outcomes()
+
+    def authorize(self, token: CapToken, clock: int) -> TokenRow:
+        """Make a capability known, in the control log; the second time changes nothing."""
+        known = self.log.index.token(token.auth_ref())
+        if known is not None:
+            return known
+        if token.issuer_pk not in self._gate.issuers:
+            issuer = token.issuer_pk.hex()
+            raise Rejected(Failure.CAP_INVALID, f"issuer {issuer} is not trusted by this hub")
+        try:
+            token.verify_chain()
+        except Untrusted as error:
+            raise Rejected(Failure.CAP_INVALID, str(error)) from error
+        staged = self._log_control(ControlRecord(kind=AUTHORIZE, body=token.encode()), clock)
+        return TokenRow(token.auth_ref(), token.encode(), staged.hub_ts, staged.seq)
+
+    def register(self, stream: StreamRecord, clock: int) -> None:
+        """Make a stream known by name, in the control log; the second time changes nothing."""
+        known = self.log.registry.stream(stream.stream_id())
+        if known is None or known.is_nameless():
+            self._log_control(ControlRecord(kind=STREAM, body=stream.encode()), clock)
+        elif known != stream:
+            raise Untrusted(f"{stream.name} is registered with another profile")
+
+    def checkpoint(self, label: bytes, upto_seq: int, clock: int) -> Checkpoint:
+        label_log = self.log.label(label)
+        if label_log is None or not 1 <= upto_seq <= label_log.head_seq:
+            raise NotFound(f"label {label.hex()} has no stream_seq {upto_seq}")
+        return self.log.checkpoint(label_log, upto_seq, self.now(clock))
+
+    def tick(self, clock: int) -> None:
+        """What time alone brings about."""
+        self.log.close_stale_epochs(self.now(clock))
+
+    def now(self, clock: int) -> int:
+        """Hub time: the clock, but never back."""
+        return max(clock, self.log.last_ts)
+
+    def _decide(self, group: _Group, verified: Verified, now: int) -> Staged | Rejected:
+        try:
+            return self._stage(group, verified, now)
+        except Rejected as refusal:
+            return refusal
+
+    def _stage(self, group: _Group, verified: Verified, now: int) -> Staged:
+        draft = group.draft
+        routed = self.log.registry.route(verified.label, now)
+        if routed is not None and routed.stream.profile.profile_id() != verified.profile_id:
+            raise Rejected(Failure.PROFILE, f"{routed.stream.name} uses another profile")
+        authorised = authorise(verified, self._grant(draft, verified), routed, self._gate, now)
+        label_log = self.log.label(verified.label)
+        label_no = label_log.label_no if label_log else 0
+        client = (label_no, verified.client_id)
+        cursor = draft.clients.get(client) or self.log.cursors.client(*client)
+        head_seq = draft.head_seq(label_log) if label_log else 0
+        in_sequence(
+            verified, cursor, head_seq, routed, lambda seq: self._seq_of(draft, verified, seq)
+        )
+        if label_log is None:
+            label_log = self.log.ensure_label(verified.label, now)
+        staged = self._append(group, label_log, verified, now)
+        client = (label_log.label_no, verified.client_id)
+        group.draft.clients[client] = ClientCursor(verified.client_seq, verified.prev_ack)
+        if verified.auth_ref is not None and authorised.bucket is not None:
+            group.draft.buckets[verified.auth_ref] = authorised.bucket
+        return staged
+
+    def _append(self, group: _Group, label_log: LabelLog, verified: Verified, now: int) -> Staged:
+        try:
+            return group.draft.append(label_log, verified, now)
+        except ChunkFull:
+            group.flush()
+            self.log.seal(label_log, now)
+            return group.draft.append(label_log, verified, now)
+
+    def _grant(self, draft: Draft, verified: Verified) -> Grant | None:
+        if verified.auth_ref is None:
+            return None
+        grant = self.log.grant(verified.auth_ref)
+        drafted = draft.buckets.get(verified.auth_ref)
+        if grant is None or drafted is None:
+            return grant
+        return Grant(grant.token, grant.issued_at, drafted)
+
+    def _seq_of(self, draft: Draft, verified: Verified, client_seq: int) -> int | None:
+        drafted = draft.seq_of(verified.label, verified.client_id, client_seq)
+        label_log = self.log.label(verified.label)
+        if drafted is not None or label_log is None:
+            return drafted
+        return self.log.cursors.seq_of(label_log.label_no, verified.client_id, client_seq)
+
+    def _log_control(self, record: ControlRecord, clock: int) -> Staged:
+        now, key = self.now(clock), self.log.keys.current
+        label_log = self.log.ensure_label(control_label(self.log.keys.hub_id), now)
+        cursor = self.log.cursors.client(label_log.label_no, key.public)
+        msg = record.msg(self.log.keys.hub_id, key, cursor.client_seq + 1, label_log.head_seq)
+        group = _Group(self.log, 1)
+        staged = self._append(group, label_log, Verified.of(msg), now)
+        client = (label_log.label_no, key.public)
+        group.draft.clients[client] = ClientCursor(msg.client_seq, msg.prev_ack)
+        group.flush()
+        self.log.learn(record, staged.seq, staged.hub_ts)
+        return staged

@@ -1,0 +1,149 @@
+"""The sequencer process: one per data directory, it alone writes.
+
+It takes whatever requests have arrived, commits their messages as one group with one sync, and
+answers them all; requests that arrive meanwhile form the next group.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import cbor2
+
+from hub.admission.capability import Gate
+from hub.control import StreamRecord
+from hub.sequencer import wireline
+from hub.sequencer.address import socket_address
+from hub.sequencer.committer import Committer, NotFound
+from hub.settings import Settings
+from hub.storage import identity
+from hub.storage.datadir import DataDir, Lock
+from hub.storage.durable import NoSpace
+from hub.storage.log import HubLog
+from veen.captoken import CapToken
+from veen.errors import Rejected, Untrusted
+
+_TICK_SEC = 1.0
+_log = logging.getLogger(__name__)
+
+Clock = Callable[[], float]
+
+
+class Sequencer:
+    """Holds the directory for as long as it lives."""
+
+    def __init__(self, datadir: DataDir, settings: Settings, random: identity.Randomness) -> None:
+        self._datadir = datadir
+        self._lock = Lock(datadir)
+        keys = identity.load_or_create(datadir, random, int(time.time()))
+        log = HubLog(datadir, keys, settings.limits, settings.streams)
+        self._committer = Committer(log, Gate(settings.gated, settings.issuers))
+        self._listener = _listen(datadir)
+        self._connections: list[Connection] = []
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Ask the loop to end once what has arrived is answered."""
+        self._stopping = True
+
+    def run(self) -> None:
+        """Serve until stopped. A failed sync ends the process by its exception."""
+        _log.info("sequencer ready for %s", self._datadir.root)
+        next_tick = time.monotonic()
+        while not self._stopping or self._pending():
+            self._serve_group()
+            if time.monotonic() >= next_tick:
+                self._committer.tick(int(time.time()))
+                next_tick = time.monotonic() + _TICK_SEC
+        self._close()
+
+    def _pending(self) -> bool:
+        return bool(wait(self._connections, timeout=0))
+
+    def _serve_group(self) -> None:
+        ready = wait([self._listener, *self._connections], timeout=_TICK_SEC)
+        group: list[tuple[Connection, bytes]] = []
+        for source in ready:
+            if isinstance(source, Connection):
+                self._receive(source, group)
+            else:
+                self._accept()
+        submits = [
+            (to, wireline.unpack_submit(request))
+            for to, request in group
+            if request[0] == wireline.SUBMIT
+        ]
+        if submits:
+            self._commit(submits)
+        for to, request in group:
+            if request[0] != wireline.SUBMIT:
+                self._send(to, cbor2.dumps(self._answer(request)))
+
+    def _commit(self, submits: list[tuple[Connection, list[Any]]]) -> None:
+        messages = [message for _, batch in submits for message in batch]
+        outcomes = iter(self._committer.commit(messages, int(time.time())))
+        for to, batch in submits:
+            self._send(to, wireline.pack_outcomes([next(outcomes) for _ in batch]))
+
+    def _answer(self, request: bytes) -> list[Any]:
+        """["ok", value], or the name of an error and what it says."""
+        try:
+            return ["ok", self._perform(request[0], wireline.unpack(request))]
+        except Rejected as refusal:
+            return ["rejected", wireline.rejection(refusal)]
+        except (NotFound, Untrusted, NoSpace) as error:
+            return [type(error).__name__, str(error)]
+
+    def _perform(self, kind: int, body: Any) -> Any:
+        clock = int(time.time())
+        if kind == wireline.AUTHORIZE:
+            return list(self._committer.authorize(CapToken.decode(body), clock))
+        if kind == wireline.REGISTER:
+            return self._committer.register(StreamRecord.decode(body), clock)
+        if kind == wireline.CHECKPOINT:
+            return self._committer.checkpoint(body[0], body[1], clock).encode()
+        return {"hub_ts": self._committer.now(clock)}
+
+    def _send(self, to: Connection, answer: bytes) -> None:
+        """A worker that died while it waited loses its answer; the client asks again."""
+        try:
+            to.send_bytes(answer)
+        except OSError:
+            self._drop(to)
+
+    def _drop(self, connection: Connection) -> None:
+        self._connections.remove(connection)
+        connection.close()
+
+    def _receive(self, source: Connection, group: list[tuple[Connection, bytes]]) -> None:
+        try:
+            group.append((source, source.recv_bytes(wireline.MAX_REQUEST_BYTES)))
+        except (EOFError, ConnectionError):
+            self._drop(source)
+
+    def _accept(self) -> None:
+        accepted, _ = self._listener.accept()
+        self._connections.append(Connection(accepted.detach()))
+
+    def _close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+        self._listener.close()
+        self._datadir.socket.unlink(missing_ok=True)
+        self._committer.log.close()
+        self._lock.release()
+
+
+def _listen(datadir: DataDir) -> socket.socket:
+    datadir.socket.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with socket_address(datadir) as address:
+        listener.bind(address)
+    datadir.socket.chmod(0o600)
+    listener.listen(128)
+    return listener

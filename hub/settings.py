@@ -1,0 +1,135 @@
+"""The settings of a hub: one frozen object, built once from a TOML file (spec 3.5)."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from hub.control import StreamRecord
+from hub.policy import Policy
+from veen.errors import Malformed, VeenError
+from veen.limits import BadLimit, Limits
+from veen.profile import DEFAULT_PROFILE, Profile
+
+
+class BadSettings(VeenError):
+    """A configuration that cannot be run, and where it is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    listen: str = "127.0.0.1:8080"
+    workers: int = 2
+    threads: int = 8
+    admission: str = "gated"
+    reads: str = "policy"
+    issuers: frozenset[bytes] = frozenset()
+    streams: tuple[StreamRecord, ...] = ()
+    profiles: tuple[Profile, ...] = (DEFAULT_PROFILE,)
+    limits: Limits = field(default_factory=Limits)
+    policy: Policy = field(default_factory=Policy)
+    queue_limit: int = 4_096
+    request_timeout_sec: int = 30
+    max_page_items: int = 1_000
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_client_ca: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.admission not in ("gated", "open"):
+            raise BadSettings(f"admission = {self.admission!r}: it is 'gated' or 'open'")
+        if self.reads not in ("policy", "open"):
+            raise BadSettings(f"reads = {self.reads!r}: it is 'policy' or 'open'")
+        if self.workers < 1 or self.threads < 1:
+            raise BadSettings("a hub needs at least one worker with one thread")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise BadSettings("tls_cert and tls_key go together")
+        for stream in self.streams:
+            if stream.profile not in self.profiles:
+                raise BadSettings(f"stream {stream.name} uses a profile that is not configured")
+
+    @property
+    def gated(self) -> bool:
+        return self.admission == "gated"
+
+
+_PLAIN = {
+    "listen": str, "workers": int, "threads": int, "admission": str, "reads": str,
+    "queue_limit": int, "request_timeout_sec": int, "max_page_items": int,
+    "tls_cert": str, "tls_key": str, "tls_client_ca": str,
+}  # fmt: skip
+_TABLES = ("issuers", "streams", "limits", "principals")
+
+
+def load(path: Path | None) -> Settings:
+    """The settings of a TOML file, or the defaults. An unknown key is refused."""
+    if path is None:
+        return Settings()
+    try:
+        text = path.read_text()
+        return parse(tomllib.loads(text))
+    except OSError as error:
+        raise BadSettings(f"{path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, BadSettings, BadLimit, Malformed) as error:
+        raise BadSettings(f"{path}: {error}") from error
+
+
+def parse(document: dict[str, Any]) -> Settings:
+    unknown = sorted(set(document) - set(_PLAIN) - set(_TABLES))
+    if unknown:
+        raise BadSettings(f"unknown key {unknown[0]!r}; known are {sorted([*_PLAIN, *_TABLES])}")
+    plain = {
+        key: _typed(key, document[key], wanted) for key, wanted in _PLAIN.items() if key in document
+    }
+    streams = tuple(_stream(table) for table in document.get("streams", ()))
+    profiles = dict.fromkeys((DEFAULT_PROFILE, *(stream.profile for stream in streams)))
+    return Settings(
+        **plain,
+        issuers=frozenset(_key("issuers", one) for one in document.get("issuers", ())),
+        streams=streams,
+        profiles=tuple(profiles),
+        limits=_limits(document.get("limits", {})),
+        policy=Policy.parse(document.get("principals", [])),
+    )
+
+
+def with_options(settings: Settings, options: dict[str, Any]) -> Settings:
+    """The settings with what a command line said in place of what the file says."""
+    return replace(settings, **{key: value for key, value in options.items() if value is not None})
+
+
+def _stream(table: dict[str, Any]) -> StreamRecord:
+    unknown = sorted(set(table) - {"name", "epoch_sec", "pad_block"})
+    if unknown or "name" not in table:
+        raise BadSettings(f"a [[streams]] table has name, epoch_sec and pad_block, not {unknown}")
+    profile = Profile(
+        epoch_sec=_typed("epoch_sec", table.get("epoch_sec", 0), int),
+        pad_block=_typed("pad_block", table.get("pad_block", 0), int),
+    )
+    record = StreamRecord(name=_typed("name", table["name"], str), profile=profile)
+    return StreamRecord.decode(record.encode())
+
+
+def _limits(table: dict[str, Any]) -> Limits:
+    unknown = sorted(set(table) - {one.name for one in fields(Limits)})
+    if unknown:
+        raise BadSettings(f"[limits] has no {unknown[0]!r}")
+    return Limits(**table)
+
+
+def _key(name: str, value: Any) -> bytes:
+    try:
+        key = bytes.fromhex(_typed(name, value, str))
+    except ValueError:
+        key = b""
+    if len(key) != 32:
+        raise BadSettings(f"{name}: {value!r} is not 64 hex digits")
+    return key
+
+
+def _typed(name: str, value: Any, wanted: type) -> Any:
+    if type(value) is not wanted:
+        raise BadSettings(f"{name} = {value!r}: {wanted.__name__} is due")
+    return value

@@ -1,0 +1,109 @@
+"""The data directory: the whole of a hub, portable as it stands (spec 4.8.3, 8.4)."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from hub.storage import durable
+from veen.errors import VeenError
+
+
+class Locked(VeenError):
+    """Another hub holds the directory, or may still hold it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataDir:
+    root: Path
+
+    @property
+    def log(self) -> Path:
+        return self.root / "log"
+
+    @property
+    def keys(self) -> Path:
+        return self.root / "keys"
+
+    @property
+    def evidence(self) -> Path:
+        """Reported equivocations and cut tails: kept, never read by the hub."""
+        return self.root / "evidence"
+
+    @property
+    def derived(self) -> Path:
+        """Whatever ``veen hub rebuild`` makes again from the log."""
+        return self.root / "derived"
+
+    @property
+    def index(self) -> Path:
+        return self.derived / "index.sqlite"
+
+    @property
+    def run(self) -> Path:
+        """Sockets, PID file and metrics of a running hub."""
+        return self.root / "run"
+
+    @property
+    def socket(self) -> Path:
+        return self.run / "sequencer.sock"
+
+    @property
+    def pid_file(self) -> Path:
+        return self.run / "hub.pid"
+
+    def file(self, name: str) -> Path:
+        """A file named by ``veen.layout``."""
+        return self.root / name
+
+    def nodes(self, label: bytes) -> Path:
+        return self.derived / f"nodes-{label.hex()}.bin"
+
+    def create(self) -> None:
+        for path in (self.root, self.log, self.keys, self.evidence, self.derived, self.run):
+            durable.make_directory(path)
+        self.root.chmod(durable.DIR_MODE)
+
+    def is_empty(self) -> bool:
+        """Whether no message was ever logged here."""
+        return next(self.log.glob("chunk-*"), None) is None
+
+
+class Lock:
+    """The one writer's hold on a directory, released by the end of its process."""
+
+    def __init__(self, datadir: DataDir) -> None:
+        self._path = datadir.root / "lock"
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT, durable.FILE_MODE)
+        holder = self._path.read_text() or "nobody"
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._fd)
+            raise Locked(f"{datadir.root} is held by another hub ({holder})") from None
+        self._refuse_foreign(datadir, holder)
+        self._write({"host": socket.gethostname(), "pid": os.getpid()})
+
+    def release(self) -> None:
+        self._write({})
+        os.close(self._fd)
+
+    def _refuse_foreign(self, datadir: DataDir, holder: str) -> None:
+        """A lock of another host proves nothing here: its file system may not share locks."""
+        if holder in ("nobody", "{}"):
+            return
+        host = json.loads(holder).get("host")
+        if host != socket.gethostname():
+            os.close(self._fd)
+            raise Locked(
+                f"{datadir.root} was last held by a hub on host {host!r} that did not stop "
+                f"cleanly. If no hub runs there any more, delete {self._path} and start again."
+            )
+
+    def _write(self, holder: dict[str, object]) -> None:
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, json.dumps(holder).encode(), 0)

@@ -1,0 +1,109 @@
+"""The discipline of bytes that must survive: what is written here is on disk on return.
+
+A sync that fails is final: the kernel may have dropped the pages, and a second sync would then
+report success for bytes that are gone. Nothing here is tried again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from veen.errors import VeenError
+
+FILE_MODE = 0o600
+DIR_MODE = 0o700
+
+
+class SyncFailed(VeenError):
+    """A sync failed: what the disk holds is unknown, and the process must end."""
+
+
+class NoSpace(VeenError):
+    """There was no room for a write; what was there before is untouched."""
+
+
+def append(fd: int, size: int, data: bytes) -> None:
+    """Append ``data`` to a file of ``size`` bytes and sync it; on a full disk undo the write."""
+    try:
+        _write_all(fd, data, size)
+    except OSError as error:
+        os.ftruncate(fd, size)
+        raise _refused(error) from error
+    sync(fd)
+
+
+def cut(fd: int, size: int) -> None:
+    """Take back what was appended after the first ``size`` bytes."""
+    os.ftruncate(fd, size)
+    sync(fd)
+
+
+def sync(fd: int) -> None:
+    try:
+        os.fdatasync(fd)
+    except OSError as error:
+        raise SyncFailed(f"sync failed: {error.strerror}") from error
+
+
+def sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        raise SyncFailed(f"sync of {directory} failed: {error.strerror}") from error
+    finally:
+        os.close(handle)
+
+
+def write(path: Path, data: bytes) -> None:
+    """Put ``data`` at ``path`` whole or not at all, in place of what was there."""
+    temporary = path.with_name(f".{path.name}.new")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
+    try:
+        _write_all(handle, data, 0)
+        sync(handle)
+    except OSError as error:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+        raise _refused(error) from error
+    finally:
+        os.close(handle)
+    temporary.rename(path)
+    sync_directory(path.parent)
+
+
+def write_once(path: Path, data: bytes) -> None:
+    """Like ``write``, for a file that never changes: other bytes under the name are refused."""
+    try:
+        present = path.read_bytes()
+    except FileNotFoundError:
+        write(path, data)
+        return
+    if present != data:
+        raise VeenError(f"{path.name} exists with other bytes; it is never rewritten")
+
+
+def rename(source: Path, target: Path) -> None:
+    source.rename(target)
+    sync_directory(target.parent)
+
+
+def make_directory(path: Path) -> None:
+    path.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+
+
+def _write_all(fd: int, data: bytes, at: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, at)
+        view, at = view[written:], at + written
+
+
+def _refused(error: OSError) -> VeenError:
+    """A full disk may get room again; any other failure of a write is as final as a sync's."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NoSpace(f"no room on the disk: {error.strerror}")
+    return SyncFailed(f"write failed: {error.strerror}")

@@ -1,0 +1,158 @@
+"""The identity artefacts of a data directory and the keys behind them (spec 8.4)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from hub.storage import durable
+from hub.storage.datadir import DataDir
+from veen import cbor, layout, sign
+from veen.checkpoint import Checkpoint
+from veen.errors import Untrusted, VeenError
+from veen.hub_identity import CheckpointBinding, HubIdentity, key_id, new_identity
+
+Randomness = Callable[[int], bytes]
+
+
+class HubKeys:
+    """The identity of a hub together with the private keys it may sign with."""
+
+    def __init__(self, identity: HubIdentity, private: dict[bytes, sign.PrivateKey]) -> None:
+        self.identity = identity
+        self._private = private
+
+    @property
+    def hub_id(self) -> bytes:
+        return self.identity.hub_id
+
+    @property
+    def current(self) -> sign.PrivateKey:
+        return self._private[self.identity.current.key_id]
+
+    def sign_checkpoint(self, checkpoint: Checkpoint, now: int) -> Checkpoint:
+        """Signed by the current key, and witnessed by each older one still in its overlap."""
+        signed = checkpoint.signed(self.current)
+        older = (key for key in self.identity.hub_keys[:-1] if key.overlaps(now, now))
+        witnesses = [self._private[key.key_id] for key in older if key.key_id in self._private]
+        if not witnesses:
+            return signed
+        for witness in (*witnesses, self.current):
+            signed = signed.witnessed(witness)
+        return signed
+
+
+def create(datadir: DataDir, random: Randomness, now: int) -> HubKeys:
+    """A new hub: its first key, its name, and the documents that bind them."""
+    key = _new_key(datadir, random)
+    identity = new_identity(key.public, now, "data-directory")
+    _write_documents(datadir, identity, key)
+    return HubKeys(identity, {identity.current.key_id: key})
+
+
+def load(datadir: DataDir) -> HubKeys:
+    """The hub of a directory; every document is checked against every other."""
+    identity = read_identity(datadir)
+    private = {
+        key.key_id: found for key in identity.hub_keys if (found := _read_key(datadir, key.key_id))
+    }
+    if identity.current.key_id not in private:
+        raise VeenError(
+            f"no private key for the current hub key {identity.current.key_id.hex()} in "
+            f"{datadir.keys}: put it back; without it this hub can be read but not continued"
+        )
+    return HubKeys(identity, private)
+
+
+def load_or_create(datadir: DataDir, random: Randomness, now: int) -> HubKeys:
+    _finish_documents(datadir)
+    if datadir.file(layout.IDENTITY).exists():
+        return load(datadir)
+    if not datadir.is_empty():
+        raise VeenError(f"{datadir.root} has a log but no {layout.IDENTITY}: restore it first")
+    return create(datadir, random, now)
+
+
+def read_identity(datadir: DataDir) -> HubIdentity:
+    """The verified identity of a directory, without its private keys."""
+    identity = HubIdentity.decode(datadir.file(layout.IDENTITY).read_bytes())
+    identity.verify(datadir.file(layout.IDENTITY_SIG).read_bytes())
+    if datadir.file(layout.KEY_MAP).read_bytes() != _key_map(identity):
+        raise Untrusted(f"{layout.KEY_MAP} does not match {layout.IDENTITY}")
+    return identity
+
+
+def rotate(datadir: DataDir, random: Randomness, now: int, overlap_sec: int) -> HubKeys:
+    """Add a key that signs from now on; the old one witnesses checkpoints for the overlap."""
+    _finish_documents(datadir)
+    keys = load(datadir)
+    new = _new_key(datadir, random)
+    identity = keys.identity.rotated(keys.current, new.public, now, overlap_sec)
+    _write_documents(datadir, identity, new)
+    return load(datadir)
+
+
+def bind(datadir: DataDir, hub: bytes, signer: bytes, checkpoint: Checkpoint) -> None:
+    """Append a checkpoint to the binding manifest."""
+    line = CheckpointBinding(
+        hub_id=hub,
+        key_id=key_id(signer),
+        label=checkpoint.label_curr,
+        epoch=checkpoint.epoch,
+        upto_seq=checkpoint.upto_seq,
+        mmr_root=checkpoint.mmr_root,
+    )
+    path = datadir.file(layout.CHECKPOINT_BINDING)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT, durable.FILE_MODE)
+    try:
+        durable.append(handle, os.fstat(handle).st_size, line.encode())
+    finally:
+        os.close(handle)
+
+
+def read_bindings(datadir: DataDir) -> list[CheckpointBinding]:
+    """Every whole line of the manifest; a torn last line was never relied upon."""
+    try:
+        raw = datadir.file(layout.CHECKPOINT_BINDING).read_bytes()
+    except FileNotFoundError:
+        return []
+    return [CheckpointBinding.decode(item) for item in cbor.decode_sequence(raw)]
+
+
+def _new_key(datadir: DataDir, random: Randomness) -> sign.PrivateKey:
+    seed = random(32)
+    key = sign.PrivateKey(seed)
+    durable.write_once(datadir.keys / f"hub-{key_id(key.public).hex()}.key", seed)
+    return key
+
+
+def _read_key(datadir: DataDir, identifier: bytes) -> sign.PrivateKey | None:
+    path = datadir.keys / f"hub-{identifier.hex()}.key"
+    return sign.PrivateKey(path.read_bytes()) if path.exists() else None
+
+
+def _write_documents(datadir: DataDir, identity: HubIdentity, current: sign.PrivateKey) -> None:
+    """All three or, after a crash, all three at the next start: a journal names them first."""
+    documents = [identity.encode(), identity.signature_by(current), _key_map(identity)]
+    durable.write(_journal(datadir), cbor.encode(documents))
+    _finish_documents(datadir)
+
+
+def _finish_documents(datadir: DataDir) -> None:
+    journal = _journal(datadir)
+    if not journal.exists():
+        return
+    names = (layout.IDENTITY, layout.IDENTITY_SIG, layout.KEY_MAP)
+    for name, document in zip(names, cbor.decode(journal.read_bytes()), strict=True):
+        durable.write(datadir.file(name), document)
+    journal.unlink()
+    durable.sync_directory(datadir.root)
+
+
+def _journal(datadir: DataDir) -> Path:
+    return datadir.root / "hub-identity.next"
+
+
+def _key_map(identity: HubIdentity) -> bytes:
+    return cbor.dump([[key.key_id, key.hub_pk] for key in identity.hub_keys])

@@ -1,0 +1,299 @@
+"""The index of a hub in SQLite: where each entry lies and where each cursor stands.
+
+All of it is derived from the log. One transaction covers one group of commits, so the index is
+always that of a prefix of the log; at a seal it is synced, so recovery reads no sealed chunk.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from hub.storage.durable import NoSpace
+from veen.invariants import ClientCursor
+from veen.rate import Bucket
+
+SCHEMA_VERSION: Final = 1
+_SCHEMA: Final = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
+CREATE TABLE labels (
+  label_no INTEGER PRIMARY KEY, label BLOB NOT NULL UNIQUE,
+  stream_id BLOB, epoch INTEGER NOT NULL, first_ts INTEGER NOT NULL,
+  head_seq INTEGER NOT NULL, head_ts INTEGER NOT NULL, chunk_start INTEGER NOT NULL,
+  closed INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE entries (
+  label_no INTEGER, seq INTEGER, chunk_start INTEGER, at INTEGER, hub_ts INTEGER,
+  client_no INTEGER, client_seq INTEGER, leaf INTEGER, PRIMARY KEY (label_no, seq)) WITHOUT ROWID;
+CREATE UNIQUE INDEX by_client ON entries (client_no, client_seq);
+CREATE TABLE chunks (
+  label_no INTEGER, start_seq INTEGER, end_seq INTEGER, size INTEGER, last_ts INTEGER,
+  PRIMARY KEY (label_no, start_seq)) WITHOUT ROWID;
+CREATE TABLE leaves (
+  leaf INTEGER, label_no INTEGER, seq INTEGER, PRIMARY KEY (leaf, label_no, seq)) WITHOUT ROWID;
+CREATE TABLE checkpoints (
+  label_no INTEGER, upto_seq INTEGER, PRIMARY KEY (label_no, upto_seq)) WITHOUT ROWID;
+CREATE TABLE clients (
+  client_no INTEGER PRIMARY KEY, label_no INTEGER, client_id BLOB,
+  client_seq INTEGER, prev_ack INTEGER, UNIQUE (label_no, client_id));
+CREATE TABLE buckets (auth_ref BLOB PRIMARY KEY, tokens INTEGER, at INTEGER) WITHOUT ROWID;
+CREATE TABLE tokens (
+  auth_ref BLOB PRIMARY KEY, token BLOB, issued_at INTEGER, seq INTEGER) WITHOUT ROWID;
+CREATE TABLE streams (stream_id BLOB PRIMARY KEY, name TEXT, record BLOB) WITHOUT ROWID;
+"""
+
+
+class LabelRow(NamedTuple):
+    label_no: int
+    label: bytes
+    stream_id: bytes | None
+    epoch: int
+    first_ts: int
+    head_seq: int
+    head_ts: int
+    chunk_start: int
+    closed: int
+
+
+class EntryRow(NamedTuple):
+    label_no: int
+    seq: int
+    chunk_start: int
+    at: int
+    hub_ts: int
+    client_no: int
+    client_seq: int
+    leaf: int
+
+
+class ClientRow(NamedTuple):
+    client_no: int
+    cursor: ClientCursor
+
+
+class TokenRow(NamedTuple):
+    """A capability, since when it holds, and where the control log says so."""
+
+    auth_ref: bytes
+    token: bytes
+    issued_at: int
+    seq: int
+
+
+class ChunkRow(NamedTuple):
+    label_no: int
+    start_seq: int
+    end_seq: int
+    size: int
+    last_ts: int
+
+
+def leaf_key(leaf_hash: bytes) -> int:
+    """The part of a leaf hash that is indexed; the log tells the rest."""
+    return int.from_bytes(leaf_hash[:8], "big", signed=True)
+
+
+class Index:
+    def __init__(self, path: Path, *, writable: bool) -> None:
+        uri = f"{path.as_uri()}?mode={'rwc' if writable else 'ro'}"
+        self._db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA busy_timeout = 5000")
+        self._db.execute("PRAGMA cache_size = -65536")
+        if writable:
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = NORMAL")
+            self._db.execute("PRAGMA wal_autocheckpoint = 4000")
+
+    def create(self, hub_id: bytes) -> None:
+        self._db.executescript(_SCHEMA)
+        self._db.execute("INSERT INTO meta VALUES ('version', ?)", (SCHEMA_VERSION,))
+        self._db.execute("INSERT INTO meta VALUES ('hub_id', ?)", (hub_id,))
+
+    def is_of(self, hub_id: bytes) -> bool:
+        """Whether this is an index of our making for that hub."""
+        try:
+            found = dict(self._db.execute("SELECT key, value FROM meta").fetchall())
+        except sqlite3.DatabaseError:
+            return False
+        return found == {"version": SCHEMA_VERSION, "hub_id": hub_id}
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of a change or none of it; a full disk is NoSpace."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            self._abandon()
+            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                raise NoSpace(f"no room for the index: {error}") from error
+            raise
+        except BaseException:
+            self._abandon()
+            raise
+
+    @contextmanager
+    def durable_transaction(self) -> Iterator[None]:
+        """A transaction that is on disk, with all before it, when it ends."""
+        self._db.execute("PRAGMA synchronous = FULL")
+        try:
+            with self.transaction():
+                yield
+        finally:
+            self._db.execute("PRAGMA synchronous = NORMAL")
+
+    def _abandon(self) -> None:
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+    def labels(self) -> list[LabelRow]:
+        rows = self._db.execute("SELECT * FROM labels ORDER BY label_no").fetchall()
+        return [LabelRow(*row) for row in rows]
+
+    def label(self, label: bytes) -> LabelRow | None:
+        row = self._db.execute("SELECT * FROM labels WHERE label = ?", (label,)).fetchone()
+        return LabelRow(*row) if row else None
+
+    def add_label(self, label: bytes, stream_id: bytes | None, epoch: int, now: int) -> int:
+        cursor = self._db.execute(
+            "INSERT INTO labels (label, stream_id, epoch, first_ts, head_seq, head_ts, chunk_start)"
+            " VALUES (?, ?, ?, ?, 0, 0, 1)",
+            (label, stream_id, epoch, now),
+        )
+        return int(cursor.lastrowid or 0)
+
+    def move_head(self, label_no: int, seq: int, hub_ts: int) -> None:
+        self._db.execute(
+            "UPDATE labels SET head_seq = ?, head_ts = ? WHERE label_no = ?",
+            (seq, hub_ts, label_no),
+        )
+
+    def close_label(self, label_no: int) -> None:
+        self._db.execute("UPDATE labels SET closed = 1 WHERE label_no = ?", (label_no,))
+
+    def add_entries(self, rows: Iterable[EntryRow]) -> None:
+        self._db.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def entries(self, label_no: int, from_seq: int, to_seq: int) -> list[EntryRow]:
+        rows = self._db.execute(
+            "SELECT * FROM entries WHERE label_no = ? AND seq BETWEEN ? AND ? ORDER BY seq",
+            (label_no, from_seq, to_seq),
+        ).fetchall()
+        return [EntryRow(*row) for row in rows]
+
+    def seq_of(self, client_no: int, client_seq: int) -> int | None:
+        row = self._db.execute(
+            "SELECT seq FROM entries WHERE client_no = ? AND client_seq = ?",
+            (client_no, client_seq),
+        ).fetchone()
+        return row[0] if row else None
+
+    def hub_ts(self, label_no: int, seq: int) -> int:
+        (found,) = self._db.execute(
+            "SELECT hub_ts FROM entries WHERE label_no = ? AND seq = ?", (label_no, seq)
+        ).fetchone()
+        return int(found)
+
+    def seal(self, chunk: ChunkRow) -> None:
+        """Record a sealed chunk, and its leaves in their own order, which is cheap in one go."""
+        self._db.execute("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?, ?)", chunk)
+        self._db.execute(
+            "INSERT OR REPLACE INTO leaves SELECT leaf, label_no, seq FROM entries"
+            " WHERE label_no = ? AND seq BETWEEN ? AND ? ORDER BY leaf",
+            (chunk.label_no, chunk.start_seq, chunk.end_seq),
+        )
+        self._db.execute(
+            "UPDATE labels SET chunk_start = ? WHERE label_no = ?",
+            (chunk.end_seq + 1, chunk.label_no),
+        )
+
+    def chunk_of(self, label_no: int, seq: int) -> ChunkRow | None:
+        """The sealed chunk that holds ``seq``, or None when it is in the open one."""
+        row = self._db.execute(
+            "SELECT * FROM chunks WHERE label_no = ? AND start_seq <= ?"
+            " ORDER BY start_seq DESC LIMIT 1",
+            (label_no, seq),
+        ).fetchone()
+        return ChunkRow(*row) if row and seq <= row[2] else None
+
+    def chunks(self, label_no: int) -> list[ChunkRow]:
+        rows = self._db.execute(
+            "SELECT * FROM chunks WHERE label_no = ? ORDER BY start_seq", (label_no,)
+        ).fetchall()
+        return [ChunkRow(*row) for row in rows]
+
+    def places_of(self, leaf_hash: bytes) -> list[tuple[int, int]]:
+        """Every (label_no, seq) whose leaf may be this one."""
+        key = leaf_key(leaf_hash)
+        sealed = self._db.execute("SELECT label_no, seq FROM leaves WHERE leaf = ?", (key,))
+        unsealed = self._db.execute(
+            "SELECT e.label_no, e.seq FROM labels l JOIN entries e ON e.label_no = l.label_no"
+            " AND e.seq >= l.chunk_start WHERE e.leaf = ?",
+            (key,),
+        )
+        return [*sealed.fetchall(), *unsealed.fetchall()]
+
+    def add_checkpoint(self, label_no: int, upto_seq: int) -> None:
+        self._db.execute("INSERT OR IGNORE INTO checkpoints VALUES (?, ?)", (label_no, upto_seq))
+
+    def last_checkpoint(self, label_no: int) -> int | None:
+        (found,) = self._db.execute(
+            "SELECT max(upto_seq) FROM checkpoints WHERE label_no = ?", (label_no,)
+        ).fetchone()
+        return None if found is None else int(found)
+
+    def checkpoints(self, label_no: int, from_seq: int, limit: int) -> list[int]:
+        rows = self._db.execute(
+            "SELECT upto_seq FROM checkpoints WHERE label_no = ? AND upto_seq >= ?"
+            " ORDER BY upto_seq LIMIT ?",
+            (label_no, from_seq, limit),
+        ).fetchall()
+        return [int(row[0]) for row in rows]
+
+    def client(self, label_no: int, client_id: bytes) -> ClientRow | None:
+        row = self._db.execute(
+            "SELECT client_no, client_seq, prev_ack FROM clients"
+            " WHERE label_no = ? AND client_id = ?",
+            (label_no, client_id),
+        ).fetchone()
+        return ClientRow(row[0], ClientCursor(row[1], row[2])) if row else None
+
+    def next_client_no(self) -> int:
+        (found,) = self._db.execute("SELECT max(client_no) FROM clients").fetchone()
+        return int(found or 0) + 1
+
+    def put_clients(self, rows: Iterable[tuple[int, int, bytes, int, int]]) -> None:
+        """(client_no, label_no, client_id, client_seq, prev_ack) of clients that moved."""
+        self._db.executemany("INSERT OR REPLACE INTO clients VALUES (?, ?, ?, ?, ?)", rows)
+
+    def bucket(self, auth_ref: bytes) -> Bucket | None:
+        row = self._db.execute(
+            "SELECT tokens, at FROM buckets WHERE auth_ref = ?", (auth_ref,)
+        ).fetchone()
+        return Bucket(*row) if row else None
+
+    def put_buckets(self, rows: Iterable[tuple[bytes, int, int]]) -> None:
+        self._db.executemany("INSERT OR REPLACE INTO buckets VALUES (?, ?, ?)", rows)
+
+    def add_token(self, row: TokenRow) -> None:
+        self._db.execute("INSERT OR IGNORE INTO tokens VALUES (?, ?, ?, ?)", row)
+
+    def token(self, auth_ref: bytes) -> TokenRow | None:
+        row = self._db.execute("SELECT * FROM tokens WHERE auth_ref = ?", (auth_ref,)).fetchone()
+        return TokenRow(*row) if row else None
+
+    def add_stream(self, stream_id: bytes, name: str, record: bytes) -> None:
+        self._db.execute(
+            "INSERT OR REPLACE INTO streams VALUES (?, ?, ?)", (stream_id, name, record)
+        )
+
+    def streams(self) -> list[tuple[bytes, str, bytes]]:
+        return self._db.execute(
+            "SELECT stream_id, name, record FROM streams ORDER BY name"
+        ).fetchall()
+
+    def close(self) -> None:
+        self._db.close()

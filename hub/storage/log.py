@@ -1,0 +1,305 @@
+"""The log of a hub: every label, one writer, and groups of entries made durable together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from hub.control import ControlRecord, StreamRecord, control_label
+from hub.registry import Registry
+from hub.storage import durable, identity
+from hub.storage.cursors import Cursors
+from hub.storage.datadir import DataDir
+from hub.storage.draft import Change, Draft, Staged
+from hub.storage.identity import HubKeys
+from hub.storage.index import ChunkRow, EntryRow, Index, TokenRow, leaf_key
+from hub.storage.label_log import (
+    Damaged,
+    LabelLog,
+    finish_rename,
+    write_checkpoint,
+    write_peaks,
+    write_summary,
+)
+from hub.storage.nodes import NodeFile
+from hub.storage.recovery import Unindexed, find_unknown_labels, open_label
+from veen import layout, mmr
+from veen.captoken import CapToken
+from veen.checkpoint import Checkpoint
+from veen.chunk import Tally
+from veen.errors import VeenError
+from veen.invariants import ClientCursor, Grant
+from veen.label import routing_key
+from veen.limits import Limits
+from veen.rate import Bucket
+
+_log = logging.getLogger(__name__)
+
+
+class IndexMissing(VeenError):
+    """The derived index is gone or not of this log."""
+
+
+class HubLog:
+    """Everything the one writer holds. Whoever has one of these also has the directory's lock."""
+
+    def __init__(
+        self, datadir: DataDir, keys: HubKeys, limits: Limits, streams: Iterable[StreamRecord]
+    ) -> None:
+        self.datadir = datadir
+        self.keys = keys
+        self.limits = limits
+        self.registry = Registry(routing_key(keys.hub_id), limits.max_epoch_skew_sec)
+        self.index = open_index(datadir, keys.hub_id)
+        self.cursors = Cursors(self.index)
+        self._labels: dict[bytes, LabelLog] = {}
+        self._grants: dict[bytes, tuple[CapToken, int]] = {}
+        for _, _, record in self.index.streams():
+            self.registry.add(StreamRecord.decode(record))
+        for stream in streams:
+            self.registry.add(stream)
+        self._recover()
+        # The latest hub_ts given out: hub time never goes back.
+        self.last_ts = max((row.head_ts for row in self.index.labels()), default=0)
+
+    def labels(self) -> Iterable[LabelLog]:
+        return self._labels.values()
+
+    def label(self, label: bytes) -> LabelLog | None:
+        return self._labels.get(label)
+
+    def ensure_label(self, label: bytes, now: int) -> LabelLog:
+        """The label's log; a new label is in the index, on disk, before its first entry."""
+        known = self._labels.get(label)
+        if known is not None:
+            return known
+        routed = self.registry.route(label, now)
+        stream_id = routed.stream.stream_id() if routed else None
+        epoch = routed.epoch if routed else 0
+        with self.index.durable_transaction():
+            label_no = self.index.add_label(label, stream_id, epoch, now)
+        created = LabelLog(
+            datadir=self.datadir,
+            label=label,
+            label_no=label_no,
+            stream_id=stream_id,
+            epoch=epoch,
+            peaks=mmr.EMPTY,
+            tally=Tally.starting_at(1),
+            last_ts=0,
+            nodes=NodeFile.for_writing(self.datadir.nodes(label)),
+        )
+        self._labels[label] = created
+        return created
+
+    def grant(self, auth_ref: bytes) -> Grant | None:
+        """What is known under an auth_ref, with its bucket as of the last commit."""
+        if auth_ref not in self._grants:
+            found = self.index.token(auth_ref)
+            if found is None:
+                return None
+            self._grants[auth_ref] = (CapToken.decode(found.token), found.issued_at)
+        token, issued_at = self._grants[auth_ref]
+        rate = token.allow.rate
+        bucket = self.cursors.bucket(auth_ref)
+        if bucket is None:
+            bucket = Bucket.full(rate, issued_at) if rate else Bucket(0, issued_at)
+        return Grant(token, issued_at, bucket)
+
+    def draft(self) -> Draft:
+        return Draft(self.keys.current, self.limits)
+
+    def flush(self, draft: Draft) -> None:
+        """Make a draft durable, then true: log first, then index, then memory."""
+        try:
+            for change in draft.changes():
+                change.label_log.append(b"".join(staged.frame for staged in change.staged))
+            self._index(draft)
+        except durable.NoSpace:
+            for change in draft.changes():
+                change.label_log.undo()
+            raise
+        for change in draft.changes():
+            change.apply()
+            self.last_ts = max(self.last_ts, change.last_ts)
+
+    def seal(self, label_log: LabelLog, now: int) -> None:
+        """Close the open chunk: artefacts, index, name. After a crash it is simply done again."""
+        label_log.nodes.sync()
+        tally = label_log.tally
+        row = ChunkRow(
+            label_log.label_no, tally.start_seq, label_log.head_seq, tally.size, label_log.last_ts
+        )
+        self.checkpoint(label_log, label_log.head_seq, now)
+        write_summary(self.datadir, label_log.summary())
+        with self.index.durable_transaction():
+            self.index.seal(row)
+        label_log.finish_chunk()
+
+    def checkpoint(self, label_log: LabelLog, upto_seq: int, now: int) -> Checkpoint:
+        """The checkpoint at ``upto_seq``: the one on disk, or a new one."""
+        path = self.datadir.file(layout.checkpoint(label_log.label, upto_seq))
+        if path.exists():
+            return Checkpoint.decode(path.read_bytes())
+        peaks = mmr.peaks_at(label_log.nodes, upto_seq)
+        unsigned = Checkpoint(
+            label_prev=self._label_before(label_log),
+            label_curr=label_log.label,
+            upto_seq=upto_seq,
+            mmr_root=peaks.root(),
+            epoch=label_log.epoch,
+        )
+        signed = self.keys.sign_checkpoint(unsigned, now)
+        write_peaks(self.datadir, label_log.label, peaks)
+        chunk = self.index.chunk_of(label_log.label_no, upto_seq)
+        start_seq = chunk.start_seq if chunk else label_log.tally.start_seq
+        write_checkpoint(self.datadir, signed, start_seq)
+        identity.bind(self.datadir, self.keys.hub_id, self.keys.current.public, signed)
+        with self.index.transaction():
+            self.index.add_checkpoint(label_log.label_no, upto_seq)
+        return signed
+
+    def close_stale_epochs(self, now: int) -> None:
+        """End labels whose epoch can take no more messages: a last chunk and checkpoint."""
+        for label_log in list(self._labels.values()):
+            routed = self._route(label_log)
+            if routed is None or label_log.epoch in routed.profile.epochs(
+                now, self.limits.max_epoch_skew_sec
+            ):
+                continue
+            if label_log.tally.entries:
+                self.seal(label_log, now)
+            with self.index.durable_transaction():
+                self.index.close_label(label_log.label_no)
+            del self._labels[label_log.label]
+
+    def learn(self, record: ControlRecord, seq: int, hub_ts: int) -> None:
+        """Take up a control record that has just been logged."""
+        with self.index.transaction():
+            learn_control(self.index, self.registry, record, seq, hub_ts)
+
+    def close(self) -> None:
+        for label_log in self._labels.values():
+            label_log.close()
+            label_log.nodes.close()
+        self.index.close()
+
+    def _route(self, label_log: LabelLog) -> StreamRecord | None:
+        if label_log.stream_id is None:
+            return None
+        stream = self.registry.stream(label_log.stream_id)
+        return stream if stream is not None and stream.profile.epoch_sec else None
+
+    def _label_before(self, label_log: LabelLog) -> bytes:
+        """label_prev: the label of the epoch before, in the first checkpoint of an epoch."""
+        stream = self._route(label_log)
+        first = self.index.last_checkpoint(label_log.label_no) is None
+        if stream is None or not first or label_log.epoch == 0:
+            return label_log.label
+        return self.registry.labels_of(stream).at(label_log.epoch - 1)
+
+    def _index(self, draft: Draft) -> None:
+        try:
+            with self.index.transaction():
+                for change in draft.changes():
+                    self._index_change(change)
+                self.cursors.store(draft.clients, draft.buckets)
+        except durable.NoSpace:
+            self.cursors.forget()
+            raise
+
+    def _index_change(self, change: Change) -> None:
+        label_log, staged = change.label_log, change.staged
+        label_log.nodes.write_from(staged[0].seq, b"".join(one.nodes for one in staged))
+        self.index.add_entries([self._row(label_log, one) for one in staged])
+        self.index.move_head(label_log.label_no, staged[-1].seq, staged[-1].hub_ts)
+
+    def _row(self, label_log: LabelLog, one: Staged) -> EntryRow:
+        client_no = self.cursors.client_no(label_log.label_no, one.verified.client_id)
+        return EntryRow(
+            label_log.label_no, one.seq, one.chunk_start, one.at, one.hub_ts,
+            client_no, one.verified.client_seq, leaf_key(one.verified.leaf_hash),
+        )  # fmt: skip
+
+    def _recover(self) -> None:
+        unknown = sorted(find_unknown_labels(self.datadir, self.index))
+        if unknown:
+            raise IndexMissing(
+                f"{unknown[0]} and {len(unknown) - 1} more are not in the index of "
+                f"{self.datadir.root}: run `veen hub rebuild`"
+            )
+        unindexed: list[Unindexed] = []
+        for row in self.index.labels():
+            if row.closed:
+                continue
+            last = self.index.chunk_of(row.label_no, row.chunk_start - 1)
+            if last is not None:
+                name = layout.ChunkName(row.label, last.start_seq, last.end_seq)
+                finish_rename(self.datadir, name)
+            label_log, new = open_label(self.datadir, row, self.limits)
+            self._labels[row.label] = label_log
+            unindexed.extend(new)
+        self._learn(unindexed)
+
+    def _learn(self, unindexed: list[Unindexed]) -> None:
+        """Take up what was logged but not yet indexed, in the order of hub time."""
+        if not unindexed:
+            return
+        clients: dict[tuple[int, bytes], ClientCursor] = {}
+        with self.index.durable_transaction():
+            for one in sorted(unindexed, key=lambda each: each.framed.receipt.hub_ts):
+                self._learn_entry(one, clients)
+            self.cursors.store(clients, {})
+        _log.info("indexed %d entries that were logged before the last stop", len(unindexed))
+
+    def _learn_entry(self, one: Unindexed, clients: dict[tuple[int, bytes], ClientCursor]) -> None:
+        msg, found, label_no = one.framed.msg, one.framed.receipt, one.label_log.label_no
+        client_no = self.cursors.client_no(label_no, msg.client_id)
+        row = EntryRow(
+            label_no, found.stream_seq, one.chunk_start, one.at, found.hub_ts,
+            client_no, msg.client_seq, leaf_key(found.leaf_hash),
+        )  # fmt: skip
+        self.index.add_entries([row])
+        self.index.move_head(label_no, found.stream_seq, found.hub_ts)
+        clients[label_no, msg.client_id] = ClientCursor(msg.client_seq, msg.prev_ack)
+        if msg.label == control_label(self.keys.hub_id):
+            record = ControlRecord.of(msg)
+            learn_control(self.index, self.registry, record, found.stream_seq, found.hub_ts)
+        elif msg.auth_ref is not None:
+            self._debit(msg.auth_ref, found.hub_ts)
+
+    def _debit(self, auth_ref: bytes, hub_ts: int) -> None:
+        grant = self.grant(auth_ref)
+        if grant is None or grant.token.allow.rate is None:
+            return
+        left = grant.bucket.refilled(grant.token.allow.rate, hub_ts).debited()
+        if left is None:
+            raise Damaged(f"the log holds more messages under {auth_ref.hex()} than it allows")
+        self.cursors.store({}, {auth_ref: left})
+
+
+def learn_control(
+    index: Index, registry: Registry, record: ControlRecord, seq: int, hub_ts: int
+) -> None:
+    """What a control record means for the index and the registry."""
+    token = record.token()
+    if token is not None:
+        index.add_token(TokenRow(token.auth_ref(), record.body, hub_ts, seq))
+    for stream in record.streams():
+        if registry.add(stream):
+            index.add_stream(stream.stream_id(), stream.name, stream.encode())
+
+
+def open_index(datadir: DataDir, hub_id: bytes) -> Index:
+    """The index of a directory, made new only where there is nothing to index."""
+    exists = datadir.index.exists()
+    if not exists and not datadir.is_empty():
+        raise IndexMissing(
+            f"{datadir.index} is missing but the log is not empty: run `veen hub rebuild`"
+        )
+    index = Index(datadir.index, writable=True)
+    if not exists:
+        index.create(hub_id)
+    elif not index.is_of(hub_id):
+        raise IndexMissing(f"{datadir.index} is not an index of this hub: run `veen hub rebuild`")
+    return index

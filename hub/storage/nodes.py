@@ -1,0 +1,54 @@
+"""The MMR nodes of one label in a file, each at its position (derived state)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final, Self
+
+from hub.storage import durable
+from veen import mmr
+
+NODE_BYTES: Final = 32
+
+
+class NodeFile:
+    """Nodes for proofs in O(log n) reads; the sequencer appends, everyone else reads."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self._fd = os.open(path, flags, durable.FILE_MODE)
+
+    @classmethod
+    def for_writing(cls, path: Path) -> NodeFile:
+        return cls(path, os.O_RDWR | os.O_CREAT)
+
+    @classmethod
+    def for_reading(cls, path: Path) -> NodeFile:
+        return cls(path, os.O_RDONLY)
+
+    def node(self, height: int, index: int) -> bytes:
+        offset = mmr.position(height, index) * NODE_BYTES
+        found = os.pread(self._fd, NODE_BYTES, offset)
+        if len(found) != NODE_BYTES:
+            raise LookupError(f"node ({height}, {index}) is not in the node file")
+        return found
+
+    def write_from(self, seq: int, nodes: bytes) -> None:
+        """Write the nodes that the leaves from ``seq`` on complete."""
+        os.pwrite(self._fd, nodes, mmr.position(0, seq - 1) * NODE_BYTES)
+
+    def sync(self) -> None:
+        durable.sync(self._fd)
+
+    def size(self) -> int:
+        """How many leaves the file has nodes for, if it is whole."""
+        return os.fstat(self._fd).st_size // NODE_BYTES
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

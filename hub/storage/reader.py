@@ -1,0 +1,178 @@
+"""Reading a hub's log while another process writes it: by index, never by scan."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from hub.storage.datadir import DataDir
+from hub.storage.index import EntryRow, Index, LabelRow
+from hub.storage.nodes import NodeFile
+from veen import layout, mmr
+from veen.checkpoint import Checkpoint
+from veen.entry import Entry, EntryHeader, read_entry
+from veen.errors import VeenError
+from veen.inclusion import InclusionProof
+from veen.limits import ENTRY_HEADER_BYTES, Limits
+from veen.proof import MmrProof
+from veen.range_proof import RangeProof, consistency
+from veen.receipt import Receipt
+
+_CACHED_PROOFS = 4_096
+
+
+class Missing(VeenError):
+    """No such label, or nothing at that place of it."""
+
+
+class Pruned(Missing):
+    """It was there; its chunk was moved away by retention."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    seq: int
+    entry: Entry
+
+
+class LogReader:
+    """Safe to share between threads: each has its own connection to the index."""
+
+    def __init__(self, datadir: DataDir, limits: Limits) -> None:
+        self._datadir = datadir
+        self._limits = limits
+        self._local = threading.local()
+        self._proof = lru_cache(_CACHED_PROOFS)(self._build_proof)
+
+    @property
+    def index(self) -> Index:
+        found: Index | None = getattr(self._local, "index", None)
+        if found is None:
+            found = Index(self._datadir.index, writable=False)
+            self._local.index = found
+        return found
+
+    def label(self, label: bytes) -> LabelRow:
+        row = self.index.label(label)
+        if row is None or row.head_seq == 0:
+            raise Missing(f"no message was ever logged under label {label.hex()}")
+        return row
+
+    def labels(self) -> list[LabelRow]:
+        return self.index.labels()
+
+    def entries(self, label: bytes, from_seq: int, to_seq: int) -> Iterator[StoredEntry]:
+        row = self.label(label)
+        for found in self.index.entries(row.label_no, from_seq, min(to_seq, row.head_seq)):
+            yield StoredEntry(found.seq, self._read(label, found))
+
+    def entry(self, label: bytes, seq: int) -> Entry:
+        for found in self.entries(label, seq, seq):
+            return found.entry
+        raise Missing(f"label {label.hex()} has no stream_seq {seq}")
+
+    def receipt(self, label: bytes, seq: int) -> Receipt:
+        return self.entry(label, seq).receipt()
+
+    def proof(self, label: bytes, seq: int) -> MmrProof:
+        self._refuse_outside(label, seq)
+        return self._proof(label, seq)
+
+    def inclusion(self, label: bytes, seq: int, size: int) -> InclusionProof:
+        self._refuse_outside(label, size)
+        if not 1 <= seq <= size:
+            raise Missing(f"leaf {seq} is not among the first {size}")
+        with self._nodes(label) as nodes:
+            return InclusionProof.build(nodes, seq, size)
+
+    def range_proof(self, label: bytes, from_seq: int, to_seq: int, size: int) -> RangeProof:
+        self._refuse_outside(label, size)
+        if not 1 <= from_seq <= to_seq + 1 <= size + 1:
+            raise Missing(f"{from_seq} to {to_seq} is not a range of the first {size}")
+        with self._nodes(label) as nodes:
+            return RangeProof.build(nodes, from_seq, to_seq, size)
+
+    def consistency(self, label: bytes, old_size: int, new_size: int) -> RangeProof:
+        self._refuse_outside(label, new_size)
+        if old_size > new_size:
+            raise Missing(f"size {old_size} is above {new_size}")
+        with self._nodes(label) as nodes:
+            return consistency(nodes, old_size, new_size)
+
+    def root(self, label: bytes, size: int) -> bytes:
+        self._refuse_outside(label, size)
+        with self._nodes(label) as nodes:
+            return mmr.peaks_at(nodes, size).root()
+
+    def checkpoint(self, label: bytes, upto_seq: int) -> Checkpoint:
+        path = self._datadir.file(layout.checkpoint(label, upto_seq))
+        try:
+            return Checkpoint.decode(path.read_bytes())
+        except FileNotFoundError:
+            raise Missing(f"label {label.hex()} has no checkpoint at {upto_seq}") from None
+
+    def latest_checkpoint(self, label: bytes) -> Checkpoint:
+        last = self.index.last_checkpoint(self.label(label).label_no)
+        if last is None:
+            raise Missing(f"label {label.hex()} has no checkpoint yet")
+        return self.checkpoint(label, last)
+
+    def checkpoints(self, label: bytes, from_seq: int, limit: int) -> list[Checkpoint]:
+        found = self.index.checkpoints(self.label(label).label_no, from_seq, limit)
+        return [self.checkpoint(label, upto) for upto in found]
+
+    def find_leaf(self, leaf_hash: bytes) -> list[tuple[bytes, int]]:
+        """Every (label, stream_seq) at which a message with this msg_id stands."""
+        by_no = {row.label_no: row.label for row in self.labels()}
+        places = [(by_no[label_no], seq) for label_no, seq in self.index.places_of(leaf_hash)]
+        return [place for place in places if self.receipt(*place).leaf_hash == leaf_hash]
+
+    def first_at(self, label: bytes, hub_ts: int) -> int:
+        """The first stream_seq whose hub_ts is not before ``hub_ts``; head + 1 if there is none."""
+        row = self.label(label)
+        low, high = 1, row.head_seq + 1
+        while low < high:
+            middle = (low + high) // 2
+            if self.index.hub_ts(row.label_no, middle) < hub_ts:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _read(self, label: bytes, row: EntryRow) -> Entry:
+        """The entry of an index row; the chunk may be renamed while we look."""
+        sealed = self.index.chunk_of(row.label_no, row.seq)
+        open_name = layout.open_chunk(layout.OpenChunkName(label, row.chunk_start))
+        names = [open_name]
+        if sealed is not None:
+            name = layout.ChunkName(label, sealed.start_seq, sealed.end_seq)
+            names.insert(0, layout.chunk(name))
+        for name_ in names:
+            try:
+                return self._read_at(name_, row.at)
+            except FileNotFoundError:
+                continue
+        if sealed is None and self.index.chunk_of(row.label_no, row.seq) is not None:
+            return self._read(label, row)
+        raise Pruned(f"the chunk of stream_seq {row.seq} is not in this directory any more")
+
+    def _read_at(self, name: str, at: int) -> Entry:
+        with self._datadir.file(name).open("rb") as file:
+            file.seek(at)
+            head = file.read(ENTRY_HEADER_BYTES)
+            header = EntryHeader.read(head, 0, self._limits)
+            body = file.read(header.msg_len + header.receipt_len)
+        return read_entry(head + body, 0, self._limits)[1]
+
+    def _refuse_outside(self, label: bytes, seq: int) -> None:
+        if not 1 <= seq <= self.label(label).head_seq:
+            raise Missing(f"label {label.hex()} has no stream_seq {seq}")
+
+    def _build_proof(self, label: bytes, seq: int) -> MmrProof:
+        with self._nodes(label) as nodes:
+            return MmrProof.build(nodes, seq)
+
+    def _nodes(self, label: bytes) -> NodeFile:
+        return NodeFile.for_reading(self._datadir.nodes(label))

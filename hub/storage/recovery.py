@@ -1,0 +1,129 @@
+"""Opening a data directory after a stop of any kind: the log decides, the index follows.
+
+Each label's open chunk is read from its start; sealed chunks are not. A torn tail is cut, for its
+receipts never left the hub; but a log that ends before what this hub has signed is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hub.storage import durable
+from hub.storage.datadir import DataDir
+from hub.storage.index import Index, LabelRow
+from hub.storage.label_log import (
+    Damaged,
+    Found,
+    LabelLog,
+    read_checkpoint_index,
+    read_peaks,
+    whole_entries,
+)
+from hub.storage.nodes import NodeFile
+from veen import layout, mmr
+from veen.chunk import Tally
+from veen.entry import FramedEntry
+from veen.limits import Limits
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Unindexed:
+    """An entry of the open chunk that the index does not hold yet."""
+
+    label_log: LabelLog
+    chunk_start: int
+    at: int
+    framed: FramedEntry
+
+
+def open_label(datadir: DataDir, row: LabelRow, limits: Limits) -> tuple[LabelLog, list[Unindexed]]:
+    """One label as its files tell it, and what the index has yet to learn."""
+    before = row.chunk_start - 1
+    label_log = LabelLog(
+        datadir=datadir,
+        label=row.label,
+        label_no=row.label_no,
+        stream_id=row.stream_id,
+        epoch=row.epoch,
+        peaks=read_peaks(datadir, row.label, before),
+        tally=Tally.starting_at(row.chunk_start),
+        last_ts=row.head_ts,
+        nodes=NodeFile.for_writing(datadir.nodes(row.label)),
+    )
+    unindexed = _replay(label_log, row, limits)
+    _refuse_rollback(label_log, row)
+    return label_log, unindexed
+
+
+def _replay(label_log: LabelLog, row: LabelRow, limits: Limits) -> list[Unindexed]:
+    path = label_log.open_path()
+    raw = path.read_bytes() if path.exists() else b""
+    start_seq = row.chunk_start
+    unindexed, nodes = [], []
+    for found in whole_entries(raw, row.label, start_seq, limits):
+        framed = found.opened()
+        nodes.extend(_advance(label_log, found, framed))
+        if label_log.head_seq > row.head_seq:
+            unindexed.append(Unindexed(label_log, start_seq, found.at, framed))
+    label_log.nodes.write_from(start_seq, b"".join(nodes))
+    if label_log.tally.size < len(raw):
+        _cut_tail(label_log, raw)
+    return unindexed
+
+
+def _advance(label_log: LabelLog, found: Found, framed: FramedEntry) -> list[bytes]:
+    peaks, completed = mmr.grow(label_log.peaks, framed.receipt.leaf_hash)
+    if peaks.root() != framed.receipt.mmr_root:
+        raise Damaged(
+            f"entry {peaks.size} of {label_log.open_path().name} at byte {found.at} has another "
+            "root than its receipt: run `veen hub verify`"
+        )
+    label_log.peaks = peaks
+    label_log.tally = label_log.tally.plus(found.header.whole_size, found.header.entry_hash)
+    label_log.last_ts = framed.receipt.hub_ts
+    return completed
+
+
+def _cut_tail(label_log: LabelLog, raw: bytes) -> None:
+    """Cut what follows the last whole entry, keeping a copy for whoever asks."""
+    path, keep = label_log.open_path(), label_log.tally.size
+    name = f"tail-{label_log.label.hex()}-{label_log.head_seq + 1}.bin"
+    durable.write(label_log.datadir.evidence / name, raw[keep:])
+    with path.open("r+b") as file:
+        file.truncate(keep)
+        durable.sync(file.fileno())
+    _log.warning(
+        "cut a torn tail of %d bytes after entry %d of %s; no receipt was given for it",
+        len(raw) - keep, label_log.head_seq, path.name,
+    )  # fmt: skip
+
+
+def _refuse_rollback(label_log: LabelLog, row: LabelRow) -> None:
+    """The log must reach what was acknowledged and what was signed, and no further back."""
+    label = label_log.label.hex()
+    if label_log.head_seq < row.head_seq:
+        raise Damaged(
+            f"the log of label {label} ends at {label_log.head_seq}, but this hub has given "
+            f"receipts up to {row.head_seq}. Restore the log from the archive or a backup; "
+            "nothing was started."
+        )
+    signed = max(read_checkpoint_index(label_log.datadir, label_log.label), default=0)
+    if label_log.head_seq < signed:
+        raise Damaged(
+            f"the log of label {label} ends at {label_log.head_seq}, behind this hub's own "
+            f"checkpoint at {signed}. If the index is an old copy, run `veen hub rebuild`; if the "
+            "log is, restore it. Nothing was started."
+        )
+
+
+def find_unknown_labels(datadir: DataDir, index: Index) -> Iterator[str]:
+    """Open chunks the index has never heard of: then the index is not of this log."""
+    known = {row.label for row in index.labels()}
+    for path in datadir.log.glob("chunk-*.open"):
+        name = layout.parse_open_chunk(f"log/{path.name}")
+        if name is not None and name.label not in known:
+            yield path.name
