@@ -14,6 +14,8 @@ def encrypt(key: bytes, nonce: bytes, aad: bytes, plaintext: bytes) -> bytes:
 
 
 def decrypt(key: bytes, nonce: bytes, aad: bytes, ciphertext: bytes) -> bytes:
+    if len(ciphertext) < TAG_BYTES:
+        raise Undecryptable(f"{len(ciphertext)} bytes are too few for a sealed body or attachment")
     try:
         return bindings.crypto_aead_xchacha20poly1305_ietf_decrypt(ciphertext, aad, nonce, key)
     except CryptoError as error:

@@ -47,8 +47,7 @@ def root(sealed: Sequence[bytes]) -> bytes:
 
 def verify_root(att_root: bytes | None, sealed: Sequence[bytes], limits: Limits) -> None:
     """Refuse attachments that are not those the header commits to."""
-    if len(sealed) > limits.max_attachments_per_msg:
-        raise WrongSize(f"{len(sealed)} attachments, {limits.max_attachments_per_msg} are allowed")
+    _check_sizes(sealed, limits, limits.max_attachment_bytes + aead.TAG_BYTES)
     if att_root is None and not sealed:
         return
     if att_root != root(sealed):
@@ -56,13 +55,17 @@ def verify_root(att_root: bytes | None, sealed: Sequence[bytes], limits: Limits)
 
 
 def check_sizes(attachments: Sequence[bytes], limits: Limits) -> None:
-    """Count and sizes, before any of them is hashed (spec 14.2)."""
+    """Count and sizes, before any of them is sealed (spec 14.2)."""
+    _check_sizes(attachments, limits, limits.max_attachment_bytes)
+
+
+def _check_sizes(attachments: Sequence[bytes], limits: Limits, most: int) -> None:
     if len(attachments) > limits.max_attachments_per_msg:
         raise WrongSize(
             f"{len(attachments)} attachments, {limits.max_attachments_per_msg} are allowed"
         )
     for index, one in enumerate(attachments):
-        if len(one) > limits.max_attachment_bytes:
+        if len(one) > most:
             raise WrongSize(f"attachment {index} has {len(one)} bytes")
 
 

@@ -51,6 +51,8 @@ class CapToken(WireMap):
 
     def verify_chain(self) -> None:
         """Refuse unless every link is the issuer's over the grant and the link before."""
+        if not self.sig_chain:
+            raise Untrusted("a capability without a signature")
         previous = _NO_LINK
         for index, link in enumerate(self.sig_chain):
             if not sign.is_valid(self.issuer_pk, link, self.link_digest(previous)):

@@ -215,21 +215,27 @@ def _write_verbatim(encoder: cbor2.CBOREncoder, value: Any) -> None:
 
 
 def _refuse_unencodable(value: Any, depth: int) -> None:
-    if depth < 0:
-        raise Malformed("nested too deep")
-    if type(value) is int:
+    if type(value) in (list, dict):
+        if depth == 0:
+            raise Malformed("nested too deep")
+        if type(value) is dict:
+            _refuse_mixed_keys(value)
+        for element in (*value, *value.values()) if type(value) is dict else value:
+            _refuse_unencodable(element, depth - 1)
+    elif type(value) is int:
         if not 0 <= value <= UINT_MAX:
             raise Malformed(f"{value} is not a 64-bit unsigned integer")
-    elif type(value) is list:
-        for element in value:
-            _refuse_unencodable(element, depth - 1)
-    elif type(value) is dict:
-        _refuse_mixed_keys(value)
-        for key, element in value.items():
-            _refuse_unencodable(key, depth - 1)
-            _refuse_unencodable(element, depth - 1)
-    elif value is not None and type(value) not in (bytes, str, bool):
+    elif type(value) is str:
+        refuse_surrogates(value)
+    elif value is not None and type(value) not in (bytes, bool):
         raise Malformed(f"{type(value).__name__} has no encoding")
+
+
+def refuse_surrogates(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise Malformed(f"text with a lone surrogate at character {error.start}") from None
 
 
 def _refuse_mixed_keys(value: dict[Any, Any]) -> None:

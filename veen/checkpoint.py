@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from veen import cbor, sign
 from veen.digest import ht
-from veen.errors import Untrusted
+from veen.errors import Malformed, Untrusted
 from veen.label import EpochLabels
 from veen.schema import Bytes32, Bytes64, Version
 from veen.wire import WireArray
@@ -24,6 +24,10 @@ class Checkpoint(WireArray):
     epoch: int
     hub_sig: Bytes64 = bytes(64)
     witness_sigs: tuple[Bytes64, ...] | None = None
+
+    def rule(self) -> None:
+        if self.witness_sigs == ():
+            raise Malformed("a checkpoint without witnesses has seven elements")
 
     def signed(self, key: sign.PrivateKey) -> Checkpoint:
         return replace(self, hub_sig=key.sign(self._signing_digest()))

@@ -23,6 +23,8 @@ class CheckpointRef(WireArray):
 
 def encode(index: Mapping[int, CheckpointRef]) -> bytes:
     """The map upto_seq -> reference, by ascending upto_seq."""
+    if 0 in index:
+        raise Malformed("no checkpoint stands at stream_seq 0")
     return cbor.encode({upto: index[upto].plain() for upto in sorted(index)})
 
 

@@ -6,7 +6,7 @@ carries fail apart, each with its own error.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from veen.checkpoint import Checkpoint
 from veen.errors import Malformed
@@ -107,7 +107,7 @@ class ErrorEnvelope(WireMap):
     ver: Version = 1
     code: str
     message: str
-    detail: Detail | None = None
+    detail: Detail | None = field(default=None, hash=False)
     retry_after: int | None = None
     request_id: str | None = None
 

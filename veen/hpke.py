@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from pyhpke import AEADId, CipherSuite, KDFId, KEMId
 from pyhpke.exceptions import PyHPKEError
 
-from veen.errors import Undecryptable, Untrusted
+from veen.errors import Malformed, Undecryptable, Untrusted
 
 _SUITE: Final = CipherSuite.new(
     KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, AEADId.CHACHA20_POLY1305
@@ -27,6 +27,8 @@ class Sender:
     """The sealing end. ``ephemeral`` is 32 fresh random bytes, never used twice."""
 
     def __init__(self, recipient: bytes, ephemeral: bytes) -> None:
+        if len(ephemeral) != KEY_BYTES:
+            raise Malformed(f"{len(ephemeral)} ephemeral bytes, {KEY_BYTES} are due")
         try:
             public = _SUITE.kem.deserialize_public_key(recipient)
             pair = _SUITE.kem.derive_key_pair(ephemeral)
@@ -63,4 +65,6 @@ class Recipient:
 
 def public_key(private: bytes) -> bytes:
     """The X25519 public key of 32 private bytes."""
+    if len(private) != KEY_BYTES:
+        raise Malformed(f"an X25519 private key of {len(private)} bytes, {KEY_BYTES} are due")
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()

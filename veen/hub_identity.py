@@ -97,7 +97,7 @@ class HubIdentity(WireMap):
     def verify_checkpoint(self, checkpoint: Checkpoint, profile: Profile) -> HubKey:
         """The key that signed a checkpoint; it must have been valid in the epoch."""
         start = checkpoint.epoch * profile.epoch_sec
-        end = start + profile.epoch_sec if profile.epoch_sec else None
+        end = start + profile.epoch_sec - 1 if profile.epoch_sec else None
         for key in self._valid(start, end):
             if checkpoint.is_signed_by(key.hub_pk):
                 return key

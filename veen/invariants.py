@@ -136,6 +136,8 @@ def _verify_root(receipt: Receipt, peaks: Peaks) -> Peaks:
 def _verify_client(msg: Msg, seq: int, before: Before) -> ClientCursor:
     if msg.prev_ack >= seq:
         raise Violation("I6", seq, f"prev_ack {msg.prev_ack} was not there to be seen")
+    if msg.client_seq == 0:
+        raise Violation("I9", seq, "client_seq starts at 1")
     if before.client is not None:
         _verify_follows(msg, seq, before.client)
     return ClientCursor(msg.client_seq, msg.prev_ack)

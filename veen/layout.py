@@ -11,8 +11,8 @@ IDENTITY_SIG: Final = "hub-identity.sig"
 KEY_MAP: Final = "hub-key-map.cbor"
 CHECKPOINT_BINDING: Final = "checkpoint-binding.cborseq"
 
-_CHUNK: Final = re.compile(r"log/chunk-([0-9a-f]{64})-(\d{20})-(\d{20})\.log")
-_OPEN_CHUNK: Final = re.compile(r"log/chunk-([0-9a-f]{64})-(\d{20})\.open")
+_CHUNK: Final = re.compile(r"log/chunk-([0-9a-f]{64})-([0-9]{20})-([0-9]{20})\.log")
+_OPEN_CHUNK: Final = re.compile(r"log/chunk-([0-9a-f]{64})-([0-9]{20})\.open")
 
 
 class ChunkName(NamedTuple):

@@ -40,8 +40,9 @@ class Limits:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if type(value) is not int or value < 1:
-                raise BadLimit(f"{field.name} = {value!r}: a limit is a whole number from 1 up")
+            least = 0 if field.name == "max_epoch_skew_sec" else 1
+            if type(value) is not int or value < least:
+                raise BadLimit(f"{field.name} = {value!r}: a whole number from {least} up is due")
             if value > _MAXIMA.get(field.name, value):
                 raise BadLimit(f"{field.name} = {value} is above {_MAXIMA[field.name]}")
         if self.max_chunk_bytes < self.largest_entry:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from veen import sign
 from veen.digest import h, ht, u64be
 from veen.schema import Bytes32, Bytes64, Version
-from veen.wire import WireArray
+from veen.wire import SignedArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Msg(WireArray):
+class Msg(SignedArray):
     ver: Version = 1
     profile_id: Bytes32
     label: Bytes32

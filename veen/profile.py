@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from veen.cbor import UINT_MAX
 from veen.digest import ht
 from veen.errors import Malformed
 from veen.wire import WireMap
@@ -34,7 +35,7 @@ class Profile(WireMap):
         if not self.epoch_sec:
             return range(1)
         current, skew = self.epoch(unix_time), skew_sec // self.epoch_sec
-        return range(max(0, current - skew), current + skew + 1)
+        return range(max(0, current - skew), min(current + skew, UINT_MAX) + 1)
 
     def rule(self) -> None:
         for name in self.ALGORITHMS:

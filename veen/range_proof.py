@@ -60,8 +60,8 @@ class RangeProof(WireMap):
 
     def verify_after(self, peaks: Peaks, *, size: int, root: bytes) -> None:
         """The same, for leaves that have been appended to ``before()`` one by one."""
-        if size != self.size:
-            raise Untrusted(f"a proof for size {self.size}, not for {size}")
+        if size != self.size or self.to_seq > size:
+            raise Untrusted(f"a proof up to {self.to_seq} of {self.size}, not of {size}")
         if peaks.size != self.to_seq:
             raise Untrusted(f"the leaves end at {peaks.size}, not at {self.to_seq}")
         expected = tuple(mmr.subtrees(self.to_seq, size))

@@ -38,4 +38,4 @@ class Bucket:
         """How long an empty bucket stays empty; None when it is never refilled."""
         if self.tokens:
             return 0
-        return 1 if rate.per_sec else None
+        return 1 if rate.per_sec and rate.burst else None

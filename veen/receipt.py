@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from veen import cbor, sign
 from veen.digest import ht
 from veen.schema import Bytes32, Bytes64, Version
-from veen.wire import WireArray
+from veen.wire import SignedArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt(WireArray):
+class Receipt(SignedArray):
     ver: Version = 1
     label: Bytes32
     stream_seq: int

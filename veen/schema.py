@@ -2,10 +2,12 @@
 
 A kind reads a value and its type first; sizes and versions are checked once the whole object
 has been read, because a malformed object is a worse fault than a wrong size (spec 8.2).
+In JSON a byte string is lowercase hex (spec 10.3).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Protocol, TypeVar, Union, get_args, get_origin
@@ -47,6 +49,12 @@ class Kind(Protocol):
     def plain(self, value: Any) -> Any:
         """The value as ``cbor.dump`` takes it; Malformed when it is of another type."""
 
+    def to_json(self, value: Any) -> Any:
+        """The value as it stands in JSON."""
+
+    def from_json(self, value: Any) -> Any:
+        """The value that JSON gives; like ``read`` it settles the type alone."""
+
 
 class Unchecked:
     """A kind of which every value that reads is right."""
@@ -55,7 +63,24 @@ class Unchecked:
         return
 
 
-class Uint(Unchecked):
+class Same:
+    """A kind whose values are the same in JSON."""
+
+    def to_json(self, value: Any) -> Any:
+        return value
+
+
+class Hex:
+    """A kind of byte strings, which are hex in JSON."""
+
+    def to_json(self, value: bytes) -> str:
+        return value.hex()
+
+    def from_json(self, value: Any) -> bytes:
+        return _unhex(value)
+
+
+class Uint(Same, Unchecked):
     def read(self, raw: bytes, at: int) -> tuple[int, int]:
         if at < len(raw) and raw[at] < 24:
             return raw[at], at + 1
@@ -66,8 +91,10 @@ class Uint(Unchecked):
             raise Malformed(f"{value!r} is not a 64-bit unsigned integer")
         return value
 
+    from_json = plain
 
-class VersionNumber:
+
+class VersionNumber(Same):
     def read(self, raw: bytes, at: int) -> tuple[int, int]:
         return cbor.uint(raw, at)
 
@@ -76,11 +103,14 @@ class VersionNumber:
             raise WrongVersion(f"version {value}, this is version {VERSION}")
 
     def plain(self, value: int) -> int:
-        self.check(value)
+        self.check(_of_type(value, int))
         return VERSION
 
+    def from_json(self, value: Any) -> int:
+        return _PLAIN_UINT.from_json(value)
 
-class Bool(Unchecked):
+
+class Bool(Same, Unchecked):
     def read(self, raw: bytes, at: int) -> tuple[bool, int]:
         value, end = cbor.simple(raw, at)
         if value is None:
@@ -90,16 +120,21 @@ class Bool(Unchecked):
     def plain(self, value: bool) -> bool:
         return _of_type(value, bool)
 
+    from_json = plain
 
-class Text(Unchecked):
+
+class Text(Same, Unchecked):
     def read(self, raw: bytes, at: int) -> tuple[str, int]:
         return cbor.tstr(raw, at)
 
     def plain(self, value: str) -> str:
-        return _of_type(value, str)
+        cbor.refuse_surrogates(_of_type(value, str))
+        return value
+
+    from_json = plain
 
 
-class Bytes(Unchecked):
+class Bytes(Hex, Unchecked):
     def read(self, raw: bytes, at: int) -> tuple[bytes, int]:
         return cbor.bstr(raw, at)
 
@@ -107,16 +142,13 @@ class Bytes(Unchecked):
         return _of_type(value, bytes)
 
 
-class FixedBytes:
+class FixedBytes(Hex):
     def __init__(self, size: int) -> None:
         self._size = size
-        self._whole = len(cbor.dump(bytes(size)))
-        self._head = cbor.dump(bytes(size))[:-size]
+        head = cbor.dump(bytes(size))[:-size]
+        self.span = (head, len(head), len(head) + size)
 
     def read(self, raw: bytes, at: int) -> tuple[bytes, int]:
-        end = at + self._whole
-        if raw.startswith(self._head, at) and end <= len(raw):
-            return raw[end - self._size : end], end
         return cbor.bstr(raw, at)
 
     def check(self, value: bytes) -> None:
@@ -136,7 +168,15 @@ class Raw(Unchecked):
         return raw[at:end], end
 
     def plain(self, value: bytes) -> cbor.Verbatim:
-        return cbor.Verbatim(_of_type(value, bytes))
+        cbor.finish(value, cbor.skip(_of_type(value, bytes), 0))
+        return cbor.Verbatim(value)
+
+    def to_json(self, value: bytes) -> Any:
+        """No object that travels as a raw item holds text, so text is free to mean bytes."""
+        return _hexed(cbor.decode(value))
+
+    def from_json(self, value: Any) -> bytes:
+        return cbor.encode(_unhexed(value, cbor.MAX_DEPTH))
 
 
 class TextMap(Unchecked):
@@ -149,7 +189,16 @@ class TextMap(Unchecked):
         return value, end
 
     def plain(self, value: dict[str, Any]) -> cbor.Verbatim:
-        return cbor.Verbatim(cbor.encode(_of_type(value, dict)))
+        if not all(type(key) is str for key in _of_type(value, dict)):
+            raise Malformed("detail has text keys only")
+        return cbor.Verbatim(cbor.encode(value))
+
+    def to_json(self, value: dict[str, Any]) -> dict[str, Any]:
+        return {key: _hexed(element) for key, element in value.items()}
+
+    def from_json(self, value: Any) -> dict[str, Any]:
+        cbor.encode(_of_type(value, dict))
+        return dict(value)
 
 
 class Array:
@@ -171,6 +220,12 @@ class Array:
     def plain(self, value: tuple[Any, ...]) -> list[Any]:
         return [self._element.plain(element) for element in _of_type(value, tuple)]
 
+    def to_json(self, value: tuple[Any, ...]) -> list[Any]:
+        return [self._element.to_json(element) for element in value]
+
+    def from_json(self, value: Any) -> tuple[Any, ...]:
+        return tuple(self._element.from_json(element) for element in _of_type(value, list))
+
 
 @dataclass(frozen=True, slots=True)
 class Optional:
@@ -179,7 +234,9 @@ class Optional:
     kind: Kind
 
 
-_PLAIN_KINDS: Final[dict[Any, Kind]] = {int: Uint(), bytes: Bytes(), str: Text(), bool: Bool()}
+_LOWER_HEX: Final = re.compile(r"([0-9a-f]{2})*")
+_PLAIN_UINT: Final = Uint()
+_PLAIN_KINDS: Final[dict[Any, Kind]] = {int: _PLAIN_UINT, bytes: Bytes(), str: Text(), bool: Bool()}
 _MARKED_KINDS: Final[dict[Any, Kind]] = {
     "version": VersionNumber(),
     "raw item": Raw(),
@@ -213,3 +270,25 @@ def _of_type(value: Any, wanted: type[T]) -> T:
     if type(value) is not wanted:
         raise Malformed(f"{type(value).__name__} where {wanted.__name__} is due")
     return value
+
+
+def _unhex(value: Any) -> bytes:
+    if type(value) is not str or _LOWER_HEX.fullmatch(value) is None:
+        raise Malformed("bytes in lowercase hex are due")
+    return bytes.fromhex(value)
+
+
+def _hexed(value: Any) -> Any:
+    if type(value) is bytes:
+        return value.hex()
+    return [_hexed(element) for element in value] if type(value) is list else value
+
+
+def _unhexed(value: Any, depth: int) -> Any:
+    if type(value) is str:
+        return _unhex(value)
+    if type(value) is not list:
+        return value
+    if depth == 0:
+        raise Malformed("nested too deep")
+    return [_unhexed(element, depth - 1) for element in value]

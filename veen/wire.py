@@ -11,11 +11,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from itertools import zip_longest
 from typing import Any, NamedTuple, Self, get_type_hints
 
 from veen import cbor
 from veen.errors import Malformed
-from veen.schema import Kind, Optional, Unchecked, kind_of
+from veen.schema import FixedBytes, Kind, Optional, Unchecked, VersionNumber, kind_of
 
 _NULL = b"\xf6"
 _SIG_BYTES = 66  # a bstr64 with its head
@@ -28,6 +29,8 @@ class Field(NamedTuple):
     read: Callable[[bytes, int], tuple[Any, int]]
     put: Callable[[WireObject, Any], None]
     optional: bool
+    fixed: tuple[bytes, int, int] | None
+    """Head, start and end of a byte string of one size, for the common case of the right one."""
 
 
 class Layout(NamedTuple):
@@ -70,6 +73,22 @@ class WireObject:
         self.rule()
 
     @classmethod
+    def from_json(cls, value: Any) -> Self:
+        """The object of which ``value`` is the JSON form, as strictly as ``decode``."""
+        found = cls.read_json(value)
+        found.check()
+        return found
+
+    @classmethod
+    @abstractmethod
+    def read_json(cls, value: Any) -> Self:
+        """The object in JSON form, not yet checked."""
+
+    @abstractmethod
+    def to_json(self) -> Any:
+        """The object as JSON: an array or an object with the names of the fields."""
+
+    @classmethod
     @abstractmethod
     def read(cls, raw: bytes, at: int) -> tuple[Self, int]:
         """The object at ``at``, not yet checked, and where it ends."""
@@ -93,8 +112,12 @@ class WireArray(WireObject):
         if not layout.shortest <= count <= len(layout.fields):
             raise Malformed(f"{cls.__name__} of {count} elements")
         found = cls.__new__(cls)
-        for _, key, _, read, put, optional in layout.fields:
-            if optional and key > count:
+        for _, key, _, read, put, optional, fixed in layout.fields:
+            if fixed is not None and raw.startswith(fixed[0], at):
+                # A field that is cut short ends beyond the input, where nothing reads on.
+                put(found, raw[at + fixed[1] : at + fixed[2]])
+                at += fixed[2]
+            elif optional and key > count:
                 put(found, None)
             elif optional and key < layout.shortest and raw.startswith(_NULL, at):
                 put(found, None)
@@ -107,13 +130,35 @@ class WireArray(WireObject):
     def plain(self) -> list[Any]:
         layout = _layout(type(self))
         values = [_plain(field, getattr(self, field.name)) for field in layout.fields]
-        while len(values) > layout.shortest and values[-1] is None:
-            values.pop()
         self.rule()
-        return values
+        return _cut_absent(values, layout)
+
+    @classmethod
+    def read_json(cls, value: Any) -> Self:
+        layout = _layout(cls)
+        if type(value) is not list or not layout.shortest <= len(value) <= len(layout.fields):
+            raise Malformed(f"{cls.__name__} in JSON is an array of its elements")
+        found = cls.__new__(cls)
+        for field, element in zip_longest(layout.fields, value):
+            absent = element is None and field.optional
+            if absent and layout.shortest < field.key <= len(value):
+                raise Malformed(f"{cls.__name__} has null as {field.name}")
+            field.put(found, None if absent else field.kind.from_json(element))
+        return found
+
+    def to_json(self) -> list[Any]:
+        layout = _layout(type(self))
+        values = [_json(field, getattr(self, field.name)) for field in layout.fields]
+        return _cut_absent(values, layout)
+
+
+class SignedArray(WireArray):
+    """An array whose last element is a signature over all the others."""
+
+    __slots__ = ()
 
     def unsigned(self) -> bytes:
-        """The encoding without the last element, a signature: what the signature covers."""
+        """The encoding without the signature."""
         raw = self.encode()
         return bytes([raw[0] - 1]) + raw[1:-_SIG_BYTES]
 
@@ -146,6 +191,26 @@ class WireMap(WireObject):
         self.rule()
         return values
 
+    @classmethod
+    def read_json(cls, value: Any) -> Self:
+        layout = _layout(cls)
+        if type(value) is not dict:
+            raise Malformed(f"{cls.__name__} in JSON is an object")
+        unknown = sorted(value.keys() - {field.name for field in layout.fields})
+        if unknown:
+            raise Malformed(f"{cls.__name__} has no {unknown[0]!r}")
+        found = cls.__new__(cls)
+        for field in layout.fields:
+            if field.name in value:
+                field.put(found, field.kind.from_json(value[field.name]))
+            else:
+                _leave_out(cls, found, field)
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        pairs = ((field, getattr(self, field.name)) for field in _layout(type(self)).fields)
+        return {field.name: _json(field, value) for field, value in pairs if value is not None}
+
 
 class _Nested:
     """A wire object inside another one."""
@@ -164,6 +229,12 @@ class _Nested:
             raise Malformed(f"{type(value).__name__} where {self._cls.__name__} is due")
         return value.plain()
 
+    def to_json(self, value: WireObject) -> Any:
+        return value.to_json()
+
+    def from_json(self, value: Any) -> WireObject:
+        return self._cls.read_json(value)
+
 
 _LAYOUTS: dict[type[WireObject], Layout] = {}
 
@@ -180,9 +251,16 @@ def _lay_out(cls: Any) -> Layout:
     found = tuple(_field(cls, f.name, key, hints[f.name]) for key, f in enumerate(fields(cls), 1))
     return Layout(
         fields=found,
-        shortest=max(field.key for field in found if not field.optional),
-        checks=tuple((f.name, f.kind.check) for f in found if not isinstance(f.kind, Unchecked)),
+        shortest=max((field.key for field in found if not field.optional), default=0),
+        checks=_checks(found),
     )
+
+
+def _checks(found: tuple[Field, ...]) -> tuple[tuple[str, Callable[[Any], None]], ...]:
+    """Sizes in the order of the fields, then the version (spec 8.2)."""
+    checked = [field for field in found if not isinstance(field.kind, Unchecked)]
+    checked.sort(key=lambda field: isinstance(field.kind, VersionNumber))
+    return tuple((field.name, field.kind.check) for field in checked)
 
 
 def _field(cls: Any, name: str, key: int, annotation: Any) -> Field:
@@ -190,7 +268,9 @@ def _field(cls: Any, name: str, key: int, annotation: Any) -> Field:
     optional = isinstance(found, Optional)
     kind = found.kind if isinstance(found, Optional) else found
     # The slot's own setter: a frozen object is filled once, while it is read.
-    return Field(name, key, kind, kind.read, cls.__dict__[name].__set__, optional)
+    put = cls.__dict__[name].__set__
+    fixed = kind.span if isinstance(kind, FixedBytes) else None
+    return Field(name, key, kind, kind.read, put, optional, fixed)
 
 
 def _advance(cls: type, found: WireObject, due: Iterator[Field], key: int) -> Field:
@@ -210,3 +290,13 @@ def _leave_out(cls: type, found: WireObject, field: Field) -> None:
 
 def _plain(field: Field, value: Any) -> Any:
     return None if value is None and field.optional else field.kind.plain(value)
+
+
+def _json(field: Field, value: Any) -> Any:
+    return None if value is None else field.kind.to_json(value)
+
+
+def _cut_absent(values: list[Any], layout: Layout) -> list[Any]:
+    while len(values) > layout.shortest and values[-1] is None:
+        values.pop()
+    return values

@@ -1,0 +1,28 @@
+"""Run the benchmarks and print one JSON line for each measurement.
+
+python bench/run.py                      all of them
+python bench/run.py veen_msg veen_mmr    only these
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from pathlib import Path
+
+
+def main() -> None:
+    known = sorted(path.stem for path in Path(__file__).parent.glob("veen_*.py"))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}")
+    wanted = parser.parse_args().names or known
+    unknown = sorted(set(wanted) - set(known))
+    if unknown:
+        parser.error(f"no benchmark named {', '.join(unknown)}; there are {', '.join(known)}")
+    for name in wanted:
+        for measurement in importlib.import_module(name).measure():
+            print(measurement.to_json(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

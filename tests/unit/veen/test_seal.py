@@ -1,0 +1,190 @@
+"""Sealing: what was sealed for one place and key opens there and nowhere else (spec 4.2, 4.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veen import cbor, hpke
+from veen.ciphertext import Ciphertext
+from veen.digest import h
+from veen.errors import Malformed, Undecryptable, Untrusted
+from veen.limits import Limits
+from veen.msg import Msg
+from veen.payload import PayloadHdr
+from veen.profile import Profile
+from veen.seal import Place, Sealed, open_msg, open_payload, seal
+
+PRIVATE = b"reader key".ljust(32, b".")
+PUBLIC = hpke.public_key(PRIVATE)
+EPHEMERAL = b"fresh bytes".ljust(32, b".")
+LIMITS = Limits()
+PLACE = Place(
+    profile=Profile(), label=b"l" * 32, client_id=b"c" * 32, client_seq=3, prev_ack=2, auth_ref=None
+)
+HEADER = PayloadHdr(schema=b"s" * 32)
+
+
+def a_sealed(*, place: Place = PLACE, **changes: Any) -> Sealed:
+    given_parts = {"header": HEADER, "body": b"a body", "attachments": (), "limits": LIMITS}
+    return seal(recipient=PUBLIC, ephemeral=EPHEMERAL, place=place, **{**given_parts, **changes})
+
+
+def opened(ciphertext: bytes, *, place: Place = PLACE, private: bytes = PRIVATE) -> Any:
+    return open_payload(private=private, place=place, ciphertext=ciphertext, limits=LIMITS)
+
+
+def sealed_by_hand(header: bytes, body: bytes | None = None) -> bytes:
+    """A ciphertext whose sender is authentic and keeps to no rule."""
+    sender = hpke.Sender(PUBLIC, EPHEMERAL)
+    genuine = Ciphertext.decode(a_sealed().ciphertext, 0)
+    parts = Ciphertext(sender.enc, sender.seal(PLACE.aad(), header), genuine.body)
+    return (replace(parts, body=body) if body is not None else parts).encode(0)
+
+
+@given(
+    body=st.one_of(st.binary(max_size=300), st.just(b""), st.just(bytes(5000))),
+    attachments=st.lists(st.binary(max_size=50), max_size=5),
+    pad_block=st.sampled_from((0, 1, 16, 256)),
+    expires_at=st.none() | st.integers(0, 2**64 - 1),
+)
+def test_what_is_sealed_opens(
+    body: bytes, attachments: list[bytes], pad_block: int, expires_at: int | None
+) -> None:
+    place = replace(PLACE, profile=Profile(pad_block=pad_block))
+    header = replace(HEADER, expires_at=expires_at)
+    sealed = a_sealed(place=place, header=header, body=body, attachments=attachments)
+    found = opened(sealed.ciphertext, place=place)
+    assert (found.body, found.header.expires_at) == (body, expires_at)
+    assert found.attachments(sealed.attachments, LIMITS) == tuple(attachments)
+    assert len(sealed.ciphertext) % (pad_block or 1) == 0
+
+
+@given(st.binary(max_size=100), st.sampled_from((0, 16, 256)))
+def test_sealing_is_a_function_of_its_arguments(body: bytes, pad_block: int) -> None:
+    place = replace(PLACE, profile=Profile(pad_block=pad_block))
+    assert a_sealed(place=place, body=body) == a_sealed(place=place, body=body)
+
+
+def test_refuses_a_change_of_any_byte() -> None:
+    raw = a_sealed().ciphertext
+    for at in range(len(raw)):
+        for mask in (1, 0x80):
+            bad = raw[:at] + bytes([raw[at] ^ mask]) + raw[at + 1 :]
+            with pytest.raises((Untrusted, Malformed)):
+                opened(bad)
+
+
+def test_a_message_refuses_a_change_of_any_bit_of_its_ciphertext(
+    a_msg: Callable[..., Msg], flips: Callable[[bytes], Any]
+) -> None:
+    msg = a_msg(ciphertext=a_sealed().ciphertext)
+    for bad in flips(msg.ciphertext):
+        changed = replace(msg, ciphertext=bad)
+        with pytest.raises(Untrusted):
+            open_msg(private=PRIVATE, msg=changed, profile=Profile(), limits=LIMITS)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"profile": Profile(epoch_sec=1)},
+        {"profile": Profile(pad_block=1)},
+        {"label": b"m" * 32},
+        {"client_id": b"d" * 32},
+        {"client_seq": 4},
+        {"prev_ack": 1},
+        {"auth_ref": b"r" * 32},
+    ],
+    ids=str,
+)
+def test_refuses_another_place(change: dict[str, Any]) -> None:
+    with pytest.raises(Undecryptable):
+        opened(a_sealed().ciphertext, place=replace(PLACE, **change))
+
+
+def test_refuses_another_key() -> None:
+    with pytest.raises(Undecryptable):
+        opened(a_sealed().ciphertext, private=b"another key".ljust(32, b"."))
+
+
+def test_refuses_parts_of_two_payloads() -> None:
+    one, two = (Ciphertext.decode(a_sealed(body=b).ciphertext, 0) for b in (b"1", b"2"))
+    other = Ciphertext.decode(
+        seal(
+            recipient=PUBLIC, ephemeral=b"e" * 32, place=PLACE, header=HEADER, body=b"3",
+            limits=LIMITS,
+        ).ciphertext,
+        0,
+    )  # fmt: skip
+    assert one.header == two.header
+    for mixed in (replace(one, body=other.body), replace(one, header=other.header)):
+        with pytest.raises(Undecryptable):
+            opened(mixed.encode(0))
+
+
+def test_opens_a_message_under_its_own_profile_only(a_msg: Callable[..., Msg]) -> None:
+    msg = a_msg()
+    place = Place.of(msg, Profile())
+    sealed = a_sealed(place=place)
+    whole = replace(msg, ciphertext=sealed.ciphertext, ct_hash=h(sealed.ciphertext))
+    found = open_msg(private=PRIVATE, msg=whole, profile=Profile(), limits=LIMITS)
+    assert found.body == b"a body"
+    with pytest.raises(Untrusted):
+        open_msg(private=PRIVATE, msg=whole, profile=Profile(pad_block=16), limits=LIMITS)
+
+
+@pytest.mark.parametrize("key", [bytes(32), b"\x01" + bytes(31), b"short", b""], ids=bytes.hex)
+def test_refuses_a_recipient_that_leads_to_no_secret(key: bytes) -> None:
+    with pytest.raises(Untrusted):
+        seal(
+            recipient=key, ephemeral=EPHEMERAL, place=PLACE, header=HEADER, body=b"", limits=LIMITS
+        )
+
+
+@pytest.mark.parametrize("enc", [bytes(32), b"\x01" + bytes(31)], ids=["zero", "one"])
+def test_refuses_an_encapsulation_that_leads_to_no_secret(enc: bytes) -> None:
+    parts = Ciphertext.decode(a_sealed().ciphertext, 0)
+    with pytest.raises(Undecryptable):
+        opened(replace(parts, enc=enc).encode(0))
+
+
+@pytest.mark.parametrize("size", [0, 1, 31])
+def test_refuses_an_ephemeral_that_is_too_short(size: int) -> None:
+    with pytest.raises((Malformed, Untrusted)):
+        hpke.Sender(PUBLIC, bytes(size))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {1: b"s" * 32, 6: 1},
+        {1: b"s" * 32, 2: None},
+        {1: b"s" * 31},
+        {2: b"p" * 32},
+        {},
+        [b"s" * 32],
+    ],
+    ids=repr,
+)
+def test_refuses_a_header_that_is_no_payload_hdr(header: Any) -> None:
+    with pytest.raises(Malformed):
+        opened(sealed_by_hand(cbor.encode(header)))
+
+
+@pytest.mark.parametrize("size", [0, 1, 15])
+def test_refuses_a_body_too_short_to_be_authentic(size: int) -> None:
+    with pytest.raises((Untrusted, Malformed)):
+        opened(sealed_by_hand(HEADER.encode(), bytes(size)))
+
+
+def test_refuses_a_header_too_short_to_be_authentic() -> None:
+    parts = Ciphertext.decode(a_sealed().ciphertext, 0)
+    for size in range(16):
+        with pytest.raises(Undecryptable):
+            opened(replace(parts, header=parts.header[:size]).encode(0))

@@ -1,0 +1,174 @@
+"""Every wire class: objects survive their bytes, and no other bytes are read as them (spec 3.1)."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from veen import checkpoint_index, envelope
+from veen.captoken import Allow, CapToken
+from veen.checkpoint import Checkpoint
+from veen.checkpoint_index import CheckpointRef
+from veen.chunk import ChunkSummary, PeakSnapshot
+from veen.errors import Malformed
+from veen.hub_identity import CheckpointBinding, HubIdentity, HubKey
+from veen.inclusion import InclusionProof
+from veen.msg import Msg
+from veen.payload import PayloadHdr
+from veen.profile import Profile
+from veen.proof import MmrProof, Step
+from veen.range_proof import RangeProof
+from veen.rate import Rate
+from veen.receipt import Receipt
+from veen.tombstone import Tombstone
+from veen.wire import WireMap, WireObject
+
+Objects = Callable[[type], st.SearchStrategy[Any]]
+Mutated = Callable[[Any, bytes], bytes]
+
+ENVELOPES = sorted(
+    (
+        cls
+        for cls in vars(envelope).values()
+        if isinstance(cls, type) and issubclass(cls, WireMap) and cls.__module__ == "veen.envelope"
+    ),
+    key=lambda cls: cls.__name__,
+)
+ALL = (
+    Msg, Receipt, Checkpoint, PayloadHdr, MmrProof, Step, InclusionProof, RangeProof,
+    CapToken, Allow, Rate, Profile, HubKey, HubIdentity, CheckpointBinding,
+    ChunkSummary, PeakSnapshot, CheckpointRef, Tombstone, *ENVELOPES,
+)  # fmt: skip
+FEW = settings(max_examples=max(1, settings().max_examples // 3))
+
+every_class = pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
+
+
+def test_every_envelope_is_here() -> None:
+    assert len(ENVELOPES) == 15
+
+
+@every_class
+@FEW
+@given(data=st.data())
+def test_an_object_survives_its_bytes(objects: Objects, cls: Any, data: st.DataObject) -> None:
+    one = data.draw(objects(cls))
+    raw = one.encode()
+    found = cls.decode(raw)
+    assert found == one
+    assert found.encode() == raw == replace(found).encode()
+
+
+@every_class
+@FEW
+@given(raw=st.binary(max_size=120))
+def test_random_bytes_are_malformed_or_the_bytes_of_their_object(cls: Any, raw: bytes) -> None:
+    assert_one_encoding(cls, raw)
+
+
+@every_class
+@settings(max_examples=max(1, settings().max_examples // 2))
+@given(data=st.data())
+def test_bytes_near_valid_ones_are_malformed_or_the_bytes_of_their_object(
+    objects: Objects, mutated: Mutated, cls: Any, data: st.DataObject
+) -> None:
+    assert_one_encoding(cls, mutated(data, data.draw(objects(cls)).encode()))
+
+
+def assert_one_encoding(cls: Any, raw: bytes) -> None:
+    try:
+        found = cls.decode(raw)
+    except Malformed:
+        return
+    assert replace(found).encode() == raw
+
+
+@every_class
+@settings(max_examples=max(1, settings().max_examples // 10))
+@given(data=st.data())
+def test_every_truncation_and_every_trailing_byte_is_malformed(
+    objects: Objects, cls: Any, data: st.DataObject
+) -> None:
+    raw = data.draw(objects(cls)).encode()
+    for end in range(len(raw)):
+        with pytest.raises(Malformed):
+            cls.decode(raw[:end])
+    for tail in (b"\x00", b"\xf6", raw):
+        with pytest.raises(Malformed):
+            cls.decode(raw + tail)
+
+
+@every_class
+@settings(max_examples=5, phases=[Phase.generate])
+@given(data=st.data())
+def test_an_object_is_frozen_and_pickles(objects: Objects, cls: Any, data: st.DataObject) -> None:
+    one = data.draw(objects(cls))
+    for field in fields(one):
+        with pytest.raises(FrozenInstanceError):
+            setattr(one, field.name, None)
+    assert pickle.loads(pickle.dumps(one)).encode() == one.encode()
+
+
+@every_class
+@settings(max_examples=5, phases=[Phase.generate])
+@given(data=st.data())
+def test_an_object_is_hashable(objects: Objects, cls: Any, data: st.DataObject) -> None:
+    one = data.draw(objects(cls))
+    assert hash(one) == hash(cls.decode(one.encode()))
+
+
+@FEW
+@given(data=st.data())
+def test_a_checkpoint_has_seven_elements_or_eight_with_witnesses(
+    objects: Objects, data: st.DataObject
+) -> None:
+    checkpoint = data.draw(objects(Checkpoint))
+    assert checkpoint.encode()[0] == (0x87 if checkpoint.witness_sigs is None else 0x88)
+
+
+def indexes(objects: Objects) -> st.SearchStrategy[dict[int, WireObject]]:
+    return st.dictionaries(st.integers(1, 2**64 - 1), objects(CheckpointRef), max_size=4)
+
+
+@given(data=st.data())
+def test_a_checkpoint_index_survives_its_bytes(objects: Objects, data: st.DataObject) -> None:
+    index = data.draw(indexes(objects))
+    assert checkpoint_index.decode(checkpoint_index.encode(index)) == index
+
+
+@given(data=st.data())
+def test_bytes_near_a_checkpoint_index_are_malformed_or_its_bytes(
+    objects: Objects, mutated: Mutated, data: st.DataObject
+) -> None:
+    raw = mutated(data, checkpoint_index.encode(data.draw(indexes(objects))))
+    try:
+        found = checkpoint_index.decode(raw)
+    except Malformed:
+        return
+    assert checkpoint_index.encode(found) == raw
+
+
+@FEW
+@given(data=st.data())
+def test_every_truncation_of_a_checkpoint_index_is_malformed(
+    objects: Objects, data: st.DataObject
+) -> None:
+    raw = checkpoint_index.encode(data.draw(indexes(objects)))
+    for end in range(len(raw)):
+        with pytest.raises(Malformed):
+            checkpoint_index.decode(raw[:end])
+
+
+@FEW
+@given(data=st.data())
+def test_encoding_refuses_a_checkpoint_index_that_decoding_would(
+    objects: Objects, data: st.DataObject
+) -> None:
+    with pytest.raises(Malformed):
+        checkpoint_index.encode({0: data.draw(objects(CheckpointRef))})
