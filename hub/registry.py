@@ -17,7 +17,8 @@ class Routed(NamedTuple):
     """What a label stands for at one time."""
 
     stream: StreamRecord
-    labels: EpochLabels
+    stream_id: bytes
+    profile_id: bytes
     epoch: int
     in_window: bool
 
@@ -43,8 +44,7 @@ class Registry:
         if stream.profile.epoch_sec:
             self._rolling.append(stream)
         else:
-            labels = self._labels(stream)
-            self._fixed[labels.at(0)] = Routed(stream, labels, 0, in_window=True)
+            self._fixed[self._labels(stream).at(0)] = _routed(stream, 0, in_window=True)
         return True
 
     def streams(self) -> Iterable[StreamRecord]:
@@ -88,9 +88,13 @@ class Registry:
         accepted = profile.epochs(hub_ts, self._skew)
         reach = min(_RECOGNISED_SEC, _MAX_RECOGNISED_EPOCHS * profile.epoch_sec) + self._skew
         return {
-            labels.at(epoch): Routed(stream, labels, epoch, epoch in accepted)
+            labels.at(epoch): _routed(stream, epoch, in_window=epoch in accepted)
             for epoch in profile.epochs(hub_ts, reach)
         }
 
     def _labels(self, stream: StreamRecord) -> EpochLabels:
         return EpochLabels(self._routing_key, stream.stream_id(), stream.profile)
+
+
+def _routed(stream: StreamRecord, epoch: int, *, in_window: bool) -> Routed:
+    return Routed(stream, stream.stream_id(), stream.profile.profile_id(), epoch, in_window)

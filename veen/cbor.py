@@ -64,7 +64,9 @@ def decode_sequence(raw: bytes) -> Iterator[bytes]:
 
 
 def finish(raw: bytes, end: int) -> None:
-    if end != len(raw):
+    if end > len(raw):
+        raise Malformed(f"cut short: the item ends at byte {end} of {len(raw)}")
+    if end < len(raw):
         raise Malformed(f"{len(raw) - end} bytes follow the item that ends at byte {end}")
 
 

@@ -50,20 +50,6 @@ class PeakSnapshot(WireArray):
         return mmr.Peaks(self.upto_seq, self.peaks)
 
 
-def summarise(label: bytes, headers: list[EntryHeader], mmr_root_end: bytes) -> ChunkSummary:
-    """The summary of a chunk with these entries, the last of which has this root."""
-    hashes = mmr.peaks_of(header.entry_hash for header in headers)
-    return ChunkSummary(
-        label=label,
-        start_seq=headers[0].stream_seq,
-        end_seq=headers[-1].stream_seq,
-        mmr_root_end=mmr_root_end,
-        entry_count=len(headers),
-        total_bytes=sum(header.whole_size for header in headers),
-        entry_hashes_root=mmr.Peaks(len(headers), hashes).root(),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Tally:
     """What is known of a chunk while it grows: enough to summarise it without reading it."""
@@ -96,14 +82,6 @@ class Tally:
             total_bytes=self.size,
             entry_hashes_root=self.hashes.root(),
         )
-
-
-def must_roll(*, chunk_bytes: int, chunk_entries: int, next_bytes: int, limits: Limits) -> bool:
-    """Whether the next entry belongs to a new chunk (spec 4.8.2)."""
-    if chunk_entries == 0:
-        return False
-    too_large = chunk_bytes + next_bytes > limits.max_chunk_bytes
-    return too_large or chunk_entries >= limits.max_checkpoint_interval
 
 
 def read_entries(raw: bytes, limits: Limits) -> Iterator[tuple[int, EntryHeader, Entry]]:

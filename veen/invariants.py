@@ -60,7 +60,10 @@ NEW_CLIENT = ClientCursor(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A capability in force: since when, and what is left of its rate."""
+    """A capability in force: since when, and what is left of its rate.
+
+    Whoever makes one has checked the token's signatures with ``verify_chain``.
+    """
 
     token: CapToken
     issued_at: int

@@ -52,7 +52,7 @@ def _refuse_foreign(verified: Verified, grant: Grant, routed: Routed | None, gat
     if routed is None:
         if gate.required:
             raise Rejected(Failure.AUTH_REF, "the label is of no stream known to this hub")
-    elif not token.allows_stream(routed.stream.stream_id()):
+    elif not token.allows_stream(routed.stream_id):
         raise Rejected(Failure.AUTH_REF, f"the capability is not for {routed.stream.name}")
 
 

@@ -123,7 +123,7 @@ class Committer:
     def _stage(self, group: _Group, verified: Verified, now: int) -> Staged:
         draft = group.draft
         routed = self.log.registry.route(verified.label, now)
-        if routed is not None and routed.stream.profile.profile_id() != verified.profile_id:
+        if routed is not None and routed.profile_id != verified.profile_id:
             raise Rejected(Failure.PROFILE, f"{routed.stream.name} uses another profile")
         authorised = authorise(verified, self._grant(draft, verified), routed, self._gate, now)
         label_log = self.log.label(verified.label)

@@ -7,6 +7,7 @@ answers them all; requests that arrive meanwhile form the next group.
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -45,11 +46,13 @@ class Sequencer:
         self._committer = Committer(log, Gate(settings.gated, settings.issuers))
         self._listener = _listen(datadir)
         self._connections: list[Connection] = []
+        self._woken, self._wake = os.pipe()
         self._stopping = False
 
     def stop(self) -> None:
-        """Ask the loop to end once what has arrived is answered."""
+        """Ask the loop to end once what has arrived is answered; a signal handler may call it."""
         self._stopping = True
+        os.write(self._wake, b"x")
 
     def run(self) -> None:
         """Serve until stopped. A failed sync ends the process by its exception."""
@@ -66,12 +69,12 @@ class Sequencer:
         return bool(wait(self._connections, timeout=0))
 
     def _serve_group(self) -> None:
-        ready = wait([self._listener, *self._connections], timeout=_TICK_SEC)
+        ready = wait([self._listener, self._woken, *self._connections], timeout=_TICK_SEC)
         group: list[tuple[Connection, bytes]] = []
         for source in ready:
             if isinstance(source, Connection):
                 self._receive(source, group)
-            else:
+            elif source is self._listener:
                 self._accept()
         submits = [
             (to, wireline.unpack_submit(request))

@@ -79,7 +79,7 @@ class Lock:
     def __init__(self, datadir: DataDir) -> None:
         self._path = datadir.root / "lock"
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT, durable.FILE_MODE)
-        holder = self._path.read_text() or "nobody"
+        holder = self._path.read_text(errors="replace") or "nobody"
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -89,15 +89,13 @@ class Lock:
         self._write({"host": socket.gethostname(), "pid": os.getpid()})
 
     def release(self) -> None:
-        self._write({})
+        os.ftruncate(self._fd, 0)
         os.close(self._fd)
 
     def _refuse_foreign(self, datadir: DataDir, holder: str) -> None:
         """A lock of another host proves nothing here: its file system may not share locks."""
-        if holder in ("nobody", "{}"):
-            return
-        host = json.loads(holder).get("host")
-        if host != socket.gethostname():
+        host = _host(holder)
+        if host is not None and host != socket.gethostname():
             os.close(self._fd)
             raise Locked(
                 f"{datadir.root} was last held by a hub on host {host!r} that did not stop "
@@ -106,4 +104,13 @@ class Lock:
 
     def _write(self, holder: dict[str, object]) -> None:
         os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, json.dumps(holder).encode(), 0)
+        durable.write_at(self._fd, json.dumps(holder).encode(), 0)
+
+
+def _host(holder: str) -> object:
+    """The host a lock names; None for a lock let go, or torn by a crash while it was written."""
+    try:
+        found = json.loads(holder)
+    except ValueError:
+        return None
+    return found.get("host") if isinstance(found, dict) else None

@@ -35,6 +35,14 @@ def append(fd: int, size: int, data: bytes) -> None:
     sync(fd)
 
 
+def write_at(fd: int, data: bytes, at: int) -> None:
+    """Write derived bytes, which need no sync; the same errors as elsewhere."""
+    try:
+        _write_all(fd, data, at)
+    except OSError as error:
+        raise _refused(error) from error
+
+
 def cut(fd: int, size: int) -> None:
     """Take back what was appended after the first ``size`` bytes."""
     os.ftruncate(fd, size)

@@ -74,7 +74,7 @@ class HubLog:
         if known is not None:
             return known
         routed = self.registry.route(label, now)
-        stream_id = routed.stream.stream_id() if routed else None
+        stream_id = routed.stream_id if routed else None
         epoch = routed.epoch if routed else 0
         with self.index.durable_transaction():
             label_no = self.index.add_label(label, stream_id, epoch, now)

@@ -33,9 +33,13 @@ class NodeFile:
             raise LookupError(f"node ({height}, {index}) is not in the node file")
         return found
 
+    def read(self, position: int, count: int) -> bytes:
+        """Consecutive nodes from a position on, as many of them as there are."""
+        return os.pread(self._fd, count * NODE_BYTES, position * NODE_BYTES)
+
     def write_from(self, seq: int, nodes: bytes) -> None:
         """Write the nodes that the leaves from ``seq`` on complete."""
-        os.pwrite(self._fd, nodes, mmr.position(0, seq - 1) * NODE_BYTES)
+        durable.write_at(self._fd, nodes, mmr.position(0, seq - 1) * NODE_BYTES)
 
     def sync(self) -> None:
         durable.sync(self._fd)

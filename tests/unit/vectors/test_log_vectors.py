@@ -118,8 +118,10 @@ def test_log_upholds_the_invariants() -> None:
 
 
 def test_chunk_summary() -> None:
-    headers = [header for _, header, _ in chunk.read_entries(RAW, Limits())]
-    summary = chunk.summarise(LABEL, headers, bytes.fromhex(LOG["entries"][-1]["mmr_root"]))
+    tally = chunk.Tally.starting_at(1)
+    for _, header, _ in chunk.read_entries(RAW, Limits()):
+        tally = tally.plus(header.whole_size, header.entry_hash)
+    summary = tally.summary(LABEL, bytes.fromhex(LOG["entries"][-1]["mmr_root"]))
     assert (summary.total_bytes, summary.entry_hashes_root.hex()) == (
         LOG["total_bytes"],
         LOG["entry_hashes_root"],

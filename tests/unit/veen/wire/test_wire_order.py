@@ -129,7 +129,6 @@ def test_encoding_refuses_what_is_not_one_item(item: bytes) -> None:
 
 
 def test_encoding_refuses_a_detail_with_integer_keys() -> None:
-    # BUG: TextMap.plain writes a map with uint keys, which TextMap.read refuses.
     with pytest.raises(Malformed):
         ErrorEnvelope(code="", message="", detail={1: 2}).encode()
 

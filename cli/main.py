@@ -1,0 +1,37 @@
+"""The ``veen`` command: one file for each group of commands, no logic of its own."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from cli import hub
+from cli.console import fail
+from veen.errors import VeenError
+
+app = typer.Typer(
+    name="veen",
+    help="A tamper-evident recorder and an air-gap bridge. Start with: veen hub start --help",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(hub.app, name="hub")
+
+
+@app.command()
+def version() -> None:
+    """Print the version of the software and of the protocol it speaks."""
+    typer.echo("veen 0.0.1 (VEEN protocol v0.0.1)")
+
+
+def main() -> None:
+    """The entry point: an expected failure is one clear line and an exit code, never a trace."""
+    try:
+        app()
+    except VeenError as error:
+        sys.exit(fail(error))
+
+
+if __name__ == "__main__":
+    main()

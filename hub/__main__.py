@@ -1,0 +1,11 @@
+"""A whole hub as a process: ``python -m hub``, which is what ``veen hub start`` runs."""
+
+import sys
+
+from hub.process import begin, parse_launch
+from hub.supervisor import run
+
+if __name__ == "__main__":
+    launch = parse_launch(sys.argv[1:])
+    begin()
+    sys.exit(run(launch))

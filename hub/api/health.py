@@ -1,0 +1,70 @@
+"""Health, readiness and metrics (OBS0.1, OBS0.3)."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+
+from flask import Blueprint, Response, request
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from hub.api.edge import Edge, edge
+from hub.api.heads import head_of
+from hub.api.negotiation import answer, no_body
+from hub.api.tooling_objects import HealthResponse, ReadyResponse
+from hub.sequencer.committer import Unavailable
+
+bp = Blueprint("health", __name__)
+
+
+@bp.get("/healthz")
+def healthz() -> Response:
+    """That this worker reads the log; the sequencer is not asked."""
+    hub = edge()
+    head = head_of(hub.reader)
+    return answer(
+        HealthResponse(
+            ok=True,
+            profile_id=hub.settings.profiles[0].profile_id(),
+            peaks_count=head.peaks_count,
+            last_stream_seq=head.last_stream_seq,
+            last_mmr_root=head.root,
+        )
+    )
+
+
+@bp.get("/readyz")
+def readyz() -> Response:
+    hub = edge()
+    hub_ts = hub.sequencer.hub_ts()
+    if not hub.reader.index.is_of(hub.identity.current().hub_id):
+        raise Unavailable("the index is not readable")
+    return answer(ReadyResponse(ok=True, hub_ts=hub_ts))
+
+
+@bp.get("/metrics")
+def metrics() -> Response:
+    hub = edge()
+    if not _is_local():
+        hub.access.manager(no_body().raw)
+    return Response(generate_latest(_collected(hub)), content_type=CONTENT_TYPE_LATEST)
+
+
+def _collected(hub: Edge) -> CollectorRegistry:
+    """What all processes of the hub have counted, if they share a directory for it."""
+    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+        return hub.registry
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    return registry
+
+
+def _is_local() -> bool:
+    """A peer on this host. What a proxy here passes on comes from elsewhere."""
+    if "X-Forwarded-For" in request.headers or "Forwarded" in request.headers:
+        return False
+    try:
+        return ipaddress.ip_address(request.remote_addr or "").is_loopback
+    except ValueError:
+        return False

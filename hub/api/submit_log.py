@@ -1,0 +1,58 @@
+"""One line of JSON and a few counts for every message submitted (OBS0.1, OBS0.2)."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from typing import Any, Final
+
+from hub.api.intake import Taken, Taking
+from hub.metrics import EdgeMetrics
+from veen import cbor
+from veen.errors import Code, Rejected
+
+_STREAM_SEQ_AT: Final = 36  # a receipt begins with its head, ver and a bstr32
+_log = logging.getLogger("hub.submit")
+
+
+def record(taking: Taking, metrics: EdgeMetrics, request_id: str) -> None:
+    metrics.verify_latency.observe(taking.verify_ms)
+    metrics.commit_latency.observe(taking.commit_ms)
+    codes = Counter(_code(one) for one in taking.taken)
+    for code, count in codes.items():
+        if code is None:
+            metrics.submit_ok.inc(count)
+        else:
+            metrics.submit_err.labels(code.value).inc(count)
+    metrics.rate_limited.inc(codes[Code.RATE])
+    if _log.isEnabledFor(logging.INFO):
+        for one in taking.taken:
+            _log.info("%s", json.dumps(_line(one, taking, request_id)))
+
+
+def _code(one: Taken) -> Code | None:
+    if isinstance(one.outcome, bytes):
+        return None
+    return one.outcome.failure.code if isinstance(one.outcome, Rejected) else Code.UNAVAILABLE
+
+
+def _line(one: Taken, taking: Taking, request_id: str) -> dict[str, Any]:
+    line: dict[str, Any] = {
+        "request_id": request_id,
+        "bytes_in": one.size,
+        "verify_ms": round(taking.verify_ms / len(taking.taken), 3),
+        "commit_ms": round(taking.commit_ms, 3),
+    }
+    if one.verified is not None:
+        line["label"] = one.verified.label.hex()
+        line["client_id_prefix"] = one.verified.client_id[:4].hex()
+        line["leaf_hash_prefix"] = one.verified.leaf_hash[:4].hex()
+    code = _code(one)
+    if isinstance(one.outcome, bytes):
+        line["stream_seq"] = cbor.uint(one.outcome, _STREAM_SEQ_AT)[0]
+        line["bytes_out"] = len(one.outcome)
+    elif code is not None:
+        line["code"] = code.value
+        line["bytes_out"] = 0
+    return line

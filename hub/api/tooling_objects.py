@@ -1,0 +1,237 @@
+"""Requests and answers of /tooling and of the health routes, in CBOR and JSON alike.
+
+``ver`` may be left out of these requests: what stands outside the data plane has no version yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from veen.checkpoint import Checkpoint
+from veen.errors import Malformed
+from veen.hub_identity import HubKey
+from veen.inclusion import InclusionProof
+from veen.profile import Profile
+from veen.range_proof import RangeProof
+from veen.receipt import Receipt
+from veen.schema import Bytes32, Version
+from veen.wire import WireMap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthorizeResponse(WireMap):
+    """``receipt`` is that of the control entry; its hub_ts is issued_at."""
+
+    ver: Version = 1
+    auth_ref: Bytes32
+    issued_at: int
+    expires_at: int
+    receipt: Receipt
+    server_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileStatus(WireMap):
+    profile_id: Bytes32
+    profile: Profile
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitRegistry(WireMap):
+    """The limits of spec 14.1, by their names there."""
+
+    max_msg_bytes: int
+    max_hdr_bytes: int
+    max_body_bytes: int
+    max_attachments_per_msg: int
+    max_attachment_bytes: int
+    max_chunk_bytes: int
+    max_checkpoint_interval: int
+    max_cap_rate_per_sec: int
+    max_cap_rate_burst: int
+    max_epoch_skew_sec: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusResponse(WireMap):
+    """``last_stream_seq``, ``peaks_count`` and ``last_mmr_root`` are of the latest label."""
+
+    ver: Version = 1
+    server_version: str
+    role: str
+    hub_id: Bytes32
+    hub_pk: Bytes32
+    hub_keys: tuple[HubKey, ...]
+    profile_ids: tuple[Bytes32, ...]
+    profiles: tuple[ProfileStatus, ...]
+    epoch: int
+    hub_ts: int
+    admission: str
+    reads: str
+    stream_scoping: str
+    features: tuple[str, ...]
+    limits: LimitRegistry
+    uptime_sec: int
+    labels: int
+    peaks_count: int
+    last_stream_seq: int
+    last_hub_ts: int
+    last_label: Bytes32 | None = None
+    last_mmr_root: Bytes32 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelInfo(WireMap):
+    label: Bytes32
+    epoch: int
+    last_stream_seq: int
+    last_hub_ts: int
+    closed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamInfo(WireMap):
+    name: str
+    stream_id: Bytes32
+    profile_id: Bytes32
+    epoch_sec: int
+    pad_block: int
+    labels: tuple[LabelInfo, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsResponse(WireMap):
+    ver: Version = 1
+    streams: tuple[StreamInfo, ...]
+    server_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterRequest(WireMap):
+    ver: Version | None = None
+    name: str
+    epoch_sec: int | None = None
+    pad_block: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InclusionRequest(WireMap):
+    ver: Version | None = None
+    label: Bytes32
+    stream_seq: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InclusionResponse(WireMap):
+    ver: Version = 1
+    proof: InclusionProof
+    server_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsistencyRequest(WireMap):
+    ver: Version | None = None
+    label: Bytes32
+    old_size: int
+    new_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeProofRequest(WireMap):
+    ver: Version | None = None
+    label: Bytes32
+    from_seq: int
+    to_seq: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeProofResponse(WireMap):
+    ver: Version = 1
+    proof: RangeProof
+    server_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointLatestQuery(WireMap):
+    label: Bytes32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRangeQuery(WireMap):
+    label: Bytes32
+    from_seq: int | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRangeResponse(WireMap):
+    """``next_from_seq`` is there while later checkpoints may be."""
+
+    ver: Version = 1
+    checkpoints: tuple[Checkpoint, ...]
+    next_from_seq: int | None = None
+    server_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocateRequest(WireMap):
+    """By ``leaf_hash``, or by ``label`` and ``hub_ts``."""
+
+    ver: Version | None = None
+    leaf_hash: Bytes32 | None = None
+    label: Bytes32 | None = None
+    hub_ts: int | None = None
+
+    def rule(self) -> None:
+        by_time = (self.label is not None, self.hub_ts is not None)
+        if by_time != ((self.leaf_hash is None,) * 2):
+            raise Malformed("leaf_hash alone, or label and hub_ts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place(WireMap):
+    label: Bytes32
+    stream_seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocateResponse(WireMap):
+    """Every place of the leaf that may be read, or the first place not before hub_ts."""
+
+    ver: Version = 1
+    places: tuple[Place, ...]
+    server_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EquivocationReport(WireMap):
+    ver: Version | None = None
+    first: Receipt
+    second: Receipt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EquivocationResponse(WireMap):
+    ver: Version = 1
+    evidence_id: Bytes32
+    server_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthResponse(WireMap):
+    """OBS0.3, of the label with the latest entry; before the first entry there is no root."""
+
+    ok: bool
+    profile_id: Bytes32
+    peaks_count: int
+    last_stream_seq: int
+    last_mmr_root: Bytes32 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyResponse(WireMap):
+    ok: bool
+    hub_ts: int

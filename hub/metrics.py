@@ -1,0 +1,54 @@
+"""The metrics of a hub, by the names and units of OBS0.1, on whichever registry is at hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+MILLISECONDS: Final = (
+    0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeMetrics:
+    """What a worker of the HTTP edge counts."""
+
+    submit_ok: Counter
+    submit_err: Counter
+    rate_limited: Counter
+    verify_latency: Histogram
+    commit_latency: Histogram
+    end_to_end_latency: Histogram
+    proof_latency: Histogram
+    queue_depth: Gauge
+
+
+def edge_metrics(registry: CollectorRegistry) -> EdgeMetrics:
+    return EdgeMetrics(
+        submit_ok=counter(registry, "veen_submit_ok", "Messages committed"),
+        submit_err=counter(registry, "veen_submit_err", "Messages refused, by code", "code"),
+        rate_limited=counter(registry, "veen_rate_limited", "Messages above a capability's rate"),
+        verify_latency=latency(registry, "veen_verify_latency_ms", "Checks before the sequencer"),
+        commit_latency=latency(registry, "veen_commit_latency_ms", "Waiting for the sequencer"),
+        end_to_end_latency=latency(registry, "veen_end_to_end_latency_ms", "A whole submit"),
+        proof_latency=latency(registry, "veen_proof_latency_ms", "Building a proof"),
+        queue_depth=Gauge(
+            "veen_queue_depth",
+            "Messages waiting for the sequencer",
+            registry=registry,
+            multiprocess_mode="livesum",
+        ),
+    )
+
+
+def counter(registry: CollectorRegistry, name: str, help_: str, *labels: str) -> Counter:
+    """A counter; the exposition puts _total after its name."""
+    return Counter(name, help_, labels, registry=registry)
+
+
+def latency(registry: CollectorRegistry, name: str, help_: str) -> Histogram:
+    """A histogram of milliseconds."""
+    return Histogram(name, help_, registry=registry, buckets=MILLISECONDS)

@@ -1,0 +1,74 @@
+"""What the processes of one hub share: how they start, and that none outlives the first."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+import signal
+import sys
+from argparse import ArgumentParser
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hub.settings import Settings, load, with_options
+from hub.storage.datadir import DataDir
+
+_PR_SET_PDEATHSIG: Final = 1
+READY: Final = b"+"
+REFUSED: Final = 3
+"""Exit code of a hub that would not start; standard error says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Where a hub lives and how it is configured: all that its processes are told."""
+
+    datadir: DataDir
+    config: Path | None
+    options: dict[str, Any]
+    ready_fd: int | None = None
+
+    def settings(self) -> Settings:
+        return with_options(load(self.config), self.options)
+
+    def say_ready(self) -> None:
+        if self.ready_fd is not None:
+            os.write(self.ready_fd, READY)
+            os.close(self.ready_fd)
+
+    def command(self, module: str) -> list[str]:
+        arguments = ["--data-dir", str(self.datadir.root), "--options", json.dumps(self.options)]
+        if self.config is not None:
+            arguments += ["--config", str(self.config)]
+        return [sys.executable, "-m", module, *arguments]
+
+
+def parse_launch(arguments: list[str]) -> Launch:
+    parser = ArgumentParser(description="A process of a hub; `veen hub start` runs it.")
+    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--config", type=Path)
+    parser.add_argument("--options", type=json.loads, default={})
+    parser.add_argument("--ready-fd", type=int)
+    found = parser.parse_args(arguments)
+    options = dict(found.options)
+    if "issuers" in options:
+        options["issuers"] = frozenset(bytes.fromhex(one) for one in options["issuers"])
+    return Launch(DataDir(found.data_dir.resolve()), found.config, options, found.ready_fd)
+
+
+def begin(log_level: str = "INFO") -> None:
+    """Set up a process: private files, logs to standard error."""
+    os.umask(0o077)
+    logging.basicConfig(
+        level=log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+
+
+def begin_as_child() -> None:
+    """Set up a process that ends when its parent does."""
+    begin()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})

@@ -1,0 +1,30 @@
+"""The sequencer as a process: ``python -m hub.sequencer``, started by the supervisor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from hub.process import REFUSED, begin_as_child, parse_launch
+from hub.sequencer.service import Sequencer
+from veen.errors import VeenError
+
+
+def main(arguments: list[str]) -> int:
+    launch = parse_launch(arguments)
+    begin_as_child()
+    try:
+        sequencer = Sequencer(launch.datadir, launch.settings(), os.urandom)
+    except VeenError as error:
+        print(f"veen hub: {error}", file=sys.stderr)  # noqa: T201 - the operator's only channel
+        return REFUSED
+    signal.signal(signal.SIGTERM, lambda *_: sequencer.stop())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    launch.say_ready()
+    sequencer.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,147 @@
+"""Making the derived state of a data directory again from its log alone (spec 12)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hub.control import StreamRecord, control_label
+from hub.storage import durable, identity
+from hub.storage.compare import acknowledged, disagreements
+from hub.storage.datadir import DataDir, Lock
+from hub.storage.index import Index
+from hub.storage.inventory import Inventory, take_stock
+from hub.storage.label_log import Damaged
+from hub.storage.nodes import NodeFile
+from hub.storage.relearn import Relearner
+from hub.storage.replay import Replay, finish_seals
+from veen.hub_identity import HubIdentity
+from veen.limits import Limits
+
+Progress = Callable[[int, int], None]
+_BLOCK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildReport:
+    labels: int
+    entries: int
+    differed: tuple[str, ...]
+    """In what the old derived state was not that of the log."""
+
+    @property
+    def agreed(self) -> bool:
+        return not self.differed
+
+
+def rebuild(
+    datadir: DataDir, *, limits: Limits, streams: Iterable[StreamRecord], progress: Progress
+) -> RebuildReport:
+    """Build beside the old state and swap at the end; a fault of the log changes nothing."""
+    lock = Lock(datadir)
+    try:
+        hub = identity.read_identity(datadir)
+        _recover_swap(datadir)
+        for files in take_stock(datadir).labels.values():
+            finish_seals(datadir, files, limits)
+        stock = take_stock(datadir)
+        known = tuple(streams)
+        heads = _fill(datadir, hub, limits, known, stock, progress)
+        differed = _differences(datadir, heads, {one.stream_id() for one in known})
+        _swap(datadir)
+    finally:
+        lock.release()
+    return RebuildReport(len(heads), sum(heads.values()), tuple(differed))
+
+
+def _fill(
+    datadir: DataDir,
+    hub: HubIdentity,
+    limits: Limits,
+    streams: tuple[StreamRecord, ...],
+    stock: Inventory,
+    progress: Progress,
+) -> dict[bytes, int]:
+    """Write the new state; the number of entries of each label."""
+    fresh = DataDir(datadir.root / "derived.new")
+    shutil.rmtree(fresh.root, ignore_errors=True)
+    durable.make_directory(fresh.derived)
+    index = Index(fresh.index, writable=True)
+    index.create(hub.hub_id)
+    relearner = Relearner(index, hub.hub_id, limits, streams)
+    replay = Replay(datadir, hub, limits, relearner)
+    control, heads = control_label(hub.hub_id), {}
+    done, total = 0, stock.chunk_bytes
+    for label in sorted(stock.labels, key=lambda one: (one != control, one)):
+        progress(done, total)
+        with NodeFile.for_writing(fresh.nodes(label)) as nodes:
+            heads[label] = replay.run(stock.labels[label], nodes)
+            nodes.sync()
+        done += stock.labels[label].chunk_bytes
+    for use in relearner.fold_buckets():
+        raise Damaged(
+            f"entry {use.seq} was faster than its capability allows: run `veen hub verify`"
+        )
+    relearner.close()
+    index.close()
+    progress(done, total)
+    return heads
+
+
+def _differences(datadir: DataDir, heads: dict[bytes, int], configured: set[bytes]) -> list[str]:
+    """Compare with the old state, and refuse to forget receipts that it knows of."""
+    fresh = DataDir(datadir.root / "derived.new")
+    for label, head_seq in acknowledged(datadir.index).items():
+        if head_seq > heads.get(label, 0):
+            raise Damaged(
+                f"the log of label {label.hex()} ends at {heads.get(label, 0)}, but this hub has "
+                f"given receipts up to {head_seq}. Restore the log from the archive or a backup; "
+                "nothing was rebuilt."
+            )
+    found = disagreements(fresh.index, datadir.index, (), configured)
+    for label in sorted(heads):
+        path = datadir.nodes(label)
+        if not path.is_file() or not _begins_with(path, fresh.nodes(label)):
+            found.append(f"{path.name} is missing or differs")
+    return found
+
+
+def _begins_with(path: Path, due: Path) -> bool:
+    """What follows in a node file belongs to entries that were never logged."""
+    with path.open("rb") as found, due.open("rb") as wanted:
+        while block := wanted.read(_BLOCK):
+            if found.read(len(block)) != block:
+                return False
+    return True
+
+
+def _recover_swap(datadir: DataDir) -> None:
+    """After a crash between the two renames of a swap, the old state is still the one to use."""
+    old = datadir.root / "derived.old"
+    if old.exists() and not datadir.derived.exists():
+        durable.rename(old, datadir.derived)
+
+
+def _swap(datadir: DataDir) -> None:
+    fresh, old = DataDir(datadir.root / "derived.new"), datadir.root / "derived.old"
+    _sync_file(fresh.index)
+    durable.sync_directory(fresh.derived)
+    shutil.rmtree(old, ignore_errors=True)
+    if datadir.derived.exists():
+        durable.rename(datadir.derived, old)
+    durable.rename(fresh.derived, datadir.derived)
+    durable.sync_directory(fresh.root)
+    shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(fresh.root)
+
+
+def _sync_file(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

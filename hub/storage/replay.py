@@ -1,0 +1,143 @@
+"""A label read again from its files, as far as derived state needs it (spec 12)."""
+
+from __future__ import annotations
+
+from hub.control import ControlRecord, control_label
+from hub.storage import durable, pruned
+from hub.storage.datadir import DataDir
+from hub.storage.index import ChunkRow
+from hub.storage.inventory import LabelFiles
+from hub.storage.label_log import Damaged, Found, finish_rename, whole_entries
+from hub.storage.nodes import NodeFile
+from hub.storage.relearn import Logged, Relearner
+from veen import layout, mmr
+from veen.chunk import ChunkSummary
+from veen.digest import h
+from veen.errors import Malformed, Untrusted
+from veen.hub_identity import HubIdentity
+from veen.layout import ChunkName, OpenChunkName
+from veen.limits import Limits
+from veen.tombstone import Tombstone
+
+
+class Replay:
+    """Feeds one label to a Relearner and writes its nodes. Any fault is Damaged."""
+
+    def __init__(
+        self, datadir: DataDir, hub: HubIdentity, limits: Limits, relearner: Relearner
+    ) -> None:
+        self._datadir = datadir
+        self._hub = hub
+        self._limits = limits
+        self._relearner = relearner
+
+    def run(self, files: LabelFiles, nodes: NodeFile) -> int:
+        """Replay a label; how many entries it has."""
+        label_no, peaks = 0, mmr.EMPTY
+        for segment in files.segments():
+            if segment.start_seq != peaks.size + 1:
+                name = files.missing(peaks.size + 1, segment.start_seq - 1)[0]
+                raise Damaged(f"{name} is missing: run `veen hub verify`")
+            entries, size = self._entries(segment, files)
+            if not entries:
+                continue
+            if not label_no:
+                label_no = self._relearner.begin(files.label, entries[0].hub_ts)
+            peaks = _grow(peaks, entries, nodes)
+            self._relearner.take(label_no, segment.start_seq, entries)
+            if isinstance(segment, ChunkName):
+                self._refuse_other_end(segment, peaks)
+                row = ChunkRow(
+                    label_no, segment.start_seq, peaks.size, size, entries[-1].hub_ts
+                )  # fmt: skip
+                self._relearner.seal(row)
+        _refuse_rollback(files, peaks.size)
+        if label_no:
+            self._relearner.add_checkpoints(label_no, sorted(files.checkpoints))
+        return peaks.size
+
+    def _entries(
+        self, segment: ChunkName | OpenChunkName, files: LabelFiles
+    ) -> tuple[list[Logged], int]:
+        if isinstance(segment, ChunkName) and segment not in files.chunks:
+            return self._pruned(segment)
+        if isinstance(segment, OpenChunkName):
+            name = layout.open_chunk(segment)
+        else:
+            name = layout.chunk(segment)
+        raw = self._datadir.file(name).read_bytes()
+        logged, end = [], 0
+        for found in whole_entries(raw, segment.label, segment.start_seq, self._limits):
+            logged.append(self._take(name, found))
+            end = found.at + found.header.whole_size
+        if isinstance(segment, ChunkName) and end != len(raw):
+            raise Damaged(f"{name} is damaged at byte {end}: run `veen hub verify`")
+        return logged, end
+
+    def _take(self, name: str, found: Found) -> Logged:
+        try:
+            framed = found.opened()
+            if framed.header.label == control_label(self._hub.hub_id):
+                record = ControlRecord.of(framed.msg)
+                seq, hub_ts = framed.receipt.stream_seq, framed.receipt.hub_ts
+                self._relearner.learn(record, seq, hub_ts)
+        except Malformed as error:
+            raise Damaged(f"{name} is damaged at byte {found.at}: {error}") from error
+        return Logged.of(framed, found.at)
+
+    def _pruned(self, name: ChunkName) -> tuple[list[Logged], int]:
+        raw = self._datadir.file(pruned.tombstone(name)).read_bytes()
+        try:
+            found = Tombstone.decode(raw)
+            found.verify(self._hub)
+            leaves = self._datadir.file(pruned.leaves(name)).read_bytes()
+            entries = pruned.unpack(leaves, name)
+        except (Malformed, Untrusted, FileNotFoundError) as error:
+            raise Damaged(f"{pruned.tombstone(name)}: {error}: run `veen hub verify`") from error
+        if h(leaves) != found.leaves_sha256:
+            raise Damaged(f"{pruned.leaves(name)} is not what its tombstone says")
+        return entries, found.chunk_bytes
+
+    def _refuse_other_end(self, name: ChunkName, peaks: mmr.Peaks) -> None:
+        file = layout.summary(name)
+        try:
+            due = ChunkSummary.decode(self._datadir.file(file).read_bytes())
+        except (Malformed, FileNotFoundError) as error:
+            raise Damaged(f"{file}: {error}: run `veen hub verify`") from error
+        if (peaks.size, peaks.root()) != (name.end_seq, due.mmr_root_end):
+            raise Damaged(f"{file} does not match the log: run `veen hub verify`")
+
+
+def finish_seals(datadir: DataDir, files: LabelFiles, limits: Limits) -> None:
+    """Do what a crash left undone: the rename of a sealed chunk, or its very first entry."""
+    for opened in files.opened:
+        path = datadir.file(layout.open_chunk(opened))
+        raw = path.read_bytes()
+        found = list(whole_entries(raw, opened.label, opened.start_seq, limits))
+        name = ChunkName(opened.label, opened.start_seq, opened.start_seq + len(found) - 1)
+        if found and name in files.summaries:
+            finish_rename(datadir, name)
+        elif not found and opened.start_seq == 1:
+            # The label has no entry: no receipt was given, and the next message begins it anew.
+            tail = f"tail-{opened.label.hex()}-1.bin"
+            durable.write(datadir.evidence / tail, raw)
+            path.unlink()
+            durable.sync_directory(path.parent)
+
+
+def _grow(peaks: mmr.Peaks, entries: list[Logged], nodes: NodeFile) -> mmr.Peaks:
+    first, completed = peaks.size + 1, []
+    for one in entries:
+        peaks, new = mmr.grow(peaks, one.leaf_hash)
+        completed.extend(new)
+    nodes.write_from(first, b"".join(completed))
+    return peaks
+
+
+def _refuse_rollback(files: LabelFiles, head_seq: int) -> None:
+    signed = max(files.checkpoints, default=0)
+    if head_seq < signed:
+        raise Damaged(
+            f"the log of label {files.label.hex()} ends at {head_seq}, behind this hub's own "
+            f"checkpoint at {signed}: restore the log; nothing was rebuilt"
+        )

@@ -1,0 +1,165 @@
+"""Retention: which chunks may go, and taking them away without losing what they prove (3.4.1).
+
+Everything is kept unless a rule names its stream. ``record/`` streams are kept unless a rule
+begins with ``record/``, and labels of no known stream, the control log among them, always.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+from hub.control import StreamRecord
+from hub.storage import durable, identity, pruned
+from hub.storage.datadir import DataDir, Lock
+from hub.storage.index import Index, LabelRow
+from hub.storage.label_log import Damaged, whole_entries
+from hub.storage.manifest import manifest
+from hub.storage.relearn import Logged
+from veen import layout
+from veen.digest import h
+from veen.errors import VeenError
+from veen.layout import ChunkName
+from veen.limits import Limits
+from veen.tombstone import Tombstone
+
+LONG_TERM: Final = "long_term"
+_DAY_SEC: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How long the streams whose name matches are kept; None is for ever."""
+
+    pattern: str
+    keep_days: int | None
+
+
+def parse_rule(pattern: str, keep: object) -> Rule:
+    """A rule as a configuration writes it: days as a whole number, or "long_term"."""
+    if keep == LONG_TERM:
+        return Rule(pattern, None)
+    if type(keep) is not int or keep < 1:
+        raise VeenError(
+            f"retention of {pattern!r} is {LONG_TERM!r} or a number of days, not {keep!r}"
+        )
+    return Rule(pattern, keep)
+
+
+def keep_days(stream: str, policy: Sequence[Rule]) -> int | None:
+    """The first rule that speaks of a stream decides; None is for ever."""
+    for rule in policy:
+        is_explicit = not stream.startswith("record/") or rule.pattern.startswith("record/")
+        if is_explicit and fnmatchcase(stream, rule.pattern):
+            return rule.keep_days
+    return None
+
+
+def plan(
+    datadir: DataDir, policy: Sequence[Rule], streams: Iterable[StreamRecord], now: int
+) -> list[ChunkName]:
+    """Sealed chunks wholly older than their stream is kept, from the start of each label."""
+    index = Index(datadir.index, writable=False)
+    try:
+        names = {stream_id: name for stream_id, name, _ in index.streams()}
+        names |= {one.stream_id(): one.name for one in streams}
+        found: list[ChunkName] = []
+        for row in index.labels():
+            name = names.get(row.stream_id) if row.stream_id else None
+            days = keep_days(name, policy) if name else None
+            if days is not None:
+                found += _expired(datadir, index, row, now - days * _DAY_SEC)
+        return found
+    finally:
+        index.close()
+
+
+def _expired(datadir: DataDir, index: Index, row: LabelRow, before: int) -> list[ChunkName]:
+    found = []
+    for chunk in index.chunks(row.label_no):
+        if chunk.last_ts >= before:
+            break
+        name = ChunkName(row.label, chunk.start_seq, chunk.end_seq)
+        if datadir.file(layout.chunk(name)).exists():
+            found.append(name)
+    return found
+
+
+def prune(
+    datadir: DataDir, chunks: Iterable[ChunkName], *, limits: Limits, move_to: Path | None, now: int
+) -> list[ChunkName]:
+    """Take chunks away, each only once all that must stay of it is on disk. Refused beside a hub.
+
+    After a crash the same plan is simply carried out again.
+    """
+    lock = Lock(datadir)
+    try:
+        keys = identity.load(datadir)
+        done = []
+        for name in chunks:
+            _refuse_hole(datadir, name)
+            tombstone = _bury(datadir, name, limits, move_to, now)
+            path = datadir.file(pruned.tombstone(name))
+            if not path.exists():
+                durable.write_once(path, tombstone.signed(keys.current).encode())
+            datadir.file(layout.chunk(name)).unlink(missing_ok=True)
+            durable.sync_directory(datadir.log)
+            done.append(name)
+        return done
+    finally:
+        lock.release()
+
+
+def _refuse_hole(datadir: DataDir, name: ChunkName) -> None:
+    """What remains of a label must be one run: chunks go from its start."""
+    for segment in manifest(datadir, name.label).segments:
+        before = ChunkName(name.label, segment.start_seq, segment.end_seq)
+        if before.start_seq < name.start_seq and datadir.file(layout.chunk(before)).exists():
+            raise VeenError(f"{layout.chunk(before)} stands before {layout.chunk(name)}")
+
+
+def _bury(
+    datadir: DataDir, name: ChunkName, limits: Limits, move_to: Path | None, now: int
+) -> Tombstone:
+    """Write the leaves, and the copy if there is to be one; what the tombstone has to say."""
+    raw = datadir.file(layout.chunk(name)).read_bytes()
+    summary = datadir.file(layout.summary(name)).read_bytes()
+    leaves = pruned.pack(_logged(raw, name, limits))
+    durable.write_once(datadir.file(pruned.leaves(name)), leaves)
+    if move_to is not None:
+        _move(raw, move_to / Path(layout.chunk(name)).name)
+    return Tombstone(
+        label=name.label,
+        start_seq=name.start_seq,
+        end_seq=name.end_seq,
+        chunk_bytes=len(raw),
+        chunk_sha256=h(raw),
+        summary_sha256=h(summary),
+        leaves_sha256=h(leaves),
+        pruned_at=now,
+        moved_to=str(move_to) if move_to else None,
+    )
+
+
+def _logged(raw: bytes, name: ChunkName, limits: Limits) -> list[Logged]:
+    found = list(whole_entries(raw, name.label, name.start_seq, limits))
+    logged = [Logged.of(one.opened(), one.at) for one in found]
+    size = sum(one.header.whole_size for one in found)
+    if size != len(raw) or name.start_seq + len(logged) - 1 != name.end_seq:
+        raise Damaged(f"{layout.chunk(name)} is not whole: run `veen hub verify`")
+    return logged
+
+
+def _move(raw: bytes, target: Path) -> None:
+    durable.write_once(target, raw)
+    handle = os.open(target, os.O_RDONLY)
+    try:
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(handle)
+    if target.read_bytes() != raw:
+        raise VeenError(f"{target} does not read back as it was written; nothing was removed")

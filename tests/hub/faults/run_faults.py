@@ -1,0 +1,114 @@
+"""Play the history once for every operation and kind of fault; print what went wrong, if anything.
+
+A process of its own, single-threaded, so that each run is a fork of it and starts at once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from faulty_os import FaultyOs
+from history import in_child, opened, play
+
+from hub.storage.durable import NoSpace
+from hub.storage.reader import LogReader
+from veen.errors import VeenError
+from veen.limits import Limits
+from veen.msg import Msg
+from veen.receipt import Receipt
+
+ROUNDS = 6
+START = 40
+"""Operations of the start, when a full disk may make a hub refuse; later it must live on."""
+
+
+def play_with_fault(root: Path, acknowledged: Path, kind: str, at: int) -> int:
+    def work() -> None:
+        faults = FaultyOs(kind, at)
+        sink = os.open(acknowledged, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        faults.install()
+
+        def acknowledge(msg: bytes, receipt: bytes) -> None:
+            os.write(
+                sink, len(msg).to_bytes(4, "big") + len(receipt).to_bytes(4, "big") + msg + receipt
+            )
+
+        try:
+            with opened(root) as committer:
+                try:
+                    refused = play(committer, ROUNDS, acknowledge)
+                except NoSpace:
+                    refused = 1
+                faults.heal()
+                if refused and play(committer, 1, acknowledge):
+                    os._exit(71)  # room came back, and the hub did not
+        except (VeenError, OSError):
+            os._exit(3)  # a failed sync, write or rename ends the hub, as it must
+        (root / "operations").write_text(str(faults.count))
+
+    return in_child(work)
+
+
+def check_after(root: Path, acknowledged: Path) -> None:
+    """Everything acknowledged is there, nothing is forked, and the hub goes on."""
+    again: list[tuple[bytes, bytes]] = []
+    with opened(root) as committer:
+        play(committer, 2, lambda msg, receipt: again.append((msg, receipt)))
+        assert len(again) == 8, "the hub did not go on"
+        datadir, identity = committer.log.datadir, committer.log.keys.identity
+        reader = LogReader(datadir, Limits())
+        places: dict[tuple[bytes, int], bytes] = {}
+        for msg, receipt in [*read_acknowledged(acknowledged), *again]:
+            found = Receipt.decode(receipt)
+            identity.verify_receipt(found)
+            place = (found.label, found.stream_seq)
+            assert places.setdefault(place, receipt) == receipt, f"two receipts for {place}"
+            stored = reader.entry(*place)
+            assert (stored.msg_bytes, stored.receipt_bytes) == (msg, receipt), f"lost {place}"
+            assert Msg.decode(msg).leaf_hash() == found.leaf_hash
+            reader.proof(*place).verify(
+                leaf_hash=found.leaf_hash, stream_seq=found.stream_seq, root=found.mmr_root
+            )
+
+
+def read_acknowledged(path: Path) -> list[tuple[bytes, bytes]]:
+    raw = path.read_bytes() if path.exists() else b""
+    pairs, at = [], 0
+    while at < len(raw):
+        msg_size, receipt_size = (
+            int.from_bytes(raw[at : at + 4]),
+            int.from_bytes(raw[at + 4 : at + 8]),
+        )
+        middle = at + 8 + msg_size
+        pairs.append((raw[at + 8 : middle], raw[middle : middle + receipt_size]))
+        at = middle + receipt_size
+    return pairs
+
+
+def main(directory: Path, kinds: list[str]) -> None:
+    first = directory / "count"
+    play_with_fault(first, directory / "count.ack", "none", 0)
+    operations = int((first / "operations").read_text())
+    runs = 0
+    for kind in kinds:
+        for at in range(1, operations + 1):
+            root, acknowledged = directory / "run", directory / "run.ack"
+            shutil.rmtree(root, ignore_errors=True)
+            acknowledged.unlink(missing_ok=True)
+            status = play_with_fault(root, acknowledged, kind, at)
+            allowed = (0, 3) if kind == "eio" or at <= START else (0,)
+            if os.WIFEXITED(status) and os.WEXITSTATUS(status) not in allowed:
+                print(f"{kind} at {at}: ended with {os.WEXITSTATUS(status)}")
+            if in_child(lambda: check_after(root, acknowledged)):  # noqa: B023
+                print(f"{kind} at {at}: wrong after restart")
+            runs += 1
+    print(f"{runs} runs over {operations} operations")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,24 @@
+"""Every file operation of start, commit, seal and stop fails once, in every way it can fail."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("run_faults.py")
+
+
+@pytest.mark.parametrize("kind", ["kill", "killed-after", "eio", "enospc", "short"])
+def test_nothing_acknowledged_is_lost_or_forked(kind: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, SCRIPT, tmp_path, kind], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    *wrong, said = done.stdout.splitlines()
+    assert wrong == []
+    runs, operations = map(int, re.findall(r"\d+", said))
+    assert runs == operations > 150
