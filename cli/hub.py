@@ -16,10 +16,7 @@ import typer
 from cli.console import Refused, Unreachable, show
 from hub import supervisor
 from hub.process import Launch, parse_launch
-from hub.storage import identity
-from hub.storage.datadir import DataDir, Lock
-from veen.checkpoint import Checkpoint
-from veen.errors import Untrusted
+from hub.storage.datadir import DataDir
 
 app = typer.Typer(help="Run a hub, look at it, check its directory.", no_args_is_help=True)
 
@@ -88,66 +85,26 @@ def stop(data_dir: DataDirOption = Path("veen-data")) -> None:
 @app.command()
 def status(hub: HubOption = "http://127.0.0.1:8080", json: JsonOption = False) -> None:
     """What a running hub says of itself: name, keys, limits, modes."""
-    show(_get(hub, "/tooling/status"), as_json=json)
+    show(get(hub, "/tooling/status"), as_json=json)
 
 
 @app.command()
 def key(hub: HubOption = "http://127.0.0.1:8080", json: JsonOption = False) -> None:
     """The hub's name and the keys it signs with; pin them out of band."""
-    found = _get(hub, "/tooling/status")
+    found = get(hub, "/tooling/status")
     show({name: found[name] for name in ("hub_id", "hub_pk", "hub_keys")}, as_json=json)
 
 
 @app.command()
 def health(hub: HubOption = "http://127.0.0.1:8080", json: JsonOption = False) -> None:
     """Whether the hub is up, and where its latest label stands."""
-    show(_get(hub, "/healthz"), as_json=json)
+    show(get(hub, "/healthz"), as_json=json)
 
 
 @app.command()
 def metrics(hub: HubOption = "http://127.0.0.1:8080") -> None:
     """The hub's metrics in Prometheus' text form."""
     typer.echo(_fetch(hub, "/metrics").text, nl=False)
-
-
-@app.command("rotate-key")
-def rotate_key(
-    data_dir: DataDirOption = Path("veen-data"),
-    overlap_sec: Annotated[
-        int, typer.Option(help="How long the old key still witnesses checkpoints.")
-    ] = 86_400,
-    json: JsonOption = False,
-) -> None:
-    """Give a stopped hub a new key; its name, labels and old receipts stay valid."""
-    datadir = DataDir(data_dir.resolve())
-    lock = Lock(datadir)
-    keys = identity.rotate(datadir, os.urandom, int(time.time()), overlap_sec)
-    lock.release()
-    current = keys.identity.current
-    show(
-        {
-            "hub_id": keys.hub_id.hex(),
-            "hub_pk": current.hub_pk.hex(),
-            "key_id": current.key_id.hex(),
-        },
-        as_json=json,
-    )
-
-
-@app.command("verify-rotation")
-def verify_rotation(
-    checkpoint: Annotated[Path, typer.Option(help="A checkpoint file of the hub.")],
-    old_key: Annotated[str, typer.Option(help="The old hub_pk in hex.")],
-    new_key: Annotated[str, typer.Option(help="The new hub_pk in hex.")],
-) -> None:
-    """Check that a checkpoint of the overlap is witnessed by both keys."""
-    found = Checkpoint.decode(checkpoint.read_bytes())
-    for name, public in (("old", old_key), ("new", new_key)):
-        if not found.is_witnessed_by(bytes.fromhex(public)):
-            raise Untrusted(f"{checkpoint.name} is not witnessed by the {name} key")
-    if not found.is_signed_by(bytes.fromhex(new_key)):
-        raise Untrusted(f"{checkpoint.name} is not signed by the new key")
-    typer.echo(f"{checkpoint.name}: signed by the new key, witnessed by both")
 
 
 def _start_in_background(launch: Launch, listen: str) -> None:
@@ -196,7 +153,7 @@ def _fetch(hub: str, path: str) -> httpx.Response:
     return reply
 
 
-def _get(hub: str, path: str) -> dict[str, Any]:
+def get(hub: str, path: str) -> dict[str, Any]:
     document: dict[str, Any] = _fetch(hub, path).json()
     return document
 

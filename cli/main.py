@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from cli import hub
+from cli import hub_directory
 from cli.console import fail
 from veen.errors import VeenError
 
@@ -16,7 +16,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(hub.app, name="hub")
+app.add_typer(hub_directory.app, name="hub")
 
 
 @app.command()

@@ -12,6 +12,9 @@ MILLISECONDS: Final = (
 )  # fmt: skip
 
 
+ENTRIES: Final = (1, 16, 64, 256, 1_024, 4_096, 16_384, 65_536)
+
+
 @dataclass(frozen=True, slots=True)
 class EdgeMetrics:
     """What a worker of the HTTP edge counts."""
@@ -40,6 +43,32 @@ def edge_metrics(registry: CollectorRegistry) -> EdgeMetrics:
             "Messages waiting for the sequencer",
             registry=registry,
             multiprocess_mode="livesum",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SequencerMetrics:
+    """What the sequencer observes of its own work."""
+
+    fsync_latency: Histogram
+    checkpoint_interval: Histogram
+
+    def appended(self, seconds: float) -> None:
+        self.fsync_latency.observe(1000 * seconds)
+
+    def checkpointed(self, entries: int) -> None:
+        self.checkpoint_interval.observe(entries)
+
+
+def sequencer_metrics(registry: CollectorRegistry) -> SequencerMetrics:
+    return SequencerMetrics(
+        fsync_latency=latency(registry, "veen_fsync_latency_ms", "Writing and syncing a group"),
+        checkpoint_interval=Histogram(
+            "veen_checkpoint_interval",
+            "Entries from one checkpoint of a label to the next",
+            registry=registry,
+            buckets=ENTRIES,
         ),
     )
 

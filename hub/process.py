@@ -6,6 +6,7 @@ import ctypes
 import json
 import logging
 import os
+import shutil
 import signal
 import sys
 from argparse import ArgumentParser
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hub.settings import Settings, load, with_options
+from hub.storage import durable
 from hub.storage.datadir import DataDir
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -72,3 +74,14 @@ def begin_as_child() -> None:
     begin()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
+
+
+def metrics_directory(datadir: DataDir) -> Path:
+    """Where the processes of a hub add up their metrics; their environment names it."""
+    return datadir.run / "metrics"
+
+
+def clear_metrics(datadir: DataDir) -> None:
+    """Counters of an earlier run, or of workers long gone, must not be added up."""
+    shutil.rmtree(metrics_directory(datadir), ignore_errors=True)
+    durable.make_directory(metrics_directory(datadir))

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hub.control import StreamRecord
-from hub.policy import Policy
+from hub.policy import BadPolicy, Policy
+from hub.storage.retention import BadRetention, Rule, parse_rule
 from veen.errors import Malformed, VeenError
 from veen.limits import BadLimit, Limits
 from veen.profile import DEFAULT_PROFILE, Profile
@@ -30,6 +31,7 @@ class Settings:
     profiles: tuple[Profile, ...] = (DEFAULT_PROFILE,)
     limits: Limits = field(default_factory=Limits)
     policy: Policy = field(default_factory=Policy)
+    retention: tuple[Rule, ...] = ()
     queue_limit: int = 4_096
     request_timeout_sec: int = 30
     max_page_items: int = 1_000
@@ -60,7 +62,7 @@ _PLAIN = {
     "queue_limit": int, "request_timeout_sec": int, "max_page_items": int,
     "tls_cert": str, "tls_key": str, "tls_client_ca": str,
 }  # fmt: skip
-_TABLES = ("issuers", "streams", "limits", "principals")
+_TABLES = ("issuers", "streams", "limits", "principals", "retention")
 
 
 def load(path: Path | None) -> Settings:
@@ -72,7 +74,14 @@ def load(path: Path | None) -> Settings:
         return parse(tomllib.loads(text))
     except OSError as error:
         raise BadSettings(f"{path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, BadSettings, BadLimit, Malformed) as error:
+    except (
+        tomllib.TOMLDecodeError,
+        BadSettings,
+        BadPolicy,
+        BadRetention,
+        BadLimit,
+        Malformed,
+    ) as error:
         raise BadSettings(f"{path}: {error}") from error
 
 
@@ -92,6 +101,7 @@ def parse(document: dict[str, Any]) -> Settings:
         profiles=tuple(profiles),
         limits=_limits(document.get("limits", {})),
         policy=Policy.parse(document.get("principals", [])),
+        retention=tuple(_rule(table) for table in document.get("retention", ())),
     )
 
 
@@ -110,6 +120,12 @@ def _stream(table: dict[str, Any]) -> StreamRecord:
     )
     record = StreamRecord(name=_typed("name", table["name"], str), profile=profile)
     return StreamRecord.decode(record.encode())
+
+
+def _rule(table: dict[str, Any]) -> Rule:
+    if set(table) != {"streams", "keep_days"}:
+        raise BadSettings("a [[retention]] table has streams (a pattern) and keep_days")
+    return parse_rule(_typed("streams", table["streams"], str), table["keep_days"])
 
 
 def _limits(table: dict[str, Any]) -> Limits:

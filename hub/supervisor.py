@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import subprocess
 from typing import Final
 
-from hub.process import READY, REFUSED, Launch
+from hub.process import READY, REFUSED, Launch, metrics_directory
 from hub.storage import durable
 
 _log = logging.getLogger(__name__)
@@ -21,10 +20,10 @@ def run(launch: Launch) -> int:
     """Run a hub until it is told to stop or one of its processes ends; the exit code."""
     launch.datadir.create()
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics_directory(launch.datadir))
     sequencer = _start_sequencer(launch)
     if sequencer is None:
         return REFUSED
-    _fresh_metrics(launch)
     web = subprocess.Popen(launch.command("hub.web"))  # noqa: S603
     durable.write(launch.datadir.pid_file, f"{os.getpid()}\n".encode())
     try:
@@ -70,10 +69,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _fresh_metrics(launch: Launch) -> None:
-    """Counters of an earlier run, or of workers long gone, must not be added up."""
-    directory = launch.datadir.run / "metrics"
-    shutil.rmtree(directory, ignore_errors=True)
-    durable.make_directory(directory)

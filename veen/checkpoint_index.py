@@ -20,6 +20,10 @@ class CheckpointRef(WireArray):
     end_seq: int
     peaks_ref: str
 
+    def rule(self) -> None:
+        if not 1 <= self.start_seq <= self.end_seq:
+            raise Malformed(f"a checkpoint of the chunk from {self.start_seq} to {self.end_seq}")
+
 
 def encode(index: Mapping[int, CheckpointRef]) -> bytes:
     """The map upto_seq -> reference, by ascending upto_seq."""

@@ -96,9 +96,7 @@ class HubIdentity(WireMap):
 
     def verify_checkpoint(self, checkpoint: Checkpoint, profile: Profile) -> HubKey:
         """The key that signed a checkpoint; it must have been valid in the epoch."""
-        start = checkpoint.epoch * profile.epoch_sec
-        end = start + profile.epoch_sec - 1 if profile.epoch_sec else None
-        for key in self._valid(start, end):
+        for key in self._valid(*epoch_span(checkpoint.epoch, profile)):
             if checkpoint.is_signed_by(key.hub_pk):
                 return key
         raise Untrusted(f"checkpoint {checkpoint.upto_seq} is not signed by a key of its epoch")
@@ -110,6 +108,12 @@ class HubIdentity(WireMap):
 def new_identity(first_pk: bytes, valid_from: int, anchoring: str) -> HubIdentity:
     first = HubKey(key_id=key_id(first_pk), hub_pk=first_pk, valid_from=valid_from)
     return HubIdentity(hub_id=hub_id(first_pk), hub_keys=(first,), anchoring=anchoring)
+
+
+def epoch_span(epoch: int, profile: Profile) -> tuple[int, int | None]:
+    """First and last second of an epoch; without epochs it is all of time."""
+    start = epoch * profile.epoch_sec
+    return start, start + profile.epoch_sec - 1 if profile.epoch_sec else None
 
 
 def key_id(hub_pk: bytes) -> bytes:

@@ -18,6 +18,7 @@ from veen.errors import Malformed, WrongSize, WrongVersion
 T = TypeVar("T")
 
 VERSION: Final = 1
+_NULL: Final = b"\xf6"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,8 @@ class Raw(Unchecked):
     """One item of any form: its framing is checked here, its meaning by whoever decodes it."""
 
     def read(self, raw: bytes, at: int) -> tuple[bytes, int]:
+        if raw.startswith(_NULL, at):
+            raise Malformed(f"null where an item is due, at byte {at}")
         end = cbor.skip(raw, at)
         return raw[at:end], end
 

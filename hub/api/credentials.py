@@ -13,7 +13,7 @@ from hub.policy import Policy, Principal
 from veen.digest import h
 from veen.errors import Code
 
-_BEARER = "Bearer "
+_BEARER = "bearer"
 
 
 class Credentials:
@@ -35,13 +35,14 @@ class Credentials:
 
     def _bearer(self, authorization: str) -> Principal:
         """Every principal is compared, so that time does not tell which one came close."""
-        digest = h(authorization.removeprefix(_BEARER).encode())
+        scheme, _, token = authorization.partition(" ")
+        digest = h(token.encode())
         matching = [
             one
             for one in self._policy.principals
             if hmac.compare_digest(one.token_sha256 or b"", digest)
         ]
-        if not authorization.startswith(_BEARER) or not matching:
+        if scheme.lower() != _BEARER or not matching:
             raise Refused(Code.UNAUTHORIZED, "the token is nobody's")
         return matching[0]
 

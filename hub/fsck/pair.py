@@ -7,7 +7,8 @@ from hub.fsck.check import Check
 from hub.fsck.frames import Good
 from hub.fsck.nodes import NodeCheck
 from hub.storage.label_log import Damaged, read_peaks
-from hub.storage.relearn import Logged, Origin
+from hub.storage.logged import Logged
+from hub.storage.relearn import Origin
 from veen import mmr
 from veen.errors import Malformed, Untrusted
 from veen.invariants import Before, ClientCursor, Grant, Rules, Violation, verify_pair

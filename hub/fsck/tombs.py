@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hub.fsck.check import Check
 from hub.storage import pruned
-from hub.storage.relearn import Logged
+from hub.storage.logged import Logged
 from veen import layout
 from veen.chunk import ChunkSummary
 from veen.digest import h

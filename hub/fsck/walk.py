@@ -15,7 +15,7 @@ from hub.fsck.tombs import read_tomb
 from hub.storage import pruned
 from hub.storage.index import ChunkRow
 from hub.storage.inventory import LabelFiles
-from hub.storage.relearn import Logged
+from hub.storage.logged import Logged
 from veen import layout
 from veen.chunk import Tally
 from veen.errors import Malformed

@@ -6,7 +6,10 @@ import os
 import signal
 import sys
 
-from hub.process import REFUSED, begin_as_child, parse_launch
+from prometheus_client import CollectorRegistry
+
+from hub.metrics import sequencer_metrics
+from hub.process import REFUSED, begin_as_child, clear_metrics, parse_launch
 from hub.sequencer.service import Sequencer
 from veen.errors import VeenError
 
@@ -19,6 +22,8 @@ def main(arguments: list[str]) -> int:
     except VeenError as error:
         print(f"veen hub: {error}", file=sys.stderr)  # noqa: T201 - the operator's only channel
         return REFUSED
+    clear_metrics(launch.datadir)
+    sequencer.observe(sequencer_metrics(CollectorRegistry()))
     signal.signal(signal.SIGTERM, lambda *_: sequencer.stop())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     launch.say_ready()

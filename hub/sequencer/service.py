@@ -25,7 +25,7 @@ from hub.settings import Settings
 from hub.storage import identity
 from hub.storage.datadir import DataDir, Lock
 from hub.storage.durable import NoSpace
-from hub.storage.log import HubLog
+from hub.storage.log import HubLog, Observer
 from veen.captoken import CapToken
 from veen.errors import Rejected, Untrusted
 
@@ -48,6 +48,9 @@ class Sequencer:
         self._connections: list[Connection] = []
         self._woken, self._wake = os.pipe()
         self._stopping = False
+
+    def observe(self, observer: Observer) -> None:
+        self._committer.log.observer = observer
 
     def stop(self) -> None:
         """Ask the loop to end once what has arrived is answered; a signal handler may call it."""

@@ -11,7 +11,8 @@ from hub.storage.datadir import DataDir
 from veen import cbor, layout, sign
 from veen.checkpoint import Checkpoint
 from veen.errors import Untrusted, VeenError
-from veen.hub_identity import CheckpointBinding, HubIdentity, key_id, new_identity
+from veen.hub_identity import CheckpointBinding, HubIdentity, epoch_span, key_id, new_identity
+from veen.profile import Profile
 
 Randomness = Callable[[int], bytes]
 
@@ -31,9 +32,9 @@ class HubKeys:
     def current(self) -> sign.PrivateKey:
         return self._private[self.identity.current.key_id]
 
-    def sign_checkpoint(self, checkpoint: Checkpoint, now: int) -> Checkpoint:
-        """Signed by the current key, and witnessed by each older one still in its overlap."""
-        signed = checkpoint.signed(self.current)
+    def sign_checkpoint(self, checkpoint: Checkpoint, profile: Profile, now: int) -> Checkpoint:
+        """Signed by a key of its epoch, and witnessed by both keys while two overlap."""
+        signed = checkpoint.signed(self._key_of_epoch(checkpoint.epoch, profile))
         older = (key for key in self.identity.hub_keys[:-1] if key.overlaps(now, now))
         witnesses = [self._private[key.key_id] for key in older if key.key_id in self._private]
         if not witnesses:
@@ -41,6 +42,14 @@ class HubKeys:
         for witness in (*witnesses, self.current):
             signed = signed.witnessed(witness)
         return signed
+
+    def _key_of_epoch(self, epoch: int, profile: Profile) -> sign.PrivateKey:
+        """The newest key valid in an epoch: a rotation may fall between its end and its close."""
+        start, end = epoch_span(epoch, profile)
+        for key in reversed(self.identity.hub_keys):
+            if key.overlaps(start, end) and key.key_id in self._private:
+                return self._private[key.key_id]
+        return self.current
 
 
 def create(datadir: DataDir, random: Randomness, now: int) -> HubKeys:
@@ -93,11 +102,12 @@ def rotate(datadir: DataDir, random: Randomness, now: int, overlap_sec: int) -> 
     return load(datadir)
 
 
-def bind(datadir: DataDir, hub: bytes, signer: bytes, checkpoint: Checkpoint) -> None:
+def bind(datadir: DataDir, keys: HubKeys, checkpoint: Checkpoint) -> None:
     """Append a checkpoint to the binding manifest."""
+    signer = next(key for key in keys.identity.hub_keys if checkpoint.is_signed_by(key.hub_pk))
     line = CheckpointBinding(
-        hub_id=hub,
-        key_id=key_id(signer),
+        hub_id=keys.hub_id,
+        key_id=signer.key_id,
         label=checkpoint.label_curr,
         epoch=checkpoint.epoch,
         upto_seq=checkpoint.upto_seq,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hub.storage import durable
+from hub.storage import durable, pruned
 from hub.storage.datadir import DataDir
 from hub.storage.nodes import NodeFile
 from veen import checkpoint_index, layout, mmr
@@ -85,9 +85,12 @@ class LabelLog:
 def finish_rename(datadir: DataDir, name: layout.ChunkName) -> None:
     """The last step of a seal, which a crash may have left undone."""
     sealed = datadir.file(layout.chunk(name))
-    still_open = layout.open_chunk(layout.OpenChunkName(name.label, name.start_seq))
-    if not sealed.exists():
-        durable.rename(datadir.file(still_open), sealed)
+    if sealed.exists() or datadir.file(pruned.tombstone(name)).exists():
+        return
+    still_open = datadir.file(layout.open_chunk(layout.OpenChunkName(name.label, name.start_seq)))
+    if not still_open.exists():
+        raise Damaged(f"{sealed.name} is missing: run `veen hub verify`")
+    durable.rename(still_open, sealed)
 
 
 def write_peaks(datadir: DataDir, label: bytes, peaks: Peaks) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
+from typing import Protocol
 
 from hub.control import ControlRecord, StreamRecord, control_label
 from hub.registry import Registry
@@ -31,9 +33,26 @@ from veen.errors import VeenError
 from veen.invariants import ClientCursor, Grant
 from veen.label import routing_key
 from veen.limits import Limits
+from veen.profile import DEFAULT_PROFILE, Profile
 from veen.rate import Bucket
 
 _log = logging.getLogger(__name__)
+
+
+class Observer(Protocol):
+    """Who is told how the log fares."""
+
+    def appended(self, seconds: float) -> None:
+        """A group was written and synced."""
+
+    def checkpointed(self, entries: int) -> None:
+        """A checkpoint was made, so many entries after the last of its label."""
+
+
+class Unobserved:
+    def appended(self, seconds: float) -> None: ...
+
+    def checkpointed(self, entries: int) -> None: ...
 
 
 class IndexMissing(VeenError):
@@ -47,6 +66,7 @@ class HubLog:
         self, datadir: DataDir, keys: HubKeys, limits: Limits, streams: Iterable[StreamRecord]
     ) -> None:
         self.datadir = datadir
+        self.observer: Observer = Unobserved()
         self.keys = keys
         self.limits = limits
         self.registry = Registry(routing_key(keys.hub_id), limits.max_epoch_skew_sec)
@@ -111,9 +131,11 @@ class HubLog:
 
     def flush(self, draft: Draft) -> None:
         """Make a draft durable, then true: log first, then index, then memory."""
+        begun = time.perf_counter()
         try:
             for change in draft.changes():
                 change.label_log.append(b"".join(staged.frame for staged in change.staged))
+            self.observer.appended(time.perf_counter() - begun)
             self._index(draft)
         except durable.NoSpace:
             for change in draft.changes():
@@ -149,14 +171,16 @@ class HubLog:
             mmr_root=peaks.root(),
             epoch=label_log.epoch,
         )
-        signed = self.keys.sign_checkpoint(unsigned, now)
+        signed = self.keys.sign_checkpoint(unsigned, self._profile(label_log), now)
         write_peaks(self.datadir, label_log.label, peaks)
         chunk = self.index.chunk_of(label_log.label_no, upto_seq)
         start_seq = chunk.start_seq if chunk else label_log.tally.start_seq
         write_checkpoint(self.datadir, signed, start_seq)
-        identity.bind(self.datadir, self.keys.hub_id, self.keys.current.public, signed)
+        identity.bind(self.datadir, self.keys, signed)
+        last = self.index.last_checkpoint(label_log.label_no) or 0
         with self.index.transaction():
             self.index.add_checkpoint(label_log.label_no, upto_seq)
+        self.observer.checkpointed(max(0, upto_seq - last))
         return signed
 
     def close_stale_epochs(self, now: int) -> None:
@@ -189,6 +213,10 @@ class HubLog:
             return None
         stream = self.registry.stream(label_log.stream_id)
         return stream if stream is not None and stream.profile.epoch_sec else None
+
+    def _profile(self, label_log: LabelLog) -> Profile:
+        stream = self._route(label_log)
+        return stream.profile if stream else DEFAULT_PROFILE
 
     def _label_before(self, label_log: LabelLog) -> bytes:
         """label_prev: the label of the epoch before, in the first checkpoint of an epoch."""

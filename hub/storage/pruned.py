@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
-from hub.storage.relearn import Logged
+from hub.storage.logged import Logged
 from veen.errors import Malformed
 from veen.layout import ChunkName, chunk
 

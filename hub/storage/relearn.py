@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from hub.control import ControlRecord, StreamRecord
@@ -12,34 +11,12 @@ from hub.registry import Registry
 from hub.storage.cursors import Cursors
 from hub.storage.index import ChunkRow, EntryRow, Index, leaf_key
 from hub.storage.log import learn_control
+from hub.storage.logged import Logged
 from veen.captoken import CapToken
-from veen.entry import FramedEntry
 from veen.invariants import ClientCursor, Grant
 from veen.label import EpochLabels, routing_key
 from veen.limits import Limits
 from veen.rate import Bucket
-
-
-@dataclass(frozen=True, slots=True)
-class Logged:
-    """What the index keeps of one entry, wherever it was read."""
-
-    seq: int
-    at: int
-    hub_ts: int
-    client_id: bytes
-    client_seq: int
-    prev_ack: int
-    auth_ref: bytes | None
-    leaf_hash: bytes
-
-    @classmethod
-    def of(cls, framed: FramedEntry, at: int) -> Logged:
-        msg, receipt = framed.msg, framed.receipt
-        return cls(
-            receipt.stream_seq, at, receipt.hub_ts, msg.client_id, msg.client_seq,
-            msg.prev_ack, msg.auth_ref, receipt.leaf_hash,
-        )  # fmt: skip
 
 
 class Use(NamedTuple):

@@ -8,8 +8,9 @@ from hub.storage.datadir import DataDir
 from hub.storage.index import ChunkRow
 from hub.storage.inventory import LabelFiles
 from hub.storage.label_log import Damaged, Found, finish_rename, whole_entries
+from hub.storage.logged import Logged
 from hub.storage.nodes import NodeFile
-from hub.storage.relearn import Logged, Relearner
+from hub.storage.relearn import Relearner
 from veen import layout, mmr
 from veen.chunk import ChunkSummary
 from veen.digest import h

@@ -18,8 +18,8 @@ from hub.storage import durable, identity, pruned
 from hub.storage.datadir import DataDir, Lock
 from hub.storage.index import Index, LabelRow
 from hub.storage.label_log import Damaged, whole_entries
+from hub.storage.logged import Logged
 from hub.storage.manifest import manifest
-from hub.storage.relearn import Logged
 from veen import layout
 from veen.digest import h
 from veen.errors import VeenError
@@ -39,12 +39,16 @@ class Rule:
     keep_days: int | None
 
 
+class BadRetention(VeenError):
+    """A retention rule that says nothing sensible."""
+
+
 def parse_rule(pattern: str, keep: object) -> Rule:
     """A rule as a configuration writes it: days as a whole number, or "long_term"."""
     if keep == LONG_TERM:
         return Rule(pattern, None)
     if type(keep) is not int or keep < 1:
-        raise VeenError(
+        raise BadRetention(
             f"retention of {pattern!r} is {LONG_TERM!r} or a number of days, not {keep!r}"
         )
     return Rule(pattern, keep)

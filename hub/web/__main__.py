@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
@@ -54,7 +53,6 @@ def _options(settings: Settings) -> dict[str, Any]:
 def main(arguments: list[str]) -> int:
     launch = parse_launch(arguments)
     begin_as_child()
-    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(launch.datadir.run / "metrics")
     HubApplication(launch.datadir, launch.settings()).run()
     return 0
 

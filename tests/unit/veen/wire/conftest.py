@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from veen import cbor
 from veen.captoken import Allow, CapToken
 from veen.checkpoint import Checkpoint
+from veen.checkpoint_index import CheckpointRef
 from veen.chunk import ChunkSummary, PeakSnapshot
 from veen.envelope import BatchResult, ErrorEnvelope
 from veen.hub_identity import HubIdentity, HubKey
@@ -32,7 +33,7 @@ LEAF_VALUES = st.one_of(UINT, st.binary(max_size=9), st.text(max_size=9), st.boo
 TREES = st.recursive(LEAF_VALUES, lambda inner: st.lists(inner, max_size=3), max_leaves=5)
 MARKED: dict[str, st.SearchStrategy[Any]] = {
     "version": st.just(1),
-    "raw item": TREES.map(cbor.encode),
+    "raw item": TREES.filter(lambda tree: tree is not None).map(cbor.encode),
     "detail": st.dictionaries(st.text(max_size=9), TREES, max_size=3),
 }
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
@@ -120,6 +121,12 @@ def a_chunk_summary(draw: st.DrawFn) -> ChunkSummary:
 
 
 @st.composite
+def a_checkpoint_ref(draw: st.DrawFn) -> CheckpointRef:
+    start, end, _ = draw(a_run(1))
+    return draw(fields_of(CheckpointRef, start_seq=st.just(start), end_seq=st.just(end)))
+
+
+@st.composite
 def a_tombstone(draw: st.DrawFn) -> Tombstone:
     start, end, _ = draw(a_run(1))
     return draw(fields_of(Tombstone, start_seq=st.just(start), end_seq=st.just(end)))
@@ -173,6 +180,7 @@ RULED: dict[type, Callable[[], st.SearchStrategy[Any]]] = {
     ChunkSummary: a_chunk_summary,
     PeakSnapshot: a_peak_snapshot,
     Tombstone: a_tombstone,
+    CheckpointRef: a_checkpoint_ref,
     BatchResult: a_batch_result,
 }
 

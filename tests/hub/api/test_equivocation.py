@@ -1,0 +1,55 @@
+"""A report of two receipts that cannot both be true is kept as evidence."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hub.api.tooling_objects import EquivocationReport, EquivocationResponse
+from hub.storage import identity
+from veen.digest import h
+from veen.envelope import ErrorEnvelope
+
+
+@pytest.fixture(scope="module")
+def receipt(hub: Any) -> Any:
+    return hub.writer("alice", "record/a").write(1, 1)[0]
+
+
+@pytest.fixture(scope="module")
+def forked(hub: Any, receipt: Any) -> Any:
+    """The receipt of a hub that says otherwise elsewhere."""
+    key = identity.load(hub.datadir).current
+    return replace(receipt, leaf_hash=bytes(32), mmr_root=bytes(32)).signed(key)
+
+
+def report(hub: Any, first: Any, second: Any) -> Any:
+    body = EquivocationReport(first=first, second=second)
+    return hub.post("/tooling/report_equivocation", body)
+
+
+def test_a_proven_equivocation_is_kept_once_and_logged(
+    hub: Any, receipt: Any, forked: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = report(hub, receipt, forked)
+    evidence_id = EquivocationResponse.decode(answer.data).evidence_id
+    assert report(hub, forked, receipt).data == answer.data
+    (kept,) = hub.datadir.evidence.iterdir()
+    assert h(kept.read_bytes()) == evidence_id
+    found = EquivocationReport.decode(kept.read_bytes())
+    assert {found.first, found.second} == {receipt, forked}
+    assert [one.levelno for one in caplog.records] == [logging.CRITICAL] * 2
+
+
+def test_refuses_what_proves_nothing(hub: Any, receipt: Any, forked: Any) -> None:
+    other_place = hub.writer("bob", "record/b").write(1, 1)[0]
+    forged = replace(forked, hub_sig=bytes(64))
+    for pair in ((receipt, receipt), (receipt, other_place), (receipt, forged)):
+        answer = report(hub, *pair)
+        assert (answer.status_code, ErrorEnvelope.decode(answer.data).code) == (
+            400,
+            "E.BAD_REQUEST",
+        )

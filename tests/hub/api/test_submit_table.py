@@ -1,0 +1,185 @@
+"""Every row of the admission table over HTTP: code, stage, detail_enum and status (spec 8.2).
+
+ATT_ROOT cannot arise at the hub, which never sees payload_hdr (D22), and PREFILTER_REJECT has no
+policy that would give rise to it: neither has a row here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from veen import cbor
+from veen.captoken import issue
+from veen.digest import h
+from veen.envelope import ErrorEnvelope
+from veen.errors import Failure
+from veen.rate import Rate
+
+NOON = 1_900_000_000
+MSG_FIELDS = 10
+
+
+@pytest.fixture(scope="module")
+def alice(hub: Any) -> Any:
+    """A client with three messages in record/a, the last two of which acknowledge the first."""
+    writer = hub.writer("alice", "record/a")
+    for seq, ack in ((1, 0), (2, 1), (3, 1)):
+        assert writer.submit(writer.msg(seq, prev_ack=ack)).status_code == 200
+    return writer
+
+
+def too_large(alice: Any) -> bytes:
+    return alice.msg(4, b"x" * 4096).encode()
+
+
+def overlong_integer(alice: Any) -> bytes:
+    raw = alice.msg(4).encode()
+    return raw[:1] + b"\x18\x01" + raw[2:]
+
+
+def short_label(alice: Any) -> bytes:
+    return with_field(alice.msg(4).encode(), 2, bytes(31))
+
+
+def other_version(alice: Any) -> bytes:
+    return with_field(alice.msg(4).encode(), 0, 2)
+
+
+def other_profile(alice: Any) -> bytes:
+    return alice.msg(4, profile_id=bytes(32)).encode()
+
+
+def wrong_ct_hash(alice: Any) -> bytes:
+    return alice.msg(4, ct_hash=bytes(32)).encode()
+
+
+def foreign_signature(alice: Any) -> bytes:
+    return replace(alice.msg(4), sig=bytes(64)).encode()
+
+
+def unknown_capability(alice: Any) -> bytes:
+    return alice.msg(4, auth_ref=h(b"never authorised")).encode()
+
+
+def no_capability(alice: Any) -> bytes:
+    return alice.msg(4, auth_ref=None).encode()
+
+
+def foreign_capability(alice: Any) -> bytes:
+    hub = alice.hub
+    return alice.msg(4, auth_ref=hub.writer("bob", "record/a").auth_ref).encode()
+
+
+def other_stream(alice: Any) -> bytes:
+    return alice.msg(1, label=alice.hub.label("record/b")).encode()
+
+
+def unknown_label(alice: Any) -> bytes:
+    return alice.msg(1, label=bytes(32)).encode()
+
+
+def ack_of_the_future(alice: Any) -> bytes:
+    return alice.msg(4, prev_ack=1_000).encode()
+
+
+def ack_going_back(alice: Any) -> bytes:
+    return alice.msg(4, prev_ack=0).encode()
+
+
+def repeated(alice: Any) -> bytes:
+    return alice.msg(2, prev_ack=1).encode()
+
+
+def gap(alice: Any) -> bytes:
+    return alice.msg(9, prev_ack=1).encode()
+
+
+def seq_zero(alice: Any) -> bytes:
+    return alice.msg(0, prev_ack=1).encode()
+
+
+ROWS = [
+    (too_large, Failure.SIZE_PREFILTER, 413),
+    (overlong_integer, Failure.CBOR_INVALID, 400),
+    (short_label, Failure.FIELD_SIZE, 413),
+    (other_version, Failure.VERSION, 400),
+    (other_profile, Failure.PROFILE, 400),
+    (wrong_ct_hash, Failure.CT_HASH, 400),
+    (foreign_signature, Failure.SIG_INVALID, 409),
+    (unknown_capability, Failure.CAP_MISSING, 403),
+    (no_capability, Failure.CAP_MISSING, 403),
+    (foreign_capability, Failure.AUTH_REF, 403),
+    (other_stream, Failure.AUTH_REF, 403),
+    (unknown_label, Failure.AUTH_REF, 403),
+    (ack_of_the_future, Failure.PREV_ACK, 409),
+    (ack_going_back, Failure.PREV_ACK, 409),
+    (repeated, Failure.DUPLICATE, 409),
+    (gap, Failure.CLIENT_SEQ, 409),
+    (seq_zero, Failure.CLIENT_SEQ, 409),
+]
+
+
+@pytest.mark.parametrize(("fault", "failure", "status"), ROWS, ids=lambda one: str(one)[:40])
+def test_each_fault_has_its_row(alice: Any, fault: Any, failure: Failure, status: int) -> None:
+    assert refused(alice.submit(fault(alice))) == (row(failure), status)
+
+
+def test_refuses_an_expired_capability(hub: Any) -> None:
+    writer = hub.writer("mayfly", "record/a", ttl=10)
+    hub.set_clock(NOON + 11)
+    assert refused(writer.submit(writer.msg(1))) == (row(Failure.CAP_TTL), 400)
+
+
+def test_a_capability_holds_in_its_last_second(hub: Any) -> None:
+    hub.set_clock(NOON + 20)
+    writer = hub.writer("dayfly", "record/a", ttl=10)
+    hub.set_clock(NOON + 30)
+    assert writer.submit(writer.msg(1)).status_code == 200
+
+
+def test_refuses_what_is_faster_than_the_capability_allows(hub: Any) -> None:
+    writer = hub.writer("hasty", "record/a", rate=Rate(per_sec=1, burst=1))
+    writer.write(1, 1)
+    answer = writer.submit(writer.msg(2))
+    assert refused(answer) == (row(Failure.CAP_RATE), 429)
+    assert answer.headers["Retry-After"] == "1"
+    assert ErrorEnvelope.decode(answer.data).retry_after == 1
+
+
+def test_refuses_an_epoch_outside_the_window(hub: Any) -> None:
+    writer = hub.writer("late", "record/roll")
+    rolling = next(one for one in hub.settings.profiles if one.epoch_sec)
+    stale = hub.label("record/roll", rolling.epoch(NOON) - 20)
+    message = writer.msg(1, label=stale, profile_id=rolling.profile_id())
+    assert refused(writer.submit(message)) == (row(Failure.EPOCH), 400)
+
+
+def test_refuses_an_untrusted_issuer(hub: Any) -> None:
+    stranger, subject = hub.key("stranger"), hub.key("alice").public
+    token = issue(stranger, subject_pk=subject, stream_ids=[bytes(32)], ttl=1)
+    assert refused(hub.post("/tooling/authorize", token)) == (row(Failure.CAP_INVALID), 403)
+
+
+def test_a_duplicate_tells_where_the_original_stands(alice: Any) -> None:
+    detail = ErrorEnvelope.decode(alice.submit(repeated(alice)).data).detail
+    assert detail == {"stage": "commit", "detail_enum": "DUPLICATE", "stream_seq": 2}
+
+
+def row(failure: Failure) -> tuple[str, str, str]:
+    return failure.code.value, failure.stage.value, failure.detail_enum
+
+
+def refused(answer: Any) -> tuple[tuple[str, str, str], int]:
+    found = ErrorEnvelope.decode(answer.data)
+    assert found.request_id == answer.headers["X-Request-Id"]
+    return (found.code, found.detail["stage"], found.detail["detail_enum"]), answer.status_code
+
+
+def with_field(raw: bytes, index: int, value: object) -> bytes:
+    fields = cbor.decode(raw)
+    fields[index] = value
+    assert len(fields) == MSG_FIELDS
+    return cbor.encode(fields)

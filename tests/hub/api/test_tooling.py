@@ -1,0 +1,155 @@
+"""Authorisation, status and the registry of streams (D13, D18)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hub.api.tooling_objects import AuthorizeResponse, StatusResponse
+from hub.control import control_label
+from hub.storage import identity
+from veen.captoken import Allow
+from veen.envelope import ErrorEnvelope
+from veen.rate import Rate
+from veen.stream import stream_id
+
+CBOR = "application/cbor"
+NOON = 1_900_000_000
+
+
+def refusal(answer: Any) -> tuple[int, str]:
+    return answer.status_code, ErrorEnvelope.decode(answer.data).code
+
+
+def test_authorising_twice_changes_nothing(hub: Any) -> None:
+    token = hub.token(hub.key("alice"), "record/a", ttl=100)
+    first = hub.post("/tooling/authorize", token)
+    hub.set_clock(NOON + 5)
+    assert hub.post("/tooling/authorize", token).data == first.data
+    assert hub.post_json("/tooling/authorize", token.to_json(), Accept=CBOR).data == first.data
+    found = AuthorizeResponse.decode(first.data)
+    assert found.auth_ref == token.auth_ref()
+    assert found.expires_at == found.issued_at + 100
+
+
+def test_the_receipt_of_an_authorisation_is_of_the_control_log(hub: Any) -> None:
+    answer = hub.post("/tooling/authorize", hub.token(hub.key("bob"), "record/a"))
+    found = AuthorizeResponse.decode(answer.data)
+    hub.identity.verify_receipt(found.receipt)
+    assert found.receipt.label == control_label(hub.identity.hub_id)
+    assert found.receipt.hub_ts == found.issued_at
+
+
+def test_the_end_of_an_endless_capability_fits_its_field(hub: Any) -> None:
+    answer = hub.post("/tooling/authorize", hub.token(hub.key("eve"), "record/a", ttl=2**64 - 1))
+    assert AuthorizeResponse.decode(answer.data).expires_at == 2**64 - 1
+
+
+@pytest.mark.parametrize("raw", [b"", b"\xa0", b"\xa1\x01\x02"])
+def test_refuses_what_is_no_capability(hub: Any, raw: bytes) -> None:
+    answer = hub.post("/tooling/authorize", raw)
+    assert refusal(answer) == (403, "E.CAP")
+    assert ErrorEnvelope.decode(answer.data).detail["detail_enum"] == "CAP_INVALID"
+
+
+def test_refuses_a_capability_changed_after_it_was_signed(hub: Any) -> None:
+    token = hub.token(hub.key("alice"), "record/a", ttl=1)
+    longer = replace(token, allow=replace(token.allow, ttl=2))
+    assert refusal(hub.post("/tooling/authorize", longer)) == (403, "E.CAP")
+
+
+def test_refuses_a_rate_above_the_limit_registry(hub: Any) -> None:
+    token = hub.token(hub.key("alice"), "record/a", rate=Rate(per_sec=1, burst=2**64 - 1))
+    assert refusal(hub.post("/tooling/authorize", token)) == (403, "E.CAP")
+
+
+def test_refuses_a_capability_that_no_control_entry_holds(hub: Any) -> None:
+    names = [f"record/{number}" for number in range(600)]
+    answer = hub.post("/tooling/authorize", hub.token(hub.key("alice"), *names))
+    assert refusal(answer) == (413, "E.LIMIT")
+
+
+@pytest.mark.parametrize(
+    ("streams", "status"),
+    [
+        (["record/a"], 200),
+        (["record/b"], 403),
+        (["record/a", "record/b"], 403),
+        (["record/never-registered"], 403),
+        (["export/x"], 403),
+    ],
+)
+def test_a_principal_gets_a_capability_for_its_own_streams_only(
+    hub: Any, streams: list[str], status: int
+) -> None:
+    token = hub.token(hub.key("producer"), *streams)
+    assert hub.post("/tooling/authorize", token).status_code == status
+
+
+def test_a_reader_gets_no_capability_at_all(hub: Any) -> None:
+    token = hub.token(hub.key("exporter"), "export/x")
+    assert refusal(hub.post("/tooling/authorize", token)) == (403, "E.FORBIDDEN")
+
+
+def test_a_stream_known_by_a_capability_only_has_no_name(hub: Any) -> None:
+    hub.authorize(hub.token(hub.key("stranger"), "record/nameless"))
+    token = hub.token(hub.key("producer"), "record/nameless")
+    assert refusal(hub.post("/tooling/authorize", token)) == (403, "E.FORBIDDEN")
+
+
+def test_the_status_tells_who_the_hub_is_and_where_it_stands(hub: Any) -> None:
+    writer = hub.writer("carol", "record/b")
+    hub.set_clock(NOON + 60)
+    receipts = writer.write(1, 3)
+    found = StatusResponse.decode(hub.get("/tooling/status", Accept=CBOR).data)
+    assert (found.hub_id, found.hub_keys) == (hub.identity.hub_id, hub.identity.hub_keys)
+    assert (found.role, found.admission, found.reads) == ("standalone", "gated", "policy")
+    assert found.stream_scoping == "enforced"
+    assert (found.hub_ts, found.epoch) == (NOON + 60, 0)
+    assert [one.epoch for one in found.profiles] == [0, (NOON + 60) // 60]
+    assert (found.last_stream_seq, found.peaks_count) == (3, 2)
+    assert (found.last_label, found.last_mmr_root) == (writer.label, receipts[-1].mmr_root)
+    assert found.limits.max_msg_bytes == 4096
+    assert hub.get("/tooling/status").json["hub_id"] == hub.identity.hub_id.hex()
+
+
+def test_a_registered_stream_is_listed_and_can_be_granted(hub: Any) -> None:
+    wanted = {"name": "record/new"}
+    assert hub.post_json("/tooling/streams", wanted, as_="admin").status_code == 200
+    assert hub.post_json("/tooling/streams", wanted, as_="admin").status_code == 200
+    names = [one["name"] for one in hub.get("/tooling/streams", as_="admin").json["streams"]]
+    assert names == ["export/x", "record/a", "record/b", "record/new", "record/roll"]
+    hub.writer("dave", "record/new").write(1, 2)
+    listed = hub.get("/tooling/streams", as_="admin").json["streams"]
+    labels = next(one["labels"] for one in listed if one["name"] == "record/new")
+    assert [one["last_stream_seq"] for one in labels] == [2]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"name": "record/other", "epoch_sec": 7}, 400),
+        ({"name": "record/a", "epoch_sec": 60}, 409),
+        ({"name": ""}, 400),
+        ({"name": "new\nline"}, 400),
+        ({"name": "x", "profile": 1}, 400),
+        ({}, 400),
+    ],
+)
+def test_refuses_a_stream_it_cannot_serve(hub: Any, body: dict[str, Any], status: int) -> None:
+    assert hub.post_json("/tooling/streams", body, as_="admin").status_code == status
+
+
+def test_a_rotated_key_is_told_without_a_restart(hub: Any) -> None:
+    before = hub.get("/tooling/status").json["hub_pk"]
+    identity.rotate(hub.datadir, bytes, NOON + 60, 300)
+    assert hub.get("/tooling/status").json["hub_pk"] != before
+    assert len(hub.get("/tooling/status").json["hub_keys"]) == 2
+
+
+def test_the_edge_reads_capabilities_as_strictly_as_the_core() -> None:
+    unsorted = [stream_id("b").hex(), stream_id("a").hex()]
+    with pytest.raises(ValueError, match="unsorted"):
+        Allow.from_json({"stream_ids": sorted(unsorted, reverse=True), "ttl": 1})

@@ -1,0 +1,73 @@
+"""Whole hubs, run as processes, and a client that shares no code with them."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+
+def _load(name: str) -> ModuleType:
+    """A module beside this file; the scripts here import them by the same names."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+_SPEC, _CLIENT, _PROCESS = map(_load, ("spec_objects", "spec_client", "hub_process"))
+
+
+@pytest.fixture(scope="session")
+def spec() -> ModuleType:
+    """The objects of the specification."""
+    return _SPEC
+
+
+@pytest.fixture(scope="session")
+def refused() -> Callable[[str], Any]:
+    return _CLIENT.refused
+
+
+@pytest.fixture(scope="session")
+def veen() -> Callable[..., Any]:
+    """Runs a command of the product."""
+    return _PROCESS.veen
+
+
+@pytest.fixture(scope="session")
+def wait_until() -> Callable[..., None]:
+    return _PROCESS.wait_until
+
+
+@pytest.fixture
+def make_hub(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """A hub that is not started; whatever becomes of it, it is gone after the test."""
+    made: list[Any] = []
+
+    def make(*options: object, name: str = "hub", toml: str = "", **more: Any) -> Any:
+        root = tmp_path / name
+        root.mkdir(exist_ok=True)
+        if toml:
+            (root / "hub.toml").write_text(toml)
+            options = (*options, "--config", root / "hub.toml")
+        made.append(_PROCESS.HubProcess(root, *options, **more))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.destroy()
+
+
+@pytest.fixture
+def open_hub(make_hub: Callable[..., Any]) -> Any:
+    """A running hub where anyone may write and read."""
+    return make_hub(*_PROCESS.OPEN).start()

@@ -1,0 +1,143 @@
+"""Derived state made again from the log is the state the hub had."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub.storage.datadir import DataDir, Locked
+from hub.storage.index import Index
+from hub.storage.label_log import Damaged
+from hub.storage.reader import LogReader
+from veen.rate import Rate
+
+
+def proofs(root: Path, tools: Any) -> list[bytes]:
+    """Every head, entry, proof and checkpoint that the directory can be asked for."""
+    reader, found = LogReader(DataDir(root), tools.LIMITS), []
+    for row in sorted(reader.labels(), key=lambda one: one.label):
+        for seq in range(1, row.head_seq + 1):
+            found.append(reader.receipt(row.label, seq).encode())
+            found.append(reader.proof(row.label, seq).encode())
+            found.append(reader.inclusion(row.label, seq, row.head_seq).encode())
+        found += [one.encode() for one in reader.checkpoints(row.label, 1, 99)]
+    reader.index.close()
+    return found
+
+
+def test_a_sound_state_agrees(copy: Path, tools: Any) -> None:
+    report = tools.rebuild(copy)
+    assert (report.agreed, report.labels, report.entries) == (True, 4, 43)
+
+
+def test_a_lost_state_is_the_same_again(copy: Path, golden: Path, tools: Any) -> None:
+    shutil.rmtree(copy / "derived")
+    assert not tools.rebuild(copy).agreed
+    assert proofs(copy, tools) == proofs(golden, tools)
+    assert tools.check(copy).derived == ()
+    assert not list(copy.glob("derived.*"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE labels SET head_seq = head_seq - 1 WHERE label_no = 2",
+        "UPDATE entries SET at = at + 1 WHERE label_no = 2 AND seq = 3",
+        "UPDATE clients SET client_seq = client_seq + 1",
+        "UPDATE buckets SET tokens = tokens + 1",
+        "DELETE FROM tokens",
+        "DELETE FROM streams",
+        "DELETE FROM checkpoints WHERE label_no = 2",
+        "DELETE FROM leaves WHERE label_no = 2",
+        "UPDATE chunks SET last_ts = 0",
+        "UPDATE labels SET closed = 1 WHERE label_no = 2",
+        "UPDATE labels SET stream_id = x'00' WHERE label_no = 2",
+        "DELETE FROM entries WHERE label_no = 2 AND seq = 24",
+    ],
+)
+def test_a_wrong_row_is_reported_and_repaired(copy: Path, tools: Any, change: str) -> None:
+    index = Index(copy / "derived" / "index.sqlite", writable=True)
+    index._db.execute(change)
+    index.close()
+    report = tools.check(copy)
+    assert report.ok
+    assert all(one.endswith("run `veen hub rebuild`") for one in report.derived)
+    assert report.derived
+    assert not tools.rebuild(copy).agreed
+    assert tools.check(copy).derived == ()
+
+
+def test_damaged_nodes_are_reported_and_repaired(copy: Path, golden: Path, tools: Any) -> None:
+    for path in copy.glob("derived/nodes-*"):
+        path.write_bytes(path.read_bytes()[:-40] + bytes(40))
+    assert len(tools.check(copy).derived) == 4
+    assert len(tools.rebuild(copy).differed) == 4
+    assert proofs(copy, tools) == proofs(golden, tools)
+
+
+def test_a_file_that_is_no_index_is_replaced(copy: Path, tools: Any) -> None:
+    (copy / "derived" / "index.sqlite").write_bytes(b"not an index" * 1000)
+    assert tools.check(copy).derived
+    assert not tools.rebuild(copy).agreed
+    assert tools.check(copy).derived == ()
+
+
+def test_rates_are_rebuilt_over_all_labels(bench: Any, tools: Any) -> None:
+    client = tools.a_key("client")
+    token = bench.authorize(client, Rate(per_sec=1, burst=4))
+    for stream in (*tools.STREAMS, *tools.STREAMS):
+        bench.send(client, stream, token)
+        bench.now += 2
+    before = bench.committer.log.index.bucket(token.auth_ref())
+    bench.stop()
+    shutil.rmtree(bench.datadir.derived)
+    tools.rebuild(bench.root)
+    bench.start()
+    assert bench.committer.log.index.bucket(token.auth_ref()) == before
+    bench.stop()
+
+
+def test_a_fault_of_the_log_changes_nothing(copy: Path, tools: Any) -> None:
+    path = tools.the(copy, "log/*.log")
+    path.write_bytes(path.read_bytes()[:-1])
+    before = (copy / "derived" / "index.sqlite").read_bytes()
+    with pytest.raises(Damaged, match="veen hub verify"):
+        tools.rebuild(copy)
+    assert (copy / "derived" / "index.sqlite").read_bytes() == before
+
+
+def test_receipts_the_index_knows_are_not_forgotten(copy: Path, tools: Any) -> None:
+    path = tools.the(copy, "log/*-00000000000000000017.open")
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(Damaged, match="receipts up to 24"):
+        tools.rebuild(copy)
+
+
+def test_a_torn_tail_is_left_to_recovery(copy: Path, tools: Any) -> None:
+    path = tools.the(copy, "log/*-00000000000000000017.open")
+    path.write_bytes(path.read_bytes() + b"\x01\x00torn")
+    assert tools.rebuild(copy).agreed
+
+
+def test_a_first_entry_that_was_never_whole_leaves_no_label(copy: Path, tools: Any) -> None:
+    path = copy / "log" / f"chunk-{'ab' * 32}-{1:020d}.open"
+    path.write_bytes(b"\x01\x00torn")
+    assert tools.rebuild(copy).agreed
+    assert not path.exists()
+    assert tools.the(copy, "evidence/tail-*").read_bytes() == b"\x01\x00torn"
+    tools.Bench(copy, now=tools.START + 10**6).stop()
+
+
+def test_a_swap_that_crashed_half_way_is_taken_up(copy: Path, tools: Any) -> None:
+    (copy / "derived").rename(copy / "derived.old")
+    assert tools.rebuild(copy).agreed
+    assert not (copy / "derived.old").exists()
+
+
+def test_refused_beside_a_hub(bench: Any, tools: Any) -> None:
+    with pytest.raises(Locked):
+        tools.rebuild(bench.root)
+    bench.stop()

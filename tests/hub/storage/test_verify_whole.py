@@ -1,0 +1,89 @@
+"""A directory as the hub left it verifies, and the report says what was read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub.fsck.verify import verify
+from hub.storage.datadir import DataDir, Locked
+from veen.checkpoint import Checkpoint
+from veen.errors import VeenError
+from veen.profile import DEFAULT_PROFILE
+from veen.rate import Rate
+
+
+def test_a_whole_directory_has_no_fault(golden: Path, tools: Any) -> None:
+    report = tools.check(golden)
+    assert (report.ok, report.faults, report.notes, report.derived) == (True, (), (), ())
+    assert (report.labels, report.entries) == (4, 3 + 24 + 7 + 9)
+    assert report.chunks == len([*golden.glob("log/*.log"), *golden.glob("log/*.open")])
+    assert report.checkpoints == len([*golden.glob("log/checkpoint-[0-9a-f]*-*.cbor")])
+
+
+def test_the_report_is_one_json_document(golden: Path, tools: Any) -> None:
+    document = json.loads(tools.check(golden).to_json())
+    assert document["ok"] is True
+    assert sorted(head["head_seq"] for head in document["heads"].values()) == [3, 7, 9, 24]
+
+
+def test_progress_ends_at_the_whole(golden: Path, tools: Any) -> None:
+    seen: list[tuple[int, int]] = []
+    verify(
+        DataDir(golden),
+        limits=tools.LIMITS,
+        profiles=(DEFAULT_PROFILE, tools.HOURLY),
+        streams=tools.STREAMS,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert seen[0][0] == 0
+    assert seen[-1][0] == seen[-1][1] > 0
+    assert seen == sorted(seen)
+
+
+def test_refuses_a_directory_that_a_hub_holds(bench: Any) -> None:
+    with pytest.raises(Locked, match="held by another hub"):
+        bench.verify()
+    bench.stop()
+    assert bench.verify().ok
+
+
+def test_refuses_what_is_no_data_directory(tmp_path: Path, tools: Any) -> None:
+    with pytest.raises(VeenError, match="not a data directory"):
+        tools.check(tmp_path)
+
+
+def test_an_unknown_file_is_a_note(copy: Path, tools: Any) -> None:
+    (copy / "log" / "readme.txt").write_text("hello")
+    report = tools.check(copy)
+    assert report.ok
+    assert report.notes == ("log/readme.txt: not a file of the log",)
+
+
+def test_other_limits_than_those_of_the_log_are_a_note(golden: Path, tools: Any) -> None:
+    report = tools.check(golden, tools.replace(tools.LIMITS, max_checkpoint_interval=9))
+    assert report.ok
+    assert all("sealed early" in note for note in report.notes)
+    assert report.notes
+
+
+def test_an_epoch_ends_with_a_checkpoint_and_the_next_one_names_it(bench: Any, tools: Any) -> None:
+    stream, client = tools.STREAMS[1], tools.a_key("client")
+    token = bench.authorize(client, Rate(per_sec=100, burst=100))
+    old = bench.label(stream)
+    bench.send(client, stream, token, 3)
+    bench.now += 3_600
+    bench.committer.tick(bench.now)
+    new = bench.label(stream)
+    bench.send(client, stream, token, 9)
+    assert bench.committer.log.label(old) is None
+    bench.stop()
+    last = Checkpoint.decode(tools.the(bench.root, f"log/checkpoint-{old.hex()}-*").read_bytes())
+    first = Checkpoint.decode(tools.the(bench.root, f"log/checkpoint-{new.hex()}-*").read_bytes())
+    assert (last.upto_seq, first.upto_seq) == (3, 8)
+    assert (first.label_prev, first.label_curr) == (old, new)
+    assert not list(bench.root.glob(f"log/chunk-{old.hex()}-*.open"))
+    assert bench.verify().ok
