@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 # Two worker processes: the tests are bound by the processor.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: help setup java lock check test test-unit test-long bench clean
+.PHONY: help setup java lock check test test-unit test-long soak bench clean
 
 help:  ## Show what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -54,6 +54,9 @@ test-unit: setup  ## The unit tests alone
 
 test-long: check  ## The same tests with larger counts, and the soak
 	VEEN_TEST_LONG=1 $(PYTEST) --timeout 7200
+
+soak: setup  ## Ten minutes of steady load on a hub; fails when its memory grows
+	$(BIN)/python tests/hub/server/soak.py --minutes 10
 
 bench: setup  ## Print benchmarks as JSON lines
 	$(BIN)/python bench/run.py

@@ -10,9 +10,12 @@ import argparse
 import importlib
 from pathlib import Path
 
+PARTS = ("veen", "hub")
+
 
 def main() -> None:
-    known = sorted(path.stem for path in Path(__file__).parent.glob("veen_*.py"))
+    here = Path(__file__).parent
+    known = sorted(path.stem for part in PARTS for path in here.glob(f"{part}_*.py"))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}")
     wanted = parser.parse_args().names or known

@@ -15,8 +15,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from veen.errors import Malformed, Untrusted, VeenError
 
-OK, USAGE, NETWORK, INTEGRITY, REFUSED, OTHER = range(6)
-"""Exit codes: usage, network, a proof or signature that does not hold, refused, anything else."""
+OK, USAGE, NETWORK, INTEGRITY, REFUSED, SELFTEST = range(6)
+"""Exit codes: usage, network, what a hub said does not hold, refused, a failed self-test."""
 
 _HEARTBEAT_SEC = 10.0
 
@@ -40,7 +40,7 @@ def fail(error: VeenError) -> int:
         return NETWORK
     if isinstance(error, (Untrusted, Malformed)):
         return INTEGRITY
-    return REFUSED if isinstance(error, Refused) else OTHER
+    return REFUSED
 
 
 def show(document: dict[str, Any], *, as_json: bool) -> None:

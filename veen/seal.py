@@ -90,8 +90,6 @@ def seal(
     """Seal a payload; ``ephemeral`` is 32 fresh random bytes. The att_root is filled in here."""
     if header.att_root is not None:
         raise Malformed("att_root is computed from the attachments, not given")
-    if header.cap_ref is not None and header.cap_ref != place.auth_ref:
-        raise Malformed("cap_ref names another capability than auth_ref")
     attachment.check_sizes(attachments, limits)
     aad = place.aad()
     sender = hpke.Sender(recipient, ephemeral)

@@ -1,4 +1,4 @@
-"""Who may read what: every read names a label, and a label belongs to a stream (D28)."""
+"""Who may read what: every read names a label, and a label belongs to a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is asking: a bearer token or a signed request, checked against the policy (D28)."""
+"""Who is asking: a bearer token or a signed request, checked against the policy."""
 
 from __future__ import annotations
 

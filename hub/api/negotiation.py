@@ -50,6 +50,10 @@ class Body:
 class TooLarge(Exception):
     """A body above its bound; whoever set the bound says what that means."""
 
+    def __init__(self, size: int, bound: int) -> None:
+        super().__init__(f"a body of {size} bytes or more, {bound} are allowed")
+        self.size = size
+
 
 def request_format() -> Format:
     if request.content_encoding not in (None, "", "identity"):
@@ -63,11 +67,12 @@ def request_format() -> Format:
 
 def read_body(found: Format, bound: int) -> Body:
     """The request's body. It is refused by its announced length before a byte of it is read."""
-    if (request.content_length or 0) > bound:
-        raise TooLarge(f"a body of {request.content_length} bytes, {bound} are allowed")
+    announced = request.content_length or 0
+    if announced > bound:
+        raise TooLarge(announced, bound)
     raw = _read(bound + 1)
     if len(raw) > bound:
-        raise TooLarge(f"a body of more than {bound} bytes")
+        raise TooLarge(len(raw), bound)
     return Body(raw, found)
 
 

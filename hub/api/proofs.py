@@ -1,4 +1,4 @@
-"""Proofs against later sizes, checkpoints by range, and where a leaf stands (D4)."""
+"""Proofs against later sizes, checkpoints by range, and where a leaf stands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The streams a hub knows by name, and how it is told of one more (D13)."""
+"""The streams a hub knows by name, and how it is told of one more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""submit and submit_batch: messages in, receipts out (spec 10.4.1, D27)."""
+"""submit and submit_batch: messages in, receipts out (spec 10.4.1)."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ bp = Blueprint("submit", __name__)
 @bp.post("/v1/submit")
 def submit() -> Response:
     hub = edge()
-    request = _submit_body(hub).envelope(SubmitRequest)
-    (one,) = _take(hub, [request.msg]).taken
+    wanted = _submit_body(hub).envelope(SubmitRequest)
+    (one,) = _take(hub, [wanted.msg]).taken
     if not isinstance(one.outcome, bytes):
         raise one.outcome
     receipt = Receipt.decode(one.outcome)
@@ -50,9 +50,9 @@ def submit_batch() -> Response:
     hub = edge()
     body = bounded_body(2 * MAX_BATCH_BYTES if request_format() is Format.JSON else MAX_BATCH_BYTES)
     _refuse_too_many(_announced(body))
-    request = body.envelope(BatchRequest)
-    _refuse_too_many(len(request.msgs))
-    results = tuple(_result(one) for one in _take(hub, request.msgs).taken)
+    wanted = body.envelope(BatchRequest)
+    _refuse_too_many(len(wanted.msgs))
+    results = tuple(_result(one) for one in _take(hub, wanted.msgs).taken)
     return answer(BatchResponse(results=results, server_version=SERVER_VERSION))
 
 
@@ -75,7 +75,9 @@ def _submit_body(hub: Edge) -> Body:
     try:
         return read_body(found, bound)
     except TooLarge as error:
-        raise Rejected(Failure.SIZE_PREFILTER, str(error)) from error
+        refused = Rejected(Failure.SIZE_PREFILTER, str(error))
+        record(Taking([Taken(error.size, None, refused)], 0, 0), hub.metrics, g.request_id)
+        raise refused from error
 
 
 def _result(one: Taken) -> BatchResult:

@@ -1,4 +1,4 @@
-"""Authorisation, status and the registry of streams (spec 6.1, 12, D18)."""
+"""Authorisation, status and the registry of streams (spec 6.1, 12)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from hub.fsck.report import Findings
@@ -26,6 +26,8 @@ class Check:
     acknowledged: Mapping[bytes, int]
     """The last stream_seq of each label for which the index knows a receipt."""
     progress: Progress
+    bound: Collection[tuple[bytes, int]]
+    """The checkpoints that the binding manifest names."""
     total: int = 0
     done: int = 0
     control_is_whole: bool = True

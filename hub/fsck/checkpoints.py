@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from hub.fsck.check import Check, first_difference
@@ -10,10 +11,11 @@ from veen.checkpoint import Checkpoint
 from veen.checkpoint_index import CheckpointRef
 from veen.chunk import PeakSnapshot
 from veen.digest import ht
-from veen.errors import Malformed
+from veen.errors import Malformed, Untrusted
 from veen.hub_identity import CheckpointBinding, HubKey
 from veen.label import EpochLabels
 from veen.mmr import Peaks
+from veen.profile import DEFAULT_PROFILE
 
 _SIG_BYTES = 66
 
@@ -28,14 +30,28 @@ class Checkpoints:
     epoch: int = 0
     refs: dict[int, CheckpointRef] = field(default_factory=dict)
 
+    def expect_listed(self) -> None:
+        """Checkpoints that both the index and the binding manifest name must be there too."""
+        with suppress(Malformed):
+            listed = checkpoint_index.decode(
+                self.check.read(layout.checkpoint_index(self.label)) or b""
+            )
+            self.due |= {upto for upto in listed if (self.label, upto) in self.check.bound}
+
     def at(self, upto: int, start_seq: int, peaks: Peaks) -> None:
         """Check what stands at ``upto``, where the label has ``peaks``."""
-        snapshot = layout.peaks(self.label, upto)
-        self.check.compare(snapshot, PeakSnapshot.of(self.label, peaks).encode(), "PEAKS")
+        self.snapshot(peaks)
         self.refs[upto] = CheckpointRef(
-            mmr_root=peaks.root(), start_seq=start_seq, end_seq=upto, peaks_ref=snapshot
+            mmr_root=peaks.root(),
+            start_seq=start_seq,
+            end_seq=upto,
+            peaks_ref=layout.peaks(self.label, upto),
         )
         self._checkpoint(upto, peaks.root())
+
+    def snapshot(self, peaks: Peaks) -> None:
+        due = PeakSnapshot.of(self.label, peaks).encode()
+        self.check.compare(layout.peaks(self.label, peaks.size), due, "PEAKS")
 
     def finish(self) -> None:
         """What no entry led to, and the index over all."""
@@ -64,9 +80,10 @@ class Checkpoints:
         findings.checkpoints += 1
         signed = [_signed_part(one) for one in self._candidates(upto, root)]
         after = 1 + len(signed[0])
-        if not any(raw.startswith(part, 1) for part in signed) or raw[0] not in b"\x87\x88":
+        begins = raw[:1] in (b"\x87", b"\x88")
+        if not any(raw.startswith(part, 1) for part in signed) or not begins:
             where = max(first_difference(raw[1:after], part) for part in signed)
-            at = 1 + where if raw[0] in b"\x87\x88" else 0
+            at = 1 + where if begins else 0
             findings.fault(name, at, upto, "differs from what the log says", "CHECKPOINT")
             return
         self._signatures(name, raw, after)
@@ -78,16 +95,17 @@ class Checkpoints:
         except Malformed as error:
             findings.fault(name, after, None, str(error), "CHECKPOINT")
             return
-        start = self.epoch * (self.labels.profile.epoch_sec if self.labels else 0)
-        keys = [key for key in self.check.hub.hub_keys if key.overlaps(start, None)]
-        signers = tuple(key for key in keys if found.is_signed_by(key.hub_pk))
-        if not signers:
-            findings.fault(name, after, found.upto_seq, "not signed by a key of this hub", "SIG")
+        profile = self.labels.profile if self.labels else DEFAULT_PROFILE
+        try:
+            signer = self.check.hub.verify_checkpoint(found, profile)
+        except Untrusted as error:
+            findings.fault(name, after, found.upto_seq, str(error), "SIG")
             return
-        lines = self._lines(found.upto_seq, found.mmr_root, signers)
+        lines = self._lines(found.upto_seq, found.mmr_root, (signer,))
         self.check.bindings[self.label, found.upto_seq] = lines
         digest = ht("veen/sig", cbor.dump(found.plain()[:6]))
         for place, one in enumerate(found.witness_sigs or ()):
+            keys = self.check.hub.hub_keys
             if not any(sign.is_valid(key.hub_pk, one, digest) for key in keys):
                 at = after + _SIG_BYTES + 1 + place * _SIG_BYTES
                 findings.fault(name, at, found.upto_seq, f"witness {place} is unknown", "SIG")

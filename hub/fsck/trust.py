@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from hub.fsck.check import Check, first_difference
 from hub.fsck.report import Findings
@@ -12,6 +13,10 @@ from veen.errors import Malformed, Untrusted, VeenError
 from veen.hub_identity import CheckpointBinding, HubIdentity, HubKey, key_id
 from veen.label import hub_id
 
+Documents = dict[str, bytes]
+_NAMES: Final = (layout.IDENTITY, layout.IDENTITY_SIG, layout.KEY_MAP)
+_JOURNAL: Final = "hub-identity.next"
+
 
 class Nameless(VeenError):
     """Nothing in the directory says whose it is."""
@@ -19,14 +24,15 @@ class Nameless(VeenError):
 
 def read_hub(datadir: DataDir, findings: Findings) -> HubIdentity:
     """The identity by which to check signatures, as well as the documents allow."""
-    identity = _identity(datadir, findings)
-    mapped = _key_map(datadir, findings, identity)
+    documents = _documents(datadir, findings)
+    identity = _identity(documents, findings)
+    mapped = _key_map(documents, findings, identity)
     if identity is None and mapped is None:
         raise Nameless(
             f"{datadir.root} has no readable {layout.IDENTITY} nor {layout.KEY_MAP}: "
             "restore one of them; no signature can be checked without it"
         )
-    if identity is None or not _is_signed(datadir, findings, identity):
+    if identity is None or not _is_signed(documents, findings, identity):
         known = mapped or [key.hub_pk for key in (identity.hub_keys if identity else ())]
         findings.note("signatures were checked against the bare keys, not the times they held")
         identity = _undated(known)
@@ -34,26 +40,41 @@ def read_hub(datadir: DataDir, findings: Findings) -> HubIdentity:
     return identity
 
 
-def _identity(datadir: DataDir, findings: Findings) -> HubIdentity | None:
-    if datadir.file("hub-identity.next").exists():
-        findings.note("hub-identity.next: a change of identity the next start will finish")
+def _documents(datadir: DataDir, findings: Findings) -> Documents:
+    """The documents as they lie, or as a change that a crash interrupted will leave them."""
     try:
-        return HubIdentity.decode(datadir.file(layout.IDENTITY).read_bytes())
+        pending = cbor.decode(datadir.file(_JOURNAL).read_bytes())
     except FileNotFoundError:
-        findings.fault(layout.IDENTITY, 0, None, "the file is missing", "MISSING")
+        pending = None
+    except Malformed as error:
+        findings.fault(_JOURNAL, 0, None, str(error), "IDENTITY")
+        pending = None
+    if pending is not None:
+        findings.note(f"{_JOURNAL}: a change of identity that the next start will finish")
+        return dict(zip(_NAMES, pending, strict=True))
+    found = {name: datadir.file(name) for name in _NAMES}
+    for name, path in found.items():
+        if not path.is_file():
+            findings.fault(name, 0, None, "the file is missing", "MISSING")
+    return {name: path.read_bytes() for name, path in found.items() if path.is_file()}
+
+
+def _identity(documents: Documents, findings: Findings) -> HubIdentity | None:
+    if layout.IDENTITY not in documents:
+        return None
+    try:
+        return HubIdentity.decode(documents[layout.IDENTITY])
     except Malformed as error:
         findings.fault(layout.IDENTITY, 0, None, str(error), "IDENTITY")
-    return None
+        return None
 
 
 def _key_map(
-    datadir: DataDir, findings: Findings, identity: HubIdentity | None
+    documents: Documents, findings: Findings, identity: HubIdentity | None
 ) -> list[bytes] | None:
     """The public keys of the map, if each has the key_id it stands under."""
-    try:
-        raw = datadir.file(layout.KEY_MAP).read_bytes()
-    except FileNotFoundError:
-        findings.fault(layout.KEY_MAP, 0, None, "the file is missing", "MISSING")
+    raw = documents.get(layout.KEY_MAP)
+    if raw is None:
         return None
     keys = _mapped(raw)
     if keys is None or (identity and keys != [key.hub_pk for key in identity.hub_keys]):
@@ -72,11 +93,12 @@ def _mapped(raw: bytes) -> list[bytes] | None:
     return [public for _, public in pairs] if whole else None
 
 
-def _is_signed(datadir: DataDir, findings: Findings, identity: HubIdentity) -> bool:
+def _is_signed(documents: Documents, findings: Findings, identity: HubIdentity) -> bool:
+    signature = documents.get(layout.IDENTITY_SIG)
+    if signature is None:
+        return False
     try:
-        identity.verify(datadir.file(layout.IDENTITY_SIG).read_bytes())
-    except FileNotFoundError:
-        findings.fault(layout.IDENTITY_SIG, 0, None, "the file is missing", "MISSING")
+        identity.verify(signature)
     except Untrusted as error:
         what = f"{error} ({layout.IDENTITY} or its signature was changed)"
         findings.fault(layout.IDENTITY_SIG, 0, None, what, "IDENTITY")

@@ -11,6 +11,7 @@ from hub.fsck.check import Check, Progress
 from hub.fsck.report import Findings, Report
 from hub.fsck.trust import check_bindings, read_hub
 from hub.fsck.walk import LabelWalk
+from hub.storage import identity
 from hub.storage.compare import acknowledged, disagreements
 from hub.storage.datadir import DataDir, Lock
 from hub.storage.index import Index
@@ -65,6 +66,7 @@ def _verify(
         relearner=Relearner(index, hub.hub_id, limits, streams),
         acknowledged=acknowledged(datadir.index),
         progress=progress,
+        bound={(one.label, one.upto_seq) for one in identity.read_bindings(datadir)},
     )
     faulty = _walk(check, take_stock(datadir))
     _check_rates(check)

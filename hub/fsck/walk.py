@@ -11,6 +11,7 @@ from hub.fsck.frames import Bad, Good, split
 from hub.fsck.nodes import NodeCheck
 from hub.fsck.pair import PairCheck
 from hub.fsck.report import Head
+from hub.fsck.seals import SealCheck
 from hub.fsck.tombs import read_tomb
 from hub.storage import pruned
 from hub.storage.index import ChunkRow
@@ -33,12 +34,13 @@ class LabelWalk:
         self._nodes = NodeCheck(check, files.label)
         ends = {one.end_seq for one in (*files.chunks, *files.tombstones)}
         self._checkpoints = Checkpoints(check, files.label, files.checkpoints | ends)
+        self._checkpoints.expect_listed()
         self._pairs = PairCheck(check, files.label, self._nodes)
         self._label_no = 0
         self._seen = 0
         self._excused = 0
         self._last_ts = 0
-        self._rolled: Tally | None = None
+        self._seals = SealCheck(check)
 
     def run(self) -> None:
         for segment in self._files.segments():
@@ -67,23 +69,27 @@ class LabelWalk:
         frames = list(split(raw, self._label, self._check.limits))
         self._skip_missing(frames, start)
         faults, first, tally = len(findings.faults), self._seen + 1, Tally.starting_at(start)
-        if end is not None and first != start:
+        if first != start:
             what = f"begins at {first}, not at {start} as its name says"
             findings.fault(name, 0, first, what, "NAME")
         torn = frames.pop() if end is None and frames and isinstance(frames[-1], Bad) else None
         batch: list[Logged] = []
         for frame in frames:
             if isinstance(frame, Bad):
-                self._bad(name, frame)
+                self._bad(name, frame, first)
             elif self._good(name, frame, first, batch):
                 header = frame.framed.header
                 tally = tally.plus(header.whole_size, header.entry_hash)
         if isinstance(torn, Bad):
-            self._torn(name, torn, len(raw))
+            self._torn(name, torn, first, len(raw))
         self._check.relearner.take(self._label_no, first, batch)
         self._pairs.settle(self._seen)
-        self._note_roll(name, frames)
+        self._seals.follow(name, frames)
         self._check.advance(len(raw))
+        half_done = ChunkName(self._label, first, self._seen)
+        if end is None and torn is None and batch and half_done in self._files.summaries:
+            findings.note(f"{name}: a seal that the next start will finish")
+            end = self._seen
         if end is not None:
             self._sealed(name, ChunkName(self._label, first, end), len(raw), tally, faults)
 
@@ -95,26 +101,14 @@ class LabelWalk:
             findings.fault(name, size, self._seen, what, "NAME")
             self._excused = max(self._excused, due.end_seq)
         actual = ChunkName(self._label, due.start_seq, self._seen)
-        if faults == len(findings.faults) and self._pairs.peaks:
-            self._rolled = tally
-            summary = tally.summary(self._label, self._pairs.peaks.root())
-            self._check.compare(layout.summary(actual), summary.encode(), "SUMMARY")
-        elif due not in self._files.summaries:
-            findings.fault(layout.summary(due), 0, None, "the file is missing", "MISSING")
+        is_whole = faults == len(findings.faults)
+        if is_whole or actual in self._files.summaries:
+            self._seals.sealed(actual, tally if is_whole else None, self._pairs.peaks)
+        else:
+            self._seals.sealed(due, None, self._pairs.peaks if actual == due else None)
         if self._label_no:
             row = ChunkRow(self._label_no, due.start_seq, self._seen, size, self._last_ts)
             self._check.relearner.seal(row)
-
-    def _note_roll(self, name: str, frames: list[Good | Bad]) -> None:
-        """Tell of a chunk cut where the limits of today would not have cut it (spec 4.8.2)."""
-        before, limits = self._rolled, self._check.limits
-        self._rolled = None
-        if before is None or not frames or not isinstance(frames[0], Good):
-            return
-        if not before.must_roll(frames[0].framed.header.whole_size, limits):
-            self._check.findings.note(f"{name}: the chunk before it was sealed early")
-        if before.entries > limits.max_checkpoint_interval or before.size > limits.max_chunk_bytes:
-            self._check.findings.note(f"{name}: the chunk before it is larger than allowed now")
 
     def _good(self, name: str, frame: Good, start: int, batch: list[Logged]) -> bool:
         """Whether the entry stands where it should; then it is checked and learnt."""
@@ -137,7 +131,7 @@ class LabelWalk:
         self._learn_control(name, frame)
         return True
 
-    def _bad(self, name: str, frame: Bad) -> None:
+    def _bad(self, name: str, frame: Bad, start: int) -> None:
         receipt = frame.receipt
         known = receipt is not None and self._pairs.is_own(receipt) and self._is_next(receipt)
         seq = receipt.stream_seq if receipt is not None and known else None
@@ -149,7 +143,7 @@ class LabelWalk:
         self._begin(receipt)
         self._gap(name, frame.at, seq)
         self._pairs.salvage(receipt, frame.msg)
-        self._arrive(seq, 0)
+        self._arrive(seq, start)
 
     def _is_next(self, receipt: Receipt) -> bool:
         return receipt.label == self._label and receipt.stream_seq > self._seen
@@ -165,12 +159,12 @@ class LabelWalk:
     def _arrive(self, seq: int, start: int) -> None:
         self._seen = seq
         peaks = self._pairs.peaks
-        if peaks is not None and seq in self._checkpoints.due:
-            self._checkpoints.at(seq, start or self._start_of(seq), peaks)
-
-    def _start_of(self, seq: int) -> int:
-        starts = [one.start_seq for one in self._files.segments() if one.start_seq <= seq]
-        return max(starts, default=1)
+        if peaks is None:
+            return
+        if seq in self._checkpoints.due:
+            self._checkpoints.at(seq, start, peaks)
+        elif seq in self._files.peaks:
+            self._checkpoints.snapshot(peaks)
 
     def _begin(self, receipt: Receipt) -> None:
         if not self._label_no:
@@ -210,12 +204,12 @@ class LabelWalk:
         self._pairs.miss(start - due)
         self._seen = start - 1
 
-    def _torn(self, name: str, torn: Bad, size: int) -> None:
+    def _torn(self, name: str, torn: Bad, start: int, size: int) -> None:
         """Bytes after the last whole entry: of a crash, unless a receipt was given for them."""
         due = self._seen + 1
         promised = max(self._check.acknowledged.get(self._label, 0), *self._checkpoints.due, 0)
         if due <= promised:
-            self._bad(name, torn)
+            self._bad(name, torn, start)
         else:
             self._check.findings.note(
                 f"{name}: a torn tail of {size - torn.at} bytes at {torn.at}, cut at the next start"

@@ -26,9 +26,10 @@ from veen.errors import Untrusted
 class SequencerClient:
     """Safe to share between threads. More than ``queue_limit`` messages waiting are refused."""
 
-    def __init__(self, datadir: DataDir, queue_limit: int) -> None:
+    def __init__(self, datadir: DataDir, queue_limit: int, timeout_sec: float = 30) -> None:
         self._datadir = datadir
         self._queue_limit = queue_limit
+        self._timeout_sec = timeout_sec
         self._waiting = 0
         self._guard = threading.Lock()
         self._local = threading.local()
@@ -70,11 +71,13 @@ class SequencerClient:
         connection = self._connection()
         try:
             connection.send_bytes(request)
-            return connection.recv_bytes()
+            if connection.poll(self._timeout_sec):
+                return connection.recv_bytes()
+            raise TimeoutError
         except (EOFError, OSError) as error:
             connection.close()
             self._local.connection = None
-            raise Unavailable("the sequencer went away while it was asked") from error
+            raise Unavailable("the sequencer did not answer; ask again") from error
 
     def _connection(self) -> Connection:
         found: Connection | None = getattr(self._local, "connection", None)

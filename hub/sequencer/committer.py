@@ -17,6 +17,7 @@ from veen.captoken import CapToken
 from veen.checkpoint import Checkpoint
 from veen.errors import Failure, Rejected, Untrusted, VeenError
 from veen.invariants import ClientCursor, Grant
+from veen.limits import Limits
 
 
 class Unavailable(VeenError):
@@ -89,7 +90,9 @@ class Committer:
             token.verify_chain()
         except Untrusted as error:
             raise Rejected(Failure.CAP_INVALID, str(error)) from error
-        staged = self._log_control(ControlRecord(kind=AUTHORIZE, body=token.encode()), clock)
+        record = ControlRecord(kind=AUTHORIZE, body=token.encode())
+        _refuse_beyond(token, record, self.log.limits)
+        staged = self._log_control(record, clock)
         return TokenRow(token.auth_ref(), token.encode(), staged.hub_ts, staged.seq)
 
     def register(self, stream: StreamRecord, clock: int) -> None:
@@ -179,3 +182,14 @@ class Committer:
         group.flush()
         self.log.learn(record, staged.seq, staged.hub_ts)
         return staged
+
+
+def _refuse_beyond(token: CapToken, record: ControlRecord, limits: Limits) -> None:
+    """A capability this hub could not keep or count."""
+    rate = token.allow.rate
+    if rate is not None and (
+        rate.per_sec > limits.max_cap_rate_per_sec or rate.burst > limits.max_cap_rate_burst
+    ):
+        raise Rejected(Failure.CAP_INVALID, "its rate is above what this hub allows")
+    if len(record.encode()) > limits.max_hdr_bytes:
+        raise Rejected(Failure.CAP_INVALID, f"its {len(record.body)} bytes are too many to log")

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 from hub.storage import durable
 from hub.storage.datadir import DataDir
 from veen import cbor, layout, sign
 from veen.checkpoint import Checkpoint
-from veen.errors import Untrusted, VeenError
+from veen.errors import Malformed, Untrusted, VeenError
 from veen.hub_identity import CheckpointBinding, HubIdentity, epoch_span, key_id, new_identity
 from veen.profile import Profile
 
 Randomness = Callable[[int], bytes]
+# How a line of the binding manifest begins, and more bytes than one has.
+_LINE_HEAD: Final = b"\xa7\x01\x01\x02\x58\x20"
+_TAIL_BYTES: Final = 512
 
 
 class HubKeys:
@@ -114,20 +118,49 @@ def bind(datadir: DataDir, keys: HubKeys, checkpoint: Checkpoint) -> None:
         mmr_root=checkpoint.mmr_root,
     )
     path = datadir.file(layout.CHECKPOINT_BINDING)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT, durable.FILE_MODE)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, durable.FILE_MODE)
     try:
-        durable.append(handle, os.fstat(handle).st_size, line.encode())
+        whole = _whole_lines(handle, keys.hub_id)
+        if whole < os.fstat(handle).st_size:
+            durable.cut(handle, whole)
+        durable.append(handle, whole, line.encode())
     finally:
         os.close(handle)
 
 
+def _whole_lines(handle: int, hub: bytes) -> int:
+    """The size of the manifest without a last line that a crash cut short."""
+    size = os.fstat(handle).st_size
+    start = max(0, size - _TAIL_BYTES)
+    tail = os.pread(handle, _TAIL_BYTES, start)
+    last = tail.rfind(_LINE_HEAD + hub)
+    if last < 0:
+        return size
+    try:
+        return start + cbor.skip(tail, last)
+    except Malformed:
+        return start + last
+
+
 def read_bindings(datadir: DataDir) -> list[CheckpointBinding]:
-    """Every whole line of the manifest; a torn last line was never relied upon."""
+    """The lines of the manifest up to the first that is not whole; ``verify`` tells of others."""
     try:
         raw = datadir.file(layout.CHECKPOINT_BINDING).read_bytes()
     except FileNotFoundError:
         return []
-    return [CheckpointBinding.decode(item) for item in cbor.decode_sequence(raw)]
+    return list(_lines(raw))
+
+
+def _lines(raw: bytes) -> Iterator[CheckpointBinding]:
+    at = 0
+    while at < len(raw):
+        try:
+            end = cbor.skip(raw, at)
+            line = CheckpointBinding.decode(raw[at:end])
+        except Malformed:
+            return
+        yield line
+        at = end
 
 
 def _new_key(datadir: DataDir, random: Randomness) -> sign.PrivateKey:

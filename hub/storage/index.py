@@ -171,6 +171,11 @@ class Index:
             (seq, hub_ts, label_no),
         )
 
+    def name_label(self, label_no: int, stream_id: bytes) -> None:
+        self._db.execute(
+            "UPDATE labels SET stream_id = ? WHERE label_no = ?", (stream_id, label_no)
+        )
+
     def close_label(self, label_no: int) -> None:
         self._db.execute("UPDATE labels SET closed = 1 WHERE label_no = ?", (label_no,))
 

@@ -76,9 +76,11 @@ class HubLog:
         self._grants: dict[bytes, tuple[CapToken, int]] = {}
         for _, _, record in self.index.streams():
             self.registry.add(StreamRecord.decode(record))
-        for stream in streams:
-            self.registry.add(stream)
+        configured = [stream for stream in streams if self.registry.add(stream)]
         self._recover()
+        with self.index.transaction():
+            for stream in configured:
+                self._take_up(stream)
         # The latest hub_ts given out: hub time never goes back.
         self.last_ts = max((row.head_ts for row in self.index.labels()), default=0)
 
@@ -162,7 +164,7 @@ class HubLog:
         """The checkpoint at ``upto_seq``: the one on disk, or a new one."""
         path = self.datadir.file(layout.checkpoint(label_log.label, upto_seq))
         if path.exists():
-            return Checkpoint.decode(path.read_bytes())
+            return self._published(label_log, Checkpoint.decode(path.read_bytes()))
         peaks = mmr.peaks_at(label_log.nodes, upto_seq)
         unsigned = Checkpoint(
             label_prev=self._label_before(label_log),
@@ -173,6 +175,13 @@ class HubLog:
         )
         signed = self.keys.sign_checkpoint(unsigned, self._profile(label_log), now)
         write_peaks(self.datadir, label_log.label, peaks)
+        return self._published(label_log, signed)
+
+    def _published(self, label_log: LabelLog, signed: Checkpoint) -> Checkpoint:
+        """The checkpoint, on disk and in every index; a crash may have left some of it undone."""
+        upto_seq = signed.upto_seq
+        if self.index.checkpoints(label_log.label_no, upto_seq, 1) == [upto_seq]:
+            return signed
         chunk = self.index.chunk_of(label_log.label_no, upto_seq)
         start_seq = chunk.start_seq if chunk else label_log.tally.start_seq
         write_checkpoint(self.datadir, signed, start_seq)
@@ -201,12 +210,25 @@ class HubLog:
         """Take up a control record that has just been logged."""
         with self.index.transaction():
             learn_control(self.index, self.registry, record, seq, hub_ts)
+            for stream in record.streams():
+                self._name_label(stream)
 
     def close(self) -> None:
         for label_log in self._labels.values():
             label_log.close()
             label_log.nodes.close()
         self.index.close()
+
+    def _take_up(self, stream: StreamRecord) -> None:
+        """Index a stream of the configuration, and name its label if it came before the name."""
+        self.index.add_stream(stream.stream_id(), stream.name, stream.encode())
+        self._name_label(stream)
+
+    def _name_label(self, stream: StreamRecord) -> None:
+        label_log = self._labels.get(self.registry.labels_of(stream).at(0))
+        if label_log is not None and label_log.stream_id is None:
+            label_log.stream_id = stream.stream_id()
+            self.index.name_label(label_log.label_no, stream.stream_id())
 
     def _route(self, label_log: LabelLog) -> StreamRecord | None:
         if label_log.stream_id is None:

@@ -65,6 +65,8 @@ class LogReader:
 
     def entries(self, label: bytes, from_seq: int, to_seq: int) -> Iterator[StoredEntry]:
         row = self.label(label)
+        if from_seq > row.head_seq:
+            return
         for found in self.index.entries(row.label_no, from_seq, min(to_seq, row.head_seq)):
             yield StoredEntry(found.seq, self._read(label, found))
 
@@ -120,7 +122,10 @@ class LogReader:
         return self.checkpoint(label, last)
 
     def checkpoints(self, label: bytes, from_seq: int, limit: int) -> list[Checkpoint]:
-        found = self.index.checkpoints(self.label(label).label_no, from_seq, limit)
+        row = self.label(label)
+        if from_seq > row.head_seq:
+            return []
+        found = self.index.checkpoints(row.label_no, from_seq, limit)
         return [self.checkpoint(label, upto) for upto in found]
 
     def find_leaf(self, leaf_hash: bytes) -> list[tuple[bytes, int]]:

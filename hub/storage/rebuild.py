@@ -44,7 +44,7 @@ def rebuild(
     """Build beside the old state and swap at the end; a fault of the log changes nothing."""
     lock = Lock(datadir)
     try:
-        hub = identity.read_identity(datadir)
+        hub = _hub(datadir)
         _recover_swap(datadir)
         for files in take_stock(datadir).labels.values():
             finish_seals(datadir, files, limits)
@@ -56,6 +56,13 @@ def rebuild(
     finally:
         lock.release()
     return RebuildReport(len(heads), sum(heads.values()), tuple(differed))
+
+
+def _hub(datadir: DataDir) -> HubIdentity:
+    try:
+        return identity.read_identity(datadir)
+    except FileNotFoundError as error:
+        raise Damaged(f"{error.filename} is missing: restore it; nothing was rebuilt") from error
 
 
 def _fill(

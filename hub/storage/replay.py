@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from hub.control import ControlRecord, control_label
-from hub.storage import durable, pruned
+from hub.storage import durable, identity, pruned
 from hub.storage.datadir import DataDir
 from hub.storage.index import ChunkRow
 from hub.storage.inventory import LabelFiles
-from hub.storage.label_log import Damaged, Found, finish_rename, whole_entries
+from hub.storage.label_log import (
+    Damaged,
+    Found,
+    finish_rename,
+    read_checkpoint_index,
+    whole_entries,
+)
 from hub.storage.logged import Logged
 from hub.storage.nodes import NodeFile
 from hub.storage.relearn import Relearner
@@ -31,6 +37,7 @@ class Replay:
         self._hub = hub
         self._limits = limits
         self._relearner = relearner
+        self._bindings = identity.read_bindings(datadir)
 
     def run(self, files: LabelFiles, nodes: NodeFile) -> int:
         """Replay a label; how many entries it has."""
@@ -54,8 +61,15 @@ class Replay:
                 self._relearner.seal(row)
         _refuse_rollback(files, peaks.size)
         if label_no:
-            self._relearner.add_checkpoints(label_no, sorted(files.checkpoints))
+            published = files.checkpoints & self._published(files.label)
+            self._relearner.add_checkpoints(label_no, sorted(published))
         return peaks.size
+
+    def _published(self, label: bytes) -> set[int]:
+        """Checkpoints in both indexes of the log; the hub completes the others when asked."""
+        listed = set(read_checkpoint_index(self._datadir, label))
+        bound = {one.upto_seq for one in self._bindings if one.label == label}
+        return listed & bound
 
     def _entries(
         self, segment: ChunkName | OpenChunkName, files: LabelFiles

@@ -1,4 +1,4 @@
-"""Who may read: nobody without credentials, and a principal only its own streams (D28)."""
+"""Who may read: nobody without credentials, and a principal only its own streams."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""submit_batch: many messages in one request, each by itself, in order (D27)."""
+"""submit_batch: many messages in one request, each by itself, in order."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+from veen import cbor
 from veen.envelope import BatchRequest, BatchResponse, ErrorEnvelope
 from veen.receipt import Receipt
 
@@ -65,6 +66,12 @@ def test_refuses_too_many_messages(hub: Any) -> None:
     assert (answer.status_code, found.code, found.detail["max_allowed"]) == (413, "E.LIMIT", 4_096)
     answer = hub.post_json("/v1/submit_batch", {"ver": 1, "msgs": [0] * 4_097})
     assert answer.json["code"] == "E.LIMIT"
+
+
+def test_counts_the_messages_before_it_reads_them(hub: Any) -> None:
+    unreadable = cbor.encode({1: 1, 2: [0] * 4_097})[:-4_097] + b"\xff" * 4_097
+    answer = hub.post("/v1/submit_batch", unreadable)
+    assert ErrorEnvelope.decode(answer.data).code == "E.LIMIT"
 
 
 def batch(hub: Any, *messages: Any) -> Any:

@@ -65,14 +65,16 @@ def test_metrics_count_what_was_submitted(start_hub: Callable[..., Any]) -> None
     hub.post_json(
         "/v1/proof", {"ver": 1, "label": writer.label.hex(), "stream_seq": 1}, as_="admin"
     )
+    hub.post("/v1/submit", bytes(6_000))
     lines = hub.get("/metrics").text.splitlines()
     for line in (
         "veen_submit_ok_total 2.0",
         'veen_submit_err_total{code="E.SEQ"} 1.0',
         'veen_submit_err_total{code="E.RATE"} 1.0',
+        'veen_submit_err_total{code="E.SIZE"} 1.0',
         "veen_rate_limited_total 1.0",
-        "veen_verify_latency_ms_count 1.0",
-        "veen_commit_latency_ms_count 1.0",
+        "veen_verify_latency_ms_count 2.0",
+        "veen_commit_latency_ms_count 2.0",
         "veen_end_to_end_latency_ms_count 1.0",
         "veen_proof_latency_ms_count 1.0",
         "veen_queue_depth 0.0",

@@ -1,4 +1,4 @@
-"""The JSON form of wire objects: the same objects, read as strictly as CBOR (D24)."""
+"""The JSON form of wire objects: the same objects, read as strictly as CBOR."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proofs against later sizes, checkpoints by range and places by leaf or time (D4)."""
+"""Proofs against later sizes, checkpoints by range and places by leaf or time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Authorisation, status and the registry of streams (D13, D18)."""
+"""Authorisation, status and the registry of streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Canonical JSON: one text for each value, and none for what is not JSON (D44)."""
+"""Canonical JSON: one text for each value, and none for what is not JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consistency between two sizes: every old peak is bound, every single change refused (D4)."""
+"""Consistency between two sizes: every old peak is bound, every single change refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of errors, row by row as the specification prints them (spec 8.2, 10.6, D15, D16)."""
+"""The tables of errors, row by row as the specification prints them (spec 8.2, 10.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inclusion at a size: what verifies, and that every single change is refused (decision D4)."""
+"""Inclusion at a size: what verifies, and that every single change is refused."""
 
 from __future__ import annotations
 

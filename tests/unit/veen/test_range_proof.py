@@ -1,4 +1,4 @@
-"""Range proof: which runs of leaves verify, and that every single change is refused (D4)."""
+"""Range proof: which runs of leaves verify, and that every single change is refused."""
 
 from __future__ import annotations
 

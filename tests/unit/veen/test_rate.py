@@ -1,4 +1,4 @@
-"""The token bucket against a simulation that lives through every second (spec 6, D20)."""
+"""The token bucket against a simulation that lives through every second (spec 6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signatures: no object's is another's, and nothing but the one valid form is taken (D29, D30)."""
+"""Signatures: no object's is another's, and nothing but the one valid form is taken."""
 
 from __future__ import annotations
 

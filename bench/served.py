@@ -1,0 +1,99 @@
+"""A hub as its users run it: ``veen hub start`` with two workers, on a free port of this host."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import feed
+import inside
+import psutil
+from line import Line
+
+from hub.storage.datadir import DataDir
+from hub.storage.identity import read_identity
+from veen.hub_identity import HubIdentity
+
+WORKERS = 2
+_START_SEC, _STOP_SEC = 60, 60
+_VEEN = Path(sys.executable).with_name("veen")
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    port: int
+    process: psutil.Process
+    identity: HubIdentity
+
+    def line(self) -> Line:
+        return Line(self.port)
+
+    def writers(self, count: int) -> list[feed.Writer]:
+        """Clients whose capabilities the hub knows."""
+        found = [feed.Writer.named(number, self.identity.hub_id) for number in range(count)]
+        with self.line() as line:
+            for writer in found:
+                line.ask(line.post("/tooling/authorize", writer.token.encode()))
+        return found
+
+    def cpu_seconds(self) -> float:
+        """CPU time of the supervisor, the sequencer and the workers so far."""
+        times = [one.cpu_times() for one in (self.process, *self.process.children(recursive=True))]
+        return sum(one.user + one.system for one in times)
+
+
+@contextmanager
+def hub() -> Iterator[Served]:
+    """A gated hub in a directory of its own; it is stopped whatever happens."""
+    with inside.directory() as datadir:
+        port = _free_port()
+        with (datadir.run / "hub.log").open("ab") as log:
+            process = subprocess.Popen(_command(datadir, port), stdout=log, stderr=log)
+        try:
+            _await(port, process)
+            yield Served(port, psutil.Process(process.pid), read_identity(datadir))
+        finally:
+            _stop(process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End the supervisor; its processes end with it."""
+    process.terminate()
+    try:
+        process.wait(_STOP_SEC)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _command(datadir: DataDir, port: int) -> list[str]:
+    return [
+        str(_VEEN), "hub", "start", "--foreground", "--data-dir", str(datadir.root),
+        "--listen", f"127.0.0.1:{port}", "--workers", str(WORKERS),
+        "--issuer", feed.ISSUER.public.hex(),
+    ]  # fmt: skip
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _await(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + _START_SEC
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with Line(port) as line:
+                line.ask(line.get("/readyz"))
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise AssertionError("the hub did not start")
