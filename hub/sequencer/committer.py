@@ -179,8 +179,8 @@ class Committer:
         staged = self._append(group, label_log, Verified.of(msg), now)
         client = (label_log.label_no, key.public)
         group.draft.clients[client] = ClientCursor(msg.client_seq, msg.prev_ack)
+        group.draft.controls.append((record, staged))
         group.flush()
-        self.log.learn(record, staged.seq, staged.hub_ts)
         return staged
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hub.admission.verified import Verified
+from hub.control import ControlRecord
 from hub.storage.cursors import ClientKey
 from hub.storage.label_log import LabelLog
 from veen import mmr, receipt, sign
@@ -54,6 +55,7 @@ class Draft:
         self._key = key
         self._limits = limits
         self._changes: dict[bytes, Change] = {}
+        self.controls: list[tuple[ControlRecord, Staged]] = []
         self.clients: dict[ClientKey, ClientCursor] = {}
         self.buckets: dict[bytes, Bucket] = {}
 

@@ -89,11 +89,18 @@ def load_or_create(datadir: DataDir, random: Randomness, now: int) -> HubKeys:
 
 def read_identity(datadir: DataDir) -> HubIdentity:
     """The verified identity of a directory, without its private keys."""
-    identity = HubIdentity.decode(datadir.file(layout.IDENTITY).read_bytes())
-    identity.verify(datadir.file(layout.IDENTITY_SIG).read_bytes())
-    if datadir.file(layout.KEY_MAP).read_bytes() != _key_map(identity):
+    identity = HubIdentity.decode(_document(datadir, layout.IDENTITY))
+    identity.verify(_document(datadir, layout.IDENTITY_SIG))
+    if _document(datadir, layout.KEY_MAP) != _key_map(identity):
         raise Untrusted(f"{layout.KEY_MAP} does not match {layout.IDENTITY}")
     return identity
+
+
+def _document(datadir: DataDir, name: str) -> bytes:
+    try:
+        return datadir.file(name).read_bytes()
+    except FileNotFoundError:
+        raise VeenError(f"{datadir.root} has no {name}: it is not a hub's, or not whole") from None
 
 
 def rotate(datadir: DataDir, random: Randomness, now: int, overlap_sec: int) -> HubKeys:

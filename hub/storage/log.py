@@ -205,13 +205,7 @@ class HubLog:
             with self.index.durable_transaction():
                 self.index.close_label(label_log.label_no)
             del self._labels[label_log.label]
-
-    def learn(self, record: ControlRecord, seq: int, hub_ts: int) -> None:
-        """Take up a control record that has just been logged."""
-        with self.index.transaction():
-            learn_control(self.index, self.registry, record, seq, hub_ts)
-            for stream in record.streams():
-                self._name_label(stream)
+            label_log.nodes.close()
 
     def close(self) -> None:
         for label_log in self._labels.values():
@@ -254,6 +248,10 @@ class HubLog:
                 for change in draft.changes():
                     self._index_change(change)
                 self.cursors.store(draft.clients, draft.buckets)
+                for record, staged in draft.controls:
+                    learn_control(self.index, self.registry, record, staged.seq, staged.hub_ts)
+                    for stream in record.streams():
+                        self._name_label(stream)
         except durable.NoSpace:
             self.cursors.forget()
             raise
@@ -336,7 +334,7 @@ def learn_control(
     if token is not None:
         index.add_token(TokenRow(token.auth_ref(), record.body, hub_ts, seq))
     for stream in record.streams():
-        if registry.add(stream):
+        if registry.add(stream) or not stream.is_nameless():
             index.add_stream(stream.stream_id(), stream.name, stream.encode())
 
 

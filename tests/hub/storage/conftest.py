@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,15 +23,12 @@ from hub.storage.log import HubLog
 from hub.storage.rebuild import RebuildReport, rebuild
 from veen import captoken
 from veen.captoken import CapToken
-from veen.chunk import read_entries
 from veen.digest import h
-from veen.entry import Entry
 from veen.label import EpochLabels, routing_key
 from veen.limits import Limits
 from veen.msg import Msg
 from veen.profile import DEFAULT_PROFILE, Profile
 from veen.rate import Rate
-from veen.receipt import Receipt
 from veen.sign import PrivateKey
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
@@ -150,33 +146,6 @@ def the(root: Path, pattern: str, place: int = 0) -> Path:
     return sorted(root.glob(pattern))[place]
 
 
-def hub_key(root: Path) -> PrivateKey:
-    return PrivateKey(the(root, "keys/*.key").read_bytes())
-
-
-def forge(path: Path, edit: Callable[[list[Framed]], None]) -> None:
-    """Rewrite a chunk with its entries edited, each framed as if it were right."""
-    raw = path.read_bytes()
-    entries = [
-        Framed(header.label, header.stream_seq, entry.msg(), entry.receipt())
-        for _, header, entry in read_entries(raw, LIMITS)
-    ]
-    edit(entries)
-    path.write_bytes(b"".join(one.encode() for one in entries))
-
-
-@dataclass
-class Framed:
-    label: bytes
-    seq: int
-    msg: Msg
-    receipt: Receipt
-
-    def encode(self) -> bytes:
-        entry = Entry(self.msg.encode(), self.receipt.encode())
-        return entry.encode(self.label, self.seq)
-
-
 def fill(bench: Bench) -> None:
     """Two clients, a rate across two labels, one epoch that ends, requested checkpoints."""
     plain, epochs = STREAMS
@@ -221,6 +190,6 @@ def tools() -> Any:
     """What tests of this folder use by name: they cannot import this file."""
     return SimpleNamespace(
         Bench=Bench, LIMITS=LIMITS, STREAMS=STREAMS, HOURLY=HOURLY, START=START, LONG=LONG,
-        a_key=a_key, check=check, fill=fill, forge=forge, hub_key=hub_key, rebuild=rebuild_,
+        a_key=a_key, check=check, fill=fill, rebuild=rebuild_,
         replace=replace, the=the,
     )  # fmt: skip

@@ -135,6 +135,8 @@ def test_a_seal_without_its_rename_is_finished(filled: Any, tools: Any) -> None:
     sealed = tools.the(filled.root, "log/*.log")
     still_open = sealed.with_name(f"chunk-{filled.label_hex}-{1:020d}.open")
     sealed.rename(still_open)
+    report = filled.verify()
+    assert (report.faults, report.derived, len(report.notes)) == ((), (), 1)
     filled.start()
     filled.stop()
     assert sealed.exists()

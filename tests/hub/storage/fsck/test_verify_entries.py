@@ -17,12 +17,12 @@ CHUNK = "log/chunk-*-00000000000000000009-00000000000000000016.log"
 
 
 @pytest.fixture
-def forged(copy: Path, tools: Any) -> Callable[..., list[tuple[int, int | None, str]]]:
+def forged(copy: Path, tools: Any, forge: Any) -> Callable[..., list[tuple[int, int | None, str]]]:
     """Edit the entries of a chunk in the middle of a label; what is found in that file."""
 
     def run(edit: Callable[[list[Any]], None]) -> list[tuple[int, int | None, str]]:
         path = tools.the(copy, CHUNK)
-        tools.forge(path, edit)
+        forge(path, edit)
         report = tools.check(copy)
         assert {fault.file for fault in report.faults} == {f"log/{path.name}"}
         return [(fault.offset, fault.stream_seq, fault.code) for fault in report.faults]
@@ -56,20 +56,16 @@ def test_two_entries_swapped(forged: Any, size: int) -> None:
     assert forged(swap) == [(2 * size, 12, "MISSING"), (3 * size, 11, "ORDER")]
 
 
-def test_a_wrong_root_that_the_hub_signed(forged: Any, copy: Path, tools: Any, size: int) -> None:
-    key = tools.hub_key(copy)
-
+def test_a_wrong_root_that_the_hub_signed(forged: Any, hub_key: PrivateKey, size: int) -> None:
     def edit(entries: list[Any]) -> None:
-        entries[5].receipt = replace(entries[5].receipt, mmr_root=bytes(32)).signed(key)
+        entries[5].receipt = replace(entries[5].receipt, mmr_root=bytes(32)).signed(hub_key)
 
     assert forged(edit) == [(5 * size, 14, "I3")]
 
 
-def test_a_wrong_root_at_the_end_of_a_chunk(forged: Any, copy: Path, tools: Any, size: int) -> None:
-    key = tools.hub_key(copy)
-
+def test_a_wrong_root_at_the_end_of_a_chunk(forged: Any, hub_key: PrivateKey, size: int) -> None:
     def edit(entries: list[Any]) -> None:
-        entries[7].receipt = replace(entries[7].receipt, mmr_root=bytes(32)).signed(key)
+        entries[7].receipt = replace(entries[7].receipt, mmr_root=bytes(32)).signed(hub_key)
 
     assert forged(edit) == [(7 * size, 16, "I3")]
 
@@ -105,22 +101,18 @@ def test_a_header_of_another_entry(forged: Any, size: int) -> None:
     assert forged(edit) == [(6 * size, 15, "FRAME")]
 
 
-def test_time_that_goes_back(forged: Any, copy: Path, tools: Any, size: int) -> None:
-    key = tools.hub_key(copy)
-
+def test_time_that_goes_back(forged: Any, hub_key: PrivateKey, size: int) -> None:
     def edit(entries: list[Any]) -> None:
         earlier = entries[2].receipt.hub_ts - 1
-        entries[3].receipt = replace(entries[3].receipt, hub_ts=earlier).signed(key)
+        entries[3].receipt = replace(entries[3].receipt, hub_ts=earlier).signed(hub_key)
 
     assert forged(edit) == [(3 * size, 12, "TIME")]
 
 
-def test_several_faults_are_all_reported(forged: Any, copy: Path, tools: Any, size: int) -> None:
-    key = tools.hub_key(copy)
-
+def test_several_faults_are_all_reported(forged: Any, hub_key: PrivateKey, size: int) -> None:
     def edit(entries: list[Any]) -> None:
         entries[1].msg = entries[1].msg.signed(PrivateKey(bytes(32)))
-        entries[4].receipt = replace(entries[4].receipt, mmr_root=bytes(32)).signed(key)
+        entries[4].receipt = replace(entries[4].receipt, mmr_root=bytes(32)).signed(hub_key)
         entries[6].seq = 99
 
     assert forged(edit) == [(size, 10, "SIG"), (4 * size, 13, "I3"), (6 * size, 15, "FRAME")]
@@ -155,7 +147,7 @@ def test_faster_than_the_rate_over_two_labels(bench: Any, tools: Any) -> None:
     assert (fault.stream_seq, fault.code) == (4, "I7")
 
 
-def test_a_capability_that_was_never_made_known(bench: Any, tools: Any) -> None:
+def test_a_capability_that_was_never_made_known(bench: Any, tools: Any, forge: Any) -> None:
     client = tools.a_key("client")
     token = bench.authorize(client)
     bench.send(client, tools.STREAMS[0], token, 2)
@@ -166,5 +158,5 @@ def test_a_capability_that_was_never_made_known(bench: Any, tools: Any) -> None:
         entries[1].msg = replace(entries[1].msg, auth_ref=unknown.auth_ref()).signed(client)
 
     label = bench.label(tools.STREAMS[0])
-    tools.forge(tools.the(bench.root, f"log/chunk-{label.hex()}-*"), edit)
+    forge(tools.the(bench.root, f"log/chunk-{label.hex()}-*"), edit)
     assert [(one.stream_seq, one.code) for one in bench.verify().faults] == [(2, "I7")]

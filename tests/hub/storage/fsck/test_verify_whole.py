@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from hub.fsck.verify import verify
+from hub.storage import identity
 from hub.storage.datadir import DataDir, Locked
+from veen import cbor
 from veen.checkpoint import Checkpoint
 from veen.errors import VeenError
 from veen.profile import DEFAULT_PROFILE
@@ -87,3 +89,31 @@ def test_an_epoch_ends_with_a_checkpoint_and_the_next_one_names_it(bench: Any, t
     assert (first.label_prev, first.label_curr) == (old, new)
     assert not list(bench.root.glob(f"log/chunk-{old.hex()}-*.open"))
     assert bench.verify().ok
+
+
+def test_a_rotated_key_signs_from_then_on(bench: Any, tools: Any) -> None:
+    client, stream = tools.a_key("client"), tools.STREAMS[1]
+    token = bench.authorize(client)
+    bench.send(client, stream, token, 9)
+    bench.stop()
+    bench.now += 10
+    identity.rotate(bench.datadir, lambda size: b"new".ljust(size, b"."), bench.now, 5)
+    bench.start()
+    bench.send(client, stream, token, 9)
+    bench.now += 3_600
+    bench.committer.tick(bench.now)
+    bench.stop()
+    report = bench.verify()
+    assert (report.faults, report.notes, report.derived) == ((), (), ())
+    assert tools.rebuild(bench.root).agreed
+
+
+def test_a_change_of_identity_cut_short_is_a_note(bench: Any, tools: Any) -> None:
+    bench.stop()
+    names = ("hub-identity.cbor", "hub-identity.sig", "hub-key-map.cbor")
+    documents = [(bench.root / name).read_bytes() for name in names]
+    (bench.root / "hub-identity.next").write_bytes(cbor.encode(documents))
+    (bench.root / "hub-identity.sig").write_bytes(bytes(64))
+    report = bench.verify()
+    assert report.ok
+    assert len(report.notes) == 1

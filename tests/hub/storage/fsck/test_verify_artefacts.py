@@ -105,11 +105,11 @@ def test_forged_peaks(copy: Path, tools: Any, faults: Any) -> None:
     "changes", [{"mmr_root": bytes(32)}, {"epoch": 7}, {"label_prev": bytes(32)}, {"upto_seq": 3}]
 )
 def test_a_forged_checkpoint_that_the_hub_signed(
-    copy: Path, tools: Any, faults: Any, changes: dict[str, Any]
+    copy: Path, tools: Any, faults: Any, hub_key: PrivateKey, changes: dict[str, Any]
 ) -> None:
     path = tools.the(copy, f"log/checkpoint-*-{END}.cbor")
     forged = replace(Checkpoint.decode(path.read_bytes()), **changes)
-    path.write_bytes(forged.signed(tools.hub_key(copy)).encode())
+    path.write_bytes(forged.signed(hub_key).encode())
     assert [(file, code) for file, _, code in faults()] == [(f"log/{path.name}", "CHECKPOINT")]
 
 
@@ -126,11 +126,25 @@ def test_a_witness_that_nobody_knows(copy: Path, tools: Any, faults: Any) -> Non
     assert [(file, code) for file, _, code in faults()] == [(f"log/{path.name}", "SIG")]
 
 
-@pytest.mark.parametrize("kind", ["chunk-*.summary", "peaks-*", "checkpoint-[0-9a-f]*-0*"])
+@pytest.mark.parametrize(
+    "kind",
+    ["chunk-*.summary", "peaks-*", "checkpoint-[0-9a-f]*-*08.cbor", "checkpoint-*-*11.cbor"],
+)
 def test_a_missing_artefact(copy: Path, tools: Any, faults: Any, kind: str) -> None:
     path = tools.the(copy, f"log/{kind}")
     path.unlink()
     assert faults() == [(f"log/{path.name}", 0, "MISSING")]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["log/chunk-*.log", "log/*.summary", "log/peaks-*", "log/checkpoint-*", "hub-*", "keys/*"],
+)
+def test_an_emptied_file(copy: Path, tools: Any, kind: str) -> None:
+    path = tools.the(copy, kind)
+    path.write_bytes(b"")
+    report = tools.check(copy)
+    assert {one.file for one in report.faults} == {str(path.relative_to(copy))}
 
 
 def test_a_forged_checkpoint_index(copy: Path, tools: Any, faults: Any) -> None:
