@@ -24,10 +24,10 @@ CORES = 2
 ROUNDS = 9
 BATCH = 256
 BATCH_LINES = 8
-BATCHES = 2  # of each line in a round
+BATCHES = 3  # of each line in a round
 SINGLE_LINES = 16
 SINGLES = 64  # of each line in a round
-BARE = 2_000
+BARE = 3_000
 NO_OP = "POST /v9/submit, which is answered with E.VERSION at once"
 VERIFIED = "receipts verified outside the timed window"
 MICROSECONDS, MILLISECONDS = 1e6, 1e3
@@ -95,13 +95,25 @@ def measure() -> Iterator[Measurement]:
     # The pool forks before there are threads.
     with ProcessPoolExecutor(CORES) as pool, served.hub() as hub, ExitStack() as stack:
         list(pool.map(bare.both, [1] * CORES))
-        lines = [stack.enter_context(hub.line()) for _ in range(SINGLE_LINES)]
+        yield _spread(hub.busiest(SINGLE_LINES))
+        lines = [stack.enter_context(line) for line in hub.even_lines(SINGLE_LINES)]
         bench = Bench(pool, hub, lines)
         batches = compare_timed(bench.ceiling, bench.batches, ROUNDS)
         singles = compare_timed(bench.no_op, bench.singles, ROUNDS)
         bench.verify()
         yield from _of_batches(batches, bench)
         yield from _of_singles(singles, sorted(bench.latencies))
+
+
+def _spread(busiest: int) -> Measurement:
+    """How evenly connections come; the other measurements make them even."""
+    return Measurement(
+        bench="hub_http_spread",
+        value=busiest,
+        unit=f"of {SINGLE_LINES} new connections on the busiest worker",
+        against=f"an even share among {served.WORKERS} workers",
+        ratio=busiest * served.WORKERS / SINGLE_LINES,
+    )
 
 
 def _of_batches(found: Comparison, bench: Bench) -> Iterator[Measurement]:

@@ -25,6 +25,10 @@ class Line:
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=120)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.port = int(self._socket.getsockname()[1])
+
+    def close(self) -> None:
+        self._socket.close()
 
     @staticmethod
     def post(path: str, body: bytes) -> bytes:
@@ -65,7 +69,7 @@ class Line:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._socket.close()
+        self.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from veen.hub_identity import HubIdentity
 
 WORKERS = 2
 _START_SEC, _STOP_SEC = 60, 60
+_NOT_FOUND = 404
 _VEEN = Path(sys.executable).with_name("veen")
 
 
@@ -32,12 +34,46 @@ class Served:
     identity: HubIdentity
 
     def line(self) -> Line:
-        return Line(self.port)
+        """A connection that a worker has taken."""
+        line = Line(self.port)
+        line.ask(line.get("/"), _NOT_FOUND)
+        return line
+
+    def even_lines(self, count: int) -> list[Line]:
+        """Connections of which each worker has equally many, however many that takes."""
+        kept: dict[int, list[Line]] = defaultdict(list)
+        spare: list[Line] = []
+        while sum(len(lines) for lines in kept.values()) < count:
+            line = self.line()
+            own = kept[self._holder(line)]
+            (own if len(own) < count // WORKERS else spare).append(line)
+        for line in spare:
+            line.close()
+        return [line for some in zip(*kept.values(), strict=True) for line in some]
+
+    def busiest(self, count: int) -> int:
+        """How many of ``count`` connections, opened as they come, the busiest worker has."""
+        lines = [Line(self.port) for _ in range(count)]
+        for line in lines:
+            line.ask(line.get("/"), _NOT_FOUND)
+        holders = Counter(self._holder(line) for line in lines)
+        for line in lines:
+            line.close()
+        return max(holders.values())
+
+    def _holder(self, line: Line) -> int:
+        """The worker at the other end of a line."""
+        return next(
+            worker.pid
+            for worker in self.process.children(recursive=True)
+            for one in worker.net_connections("tcp")
+            if one.raddr and one.raddr.port == line.port
+        )
 
     def writers(self, count: int) -> list[feed.Writer]:
         """Clients whose capabilities the hub knows."""
         found = [feed.Writer.named(number, self.identity.hub_id) for number in range(count)]
-        with self.line() as line:
+        with Line(self.port) as line:
             for writer in found:
                 line.ask(line.post("/tooling/authorize", writer.token.encode()))
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,7 +24,7 @@ def _load(name: str) -> ModuleType:
     return sys.modules[name]
 
 
-_SPEC, _CLIENT, _PROCESS = map(_load, ("spec_objects", "spec_client", "hub_process"))
+_SPEC, _CLIENT, _PROCESS, _LOAD = map(_load, ("spec_objects", "spec_client", "hub_process", "load"))
 
 
 @pytest.fixture(scope="session")
@@ -33,8 +34,28 @@ def spec() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def refusal() -> type[Any]:
+    """What a client raises when the hub says no."""
+    return _CLIENT.Refused
+
+
+@pytest.fixture(scope="session")
 def refused() -> Callable[[str], Any]:
-    return _CLIENT.refused
+    """Expects a refusal by its code and detail_enum."""
+
+    @contextmanager
+    def expect(reason: str) -> Iterator[None]:
+        with pytest.raises(_CLIENT.Refused) as caught:
+            yield
+        assert caught.value.reason == reason
+
+    return expect
+
+
+@pytest.fixture(scope="session")
+def load() -> ModuleType:
+    """Clients that write without pause."""
+    return _LOAD
 
 
 @pytest.fixture(scope="session")
@@ -48,13 +69,11 @@ def wait_until() -> Callable[..., None]:
     return _PROCESS.wait_until
 
 
-@pytest.fixture
-def make_hub(tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """A hub that is not started; whatever becomes of it, it is gone after the test."""
+def _hubs(folder: Path) -> Iterator[Callable[..., Any]]:
     made: list[Any] = []
 
     def make(*options: object, name: str = "hub", toml: str = "", **more: Any) -> Any:
-        root = tmp_path / name
+        root = folder / name
         root.mkdir(exist_ok=True)
         if toml:
             (root / "hub.toml").write_text(toml)
@@ -68,6 +87,29 @@ def make_hub(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
+def make_hub(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """A hub that is not started; whatever becomes of it, it is gone after the test."""
+    yield from _hubs(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def make_shared_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
+    """The same for all tests of a file."""
+    yield from _hubs(tmp_path_factory.mktemp("shared"))
+
+
+@pytest.fixture
 def open_hub(make_hub: Callable[..., Any]) -> Any:
     """A running hub where anyone may write and read."""
     return make_hub(*_PROCESS.OPEN).start()
+
+
+@pytest.fixture(scope="module")
+def shared_hub(make_shared_hub: Callable[..., Any]) -> Any:
+    """One for all tests of a file, which write to streams of their own."""
+    return make_shared_hub(*_PROCESS.OPEN).start()
+
+
+@pytest.fixture
+def stream(request: pytest.FixtureRequest) -> str:
+    return f"record/{request.node.name}"

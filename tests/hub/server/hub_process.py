@@ -47,6 +47,14 @@ def wait_until(happened: Callable[[], object], seconds: float, what: str) -> Non
         time.sleep(0.01)
 
 
+def is_alive(process: psutil.Process) -> bool:
+    """A process that its parent has not waited for is dead all the same."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 class HubProcess:
     """One directory and port; the hub on it is started in the foreground, as our child."""
 
@@ -57,6 +65,7 @@ class HubProcess:
         self.port = port or free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self._seen: list[psutil.Process] = []
+        self._clients: list[Client] = []
         root.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -68,7 +77,9 @@ class HubProcess:
         return ("--data-dir", self.data, "--listen", f"127.0.0.1:{self.port}", *self.options)
 
     def launch(self) -> None:
-        command = [*VEEN, "hub", "start", "--foreground", *map(str, self.arguments)]
+        self.run([*VEEN, "hub", "start", "--foreground", *map(str, self.arguments)])
+
+    def run(self, command: list[str]) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -76,6 +87,9 @@ class HubProcess:
 
     def start(self) -> HubProcess:
         self.launch()
+        return self.wait_until_ready()
+
+    def wait_until_ready(self) -> HubProcess:
         wait_until(self.is_ready, START_SEC, "a hub that answers")
         self._seen = self.processes()
         return self
@@ -90,7 +104,8 @@ class HubProcess:
         return reply.status_code == httpx.codes.OK
 
     def client(self, **more: Any) -> Client:
-        return Client(self.url, **more)
+        self._clients.append(Client(self.url, **more))
+        return self._clients[-1]
 
     def processes(self) -> list[psutil.Process]:
         """The supervisor first, then everything under it."""
@@ -116,20 +131,20 @@ class HubProcess:
         self.wait_for_end()
         return self.process.returncode
 
-    def wait_for_end(self, seconds: float = 60) -> None:
+    def wait_for_end(self, seconds: float = 40) -> None:
         assert self.process is not None
         self.process.wait(seconds)
-        psutil.wait_procs(self._seen, timeout=seconds)
-        left = [one for one in self._seen if one.is_running()]
-        assert not left, f"{left} outlived the supervisor"
+        wait_until(lambda: not any(map(is_alive, self._seen)), seconds, "the end of every process")
 
     def destroy(self) -> None:
         """Whatever happened: no process of this hub remains."""
+        for client in self._clients:
+            client.http.close()
         left = list(self._seen)
         if self.process is not None and self.process.poll() is None:
             left += self.processes()
         for one in left:
-            if one.is_running():
+            if is_alive(one):
                 one.kill()
         if self.process is not None:
             self.process.wait(30)

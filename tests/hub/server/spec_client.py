@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,16 +122,3 @@ class Client:
                 verify_proof(page[7], receipt[4], receipt[2], leaf_hash(msg))
             cursor = page.get(6)
         return log
-
-
-@contextmanager
-def refused(reason: str) -> Iterator[Refused]:
-    """Expect a refusal, by code and detail_enum."""
-    caught = Refused(0, {2: "none"})
-    try:
-        yield caught
-    except Refused as error:
-        assert error.reason == reason, error
-        caught.__dict__.update(error.__dict__)
-        return
-    raise AssertionError(f"{reason} was due")

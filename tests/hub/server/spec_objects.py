@@ -1,4 +1,4 @@
-"""The objects of VEEN, written a second time from the specification; nothing of ours is imported."""
+"""The objects of VEEN, written a second time from the specification; nothing of ours is used."""
 
 from __future__ import annotations
 

@@ -11,15 +11,13 @@ import cbor2
 import httpx
 import pytest
 
-STREAM = "record/a"
-
 
 def test_what_is_sealed_submitted_and_read_back_verifies_and_opens(
-    spec: ModuleType, open_hub: Any
+    spec: ModuleType, stream: str, shared_hub: Any
 ) -> None:
-    client, reader = open_hub.client(), spec.reader_key("reader")
+    client, reader = shared_hub.client(), spec.reader_key("reader")
     assert client.hub_id == spec.ht("veen/hub-id", client.hub_pks[0])
-    writer, mmr = client.writer(spec.key("alice"), STREAM), spec.Mmr()
+    writer, mmr = client.writer(spec.key("alice"), stream), spec.Mmr()
     receipts = []
     for n in range(1, 12):
         msg = writer.msg(b"secret %d" % n, bytes(reader.public_key))
@@ -34,10 +32,10 @@ def test_what_is_sealed_submitted_and_read_back_verifies_and_opens(
 
 
 def test_receipts_proofs_and_checkpoints_verify_at_every_size(
-    spec: ModuleType, open_hub: Any
+    spec: ModuleType, stream: str, shared_hub: Any
 ) -> None:
-    client = open_hub.client()
-    writer = client.writer(spec.key("alice"), STREAM)
+    client = shared_hub.client()
+    writer = client.writer(spec.key("alice"), stream)
     client.submit_batch([writer.msg(b"%d" % n) for n in range(17)])
     for msg, receipt in client.read(client.log(writer.label)).entries:
         seq, root = receipt[2], receipt[4]
@@ -48,10 +46,10 @@ def test_receipts_proofs_and_checkpoints_verify_at_every_size(
 
 
 def test_a_batch_answers_in_order_and_one_failure_touches_no_neighbour(
-    spec: ModuleType, open_hub: Any
+    spec: ModuleType, stream: str, shared_hub: Any
 ) -> None:
-    client = open_hub.client()
-    alice, bob = (client.writer(spec.key(name), STREAM) for name in ("alice", "bob"))
+    client = shared_hub.client()
+    alice, bob = (client.writer(spec.key(name), stream) for name in ("alice", "bob"))
     forged = bob.msg(b"forged")
     forged[9] = bytes(64)
     duplicate = alice.msg(b"1")
@@ -62,9 +60,9 @@ def test_a_batch_answers_in_order_and_one_failure_touches_no_neighbour(
     assert (again.reason, again.detail["stream_seq"]) == ("E.SEQ/DUPLICATE", 1)
 
 
-def test_json_and_cbor_say_the_same(spec: ModuleType, open_hub: Any) -> None:
-    client = open_hub.client()
-    writer = client.writer(spec.key("alice"), STREAM)
+def test_json_and_cbor_say_the_same(spec: ModuleType, stream: str, shared_hub: Any) -> None:
+    client = shared_hub.client()
+    writer = client.writer(spec.key("alice"), stream)
     request = {"ver": 1, "msg": _jsonable(writer.msg(b"in json"))}
     reply = client.http.post("/v1/submit", json=request)
     assert reply.status_code == httpx.codes.OK, reply.text
@@ -85,9 +83,11 @@ def test_json_and_cbor_say_the_same(spec: ModuleType, open_hub: Any) -> None:
     )
 
 
-def test_a_refusal_is_the_same_in_json_and_cbor(spec: ModuleType, open_hub: Any) -> None:
-    client = open_hub.client()
-    writer = client.writer(spec.key("alice"), STREAM, seq=4)
+def test_a_refusal_is_the_same_in_json_and_cbor(
+    spec: ModuleType, stream: str, shared_hub: Any
+) -> None:
+    client = shared_hub.client()
+    writer = client.writer(spec.key("alice"), stream, seq=4)
     msg = writer.msg(b"out of turn")
     in_cbor = client.http.post(
         "/v1/submit",
@@ -104,27 +104,28 @@ def test_a_refusal_is_the_same_in_json_and_cbor(spec: ModuleType, open_hub: Any)
     ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def issuer(spec: ModuleType) -> Any:
     return spec.key("issuer")
 
 
-@pytest.fixture
-def gated_hub(make_hub: Callable[..., Any], issuer: Any) -> Any:
-    return make_hub("--reads", "open", "--issuer", bytes(issuer.verify_key).hex()).start()
+@pytest.fixture(scope="module")
+def gated_hub(make_shared_hub: Callable[..., Any], issuer: Any) -> Any:
+    options = ("--reads", "open", "--issuer", bytes(issuer.verify_key).hex())
+    return make_shared_hub(*options, name="gated").start()
 
 
 def test_a_gated_hub_wants_a_capability_for_the_stream(
-    spec: ModuleType, gated_hub: Any, issuer: Any, refused: Callable[[str], Any]
+    spec: ModuleType, stream: str, gated_hub: Any, issuer: Any, refused: Callable[[str], Any]
 ) -> None:
     client, alice = gated_hub.client(), spec.key("alice")
     public = bytes(alice.verify_key)
     with refused("E.CAP/CAP_MISSING"):
-        client.submit(client.writer(alice, STREAM).msg(b"no capability"))
-    stranger = spec.cap_token(spec.key("stranger"), public, [STREAM], 600, None)
+        client.submit(client.writer(alice, stream).msg(b"no capability"))
+    stranger = spec.cap_token(spec.key("stranger"), public, [stream], 600, None)
     with refused("E.CAP/CAP_INVALID"):
         client.authorize(stranger)
-    token = spec.cap_token(issuer, public, [STREAM], 600, None)
+    token = spec.cap_token(issuer, public, [stream], 600, None)
     first = client.authorize(token)
     assert client.authorize(token) == first
     assert first[4] == first[3] + 600
@@ -132,35 +133,42 @@ def test_a_gated_hub_wants_a_capability_for_the_stream(
     with refused("E.AUTH/AUTH_REF"):
         client.submit(client.writer(alice, "record/other", **more).msg(b"another stream"))
     with refused("E.AUTH/AUTH_REF"):
-        client.submit(client.writer(spec.key("bob"), STREAM, **more).msg(b"another client"))
-    assert client.submit(client.writer(alice, STREAM, **more).msg(b"mine"))[2] == 1
+        client.submit(client.writer(spec.key("bob"), stream, **more).msg(b"another client"))
+    assert client.submit(client.writer(alice, stream, **more).msg(b"mine"))[2] == 1
 
 
 def test_a_capability_ends_with_its_ttl(
-    spec: ModuleType, gated_hub: Any, issuer: Any, refused: Callable, wait_until: Callable
+    spec: ModuleType,
+    stream: str,
+    gated_hub: Any,
+    issuer: Any,
+    refused: Callable,
+    wait_until: Callable,
 ) -> None:
     client, alice = gated_hub.client(), spec.key("alice")
-    token = spec.cap_token(issuer, bytes(alice.verify_key), [STREAM], 1, None)
+    token = spec.cap_token(issuer, bytes(alice.verify_key), [stream], 1, None)
     answer = client.authorize(token)
-    writer = client.writer(alice, STREAM, auth_ref=answer[2])
+    writer = client.writer(alice, stream, auth_ref=answer[2])
     wait_until(lambda: _hub_ts(client) > answer[4], 10, "the end of the ttl")
     with refused("E.TIME/CAP_TTL"):
         client.submit(writer.msg(b"too late"))
 
 
-def test_a_capability_has_a_rate(spec: ModuleType, gated_hub: Any, issuer: Any) -> None:
+def test_a_capability_has_a_rate(
+    spec: ModuleType, stream: str, gated_hub: Any, issuer: Any
+) -> None:
     client, alice = gated_hub.client(), spec.key("alice")
-    token = spec.cap_token(issuer, bytes(alice.verify_key), [STREAM], 600, (1, 3))
-    writer = client.writer(alice, STREAM, auth_ref=client.authorize(token)[2])
+    token = spec.cap_token(issuer, bytes(alice.verify_key), [stream], 600, (1, 3))
+    writer = client.writer(alice, stream, auth_ref=client.authorize(token)[2])
     taken = client.submit_batch([writer.msg(b"%d" % n) for n in range(5)])
     assert [one[2] for one in taken[:3]] == [1, 2, 3]
     assert taken[3].reason == "E.RATE/CAP_RATE"
     assert taken[3].retry_after == 1
 
 
-def test_a_restart_keeps_everything(spec: ModuleType, open_hub: Any) -> None:
+def test_a_restart_keeps_everything(spec: ModuleType, stream: str, open_hub: Any) -> None:
     client = open_hub.client()
-    writer = client.writer(spec.key("alice"), STREAM)
+    writer = client.writer(spec.key("alice"), stream)
     receipts = client.submit_batch([writer.msg(b"%d" % n) for n in range(9)])
     assert open_hub.stop() == 0
     client = open_hub.start().client()
@@ -175,7 +183,7 @@ def _hub_ts(client: Any) -> int:
 
 
 def _jsonable(value: Any) -> Any:
-    """Bytes as lowercase hex (D24)."""
+    """Bytes as lowercase hex."""
     if isinstance(value, list):
         return [_jsonable(one) for one in value]
     return value.hex() if isinstance(value, bytes) else json.loads(json.dumps(value))

@@ -1,0 +1,159 @@
+"""What the documents name is there: configuration keys, commands, files, functions and tests."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from cli.main import app
+from hub import policy, settings
+from hub.api.routes import ROUTES
+from veen.limits import Limits
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "docs" / "hub.example.toml"
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/adr/*.md")])
+KEYS = sorted(
+    {
+        *settings._PLAIN,
+        *settings._TABLES,
+        *policy._KEYS,
+        *(one.name for one in fields(Limits)),
+        *("name", "epoch_sec", "pad_block", "streams", "keep_days"),
+    }
+)
+_CODE = re.compile(r"`([^`\n]+)`")
+_COMMAND = re.compile(r"(?:\.venv/bin/)?veen(?= [a-z])(.*)")
+_REPOSITORY_FILES = {"Makefile", "pyproject.toml", "requirements.lock"}
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+def test_the_example_configuration_loads_with_the_limits_it_calls_defaults() -> None:
+    found = settings.load(EXAMPLE)
+    assert found.limits == Limits()
+    assert {one.name for one in found.streams} >= {"record/line-1"}
+    assert found.policy.principals
+    assert found.retention
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_key_is_in_the_example_and_in_the_manual(key: str) -> None:
+    assert re.search(rf"\b{key}\b", EXAMPLE.read_text())
+    assert re.search(rf"`(\[\[?)?{key}\b", page("docs/hub.md"))
+
+
+@pytest.mark.parametrize("role", [one.title for one in policy.Role])
+def test_every_role_is_in_the_manual(role: str) -> None:
+    assert f"| `{role}` |" in page("docs/hub.md")
+
+
+def test_every_metric_is_in_the_manual() -> None:
+    source = (ROOT / "hub" / "metrics.py").read_text()
+    names = set(re.findall(r'"(veen_[a-z_]+)"', source))
+    described = set(re.findall(r"`(veen_[a-z_]+)`", page("docs/hub.md")))
+    assert names == described
+
+
+def test_every_route_is_in_the_manual() -> None:
+    rows = {f"| {one.method.upper()} | `{one.path}` |" for one in ROUTES}
+    manual = page("docs/hub.md")
+    assert [row for row in sorted(rows) if row not in manual] == []
+
+
+def commands(text: str) -> Iterator[str]:
+    """What stands after ``veen`` in code: in backticks, or on a line that is indented."""
+    for line in text.splitlines():
+        spans = [line.strip().removeprefix("$ ")] if line.startswith("    ") else []
+        for span in (*spans, *_CODE.findall(line)):
+            found = _COMMAND.fullmatch(span.strip().removeprefix("# "))
+            if found:
+                yield found[1].strip()
+
+
+def unknown(command: str) -> str | None:
+    """The first word that the program does not know."""
+    at: Any = typer.main.get_command(app)
+    for word in command.split():
+        if hasattr(at, "commands"):
+            if word not in at.commands:
+                return word
+            at = at.commands[word]
+        elif word.startswith("--"):
+            known = {name for one in at.params for name in (*one.opts, *one.secondary_opts)}
+            if word not in known:
+                return word
+    return None
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda one: one.name)
+def test_every_command_exists(path: Path) -> None:
+    found = list(commands(path.read_text()))
+    assert [(one, unknown(one)) for one in found if unknown(one)] == []
+
+
+def test_the_check_of_commands_finds() -> None:
+    text = "`veen hub start`\n\n    $ veen hub strat --data-dir x\n    veen hub stop --nope\n"
+    assert [unknown(one) for one in commands(text)] == [None, "strat", "--nope"]
+
+
+def named(text: str) -> Iterator[str]:
+    """Paths of this repository in backticks, with the name inside the file if there is one."""
+    folders = {one.name for one in ROOT.iterdir() if one.is_dir() and not one.name.startswith(".")}
+    for span in _CODE.findall(text):
+        head = span.partition("::")[0]
+        is_ours = head in _REPOSITORY_FILES or head.partition("/")[0] in folders
+        if (is_ours and "/" in head and not re.search(r"[<*…\s]", span)) or head.endswith(".py"):
+            yield span
+
+
+def is_there(span: str) -> bool:
+    head, _, inside = span.partition("::")
+    if "/" not in head and head not in _REPOSITORY_FILES:
+        return any(ROOT.glob(f"*/{head}")) or any(ROOT.glob(f"*/*/{head}"))
+    path = ROOT / head
+    return path.exists() and (not inside or inside in names_in(path))
+
+
+def names_in(path: Path) -> set[str]:
+    """Functions, classes, their methods and what is assigned at the top of a module."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            inner = [one for one in node.body if isinstance(one, ast.FunctionDef)]
+            found |= {f"{node.name}.{one.name}" for one in inner}
+        if isinstance(node, ast.AnnAssign | ast.Assign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {one.id for one in targets if isinstance(one, ast.Name)}
+    return found
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda one: one.name)
+def test_every_file_and_name_exists(path: Path) -> None:
+    assert [one for one in named(path.read_text()) if not is_there(one)] == []
+
+
+def test_the_check_of_files_finds() -> None:
+    text = "`veen/mmr.py::Peaks`, `veen/nothing.py`, `veen/mmr.py::Peeks`, `log/x`, `hub/`, `no.py`"
+    assert [is_there(one) for one in named(text)] == [True, False, False, True, False]
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    broken = [
+        (path.name, target)
+        for path in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text())
+        if not (path.parent / target).exists()
+    ]
+    assert broken == []
