@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ import typer
 from cli.console import Refused, Unreachable, show
 from hub import supervisor
 from hub.process import Launch, parse_launch
+from hub.settings import Settings
 from hub.storage.datadir import DataDir
 
 app = typer.Typer(help="Run a hub, look at it, check its directory.", no_args_is_help=True)
@@ -66,7 +68,7 @@ def start(
             typer.echo(f"WARNING: {danger} on {settings.listen}", err=True)
     if foreground:
         sys.exit(supervisor.run(launch))
-    _start_in_background(launch, settings.listen)
+    _start_in_background(launch, settings)
 
 
 @app.command()
@@ -107,7 +109,7 @@ def metrics(hub: HubOption = "http://127.0.0.1:8080") -> None:
     typer.echo(_fetch(hub, "/metrics").text, nl=False)
 
 
-def _start_in_background(launch: Launch, listen: str) -> None:
+def _start_in_background(launch: Launch, settings: Settings) -> None:
     launch.datadir.create()
     log_path = launch.datadir.run / "hub.log"
     with log_path.open("ab") as log:
@@ -115,12 +117,12 @@ def _start_in_background(launch: Launch, listen: str) -> None:
             [sys.executable, "-m", "hub", *launch.command("hub")[3:]],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
-    url = _url(launch, listen)
+    url = _url(settings)
     deadline = time.monotonic() + _START_SEC
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise Refused(f"the hub did not start; {log_path} says:\n{_last_lines(log_path)}")
-        if _is_ready(url):
+        if _is_ready(url, settings):
             typer.echo(f"hub {process.pid} answers on {url}; log: {log_path}")
             return
         time.sleep(0.05)
@@ -128,17 +130,23 @@ def _start_in_background(launch: Launch, listen: str) -> None:
     raise Refused(f"the hub did not answer within {_START_SEC:.0f} s; see {log_path}")
 
 
-def _url(launch: Launch, listen: str) -> str:
-    host, _, port = listen.rpartition(":")
-    scheme = "https" if launch.options.get("tls_cert") else "http"
+def _url(settings: Settings) -> str:
+    host, _, port = settings.listen.rpartition(":")
+    scheme = "https" if settings.tls_cert else "http"
     return f"{scheme}://{'127.0.0.1' if host in ('', '0.0.0.0') else host}:{port}"  # noqa: S104
 
 
-def _is_ready(url: str) -> bool:
+def _is_ready(url: str, settings: Settings) -> bool:
+    """Whether the hub says so; one that asks for a client's certificate says it by listening."""
     try:
-        return httpx.get(f"{url}/readyz", verify=False, timeout=5).status_code == httpx.codes.OK  # noqa: S501
-    except httpx.HTTPError:
+        if settings.tls_client_ca is not None:
+            where = httpx.URL(url)
+            socket.create_connection((where.host, where.port or 443), timeout=5).close()
+            return True
+        reply = httpx.get(f"{url}/readyz", verify=False, timeout=5)  # noqa: S501 - our own hub
+    except (httpx.HTTPError, OSError):
         return False
+    return reply.status_code == httpx.codes.OK
 
 
 def _fetch(hub: str, path: str) -> httpx.Response:

@@ -16,6 +16,7 @@ from hub.fsck import verify as fsck
 from hub.settings import load
 from hub.storage import identity, retention
 from hub.storage.datadir import DataDir, Lock
+from hub.storage.index import last_hub_ts
 from hub.storage.rebuild import rebuild as rebuild_derived
 from veen import label as labels
 from veen.checkpoint import Checkpoint
@@ -156,8 +157,11 @@ def rotate_key(
     """Give a stopped hub a new key; its name, labels and old receipts stay valid."""
     datadir = DataDir(data_dir.resolve())
     lock = Lock(datadir)
-    keys = identity.rotate(datadir, os.urandom, int(time.time()), overlap_sec)
-    lock.release()
+    try:
+        now = max(int(time.time()), last_hub_ts(datadir))
+        keys = identity.rotate(datadir, os.urandom, now, overlap_sec)
+    finally:
+        lock.release()
     current = keys.identity.current
     show(
         {

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import cast
 
 import typer
 
 from cli import hub_directory
-from cli.console import fail
+from cli.console import USAGE, fail
 from veen.errors import VeenError
+
+# typer has its own copy of click; the base of its BadParameter is every misuse of a command.
+_USAGE_ERROR = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
 app = typer.Typer(
     name="veen",
@@ -27,8 +32,14 @@ def version() -> None:
 
 def main() -> None:
     """The entry point: an expected failure is one clear line and an exit code, never a trace."""
+    os.umask(0o077)
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except _USAGE_ERROR as error:
+        error.show()
+        sys.exit(USAGE)
+    except typer.Abort:
+        sys.exit(USAGE)
     except VeenError as error:
         sys.exit(fail(error))
 

@@ -23,8 +23,8 @@ class Role(Enum):
     """Each role with the streams it may read at most, and write at most."""
 
     RECORDER_PRODUCER = ("recorder_producer", (), ("record/",))
-    RECORDER_ADMIN = ("recorder_admin", ("",), ("record/",))
-    BRIDGE_ONLINE = ("bridge_online", ("export/", "record/"), ())
+    RECORDER_ADMIN = ("recorder_admin", ("",), ("record/infrastructure/",))
+    BRIDGE_ONLINE = ("bridge_online", ("export/", "record/", "bridge/online/log"), ())
     BRIDGE_OFFLINE = ("bridge_offline", (), ("import/",))
     AUDIT_WRITER = ("audit_writer", (), ("bridge/online/log", "bridge/offline/log"))
     QUERY = ("query", ("record/", "import/"), ("record/query/",))

@@ -32,6 +32,7 @@ class Launch:
     config: Path | None
     options: dict[str, Any]
     ready_fd: int | None = None
+    parent: int | None = None
 
     def settings(self) -> Settings:
         return with_options(load(self.config), self.options)
@@ -54,11 +55,14 @@ def parse_launch(arguments: list[str]) -> Launch:
     parser.add_argument("--config", type=Path)
     parser.add_argument("--options", type=json.loads, default={})
     parser.add_argument("--ready-fd", type=int)
+    parser.add_argument("--parent", type=int)
     found = parser.parse_args(arguments)
     options = dict(found.options)
     if "issuers" in options:
         options["issuers"] = frozenset(bytes.fromhex(one) for one in options["issuers"])
-    return Launch(DataDir(found.data_dir.resolve()), found.config, options, found.ready_fd)
+    return Launch(
+        DataDir(found.data_dir.resolve()), found.config, options, found.ready_fd, found.parent
+    )
 
 
 def begin(log_level: str = "INFO") -> None:
@@ -67,12 +71,17 @@ def begin(log_level: str = "INFO") -> None:
     logging.basicConfig(
         level=log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
+    submits = logging.getLogger("hub.submit")  # one bare JSON document a line
+    submits.addHandler(logging.StreamHandler(sys.stderr))
+    submits.propagate = False
 
 
-def begin_as_child() -> None:
-    """Set up a process that ends when its parent does."""
+def begin_as_child(launch: Launch) -> None:
+    """Set up a process that ends when its parent does, or at once when it has ended already."""
     begin()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if launch.parent is not None and os.getppid() != launch.parent:
+        sys.exit(REFUSED)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
 
 

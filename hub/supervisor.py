@@ -24,7 +24,7 @@ def run(launch: Launch) -> int:
     sequencer = _start_sequencer(launch)
     if sequencer is None:
         return REFUSED
-    web = subprocess.Popen(launch.command("hub.web"))  # noqa: S603
+    web = subprocess.Popen([*launch.command("hub.web"), "--parent", str(os.getpid())])  # noqa: S603
     durable.write(launch.datadir.pid_file, f"{os.getpid()}\n".encode())
     try:
         return _watch(sequencer, web)
@@ -49,7 +49,8 @@ def _watch(sequencer: subprocess.Popen[bytes], web: subprocess.Popen[bytes]) -> 
 def _start_sequencer(launch: Launch) -> subprocess.Popen[bytes] | None:
     """The sequencer once it holds the directory and listens; None when it ended, saying why."""
     reading, writing = os.pipe()
-    command = [*launch.command("hub.sequencer"), "--ready-fd", str(writing)]
+    parent = ["--parent", str(os.getpid())]
+    command = [*launch.command("hub.sequencer"), *parent, "--ready-fd", str(writing)]
     process = subprocess.Popen(command, pass_fds=[writing])  # noqa: S603
     os.close(writing)
     is_ready = os.read(reading, 1) == READY

@@ -150,17 +150,29 @@ def item(raw: bytes, at: int, depth: int) -> tuple[Any, int]:
 
 def skip(raw: bytes, at: int) -> int:
     """Where the item at ``at`` ends, looking at lengths alone."""
-    pending = 1
+    pending, size = 1, len(raw)
     while pending:
-        major, argument, at = _loose_head(raw, at)
+        if at >= size:
+            raise Malformed(f"cut short at byte {at}")
+        initial = raw[at]
+        argument = initial & 31
+        at += 1
+        if argument > 23:
+            argument, at = _loose_argument(raw, at, argument)
+        major = initial >> 5
         pending -= 1
         if major in (BSTR, TSTR):
             at += argument
-        else:
-            pending += argument * _CHILDREN.get(major, 0) + (major == TAG)
-    if at > len(raw):
-        raise Malformed(f"cut short: the item ends at byte {at} of {len(raw)}")
+        elif major > TSTR:
+            pending += argument * _CHILDREN[major] if major < TAG else major == TAG
+    if at > size:
+        raise Malformed(f"cut short: the item ends at byte {at} of {size}")
     return at
+
+
+def array_head(count: int) -> bytes:
+    """The head of an array of so many elements, for elements that are encoded already."""
+    return dump([0] * count)[:-count] if count else dump([])
 
 
 def _list(raw: bytes, at: int, depth: int) -> tuple[list[Any], int]:
@@ -190,17 +202,12 @@ def _dict(raw: bytes, at: int, depth: int) -> tuple[dict[Any, Any], int]:
     return values, at
 
 
-def _loose_head(raw: bytes, at: int) -> tuple[int, int, int]:
-    """Like ``head``, but any well-formed head will do; it may end beyond the input."""
-    if at >= len(raw):
-        raise Malformed(f"cut short at byte {at}")
-    info = raw[at] & 31
-    if info < 24:
-        return raw[at] >> 5, info, at + 1
+def _loose_argument(raw: bytes, at: int, info: int) -> tuple[int, int]:
+    """The argument behind a head, overlong or not, and its end, which may lie beyond the input."""
     if info not in _WIDTH:
-        raise Malformed(f"indefinite length or reserved head at byte {at}")
-    end = at + 1 + _WIDTH[info]
-    return raw[at] >> 5, int.from_bytes(raw[at + 1 : end], "big"), end
+        raise Malformed(f"indefinite length or reserved head at byte {at - 1}")
+    end = at + _WIDTH[info]
+    return int.from_bytes(raw[at:end], "big"), end
 
 
 def _unexpected(found: int, due: int, at: int) -> Malformed:

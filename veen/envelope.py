@@ -6,8 +6,10 @@ carries fail apart, each with its own error.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from veen import cbor
 from veen.checkpoint import Checkpoint
 from veen.errors import Malformed
 from veen.proof import MmrProof
@@ -137,3 +139,10 @@ class BatchResponse(WireMap):
     ver: Version = 1
     results: tuple[BatchResult, ...]
     server_version: str | None = None
+
+
+def encode_receipts(receipts: Sequence[bytes], server_version: str) -> bytes:
+    """The bytes of a BatchResponse of nothing but receipts, each as it stands in the log."""
+    head = b"\xa3\x01\x01\x02" + cbor.array_head(len(receipts))
+    results = b"".join(b"\xa1\x01" + receipt for receipt in receipts)
+    return head + results + b"\x03" + cbor.encode(server_version)

@@ -96,12 +96,17 @@ def no_body() -> Body:
 
 
 def answer(found: WireObject, status: int = 200) -> Response:
-    if _answer_format() is Format.CBOR:
+    if answer_format() is Format.CBOR:
         return Response(found.encode(), status, mimetype=Format.CBOR.value)
     return Response(json.dumps(found.to_json()), status, mimetype=Format.JSON.value)
 
 
-def _answer_format() -> Format:
+def answer_bytes(encoded: bytes) -> Response:
+    """An answer that is CBOR already."""
+    return Response(encoded, mimetype=Format.CBOR.value)
+
+
+def answer_format() -> Format:
     """That of the request, unless it asks for the other one."""
     own = _named(request.mimetype) or Format.JSON
     other = Format.CBOR if own is Format.JSON else Format.JSON

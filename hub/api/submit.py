@@ -16,6 +16,8 @@ from hub.api.negotiation import (
     Format,
     TooLarge,
     answer,
+    answer_bytes,
+    answer_format,
     bounded_body,
     read_body,
     request_format,
@@ -23,7 +25,14 @@ from hub.api.negotiation import (
 from hub.api.refused import Refused
 from hub.api.submit_log import record
 from veen import cbor
-from veen.envelope import BatchRequest, BatchResponse, BatchResult, SubmitRequest, SubmitResponse
+from veen.envelope import (
+    BatchRequest,
+    BatchResponse,
+    BatchResult,
+    SubmitRequest,
+    SubmitResponse,
+    encode_receipts,
+)
 from veen.errors import Code, Failure, Malformed, Rejected
 from veen.receipt import Receipt
 
@@ -52,7 +61,11 @@ def submit_batch() -> Response:
     _refuse_too_many(_announced(body))
     wanted = body.envelope(BatchRequest)
     _refuse_too_many(len(wanted.msgs))
-    results = tuple(_result(one) for one in _take(hub, wanted.msgs).taken)
+    taken = _take(hub, wanted.msgs).taken
+    receipts = [one.outcome for one in taken if isinstance(one.outcome, bytes)]
+    if len(receipts) == len(taken) and answer_format() is Format.CBOR:
+        return answer_bytes(encode_receipts(receipts, SERVER_VERSION))
+    results = tuple(_result(one) for one in taken)
     return answer(BatchResponse(results=results, server_version=SERVER_VERSION))
 
 

@@ -16,7 +16,7 @@ from veen.errors import VeenError
 
 def main(arguments: list[str]) -> int:
     launch = parse_launch(arguments)
-    begin_as_child()
+    begin_as_child(launch)
     try:
         sequencer = Sequencer(launch.datadir, launch.settings(), os.urandom)
     except VeenError as error:

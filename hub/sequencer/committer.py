@@ -114,8 +114,8 @@ class Committer:
         self.log.close_stale_epochs(self.now(clock))
 
     def now(self, clock: int) -> int:
-        """Hub time: the clock, but never back."""
-        return max(clock, self.log.last_ts)
+        """Hub time: the clock, but never back, and never before the key that signs is valid."""
+        return max(clock, self.log.last_ts, self.log.keys.identity.current.valid_from)
 
     def _decide(self, group: _Group, verified: Verified, now: int) -> Staged | Rejected:
         try:
@@ -130,13 +130,16 @@ class Committer:
             raise Rejected(Failure.PROFILE, f"{routed.stream.name} uses another profile")
         authorised = authorise(verified, self._grant(draft, verified), routed, self._gate, now)
         label_log = self.log.label(verified.label)
-        label_no = label_log.label_no if label_log else 0
-        client = (label_no, verified.client_id)
+        closed = None if label_log else self.log.index.label(verified.label)
+        known = label_log or closed
+        client = (known.label_no if known else 0, verified.client_id)
         cursor = draft.clients.get(client) or self.log.cursors.client(*client)
-        head_seq = draft.head_seq(label_log) if label_log else 0
+        head_seq = draft.head_seq(label_log) if label_log else closed.head_seq if closed else 0
         in_sequence(
             verified, cursor, head_seq, routed, lambda seq: self._seq_of(draft, verified, seq)
         )
+        if closed is not None:
+            raise Rejected(Failure.EPOCH, f"epoch {closed.epoch} of this label is closed")
         if label_log is None:
             label_log = self.log.ensure_label(verified.label, now)
         staged = self._append(group, label_log, verified, now)
@@ -165,10 +168,10 @@ class Committer:
 
     def _seq_of(self, draft: Draft, verified: Verified, client_seq: int) -> int | None:
         drafted = draft.seq_of(verified.label, verified.client_id, client_seq)
-        label_log = self.log.label(verified.label)
-        if drafted is not None or label_log is None:
+        known = self.log.label(verified.label) or self.log.index.label(verified.label)
+        if drafted is not None or known is None:
             return drafted
-        return self.log.cursors.seq_of(label_log.label_no, verified.client_id, client_seq)
+        return self.log.cursors.seq_of(known.label_no, verified.client_id, client_seq)
 
     def _log_control(self, record: ControlRecord, clock: int) -> Staged:
         now, key = self.now(clock), self.log.keys.current

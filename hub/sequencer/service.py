@@ -64,9 +64,15 @@ class Sequencer:
         while not self._stopping or self._pending():
             self._serve_group()
             if time.monotonic() >= next_tick:
-                self._committer.tick(int(time.time()))
+                self._tick()
                 next_tick = time.monotonic() + _TICK_SEC
         self._close()
+
+    def _tick(self) -> None:
+        try:
+            self._committer.tick(int(time.time()))
+        except NoSpace as error:
+            _log.warning("an epoch waits to be closed: %s", error)
 
     def _pending(self) -> bool:
         return bool(wait(self._connections, timeout=0))

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from hub.storage.datadir import DataDir
 from hub.storage.durable import NoSpace
 from veen.invariants import ClientCursor
 from veen.rate import Bucket
@@ -302,3 +303,14 @@ class Index:
 
     def close(self) -> None:
         self._db.close()
+
+
+def last_hub_ts(datadir: DataDir) -> int:
+    """The latest hub time given out in a directory; 0 when nothing is indexed there."""
+    if not datadir.index.exists():
+        return 0
+    index = Index(datadir.index, writable=False)
+    try:
+        return max((row.head_ts for row in index.labels()), default=0)
+    finally:
+        index.close()

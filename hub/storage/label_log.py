@@ -53,8 +53,7 @@ class LabelLog:
 
     def undo(self) -> None:
         """Take back what was appended since the state last moved."""
-        if self.fd is not None:
-            durable.cut(self.fd, self.tally.size)
+        durable.cut(self._handle(), self.tally.size)
 
     def summary(self) -> ChunkSummary:
         return self.tally.summary(self.label, self.peaks.root())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from hub.control import ControlRecord, StreamRecord, control_label
 from hub.registry import Registry
@@ -36,6 +37,8 @@ from veen.limits import Limits
 from veen.profile import DEFAULT_PROFILE, Profile
 from veen.rate import Bucket
 
+_OPEN_LABELS: Final = 64
+_CACHED_GRANTS: Final = 65_536
 _log = logging.getLogger(__name__)
 
 
@@ -73,6 +76,7 @@ class HubLog:
         self.index = open_index(datadir, keys.hub_id)
         self.cursors = Cursors(self.index)
         self._labels: dict[bytes, LabelLog] = {}
+        self._open: OrderedDict[bytes, LabelLog] = OrderedDict()
         self._grants: dict[bytes, tuple[CapToken, int]] = {}
         for _, _, record in self.index.streams():
             self.registry.add(StreamRecord.decode(record))
@@ -120,6 +124,8 @@ class HubLog:
             found = self.index.token(auth_ref)
             if found is None:
                 return None
+            if len(self._grants) >= _CACHED_GRANTS:
+                self._grants.clear()
             self._grants[auth_ref] = (CapToken.decode(found.token), found.issued_at)
         token, issued_at = self._grants[auth_ref]
         rate = token.allow.rate
@@ -134,14 +140,17 @@ class HubLog:
     def flush(self, draft: Draft) -> None:
         """Make a draft durable, then true: log first, then index, then memory."""
         begun = time.perf_counter()
+        appended: list[LabelLog] = []
         try:
             for change in draft.changes():
+                self._keep_open(change.label_log)
                 change.label_log.append(b"".join(staged.frame for staged in change.staged))
+                appended.append(change.label_log)
             self.observer.appended(time.perf_counter() - begun)
             self._index(draft)
         except durable.NoSpace:
-            for change in draft.changes():
-                change.label_log.undo()
+            for label_log in appended:
+                label_log.undo()
             raise
         for change in draft.changes():
             change.apply()
@@ -205,6 +214,7 @@ class HubLog:
             with self.index.durable_transaction():
                 self.index.close_label(label_log.label_no)
             del self._labels[label_log.label]
+            self._open.pop(label_log.label, None)
             label_log.nodes.close()
 
     def close(self) -> None:
@@ -212,6 +222,15 @@ class HubLog:
             label_log.close()
             label_log.nodes.close()
         self.index.close()
+
+    def _keep_open(self, label_log: LabelLog) -> None:
+        """Files stay open for the labels written last; the others are opened again when needed."""
+        self._open[label_log.label] = label_log
+        self._open.move_to_end(label_log.label)
+        if len(self._open) > _OPEN_LABELS:
+            _, idle = self._open.popitem(last=False)
+            idle.close()
+            idle.nodes.close()
 
     def _take_up(self, stream: StreamRecord) -> None:
         """Index a stream of the configuration, and name its label if it came before the name."""
@@ -258,6 +277,7 @@ class HubLog:
 
     def _index_change(self, change: Change) -> None:
         label_log, staged = change.label_log, change.staged
+        self._keep_open(label_log)
         label_log.nodes.write_from(staged[0].seq, b"".join(one.nodes for one in staged))
         self.index.add_entries([self._row(label_log, one) for one in staged])
         self.index.move_head(label_log.label_no, staged[-1].seq, staged[-1].hub_ts)

@@ -16,7 +16,16 @@ class NodeFile:
     """Nodes for proofs in O(log n) reads; the sequencer appends, everyone else reads."""
 
     def __init__(self, path: Path, flags: int) -> None:
-        self._fd = os.open(path, flags, durable.FILE_MODE)
+        self._path = path
+        self._flags = flags
+        self._handle: int | None = None
+
+    @property
+    def _fd(self) -> int:
+        """The open file; it is opened again after it was closed."""
+        if self._handle is None:
+            self._handle = os.open(self._path, self._flags, durable.FILE_MODE)
+        return self._handle
 
     @classmethod
     def for_writing(cls, path: Path) -> NodeFile:
@@ -49,7 +58,9 @@ class NodeFile:
         return os.fstat(self._fd).st_size // NODE_BYTES
 
     def close(self) -> None:
-        os.close(self._fd)
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
 
     def __enter__(self) -> Self:
         return self

@@ -24,6 +24,7 @@ from hub.storage.label_log import (
 from hub.storage.nodes import NodeFile
 from veen import layout, mmr
 from veen.chunk import Tally
+from veen.digest import h
 from veen.entry import FramedEntry
 from veen.limits import Limits
 
@@ -54,14 +55,17 @@ def open_label(datadir: DataDir, row: LabelRow, limits: Limits) -> tuple[LabelLo
         last_ts=row.head_ts,
         nodes=NodeFile.for_writing(datadir.nodes(row.label)),
     )
-    unindexed = _replay(label_log, row, limits)
+    path = label_log.open_path()
+    raw = path.read_bytes() if path.exists() else b""
+    unindexed = _replay(label_log, row, raw, limits)
     _refuse_rollback(label_log, row)
+    if label_log.tally.size < len(raw):
+        _cut_tail(label_log, raw)
+    label_log.nodes.close()
     return label_log, unindexed
 
 
-def _replay(label_log: LabelLog, row: LabelRow, limits: Limits) -> list[Unindexed]:
-    path = label_log.open_path()
-    raw = path.read_bytes() if path.exists() else b""
+def _replay(label_log: LabelLog, row: LabelRow, raw: bytes, limits: Limits) -> list[Unindexed]:
     start_seq = row.chunk_start
     unindexed, nodes = [], []
     for found in whole_entries(raw, row.label, start_seq, limits):
@@ -69,9 +73,8 @@ def _replay(label_log: LabelLog, row: LabelRow, limits: Limits) -> list[Unindexe
         nodes.extend(_advance(label_log, found, framed))
         if label_log.head_seq > row.head_seq:
             unindexed.append(Unindexed(label_log, start_seq, found.at, framed))
-    label_log.nodes.write_from(start_seq, b"".join(nodes))
-    if label_log.tally.size < len(raw):
-        _cut_tail(label_log, raw)
+    if nodes:
+        label_log.nodes.write_from(start_seq, b"".join(nodes))
     return unindexed
 
 
@@ -91,8 +94,9 @@ def _advance(label_log: LabelLog, found: Found, framed: FramedEntry) -> list[byt
 def _cut_tail(label_log: LabelLog, raw: bytes) -> None:
     """Cut what follows the last whole entry, keeping a copy for whoever asks."""
     path, keep = label_log.open_path(), label_log.tally.size
-    name = f"tail-{label_log.label.hex()}-{label_log.head_seq + 1}.bin"
-    durable.write(label_log.datadir.evidence / name, raw[keep:])
+    tail = raw[keep:]
+    name = f"tail-{label_log.label.hex()}-{label_log.head_seq + 1}-{h(tail)[:8].hex()}.bin"
+    durable.write_once(label_log.datadir.evidence / name, tail)
     with path.open("r+b") as file:
         file.truncate(keep)
         durable.sync(file.fileno())

@@ -159,6 +159,7 @@ def _logged(raw: bytes, name: ChunkName, limits: Limits) -> list[Logged]:
 
 
 def _move(raw: bytes, target: Path) -> None:
+    durable.make_directory(target.parent)
     durable.write_once(target, raw)
     handle = os.open(target, os.O_RDONLY)
     try:

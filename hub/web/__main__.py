@@ -52,7 +52,7 @@ def _options(settings: Settings) -> dict[str, Any]:
 
 def main(arguments: list[str]) -> int:
     launch = parse_launch(arguments)
-    begin_as_child()
+    begin_as_child(launch)
     HubApplication(launch.datadir, launch.settings()).run()
     return 0
 

@@ -120,7 +120,8 @@ def test_each_message_is_one_line_without_payload_or_key(
     first, broken = writer.msg(1, b"the payload"), writer.msg(2, ct_hash=bytes(32))
     with caplog.at_level(logging.INFO, "hub.submit"):
         answer = hub.post("/v1/submit_batch", BatchRequest(msgs=(first.encode(), broken.encode())))
-    good, bad = (json.loads(one.getMessage()) for one in caplog.records)
+    (logged,) = caplog.records
+    good, bad = (json.loads(line) for line in logged.getMessage().splitlines())
     assert good["request_id"] == answer.headers["X-Request-Id"]
     assert (good["label"], good["stream_seq"]) == (writer.label.hex(), 1)
     assert good["client_id_prefix"] == writer.key.public.hex()[:8]

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from hub_process import OPEN, HubProcess
-from load import BATCH, Producer, working
+from load import Producer, working
 from spec_objects import key
 
 PRODUCERS = 4
@@ -52,6 +52,7 @@ def soak(hub: HubProcess, minutes: float, sample_sec: float) -> dict[str, list[f
         Producer(client.writer(key(f"soak {n}"), f"record/{n % 2}")) for n in range(PRODUCERS)
     ]
     samples: dict[str, list[float]] = {}
+    before = [0] * PRODUCERS
     end = time.monotonic() + 60 * minutes
     with working(hub, producers):
         while time.monotonic() < end:
@@ -61,7 +62,9 @@ def soak(hub: HubProcess, minutes: float, sample_sec: float) -> dict[str, list[f
             sent = sum(len(one.promised) for one in producers)
             shown = ", ".join(f"{name} {values[-1]:.1f} MB" for name, values in samples.items())
             print(f"{sent} messages; {shown}", flush=True)
-            assert not any(one.unanswered[BATCH:] for one in producers)
+            now = [len(one.promised) for one in producers]
+            assert all(map(int.__gt__, now, before)), "a producer stands still"
+            before = now
     return samples
 
 

@@ -41,8 +41,8 @@ def test_a_tail_torn_at_any_byte_is_cut_and_kept(filled: Any, tools: Any) -> Non
         assert head_seq(filled, tools) == 13
         filled.stop()
         assert filled.open_chunk.read_bytes() == whole
-        kept = filled.root / "evidence" / f"tail-{filled.label_hex}-14.bin"
-        assert kept.read_bytes() == torn[:cut]
+        kept = (filled.root / "evidence").glob(f"tail-{filled.label_hex}-14-*.bin")
+        assert torn[:cut] in [one.read_bytes() for one in kept]
     assert filled.verify().derived == ()
 
 
