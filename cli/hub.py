@@ -18,7 +18,7 @@ from cli.console import Refused, Unreachable, show
 from hub import supervisor
 from hub.process import Launch, parse_launch
 from hub.settings import Settings
-from hub.storage.datadir import DataDir
+from hub.storage.datadir import DataDir, is_held
 
 app = typer.Typer(help="Run a hub, look at it, check its directory.", no_args_is_help=True)
 
@@ -167,11 +167,12 @@ def get(hub: str, path: str) -> dict[str, Any]:
 
 
 def _running_pid(datadir: DataDir) -> int | None:
+    """The hub's process; the number alone may be a stranger's by now, so the lock decides."""
     try:
         pid = int(datadir.pid_file.read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):
         return None
-    return pid if _is_alive(pid) else None
+    return pid if is_held(datadir) and _is_alive(pid) else None
 
 
 def _is_alive(pid: int) -> bool:

@@ -13,7 +13,7 @@ import typer
 from cli.console import INTEGRITY, Refused, Unreachable, progress, show
 from cli.hub import DataDirOption, HubOption, JsonOption, app, get
 from hub.fsck import verify as fsck
-from hub.settings import load
+from hub.settings import load, parse_key
 from hub.storage import identity, retention
 from hub.storage.datadir import DataDir, Lock
 from hub.storage.index import last_hub_ts
@@ -182,9 +182,9 @@ def verify_rotation(
     """Check that a checkpoint of the overlap is witnessed by both keys."""
     found = Checkpoint.decode(checkpoint.read_bytes())
     for name, public in (("old", old_key), ("new", new_key)):
-        if not found.is_witnessed_by(bytes.fromhex(public)):
+        if not found.is_witnessed_by(parse_key(f"{name} key", public)):
             raise Untrusted(f"{checkpoint.name} is not witnessed by the {name} key")
-    if not found.is_signed_by(bytes.fromhex(new_key)):
+    if not found.is_signed_by(parse_key("new key", new_key)):
         raise Untrusted(f"{checkpoint.name} is not signed by the new key")
     typer.echo(f"{checkpoint.name}: signed by the new key, witnessed by both")
 

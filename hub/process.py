@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hub.settings import Settings, load, with_options
+from hub.settings import Settings, load, parse_key, with_options
 from hub.storage import durable
 from hub.storage.datadir import DataDir
 
@@ -59,7 +59,7 @@ def parse_launch(arguments: list[str]) -> Launch:
     found = parser.parse_args(arguments)
     options = dict(found.options)
     if "issuers" in options:
-        options["issuers"] = frozenset(bytes.fromhex(one) for one in options["issuers"])
+        options["issuers"] = frozenset(parse_key("issuer", one) for one in options["issuers"])
     return Launch(
         DataDir(found.data_dir.resolve()), found.config, options, found.ready_fd, found.parent
     )

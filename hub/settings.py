@@ -44,6 +44,11 @@ class Settings:
             raise BadSettings(f"admission = {self.admission!r}: it is 'gated' or 'open'")
         if self.reads not in ("policy", "open"):
             raise BadSettings(f"reads = {self.reads!r}: it is 'policy' or 'open'")
+        host, _, port = self.listen.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > _LAST_PORT:
+            raise BadSettings(
+                f"listen = {self.listen!r}: an address and a port, like 127.0.0.1:8080"
+            )
         if self.workers < 1 or self.threads < 1:
             raise BadSettings("a hub needs at least one worker with one thread")
         if (self.tls_cert is None) != (self.tls_key is None):
@@ -57,6 +62,7 @@ class Settings:
         return self.admission == "gated"
 
 
+_LAST_PORT = 65_535
 _PLAIN = {
     "listen": str, "workers": int, "threads": int, "admission": str, "reads": str,
     "queue_limit": int, "request_timeout_sec": int, "max_page_items": int,
@@ -96,7 +102,7 @@ def parse(document: dict[str, Any]) -> Settings:
     profiles = dict.fromkeys((DEFAULT_PROFILE, *(stream.profile for stream in streams)))
     return Settings(
         **plain,
-        issuers=frozenset(_key("issuers", one) for one in document.get("issuers", ())),
+        issuers=frozenset(parse_key("issuers", one) for one in document.get("issuers", ())),
         streams=streams,
         profiles=tuple(profiles),
         limits=_limits(document.get("limits", {})),
@@ -135,7 +141,8 @@ def _limits(table: dict[str, Any]) -> Limits:
     return Limits(**table)
 
 
-def _key(name: str, value: Any) -> bytes:
+def parse_key(name: str, value: Any) -> bytes:
+    """A public key as a configuration or a command line writes it."""
     try:
         key = bytes.fromhex(_typed(name, value, str))
     except ValueError:

@@ -114,3 +114,18 @@ def _host(holder: str) -> object:
     except ValueError:
         return None
     return found.get("host") if isinstance(found, dict) else None
+
+
+def is_held(datadir: DataDir) -> bool:
+    """Whether a hub of this host runs on a directory."""
+    try:
+        handle = os.open(datadir.root / "lock", os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False

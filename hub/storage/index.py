@@ -101,7 +101,7 @@ class Index:
         uri = f"{path.as_uri()}?mode={'rwc' if writable else 'ro'}"
         self._db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA busy_timeout = 5000")
-        self._db.execute("PRAGMA cache_size = -65536")
+        self._db.execute("PRAGMA cache_size = -8192")
         if writable:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")

@@ -24,7 +24,9 @@ def _load(name: str) -> ModuleType:
     return sys.modules[name]
 
 
-_SPEC, _CLIENT, _PROCESS, _LOAD = map(_load, ("spec_objects", "spec_client", "hub_process", "load"))
+_SPEC, _CLIENT, _PROCESS, _LOAD, _KILLS = map(
+    _load, ("spec_objects", "spec_client", "hub_process", "load", "kills")
+)
 
 
 @pytest.fixture(scope="session")
@@ -56,6 +58,11 @@ def refused() -> Callable[[str], Any]:
 def load() -> ModuleType:
     """Clients that write without pause."""
     return _LOAD
+
+
+@pytest.fixture(scope="session")
+def kills() -> ModuleType:
+    return _KILLS
 
 
 @pytest.fixture(scope="session")

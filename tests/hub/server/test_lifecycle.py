@@ -116,7 +116,6 @@ def test_only_the_owner_may_look_into_the_directory(
     finally:
         os.umask(before)
     found = {path: _mode(path) for path in [hub.data, *hub.data.rglob("*")] if path.exists()}
-    # BUG: cli/hub.py _start_in_background opens run/hub.log under the caller's umask (0644).
     wrong = {
         str(path): oct(mode)
         for path, mode in found.items()
@@ -165,7 +164,6 @@ def test_stop_leaves_a_stranger_with_a_recycled_pid_alone(
     try:
         (hub.data / "run" / "hub.pid").write_text(f"{stranger.pid}\n")
         done = veen("hub", "stop", "--data-dir", hub.data, timeout=20)
-        # BUG: cli/hub.py _running_pid takes any living process for the hub, and stop ends it.
         assert stranger.poll() is None, "the stranger was ended"
         assert done.returncode != 0
     finally:

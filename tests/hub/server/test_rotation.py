@@ -95,7 +95,6 @@ def test_a_key_that_is_none_is_refused_in_one_line(
     named = ("--old-key", keys[0], "--new-key", keys[1])
     done = veen("hub", "verify-rotation", "--checkpoint", path, *named)
     assert done.returncode != 0
-    # BUG: cli/hub.py verify_rotation lets bytes.fromhex raise ValueError.
     assert "Traceback" not in done.stderr
 
 

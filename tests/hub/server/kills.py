@@ -1,0 +1,79 @@
+"""Kill a loaded hub and start it again, many times; look each time what it kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from typing import Any
+
+from hub_process import HubProcess
+from load import Producer, working
+from spec_client import Client, Log
+from spec_objects import key
+
+LONG = bool(os.environ.get("VEEN_TEST_LONG"))
+TOML = """
+admission = "open"
+reads = "open"
+[limits]
+max_msg_bytes = 4096
+max_chunk_bytes = 16384
+max_checkpoint_interval = 50
+"""
+
+
+def start_directly(hub: HubProcess) -> HubProcess:
+    """Without the command around it, which is a good part of the time of a start."""
+    options = json.dumps({"listen": f"127.0.0.1:{hub.port}"})
+    toml = str(hub.data.parent / "hub.toml")
+    where = ["--data-dir", str(hub.data), "--config", toml, "--options", options]
+    hub.launch = lambda: hub.run([sys.executable, "-m", "hub", *where])  # type: ignore[method-assign]
+    return hub.start()
+
+
+def kill_and_check(hub: HubProcess, seed: int, victims: tuple[str, ...], kills: int) -> None:
+    chance = random.Random(seed)
+    first = hub.client()
+    producers = [Producer(first.writer(key(f"client {n}"), f"record/{n % 2}")) for n in range(4)]
+    logs = {one.writer.label: first.log(one.writer.label) for one in producers}
+    client = first
+    for turn in range(kills):
+        with working(hub, producers):
+            time.sleep(chance.uniform(0.02, 0.25))
+            hub.kill(_processes(hub, victims[turn % len(victims)]))
+        client = hub.start().client()
+        for one in producers:
+            settle(one, client)
+        for log in logs.values():
+            client.read(log)
+        check(producers, logs)
+    assert sum(one.found_again for one in producers) > 0, "no answer was ever lost"
+    for label, log in logs.items():
+        assert client.read(client.log(label)).entries == log.entries
+
+
+def settle(producer: Producer, client: Client) -> None:
+    """What was unanswered is asked for again, and the next messages go on after it."""
+    producer.send(client)
+    producer.send(client)
+    assert not producer.unanswered
+
+
+def check(producers: list[Producer], logs: dict[bytes, Log]) -> None:
+    """The verified log holds every promise in its place, and nothing beyond what was sent."""
+    for label, log in logs.items():
+        own = [one for one in producers if one.writer.label == label]
+        promised = [receipt for one in own for receipt in one.promised]
+        assert all(log.entries[receipt[2] - 1][1] == receipt for receipt in promised)
+        assert len(promised) == log.mmr.size
+    for one in producers:
+        assert len(one.promised) == one.writer.seq
+
+
+def _processes(hub: HubProcess, name: str) -> list[Any]:
+    if name == "sequencer":
+        return hub.named("hub.sequencer")
+    return hub.processes()[:1] if name == "supervisor" else hub.processes()

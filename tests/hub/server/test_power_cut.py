@@ -1,0 +1,41 @@
+"""A whole hub is gone at once, loaded or while it starts: nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+KILLS_IN_START = 5
+
+
+@pytest.mark.timeout(3_000)
+def test_a_hub_killed_as_a_whole_keeps_its_word(
+    kills: ModuleType, make_hub: Callable[..., Any]
+) -> None:
+    hub = kills.start_directly(make_hub(toml=kills.TOML))
+    victims = ("everything",)
+    kills.kill_and_check(hub, seed=21, victims=victims, kills=150 if kills.LONG else 26)
+
+
+def test_a_hub_whose_supervisor_is_killed_while_it_starts_can_be_started(
+    spec: ModuleType, load: ModuleType, kills: ModuleType, make_hub: Callable[..., Any]
+) -> None:
+    """No process may be left over that holds the directory."""
+    chance = random.Random(21)
+    hub = kills.start_directly(make_hub(toml=kills.TOML))
+    producer = load.Producer(hub.client().writer(spec.key("client"), "record/a"))
+    for _ in range(KILLS_IN_START):
+        kills.settle(producer, hub.client())
+        hub.kill(hub.processes())
+        hub.launch()
+        time.sleep(chance.uniform(0.1, 1.5))
+        hub.kill(hub.processes()[:1])
+        hub.start()
+    client = hub.client()
+    log = client.read(client.log(producer.writer.label))
+    kills.check([producer], {log.label: log})
