@@ -117,7 +117,7 @@ def _start_in_background(launch: Launch, settings: Settings) -> None:
             [sys.executable, "-m", "hub", *launch.command("hub")[3:]],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
-    url = _url(settings)
+    url = settings.url
     deadline = time.monotonic() + _START_SEC
     while time.monotonic() < deadline:
         if process.poll() is not None:
@@ -128,12 +128,6 @@ def _start_in_background(launch: Launch, settings: Settings) -> None:
         time.sleep(0.05)
     process.terminate()
     raise Refused(f"the hub did not answer within {_START_SEC:.0f} s; see {log_path}")
-
-
-def _url(settings: Settings) -> str:
-    host, _, port = settings.listen.rpartition(":")
-    scheme = "https" if settings.tls_cert else "http"
-    return f"{scheme}://{'127.0.0.1' if host in ('', '0.0.0.0') else host}:{port}"  # noqa: S104
 
 
 def _is_ready(url: str, settings: Settings) -> bool:

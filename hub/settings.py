@@ -61,6 +61,13 @@ class Settings:
     def gated(self) -> bool:
         return self.admission == "gated"
 
+    @property
+    def url(self) -> str:
+        """Where a command on this host reaches the hub."""
+        host, _, port = self.listen.rpartition(":")
+        scheme = "https" if self.tls_cert else "http"
+        return f"{scheme}://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"  # noqa: S104
+
 
 _LAST_PORT = 65_535
 _PLAIN = {

@@ -25,6 +25,7 @@ def run(launch: Launch) -> int:
     if sequencer is None:
         return REFUSED
     web = subprocess.Popen([*launch.command("hub.web"), "--parent", str(os.getpid())])  # noqa: S603
+    durable.write(launch.datadir.address_file, f"{launch.settings().url}\n".encode())
     durable.write(launch.datadir.pid_file, f"{os.getpid()}\n".encode())
     try:
         return _watch(sequencer, web)
@@ -32,6 +33,7 @@ def run(launch: Launch) -> int:
         _end(web)
         _end(sequencer)
         launch.datadir.pid_file.unlink(missing_ok=True)
+        launch.datadir.address_file.unlink(missing_ok=True)
 
 
 def _watch(sequencer: subprocess.Popen[bytes], web: subprocess.Popen[bytes]) -> int:

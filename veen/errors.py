@@ -123,9 +123,11 @@ class Rejected(VeenError):
         *,
         stream_seq: int | None = None,
         retry_after: int | None = None,
+        receipt: bytes | None = None,
     ) -> None:
         super().__init__(f"{failure.code.value}/{failure.detail_enum}: {message}")
         self.failure = failure
         self.message = message
         self.stream_seq = stream_seq
         self.retry_after = retry_after
+        self.receipt = receipt

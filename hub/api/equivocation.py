@@ -9,12 +9,12 @@ from flask import Blueprint, Response
 from hub.api.edge import SERVER_VERSION, edge
 from hub.api.negotiation import answer, small_body
 from hub.api.refused import Refused
-from hub.api.tooling_objects import EquivocationReport, EquivocationResponse
 from hub.storage.durable import write_once
 from veen.digest import h
 from veen.errors import Code, Untrusted
 from veen.hub_identity import HubIdentity
 from veen.receipt import Receipt
+from veen.tooling import EquivocationReport, EquivocationResponse
 
 bp = Blueprint("equivocation", __name__)
 _log = logging.getLogger(__name__)

@@ -30,6 +30,8 @@ def refusal(error: Rejected | Unavailable) -> ErrorEnvelope:
     detail: dict[str, Any] = {"stage": failure.stage.value, "detail_enum": failure.detail_enum}
     if error.stream_seq is not None:
         detail["stream_seq"] = error.stream_seq
+    if error.receipt is not None:
+        detail["receipt"] = error.receipt
     return _envelope(failure.code, error.message, detail, error.retry_after)
 
 

@@ -12,8 +12,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from hub.api.edge import Edge, edge
 from hub.api.heads import head_of
 from hub.api.negotiation import answer, no_body
-from hub.api.tooling_objects import HealthResponse, ReadyResponse
 from hub.sequencer.committer import Unavailable
+from veen.tooling import HealthResponse, ReadyResponse
 
 bp = Blueprint("health", __name__)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hub.storage.datadir import DataDir
-from hub.storage.identity import read_identity
+from hub.storage.identity import SignedIdentity, read_signed_identity
 from veen import layout
 from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
@@ -13,18 +13,21 @@ class IdentityFile:
     def __init__(self, datadir: DataDir) -> None:
         self._datadir = datadir
         self._seen = self._mtime()
-        self._identity = read_identity(datadir)
+        self._signed = read_signed_identity(datadir)
 
     def current(self) -> HubIdentity:
+        return self.signed().identity
+
+    def signed(self) -> SignedIdentity:
         seen = self._mtime()
         if seen != self._seen:
             self._reload(seen)
-        return self._identity
+        return self._signed
 
     def _reload(self, seen: int) -> None:
         """While its documents are being replaced they do not match; the old ones then hold."""
         try:
-            self._identity = read_identity(self._datadir)
+            self._signed = read_signed_identity(self._datadir)
         except Untrusted:
             return
         self._seen = seen

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final, TypeVar
-
-from flask import Blueprint, Response, request
+from flask import Blueprint, Response
 
 from hub.api.access import Viewer
 from hub.api.edge import SERVER_VERSION, Edge, edge
 from hub.api.negotiation import answer, no_body, small_body
+from hub.api.query import query
 from hub.api.receipts import proof_timed
-from hub.api.refused import Refused
-from hub.api.tooling_objects import (
+from veen.envelope import CheckpointResponse
+from veen.tooling import (
     CheckpointLatestQuery,
     CheckpointRangeQuery,
     CheckpointRangeResponse,
@@ -25,14 +23,6 @@ from hub.api.tooling_objects import (
     RangeProofRequest,
     RangeProofResponse,
 )
-from veen.envelope import CheckpointResponse
-from veen.errors import Code, Malformed
-from veen.wire import WireMap
-
-W = TypeVar("W", bound=WireMap)
-
-_NUMBERS: Final = {"from_seq", "limit"}
-_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,19}")
 
 bp = Blueprint("proofs", __name__)
 
@@ -74,7 +64,7 @@ def range_proof() -> Response:
 def checkpoint_latest() -> Response:
     hub = edge()
     viewer = hub.access.viewer(no_body().raw)
-    row = viewer.label(_query(CheckpointLatestQuery).label)
+    row = viewer.label(query(CheckpointLatestQuery).label)
     found = hub.reader.latest_checkpoint(row.label)
     return answer(CheckpointResponse(checkpoint=found, server_version=SERVER_VERSION))
 
@@ -83,7 +73,7 @@ def checkpoint_latest() -> Response:
 def checkpoint_range() -> Response:
     hub = edge()
     viewer = hub.access.viewer(no_body().raw)
-    wanted = _query(CheckpointRangeQuery)
+    wanted = query(CheckpointRangeQuery)
     row = viewer.label(wanted.label)
     most = hub.settings.max_page_items
     count = most if wanted.limit is None else min(wanted.limit, most)
@@ -121,17 +111,3 @@ def _by_time(hub: Edge, viewer: Viewer, wanted: LocateRequest) -> tuple[Place, .
     row = viewer.label(wanted.label or b"")
     seq = hub.reader.first_at(row.label, wanted.hub_ts or 0)
     return (Place(label=row.label, stream_seq=seq),) if seq <= row.head_seq else ()
-
-
-def _query(cls: type[W]) -> W:
-    """The arguments of a GET, each given once, as strictly as a body."""
-    values: dict[str, object] = {}
-    for name, given in request.args.lists():
-        if len(given) != 1:
-            raise Refused(Code.BAD_REQUEST, f"{name} is given twice", {"field": name})
-        number = name in _NUMBERS and _NUMBER.fullmatch(given[0])
-        values[name] = int(given[0]) if number else given[0]
-    try:
-        return cls.from_json(values)
-    except Malformed as error:
-        raise Refused(Code.BAD_REQUEST, str(error)) from error

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from hub.api import tooling_objects as tooling
-from veen import envelope
+from veen import envelope, tooling
 from veen.captoken import CapToken
 from veen.wire import WireMap, WireObject
 
@@ -96,6 +95,10 @@ ROUTES: Final = (
     _post(
         "/tooling/authorize", "Make a capability known; a second time changes nothing",
         CapToken, tooling.AuthorizeResponse, secured=False,
+    ),
+    _get(
+        "/tooling/capability", "What the hub knows of a capability",
+        tooling.CapabilityResponse, tooling.CapabilityQuery,
     ),
     _get("/tooling/status", "Identity, time, limits and state", tooling.StatusResponse),
     _get("/tooling/streams", "Streams by name", tooling.StreamsResponse, secured=True),

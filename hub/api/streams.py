@@ -7,11 +7,11 @@ from flask import Blueprint, Response
 from hub.api.edge import SERVER_VERSION, edge
 from hub.api.negotiation import answer, no_body, small_body
 from hub.api.refused import Refused
-from hub.api.tooling_objects import LabelInfo, RegisterRequest, StreamInfo, StreamsResponse
 from hub.control import StreamRecord
 from hub.storage.index import LabelRow
 from veen.errors import Code, Malformed, Untrusted
 from veen.profile import Profile
+from veen.tooling import LabelInfo, RegisterRequest, StreamInfo, StreamsResponse
 
 bp = Blueprint("streams", __name__)
 

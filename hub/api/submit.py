@@ -24,6 +24,7 @@ from hub.api.negotiation import (
 )
 from hub.api.refused import Refused
 from hub.api.submit_log import record
+from hub.storage.reader import LogReader, Missing
 from veen import cbor
 from veen.envelope import (
     BatchRequest,
@@ -76,9 +77,22 @@ def _take(hub: Edge, messages: Sequence[bytes]) -> Taking:
         taking = hub.intake.take(messages)
     finally:
         hub.metrics.queue_depth.dec(len(messages))
+    for one in taking.taken:
+        _recall(hub.reader, one)
     record(taking, hub.metrics, g.request_id)
     hub.metrics.end_to_end_latency.observe(1_000 * (time.perf_counter() - start))
     return taking
+
+
+def _recall(reader: LogReader, one: Taken) -> None:
+    """Whoever signs a client_seq again is its client, and may have lost the first answer."""
+    refused = one.outcome
+    if one.verified is None or not isinstance(refused, Rejected) or refused.stream_seq is None:
+        return
+    try:
+        refused.receipt = reader.entry(one.verified.label, refused.stream_seq).receipt_bytes
+    except Missing:
+        return
 
 
 def _submit_body(hub: Edge) -> Body:

@@ -11,20 +11,25 @@ from flask import Blueprint, Response
 from hub.api.edge import SERVER_VERSION, Edge, edge
 from hub.api.heads import head_of
 from hub.api.negotiation import answer, no_body, small_body
+from hub.api.query import query
 from hub.api.refused import Refused
-from hub.api.tooling_objects import (
+from hub.control import AUTHORIZE, ControlRecord, control_label
+from hub.storage.reader import Missing
+from veen.captoken import CapToken
+from veen.cbor import UINT_MAX
+from veen.errors import Code, Failure, Malformed, Rejected
+from veen.tooling import (
     AuthorizeResponse,
+    CapabilityQuery,
+    CapabilityResponse,
     LimitRegistry,
     ProfileStatus,
     StatusResponse,
 )
-from hub.control import AUTHORIZE, ControlRecord, control_label
-from veen.captoken import CapToken
-from veen.cbor import UINT_MAX
-from veen.errors import Code, Failure, Malformed, Rejected
 
 FEATURES: Final = (
     "submit_batch",
+    "duplicate_receipt",
     "authorize",
     "inclusion",
     "consistency",
@@ -58,11 +63,31 @@ def authorize() -> Response:
     )
 
 
+@bp.get("/tooling/capability")
+def capability() -> Response:
+    """Whoever can name a capability may know what the hub knows of it."""
+    hub = edge()
+    no_body()
+    row = hub.reader.index.token(query(CapabilityQuery).auth_ref)
+    if row is None:
+        raise Missing("the hub knows no such capability; POST it to /tooling/authorize")
+    token = CapToken.decode(row.token)
+    return answer(
+        CapabilityResponse(
+            token=token,
+            issued_at=row.issued_at,
+            expires_at=min(token.expires_at(row.issued_at), UINT_MAX),
+            hub_ts=hub.sequencer.hub_ts(),
+            server_version=SERVER_VERSION,
+        )
+    )
+
+
 @bp.get("/tooling/status")
 def status() -> Response:
     hub = edge()
     no_body()
-    settings, identity = hub.settings, hub.identity.current()
+    settings, (identity, identity_sig) = hub.settings, hub.identity.signed()
     hub_ts, head = hub.sequencer.hub_ts(), head_of(hub.reader)
     profiles = tuple(
         ProfileStatus(profile_id=one.profile_id(), profile=one, epoch=one.epoch(hub_ts))
@@ -89,6 +114,8 @@ def status() -> Response:
             peaks_count=head.peaks_count,
             last_stream_seq=head.last_stream_seq,
             last_hub_ts=head.last_hub_ts,
+            anchoring=identity.anchoring,
+            identity_sig=identity_sig,
             last_label=head.latest.label if head.latest else None,
             last_mmr_root=head.root,
         )

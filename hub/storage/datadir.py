@@ -53,6 +53,11 @@ class DataDir:
         return self.run / "sequencer.sock"
 
     @property
+    def address_file(self) -> Path:
+        """Where the running hub answers, for commands that are given its directory."""
+        return self.run / "hub.url"
+
+    @property
     def pid_file(self) -> Path:
         return self.run / "hub.pid"
 

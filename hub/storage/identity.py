@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from hub.storage import durable
 from hub.storage.datadir import DataDir
@@ -87,13 +87,25 @@ def load_or_create(datadir: DataDir, random: Randomness, now: int) -> HubKeys:
     return create(datadir, random, now)
 
 
-def read_identity(datadir: DataDir) -> HubIdentity:
+class SignedIdentity(NamedTuple):
+    """An identity with the signature of its current key, as anyone may check them again."""
+
+    identity: HubIdentity
+    signature: bytes
+
+
+def read_signed_identity(datadir: DataDir) -> SignedIdentity:
     """The verified identity of a directory, without its private keys."""
     identity = HubIdentity.decode(_document(datadir, layout.IDENTITY))
-    identity.verify(_document(datadir, layout.IDENTITY_SIG))
+    signature = _document(datadir, layout.IDENTITY_SIG)
+    identity.verify(signature)
     if _document(datadir, layout.KEY_MAP) != _key_map(identity):
         raise Untrusted(f"{layout.KEY_MAP} does not match {layout.IDENTITY}")
-    return identity
+    return SignedIdentity(identity, signature)
+
+
+def read_identity(datadir: DataDir) -> HubIdentity:
+    return read_signed_identity(datadir).identity
 
 
 def _document(datadir: DataDir, name: str) -> bytes:

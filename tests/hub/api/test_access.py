@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from hub.api.tooling_objects import LocateRequest, LocateResponse, StreamsResponse
 from hub.control import control_label
 from veen.envelope import ErrorEnvelope, ReceiptRequest
+from veen.tooling import LocateRequest, LocateResponse, StreamsResponse
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from hub.api.tooling_objects import EquivocationReport, EquivocationResponse
 from hub.storage import identity
 from veen.digest import h
 from veen.envelope import ErrorEnvelope
+from veen.tooling import EquivocationReport, EquivocationResponse
 
 
 @pytest.fixture(scope="module")

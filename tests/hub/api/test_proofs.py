@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from hub.api.tooling_objects import (
+from veen.envelope import CheckpointRequest, CheckpointResponse
+from veen.range_proof import verify_consistency
+from veen.tooling import (
     CheckpointRangeResponse,
     ConsistencyRequest,
     InclusionRequest,
@@ -17,8 +19,6 @@ from hub.api.tooling_objects import (
     RangeProofRequest,
     RangeProofResponse,
 )
-from veen.envelope import CheckpointRequest, CheckpointResponse
-from veen.range_proof import verify_consistency
 
 CBOR = "application/cbor"
 NOON = 1_900_000_000

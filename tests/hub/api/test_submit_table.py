@@ -17,6 +17,7 @@ from veen.digest import h
 from veen.envelope import ErrorEnvelope
 from veen.errors import Failure
 from veen.rate import Rate
+from veen.receipt import Receipt
 
 NOON = 1_900_000_000
 MSG_FIELDS = 10
@@ -165,9 +166,12 @@ def test_refuses_an_untrusted_issuer(hub: Any) -> None:
     assert refused(hub.post("/tooling/authorize", token)) == (row(Failure.CAP_INVALID), 403)
 
 
-def test_a_duplicate_tells_where_the_original_stands(alice: Any) -> None:
+def test_a_duplicate_gets_the_receipt_of_the_original_again(hub: Any, alice: Any) -> None:
     detail = ErrorEnvelope.decode(alice.submit(repeated(alice)).data).detail
+    receipt = Receipt.decode(detail.pop("receipt"))
     assert detail == {"stage": "commit", "detail_enum": "DUPLICATE", "stream_seq": 2}
+    hub.identity.verify_receipt(receipt)
+    assert (receipt.stream_seq, receipt.leaf_hash) == (2, alice.msg(2, prev_ack=1).leaf_hash())
 
 
 def row(failure: Failure) -> tuple[str, str, str]:

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from hub.api.tooling_objects import AuthorizeResponse, StatusResponse
 from hub.control import control_label
 from hub.storage import identity
 from veen.captoken import Allow
 from veen.envelope import ErrorEnvelope
+from veen.errors import Untrusted
 from veen.rate import Rate
 from veen.stream import stream_id
+from veen.tooling import AuthorizeResponse, CapabilityResponse, StatusResponse
 
 CBOR = "application/cbor"
 NOON = 1_900_000_000
@@ -45,6 +46,26 @@ def test_the_receipt_of_an_authorisation_is_of_the_control_log(hub: Any) -> None
 def test_the_end_of_an_endless_capability_fits_its_field(hub: Any) -> None:
     answer = hub.post("/tooling/authorize", hub.token(hub.key("eve"), "record/a", ttl=2**64 - 1))
     assert AuthorizeResponse.decode(answer.data).expires_at == 2**64 - 1
+
+
+def test_a_known_capability_is_told_with_its_end(hub: Any) -> None:
+    token = hub.token(hub.key("alice"), "record/a", ttl=100)
+    hub.post("/tooling/authorize", token)
+    answer = hub.get(f"/tooling/capability?auth_ref={token.auth_ref().hex()}", Accept=CBOR)
+    found = CapabilityResponse.decode(answer.data)
+    assert (found.token, found.expires_at) == (token, found.issued_at + 100)
+
+
+def test_an_unknown_capability_is_not_found(hub: Any) -> None:
+    answer = hub.get(f"/tooling/capability?auth_ref={'00' * 32}", Accept=CBOR)
+    assert refusal(answer) == (404, "E.NOT_FOUND")
+
+
+def test_the_status_carries_a_signed_identity(hub: Any) -> None:
+    found = StatusResponse.decode(hub.get("/tooling/status", Accept=CBOR).data)
+    assert found.identity() == hub.identity
+    with pytest.raises(Untrusted):
+        replace(found, anchoring="elsewhere").identity()
 
 
 @pytest.mark.parametrize("raw", [b"", b"\xa0", b"\xa1\x01\x02"])

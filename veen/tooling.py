@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from veen.captoken import CapToken
 from veen.checkpoint import Checkpoint
 from veen.errors import Malformed
-from veen.hub_identity import HubKey
+from veen.hub_identity import HubIdentity, HubKey
 from veen.inclusion import InclusionProof
 from veen.profile import Profile
 from veen.range_proof import RangeProof
 from veen.receipt import Receipt
-from veen.schema import Bytes32, Version
+from veen.schema import Bytes32, Bytes64, Version
 from veen.wire import WireMap
 
 
@@ -77,8 +78,34 @@ class StatusResponse(WireMap):
     peaks_count: int
     last_stream_seq: int
     last_hub_ts: int
+    anchoring: str
+    identity_sig: Bytes64
     last_label: Bytes32 | None = None
     last_mmr_root: Bytes32 | None = None
+
+    def identity(self) -> HubIdentity:
+        """The identity this hub claims, once it is shown to be one chain from its name."""
+        found = HubIdentity(hub_id=self.hub_id, hub_keys=self.hub_keys, anchoring=self.anchoring)
+        found = HubIdentity.decode(found.encode())
+        found.verify(self.identity_sig)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapabilityQuery(WireMap):
+    auth_ref: Bytes32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapabilityResponse(WireMap):
+    """A capability the hub knows, and its own time to compare expires_at with."""
+
+    ver: Version = 1
+    token: CapToken
+    issued_at: int
+    expires_at: int
+    hub_ts: int
+    server_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
