@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from hub.settings import Settings, load, parse_key, with_options
-from hub.storage import durable
 from hub.storage.datadir import DataDir
+from veen import durable
 
 _PR_SET_PDEATHSIG: Final = 1
 READY: Final = b"+"

@@ -9,7 +9,7 @@ import subprocess
 from typing import Final
 
 from hub.process import READY, REFUSED, Launch, metrics_directory
-from hub.storage import durable
+from veen import durable
 
 _log = logging.getLogger(__name__)
 _SIGNALS: Final = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}

@@ -9,8 +9,8 @@ from flask import Blueprint, Response
 from hub.api.edge import SERVER_VERSION, edge
 from hub.api.negotiation import answer, small_body
 from hub.api.refused import Refused
-from hub.storage.durable import write_once
 from veen.digest import h
+from veen.durable import write_once
 from veen.errors import Code, Untrusted
 from veen.hub_identity import HubIdentity
 from veen.receipt import Receipt

@@ -24,9 +24,9 @@ from hub.sequencer.committer import Committer, NotFound
 from hub.settings import Settings
 from hub.storage import identity
 from hub.storage.datadir import DataDir, Lock
-from hub.storage.durable import NoSpace
 from hub.storage.log import HubLog, Observer
 from veen.captoken import CapToken
+from veen.durable import NoSpace
 from veen.errors import Rejected, Untrusted
 
 _TICK_SEC = 1.0

@@ -9,7 +9,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from hub.storage import durable
+from veen import durable
 from veen.errors import VeenError
 
 

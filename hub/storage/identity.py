@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from hub.storage import durable
 from hub.storage.datadir import DataDir
-from veen import cbor, layout, sign
+from veen import cbor, durable, layout, sign
 from veen.checkpoint import Checkpoint
 from veen.errors import Malformed, Untrusted, VeenError
 from veen.hub_identity import CheckpointBinding, HubIdentity, epoch_span, key_id, new_identity

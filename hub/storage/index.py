@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hub.storage.datadir import DataDir
-from hub.storage.durable import NoSpace
+from veen.durable import NoSpace
 from veen.invariants import ClientCursor
 from veen.rate import Bucket
 

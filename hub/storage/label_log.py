@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hub.storage import durable, pruned
+from hub.storage import pruned
 from hub.storage.datadir import DataDir
 from hub.storage.nodes import NodeFile
-from veen import checkpoint_index, layout, mmr
+from veen import checkpoint_index, durable, layout, mmr
 from veen.checkpoint import Checkpoint
 from veen.checkpoint_index import CheckpointRef
 from veen.chunk import ChunkSummary, PeakSnapshot, Tally

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from hub.control import ControlRecord, StreamRecord, control_label
 from hub.registry import Registry
-from hub.storage import durable, identity
+from hub.storage import identity
 from hub.storage.cursors import Cursors
 from hub.storage.datadir import DataDir
 from hub.storage.draft import Change, Draft, Staged
@@ -26,7 +26,7 @@ from hub.storage.label_log import (
 )
 from hub.storage.nodes import NodeFile
 from hub.storage.recovery import Unindexed, find_unknown_labels, open_label
-from veen import layout, mmr
+from veen import durable, layout, mmr
 from veen.captoken import CapToken
 from veen.checkpoint import Checkpoint
 from veen.chunk import Tally

@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 from typing import Final, Self
 
-from hub.storage import durable
-from veen import mmr
+from veen import durable, mmr
 
 NODE_BYTES: Final = 32
 

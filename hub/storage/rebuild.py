@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from hub.control import StreamRecord, control_label
-from hub.storage import durable, identity
+from hub.storage import identity
 from hub.storage.compare import acknowledged, disagreements
 from hub.storage.datadir import DataDir, Lock
 from hub.storage.index import Index
@@ -19,6 +19,7 @@ from hub.storage.label_log import Damaged
 from hub.storage.nodes import NodeFile
 from hub.storage.relearn import Relearner
 from hub.storage.replay import Replay, finish_seals
+from veen import durable
 from veen.hub_identity import HubIdentity
 from veen.limits import Limits
 

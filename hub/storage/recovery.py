@@ -10,7 +10,6 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hub.storage import durable
 from hub.storage.datadir import DataDir
 from hub.storage.index import Index, LabelRow
 from hub.storage.label_log import (
@@ -22,7 +21,7 @@ from hub.storage.label_log import (
     whole_entries,
 )
 from hub.storage.nodes import NodeFile
-from veen import layout, mmr
+from veen import durable, layout, mmr
 from veen.chunk import Tally
 from veen.digest import h
 from veen.entry import FramedEntry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hub.control import ControlRecord, control_label
-from hub.storage import durable, identity, pruned
+from hub.storage import identity, pruned
 from hub.storage.datadir import DataDir
 from hub.storage.index import ChunkRow
 from hub.storage.inventory import LabelFiles
@@ -17,7 +17,7 @@ from hub.storage.label_log import (
 from hub.storage.logged import Logged
 from hub.storage.nodes import NodeFile
 from hub.storage.relearn import Relearner
-from veen import layout, mmr
+from veen import durable, layout, mmr
 from veen.chunk import ChunkSummary
 from veen.digest import h
 from veen.errors import Malformed, Untrusted

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Final
 
 from hub.control import StreamRecord
-from hub.storage import durable, identity, pruned
+from hub.storage import identity, pruned
 from hub.storage.datadir import DataDir, Lock
 from hub.storage.index import Index, LabelRow
 from hub.storage.label_log import Damaged, whole_entries
 from hub.storage.logged import Logged
 from hub.storage.manifest import manifest
-from veen import layout
+from veen import durable, layout
 from veen.digest import h
 from veen.errors import VeenError
 from veen.layout import ChunkName

@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from faulty_os import FaultyOs
 from history import in_child, opened, play
 
-from hub.storage.durable import NoSpace
 from hub.storage.reader import LogReader
+from veen.durable import NoSpace
 from veen.errors import VeenError
 from veen.limits import Limits
 from veen.msg import Msg

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from hub.storage import durable, identity
+from hub.storage import identity
 from hub.storage.label_log import Damaged
+from veen import durable
 
 
 class Crash(BaseException):
