@@ -64,13 +64,19 @@ class RangeProof(WireMap):
             raise Untrusted(f"a proof up to {self.to_seq} of {self.size}, not of {size}")
         if peaks.size != self.to_seq:
             raise Untrusted(f"the leaves end at {peaks.size}, not at {self.to_seq}")
-        expected = tuple(mmr.subtrees(self.to_seq, size))
+        if self.after(peaks).root() != root:
+            raise Untrusted(f"the leaves do not lead to the root at {size}")
+
+    def after(self, peaks: Peaks) -> Peaks:
+        """The peaks at the size, from those at to_seq; believed only with their signed root."""
+        expected = tuple(mmr.subtrees(self.to_seq, self.size))
         if len(self.subtrees_after) != len(expected):
-            raise Untrusted(f"{len(self.subtrees_after)} subtrees after {self.to_seq} up to {size}")
+            raise Untrusted(
+                f"{len(self.subtrees_after)} subtrees after {self.to_seq} up to {self.size}"
+            )
         for (height, _), subtree in zip(expected, self.subtrees_after, strict=True):
             peaks = peaks.graft(height, subtree)
-        if peaks.root() != root:
-            raise Untrusted(f"the leaves do not lead to the root at {size}")
+        return peaks
 
 
 def consistency(nodes: mmr.Nodes, old_size: int, new_size: int) -> RangeProof:

@@ -1,0 +1,117 @@
+"""One client directory against one hub: who we are, whom we believe, what we remember."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from veen import stream
+from veen.client import state, trust
+from veen.client.address import HubAddress
+from veen.client.hub_api import HubApi
+from veen.client.state import KnownHub
+from veen.client.surroundings import Surroundings
+from veen.client.view import LabelView
+from veen.errors import Untrusted
+from veen.hub_identity import HubIdentity
+from veen.invariants import Rules
+from veen.keystore.identity import Identity
+from veen.label import EpochLabels, routing_key
+from veen.limits import Limits
+from veen.profile import Profile
+from veen.receipt import Receipt
+
+GIVEN, DIRECTORY, FIRST_CONTACT = "given", "data directory", "first contact"
+"""How a pin came about."""
+
+
+class Session:
+    """The state on disk is replaced at each ``keep``; one process at a time holds a directory."""
+
+    def __init__(
+        self,
+        root: Path,
+        identity: Identity,
+        api: HubApi,
+        surroundings: Surroundings,
+    ) -> None:
+        self.root = root
+        self.identity = identity
+        self.api = api
+        self.surroundings = surroundings
+        self._state = state.load(self._path)
+        self.limits = Limits()
+        self.hub_time_ahead = 0
+
+    @property
+    def _path(self) -> Path:
+        return self.root / "state.json"
+
+    @property
+    def state(self) -> state.State:
+        return self._state
+
+    @property
+    def hub(self) -> HubIdentity:
+        """The pinned identity; ``meet`` has made sure there is one."""
+        known = self._state.hubs.get(self.api.transport.url)
+        if known is None:
+            raise Untrusted(f"no hub is pinned for {self.api.transport.url} yet")
+        return known.identity
+
+    def meet(self, address: HubAddress, hub_id: bytes | None) -> HubIdentity:
+        """Ask the hub who it is; what is pinned, here or now, decides whether it is believed."""
+        status = self.api.status()
+        offered = status.identity()
+        if hub_id is not None:
+            trust.pinned(offered, hub_id)
+        if address.identity is not None:
+            trust.followed(address.identity, offered)
+        known = self._state.hubs.get(address.url)
+        if known is not None:
+            trust.followed(known.identity, offered)
+        self.limits = Limits(**status.limits.to_json())
+        self.hub_time_ahead = status.hub_ts - self.surroundings.clock()
+        self._pin(address, known, offered, GIVEN if hub_id is not None else None)
+        return offered
+
+    def verify_receipt(self, receipt: Receipt) -> None:
+        """Refuse a receipt no pinned key signed; a new key may have come since we last asked."""
+        try:
+            self.hub.verify_receipt(receipt)
+        except Untrusted:
+            known = self._state.hubs[self.api.transport.url]
+            offered = trust.followed(known.identity, self.api.status().identity())
+            offered.verify_receipt(receipt)
+            self._pin(HubAddress(self.api.transport.url, None), known, offered, None)
+
+    def labels(self, name: str, profile: Profile) -> EpochLabels:
+        return EpochLabels(routing_key(self.hub.hub_id), stream.stream_id(name), profile)
+
+    def rules(self, labels: EpochLabels) -> Rules:
+        profiles = {labels.profile.profile_id(): labels.profile}
+        return Rules(hub=self.hub, profiles=profiles, limits=self.limits, stream=labels)
+
+    def hub_now(self) -> int:
+        """The hub's time as far as we know it; epochs go by it."""
+        return self.surroundings.clock() + self.hub_time_ahead
+
+    def view(self, label: bytes, name: str, epoch: int) -> LabelView:
+        known = self._state.views.get(label)
+        return known or LabelView(hub_id=self.hub.hub_id, stream=name, epoch=epoch)
+
+    def keep(self, label: bytes, view: LabelView) -> None:
+        """Remember a view; it is on disk on return."""
+        self._save(self._state.with_view(label, view))
+
+    def _pin(
+        self, address: HubAddress, known: KnownHub | None, offered: HubIdentity, origin: str | None
+    ) -> None:
+        if known is not None and known.identity == offered:
+            return
+        found = origin or (DIRECTORY if address.identity is not None else FIRST_CONTACT)
+        hub = KnownHub(identity=offered, origin=known.origin if known else found)
+        self._save(self._state.with_hub(address.url, hub))
+
+    def _save(self, new: state.State) -> None:
+        state.save(self._path, new)
+        self._state = new
