@@ -91,7 +91,7 @@ class Draft:
         )
         entry = Entry(verified.raw, signed)
         size = ENTRY_HEADER_BYTES + len(verified.raw) + len(signed)
-        if change.tally.must_roll(size, self._limits):
+        if label_log.is_ended or change.tally.must_roll(size, self._limits):
             raise ChunkFull
         entry_hash = entry.entry_hash()
         frame = entry.frame(label_log.label, peaks.size, entry_hash)

@@ -136,8 +136,11 @@ def bind(datadir: DataDir, keys: HubKeys, checkpoint: Checkpoint) -> None:
         mmr_root=checkpoint.mmr_root,
     )
     path = datadir.file(layout.CHECKPOINT_BINDING)
+    is_new = not path.exists()
     handle = os.open(path, os.O_RDWR | os.O_CREAT, durable.FILE_MODE)
     try:
+        if is_new:
+            durable.sync_directory(path.parent)
         whole = _whole_lines(handle, keys.hub_id)
         if whole < os.fstat(handle).st_size:
             durable.cut(handle, whole)
@@ -153,11 +156,23 @@ def _whole_lines(handle: int, hub: bytes) -> int:
     tail = os.pread(handle, _TAIL_BYTES, start)
     last = tail.rfind(_LINE_HEAD + hub)
     if last < 0:
-        return size
+        return 0 if (_LINE_HEAD + hub).startswith(tail) else size
     try:
         return start + cbor.skip(tail, last)
     except Malformed:
         return start + last
+
+
+def settle_bindings(datadir: DataDir) -> set[tuple[bytes, int]]:
+    """The label and upto_seq of every line, all on disk; a crash may have come before their sync."""
+    path = datadir.file(layout.CHECKPOINT_BINDING)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, durable.FILE_MODE)
+    try:
+        durable.sync(handle)
+    finally:
+        os.close(handle)
+    durable.sync_directory(path.parent)
+    return {(line.label, line.upto_seq) for line in read_bindings(datadir)}
 
 
 def read_bindings(datadir: DataDir) -> list[CheckpointBinding]:

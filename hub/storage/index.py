@@ -245,6 +245,9 @@ class Index:
     def add_checkpoint(self, label_no: int, upto_seq: int) -> None:
         self._db.execute("INSERT OR IGNORE INTO checkpoints VALUES (?, ?)", (label_no, upto_seq))
 
+    def has_checkpoint(self, label_no: int, upto_seq: int) -> bool:
+        return self.checkpoints(label_no, upto_seq, 1) == [upto_seq]
+
     def last_checkpoint(self, label_no: int) -> int | None:
         (found,) = self._db.execute(
             "SELECT max(upto_seq) FROM checkpoints WHERE label_no = ?", (label_no,)

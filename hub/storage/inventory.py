@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from hub.storage import pruned
 from hub.storage.datadir import DataDir
@@ -17,6 +17,19 @@ _BY_RANGE: Final = re.compile(
     r"log/(?:(chunk)|(leaves))-([0-9a-f]{64})-(\d{20})-(\d{20})\.(?(1)summary|bin)"
 )
 _BY_LABEL: Final = re.compile(r"log/checkpoint-index-([0-9a-f]{64})\.cbor")
+
+
+class CheckpointName(NamedTuple):
+    label: bytes
+    upto_seq: int
+
+
+def parse_checkpoint(path: str) -> CheckpointName | None:
+    """The checkpoint that a path names, or None when it names something else."""
+    found = _BY_SEQ.fullmatch(path)
+    if found is None or found[1] != "checkpoint":
+        return None
+    return CheckpointName(bytes.fromhex(found[2]), int(found[3]))
 
 
 @dataclass(slots=True)

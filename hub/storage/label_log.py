@@ -38,6 +38,8 @@ class LabelLog:
     last_ts: int
     nodes: NodeFile
     fd: int | None = None
+    is_ended: bool = False
+    """Whether the summary of the open chunk stands: then nothing more goes into it."""
 
     @property
     def head_seq(self) -> int:
@@ -51,12 +53,24 @@ class LabelLog:
         """Append framed entries to the open chunk; they are on disk on return."""
         durable.append(self._handle(), self.tally.size, data)
 
+    def sync(self) -> None:
+        """Make sure of entries that a process wrote that ended before its sync."""
+        durable.sync(self._handle())
+        self.close()
+
     def undo(self) -> None:
         """Take back what was appended since the state last moved."""
         durable.cut(self._handle(), self.tally.size)
 
-    def summary(self) -> ChunkSummary:
-        return self.tally.summary(self.label, self.peaks.root())
+    def end_chunk(self) -> None:
+        """Write the summary of the open chunk."""
+        write_summary(self.datadir, self.tally.summary(self.label, self.peaks.root()))
+        self.is_ended = True
+
+    def has_summary(self) -> bool:
+        """Whether a seal of the open chunk went as far as its summary."""
+        name = layout.ChunkName(self.label, self.tally.start_seq, self.head_seq)
+        return self.tally.entries > 0 and self.datadir.file(layout.summary(name)).exists()
 
     def finish_chunk(self) -> None:
         """Give the open chunk its final name and begin the next one."""
@@ -65,6 +79,7 @@ class LabelLog:
         )
         self.close()
         self.tally = Tally.starting_at(self.head_seq + 1)
+        self.is_ended = False
 
     def close(self) -> None:
         if self.fd is not None:
@@ -107,13 +122,15 @@ def write_checkpoint(datadir: DataDir, checkpoint: Checkpoint, start_seq: int) -
     label, upto = checkpoint.label_curr, checkpoint.upto_seq
     durable.write_once(datadir.file(layout.checkpoint(label, upto)), checkpoint.encode())
     index = read_checkpoint_index(datadir, label)
-    index[upto] = CheckpointRef(
+    line = CheckpointRef(
         mmr_root=checkpoint.mmr_root,
         start_seq=start_seq,
         end_seq=upto,
         peaks_ref=layout.peaks(label, upto),
     )
-    durable.write(datadir.file(layout.checkpoint_index(label)), checkpoint_index.encode(index))
+    if index.get(upto) != line:
+        index[upto] = line
+        durable.write(datadir.file(layout.checkpoint_index(label)), checkpoint_index.encode(index))
 
 
 def read_checkpoint_index(datadir: DataDir, label: bytes) -> dict[int, CheckpointRef]:

@@ -5,27 +5,21 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from hub.control import ControlRecord, StreamRecord, control_label
 from hub.registry import Registry
-from hub.storage import identity
 from hub.storage.cursors import Cursors
 from hub.storage.datadir import DataDir
 from hub.storage.draft import Change, Draft, Staged
 from hub.storage.identity import HubKeys
 from hub.storage.index import ChunkRow, EntryRow, Index, TokenRow, leaf_key
-from hub.storage.label_log import (
-    Damaged,
-    LabelLog,
-    finish_rename,
-    write_checkpoint,
-    write_peaks,
-    write_summary,
-)
+from hub.storage.inventory import CheckpointName
+from hub.storage.label_log import Damaged, LabelLog, finish_rename, write_peaks
 from hub.storage.nodes import NodeFile
-from hub.storage.recovery import Unindexed, find_unknown_labels, open_label
+from hub.storage.publication import Publisher
+from hub.storage.recovery import Unindexed, find_unknown_labels, open_label, sweep
 from veen import durable, layout, mmr
 from veen.captoken import CapToken
 from veen.checkpoint import Checkpoint
@@ -75,6 +69,7 @@ class HubLog:
         self.registry = Registry(routing_key(keys.hub_id), limits.max_epoch_skew_sec)
         self.index = open_index(datadir, keys.hub_id)
         self.cursors = Cursors(self.index)
+        self._publisher = Publisher(datadir, keys, self.index)
         self._labels: dict[bytes, LabelLog] = {}
         self._open: OrderedDict[bytes, LabelLog] = OrderedDict()
         self._grants: dict[bytes, tuple[CapToken, int]] = {}
@@ -164,7 +159,7 @@ class HubLog:
             label_log.label_no, tally.start_seq, label_log.head_seq, tally.size, label_log.last_ts
         )
         self.checkpoint(label_log, label_log.head_seq, now)
-        write_summary(self.datadir, label_log.summary())
+        label_log.end_chunk()
         with self.index.durable_transaction():
             self.index.seal(row)
         label_log.finish_chunk()
@@ -173,7 +168,9 @@ class HubLog:
         """The checkpoint at ``upto_seq``: the one on disk, or a new one."""
         path = self.datadir.file(layout.checkpoint(label_log.label, upto_seq))
         if path.exists():
-            return self._published(label_log, Checkpoint.decode(path.read_bytes()))
+            if not self.index.has_checkpoint(label_log.label_no, upto_seq):
+                self._publisher.complete([CheckpointName(label_log.label, upto_seq)])
+            return Checkpoint.decode(path.read_bytes())
         peaks = mmr.peaks_at(label_log.nodes, upto_seq)
         unsigned = Checkpoint(
             label_prev=self._label_before(label_log),
@@ -184,20 +181,8 @@ class HubLog:
         )
         signed = self.keys.sign_checkpoint(unsigned, self._profile(label_log), now)
         write_peaks(self.datadir, label_log.label, peaks)
-        return self._published(label_log, signed)
-
-    def _published(self, label_log: LabelLog, signed: Checkpoint) -> Checkpoint:
-        """The checkpoint, on disk and in every index; a crash may have left some of it undone."""
-        upto_seq = signed.upto_seq
-        if self.index.checkpoints(label_log.label_no, upto_seq, 1) == [upto_seq]:
-            return signed
-        chunk = self.index.chunk_of(label_log.label_no, upto_seq)
-        start_seq = chunk.start_seq if chunk else label_log.tally.start_seq
-        write_checkpoint(self.datadir, signed, start_seq)
-        identity.bind(self.datadir, self.keys, signed)
         last = self.index.last_checkpoint(label_log.label_no) or 0
-        with self.index.transaction():
-            self.index.add_checkpoint(label_log.label_no, upto_seq)
+        self._publisher.publish(signed)
         self.observer.checkpointed(max(0, upto_seq - last))
         return signed
 
@@ -290,12 +275,25 @@ class HubLog:
         )  # fmt: skip
 
     def _recover(self) -> None:
-        unknown = sorted(find_unknown_labels(self.datadir, self.index))
+        names = sweep(self.datadir)
+        unknown = sorted(find_unknown_labels(names, self.index))
         if unknown:
             raise IndexMissing(
                 f"{unknown[0]} and {len(unknown) - 1} more are not in the index of "
                 f"{self.datadir.root}: run `veen hub rebuild`"
             )
+        unpublished = sorted(self._publisher.unpublished(names))
+        highest = dict(unpublished)
+        self._open_labels(highest)
+        if unpublished:
+            self._publisher.complete(unpublished)
+            _log.info("completed %d checkpoints left by the last stop", len(unpublished))
+        for label_log in self._labels.values():
+            if label_log.has_summary():
+                self.seal(label_log, label_log.last_ts)
+                label_log.nodes.close()
+
+    def _open_labels(self, signed: Mapping[bytes, int]) -> None:
         unindexed: list[Unindexed] = []
         for row in self.index.labels():
             if row.closed:
@@ -304,7 +302,8 @@ class HubLog:
             if last is not None:
                 name = layout.ChunkName(row.label, last.start_seq, last.end_seq)
                 finish_rename(self.datadir, name)
-            label_log, new = open_label(self.datadir, row, self.limits)
+            upto = signed.get(row.label, 0)
+            label_log, new = open_label(self.datadir, row, self.limits, upto)
             self._labels[row.label] = label_log
             unindexed.extend(new)
         self._learn(unindexed)

@@ -19,7 +19,7 @@ from hub.storage.label_log import Damaged
 from hub.storage.nodes import NodeFile
 from hub.storage.relearn import Relearner
 from hub.storage.replay import Replay, finish_seals
-from veen import durable
+from veen import durable, layout
 from veen.hub_identity import HubIdentity
 from veen.limits import Limits
 
@@ -50,6 +50,7 @@ def rebuild(
         for files in take_stock(datadir).labels.values():
             finish_seals(datadir, files, limits)
         stock = take_stock(datadir)
+        _sync_open_chunks(datadir, stock)
         known = tuple(streams)
         heads = _fill(datadir, hub, limits, known, stock, progress)
         differed = _differences(datadir, heads, {one.stream_id() for one in known})
@@ -145,6 +146,13 @@ def _swap(datadir: DataDir) -> None:
     durable.sync_directory(fresh.root)
     shutil.rmtree(old, ignore_errors=True)
     shutil.rmtree(fresh.root)
+
+
+def _sync_open_chunks(datadir: DataDir, stock: Inventory) -> None:
+    """What is indexed is acknowledged, and a crash may have come before the sync of its entries."""
+    for files in stock.labels.values():
+        for opened in files.opened:
+            _sync_file(datadir.file(layout.open_chunk(opened)))
 
 
 def _sync_file(path: Path) -> None:

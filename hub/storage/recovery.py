@@ -7,11 +7,12 @@ receipts never left the hub; but a log that ends before what this hub has signed
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hub.storage.datadir import DataDir
 from hub.storage.index import Index, LabelRow
+from hub.storage.inventory import parse_checkpoint
 from hub.storage.label_log import (
     Damaged,
     Found,
@@ -40,8 +41,13 @@ class Unindexed:
     framed: FramedEntry
 
 
-def open_label(datadir: DataDir, row: LabelRow, limits: Limits) -> tuple[LabelLog, list[Unindexed]]:
-    """One label as its files tell it, and what the index has yet to learn."""
+def open_label(
+    datadir: DataDir, row: LabelRow, limits: Limits, signed: int
+) -> tuple[LabelLog, list[Unindexed]]:
+    """One label as its files tell it, and what the index has yet to learn.
+
+    The label has unpublished checkpoints up to ``signed``.
+    """
     before = row.chunk_start - 1
     label_log = LabelLog(
         datadir=datadir,
@@ -57,9 +63,11 @@ def open_label(datadir: DataDir, row: LabelRow, limits: Limits) -> tuple[LabelLo
     path = label_log.open_path()
     raw = path.read_bytes() if path.exists() else b""
     unindexed = _replay(label_log, row, raw, limits)
-    _refuse_rollback(label_log, row)
+    _refuse_rollback(label_log, row, signed)
     if label_log.tally.size < len(raw):
         _cut_tail(label_log, raw)
+    elif unindexed:
+        label_log.sync()
     label_log.nodes.close()
     return label_log, unindexed
 
@@ -105,7 +113,7 @@ def _cut_tail(label_log: LabelLog, raw: bytes) -> None:
     )  # fmt: skip
 
 
-def _refuse_rollback(label_log: LabelLog, row: LabelRow) -> None:
+def _refuse_rollback(label_log: LabelLog, row: LabelRow, unpublished: int) -> None:
     """The log must reach what was acknowledged and what was signed, and no further back."""
     label = label_log.label.hex()
     if label_log.head_seq < row.head_seq:
@@ -114,7 +122,8 @@ def _refuse_rollback(label_log: LabelLog, row: LabelRow) -> None:
             f"receipts up to {row.head_seq}. Restore the log from the archive or a backup; "
             "nothing was started."
         )
-    signed = max(read_checkpoint_index(label_log.datadir, label_log.label), default=0)
+    listed = read_checkpoint_index(label_log.datadir, label_log.label)
+    signed = max(unpublished, max(listed, default=0))
     if label_log.head_seq < signed:
         raise Damaged(
             f"the log of label {label} ends at {label_log.head_seq}, behind this hub's own "
@@ -123,10 +132,23 @@ def _refuse_rollback(label_log: LabelLog, row: LabelRow) -> None:
         )
 
 
-def find_unknown_labels(datadir: DataDir, index: Index) -> Iterator[str]:
-    """Open chunks the index has never heard of: then the index is not of this log."""
+def find_unknown_labels(names: Iterable[str], index: Index) -> Iterator[str]:
+    """Files of labels the index has never heard of: then the index is not of this log."""
     known = {row.label for row in index.labels()}
-    for path in datadir.log.glob("chunk-*.open"):
-        name = layout.parse_open_chunk(f"log/{path.name}")
-        if name is not None and name.label not in known:
-            yield path.name
+    for name in names:
+        path = f"log/{name}"
+        found = layout.parse_open_chunk(path) or parse_checkpoint(path)
+        if found is not None and found.label not in known:
+            yield name
+
+
+def sweep(datadir: DataDir) -> list[str]:
+    """The names of the log's files, all on disk, without those of writes that never ended."""
+    names = []
+    for path in datadir.log.iterdir():
+        if path.name.startswith(".") and path.name.endswith(".new"):
+            path.unlink()
+        else:
+            names.append(path.name)
+    durable.sync_directory(datadir.log)
+    return names

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from veen import stream
-from veen.client import state, trust
+from veen.client import trust
 from veen.client.address import HubAddress
 from veen.client.hub_api import HubApi
-from veen.client.state import KnownHub
+from veen.client.state import KnownHub, State, load, save
 from veen.client.surroundings import Surroundings
 from veen.client.view import LabelView
 from veen.errors import Untrusted
@@ -38,7 +38,7 @@ class Session:
         self.identity = identity
         self.api = api
         self.surroundings = surroundings
-        self._state = state.load(self._path)
+        self._state = load(self._path)
         self.limits = Limits()
         self.hub_time_ahead = 0
 
@@ -47,7 +47,7 @@ class Session:
         return self.root / "state.json"
 
     @property
-    def state(self) -> state.State:
+    def state(self) -> State:
         return self._state
 
     @property
@@ -112,6 +112,6 @@ class Session:
         hub = KnownHub(identity=offered, origin=known.origin if known else found)
         self._save(self._state.with_hub(address.url, hub))
 
-    def _save(self, new: state.State) -> None:
-        state.save(self._path, new)
+    def _save(self, new: State) -> None:
+        save(self._path, new)
         self._state = new

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +23,7 @@ from hub.storage import identity
 from hub.storage.datadir import DataDir, Lock
 from hub.storage.log import HubLog
 from hub.storage.rebuild import RebuildReport, rebuild
-from veen import captoken
+from veen import captoken, durable
 from veen.captoken import CapToken
 from veen.digest import h
 from veen.label import EpochLabels, routing_key
@@ -183,6 +185,32 @@ def copy(golden: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path / "hub")
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture
+def crash_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], AbstractContextManager[None]]:
+    """Within the block, the nth durable step from its start and all after it do not happen."""
+
+    @contextmanager
+    def crashing(step: int) -> Iterator[None]:
+        steps = iter(range(1, 1 << 30))
+        with monkeypatch.context() as patch, pytest.raises(Crash):
+            for name in ("write", "append", "cut", "rename"):
+                real = getattr(durable, name)
+
+                def counted(*args: Any, real: Any = real) -> Any:
+                    if next(steps) >= step:
+                        raise Crash
+                    return real(*args)
+
+                patch.setattr(durable, name, counted)
+            yield
+
+    return crashing
 
 
 @pytest.fixture(scope="session")
