@@ -1,0 +1,44 @@
+"""Builders of the keystore tests: chance from a seed, a cost of nothing, a client directory."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from veen.keystore.directory import ClientDir
+from veen.keystore.sealed import LEAST
+
+NOW = 1_700_000_000
+PASSPHRASE = b"correct horse battery staple"
+LONG = bool(os.environ.get("VEEN_TEST_LONG"))
+
+Create = Callable[..., ClientDir]
+
+
+@pytest.fixture
+def chance() -> Callable[[int], bytes]:
+    return random.Random(7).randbytes
+
+
+@pytest.fixture
+def create(tmp_path: Path, chance: Callable[[int], bytes]) -> Create:
+    """A client directory with an identity; a test names only what it changes."""
+
+    def _create(name: str = "client", **changes: object) -> ClientDir:
+        client = ClientDir(tmp_path / name)
+        arguments = {"now": NOW, "random": chance, "passphrase": PASSPHRASE, "cost": LEAST}
+        client.create(**{**arguments, **changes})  # type: ignore[arg-type]
+        return client
+
+    return _create
+
+
+@pytest.fixture
+def permissive_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)

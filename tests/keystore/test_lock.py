@@ -1,0 +1,115 @@
+"""One process at a time uses a client directory, and the others learn which one it is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from veen.keystore.directory import ClientDir, IdentityExists, Lock, Locked, NoIdentity
+
+NOW = 1_700_000_000
+PASSPHRASE = b"correct horse battery staple"
+Create = Callable[..., ClientDir]
+HOLD = """
+import sys
+from pathlib import Path
+from veen.keystore.directory import ClientDir, Lock
+lock = Lock(ClientDir(Path(sys.argv[1])))
+print("held", flush=True)
+sys.stdin.read()
+lock.release()
+"""
+MAKE = """
+import os, sys
+from pathlib import Path
+from veen.errors import VeenError
+from veen.keystore.directory import ClientDir, IdentityExists, Locked
+from veen.keystore.sealed import LEAST
+sys.stdin.read(1)
+try:
+    made = ClientDir(Path(sys.argv[1])).create(
+        now=1, random=os.urandom, passphrase=b"p", cost=LEAST
+    )
+    print(made.client_id.hex())
+except (IdentityExists, Locked):
+    print("no")
+"""
+
+
+@contextmanager
+def holder(client: ClientDir) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(client.root)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"held\n"
+    yield process
+    process.communicate()
+
+
+def test_a_second_process_learns_who_holds_the_directory(create: Create) -> None:
+    client = create()
+    with holder(client) as process:
+        who = f"in use by process {process.pid} on {socket.gethostname()}"
+        with pytest.raises(Locked, match=who):
+            Lock(client)
+        with pytest.raises(Locked, match=who):
+            client.rotate(NOW, os.urandom, PASSPHRASE)
+    Lock(client).release()
+
+
+def test_the_end_of_a_process_ends_its_hold(create: Create) -> None:
+    client = create()
+    with holder(client) as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        with Lock(client):
+            pass
+
+
+def test_a_lock_is_held_as_long_as_its_block(create: Create) -> None:
+    client = create()
+    with Lock(client), pytest.raises(Locked, match=f"process {os.getpid()}"):
+        Lock(client)
+    with Lock(client):
+        pass
+    assert client.lock.read_bytes() == b""
+
+
+def test_a_directory_that_is_not_there_names_the_command(tmp_path: Path) -> None:
+    with pytest.raises(NoIdentity, match="veen keygen --out"):
+        Lock(ClientDir(tmp_path / "nowhere"))
+
+
+def test_of_two_makers_one_wins(tmp_path: Path) -> None:
+    """Whoever wins, card and keystore are of one identity."""
+    for turn in range(3):
+        client = ClientDir(tmp_path / str(turn))
+        makers = [
+            subprocess.Popen(
+                [sys.executable, "-c", MAKE, str(client.root)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(3)
+        ]
+        for maker in makers:
+            assert maker.stdin is not None
+            maker.stdin.write("x")
+            maker.stdin.flush()
+        said = [maker.communicate()[0].strip() for maker in makers]
+        (winner,) = [one for one in said if one != "no"]
+        assert client.open(b"p").client_id.hex() == client.read_card().client_id.hex() == winner
+        with pytest.raises(IdentityExists):
+            client.create(now=NOW, random=os.urandom, passphrase=None)

@@ -1,0 +1,78 @@
+"""When a client_id or a prekey has served its time, and what the owner is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from veen import hpke
+from veen.keystore.card import IdentityCard, issue
+from veen.keystore.prekey import SignedPrekey
+from veen.keystore.usage import Sent, advice
+from veen.sign import PrivateKey
+
+NOW = 1_700_000_000
+DAY = 86_400
+OWNER, CLIENT, OLD = (PrivateKey(bytes([n]) * 32) for n in (1, 2, 3))
+
+
+def a_card(expires_at: int = NOW + 365 * DAY) -> IdentityCard:
+    prekey = SignedPrekey(prekey=hpke.public_key(b"\x05" * 32), expires_at=expires_at)
+    id_dh = hpke.public_key(b"\x04" * 32)
+    return issue(OWNER, CLIENT, id_dh=id_dh, prekeys=[prekey.signed(OWNER)], created_at=NOW)
+
+
+def sent(**changes: Any) -> Sent:
+    parts = {
+        "label": b"l" * 32,
+        "stream": "core/main",
+        "epoch": 0,
+        "client_id": CLIENT.public,
+        "messages": 1,
+    }
+    return Sent(**{**parts, **changes})
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [],
+        [sent(messages=255)],
+        [sent(messages=10_000, client_id=OLD.public)],
+        [sent(epoch=7, messages=10_000)],
+        [sent(epoch=7), sent(epoch=8, client_id=OLD.public)],
+        [sent(epoch=7), sent(epoch=8, stream="other")],
+        [sent(epoch=7), sent(epoch=8, messages=0)],
+    ],
+)
+def test_a_client_id_within_its_bounds_stays(found: list[Sent]) -> None:
+    assert advice(a_card(), found, NOW) == ()
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ([sent(messages=256)], "256 messages on core/main, at most 256"),
+        ([sent(epoch=7), sent(epoch=8)], "used in 2 epochs of core/main, one is recommended"),
+    ],
+)
+def test_a_client_id_beyond_its_bounds_is_to_be_rotated(found: list[Sent], said: str) -> None:
+    (advised,) = advice(a_card(), found, NOW)
+    assert said in advised
+    assert advised.endswith("run veen id rotate")
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        (30 * DAY, None),
+        (30 * DAY - 1, "expires in 29 days"),
+        (0, "expires in 0 days"),
+        (-1, "every prekey has expired"),
+    ],
+)
+def test_a_prekey_near_its_end_is_told(left: int, said: str | None) -> None:
+    found = advice(a_card(NOW + left), [], NOW)
+    assert len(found) == (said is not None)
+    assert said is None or said in found[0]

@@ -1,0 +1,225 @@
+"""A client's directory: who it is, what it knows and what it still has to send (spec 15, OS6.3)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from veen import durable
+from veen.errors import Malformed, Untrusted, VeenError
+from veen.keystore import card_file, private_file
+from veen.keystore.card import IdentityCard
+from veen.keystore.identity import Identity, identity_of
+from veen.keystore.sealed import (
+    MODERATE,
+    Cost,
+    PassphraseNeeded,
+    Randomness,
+    SealedSecrets,
+    seal,
+)
+from veen.keystore.secrets import PREKEY_SEC, Secrets, generate
+
+
+class NoIdentity(VeenError):
+    """A directory without a keystore."""
+
+
+class IdentityExists(VeenError):
+    """A directory in which an identity lives, or has lived."""
+
+
+class Locked(VeenError):
+    """Another process uses the directory."""
+
+
+class _Opened(NamedTuple):
+    identity: Identity
+    secrets: Secrets
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class ClientDir:
+    root: Path
+
+    @property
+    def keystore(self) -> Path:
+        return self.root / "keystore.enc"
+
+    @property
+    def card(self) -> Path:
+        return self.root / "identity_card.pub"
+
+    @property
+    def state(self) -> Path:
+        return self.root / "state.json"
+
+    @property
+    def outbox(self) -> Path:
+        return self.root / "outbox.sqlite"
+
+    @property
+    def receipts(self) -> Path:
+        return self.root / "receipts.cborseq"
+
+    @property
+    def evidence(self) -> Path:
+        return self.root / "evidence"
+
+    @property
+    def attachments(self) -> Path:
+        return self.root / "attachments"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "lock"
+
+    def refuse_inhabited(self) -> None:
+        """Raise IdentityExists where no identity may be made."""
+        if os.path.lexists(self.keystore):
+            raise IdentityExists(
+                f"{self.keystore} exists: it is never replaced. Take another directory, or "
+                "give this identity a new client_id with veen id rotate"
+            )
+        for path in (self.state, self.outbox, self.receipts):
+            if os.path.lexists(path):
+                raise IdentityExists(
+                    f"{path} is of an identity whose {self.keystore.name} is missing: "
+                    "put that back, or take another directory"
+                )
+
+    def create(
+        self,
+        *,
+        now: int,
+        random: Randomness,
+        passphrase: bytes | None,
+        prekey_sec: int = PREKEY_SEC,
+        cost: Cost = MODERATE,
+    ) -> Identity:
+        """A new identity; without a passphrase it lies open, and says so.
+
+        The keystore comes last: before it is there, nothing is.
+        """
+        secrets = generate(now, random, prekey_sec)
+        identity = identity_of(secrets, is_plain=passphrase is None)
+        sealed = seal(secrets.encode(), passphrase, random=random, cost=cost)
+        self.refuse_inhabited()
+        private_file.make_directory(self.root)
+        with Lock(self):
+            self.refuse_inhabited()
+            for directory in (self.evidence, self.attachments):
+                durable.make_directory(directory)
+            durable.write(self.card, identity.card.encode())
+            durable.write(self.keystore, sealed.encode())
+        return identity
+
+    def open(self, passphrase: bytes | None) -> Identity:
+        """The identity that lives here; the caller holds the Lock.
+
+        A card that a rotation left behind when it was cut short is made again.
+        """
+        return self._opened(passphrase).identity
+
+    def rotate(self, now: int, random: Randomness, passphrase: bytes | None) -> Identity:
+        """Another client_id and another prekey; only the keystore knows of the old ones."""
+        self._verify_private()
+        with Lock(self):
+            return self._rotated(now, random, passphrase)
+
+    def sealed(self) -> SealedSecrets:
+        """The keystore as it lies there; how it is protected can be seen without opening it."""
+        self._verify_private()
+        raw = private_file.read(self.keystore)
+        try:
+            return SealedSecrets.decode(raw)
+        except Malformed as error:
+            raise Malformed(f"{self.keystore} is not a whole keystore: {error}") from error
+
+    def read_card(self) -> IdentityCard:
+        """The card of the directory, verified; no passphrase is needed."""
+        self._verify_private()
+        try:
+            return card_file.read(self.card)
+        except FileNotFoundError:
+            raise NoIdentity(
+                f"{self.card} is missing: whatever opens the keystore makes it again, "
+                "as veen id rotate does"
+            ) from None
+
+    def no_identity(self) -> NoIdentity:
+        return NoIdentity(
+            f"{self.root} has no {self.keystore.name}: make an identity with "
+            f"veen keygen --out {self.root}"
+        )
+
+    def _opened(self, passphrase: bytes | None) -> _Opened:
+        sealed = self.sealed()
+        try:
+            secrets = Secrets.decode(sealed.open(passphrase))
+        except (Malformed, Untrusted, PassphraseNeeded) as error:
+            raise type(error)(f"{self.keystore}: {error}") from error
+        identity = identity_of(secrets, is_plain=sealed.is_plain)
+        card_file.mend(self.card, identity)
+        return _Opened(identity, secrets, sealed.cost)
+
+    def _rotated(self, now: int, random: Randomness, passphrase: bytes | None) -> Identity:
+        found = self._opened(passphrase)
+        secrets = found.secrets.rotated(now, random)
+        identity = identity_of(secrets, is_plain=found.identity.is_plain)
+        sealed = seal(secrets.encode(), passphrase, random=random, cost=found.cost)
+        durable.write(self.keystore, sealed.encode())
+        durable.write(self.card, identity.card.encode())
+        return identity
+
+    def _verify_private(self) -> None:
+        if not os.path.lexists(self.keystore):
+            raise self.no_identity()
+        private_file.verify(self.root.resolve())
+        for path in (self.state, self.outbox, self.receipts):
+            if os.path.lexists(path):
+                private_file.verify(path)
+
+
+class Lock:
+    """One process's hold on a client directory, released at the latest by its end."""
+
+    def __init__(self, directory: ClientDir) -> None:
+        try:
+            self._fd = private_file.open_unlinked(directory.lock, os.O_RDWR | os.O_CREAT)
+        except FileNotFoundError:
+            raise directory.no_identity() from None
+        try:
+            self._take(directory)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def release(self) -> None:
+        try:
+            os.ftruncate(self._fd, 0)
+        finally:
+            os.close(self._fd)
+
+    def _take(self, directory: ClientDir) -> None:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._fd, 512, 0).decode(errors="replace") or "another process"
+            raise Locked(
+                f"{directory.root} is in use by {holder}: wait for it to end, or end it"
+            ) from None
+        os.ftruncate(self._fd, 0)
+        holder = f"process {os.getpid()} on {socket.gethostname()}"
+        durable.write_at(self._fd, holder.encode(), 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
