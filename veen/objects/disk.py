@@ -1,0 +1,104 @@
+"""Files that are whole or absent, and on disk when it is said so.
+
+A sync that fails is final: the kernel may have dropped the pages, and a second sync would then
+report success for bytes that are gone. Nothing here is tried again.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedRandom
+from pathlib import Path
+from typing import Final, cast
+
+from veen.objects.body import PIECE, Body, digest_of, verify_digest
+from veen.objects.port import StoreRefused, StoreUnavailable, SyncFailed
+
+FILE_MODE: Final = 0o600
+OBJECT_MODE: Final = 0o400
+DIR_MODE: Final = 0o700
+_NEVER: Final = {
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
+    errno.EOPNOTSUPP,
+}  # fmt: skip
+
+
+def sync(fd: int) -> None:
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        raise SyncFailed(f"sync failed: {error.strerror}") from error
+
+
+def sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        sync(handle)
+    finally:
+        os.close(handle)
+
+
+def make_directory(directory: Path, root: Path) -> None:
+    """A directory below ``root`` that survives, also when another process has just made it."""
+    directory.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+    while directory != root:
+        directory = directory.parent
+        sync_directory(directory)
+
+
+@contextmanager
+def locked(path: Path, kind: int) -> Iterator[None]:
+    """Holds ``path`` with flock, shared or exclusive, against threads and processes alike."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        fcntl.flock(handle, kind)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def staged(folder: Path, body: Body) -> Iterator[Path]:
+    """A synced file with these bytes in ``folder``, gone afterwards under that name."""
+    with tempfile.NamedTemporaryFile(dir=folder, prefix="put-") as file:
+        with body.open() as source:
+            shutil.copyfileobj(source, file, PIECE)
+        file.flush()
+        verify_digest(
+            "the file that was put", digest_of(cast("BufferedRandom", file.file)), body.sha256
+        )
+        os.fchmod(file.fileno(), OBJECT_MODE)
+        sync(file.fileno())
+        yield Path(file.name)
+
+
+@contextmanager
+def replacing(target: Path, folder: Path) -> Iterator[BufferedRandom]:
+    """A file in ``folder`` that takes the place of ``target`` once it is whole and on disk."""
+    handle, name = tempfile.mkstemp(dir=folder, prefix=".new-")
+    try:
+        with os.fdopen(handle, "w+b") as file:
+            yield file
+            file.flush()
+            sync(file.fileno())
+        Path(name).rename(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    sync_directory(target.parent)
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Failures of the disk, as the port names them."""
+    try:
+        yield
+    except OSError as error:
+        refused = StoreRefused if error.errno in _NEVER else StoreUnavailable
+        raise refused(f"{what}: {error.strerror or error}") from error
