@@ -1,0 +1,147 @@
+"""A log in memory for the tests of folds, and the counts that VEEN_TEST_LONG multiplies."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from veen import mmr
+from veen.digest import h
+from veen.overlay.event import Event
+from veen.overlay.summary import SignedRoot, Summary
+from veen.overlay.tree import Node, Run
+from veen.receipt import Receipt
+from veen.sign import PrivateKey
+
+LONG_FACTOR = 20 if os.environ.get("VEEN_TEST_LONG") else 1
+
+settings.register_profile(
+    "overlay",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    max_examples=50 * LONG_FACTOR,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("overlay")
+
+HUB = PrivateKey(b"hub key seed".ljust(32, b"."))
+LABEL = h(b"a label")
+
+
+def _load(name: str) -> ModuleType:
+    """A module beside this file; the scripts here import them by the same names."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+histories = _load("histories")
+oracle = _load("oracle")
+
+
+class Log:
+    """A label with signed receipts, and a cache of summaries; it counts what is asked of it."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self.all = tuple(events)
+        self.cache: dict[Node, Summary] = {}
+        self.asked: Counter[str] = Counter()
+        self.roots = [b""]
+        peaks = mmr.EMPTY
+        for event in self.all:
+            peaks = peaks.append(h(b"leaf" + event.body))
+            self.roots.append(peaks.root())
+
+    def summary(self, node: Node) -> Summary | None:
+        self.asked["summary"] += 1
+        return self.cache.get(node)
+
+    def keep(self, summary: Summary) -> None:
+        size = (summary.to_seq - summary.from_seq + 1) // summary.block
+        node = Node(
+            summary.block, size.bit_length() - 1, (summary.to_seq // summary.block // size) - 1
+        )
+        assert node not in self.cache
+        self.cache[node] = Summary.decode(summary.encode())
+
+    def root(self, upto_seq: int) -> SignedRoot:
+        plain = Receipt(
+            label=LABEL, stream_seq=upto_seq, leaf_hash=bytes(32), mmr_root=self.roots[upto_seq],
+            hub_ts=1_700_000_000,
+        )  # fmt: skip
+        return SignedRoot.of_receipt(plain.signed(HUB))
+
+    def events(self, run: Run) -> Iterable[Event]:
+        self.asked["events"] += run.size
+        return self.all[run.from_seq - 1 : run.to_seq]
+
+
+def as_event(made: Any) -> Event:
+    return Event(
+        stream_seq=made.stream_seq, hub_ts=made.hub_ts, client_id=made.client_id,
+        schema=made.schema, body=made.body,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def a_history() -> Callable[..., list[Any]]:
+    """Messages with their meaning, as ``histories.history`` draws them for an overlay."""
+
+    def build(seed: int, size: int, overlay: str) -> list[Any]:
+        found: list[Any] = histories.history(seed, size, histories.SCHEMAS[overlay])
+        return found
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def new_log() -> Callable[[Iterable[Any]], Log]:
+    return lambda messages: Log(map(as_event, messages))
+
+
+@pytest.fixture(scope="session")
+def label() -> bytes:
+    return LABEL
+
+
+@pytest.fixture(scope="session")
+def long_factor() -> int:
+    return LONG_FACTOR
+
+
+@pytest.fixture(scope="session")
+def naive() -> ModuleType:
+    """The folds of the oracle."""
+    return oracle
+
+
+@pytest.fixture(scope="session")
+def plain() -> ModuleType:
+    """The second encoder, the schemas and the writers of bodies."""
+    return histories
+
+
+@pytest.fixture(scope="session")
+def an_event() -> Callable[..., Event]:
+    """An event with the given body as a tree; a test names only what it changes."""
+
+    def build(schema: bytes, body: Any, stream_seq: int = 1, **changes: Any) -> Event:
+        raw = body if isinstance(body, bytes) else histories.cbor(body)
+        values = {"hub_ts": 1_700_000_000, "client_id": h(b"client")} | changes
+        return Event(stream_seq=stream_seq, schema=schema, body=raw, **values)
+
+    return build

@@ -1,0 +1,101 @@
+"""What the statistics of a recorder count, and how streams are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from veen.errors import Malformed
+from veen.overlay.event import Event
+from veen.overlay.overlay import fold_events
+from veen.overlay.statistics import RecorderStatistics, Statistics, across
+
+CLIENT, OTHER = bytes([1]) * 32, bytes([2]) * 32
+Records = Callable[..., Event]
+
+
+@pytest.fixture
+def records(an_event: Callable[..., Event], plain: ModuleType) -> Records:
+    def build(at: int, hub_ts: int, client_id: bytes = CLIENT, **changes: Any) -> Event:
+        body = {
+            "subject_id": "user:1", "principal_id": CLIENT, "event_type": "login",
+            "event_time": 5, "origin": "web", "payload": b"",
+        }  # fmt: skip
+        return an_event(plain.RECORD, body | changes, at, hub_ts=hub_ts, client_id=client_id)
+
+    return build
+
+
+def folded(*events: Event) -> Statistics:
+    return fold_events(RecorderStatistics(), events).state
+
+
+def test_events_and_bytes_are_counted_under_each_name(records: Records) -> None:
+    first = records(1, 86_399)
+    second = records(2, 86_400, OTHER, event_type="logout", event_time=3, payload=bytes(50))
+    found = RecorderStatistics().document(folded(first, second))
+    small, large = len(first.body), len(second.body)
+    assert found["totals"] == {
+        "events": 2, "size": small + large, "size_min": small, "size_max": large,
+        "first_hub_ts": 86_399, "last_hub_ts": 86_400, "first_event_time": 3, "last_event_time": 5,
+    }  # fmt: skip
+    one, other = {"events": 1, "bytes": small}, {"events": 1, "bytes": large}
+    both = {"events": 2, "bytes": small + large}
+    assert found["by_type"] == {"login": one, "logout": other}
+    assert found["by_subject"] == {"user:1": both}
+    assert found["by_producer"] == {CLIENT.hex(): one, OTHER.hex(): other}
+    assert found["by_origin"] == {"web": both}
+    assert found["by_day"] == {"1970-01-01": one, "1970-01-02": other}
+
+
+def test_the_producer_is_who_signed_and_not_who_the_body_claims(records: Records) -> None:
+    found = RecorderStatistics().document(folded(records(1, 0, OTHER, principal_id=CLIENT)))
+    assert list(found["by_producer"]) == [OTHER.hex()]
+
+
+def test_a_day_beyond_the_calendar_is_a_number(records: Records) -> None:
+    found = RecorderStatistics().document(folded(records(1, 2**64 - 1)))
+    assert list(found["by_day"]) == [str((2**64 - 1) // 86_400)]
+
+
+def test_nothing_has_no_totals() -> None:
+    assert RecorderStatistics().document(Statistics())["totals"] is None
+
+
+def test_streams_are_told_together_and_apart(records: Records) -> None:
+    streams = {
+        "record/b": folded(records(1, 100), records(2, 200)),
+        "record/a": folded(records(1, 50, OTHER)),
+        "record/none": Statistics(),
+    }
+    found = across(streams)
+    assert found["totals"]["events"] == 3
+    assert (found["totals"]["first_hub_ts"], found["totals"]["last_hub_ts"]) == (50, 200)
+    assert list(found["by_stream"]) == ["record/a", "record/b", "record/none"]
+    assert found["by_stream"]["record/b"]["events"] == 2
+    assert found["by_stream"]["record/none"] is None
+    assert across(dict(reversed(streams.items()))) == found
+
+
+def test_a_part_is_what_one_producer_sent(records: Records) -> None:
+    state = folded(records(1, 100), records(2, 200, OTHER), records(3, 300))
+    (mine,) = RecorderStatistics().part(state, CLIENT).by_producer
+    assert (mine.name, mine.events) == (CLIENT, 2)
+
+
+@pytest.mark.parametrize(
+    "totals",
+    [
+        [0, 0, 0, 0, 0, 0, 0, 0],
+        [1, 5, 5, 4, 0, 0, 0, 0],
+        [1, 5, 5, 5, 1, 0, 0, 0],
+        [1, 5, 5, 5, 0, 0, 1, 0],
+    ],
+)
+def test_totals_that_no_fold_gives_are_refused(totals: list[int], plain: ModuleType) -> None:
+    tree: dict[int, Any] = {1: 1, 2: totals, 3: [], 4: [], 5: [], 6: [], 7: []}
+    with pytest.raises(Malformed):
+        Statistics.decode(plain.cbor(tree))

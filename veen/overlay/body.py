@@ -1,0 +1,125 @@
+"""Bodies of messages: CBOR maps with the names of their fields as keys (spec 4.7).
+
+A subclass is a frozen dataclass that repeats the table of its schema. Keys stand in the order of
+their encodings, unknown and doubled ones are refused, and an optional field is left out or null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any, NamedTuple, Self, get_type_hints
+
+from veen import cbor
+from veen.errors import Malformed
+from veen.schema import Kind, Optional, Unchecked, kind_of
+
+_NULL = b"\xf6"
+
+
+class AnyItem(bytes):
+    """One item of an application's own: its framing is checked and nothing else is read."""
+
+    __slots__ = ()
+
+    @classmethod
+    def as_kind(cls) -> Kind:
+        return _Framed()
+
+
+class Body:
+    __slots__ = ()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Self:
+        count, at = cbor.mapping(raw, 0)
+        due = iter(_layout(cls))
+        values: dict[str, Any] = {}
+        for _ in range(count):
+            key, at = cbor.tstr(raw, at)
+            field = _advance(cls, due, key)
+            values[key], at = field.read(raw, at)
+        cbor.finish(raw, at)
+        for field in due:
+            _leave_out(cls, field)
+        found = cls(**values)
+        found.check()
+        return found
+
+    def encode(self) -> bytes:
+        self.check()
+        pairs = ((field, getattr(self, field.name)) for field in _layout(type(self)))
+        return cbor.dump({f.name: f.kind.plain(value) for f, value in pairs if value is not None})
+
+    def check(self) -> None:
+        for field in _layout(type(self)):
+            value = getattr(self, field.name)
+            if value is not None:
+                field.kind.check(value)
+        self.rule()
+
+    def rule(self) -> None:
+        """Raise Malformed when the fields, each right by itself, do not go together."""
+
+
+class Field(NamedTuple):
+    name: str
+    kind: Kind
+    optional: bool
+
+    def read(self, raw: bytes, at: int) -> tuple[Any, int]:
+        if self.optional and raw.startswith(_NULL, at):
+            return None, at + 1
+        return self.kind.read(raw, at)
+
+
+class _Framed(Unchecked):
+    def read(self, raw: bytes, at: int) -> tuple[AnyItem, int]:
+        end = cbor.skip(raw, at)
+        return AnyItem(raw[at:end]), end
+
+    def plain(self, value: AnyItem) -> cbor.Verbatim:
+        cbor.finish(value, cbor.skip(value, 0))
+        return cbor.Verbatim(bytes(value))
+
+    def to_json(self, value: AnyItem) -> str:
+        return value.hex()
+
+    def from_json(self, value: Any) -> AnyItem:
+        return AnyItem.fromhex(value)
+
+
+_LAYOUTS: dict[type[Body], tuple[Field, ...]] = {}
+
+
+def _layout(cls: type[Body]) -> tuple[Field, ...]:
+    try:
+        return _LAYOUTS[cls]
+    except KeyError:
+        return _LAYOUTS.setdefault(cls, _lay_out(cls))
+
+
+def _lay_out(cls: Any) -> tuple[Field, ...]:
+    hints = get_type_hints(cls, include_extras=True)
+    found = (_field(one.name, hints[one.name]) for one in fields(cls))
+    return tuple(sorted(found, key=lambda field: cbor.dump(field.name)))
+
+
+def _field(name: str, annotation: Any) -> Field:
+    kind = kind_of(annotation)
+    if isinstance(kind, Optional):
+        return Field(name, kind.kind, optional=True)
+    return Field(name, kind, optional=False)
+
+
+def _advance(cls: type, due: Iterator[Field], key: str) -> Field:
+    for field in due:
+        if field.name == key:
+            return field
+        _leave_out(cls, field)
+    raise Malformed(f"{cls.__name__} has key {key!r} unknown, doubled or out of order")
+
+
+def _leave_out(cls: type, field: Field) -> None:
+    if not field.optional:
+        raise Malformed(f"{cls.__name__} lacks {field.name}")

@@ -1,0 +1,143 @@
+"""Wallet ledger: balances by account and currency from paid operations (operation profiles, 2.3).
+
+Every transfer counts, whatever the balance: refusing one changes what later ones may do, and that
+does not merge. What does merge is the lowest balance of each account and where it was reached.
+Up to the first overdraft this ledger and one that refuses overdrafts are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+from veen.digest import h
+from veen.errors import Malformed
+from veen.overlay.body import AnyItem, Body
+from veen.overlay.event import Event
+from veen.overlay.integer import Integer
+from veen.overlay.overlay import Folded, Overlay
+from veen.overlay.rows import merged, refuse_disorder
+from veen.schema import Bytes32, Version
+from veen.wire import WireArray, WireMap
+
+SCHEMA = h(b"veen/schema:paid.operation.v1")
+DEFAULT_UNIT = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaidOperation(Body):
+    operation_type: str
+    operation_args: AnyItem
+    payer_account: Bytes32
+    payee_account: Bytes32
+    amount: int
+    currency_code: str | None = None
+    operation_reference: Bytes32 | None = None
+    parent_operation_id: Bytes32 | None = None
+    ttl_seconds: int | None = None
+    metadata: AnyItem | None = None
+
+    def rule(self) -> None:
+        if self.currency_code == DEFAULT_UNIT:
+            raise Malformed("a currency without a name is left out")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account(WireArray):
+    """A balance, and its lowest point below zero with its place; both 0 when there is none."""
+
+    account: Bytes32
+    currency: str
+    balance: Integer
+    lowest: Integer
+    lowest_at: int
+
+    def rule(self) -> None:
+        if self.lowest > min(0, self.balance) or (self.lowest < 0) != (self.lowest_at > 0):
+            raise Malformed(f"balance {self.balance}, lowest {self.lowest} at {self.lowest_at}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accounts(WireMap):
+    ver: Version = 1
+    operations: int = 0
+    accounts: tuple[Account, ...] = ()
+
+    def rule(self) -> None:
+        refuse_disorder(map(_key, self.accounts))
+
+
+class Ledger(Overlay[Accounts]):
+    name = "wallet.ledger"
+    schemas = frozenset({SCHEMA})
+    kind = Accounts
+
+    def read(self, event: Event) -> Accounts:
+        paid = PaidOperation.decode(event.body)
+        currency = paid.currency_code or DEFAULT_UNIT
+        deltas = dict.fromkeys((paid.payer_account, paid.payee_account), 0)
+        deltas[paid.payer_account] -= paid.amount
+        deltas[paid.payee_account] += paid.amount
+        rows = (_moved(name, currency, deltas[name], event.stream_seq) for name in sorted(deltas))
+        return Accounts(operations=1, accounts=tuple(rows))
+
+    def join(self, left: Accounts, right: Accounts) -> Accounts:
+        return Accounts(
+            operations=left.operations + right.operations,
+            accounts=merged(left.accounts, right.accounts, _key, _one_after_the_other),
+        )
+
+    def part(self, state: Accounts, state_id: bytes) -> Accounts:
+        """The account of that name, in every currency; operations are not counted by account."""
+        return Accounts(accounts=tuple(a for a in state.accounts if a.account == state_id))
+
+    def document(self, state: Accounts) -> dict[str, Any]:
+        accounts: dict[str, dict[str, Any]] = {}
+        for row in state.accounts:
+            accounts.setdefault(row.account.hex(), {})[row.currency] = _told(row)
+        return {"operations": state.operations, "accounts": accounts}
+
+
+def overdrawn(exempt: AbstractSet[bytes]) -> Callable[[Folded[Accounts]], bool]:
+    """Whether any account but those that may has ever been below zero."""
+
+    def holds(folded: Folded[Accounts]) -> bool:
+        return any(row.lowest < 0 and row.account not in exempt for row in folded.state.accounts)
+
+    return holds
+
+
+def _key(row: Account) -> tuple[bytes, str]:
+    return row.account, row.currency
+
+
+def _moved(account: bytes, currency: str, delta: int, stream_seq: int) -> Account:
+    return Account(
+        account=account,
+        currency=currency,
+        balance=Integer(delta),
+        lowest=Integer(min(0, delta)),
+        lowest_at=stream_seq if delta < 0 else 0,
+    )
+
+
+def _one_after_the_other(left: Account, right: Account) -> Account:
+    dip = left.balance + right.lowest
+    goes_lower = dip < left.lowest
+    return Account(
+        account=left.account,
+        currency=left.currency,
+        balance=Integer(left.balance + right.balance),
+        lowest=Integer(dip) if goes_lower else left.lowest,
+        lowest_at=right.lowest_at if goes_lower else left.lowest_at,
+    )
+
+
+def _told(row: Account) -> dict[str, int]:
+    return {
+        "balance": int(row.balance),
+        "lowest": int(row.lowest),
+        "lowest_at": row.lowest_at,
+    }

@@ -1,0 +1,89 @@
+"""State snapshots: the hash of a folded state at a place of the log (operation profiles, 7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic
+
+from veen.digest import h, ht
+from veen.errors import Malformed, Untrusted
+from veen.overlay.body import AnyItem, Body
+from veen.overlay.overlay import Overlay, S
+from veen.schema import Bytes32
+
+SCHEMA = h(b"veen/schema:state.checkpoint.v1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateCheckpoint(Body):
+    state_id: Bytes32
+    upto_stream_seq: int
+    mmr_root: Bytes32
+    state_hash: Bytes32
+    state_class: str
+    metadata: AnyItem | None = None
+
+    def rule(self) -> None:
+        if self.upto_stream_seq < 1:
+            raise Malformed("a snapshot of no messages has no root")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prefix(Generic[S]):
+    """A label up to a place: its root there, from a verified object of the hub, and its state."""
+
+    overlay: Overlay[S]
+    label: bytes
+    upto_seq: int
+    mmr_root: bytes
+    state: S
+
+    def state_of(self, state_id: bytes) -> S:
+        """The label's own name stands for the whole state, any other for a part."""
+        if state_id == self.label:
+            return self.state
+        return self.overlay.part(self.state, state_id)
+
+    def checkpoint(self, state_id: bytes, metadata: AnyItem | None = None) -> StateCheckpoint:
+        return StateCheckpoint(
+            state_id=state_id,
+            upto_stream_seq=self.upto_seq,
+            mmr_root=self.mmr_root,
+            state_hash=state_hash(self.overlay.name, self.state_of(state_id).encode()),
+            state_class=self.overlay.name,
+            metadata=metadata,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A field of a snapshot that is not what the log gives, with both values as text."""
+
+    field: str
+    claimed: str
+    found: str
+
+
+def state_hash(state_class: str, serialized_state: bytes) -> bytes:
+    return ht("veen/state-" + state_class, serialized_state)
+
+
+def first_mismatch(claim: StateCheckpoint, prefix: Prefix[S], state_id: bytes) -> Mismatch | None:
+    """The first field that the log does not bear out: what it is of, then what it says."""
+    due = prefix.checkpoint(state_id)
+    pairs = (
+        ("state_class", claim.state_class, due.state_class),
+        ("upto_stream_seq", str(claim.upto_stream_seq), str(due.upto_stream_seq)),
+        ("state_id", claim.state_id.hex(), due.state_id.hex()),
+        ("mmr_root", claim.mmr_root.hex(), due.mmr_root.hex()),
+        ("state_hash", claim.state_hash.hex(), due.state_hash.hex()),
+    )
+    differing = (Mismatch(*pair) for pair in pairs if pair[1] != pair[2])
+    return next(differing, None)
+
+
+def verify(claim: StateCheckpoint, prefix: Prefix[S], state_id: bytes) -> None:
+    """Refuse a snapshot that the log does not bear out (7.4)."""
+    found = first_mismatch(claim, prefix, state_id)
+    if found is not None:
+        raise Untrusted(f"{found.field} is {found.claimed}, the log gives {found.found}")
