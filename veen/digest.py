@@ -1,11 +1,26 @@
 """Hashing as the specification writes it: H, Ht, Trunc_24 and big-endian integers (spec 3.3)."""
 
-from hashlib import sha256
+from collections.abc import Iterable
+from hashlib import file_digest, sha256
+from io import BufferedIOBase
 
 
 def h(data: bytes) -> bytes:
     """H(x): SHA-256."""
     return sha256(data).digest()
+
+
+def h_blocks(blocks: Iterable[bytes]) -> bytes:
+    """H of what is too long to be held whole."""
+    digest = sha256()
+    for block in blocks:
+        digest.update(block)
+    return digest.digest()
+
+
+def h_file(file: BufferedIOBase) -> bytes:
+    """H of a file from where it is read, in bounded memory."""
+    return file_digest(file, "sha256").digest()
 
 
 def ht(tag: str, *parts: bytes) -> bytes:

@@ -9,7 +9,7 @@ from hashlib import file_digest, md5
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
-from veen.digest import h
+from veen.digest import h, h_file
 from veen.objects.port import MAX_OBJECT_BYTES, ObjectDamaged, StoreRefused
 
 PIECE: Final = 2**20
@@ -37,7 +37,7 @@ def of_file(source: Path) -> Body:
 def digest_of(file: io.BufferedIOBase) -> bytes:
     """The SHA-256 of an open file, from its start."""
     file.seek(0)
-    return file_digest(file, "sha256").digest()
+    return h_file(file)
 
 
 def md5_of(body: Body) -> bytes:

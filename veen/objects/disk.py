@@ -1,8 +1,4 @@
-"""Files that are whole or absent, and on disk when it is said so.
-
-A sync that fails is final: the kernel may have dropped the pages, and a second sync would then
-report success for bytes that are gone. Nothing here is tried again.
-"""
+"""Files that are whole or absent, and on disk when it is said so."""
 
 from __future__ import annotations
 
@@ -17,31 +13,15 @@ from io import BufferedRandom
 from pathlib import Path
 from typing import Final, cast
 
+from veen.durable import DIR_MODE, FILE_MODE, sync, sync_directory
 from veen.objects.body import PIECE, Body, digest_of, verify_digest
-from veen.objects.port import StoreRefused, StoreUnavailable, SyncFailed
+from veen.objects.port import StoreRefused, StoreUnavailable
 
-FILE_MODE: Final = 0o600
 OBJECT_MODE: Final = 0o400
-DIR_MODE: Final = 0o700
 _NEVER: Final = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
     errno.EOPNOTSUPP,
 }  # fmt: skip
-
-
-def sync(fd: int) -> None:
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        raise SyncFailed(f"sync failed: {error.strerror}") from error
-
-
-def sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        sync(handle)
-    finally:
-        os.close(handle)
 
 
 def make_directory(directory: Path, root: Path) -> None:

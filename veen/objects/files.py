@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from veen.digest import h
+from veen.durable import sync_directory
 from veen.objects import body as bodies
 from veen.objects import disk
 from veen.objects.body import Body
@@ -125,7 +126,7 @@ class FileObjects:
         with disk.translated(key):
             if not self._holds(key, body):
                 self._link(path, body, key)
-            disk.sync_directory(path.parent)
+            sync_directory(path.parent)
 
     def _link(self, path: Path, body: Body, key: str) -> None:
         self._make_directory(path.parent)
@@ -170,7 +171,7 @@ class FileRetention:
         with disk.translated(key):
             try:
                 path.unlink()
-                disk.sync_directory(path.parent)
+                sync_directory(path.parent)
             except FileNotFoundError:
                 return
 

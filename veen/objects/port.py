@@ -44,10 +44,6 @@ class StoreRefused(StoreError):
     """The store says no, or cannot keep the contract; asking again does not help."""
 
 
-class SyncFailed(StoreError):
-    """A sync failed: what the disk holds is unknown, and the process must end."""
-
-
 class ObjectDamaged(Untrusted):
     """The bytes at hand do not have the digest that they should have."""
 
