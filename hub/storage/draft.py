@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hub.admission.verified import Verified
-from hub.control import ControlRecord
 from hub.storage.cursors import ClientKey
 from hub.storage.label_log import LabelLog
 from veen import mmr, receipt, sign
 from veen.chunk import Tally
+from veen.control import ControlRecord
 from veen.entry import Entry
 from veen.invariants import ClientCursor
 from veen.limits import ENTRY_HEADER_BYTES, Limits

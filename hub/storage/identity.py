@@ -164,7 +164,7 @@ def _whole_lines(handle: int, hub: bytes) -> int:
 
 
 def settle_bindings(datadir: DataDir) -> set[tuple[bytes, int]]:
-    """The label and upto_seq of every line, all on disk; a crash may have come before their sync."""
+    """The label and upto_seq of every line, on disk even if a crash came before their sync."""
     path = datadir.file(layout.CHECKPOINT_BINDING)
     handle = os.open(path, os.O_RDWR | os.O_CREAT, durable.FILE_MODE)
     try:

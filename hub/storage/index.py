@@ -248,6 +248,12 @@ class Index:
     def has_checkpoint(self, label_no: int, upto_seq: int) -> bool:
         return self.checkpoints(label_no, upto_seq, 1) == [upto_seq]
 
+    def all_checkpoints(self) -> Iterator[tuple[bytes, int]]:
+        """(label, upto_seq) of every checkpoint of every label, in no order."""
+        yield from self._db.execute(
+            "SELECT label, upto_seq FROM checkpoints JOIN labels USING (label_no)"
+        )
+
     def last_checkpoint(self, label_no: int) -> int | None:
         (found,) = self._db.execute(
             "SELECT max(upto_seq) FROM checkpoints WHERE label_no = ?", (label_no,)

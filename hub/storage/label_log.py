@@ -81,6 +81,11 @@ class LabelLog:
         self.tally = Tally.starting_at(self.head_seq + 1)
         self.is_ended = False
 
+    def drop_chunk(self) -> None:
+        """Remove an open chunk without entries, which a write that found no room left behind."""
+        self.close()
+        self.open_path().unlink(missing_ok=True)
+
     def close(self) -> None:
         if self.fd is not None:
             os.close(self.fd)

@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
-from hub.control import ControlRecord, StreamRecord, control_label
 from hub.registry import Registry
 from hub.storage.cursors import Cursors
 from hub.storage.datadir import DataDir
@@ -24,6 +23,7 @@ from veen import durable, layout, mmr
 from veen.captoken import CapToken
 from veen.checkpoint import Checkpoint
 from veen.chunk import Tally
+from veen.control import ControlRecord, StreamRecord, control_label
 from veen.errors import VeenError
 from veen.invariants import ClientCursor, Grant
 from veen.label import routing_key
@@ -152,7 +152,7 @@ class HubLog:
             self.last_ts = max(self.last_ts, change.last_ts)
 
     def seal(self, label_log: LabelLog, now: int) -> None:
-        """Close the open chunk: artefacts, index, name. After a crash it is simply done again."""
+        """Close the open chunk: artefacts, index, name. After a crash the next start goes on."""
         label_log.nodes.sync()
         tally = label_log.tally
         row = ChunkRow(
@@ -196,6 +196,7 @@ class HubLog:
                 continue
             if label_log.tally.entries:
                 self.seal(label_log, now)
+            label_log.drop_chunk()
             with self.index.durable_transaction():
                 self.index.close_label(label_log.label_no)
             del self._labels[label_log.label]
@@ -276,13 +277,13 @@ class HubLog:
 
     def _recover(self) -> None:
         names = sweep(self.datadir)
-        unknown = sorted(find_unknown_labels(names, self.index))
+        unpublished = sorted(self._publisher.unpublished(names))
+        unknown = sorted(find_unknown_labels(names, unpublished, self.index))
         if unknown:
             raise IndexMissing(
                 f"{unknown[0]} and {len(unknown) - 1} more are not in the index of "
                 f"{self.datadir.root}: run `veen hub rebuild`"
             )
-        unpublished = sorted(self._publisher.unpublished(names))
         highest = dict(unpublished)
         self._open_labels(highest)
         if unpublished:

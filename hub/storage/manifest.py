@@ -1,8 +1,4 @@
-"""The manifest tree of a label: its sealed segments, complete or not, without reading them.
-
-A segment is keyed by (label, epoch, seq range). Its leaf does not say whether the chunk is still
-here, so the root of a manifest stays the same when retention prunes (spec 3.4.1).
-"""
+"""The manifest of a label in a data directory: complete or not, without reading its segments."""
 
 from __future__ import annotations
 
@@ -13,12 +9,13 @@ from hub.storage import pruned
 from hub.storage.datadir import DataDir
 from hub.storage.inventory import LabelFiles, take_stock
 from hub.storage.label_log import read_peaks
-from veen import layout, mmr
+from veen import layout
 from veen.checkpoint import Checkpoint
 from veen.chunk import ChunkSummary
-from veen.digest import h, ht, u64be
+from veen.digest import h
 from veen.errors import Malformed, Untrusted
 from veen.layout import ChunkName
+from veen.manifest import SegmentKey, manifest_root
 
 
 class State(Enum):
@@ -34,9 +31,9 @@ class Segment:
     state: State
     summary_hash: bytes
 
-    def leaf(self, label: bytes) -> bytes:
-        key = (u64be(self.epoch), u64be(self.start_seq), u64be(self.end_seq))
-        return ht("veen/manifest-leaf", label, *key, self.summary_hash)
+    @property
+    def key(self) -> SegmentKey:
+        return SegmentKey(self.epoch, self.start_seq, self.end_seq, self.summary_hash)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +42,7 @@ class Manifest:
     segments: tuple[Segment, ...]
 
     def root(self) -> bytes:
-        leaves = [segment.leaf(self.label) for segment in self.segments]
-        return ht("veen/manifest-root", u64be(len(leaves)), *mmr.peaks_of(leaves, _node))
+        return manifest_root(self.label, (segment.key for segment in self.segments))
 
     @property
     def end_seq(self) -> int:
@@ -84,7 +80,3 @@ def _segment(datadir: DataDir, files: LabelFiles, name: ChunkName) -> Segment:
     if state is State.PRUNED and name not in files.leaves:
         raise Untrusted(f"segment {layout.chunk(name)}: {pruned.leaves(name)} is missing")
     return Segment(checkpoint.epoch, name.start_seq, name.end_seq, state, h(raw))
-
-
-def _node(left: bytes, right: bytes) -> bytes:
-    return ht("veen/manifest-node", left, right)

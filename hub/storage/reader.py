@@ -6,6 +6,9 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, groupby
+from operator import attrgetter
+from typing import BinaryIO
 
 from hub.storage.datadir import DataDir
 from hub.storage.index import EntryRow, Index, LabelRow
@@ -21,6 +24,7 @@ from veen.range_proof import RangeProof, consistency
 from veen.receipt import Receipt
 
 _CACHED_PROOFS = 4_096
+_READ_AHEAD = 1 << 16
 
 
 class Missing(VeenError):
@@ -67,8 +71,9 @@ class LogReader:
         row = self.label(label)
         if from_seq > row.head_seq:
             return
-        for found in self.index.entries(row.label_no, from_seq, min(to_seq, row.head_seq)):
-            yield StoredEntry(found.seq, self._read(label, found))
+        rows = self.index.entries(row.label_no, from_seq, min(to_seq, row.head_seq))
+        for _, of_one_chunk in groupby(rows, key=attrgetter("chunk_start")):
+            yield from self._in_chunk(label, of_one_chunk)
 
     def entry(self, label: bytes, seq: int) -> Entry:
         for found in self.entries(label, seq, seq):
@@ -146,8 +151,15 @@ class LogReader:
                 high = middle
         return low
 
-    def _read(self, label: bytes, row: EntryRow) -> Entry:
-        """The entry of an index row; the chunk may be renamed while we look."""
+    def _in_chunk(self, label: bytes, rows: Iterator[EntryRow]) -> Iterator[StoredEntry]:
+        """The entries of rows that all lie in one chunk, whose file is opened once."""
+        first = next(rows)
+        with self._open(label, first) as file:
+            for row in chain((first,), rows):
+                yield StoredEntry(row.seq, self._read_at(file, row.at))
+
+    def _open(self, label: bytes, row: EntryRow) -> BinaryIO:
+        """The chunk of an index row; it may be renamed while we look, not once it is open."""
         sealed = self.index.chunk_of(row.label_no, row.seq)
         open_name = layout.open_chunk(layout.OpenChunkName(label, row.chunk_start))
         names = [open_name]
@@ -156,19 +168,18 @@ class LogReader:
             names.insert(0, layout.chunk(name))
         for name_ in names:
             try:
-                return self._read_at(name_, row.at)
+                return self._datadir.file(name_).open("rb", _READ_AHEAD)
             except FileNotFoundError:
                 continue
         if sealed is None and self.index.chunk_of(row.label_no, row.seq) is not None:
-            return self._read(label, row)
+            return self._open(label, row)
         raise Pruned(f"the chunk of stream_seq {row.seq} is not in this directory any more")
 
-    def _read_at(self, name: str, at: int) -> Entry:
-        with self._datadir.file(name).open("rb") as file:
-            file.seek(at)
-            head = file.read(ENTRY_HEADER_BYTES)
-            header = EntryHeader.read(head, 0, self._limits)
-            body = file.read(header.msg_len + header.receipt_len)
+    def _read_at(self, file: BinaryIO, at: int) -> Entry:
+        file.seek(at)
+        head = file.read(ENTRY_HEADER_BYTES)
+        header = EntryHeader.read(head, 0, self._limits)
+        body = file.read(header.msg_len + header.receipt_len)
         return read_entry(head + body, 0, self._limits)[1]
 
     def _refuse_outside(self, label: bytes, seq: int) -> None:

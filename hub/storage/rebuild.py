@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hub.control import StreamRecord, control_label
 from hub.storage import identity
 from hub.storage.compare import acknowledged, disagreements
 from hub.storage.datadir import DataDir, Lock
@@ -20,6 +19,7 @@ from hub.storage.nodes import NodeFile
 from hub.storage.relearn import Relearner
 from hub.storage.replay import Replay, finish_seals
 from veen import durable, layout
+from veen.control import StreamRecord, control_label
 from veen.hub_identity import HubIdentity
 from veen.limits import Limits
 

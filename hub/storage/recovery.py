@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from hub.storage.datadir import DataDir
 from hub.storage.index import Index, LabelRow
-from hub.storage.inventory import parse_checkpoint
+from hub.storage.inventory import CheckpointName
 from hub.storage.label_log import (
     Damaged,
     Found,
@@ -80,8 +81,7 @@ def _replay(label_log: LabelLog, row: LabelRow, raw: bytes, limits: Limits) -> l
         nodes.extend(_advance(label_log, found, framed))
         if label_log.head_seq > row.head_seq:
             unindexed.append(Unindexed(label_log, start_seq, found.at, framed))
-    if nodes:
-        label_log.nodes.write_from(start_seq, b"".join(nodes))
+    label_log.nodes.write_from(start_seq, b"".join(nodes))
     return unindexed
 
 
@@ -132,14 +132,18 @@ def _refuse_rollback(label_log: LabelLog, row: LabelRow, unpublished: int) -> No
         )
 
 
-def find_unknown_labels(names: Iterable[str], index: Index) -> Iterator[str]:
+def find_unknown_labels(
+    names: Iterable[str], unpublished: Iterable[CheckpointName], index: Index
+) -> Iterator[str]:
     """Files of labels the index has never heard of: then the index is not of this log."""
     known = {row.label for row in index.labels()}
     for name in names:
-        path = f"log/{name}"
-        found = layout.parse_open_chunk(path) or parse_checkpoint(path)
+        found = layout.parse_open_chunk(f"log/{name}") if name.endswith(".open") else None
         if found is not None and found.label not in known:
             yield name
+    for one in unpublished:
+        if one.label not in known:
+            yield Path(layout.checkpoint(*one)).name
 
 
 def sweep(datadir: DataDir) -> list[str]:

@@ -6,13 +6,13 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from hub.control import ControlRecord, StreamRecord
 from hub.registry import Registry
 from hub.storage.cursors import Cursors
 from hub.storage.index import ChunkRow, EntryRow, Index, leaf_key
 from hub.storage.log import learn_control
 from hub.storage.logged import Logged
 from veen.captoken import CapToken
+from veen.control import ControlRecord, StreamRecord
 from veen.invariants import ClientCursor, Grant
 from veen.label import EpochLabels, routing_key
 from veen.limits import Limits

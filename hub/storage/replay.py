@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hub.control import ControlRecord, control_label
 from hub.storage import identity, pruned
 from hub.storage.datadir import DataDir
 from hub.storage.index import ChunkRow
@@ -19,6 +18,7 @@ from hub.storage.nodes import NodeFile
 from hub.storage.relearn import Relearner
 from veen import durable, layout, mmr
 from veen.chunk import ChunkSummary
+from veen.control import ControlRecord, control_label
 from veen.digest import h
 from veen.errors import Malformed, Untrusted
 from veen.hub_identity import HubIdentity
@@ -66,7 +66,7 @@ class Replay:
         return peaks.size
 
     def _published(self, label: bytes) -> set[int]:
-        """Checkpoints in both indexes of the log; the hub completes the others when asked."""
+        """Checkpoints in both indexes of the log; the next start completes the others."""
         listed = set(read_checkpoint_index(self._datadir, label))
         bound = {one.upto_seq for one in self._bindings if one.label == label}
         return listed & bound

@@ -13,7 +13,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
-from hub.control import StreamRecord
 from hub.storage import identity, pruned
 from hub.storage.datadir import DataDir, Lock
 from hub.storage.index import Index, LabelRow
@@ -21,6 +20,7 @@ from hub.storage.label_log import Damaged, whole_entries
 from hub.storage.logged import Logged
 from hub.storage.manifest import manifest
 from veen import durable, layout
+from veen.control import StreamRecord
 from veen.digest import h
 from veen.errors import VeenError
 from veen.layout import ChunkName

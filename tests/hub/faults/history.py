@@ -9,34 +9,43 @@ from pathlib import Path
 
 from hub.admission.capability import Gate
 from hub.admission.verified import Verified
-from hub.control import StreamRecord
 from hub.sequencer.committer import Committer, Unavailable
 from hub.storage import identity
 from hub.storage.datadir import DataDir, Lock
 from hub.storage.log import HubLog
 from veen import captoken, label
+from veen.control import StreamRecord
 from veen.digest import h
 from veen.limits import Limits
 from veen.msg import Msg
-from veen.profile import DEFAULT_PROFILE
+from veen.profile import DEFAULT_PROFILE, Profile
 from veen.sign import PrivateKey
 
 LIMITS = Limits(max_checkpoint_interval=4)
 ISSUER = PrivateKey(b"i" * 32)
 CLIENTS = [PrivateKey(bytes([n]) * 32) for n in (1, 2)]
-STREAMS = [
+HOURLY = Profile(epoch_sec=3_600)
+PLAIN = [
     StreamRecord(name=name, profile=DEFAULT_PROFILE) for name in ("record/app/a", "record/app/b")
 ]
+EPOCHS = StreamRecord(name="epoch/app/c", profile=HOURLY)
+STREAMS = [*PLAIN, EPOCHS]
 CLOCK = 1_700_000_000
+EPOCHS_LATER = 2 * HOURLY.epoch_sec
 
 Acknowledge = Callable[[bytes, bytes], None]
 
 
-def message(hub_id: bytes, stream: StreamRecord, client: PrivateKey, seq: int, token: bytes) -> Msg:
+def label_of(hub_id: bytes, stream: StreamRecord, clock: int) -> bytes:
+    epoch = stream.profile.epoch(clock)
+    return label.label(label.routing_key(hub_id), stream.stream_id(), epoch)
+
+
+def message(name: bytes, profile: Profile, client: PrivateKey, seq: int, token: bytes) -> Msg:
     ciphertext = bytes(32) + bytes(3) + b"\x10" + bytes(3) + b"\x10" + seq.to_bytes(32, "big")
     return Msg(
-        profile_id=DEFAULT_PROFILE.profile_id(),
-        label=label.label(label.routing_key(hub_id), stream.stream_id(), 0),
+        profile_id=profile.profile_id(),
+        label=name,
         client_id=client.public,
         client_seq=seq,
         prev_ack=0,
@@ -60,23 +69,52 @@ def opened(root: Path) -> Iterator[Committer]:
 
 def play(committer: Committer, rounds: int, acknowledge: Acknowledge) -> int:
     """Go on with the history where the log stands; how many messages found no room."""
-    hub_id = committer.log.keys.hub_id
-    refused = 0
     tokens = [_authorized(committer, client) for client in CLIENTS]
-    for _ in range(rounds):
-        batch = []
-        for stream in STREAMS:
-            for client, token in zip(CLIENTS, tokens, strict=True):
-                seq = _last_seq(committer, hub_id, stream, client) + 1
-                batch.append(message(hub_id, stream, client, seq, token))
-        outcomes = committer.commit([Verified.of(msg) for msg in batch], CLOCK)
-        for msg, outcome in zip(batch, outcomes, strict=True):
-            if isinstance(outcome, bytes):
-                acknowledge(msg.encode(), outcome)
-            else:
-                assert isinstance(outcome, Unavailable), outcome
-                refused += 1
+    clock = _clock(committer)
+    refused = sum(_send(committer, PLAIN, tokens, clock, acknowledge) for _ in range(rounds))
+    refused += _send(committer, [EPOCHS], tokens, clock, acknowledge)
+    for stream in (PLAIN[0], EPOCHS):
+        _checkpoint(committer, label_of(committer.log.keys.hub_id, stream, clock), clock)
+    committer.tick(clock + EPOCHS_LATER)
     return refused
+
+
+def _clock(committer: Committer) -> int:
+    """A time in the first epoch that has not ended."""
+    clock, hub_id = CLOCK, committer.log.keys.hub_id
+    while (row := committer.log.index.label(label_of(hub_id, EPOCHS, clock))) and row.closed:
+        clock += EPOCHS_LATER
+    return clock
+
+
+def _send(
+    committer: Committer,
+    streams: list[StreamRecord],
+    tokens: list[bytes],
+    clock: int,
+    acknowledge: Acknowledge,
+) -> int:
+    """One message of each client to each stream, in one group; how many found no room."""
+    batch = []
+    for stream in streams:
+        name = label_of(committer.log.keys.hub_id, stream, clock)
+        for client, token in zip(CLIENTS, tokens, strict=True):
+            seq = _last_seq(committer, name, client) + 1
+            batch.append(message(name, stream.profile, client, seq, token))
+    outcomes = committer.commit([Verified.of(msg) for msg in batch], clock)
+    for msg, outcome in zip(batch, outcomes, strict=True):
+        if isinstance(outcome, bytes):
+            acknowledge(msg.encode(), outcome)
+        else:
+            assert isinstance(outcome, Unavailable), outcome
+    return sum(isinstance(outcome, Unavailable) for outcome in outcomes)
+
+
+def _checkpoint(committer: Committer, name: bytes, clock: int) -> None:
+    """A checkpoint in the middle of a label, which a client asks for."""
+    label_log = committer.log.label(name)
+    if label_log is not None and label_log.head_seq > 1:
+        committer.checkpoint(name, label_log.head_seq - 1, clock)
 
 
 def _authorized(committer: Committer, client: PrivateKey) -> bytes:
@@ -85,8 +123,7 @@ def _authorized(committer: Committer, client: PrivateKey) -> bytes:
     return committer.authorize(token, CLOCK).auth_ref
 
 
-def _last_seq(committer: Committer, hub_id: bytes, stream: StreamRecord, client: PrivateKey) -> int:
-    name = label.label(label.routing_key(hub_id), stream.stream_id(), 0)
+def _last_seq(committer: Committer, name: bytes, client: PrivateKey) -> int:
     label_log = committer.log.label(name)
     if label_log is None:
         return 0

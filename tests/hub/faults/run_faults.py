@@ -1,6 +1,8 @@
 """Play the history once for every operation and kind of fault; print what went wrong, if anything.
 
-A process of its own, single-threaded, so that each run is a fork of it and starts at once.
+A process of its own, single-threaded, so that each run is a fork of it and starts at once. In the
+long form, the start after each fault is killed as well: at its first operation, then at its second,
+until one start has no operation left to be killed at.
 """
 
 from __future__ import annotations
@@ -8,20 +10,26 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from itertools import count
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from faulty_os import FaultyOs
-from history import in_child, opened, play
+from history import HOURLY, LIMITS, STREAMS, in_child, opened, play
 
+from hub.fsck.verify import verify
+from hub.sequencer.committer import Committer
+from hub.storage.datadir import DataDir
 from hub.storage.reader import LogReader
 from veen.durable import NoSpace
 from veen.errors import VeenError
 from veen.limits import Limits
 from veen.msg import Msg
+from veen.profile import DEFAULT_PROFILE
 from veen.receipt import Receipt
 
+LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 ROUNDS = 6
 START = 40
 """Operations of the start, when a full disk may make a hub refuse; later it must live on."""
@@ -54,26 +62,62 @@ def play_with_fault(root: Path, acknowledged: Path, kind: str, at: int) -> int:
     return in_child(work)
 
 
+def start_through_kills(root: Path) -> int:
+    """Start until a start ends; how many were killed before."""
+
+    def start(at: int) -> None:
+        FaultyOs("kill", at).install()
+        with opened(root):
+            pass
+
+    for at in count(1):
+        status = in_child(lambda: start(at))  # noqa: B023
+        if not os.WIFSIGNALED(status):
+            assert status == 0, "a start after a killed start failed"
+            return at - 1
+    raise AssertionError
+
+
 def check_after(root: Path, acknowledged: Path) -> None:
-    """Everything acknowledged is there, nothing is forked, and the hub goes on."""
-    again: list[tuple[bytes, bytes]] = []
+    """The log is whole after one start; everything acknowledged is there, and the hub goes on."""
+    with opened(root):
+        pass
+    check_log(root)
     with opened(root) as committer:
-        play(committer, 2, lambda msg, receipt: again.append((msg, receipt)))
-        assert len(again) == 8, "the hub did not go on"
-        datadir, identity = committer.log.datadir, committer.log.keys.identity
-        reader = LogReader(datadir, Limits())
-        places: dict[tuple[bytes, int], bytes] = {}
-        for msg, receipt in [*read_acknowledged(acknowledged), *again]:
-            found = Receipt.decode(receipt)
-            identity.verify_receipt(found)
-            place = (found.label, found.stream_seq)
-            assert places.setdefault(place, receipt) == receipt, f"two receipts for {place}"
-            stored = reader.entry(*place)
-            assert (stored.msg_bytes, stored.receipt_bytes) == (msg, receipt), f"lost {place}"
-            assert Msg.decode(msg).leaf_hash() == found.leaf_hash
-            reader.proof(*place).verify(
-                leaf_hash=found.leaf_hash, stream_seq=found.stream_seq, root=found.mmr_root
-            )
+        check_promises(committer, acknowledged)
+    check_log(root)
+
+
+def check_log(root: Path) -> None:
+    report = verify(
+        DataDir(root),
+        limits=LIMITS,
+        profiles=(DEFAULT_PROFILE, HOURLY),
+        streams=STREAMS,
+        progress=lambda *_: None,
+    )
+    assert report.ok, report.faults
+    assert not report.derived, report.derived
+
+
+def check_promises(committer: Committer, acknowledged: Path) -> None:
+    again: list[tuple[bytes, bytes]] = []
+    play(committer, 2, lambda msg, receipt: again.append((msg, receipt)))
+    assert len(again) == 10, "the hub did not go on"
+    datadir, identity = committer.log.datadir, committer.log.keys.identity
+    reader = LogReader(datadir, Limits())
+    places: dict[tuple[bytes, int], bytes] = {}
+    for msg, receipt in [*read_acknowledged(acknowledged), *again]:
+        found = Receipt.decode(receipt)
+        identity.verify_receipt(found)
+        place = (found.label, found.stream_seq)
+        assert places.setdefault(place, receipt) == receipt, f"two receipts for {place}"
+        stored = reader.entry(*place)
+        assert (stored.msg_bytes, stored.receipt_bytes) == (msg, receipt), f"lost {place}"
+        assert Msg.decode(msg).leaf_hash() == found.leaf_hash
+        reader.proof(*place).verify(
+            leaf_hash=found.leaf_hash, stream_seq=found.stream_seq, root=found.mmr_root
+        )
 
 
 def read_acknowledged(path: Path) -> list[tuple[bytes, bytes]]:
@@ -94,7 +138,7 @@ def main(directory: Path, kinds: list[str]) -> None:
     first = directory / "count"
     play_with_fault(first, directory / "count.ack", "none", 0)
     operations = int((first / "operations").read_text())
-    runs = 0
+    runs = kills = 0
     for kind in kinds:
         for at in range(1, operations + 1):
             root, acknowledged = directory / "run", directory / "run.ack"
@@ -104,10 +148,11 @@ def main(directory: Path, kinds: list[str]) -> None:
             allowed = (0, 3) if kind == "eio" or at <= START else (0,)
             if os.WIFEXITED(status) and os.WEXITSTATUS(status) not in allowed:
                 print(f"{kind} at {at}: ended with {os.WEXITSTATUS(status)}")
+            kills += start_through_kills(root) if LONG else 0
             if in_child(lambda: check_after(root, acknowledged)):  # noqa: B023
                 print(f"{kind} at {at}: wrong after restart")
             runs += 1
-    print(f"{runs} runs over {operations} operations")
+    print(f"{runs} runs over {operations} operations, {kills} starts killed")
 
 
 if __name__ == "__main__":

@@ -80,14 +80,14 @@ def test_status_key_health_and_metrics_tell_of_the_hub(
     assert status["profile_ids"][0] == spec.PROFILE_ID.hex()
     assert (status["last_stream_seq"], status["last_label"]) == (3, writer.label.hex())
     assert status["limits"]["max_msg_bytes"] == 1_048_576
-    assert set(key) == {"hub_id", "hub_pk", "hub_keys"}
+    assert set(key) == {"ok", "hub_id", "hub_pk", "hub_keys"}
     assert key["hub_pk"] == client.hub_pks[-1].hex()
     assert key["hub_keys"][0]["key_id"] == spec.h(client.hub_pks[0]).hex()
     assert health == {
         "ok": True, "profile_id": spec.PROFILE_ID.hex(), "peaks_count": 2,
         "last_stream_seq": 3, "last_mmr_root": receipts[-1][4].hex(),
     }  # fmt: skip
-    metrics = veen("hub", "metrics", "--hub", started.url)
+    metrics = veen("hub", "metrics", "--hub", started.url, "--raw")
     assert metrics.returncode == 0
     assert "veen_submit_ok_total 3.0" in metrics.stdout.splitlines()
 

@@ -15,16 +15,17 @@ import pytest
 
 from hub.admission.capability import Gate
 from hub.admission.verified import Verified
-from hub.control import StreamRecord
-from hub.fsck.report import Report
 from hub.fsck.verify import verify
 from hub.sequencer.committer import Committer, Outcome
 from hub.storage import identity
 from hub.storage.datadir import DataDir, Lock
+from hub.storage.index import Index
 from hub.storage.log import HubLog
 from hub.storage.rebuild import RebuildReport, rebuild
 from veen import captoken, durable
+from veen.audit.report import Report
 from veen.captoken import CapToken
+from veen.control import StreamRecord
 from veen.digest import h
 from veen.label import EpochLabels, routing_key
 from veen.limits import Limits
@@ -191,6 +192,12 @@ class Crash(BaseException):
     """The process ends here."""
 
 
+DURABLE_STEPS: tuple[tuple[Any, str], ...] = (
+    *((durable, name) for name in ("write", "append", "cut", "rename")),
+    (Index, "transaction"),
+)
+
+
 @pytest.fixture
 def crash_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], AbstractContextManager[None]]:
     """Within the block, the nth durable step from its start and all after it do not happen."""
@@ -198,17 +205,18 @@ def crash_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], AbstractContext
     @contextmanager
     def crashing(step: int) -> Iterator[None]:
         steps = iter(range(1, 1 << 30))
-        with monkeypatch.context() as patch, pytest.raises(Crash):
-            for name in ("write", "append", "cut", "rename"):
-                real = getattr(durable, name)
+        for owner, name in DURABLE_STEPS:
+            real = getattr(owner, name)
 
-                def counted(*args: Any, real: Any = real) -> Any:
-                    if next(steps) >= step:
-                        raise Crash
-                    return real(*args)
+            def counted(*args: Any, real: Any = real) -> Any:
+                if next(steps) >= step:
+                    raise Crash
+                return real(*args)
 
-                patch.setattr(durable, name, counted)
+            monkeypatch.setattr(owner, name, counted)
+        with pytest.raises(Crash):
             yield
+        monkeypatch.undo()
 
     return crashing
 

@@ -12,13 +12,13 @@ import pytest
 
 from hub.admission.capability import Gate
 from hub.admission.verified import Verified
-from hub.control import StreamRecord
 from hub.sequencer.committer import Committer
 from hub.storage import identity
 from hub.storage.datadir import DataDir
 from hub.storage.label_log import Damaged
 from hub.storage.log import HubLog
 from veen import captoken, label
+from veen.control import StreamRecord
 from veen.digest import h
 from veen.errors import Failure, Rejected
 from veen.limits import Limits

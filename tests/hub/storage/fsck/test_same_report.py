@@ -1,0 +1,166 @@
+"""The report is the same from several processes, and from whoever has only the files of the log."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub.fsck.verify import verify, verify_hashes
+from hub.storage import pruned
+from hub.storage.datadir import DataDir
+from hub.storage.logged import Logged
+from hub.storage.retention import Rule, plan, prune
+from veen.audit import leaves
+from veen.audit.context import Context, Depth, begin
+from veen.audit.engine import Crew, Log, audit_log, audit_task, in_order
+from veen.audit.findings import ChunkFindings, Task
+from veen.audit.report import Report
+from veen.audit.stock import take_stock
+from veen.audit.trust import TrustCheck
+from veen.layout import ChunkName
+from veen.profile import DEFAULT_PROFILE
+from veen.sign import PrivateKey
+
+CHUNK = "log/chunk-*-00000000000000000009-00000000000000000016.log"
+Damage = Callable[[Path, Any, Any], None]
+
+
+def from_files(root: Path, tools: Any) -> Report:
+    """An audit by someone who has the log and not the hub: chunks in any order, no node files."""
+    found = [*root.glob("*.*"), *(root / "log").iterdir()]
+    files = {str(path.relative_to(root)): path.read_bytes() for path in found}
+    trust, chance = TrustCheck(), random.Random(5)
+    hub = trust.read_hub(files.get)
+    context = begin(
+        hub=hub, limits=tools.LIMITS, profiles=(tools.HOURLY,), streams=tools.STREAMS,
+        depth=Depth.FULL,
+    )  # fmt: skip
+
+    def run(tasks: Iterable[Task], context: Context) -> Iterator[ChunkFindings]:
+        wanted = list(enumerate(tasks))
+        chance.shuffle(wanted)
+        audited = {place: audit_task(task, files.get, context) for place, task in wanted}
+        return (audited[place] for place in sorted(audited))
+
+    stock = take_stock(name for name in files if name.startswith("log/"))
+    crew = Crew(run, in_order(files.get).again)
+    log = audit_log(Log(stock=stock, read=files.get), context, crew)
+    return log.report(trust.faults, trust.notes, ())
+
+
+def checked(root: Path, tools: Any, workers: int) -> Report:
+    return verify(
+        DataDir(root), limits=tools.LIMITS, profiles=(DEFAULT_PROFILE, tools.HOURLY),
+        streams=tools.STREAMS, progress=lambda *_: None, workers=workers,
+    )  # fmt: skip
+
+
+def nothing(_root: Path, _tools: Any, _forge: Any) -> None:
+    """The log as the hub left it."""
+
+
+def flip(root: Path, tools: Any, _forge: Any) -> None:
+    path = tools.the(root, CHUNK)
+    raw = bytearray(path.read_bytes())
+    raw[700] ^= 1
+    path.write_bytes(raw)
+
+
+def drop(root: Path, tools: Any, forge: Any) -> None:
+    forge(tools.the(root, CHUNK), lambda entries: entries.pop(4))
+
+
+def swap(root: Path, tools: Any, forge: Any) -> None:
+    forge(tools.the(root, CHUNK), lambda entries: entries.insert(2, entries.pop(5)))
+
+
+def duplicate(root: Path, tools: Any, forge: Any) -> None:
+    forge(tools.the(root, CHUNK), lambda entries: entries.append(entries[1]))
+
+
+def stranger(root: Path, tools: Any, forge: Any) -> None:
+    def edit(entries: list[Any]) -> None:
+        entries[1].msg = entries[1].msg.signed(PrivateKey(bytes(32)))
+
+    forge(tools.the(root, CHUNK), edit)
+
+
+def missing_chunk(root: Path, tools: Any, _forge: Any) -> None:
+    tools.the(root, CHUNK).unlink()
+
+
+def missing_snapshot(root: Path, tools: Any, _forge: Any) -> None:
+    tools.the(root, "log/peaks-*").unlink()
+
+
+def pruned_chunks(root: Path, tools: Any, _forge: Any) -> None:
+    later = tools.START + 40 * 86_400
+    due = plan(DataDir(root), [Rule("record/*", 30)], tools.STREAMS, later)
+    prune(DataDir(root), due, limits=tools.LIMITS, move_to=None, now=later)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        nothing, flip, drop, swap, duplicate, stranger, missing_chunk, missing_snapshot,
+        pruned_chunks,
+    ],
+)  # fmt: skip
+def test_the_files_alone_give_the_same_report(
+    copy: Path, tools: Any, forge: Any, damage: Damage
+) -> None:
+    damage(copy, tools, forge)
+    report = tools.check(copy)
+    assert report.ok is (damage in (nothing, pruned_chunks))
+    assert from_files(copy, tools).to_json() == report.to_json()
+
+
+def test_several_processes_give_the_same_report(copy: Path, tools: Any, forge: Any) -> None:
+    drop(copy, tools, forge)
+    missing_snapshot(copy, tools, forge)
+    one, two = checked(copy, tools, 1), checked(copy, tools, 2)
+    assert len(one.faults) >= 2
+    assert one.to_json() == two.to_json()
+
+
+def test_without_signatures_only_hashes_tell(copy: Path, tools: Any, forge: Any) -> None:
+    stranger(copy, tools, forge)
+    options = {
+        "limits": tools.LIMITS, "profiles": (tools.HOURLY,), "streams": tools.STREAMS,
+        "progress": lambda *_: None,
+    }  # fmt: skip
+    assert [one.code for one in verify(DataDir(copy), **options).faults] == ["SIG"]
+    assert [one.code for one in verify_hashes(DataDir(copy), **options).faults] == ["SUMMARY"]
+
+
+def test_the_node_file_helps_to_check_a_root_behind_a_gap(
+    copy: Path, tools: Any, forge: Any, hub_key: PrivateKey
+) -> None:
+    def edit(entries: list[Any]) -> None:
+        forged = tools.replace(entries[6].receipt, mmr_root=bytes(32))
+        entries[6].receipt = forged.signed(hub_key)
+        entries.pop(3)
+
+    forge(tools.the(copy, CHUNK), edit)
+    assert [one.code for one in tools.check(copy).faults] == ["MISSING", "I3"]
+    assert [one.code for one in from_files(copy, tools).faults] == ["MISSING"]
+    assert any("rest on entries" in note for note in from_files(copy, tools).notes)
+
+
+def test_records_of_pruned_chunks_are_read_as_the_hub_packs_them() -> None:
+    name = ChunkName(bytes(32), 5, 6)
+    entries = [
+        Logged(5, 0, 7, b"c" * 32, 1, 0, None, b"l" * 32),
+        Logged(6, 90, 8, b"d" * 32, 2, 3, b"a" * 32, b"m" * 32),
+    ]
+    read = leaves.unpack(pruned.pack(entries), name)
+    assert [(one.at, one.hub_ts, one.auth_ref, one.leaf_hash) for one in read] == [
+        (one.at, one.hub_ts, one.auth_ref, one.leaf_hash) for one in entries
+    ]
+    assert (leaves.leaves(name), leaves.tombstone(name)) == (
+        pruned.leaves(name), pruned.tombstone(name),
+    )  # fmt: skip
