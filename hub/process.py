@@ -26,7 +26,10 @@ REFUSED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Where a hub lives and how it is configured: all that its processes are told."""
+    """Where a hub lives and how it is configured: all that its processes are told.
+
+    ``options`` are as JSON has them, for each process hands them on to the next.
+    """
 
     datadir: DataDir
     config: Path | None
@@ -35,7 +38,9 @@ class Launch:
     parent: int | None = None
 
     def settings(self) -> Settings:
-        return with_options(load(self.config), self.options)
+        given = self.options.get("issuers")
+        issuers = frozenset(parse_key("issuer", one) for one in given) if given else None
+        return with_options(load(self.config), {**self.options, "issuers": issuers})
 
     def say_ready(self) -> None:
         if self.ready_fd is not None:
@@ -57,12 +62,8 @@ def parse_launch(arguments: list[str]) -> Launch:
     parser.add_argument("--ready-fd", type=int)
     parser.add_argument("--parent", type=int)
     found = parser.parse_args(arguments)
-    options = dict(found.options)
-    if "issuers" in options:
-        options["issuers"] = frozenset(parse_key("issuer", one) for one in options["issuers"])
-    return Launch(
-        DataDir(found.data_dir.resolve()), found.config, options, found.ready_fd, found.parent
-    )
+    root = DataDir(found.data_dir.resolve())
+    return Launch(root, found.config, found.options, found.ready_fd, found.parent)
 
 
 def begin(log_level: str = "INFO") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from hub.control import StreamRecord
+from veen.control import StreamRecord
 from veen.label import EpochLabels
 
 # Labels this far outside the skew window are still told apart from unknown ones.

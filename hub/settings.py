@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from hub.control import StreamRecord
 from hub.policy import BadPolicy, Policy
 from hub.storage.retention import BadRetention, Rule, parse_rule
+from veen.control import StreamRecord
 from veen.errors import Malformed, VeenError
 from veen.limits import BadLimit, Limits
 from veen.profile import DEFAULT_PROFILE, Profile

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hub.control import StreamRecord
 from hub.storage.reader import LogReader
+from veen.control import StreamRecord
 
 
 class StreamNames:

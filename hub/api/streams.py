@@ -7,8 +7,8 @@ from flask import Blueprint, Response
 from hub.api.edge import SERVER_VERSION, edge
 from hub.api.negotiation import answer, no_body, small_body
 from hub.api.refused import Refused
-from hub.control import StreamRecord
 from hub.storage.index import LabelRow
+from veen.control import StreamRecord
 from veen.errors import Code, Malformed, Untrusted
 from veen.profile import Profile
 from veen.tooling import LabelInfo, RegisterRequest, StreamInfo, StreamsResponse

@@ -13,10 +13,10 @@ from hub.api.heads import head_of
 from hub.api.negotiation import answer, no_body, small_body
 from hub.api.query import query
 from hub.api.refused import Refused
-from hub.control import AUTHORIZE, ControlRecord, control_label
 from hub.storage.reader import Missing
 from veen.captoken import CapToken
 from veen.cbor import UINT_MAX
+from veen.control import AUTHORIZE, ControlRecord, control_label
 from veen.errors import Code, Failure, Malformed, Rejected
 from veen.tooling import (
     AuthorizeResponse,

@@ -2,49 +2,44 @@
 
 from __future__ import annotations
 
-from hub.fsck.check import Check
-from hub.storage.nodes import NODE_BYTES, NodeFile
+from collections.abc import Sequence
+from pathlib import Path
+
+from hub.storage.logged import Logged
+from hub.storage.nodes import NodeFile
 from veen import mmr
 from veen.mmr import Peaks
 
 
 class NodeCheck:
-    def __init__(self, check: Check, label: bytes) -> None:
-        self._check = check
-        path = check.datadir.nodes(label)
-        self._name = f"derived/{path.name}"
+    """Whether a node file agrees with every run of entries that it is shown."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = f"derived/{path.name}"
         self._file = NodeFile.for_reading(path) if path.is_file() else None
-        self._at = 0
-        self._pending: list[bytes] = []
-        self._agrees = self._file is not None
+        self.agrees = self._file is not None
 
-    def follow(self, before: Peaks, leaf: bytes) -> Peaks:
-        """The peaks after one more leaf; its nodes are remembered for ``settle``."""
-        after, completed = mmr.grow(before, leaf)
-        if not self._pending:
-            self._at = mmr.position(0, before.size)
-        self._pending.extend(completed)
-        return after
+    def follow(self, peaks: Peaks, entries: Sequence[Logged]) -> None:
+        """Compare the nodes of entries that come one after another from ``peaks`` on."""
+        if self._file is None or not entries:
+            return
+        at, due = mmr.position(0, peaks.size), []
+        for one in entries:
+            peaks, completed = mmr.grow(peaks, one.leaf_hash)
+            due += completed
+        self.agrees = self.agrees and self._file.read(at, len(due)) == b"".join(due)
 
-    def settle(self) -> None:
-        """Compare what was followed without a gap since the last time."""
-        due = b"".join(self._pending)
-        self._pending.clear()
-        if self._file and self._file.read(self._at, len(due) // NODE_BYTES) != due:
-            self._agrees = False
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
 
-    def hint(self, size: int) -> Peaks | None:
-        """The peaks at a size as the file has them: a guess, for a signed root to confirm."""
-        if self._file is None:
-            return None
+
+def node_hint(path: Path, size: int) -> Peaks | None:
+    """The peaks at a size as a node file has them: a guess, for a signed root to confirm."""
+    if not path.is_file():
+        return None
+    with NodeFile.for_reading(path) as nodes:
         try:
-            return mmr.peaks_at(self._file, size)
+            return mmr.peaks_at(nodes, size)
         except LookupError:
             return None
-
-    def finish(self) -> None:
-        self.settle()
-        if not self._agrees:
-            self._check.findings.stale(f"{self._name} is missing or differs from the log")
-        if self._file:
-            self._file.close()

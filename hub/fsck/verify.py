@@ -1,26 +1,41 @@
-"""The check of a whole data directory: every byte of the log against what the hub signed."""
+"""The check of a whole data directory: the audit of its log, and what the hub keeps beside it."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from hub.control import StreamRecord, control_label
-from hub.fsck.check import Check, Progress
-from hub.fsck.report import Findings, Report
-from hub.fsck.trust import check_bindings, read_hub
-from hub.fsck.walk import LabelWalk
-from hub.storage import identity
-from hub.storage.compare import acknowledged, disagreements
+from hub.fsck.derived import DerivedCheck
+from hub.fsck.keys import check_private_keys
+from hub.fsck.run import Runner, read_file
+from hub.storage.compare import acknowledged
 from hub.storage.datadir import DataDir, Lock
-from hub.storage.index import Index
-from hub.storage.inventory import Inventory, take_stock
-from hub.storage.relearn import Relearner
 from veen import layout
+from veen.audit.context import Depth, begin
+from veen.audit.engine import Crew, Log, audit_log
+from veen.audit.findings import ChunkFindings, Kind
+from veen.audit.report import Report
+from veen.audit.stock import take_stock
+from veen.audit.trust import TrustCheck
+from veen.control import StreamRecord
 from veen.errors import VeenError
 from veen.limits import Limits
-from veen.profile import DEFAULT_PROFILE, Profile
+from veen.profile import Profile
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Terms:
+    limits: Limits
+    profiles: tuple[Profile, ...]
+    streams: tuple[StreamRecord, ...]
+    progress: Progress
+    workers: int
+    depth: Depth
 
 
 def verify(
@@ -30,84 +45,88 @@ def verify(
     profiles: Iterable[Profile],
     streams: Iterable[StreamRecord],
     progress: Progress,
+    workers: int = 1,
 ) -> Report:
     """Check everything and report everything. A directory that a hub holds is refused."""
+    terms = _Terms(
+        limits=limits, profiles=tuple(profiles), streams=tuple(streams),
+        progress=progress, workers=workers, depth=Depth.FULL,
+    )  # fmt: skip
+    return _verify(datadir, terms)
+
+
+def verify_hashes(
+    datadir: DataDir,
+    *,
+    limits: Limits,
+    profiles: Iterable[Profile],
+    streams: Iterable[StreamRecord],
+    progress: Progress,
+    workers: int = 1,
+) -> Report:
+    """The same without the two signatures of each entry."""
+    terms = _Terms(
+        limits=limits, profiles=tuple(profiles), streams=tuple(streams),
+        progress=progress, workers=workers, depth=Depth.HASHES,
+    )  # fmt: skip
+    return _verify(datadir, terms)
+
+
+def _verify(datadir: DataDir, terms: _Terms) -> Report:
     if not datadir.log.is_dir():
         raise VeenError(f"{datadir.root} is not a data directory: it has no log")
     lock = Lock(datadir)
     try:
         with tempfile.TemporaryDirectory(prefix="veen-verify-") as scratch:
-            return _verify(
-                datadir, limits, profiles, tuple(streams), progress, Path(scratch) / "index.sqlite"
-            )
+            return _audit(datadir, terms, Path(scratch) / "index.sqlite")
     finally:
         lock.release()
 
 
-def _verify(
-    datadir: DataDir,
-    limits: Limits,
-    profiles: Iterable[Profile],
-    streams: tuple[StreamRecord, ...],
-    progress: Progress,
-    fresh: Path,
-) -> Report:
-    findings = Findings()
-    hub = read_hub(datadir, findings)
-    index = Index(fresh, writable=True)
-    index.create(hub.hub_id)
-    known = {one.profile_id(): one for one in (DEFAULT_PROFILE, *profiles)}
-    check = Check(
-        datadir=datadir,
-        limits=limits,
-        profiles=known,
+def _audit(datadir: DataDir, terms: _Terms, fresh: Path) -> Report:
+    read, trust = partial(read_file, datadir), TrustCheck()
+    hub = trust.read_hub(read)
+    check_private_keys(datadir, hub, trust)
+    stock = take_stock(f"log/{path.name}" for path in datadir.log.iterdir())
+    context = begin(
         hub=hub,
-        findings=findings,
-        relearner=Relearner(index, hub.hub_id, limits, streams),
-        acknowledged=acknowledged(datadir.index),
-        progress=progress,
-        bound={(one.label, one.upto_seq) for one in identity.read_bindings(datadir)},
+        limits=terms.limits,
+        profiles=terms.profiles,
+        streams=terms.streams,
+        depth=terms.depth,
     )
-    faulty = _walk(check, take_stock(datadir))
-    _check_rates(check)
-    check_bindings(check)
-    check.relearner.close()
-    index.close()
-    configured = {one.stream_id() for one in streams}
-    for what in disagreements(fresh, datadir.index, faulty, configured):
-        findings.stale(what)
-    return findings.report()
+    derived = DerivedCheck(datadir, stock, hub.hub_id, terms.limits, terms.streams, fresh)
+    runner = Runner(datadir, terms.workers)
+    told = _Told(terms.progress, _chunk_bytes(datadir))
+
+    def watch(found: ChunkFindings) -> None:
+        derived.take(found, runner.entries_of(found))
+        told.take(found)
+
+    log = Log(stock=stock, read=read, acknowledged=acknowledged(datadir.index))
+    found = audit_log(log, context, Crew(runner.run, runner.again), watch)
+    stale = derived.finish(found.faulty())
+    return found.report(trust.faults, trust.notes, stale)
 
 
-def _walk(check: Check, stock: Inventory) -> set[bytes]:
-    """Walk every label, the control label first; the labels with faults."""
-    for name in stock.unknown:
-        check.findings.note(f"{name}: not a file of the log")
-    control, faulty = control_label(check.hub.hub_id), set()
-    for label in check.acknowledged:
-        stock.of(label)
-    check.total = stock.chunk_bytes
-    check.advance(0)
-    for files in sorted(stock.labels.values(), key=lambda one: (one.label != control, one.label)):
-        before = len(check.findings.faults)
-        LabelWalk(check, files).run()
-        if len(check.findings.faults) > before:
-            faulty.add(files.label)
-            check.control_is_whole = check.control_is_whole and files.label != control
-    return faulty
+class _Told:
+    """How far the check has come, in bytes of chunks."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress = progress
+        self._total = total
+        self._done = 0
+        progress(0, total)
+
+    def take(self, found: ChunkFindings) -> None:
+        if found.task.kind in (Kind.SEALED, Kind.OPEN):
+            self._done += found.size
+            self._progress(self._done, self._total)
 
 
-def _check_rates(check: Check) -> None:
-    """Rates, which span labels, in the order of hub time."""
-    index = check.relearner.index
-    labels = {row.label_no: row.label for row in index.labels()}
-    for use in check.relearner.fold_buckets():
-        (row,) = index.entries(use.label_no, use.seq, use.seq)
-        chunk = index.chunk_of(use.label_no, use.seq)
-        label = labels[use.label_no]
-        name = (
-            layout.chunk(layout.ChunkName(label, chunk.start_seq, chunk.end_seq))
-            if chunk
-            else layout.open_chunk(layout.OpenChunkName(label, row.chunk_start))
-        )
-        check.findings.fault(name, row.at, use.seq, "faster than the capability allows", "I7")
+def _chunk_bytes(datadir: DataDir) -> int:
+    return sum(
+        path.stat().st_size
+        for path in datadir.log.iterdir()
+        if layout.parse_chunk(f"log/{path.name}") or layout.parse_open_chunk(f"log/{path.name}")
+    )

@@ -12,7 +12,6 @@ from typing import Any
 import cbor2
 
 from hub.admission.verified import Verified
-from hub.control import StreamRecord
 from hub.sequencer import wireline
 from hub.sequencer.address import socket_address
 from hub.sequencer.committer import NotFound, Outcome, Unavailable
@@ -20,6 +19,7 @@ from hub.storage.datadir import DataDir
 from hub.storage.index import TokenRow
 from veen.captoken import CapToken
 from veen.checkpoint import Checkpoint
+from veen.control import StreamRecord
 from veen.errors import Untrusted
 
 

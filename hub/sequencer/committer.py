@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from hub.admission.capability import Gate, authorise
 from hub.admission.sequence import in_sequence
 from hub.admission.verified import Verified
-from hub.control import AUTHORIZE, STREAM, ControlRecord, StreamRecord, control_label
 from hub.storage.draft import ChunkFull, Draft, Staged
 from hub.storage.index import TokenRow
 from hub.storage.label_log import LabelLog
 from hub.storage.log import HubLog
 from veen.captoken import CapToken
 from veen.checkpoint import Checkpoint
+from veen.control import AUTHORIZE, STREAM, ControlRecord, StreamRecord, control_label
 from veen.durable import NoSpace
 from veen.errors import Failure, Rejected, Untrusted, VeenError
 from veen.invariants import ClientCursor, Grant

@@ -17,7 +17,6 @@ from typing import Any
 import cbor2
 
 from hub.admission.capability import Gate
-from hub.control import StreamRecord
 from hub.sequencer import wireline
 from hub.sequencer.address import socket_address
 from hub.sequencer.committer import Committer, NotFound
@@ -26,6 +25,7 @@ from hub.storage import identity
 from hub.storage.datadir import DataDir, Lock
 from hub.storage.log import HubLog, Observer
 from veen.captoken import CapToken
+from veen.control import StreamRecord
 from veen.durable import NoSpace
 from veen.errors import Rejected, Untrusted
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hub.control import control_label
+from veen.control import control_label
 from veen.envelope import ErrorEnvelope, ReceiptRequest
 from veen.tooling import LocateRequest, LocateResponse, StreamsResponse
 

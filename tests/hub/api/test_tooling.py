@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from hub.control import control_label
 from hub.storage import identity
 from veen.captoken import Allow
+from veen.control import control_label
 from veen.envelope import ErrorEnvelope
 from veen.errors import Untrusted
 from veen.rate import Rate

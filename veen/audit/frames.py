@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from veen import cbor
 from veen.entry import FramedEntry, open_entry, read_entry
 from veen.errors import Malformed
 from veen.limits import ENTRY_HEADER_BYTES, Limits
@@ -12,8 +14,7 @@ from veen.msg import Msg
 from veen.receipt import Receipt
 
 
-@dataclass(frozen=True, slots=True)
-class Good:
+class Good(NamedTuple):
     """A frame whose lengths, hash and objects agree."""
 
     at: int
@@ -27,6 +28,8 @@ class Bad:
     at: int
     end: int
     why: str
+    claimed_seq: int
+    """What stands in its header for stream_seq: a hint, nothing signed."""
     msg: Msg | None
     receipt: Receipt | None
 
@@ -53,17 +56,39 @@ def _framed(raw: bytes, at: int, label: bytes, limits: Limits) -> FramedEntry:
 
 
 def _bad(raw: bytes, at: int, label: bytes, why: str) -> Bad:
-    begin = b"\x01\x00" + label
+    seq = int.from_bytes(raw[at + 34 : at + 42], "big")
     msg_len = int.from_bytes(raw[at + 42 : at + 46], "big")
     receipt_len = int.from_bytes(raw[at + 46 : at + 50], "big")
-    middle = at + ENTRY_HEADER_BYTES + msg_len
-    end = middle + receipt_len
-    if end != len(raw) and not raw.startswith(begin, end):
-        found = raw.find(begin, at + 1)
+    start = at + ENTRY_HEADER_BYTES
+    end = start + msg_len + receipt_len
+    if _ends_there(raw, start + msg_len, end, label):
+        cut = msg_len
+    else:
+        found = raw.find(_begin(label), at + 1)
         end = found if found >= 0 else len(raw)
-        middle = min(middle, end)
-    body = raw[at + ENTRY_HEADER_BYTES : middle]
-    return Bad(at, end, why, _msg(body), _receipt(raw[middle:end]))
+        cut = _item_end(raw[start:end])
+    body = raw[start:end]
+    return Bad(at, end, why, seq, _msg(body[:cut]), _receipt(body[cut:]))
+
+
+def _begin(label: bytes) -> bytes:
+    return b"\x01\x00" + label
+
+
+def _ends_there(raw: bytes, middle: int, end: int, label: bytes) -> bool:
+    """Whether the lengths of a frame can be trusted: by what follows it, or by its receipt."""
+    if end > len(raw):
+        return False
+    is_followed = end == len(raw) or raw.startswith(_begin(label), end)
+    return is_followed or _receipt(raw[middle:end]) is not None
+
+
+def _item_end(body: bytes) -> int:
+    """Where the message ends by its own bytes, whatever the header says."""
+    try:
+        return cbor.skip(body, 0)
+    except Malformed:
+        return len(body)
 
 
 def _msg(raw: bytes) -> Msg | None:

@@ -1,0 +1,49 @@
+"""A rate spans labels and chunks: whatever is too fast is named, in whatever chunk it lies."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from veen.rate import Rate
+
+
+def bursts(tools: Any, rate: Rate, sends: list[tuple[int, int]]) -> Any:
+    """One client that sends (stream, seconds to wait) one after another."""
+    history = tools.History()
+    client = tools.a_key("client")
+    token = history.authorize(client, rate)
+    for stream, wait in sends:
+        history.send(client, tools.STREAMS[stream], token)
+        history.now += wait
+    return history
+
+
+@pytest.mark.parametrize("longest", [1, 2, 3, 100])
+def test_what_is_too_fast_over_two_labels_is_named(tools: Any, longest: int) -> None:
+    sends = [(0, 0), (1, 0), (0, 0), (1, 1), (0, 0), (1, 5), (0, 0), (0, 0), (0, 0), (0, 0)]
+    history = bursts(tools, Rate(per_sec=1, burst=3), sends)
+    files = tools.laid_out(history, lambda: random.Random(longest).randint(1, longest))
+    faults = tools.audited(files).faults
+    assert {one.code for one in faults} == {"I7"}
+    plain, other = (history.label(tools.STREAMS[number]).hex() for number in (0, 1))
+    late = sorted([plain, other])[1]
+    named = [(one.file.split("-")[1], one.stream_seq) for one in faults]
+    # Of one second, the later label and the later entry are blamed.
+    first = (late, 2)
+    assert sorted(named) == sorted([first, (late, 3), (plain, 7)])
+    for one in faults:
+        raw = files[one.file][one.offset :]
+        assert int.from_bytes(raw[34:42], "big") == one.stream_seq
+
+
+def test_a_rate_that_is_kept_is_no_fault(tools: Any) -> None:
+    history = bursts(tools, Rate(per_sec=2, burst=2), [(0, 0), (0, 1)] * 20)
+    assert tools.audited(tools.laid_out(history, lambda: 3)).faults == ()
+
+
+def test_many_uses_are_kept_as_counts(tools: Any) -> None:
+    history = bursts(tools, Rate(per_sec=1, burst=1_000), [(0, 0)] * 300)
+    assert tools.audited(tools.laid_out(history, lambda: 50)).faults == ()

@@ -1,0 +1,105 @@
+"""What an audit is asked and what it answers travel between processes; a report is signed."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from veen.audit.context import Context
+from veen.audit.engine import Crew, audit_task, in_order
+from veen.audit.findings import ChunkFindings, Task
+from veen.audit.report import Report, SignedReport
+from veen.errors import Malformed, Untrusted
+
+Files = dict[str, bytes]
+
+
+def test_an_audit_over_pickles_is_the_same(files: Files, tools: Any) -> None:
+    """Tasks, context and findings go through bytes, as they do on their way to a cluster."""
+    name = sorted(one for one in files if one.endswith(".log"))[1]
+    files[name] = files[name][:700] + b"!" + files[name][701:]
+
+    def run(tasks: Iterable[Task], context: Context) -> Iterator[ChunkFindings]:
+        sent = [pickle.dumps((task, context)) for task in tasks]
+        for one in sent:
+            task, known = pickle.loads(one)
+            found = audit_task(task, files.get, known)
+            there = pickle.loads(pickle.dumps(found))
+            assert there == found
+            yield there
+
+    report = tools.audited(files, Crew(run, in_order(files.get).again))
+    assert report.to_json() == tools.audited(files).to_json()
+    assert [one.file for one in report.faults] == [name]
+
+
+def test_findings_do_not_grow_with_the_entries(tools: Any) -> None:
+    """A chunk of one client is summed up in the same size, however long it is."""
+    sizes = set()
+    for events in (50, 400):
+        history = tools.History()
+        client = tools.a_key("client")
+        token = history.authorize(client)
+        for _ in range(events):
+            history.send(client, tools.STREAMS[0], token)
+        files = tools.laid_out(history, lambda: 10**6)
+        kept: list[ChunkFindings] = []
+
+        def run(
+            tasks: Iterable[Task], context: Context, files: Files = files, kept: Any = kept
+        ) -> Iterator[ChunkFindings]:
+            for task in tasks:
+                kept.append(audit_task(task, files.get, context))
+                yield kept[-1]
+
+        assert tools.audited(files, Crew(run, in_order(files.get).again)).ok
+        # Peaks are as many as the bits of the size: the only part that may differ.
+        bare = replace(kept[-1], peaks=None)
+        sizes.add(len(pickle.dumps(bare)) // 64)
+    assert len(sizes) == 1
+
+
+def a_report(files: Files, tools: Any) -> Report:
+    del files[random.Random(3).choice(sorted(one for one in files if "summary" in one))]
+    found: Report = tools.audited(files)
+    assert not found.ok
+    return found
+
+
+def test_a_signed_report_holds_for_its_signer(files: Files, tools: Any) -> None:
+    report, key = a_report(files, tools), tools.a_key("auditor")
+    raw = report.signed(key).to_json()
+    read = SignedReport.from_json(raw)
+    assert read.verify(key.public) == report
+    assert read.to_json() == raw
+    assert Report.from_json(report.to_json()) == report
+    with pytest.raises(Untrusted):
+        read.verify(tools.a_key("other").public)
+
+
+@pytest.mark.parametrize("what", ["ok", "entries", "faults", "heads", "sig"])
+def test_a_changed_report_does_not_hold(files: Files, tools: Any, what: str) -> None:
+    key = tools.a_key("auditor")
+    document = json.loads(a_report(files, tools).signed(key).to_json())
+    changed = {"ok": True, "entries": 1, "faults": [], "heads": {}}
+    if what == "sig":
+        document["sig"] = "00" * 64
+    else:
+        document["report"][what] = changed[what]
+    raw = json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+    with pytest.raises((Untrusted, Malformed)):
+        SignedReport.from_json(raw).verify(key.public)
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b"{}", b'{"report":{},"sig":"","signed_by":""}'])
+def test_what_is_no_report_is_refused(raw: bytes) -> None:
+    with pytest.raises(Malformed):
+        SignedReport.from_json(raw)
+    with pytest.raises(Malformed):
+        Report.from_json(raw)

@@ -1,0 +1,160 @@
+"""What an audit found: faults of the log, notes, stale derived state; and its signed form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from veen import canonical_json, sign
+from veen.digest import ht
+from veen.errors import Malformed, Untrusted
+
+
+class Fault(NamedTuple):
+    """One place where the log is not what its hub signed, and the rule that it breaks."""
+
+    file: str
+    offset: int
+    stream_seq: int | None
+    what: str
+    code: str
+
+    def order(self) -> tuple[str, int, int, str, str]:
+        """Faults stand by file, then by byte, however and wherever they were found."""
+        return self.file, self.offset, self.stream_seq or 0, self.code, self.what
+
+
+class Head(NamedTuple):
+    """Where a label ends; ``root`` is None when a fault leaves it unknown."""
+
+    head_seq: int
+    root: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    labels: int
+    chunks: int
+    entries: int
+    checkpoints: int
+    heads: dict[bytes, Head]
+    faults: tuple[Fault, ...]
+    notes: tuple[str, ...]
+    derived: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the log is whole. Derived state is not part of it: it can be rebuilt."""
+        return not self.faults
+
+    def to_json(self) -> bytes:
+        return canonical_json.encode(self._plain())
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> Report:
+        """The report of which ``raw`` is the one JSON form; Malformed otherwise."""
+        return _same(_read(_parse(raw)), raw)
+
+    def signed(self, key: sign.PrivateKey) -> SignedReport:
+        return SignedReport(self, key.public, key.sign(_digest(self)))
+
+    def _plain(self) -> dict[str, Any]:
+        return {
+            "ok": self.ok,
+            "labels": self.labels,
+            "chunks": self.chunks,
+            "entries": self.entries,
+            "checkpoints": self.checkpoints,
+            "heads": {label.hex(): _head(head) for label, head in self.heads.items()},
+            "faults": [fault._asdict() for fault in self.faults],
+            "notes": list(self.notes),
+            "derived": list(self.derived),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SignedReport:
+    """A report and who stands for it, under a tag that nothing else is signed with."""
+
+    report: Report
+    signed_by: bytes
+    sig: bytes
+
+    def verify(self, public: bytes) -> Report:
+        """The report, if the holder of ``public`` has signed it."""
+        is_theirs = self.signed_by == public
+        if not (is_theirs and sign.is_valid(public, self.sig, _digest(self.report))):
+            raise Untrusted(f"the audit report is not signed by {public.hex()}")
+        return self.report
+
+    def to_json(self) -> bytes:
+        return canonical_json.encode(
+            {
+                "report": json.loads(self.report.to_json()),
+                "signed_by": self.signed_by.hex(),
+                "sig": self.sig.hex(),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> SignedReport:
+        found = _parse(raw)
+        try:
+            report = _read(found["report"])
+            signed = cls(report, bytes.fromhex(found["signed_by"]), bytes.fromhex(found["sig"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise Malformed(f"no signed audit report: {error}") from error
+        return _same(signed, raw)
+
+
+J = TypeVar("J", Report, SignedReport)
+
+
+def _digest(report: Report) -> bytes:
+    return ht("veen/audit-report", report.to_json())
+
+
+def _head(head: Head) -> dict[str, object]:
+    return {"head_seq": head.head_seq, "root": head.root.hex() if head.root else None}
+
+
+def _parse(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except ValueError as error:
+        raise Malformed(f"an audit report is JSON: {error}") from error
+
+
+def _same(found: J, raw: bytes) -> J:
+    if found.to_json() != raw:
+        raise Malformed("not the one JSON form of an audit report")
+    return found
+
+
+def _read(found: Any) -> Report:
+    try:
+        return Report(
+            labels=int(found["labels"]),
+            chunks=int(found["chunks"]),
+            entries=int(found["entries"]),
+            checkpoints=int(found["checkpoints"]),
+            heads=_heads(found["heads"]),
+            faults=tuple(Fault(**fault) for fault in found["faults"]),
+            notes=tuple(found["notes"]),
+            derived=tuple(found["derived"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Malformed(f"no audit report: {error}") from error
+
+
+def _heads(found: Mapping[str, Any]) -> dict[bytes, Head]:
+    return {
+        bytes.fromhex(label): Head(one["head_seq"], _root(one["root"]))
+        for label, one in found.items()
+    }
+
+
+def _root(found: str | None) -> bytes | None:
+    return None if found is None else bytes.fromhex(found)

@@ -1,0 +1,113 @@
+"""The identity of a hub as its documents have it, however damaged they are (spec 8.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from veen import cbor, layout
+from veen.audit.artefacts import first_difference
+from veen.audit.findings import Read
+from veen.audit.report import Fault
+from veen.errors import Malformed, Untrusted, VeenError
+from veen.hub_identity import HubIdentity, HubKey, key_id
+from veen.label import hub_id
+
+JOURNAL: Final = "hub-identity.next"
+_NAMES: Final = (layout.IDENTITY, layout.IDENTITY_SIG, layout.KEY_MAP)
+
+
+class Nameless(VeenError):
+    """Nothing says whose log it is."""
+
+
+@dataclass(slots=True)
+class TrustCheck:
+    faults: list[Fault] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def read_hub(self, read: Read) -> HubIdentity:
+        """The identity by which to check signatures, as well as the documents allow."""
+        documents = self._documents(read)
+        identity = self._identity(documents)
+        mapped = self._key_map(documents, identity)
+        if identity is None and mapped is None:
+            raise Nameless(
+                f"there is no readable {layout.IDENTITY} nor {layout.KEY_MAP}: "
+                "restore one of them; no signature can be checked without it"
+            )
+        if identity is not None and self._is_signed(documents, identity):
+            return identity
+        known = mapped or [key.hub_pk for key in (identity.hub_keys if identity else ())]
+        self.notes.append("signatures were checked against the bare keys, not the times they held")
+        return _undated(known)
+
+    def _documents(self, read: Read) -> dict[str, bytes]:
+        """The documents as they lie, or as a change that a crash interrupted will leave them."""
+        raw = read(JOURNAL)
+        try:
+            pending = None if raw is None else cbor.decode(raw)
+        except Malformed as error:
+            self._fault(JOURNAL, 0, str(error), "IDENTITY")
+            pending = None
+        if pending is not None:
+            self.notes.append(f"{JOURNAL}: a change of identity that the next start will finish")
+            return dict(zip(_NAMES, pending, strict=True))
+        found = {name: read(name) for name in _NAMES}
+        for name, document in found.items():
+            if document is None:
+                self._fault(name, 0, "the file is missing", "MISSING")
+        return {name: document for name, document in found.items() if document is not None}
+
+    def _identity(self, documents: dict[str, bytes]) -> HubIdentity | None:
+        if layout.IDENTITY not in documents:
+            return None
+        try:
+            return HubIdentity.decode(documents[layout.IDENTITY])
+        except Malformed as error:
+            self._fault(layout.IDENTITY, 0, str(error), "IDENTITY")
+            return None
+
+    def _key_map(
+        self, documents: dict[str, bytes], identity: HubIdentity | None
+    ) -> list[bytes] | None:
+        """The public keys of the map, if each has the key_id it stands under."""
+        raw = documents.get(layout.KEY_MAP)
+        if raw is None:
+            return None
+        keys = _mapped(raw)
+        if keys is None or (identity and keys != [key.hub_pk for key in identity.hub_keys]):
+            due = [[key.key_id, key.hub_pk] for key in identity.hub_keys] if identity else []
+            at = first_difference(raw, cbor.dump(due)) if identity else 0
+            self._fault(layout.KEY_MAP, at, "is not the map of the hub's keys", "IDENTITY")
+        return keys
+
+    def _is_signed(self, documents: dict[str, bytes], identity: HubIdentity) -> bool:
+        signature = documents.get(layout.IDENTITY_SIG)
+        if signature is None:
+            return False
+        try:
+            identity.verify(signature)
+        except Untrusted as error:
+            what = f"{error} ({layout.IDENTITY} or its signature was changed)"
+            self._fault(layout.IDENTITY_SIG, 0, what, "IDENTITY")
+            return False
+        return True
+
+    def _fault(self, name: str, at: int, what: str, code: str) -> None:
+        self.faults.append(Fault(name, at, None, what, code))
+
+
+def _mapped(raw: bytes) -> list[bytes] | None:
+    try:
+        pairs = [(bytes(name), bytes(public)) for name, public in cbor.decode(raw)]
+    except (Malformed, TypeError, ValueError):
+        return None
+    whole = bool(pairs) and all(name == key_id(public) for name, public in pairs)
+    return [public for _, public in pairs] if whole else None
+
+
+def _undated(keys: Iterable[bytes]) -> HubIdentity:
+    found = tuple(HubKey(key_id=key_id(one), hub_pk=one, valid_from=0) for one in keys)
+    return HubIdentity(hub_id=hub_id(found[0].hub_pk), hub_keys=found, anchoring="key-map")
