@@ -12,6 +12,7 @@ from hub.storage.datadir import DataDir
 from hub.storage.index import ChunkRow, Index
 from hub.storage.logged import Logged
 from hub.storage.relearn import Relearner
+from veen.audit import leaves
 from veen.audit.findings import ChunkFindings, Kind
 from veen.audit.stock import Stock
 from veen.control import StreamRecord
@@ -91,4 +92,4 @@ class DerivedCheck:
     def _pruned(self, found: ChunkFindings, name: ChunkName) -> list[Logged]:
         if found.first_ts is None:
             return []
-        return pruned.unpack(self._datadir.file(pruned.leaves(name)).read_bytes(), name)
+        return pruned.unpack(self._datadir.file(leaves.leaves(name)).read_bytes(), name)

@@ -65,6 +65,10 @@ class DataDir:
         """A file named by ``veen.layout``."""
         return self.root / name
 
+    def log_names(self) -> list[str]:
+        """The names of the files of the log, as ``veen.layout`` writes them."""
+        return [f"log/{path.name}" for path in self.log.iterdir()]
+
     def nodes(self, label: bytes) -> Path:
         return self.derived / f"nodes-{label.hex()}.bin"
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hub.storage import pruned
 from hub.storage.datadir import DataDir
 from hub.storage.nodes import NodeFile
 from veen import checkpoint_index, durable, layout, mmr
+from veen.audit import leaves
 from veen.checkpoint import Checkpoint
 from veen.checkpoint_index import CheckpointRef
 from veen.chunk import ChunkSummary, PeakSnapshot, Tally
@@ -104,7 +104,7 @@ class LabelLog:
 def finish_rename(datadir: DataDir, name: layout.ChunkName) -> None:
     """The last step of a seal, which a crash may have left undone."""
     sealed = datadir.file(layout.chunk(name))
-    if sealed.exists() or datadir.file(pruned.tombstone(name)).exists():
+    if sealed.exists() or datadir.file(leaves.tombstone(name)).exists():
         return
     still_open = datadir.file(layout.open_chunk(layout.OpenChunkName(name.label, name.start_seq)))
     if not still_open.exists():

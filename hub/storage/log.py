@@ -14,7 +14,6 @@ from hub.storage.datadir import DataDir
 from hub.storage.draft import Change, Draft, Staged
 from hub.storage.identity import HubKeys
 from hub.storage.index import ChunkRow, EntryRow, Index, TokenRow, leaf_key
-from hub.storage.inventory import CheckpointName
 from hub.storage.label_log import Damaged, LabelLog, finish_rename, write_peaks
 from hub.storage.nodes import NodeFile
 from hub.storage.publication import Publisher
@@ -27,6 +26,7 @@ from veen.control import ControlRecord, StreamRecord, control_label
 from veen.errors import VeenError
 from veen.invariants import ClientCursor, Grant
 from veen.label import routing_key
+from veen.layout import CheckpointName
 from veen.limits import Limits
 from veen.profile import DEFAULT_PROFILE, Profile
 from veen.rate import Bucket

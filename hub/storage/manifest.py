@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from hub.storage import pruned
 from hub.storage.datadir import DataDir
-from hub.storage.inventory import LabelFiles, take_stock
 from hub.storage.label_log import read_peaks
 from veen import layout
+from veen.audit import leaves
+from veen.audit.stock import LabelStock, take_stock
 from veen.checkpoint import Checkpoint
 from veen.chunk import ChunkSummary
 from veen.digest import h
@@ -51,7 +51,7 @@ class Manifest:
 
 def manifest(datadir: DataDir, label: bytes) -> Manifest:
     """The manifest of a label; Untrusted when a segment is missing or its artefacts disagree."""
-    files = take_stock(datadir).of(label)
+    files = take_stock(datadir.log_names()).of(label)
     segments: list[Segment] = []
     for name in (one for one in files.segments() if isinstance(one, ChunkName)):
         due = segments[-1].end_seq + 1 if segments else 1
@@ -61,7 +61,7 @@ def manifest(datadir: DataDir, label: bytes) -> Manifest:
     return Manifest(label, tuple(segments))
 
 
-def _segment(datadir: DataDir, files: LabelFiles, name: ChunkName) -> Segment:
+def _segment(datadir: DataDir, files: LabelStock, name: ChunkName) -> Segment:
     try:
         raw = datadir.file(layout.summary(name)).read_bytes()
         summary = ChunkSummary.decode(raw)
@@ -78,5 +78,5 @@ def _segment(datadir: DataDir, files: LabelFiles, name: ChunkName) -> Segment:
         raise Untrusted(f"segment {layout.chunk(name)}: summary, peaks and checkpoint disagree")
     state = State.PRESENT if name in files.chunks else State.PRUNED
     if state is State.PRUNED and name not in files.leaves:
-        raise Untrusted(f"segment {layout.chunk(name)}: {pruned.leaves(name)} is missing")
+        raise Untrusted(f"segment {layout.chunk(name)}: {leaves.leaves(name)} is missing")
     return Segment(checkpoint.epoch, name.start_seq, name.end_seq, state, h(raw))

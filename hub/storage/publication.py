@@ -9,11 +9,11 @@ from hub.storage import identity
 from hub.storage.datadir import DataDir
 from hub.storage.identity import HubKeys
 from hub.storage.index import Index, LabelRow
-from hub.storage.inventory import CheckpointName, parse_checkpoint
 from hub.storage.label_log import Damaged, read_peaks, write_checkpoint
 from veen import layout
 from veen.checkpoint import Checkpoint
 from veen.errors import Malformed
+from veen.layout import CheckpointName
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Publisher:
         published = {layout.checkpoint(*one) for one in self.index.all_checkpoints()}
         for name in names:
             path = f"log/{name}"
-            found = None if path in published else parse_checkpoint(path)
+            found = None if path in published else layout.parse_checkpoint(path)
             if found is not None:
                 yield found
 

@@ -13,12 +13,12 @@ from hub.storage import identity
 from hub.storage.compare import acknowledged, disagreements
 from hub.storage.datadir import DataDir, Lock
 from hub.storage.index import Index
-from hub.storage.inventory import Inventory, take_stock
 from hub.storage.label_log import Damaged
 from hub.storage.nodes import NodeFile
 from hub.storage.relearn import Relearner
 from hub.storage.replay import Replay, finish_seals
 from veen import durable, layout
+from veen.audit.stock import Stock, take_stock
 from veen.control import StreamRecord, control_label
 from veen.hub_identity import HubIdentity
 from veen.limits import Limits
@@ -47,9 +47,9 @@ def rebuild(
     try:
         hub = _hub(datadir)
         _recover_swap(datadir)
-        for files in take_stock(datadir).labels.values():
+        for files in take_stock(datadir.log_names()).labels.values():
             finish_seals(datadir, files, limits)
-        stock = take_stock(datadir)
+        stock = take_stock(datadir.log_names())
         _sync_open_chunks(datadir, stock)
         known = tuple(streams)
         heads = _fill(datadir, hub, limits, known, stock, progress)
@@ -72,7 +72,7 @@ def _fill(
     hub: HubIdentity,
     limits: Limits,
     streams: tuple[StreamRecord, ...],
-    stock: Inventory,
+    stock: Stock,
     progress: Progress,
 ) -> dict[bytes, int]:
     """Write the new state; the number of entries of each label."""
@@ -84,13 +84,14 @@ def _fill(
     relearner = Relearner(index, hub.hub_id, limits, streams)
     replay = Replay(datadir, hub, limits, relearner)
     control, heads = control_label(hub.hub_id), {}
-    done, total = 0, stock.chunk_bytes
+    sizes = _chunk_bytes(datadir, stock)
+    done, total = 0, sum(sizes.values())
     for label in sorted(stock.labels, key=lambda one: (one != control, one)):
         progress(done, total)
         with NodeFile.for_writing(fresh.nodes(label)) as nodes:
             heads[label] = replay.run(stock.labels[label], nodes)
             nodes.sync()
-        done += stock.labels[label].chunk_bytes
+        done += sizes[label]
     for use in relearner.fold_buckets():
         raise Damaged(
             f"entry {use.seq} was faster than its capability allows: run `veen hub verify`"
@@ -148,7 +149,17 @@ def _swap(datadir: DataDir) -> None:
     shutil.rmtree(fresh.root)
 
 
-def _sync_open_chunks(datadir: DataDir, stock: Inventory) -> None:
+def _chunk_bytes(datadir: DataDir, stock: Stock) -> dict[bytes, int]:
+    return {
+        label: sum(
+            datadir.file(name).stat().st_size
+            for name in (*map(layout.chunk, files.chunks), *map(layout.open_chunk, files.opened))
+        )
+        for label, files in stock.labels.items()
+    }
+
+
+def _sync_open_chunks(datadir: DataDir, stock: Stock) -> None:
     """What is indexed is acknowledged, and a crash may have come before the sync of its entries."""
     for files in stock.labels.values():
         for opened in files.opened:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from hub.storage.datadir import DataDir
 from hub.storage.index import Index, LabelRow
-from hub.storage.inventory import CheckpointName
 from hub.storage.label_log import (
     Damaged,
     Found,
@@ -27,6 +26,7 @@ from veen import durable, layout, mmr
 from veen.chunk import Tally
 from veen.digest import h
 from veen.entry import FramedEntry
+from veen.layout import CheckpointName
 from veen.limits import Limits
 
 _log = logging.getLogger(__name__)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from hub.storage import identity, pruned
 from hub.storage.datadir import DataDir
 from hub.storage.index import ChunkRow
-from hub.storage.inventory import LabelFiles
 from hub.storage.label_log import (
     Damaged,
     Found,
@@ -17,6 +16,8 @@ from hub.storage.logged import Logged
 from hub.storage.nodes import NodeFile
 from hub.storage.relearn import Relearner
 from veen import durable, layout, mmr
+from veen.audit import leaves
+from veen.audit.stock import LabelStock
 from veen.chunk import ChunkSummary
 from veen.control import ControlRecord, control_label
 from veen.digest import h
@@ -39,7 +40,7 @@ class Replay:
         self._relearner = relearner
         self._bindings = identity.read_bindings(datadir)
 
-    def run(self, files: LabelFiles, nodes: NodeFile) -> int:
+    def run(self, files: LabelStock, nodes: NodeFile) -> int:
         """Replay a label; how many entries it has."""
         label_no, peaks = 0, mmr.EMPTY
         for segment in files.segments():
@@ -72,7 +73,7 @@ class Replay:
         return listed & bound
 
     def _entries(
-        self, segment: ChunkName | OpenChunkName, files: LabelFiles
+        self, segment: ChunkName | OpenChunkName, files: LabelStock
     ) -> tuple[list[Logged], int]:
         if isinstance(segment, ChunkName) and segment not in files.chunks:
             return self._pruned(segment)
@@ -101,16 +102,16 @@ class Replay:
         return Logged.of(framed, found.at)
 
     def _pruned(self, name: ChunkName) -> tuple[list[Logged], int]:
-        raw = self._datadir.file(pruned.tombstone(name)).read_bytes()
+        raw = self._datadir.file(leaves.tombstone(name)).read_bytes()
         try:
             found = Tombstone.decode(raw)
             found.verify(self._hub)
-            leaves = self._datadir.file(pruned.leaves(name)).read_bytes()
-            entries = pruned.unpack(leaves, name)
+            records = self._datadir.file(leaves.leaves(name)).read_bytes()
+            entries = pruned.unpack(records, name)
         except (Malformed, Untrusted, FileNotFoundError) as error:
-            raise Damaged(f"{pruned.tombstone(name)}: {error}: run `veen hub verify`") from error
-        if h(leaves) != found.leaves_sha256:
-            raise Damaged(f"{pruned.leaves(name)} is not what its tombstone says")
+            raise Damaged(f"{leaves.tombstone(name)}: {error}: run `veen hub verify`") from error
+        if h(records) != found.leaves_sha256:
+            raise Damaged(f"{leaves.leaves(name)} is not what its tombstone says")
         return entries, found.chunk_bytes
 
     def _refuse_other_end(self, name: ChunkName, peaks: mmr.Peaks) -> None:
@@ -123,7 +124,7 @@ class Replay:
             raise Damaged(f"{file} does not match the log: run `veen hub verify`")
 
 
-def finish_seals(datadir: DataDir, files: LabelFiles, limits: Limits) -> None:
+def finish_seals(datadir: DataDir, files: LabelStock, limits: Limits) -> None:
     """Do what a crash left undone: the rename of a sealed chunk, or its very first entry."""
     for opened in files.opened:
         path = datadir.file(layout.open_chunk(opened))
@@ -149,7 +150,7 @@ def _grow(peaks: mmr.Peaks, entries: list[Logged], nodes: NodeFile) -> mmr.Peaks
     return peaks
 
 
-def _refuse_rollback(files: LabelFiles, head_seq: int) -> None:
+def _refuse_rollback(files: LabelStock, head_seq: int) -> None:
     signed = max(files.checkpoints, default=0)
     if head_seq < signed:
         raise Damaged(

@@ -20,6 +20,7 @@ from hub.storage.label_log import Damaged, whole_entries
 from hub.storage.logged import Logged
 from hub.storage.manifest import manifest
 from veen import durable, layout
+from veen.audit import leaves
 from veen.control import StreamRecord
 from veen.digest import h
 from veen.errors import VeenError
@@ -107,7 +108,7 @@ def prune(
         for name in chunks:
             _refuse_hole(datadir, name)
             tombstone = _bury(datadir, name, limits, move_to, now)
-            path = datadir.file(pruned.tombstone(name))
+            path = datadir.file(leaves.tombstone(name))
             if not path.exists():
                 durable.write_once(path, tombstone.signed(keys.current).encode())
             datadir.file(layout.chunk(name)).unlink(missing_ok=True)
@@ -132,8 +133,8 @@ def _bury(
     """Write the leaves, and the copy if there is to be one; what the tombstone has to say."""
     raw = datadir.file(layout.chunk(name)).read_bytes()
     summary = datadir.file(layout.summary(name)).read_bytes()
-    leaves = pruned.pack(_logged(raw, name, limits))
-    durable.write_once(datadir.file(pruned.leaves(name)), leaves)
+    records = pruned.pack(_logged(raw, name, limits))
+    durable.write_once(datadir.file(leaves.leaves(name)), records)
     if move_to is not None:
         _move(raw, move_to / Path(layout.chunk(name)).name)
     return Tombstone(
@@ -143,7 +144,7 @@ def _bury(
         chunk_bytes=len(raw),
         chunk_sha256=h(raw),
         summary_sha256=h(summary),
-        leaves_sha256=h(leaves),
+        leaves_sha256=h(records),
         pruned_at=now,
         moved_to=str(move_to) if move_to else None,
     )

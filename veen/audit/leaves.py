@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from veen.errors import Malformed
@@ -35,6 +36,13 @@ def leaves(name: ChunkName) -> str:
 def parse_tombstone(path: str) -> ChunkName | None:
     found = _TOMBSTONE.fullmatch(path)
     return ChunkName(bytes.fromhex(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+def pack(records: Iterable[LeafRecord]) -> bytes:
+    return b"".join(
+        _RECORD.pack(one.leaf_hash, one.client_id, one.auth_ref or _NO_AUTH, *one[3:])
+        for one in records
+    )
 
 
 def unpack(raw: bytes, name: ChunkName) -> list[LeafRecord]:

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from veen import checkpoint_index, layout
+from veen import checkpoint_index
 from veen.audit.findings import ANY, Kind, Task
-from veen.audit.stock import LabelStock
+from veen.audit.stock import LabelStock, missing
 from veen.errors import Malformed
 from veen.layout import ChunkName, OpenChunkName
 
@@ -25,9 +25,7 @@ class LabelPlan:
 
     def missing(self, first: int, last: int) -> list[str]:
         """The chunks that ought to hold these entries, by the summaries they left."""
-        gone = sorted(one for one in self.summaries if first <= one.start_seq <= last)
-        unnamed = ChunkName(self.label, first, last)
-        return [layout.chunk(one) for one in gone or [unnamed]]
+        return missing(self.label, self.summaries, first, last)
 
 
 def plan(

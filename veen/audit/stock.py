@@ -25,6 +25,7 @@ class LabelStock:
     opened: set[OpenChunkName] = field(default_factory=set)
     tombstones: set[ChunkName] = field(default_factory=set)
     summaries: set[ChunkName] = field(default_factory=set)
+    leaves: set[ChunkName] = field(default_factory=set)
     peaks: set[int] = field(default_factory=set)
     checkpoints: set[int] = field(default_factory=set)
 
@@ -32,6 +33,10 @@ class LabelStock:
         """Chunks, gone or present, in the order of the label; the sealed one of a pair first."""
         found: list[ChunkName | OpenChunkName] = [*self.chunks | self.tombstones, *self.opened]
         return sorted(found, key=lambda one: (one.start_seq, len(one) == 2, one))
+
+    def missing(self, first: int, last: int) -> list[str]:
+        """The chunks that ought to hold these entries, by the summaries they left."""
+        return missing(self.label, self.summaries, first, last)
 
 
 @dataclass(slots=True)
@@ -41,6 +46,11 @@ class Stock:
 
     def of(self, label: bytes) -> LabelStock:
         return self.labels.setdefault(label, LabelStock(label))
+
+
+def missing(label: bytes, summaries: Iterable[ChunkName], first: int, last: int) -> list[str]:
+    gone = sorted(one for one in summaries if first <= one.start_seq <= last)
+    return [layout.chunk(one) for one in gone or [ChunkName(label, first, last)]]
 
 
 def take_stock(names: Iterable[str]) -> Stock:
@@ -70,8 +80,8 @@ def _artefact(found: Stock, name: str) -> bool:
         (files.peaks if match[1] == "peaks" else files.checkpoints).add(int(match[3]))
     elif match := _BY_RANGE.fullmatch(name):
         files = found.of(bytes.fromhex(match[2]))
-        if match[1]:
-            files.summaries.add(ChunkName(files.label, int(match[3]), int(match[4])))
+        kind = files.summaries if match[1] else files.leaves
+        kind.add(ChunkName(files.label, int(match[3]), int(match[4])))
     elif match := _INDEX.fullmatch(name):
         found.of(bytes.fromhex(name[21:85]))
     return match is not None

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from hub.storage import pruned, retention
+from hub.storage import retention
 from hub.storage.datadir import DataDir
 from hub.storage.manifest import State, manifest
 from hub.storage.reader import LogReader, Pruned
 from hub.storage.retention import Rule, keep_days, parse_rule, plan, prune
 from veen import layout
+from veen.audit import leaves
 from veen.errors import Failure, Rejected, Untrusted, VeenError
 from veen.tombstone import Tombstone
 
@@ -119,7 +120,7 @@ def test_moved_chunks_can_be_put_back(copy: Path, tools: Any, tmp_path: Path) ->
     archive.mkdir()
     for name in pruned_once(copy, tools, archive):
         moved = archive / Path(layout.chunk(name)).name
-        tombstone = Tombstone.decode((copy / pruned.tombstone(name)).read_bytes())
+        tombstone = Tombstone.decode((copy / leaves.tombstone(name)).read_bytes())
         assert tombstone.moved_to == str(archive)
         shutil.copy(moved, copy / layout.chunk(name))
     report = tools.check(copy)
@@ -155,7 +156,7 @@ def test_a_flip_in_what_remains_is_found(copy: Path, tools: Any, kind: str) -> N
 
 def test_a_chunk_deleted_by_hand_needs_the_hubs_tombstone(copy: Path, tools: Any) -> None:
     name = pruned_once(copy, tools)[0]
-    path = copy / pruned.tombstone(name)
+    path = copy / leaves.tombstone(name)
     path.write_bytes(replace(Tombstone.decode(path.read_bytes()), pruned_at=1).encode())
     assert [one.code for one in tools.check(copy).faults] == ["TOMBSTONE"]
 
@@ -168,7 +169,7 @@ def test_the_manifest_is_complete_and_outlives_pruning(copy: Path, tools: Any) -
     after = manifest(DataDir(copy), label)
     assert {one.state for one in after.segments} == {State.PRUNED}
     assert after.root() == before.root()
-    (copy / pruned.tombstone(layout.ChunkName(label, 1, 8))).unlink()
+    (copy / leaves.tombstone(layout.ChunkName(label, 1, 8))).unlink()
     with pytest.raises(Untrusted, match="no segment holds stream_seq 1"):
         manifest(DataDir(copy), label)
 

@@ -161,6 +161,3 @@ def test_records_of_pruned_chunks_are_read_as_the_hub_packs_them() -> None:
     assert [(one.at, one.hub_ts, one.auth_ref, one.leaf_hash) for one in read] == [
         (one.at, one.hub_ts, one.auth_ref, one.leaf_hash) for one in entries
     ]
-    assert (leaves.leaves(name), leaves.tombstone(name)) == (
-        pruned.leaves(name), pruned.tombstone(name),
-    )  # fmt: skip
