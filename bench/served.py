@@ -85,12 +85,12 @@ class Served:
 
 
 @contextmanager
-def hub() -> Iterator[Served]:
+def hub(*options: str) -> Iterator[Served]:
     """A gated hub in a directory of its own; it is stopped whatever happens."""
     with inside.directory() as datadir:
         port = _free_port()
         with (datadir.run / "hub.log").open("ab") as log:
-            process = subprocess.Popen(_command(datadir, port), stdout=log, stderr=log)
+            process = subprocess.Popen([*_command(datadir, port), *options], stdout=log, stderr=log)
         try:
             _await(port, process)
             yield Served(port, psutil.Process(process.pid), read_identity(datadir))

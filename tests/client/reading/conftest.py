@@ -1,0 +1,121 @@
+"""Readers against hubs: honest ones that run as processes, and one that lies as it is told."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from veen import captoken
+from veen.client import portable
+from veen.client.session import Session
+from veen.digest import h
+from veen.keystore.directory import ClientDir
+from veen.sign import PrivateKey
+
+HERE = Path(__file__).parent
+SERVER = HERE.parents[1] / "hub" / "server"
+
+
+def _load(folder: Path, name: str) -> ModuleType:
+    """A module beside the tests, under its own name."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+_LYING, _SUPPORT = (_load(HERE, name) for name in ("lying_hub", "reading_support"))
+for _name in ("spec_objects", "spec_client", "hub_process"):
+    _load(SERVER, _name)
+
+
+@pytest.fixture(scope="session")
+def support() -> ModuleType:
+    return _SUPPORT
+
+
+@pytest.fixture(scope="session")
+def lying() -> ModuleType:
+    return _LYING
+
+
+@pytest.fixture
+def make_lying_hub() -> Iterator[Callable[..., Any]]:
+    made: list[Any] = []
+
+    def make(*args: Any, **more: Any) -> Any:
+        made.append(_LYING.LyingHub(*args, **more))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def hub(make_lying_hub: Callable[..., Any]) -> Any:
+    return make_lying_hub()
+
+
+@pytest.fixture
+def make_session(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Client directories, each with its own connection to a hub."""
+    made: list[Any] = []
+
+    def make(url: str, name: str = "client", **more: Any) -> Any:
+        made.append(_SUPPORT.a_session(url, tmp_path / name, **more))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.api.transport.close()
+
+
+@pytest.fixture(scope="module")
+def real_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A hub as an operator runs it, where anyone may write and read."""
+    process = sys.modules["hub_process"]
+    found = process.HubProcess(tmp_path_factory.mktemp("hub"), *process.OPEN)
+    yield found.start()
+    found.destroy()
+
+
+PORTABLE_NAMES = ("record/a", "record/b")
+PORTABLE_ATTACHMENT = b"a sealed attachment"
+
+
+@pytest.fixture
+def home(tmp_path: Path, support: Any) -> ClientDir:
+    found = ClientDir(tmp_path / "home")
+    found.create(now=1_000, random=support.Randomness(b"home"), passphrase=None)
+    (found.attachments / h(PORTABLE_ATTACHMENT).hex()).write_bytes(PORTABLE_ATTACHMENT)
+    return found
+
+
+@pytest.fixture
+def owner(hub: Any, home: ClientDir, make_session: Callable[..., Session], support: Any) -> Session:
+    """Two streams of ours and another's, with checkpoints and a capability."""
+    identity = home.open(None)
+    token = captoken.issue(
+        PrivateKey(h(b"issuer")), subject_pk=identity.client_id, stream_ids=[h(b"s")], ttl=10**6
+    )
+    hub.tokens[token.auth_ref()] = token
+    me = support.Writer(b"me", key=identity.client, auth_ref=token.auth_ref())
+    for name in PORTABLE_NAMES:
+        support.fill(hub, hub.log(name), 11, me, support.Writer(name.encode()), every=4)
+    return make_session(hub.url, "home", identity=identity)
+
+
+@pytest.fixture
+def out(owner: Session, tmp_path: Path) -> Path:
+    portable.export(owner, PORTABLE_NAMES, tmp_path / "set")
+    return tmp_path / "set"

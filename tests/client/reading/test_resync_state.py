@@ -1,0 +1,171 @@
+"""Whether a state and a hub tell one history, where they part, and what one receipt proves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from veen.client.pair import Log
+from veen.client.reader import read
+from veen.client.receipt_check import verify_receipt, verify_with_hub
+from veen.client.state_check import verify_state
+from veen.digest import h
+from veen.errors import Untrusted
+from veen.invariants import Violation
+from veen.mmr import Peaks
+from veen.msg import Msg
+from veen.receipt import Receipt
+from veen.sign import PrivateKey
+
+NAME = "record/a"
+SIZE = 300
+
+
+@pytest.fixture
+def log(hub: Any, support: Any) -> Any:
+    support.fill(hub, hub.log(NAME), SIZE, support.Writer(b"alice"), every=64)
+    return hub.log(NAME)
+
+
+@pytest.fixture
+def session(hub: Any, log: Any, make_session: Callable[..., Any]) -> Any:
+    found = make_session(hub.url)
+    list(read(found, hub.labels(NAME), NAME))
+    return found
+
+
+def verdict(session: Any, hub: Any) -> Any:
+    before = session.state
+    found = verify_state(session, hub.labels(NAME), NAME)
+    assert session.state == before
+    return found
+
+
+def test_one_history(hub: Any, log: Any, session: Any, support: Any) -> None:
+    found = verdict(session, hub)
+    assert (found.consistent, found.mismatch_at, found.reason) == (True, None, None)
+    assert (found.local_seq, found.local_root) == (SIZE, log.peaks.root())
+    log.append(support.Writer(b"bob").msg(log.label), hub.key)
+    found = verdict(session, hub)
+    assert (found.consistent, found.hub_seq, found.agrees_to) == (True, SIZE + 1, SIZE)
+    assert found.hub_root == log.peaks.root()
+
+
+def test_nothing_known_of_nothing_is_consistent(hub: Any, make_session: Callable[..., Any]) -> None:
+    found = verdict(make_session(hub.url), hub)
+    assert (found.consistent, found.local_seq, found.hub_seq) == (True, 0, 0)
+    assert (found.local_root, found.hub_root) == (None, None)
+
+
+def test_a_receipt_that_is_not_linked_yet_is_said(hub: Any, log: Any, session: Any) -> None:
+    view = session.view(log.label, NAME, 0)
+    ahead = replace(log.receipt(SIZE), stream_seq=SIZE + 5).signed(hub.key)
+    session.keep(log.label, view.noted(ahead))
+    found = verdict(session, hub)
+    assert (found.unlinked, found.consistent) == (True, False)
+    assert f"stream_seq {SIZE + 5}" in found.reason
+
+
+@pytest.mark.parametrize("agreed", [0, 1, 100, 255, 256, 299])
+@pytest.mark.parametrize("grown", [SIZE, 2 * SIZE])
+def test_finds_where_the_histories_part_in_few_requests(
+    agreed: int, grown: int, hub: Any, log: Any, session: Any, support: Any, lying: Any
+) -> None:
+    receipts = b"".join(raw for _, raw in log.pairs)
+    (session.root / "receipts.cborseq").write_bytes(receipts)
+    other = lying.fork(hub, NAME, agreed)
+    support.fill(hub, other, grown - agreed, support.Writer(b"mallory"))
+    hub.asked.clear()
+    found = verdict(session, hub)
+    assert (found.consistent, found.agrees_to, found.mismatch_at) == (False, agreed, agreed + 1)
+    assert len(hub.asked) <= 4 * SIZE.bit_length() + 4
+
+
+def test_without_receipts_the_peaks_tell_what_they_can(
+    hub: Any, log: Any, session: Any, support: Any, lying: Any
+) -> None:
+    other = lying.fork(hub, NAME, 270)
+    support.fill(hub, other, 60, support.Writer(b"mallory"))
+    found = verdict(session, hub)
+    assert (found.consistent, found.agrees_to, found.mismatch_at) == (False, 256, None)
+
+
+def test_a_log_that_went_back_parts_after_its_end(
+    hub: Any, log: Any, session: Any, lying: Any
+) -> None:
+    (session.root / "receipts.cborseq").write_bytes(b"".join(raw for _, raw in log.pairs))
+    lying.fork(hub, NAME, 200)
+    found = verdict(session, hub)
+    assert (found.consistent, found.hub_seq, found.mismatch_at) == (False, 200, 201)
+    assert f"stream_seq {SIZE}" in found.reason
+
+
+def test_a_damaged_view_is_not_consistent(hub: Any, log: Any, session: Any) -> None:
+    view = session.view(log.label, NAME, 0)
+    session.keep(log.label, replace(view, peaks=Peaks(SIZE, (h(b"x"),) * 4)))
+    found = verdict(session, hub)
+    assert (found.consistent, found.mismatch_at) == (False, None)
+    assert "peaks" in found.reason
+
+
+@pytest.mark.parametrize("seq", [1, 2, 255, SIZE])
+def test_a_receipt_holds_by_itself_and_at_the_head(
+    seq: int, hub: Any, log: Any, session: Any
+) -> None:
+    msg, labels = Msg.decode(log.pairs[seq - 1][0]), hub.labels(NAME)
+    alone = verify_receipt(log.receipt(seq), msg, session.hub, labels)
+    assert alone.checked == ("signature", "label", "I1", "I2", "message signature") + (
+        ("I3",) if seq == 1 else ()
+    )
+    found = verify_with_hub(session, log.receipt(seq), msg, Log(labels, NAME, 0))
+    assert set(found.checked) == {*alone.checked, "I3", "consistency", "inclusion"}
+    assert found.head_seq == SIZE
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"leaf_hash": h(b"x")}, "I2 at stream_seq 7"),
+        ({"label": h(b"x")}, "I12 at stream_seq 7"),
+        ({"stream_seq": 1}, "I3 at stream_seq 1"),
+    ],
+)
+def test_a_receipt_of_something_else_is_refused(
+    change: dict[str, Any], told: str, hub: Any, log: Any, session: Any
+) -> None:
+    wrong = replace(log.receipt(7), **change).signed(hub.key)
+    msg = Msg.decode(log.pairs[6][0])
+    with pytest.raises(Violation, match=told):
+        verify_receipt(wrong, msg, session.hub, hub.labels(NAME))
+
+
+def test_a_receipt_of_another_hub_is_refused(hub: Any, log: Any, session: Any) -> None:
+    forged = log.receipt(7).signed(PrivateKey(h(b"forger")))
+    with pytest.raises(Untrusted, match="not signed"):
+        verify_receipt(forged, None, session.hub, None)
+
+
+@pytest.mark.parametrize("field", ["ciphertext", "sig"])
+def test_an_altered_message_is_refused(field: str, hub: Any, log: Any, session: Any) -> None:
+    msg = Msg.decode(log.pairs[6][0])
+    altered = replace(msg, **{field: bytes(len(getattr(msg, field)) - 1) + b"\x01"})
+    with pytest.raises(Violation, match="stream_seq 7"):
+        verify_receipt(log.receipt(7), altered, session.hub, None)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"mmr_root": h(b"x")}, "I3 at stream_seq 7"),
+        ({"leaf_hash": h(b"x")}, "I3 at stream_seq 7"),
+    ],
+)
+def test_a_receipt_the_log_does_not_hold_is_refused(
+    change: dict[str, Any], told: str, hub: Any, log: Any, session: Any
+) -> None:
+    wrong: Receipt = replace(log.receipt(7), **change).signed(hub.key)
+    with pytest.raises(Violation, match=told):
+        verify_with_hub(session, wrong, None, Log(hub.labels(NAME), NAME, 0))

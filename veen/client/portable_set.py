@@ -1,0 +1,183 @@
+"""The portable set: what a client takes along, in files whose hashes one manifest names (spec 15).
+
+It is a directory, not one file: each part keeps the name that the specification gives it, can be
+looked at by itself, and is written and read in one pass however long it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from veen import durable
+from veen.attachment import coid
+from veen.digest import h_blocks
+from veen.errors import Malformed, Untrusted
+from veen.label import EpochLabels, routing_key
+from veen.mmr import Peaks
+from veen.profile import Profile
+from veen.schema import Bytes32, Version
+from veen.stream import stream_id
+from veen.tooling import LimitRegistry
+from veen.wire import WireMap
+
+CARD: Final = "identity_card.pub"
+KEYSTORE: Final = "keystore.enc"
+IDENTITY: Final = "hub-identity.cbor"
+IDENTITY_SIG: Final = "hub-identity.sig"
+RECEIPTS: Final = "receipts.cborseq"
+PAYLOADS: Final = "payloads.cborseq"
+CHECKPOINTS: Final = "checkpoints.cborseq"
+SYNC_STATE: Final = "sync_state.cbor"
+CAP_TOKENS: Final = "cap_tokens.cborseq"
+MANIFEST: Final = "manifest.cbor"
+ATTACHMENTS: Final = "attachments"
+
+FILES: Final = (
+    CARD, KEYSTORE, IDENTITY, IDENTITY_SIG, RECEIPTS, PAYLOADS, CHECKPOINTS, SYNC_STATE, CAP_TOKENS,
+)  # fmt: skip
+MAX_SMALL_BYTES: Final = 1 << 22
+MAX_ATTACHMENT_BYTES: Final = 1 << 26
+_ATTACHMENT: Final = re.compile(r"attachments/[0-9a-f]{64}")
+_BLOCK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRef(WireMap):
+    name: str
+    size: int
+    sha256: Bytes32
+
+    def rule(self) -> None:
+        if self.name not in FILES and not _ATTACHMENT.fullmatch(self.name):
+            raise Malformed(f"a portable set has no file {self.name!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest(WireMap):
+    """Every file of a set, in the order of names."""
+
+    ver: Version = 1
+    files: tuple[FileRef, ...]
+
+    def rule(self) -> None:
+        names = [one.name for one in self.files]
+        if names != sorted(set(names)) or not set(FILES) <= set(names):
+            raise Malformed("a manifest with files out of order, doubled or missing")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelState(WireMap):
+    """One label of a set. Its sequences begin at ``first_seq``, after ``peaks_before``."""
+
+    stream: str
+    profile: Profile
+    epoch: int
+    label: Bytes32
+    first_seq: int
+    peaks_before: tuple[Bytes32, ...]
+    last_stream_seq: int
+    last_mmr_root: Bytes32
+
+    def rule(self) -> None:
+        if not 1 <= self.first_seq <= self.last_stream_seq:
+            raise Malformed(f"a label from {self.first_seq} to {self.last_stream_seq}")
+
+    def labels(self, hub_id: bytes) -> EpochLabels:
+        found = EpochLabels(routing_key(hub_id), stream_id(self.stream), self.profile)
+        if found.at(self.epoch) != self.label:
+            raise Untrusted(f"{self.stream}: the label is not that of epoch {self.epoch}")
+        return found
+
+    def before(self) -> Peaks:
+        return Peaks(self.first_seq - 1, self.peaks_before)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncState(WireMap):
+    """How far the set goes, label by label in the order of its sequences."""
+
+    ver: Version = 1
+    hub_url: str
+    limits: LimitRegistry
+    labels: tuple[LabelState, ...]
+
+    def rule(self) -> None:
+        if len({one.label for one in self.labels}) != len(self.labels):
+            raise Malformed("a label stands twice in the sync state")
+
+
+def manifest_of(root: Path) -> Manifest:
+    """The manifest of the files in a directory, read back from it."""
+    found = sorted(path for path in root.rglob("*") if not path.is_dir())
+    return Manifest(files=tuple(_ref(path, path.relative_to(root).as_posix()) for path in found))
+
+
+def taken(source: Path, into: Path) -> Manifest:
+    """Copy a set to a place of our own; the copy is what its manifest says, or is refused."""
+    into.mkdir(mode=durable.DIR_MODE)
+    (into / ATTACHMENTS).mkdir(mode=durable.DIR_MODE)
+    manifest = Manifest.decode(small(source / MANIFEST))
+    for one in manifest.files:
+        with _opened(source / one.name) as file, (into / one.name).open("xb") as copy:
+            (into / one.name).chmod(durable.FILE_MODE)
+            if h_blocks(_copied(file, copy, one)) != one.sha256:
+                raise Untrusted(f"{source / one.name} is not what the manifest says")
+    return manifest
+
+
+def small(path: Path, most: int = MAX_SMALL_BYTES) -> bytes:
+    """A file that is held whole."""
+    with _opened(path) as file:
+        raw = file.read(most + 1)
+    if len(raw) > most:
+        raise Malformed(f"{path} has more than {most} bytes")
+    return raw
+
+
+def attachment(path: Path) -> bytes:
+    """A sealed attachment, which is named by its coid or is refused."""
+    raw = small(path, MAX_ATTACHMENT_BYTES)
+    if coid(raw).hex() != path.name:
+        raise Malformed(f"{path} is not the attachment that its name says")
+    return raw
+
+
+def _ref(path: Path, name: str) -> FileRef:
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        return FileRef(name=name, size=size, sha256=h_blocks(_blocks(file)))
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A plain file, and no link to one."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise Malformed(f"{path}: {error.strerror}; that is no whole portable set") from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise Malformed(f"{path} is no plain file")
+    return os.fdopen(handle, "rb")
+
+
+def _copied(file: BinaryIO, copy: BinaryIO, ref: FileRef) -> Iterator[bytes]:
+    left = ref.size
+    for block in _blocks(file):
+        left -= len(block)
+        if left < 0:
+            break
+        copy.write(block)
+        yield block
+    if left:
+        raise Untrusted(f"{ref.name} does not have the {ref.size} bytes of the manifest")
+
+
+def _blocks(file: BinaryIO) -> Iterator[bytes]:
+    while block := file.read(_BLOCK):
+        yield block
