@@ -26,6 +26,14 @@ class Receipt(SignedArray):
     def is_signed_by(self, hub_pk: bytes) -> bool:
         return sign.is_valid(hub_pk, self.hub_sig, self._signing_digest())
 
+    def contradicts(self, other: Receipt) -> bool:
+        """Two leaves or roots at one place, or one message at two places of a label."""
+        if self.label != other.label:
+            return False
+        if self.stream_seq == other.stream_seq:
+            return (self.leaf_hash, self.mmr_root) != (other.leaf_hash, other.mmr_root)
+        return self.leaf_hash == other.leaf_hash
+
     def _signing_digest(self) -> bytes:
         return ht("veen/sig", self.unsigned())
 

@@ -30,8 +30,9 @@ def report_equivocation() -> Response:
     evidence_id = h(evidence)
     write_once(hub.datadir.evidence / f"equivocation-{evidence_id.hex()}.cbor", evidence)
     _log.critical(
-        "this hub signed two receipts for label %s stream_seq %d: evidence %s",
-        report.first.label.hex(), report.first.stream_seq, evidence_id.hex(),
+        "this hub signed two receipts of label %s that contradict, at %d and %d: evidence %s",
+        report.first.label.hex(), report.first.stream_seq, report.second.stream_seq,
+        evidence_id.hex(),
     )  # fmt: skip
     return answer(EquivocationResponse(evidence_id=evidence_id, server_version=SERVER_VERSION))
 
@@ -44,10 +45,8 @@ def _ordered(report: EquivocationReport) -> dict[str, Receipt]:
 
 def _refuse_unproven(report: EquivocationReport, identity: HubIdentity) -> None:
     first, second = report.first, report.second
-    if (first.label, first.stream_seq) != (second.label, second.stream_seq):
-        raise Refused(Code.BAD_REQUEST, "the receipts are of two places")
-    if (first.leaf_hash, first.mmr_root) == (second.leaf_hash, second.mmr_root):
-        raise Refused(Code.BAD_REQUEST, "the receipts say the same")
+    if not first.contradicts(second):
+        raise Refused(Code.BAD_REQUEST, "the two receipts can both be true")
     try:
         identity.verify_receipt(first)
         identity.verify_receipt(second)

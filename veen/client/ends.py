@@ -31,5 +31,5 @@ def refuse_other_end(session: Session, log: Log, view: LabelView) -> None:
         if exists(session, log.label, ours.stream_seq):
             return
         raise Untrusted(f"{log.at(ours.stream_seq)}: the hub has it no more") from error
-    if evidence.contradict(ours, theirs):
+    if ours.contradicts(theirs):
         raise evidence.keep(session, ours, theirs)

@@ -19,18 +19,9 @@ _ID_DIGITS: Final = 16
 _log = logging.getLogger(__name__)
 
 
-def contradict(first: Receipt, second: Receipt) -> bool:
-    """Two leaves or roots at one place, or one message at two places of a label."""
-    if first.label != second.label:
-        return False
-    if first.stream_seq == second.stream_seq:
-        return (first.leaf_hash, first.mmr_root) != (second.leaf_hash, second.mmr_root)
-    return first.leaf_hash == second.leaf_hash
-
-
 def keep(session: Session, first: Receipt, second: Receipt) -> Fork:
     """Verify the pair, write it down durably and tell the hub; the caller raises the result."""
-    if not contradict(first, second):
+    if not first.contradicts(second):
         raise Untrusted("the two receipts do not contradict each other")
     for one in (first, second):
         session.verify_receipt(one)

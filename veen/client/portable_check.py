@@ -10,7 +10,6 @@ from veen.captoken import CapToken
 from veen.checkpoint import Checkpoint
 from veen.client import cbor_sequence, portable_set
 from veen.client.cursors import Cursors
-from veen.client.evidence import contradict
 from veen.client.portable_set import LabelState, Manifest, SyncState
 from veen.client.view import LabelView
 from veen.errors import Untrusted
@@ -131,7 +130,7 @@ class _Walk:
             raise Untrusted(f"{state.stream}: a receipt of another label stands among its own")
         held = self._held.get(state.label)
         ours = held.unlinked if held is not None else None
-        if ours is not None and contradict(ours, receipt[1]):
+        if ours is not None and ours.contradicts(receipt[1]):
             raise _other_history(state, receipt[1].stream_seq)
         return msg[1], receipt[1]
 

@@ -142,7 +142,7 @@ class _Fold:
         if receipt.stream_seq != seq or receipt.label != self._label:
             raise Untrusted(f"{self._log.at(seq)}: the receipt is of another place")
         for ours in held:
-            if evidence.contradict(ours, receipt):
+            if ours.contradicts(receipt):
                 raise evidence.keep(self._session, ours, receipt)
         return Pair(msg, receipt)
 
@@ -185,7 +185,7 @@ class _Fold:
                 continue
             with suppress(HubRefused, Rejected, Unreachable, Malformed):
                 theirs = self._session.api.receipt(self._label, ours.stream_seq)
-                if evidence.contradict(ours, theirs) and is_signed(self._session, theirs):
+                if ours.contradicts(theirs) and is_signed(self._session, theirs):
                     raise evidence.keep(self._session, ours, theirs)
 
     def _proof(self, old_size: int, new_size: int) -> RangeProof:

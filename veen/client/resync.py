@@ -101,7 +101,7 @@ def _sound(session: Session, view: LabelView) -> LabelView:
 
 def _refuse_fork(session: Session, view: LabelView, end: Receipt) -> None:
     for ours in (view.head, view.unlinked):
-        if ours is not None and evidence.contradict(ours, end):
+        if ours is not None and ours.contradicts(end):
             raise evidence.keep(session, ours, end)
 
 

@@ -44,6 +44,12 @@ def test_a_proven_equivocation_is_kept_once_and_logged(
     assert [one.levelno for one in caplog.records] == [logging.CRITICAL] * 2
 
 
+def test_one_message_at_two_places_is_kept_too(hub: Any, receipt: Any) -> None:
+    key = identity.load(hub.datadir).current
+    again = replace(receipt, stream_seq=9, mmr_root=bytes(32)).signed(key)
+    assert report(hub, receipt, again).status_code == 200
+
+
 def test_refuses_what_proves_nothing(hub: Any, receipt: Any, forked: Any) -> None:
     other_place = hub.writer("bob", "record/b").write(1, 1)[0]
     forged = replace(forked, hub_sig=bytes(64))
