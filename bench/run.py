@@ -10,7 +10,7 @@ import argparse
 import importlib
 from pathlib import Path
 
-PARTS = ("veen", "hub")
+PARTS = ("veen", "hub", "client")
 
 
 def main() -> None:

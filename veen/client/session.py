@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import RLock
 
 from veen import stream
 from veen.client import trust
@@ -39,6 +40,7 @@ class Session:
         self.api = api
         self.surroundings = surroundings
         self._state = load(self._path)
+        self.moving = RLock()
         self.limits = Limits()
         self.hub_time_ahead = 0
 
@@ -67,10 +69,11 @@ class Session:
         if address.identity is not None:
             trust.followed(address.identity, offered)
         known = self._state.hubs.get(address.url)
-        if known is not None:
-            trust.followed(known.identity, offered)
+        for one in (known, *self._state.named(offered.hub_id)):
+            if one is not None:
+                trust.followed(one.identity, offered)
         self.limits = Limits(**status.limits.to_json())
-        self.hub_time_ahead = status.hub_ts - self.surroundings.clock()
+        self._set_time(status.hub_ts)
         self._pin(address, known, offered, GIVEN if hub_id is not None else None)
         return offered
 
@@ -95,13 +98,23 @@ class Session:
         """The hub's time as far as we know it; epochs go by it."""
         return self.surroundings.clock() + self.hub_time_ahead
 
+    def ask_time(self) -> None:
+        self._set_time(self.api.status().hub_ts)
+
     def view(self, label: bytes, name: str, epoch: int) -> LabelView:
         known = self._state.views.get(label)
         return known or LabelView(hub_id=self.hub.hub_id, stream=name, epoch=epoch)
 
     def keep(self, label: bytes, view: LabelView) -> None:
-        """Remember a view; it is on disk on return."""
-        self._save(self._state.with_view(label, view))
+        """Remember a view; it is on disk on return.
+
+        Who makes it from the one before holds ``moving``, so that no thread takes back another's.
+        """
+        with self.moving:
+            self._save(self._state.with_view(label, view))
+
+    def _set_time(self, hub_ts: int) -> None:
+        self.hub_time_ahead = hub_ts - self.surroundings.clock()
 
     def _pin(
         self, address: HubAddress, known: KnownHub | None, offered: HubIdentity, origin: str | None
@@ -110,7 +123,8 @@ class Session:
             return
         found = origin or (DIRECTORY if address.identity is not None else FIRST_CONTACT)
         hub = KnownHub(identity=offered, origin=known.origin if known else found)
-        self._save(self._state.with_hub(address.url, hub))
+        with self.moving:
+            self._save(self._state.with_hub(address.url, hub))
 
     def _save(self, new: State) -> None:
         save(self._path, new)

@@ -38,6 +38,10 @@ class State:
     hubs: Mapping[str, KnownHub] = field(default_factory=dict)
     views: Mapping[bytes, LabelView] = field(default_factory=dict)
 
+    def named(self, hub_id: bytes) -> tuple[KnownHub, ...]:
+        """What is known of a hub, at whichever addresses it answered."""
+        return tuple(one for one in self.hubs.values() if one.identity.hub_id == hub_id)
+
     def with_hub(self, url: str, hub: KnownHub) -> State:
         return replace(self, hubs={**self.hubs, url: hub})
 

@@ -1,0 +1,146 @@
+"""Clients in directories of their own, against hubs that run as processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+SERVER = HERE.parent / "hub" / "server"
+
+
+def _load(folder: Path, name: str) -> ModuleType:
+    """A module beside the tests, under its own name."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+_SPEC, _SPEC_CLIENT, _PROCESS = (
+    _load(SERVER, name) for name in ("spec_objects", "spec_client", "hub_process")
+)
+_PRODUCER, _MIDDLE, _FAULTS = (
+    _load(HERE, name) for name in ("producer", "middle", "middle_faults")
+)
+
+_load(HERE / "reading", "lying_hub")
+_TAKING = _load(HERE, "taking_hub")
+
+
+@pytest.fixture(scope="session")
+def spec() -> ModuleType:
+    """The objects of the specification, written a second time."""
+    return _SPEC
+
+
+@pytest.fixture(scope="session")
+def producer() -> ModuleType:
+    """How the tests here make clients, and what they expect of a log."""
+    return _PRODUCER
+
+
+@pytest.fixture(scope="session")
+def middle() -> ModuleType:
+    """The man in the middle, and what he remembers."""
+    return _MIDDLE
+
+
+@pytest.fixture(scope="session")
+def faults() -> ModuleType:
+    """What he can do."""
+    return _FAULTS
+
+
+@pytest.fixture(scope="session")
+def taking() -> ModuleType:
+    """A hub that signs whatever it is told to."""
+    return _TAKING
+
+
+@pytest.fixture(scope="session")
+def wait_until() -> Callable[..., None]:
+    return _PROCESS.wait_until
+
+
+@contextmanager
+def _hubs(folder: Path) -> Iterator[Callable[..., Any]]:
+    made: list[Any] = []
+
+    def make(toml: str = _PRODUCER.OPEN, name: str = "hub") -> Any:
+        found = _PROCESS.HubProcess(folder / name)
+        (folder / name / "hub.toml").write_text(toml)
+        found.launch = lambda: found.run(_command(found))
+        made.append(found)
+        return found
+
+    try:
+        yield make
+    finally:
+        for one in made:
+            one.destroy()
+
+
+def _command(hub: Any) -> list[str]:
+    """Without the command around it, which is a good part of the time of a start."""
+    options = json.dumps({"listen": f"127.0.0.1:{hub.port}"})
+    where = ["--data-dir", str(hub.data), "--config", str(hub.data.parent / "hub.toml")]
+    return [sys.executable, "-m", "hub", *where, "--options", options]
+
+
+@pytest.fixture(scope="session")
+def hubs_in() -> Callable[..., Any]:
+    """Makes hubs in a folder, until its block ends."""
+    return _hubs
+
+
+@pytest.fixture
+def make_hub(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """A hub that is not started; whatever becomes of it, it is gone after the test."""
+    with _hubs(tmp_path) as make:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def make_shared_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
+    with _hubs(tmp_path_factory.mktemp("shared")) as make:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def open_hub(make_shared_hub: Callable[..., Any]) -> Any:
+    """A running hub where anyone may write and read, for all tests of a file."""
+    return make_shared_hub().start()
+
+
+@pytest.fixture(scope="module")
+def gated_hub(make_shared_hub: Callable[..., Any]) -> Any:
+    """A running hub that asks for capabilities, and lets one principal read."""
+    return make_shared_hub(_PRODUCER.GATED, name="gated").start()
+
+
+@pytest.fixture
+def open_client(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Opens clients, each in its directory; the second time the one that is there."""
+    with ExitStack() as closing:
+
+        def make(url: str, name: str = "client", **more: Any) -> Any:
+            return closing.enter_context(_PRODUCER.a_client(tmp_path / name, url, **more))
+
+        yield make
+
+
+@pytest.fixture
+def stream(request: pytest.FixtureRequest) -> str:
+    return f"record/{request.node.name}"

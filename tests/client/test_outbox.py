@@ -1,0 +1,246 @@
+"""The outbox: what it holds survives, in order, encrypted, and only as much as it may."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from veen.client.draft import Draft, Drafts, Form
+from veen.client.flight import Flight, Slot
+from veen.client.outbox import BadOutbox, Bounds, Late, Outbox, OutboxFull
+from veen.errors import Malformed
+from veen.payload import PayloadHdr
+from veen.profile import DEFAULT_PROFILE, Profile
+from veen.receipt import Receipt
+
+HUB, KEY, ALL, MUCH = bytes(32), b"k" * 32, 1 << 62, 1 << 30
+FORM = Form(
+    stream="record/a",
+    profile=DEFAULT_PROFILE,
+    recipient=b"r" * 32,
+    header=PayloadHdr(schema=b"s" * 32),
+)
+LANE = FORM.lane(HUB)
+SECRET = b"a body nobody may read"
+
+
+@pytest.fixture
+def open_outbox(tmp_path: Path) -> Iterator[Callable[..., Outbox]]:
+    with ExitStack() as closing:
+
+        def make(key: bytes = KEY, **more: Any) -> Outbox:
+            found = Outbox(tmp_path / "outbox.sqlite", key, os.urandom, **more)
+            return closing.enter_context(contextlib.closing(found))
+
+        yield make
+
+
+def drafts(count: int, form: Form = FORM) -> list[Draft]:
+    return [Draft(form, b"%d" % number) for number in range(count)]
+
+
+def a_flight(event_id: int, seq: int, **more: Any) -> Flight:
+    usual: dict[str, Any] = {
+        "event_id": event_id, "label": b"l" * 32, "epoch": 0, "client_id": b"c" * 32,
+        "client_seq": seq, "prev_ack": 0, "auth_ref": None, "leaf": os.urandom(32), "coids": b"",
+        "msg": b"msg",
+    }  # fmt: skip
+    return Flight(**(usual | more))
+
+
+def a_receipt(flight: Flight) -> Receipt:
+    return Receipt(
+        label=flight.label, stream_seq=1, leaf_hash=flight.leaf, mmr_root=flight.leaf, hub_ts=1
+    )
+
+
+def waiting(outbox: Outbox, lane: bytes = LANE) -> list[int]:
+    return [event_id for event_id, _ in outbox.waiting(lane, 0, ALL, 100, MUCH)]
+
+
+def test_events_are_there_again_after_an_end_without_goodbye(
+    open_outbox: Callable[..., Outbox],
+) -> None:
+    first = open_outbox()
+    full = Draft(
+        replace(FORM, auth_ref=b"a" * 32, profile=Profile(epoch_sec=9)), b"body", (b"x", b"")
+    )
+    first.add(HUB, [full])
+    second = open_outbox()
+    assert second.draft(1) == full
+    assert second.pending(HUB) == 1
+    assert second.pending(b"another hub") == 0
+
+
+def test_numbers_grow_and_are_never_given_twice(open_outbox: Callable[..., Outbox]) -> None:
+    outbox = open_outbox()
+    assert outbox.add(HUB, drafts(3)) == [1, 2, 3]
+    assert outbox.withdraw([1, 2, 3])
+    assert open_outbox().add(HUB, drafts(1)) == [4]
+
+
+def test_nothing_in_the_clear_reaches_the_disk(
+    open_outbox: Callable[..., Outbox], tmp_path: Path
+) -> None:
+    outbox = open_outbox()
+    outbox.add(HUB, [Draft(FORM, SECRET, (SECRET,))])
+    for path in tmp_path.iterdir():
+        assert SECRET not in path.read_bytes()
+        assert b"record/a" not in path.read_bytes()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_an_event_opens_with_its_key_and_under_its_number_only(
+    open_outbox: Callable[..., Outbox], tmp_path: Path
+) -> None:
+    open_outbox().add(HUB, drafts(2))
+    with pytest.raises(BadOutbox, match="event 1 is damaged"):
+        open_outbox(b"x" * 32).draft(1)
+    with sqlite3.connect(tmp_path / "outbox.sqlite") as db:
+        db.execute("UPDATE events SET id = id + 10")
+    db.close()
+    with pytest.raises(BadOutbox, match="event 11 is damaged"):
+        open_outbox().draft(11)
+
+
+def test_a_file_that_is_no_outbox_is_named(
+    open_outbox: Callable[..., Outbox], tmp_path: Path
+) -> None:
+    (tmp_path / "outbox.sqlite").write_bytes(b"not a database, but long enough to be taken for one")
+    with pytest.raises(BadOutbox, match=r"outbox\.sqlite"):
+        open_outbox()
+
+
+def test_an_outbox_of_a_later_version_is_left_alone(
+    open_outbox: Callable[..., Outbox], tmp_path: Path
+) -> None:
+    open_outbox().close()
+    with sqlite3.connect(tmp_path / "outbox.sqlite") as db:
+        db.execute("PRAGMA user_version = 2")
+    db.close()
+    with pytest.raises(BadOutbox, match="version 2"):
+        open_outbox()
+
+
+@pytest.mark.parametrize("bounds", [Bounds(max_events=3), Bounds(max_bytes=800)])
+def test_a_full_outbox_takes_all_or_nothing(
+    bounds: Bounds, open_outbox: Callable[..., Outbox]
+) -> None:
+    outbox = open_outbox(bounds=bounds)
+    outbox.add(HUB, drafts(2))
+    with pytest.raises(OutboxFull, match="may hold"):
+        outbox.add(HUB, drafts(2))
+    assert outbox.pending(HUB) == 2
+    outbox = open_outbox(bounds=bounds)
+    with pytest.raises(OutboxFull):
+        outbox.add(HUB, drafts(2))
+    outbox.journal([a_flight(1, 1)])
+    outbox.settle([Slot((a_flight(1, 1),))])
+    assert outbox.add(HUB, drafts(2)) == [3, 4]
+
+
+def test_lanes_keep_apart_what_is_ordered_apart(open_outbox: Callable[..., Outbox]) -> None:
+    outbox = open_outbox()
+    forms = [FORM, replace(FORM, stream="record/b"), replace(FORM, profile=Profile(pad_block=9))]
+    for form in (*forms, *reversed(forms)):
+        outbox.add(HUB, drafts(1, form))
+    assert [one.form for one in outbox.lanes(HUB)] == forms
+    assert [waiting(outbox, form.lane(HUB)) for form in forms] == [[1, 6], [2, 5], [3, 4]]
+    assert outbox.lanes(b"another hub") == []
+
+
+def test_a_portion_has_a_bound_but_is_never_empty(open_outbox: Callable[..., Outbox]) -> None:
+    outbox = open_outbox()
+    outbox.add(HUB, [Draft(FORM, bytes(1_000)) for _ in range(5)])
+    assert [len(outbox.waiting(LANE, 0, ALL, 3, size)) for size in (1, 2_600, MUCH)] == [1, 2, 3]
+    assert [one for one, _ in outbox.waiting(LANE, 2, 4, 9, MUCH)] == [3, 4]
+
+
+def test_flights_come_back_with_every_attempt_in_order(open_outbox: Callable[..., Outbox]) -> None:
+    outbox = open_outbox()
+    outbox.add(HUB, drafts(3))
+    attempts = [a_flight(1, 1), a_flight(2, 2), a_flight(1, 1, auth_ref=b"a" * 32)]
+    outbox.journal(attempts)
+    outbox = open_outbox()
+    assert outbox.slots(LANE, ALL, 10) == [
+        Slot((attempts[0], attempts[2])), Slot((attempts[1],)),
+    ]  # fmt: skip
+    assert outbox.slots(LANE, 1, 10) == outbox.slots(LANE, ALL, 1)
+    assert waiting(outbox) == [3]
+    assert outbox.last_seq(b"l" * 32, b"c" * 32) == 2
+
+
+def test_a_settled_place_takes_its_event_with_it(open_outbox: Callable[..., Outbox]) -> None:
+    outbox = open_outbox()
+    outbox.add(HUB, drafts(2))
+    slots = [Slot((a_flight(one, one), a_flight(one, one))) for one in (1, 2)]
+    for slot in slots:
+        outbox.journal(slot.attempts)
+    outbox.settle(slots[:1])
+    assert [one.event_id for one in outbox.slots(LANE, ALL, 9)] == [2]
+    assert (outbox.pending(HUB), waiting(outbox)) == (1, [])
+
+
+def test_a_withdrawn_event_leaves_its_flight_behind(open_outbox: Callable[..., Outbox]) -> None:
+    outbox = open_outbox()
+    outbox.add(HUB, drafts(2))
+    flights = [a_flight(1, 1), a_flight(2, 2)]
+    outbox.journal(flights)
+    assert not outbox.withdraw([1]), "its place would stay empty before one that may be taken"
+    assert outbox.withdraw([2])
+    assert outbox.withdraw([1])
+    assert outbox.withdrawn(b"l" * 32, b"c" * 32) == [
+        replace(one, withdrawn=True) for one in flights
+    ]
+    assert (outbox.pending(HUB), outbox.slots(LANE, ALL, 9)) == (0, [])
+    assert outbox.last_seq(b"l" * 32, b"c" * 32) == 0
+
+
+def test_what_lands_late_is_remembered_and_the_lane_waits_for_other_places(
+    open_outbox: Callable[..., Outbox],
+) -> None:
+    outbox = open_outbox()
+    outbox.add(HUB, drafts(1))
+    old = a_flight(1, 1)
+    outbox.journal([old])
+    outbox.withdraw([1])
+    outbox.add(HUB, drafts(2))
+    outbox.journal([a_flight(2, 1), a_flight(3, 2)])
+    (slot, _) = outbox.slots(LANE, ALL, 9)
+    assert slot.is_shared
+    late = Late(1, a_receipt(old))
+    outbox.settle_late(slot, late, LANE)
+    assert (open_outbox().late(), waiting(outbox)) == ([late], [2, 3])
+    assert outbox.withdrawn(b"l" * 32, b"c" * 32) == []
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.tuples(st.binary(max_size=300), st.lists(st.binary(max_size=9), max_size=3))),
+)
+def test_drafts_come_back_as_they_went(contents: list[tuple[bytes, list[bytes]]]) -> None:
+    reader = Drafts(KEY, os.urandom)
+    for number, (body, attachments) in enumerate(contents):
+        form = replace(FORM, stream="ab"[number % 2])
+        draft = Draft(form, body, tuple(attachments))
+        assert reader.decode(draft.encode()) == draft
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", FORM.encode(), FORM.encode() + b"\x80", Draft(FORM, b"x").encode() + b"\x00"]
+)
+def test_what_is_no_draft_is_refused(raw: bytes) -> None:
+    with pytest.raises(Malformed):
+        Drafts(KEY, os.urandom).decode(raw)

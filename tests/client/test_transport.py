@@ -1,0 +1,224 @@
+"""One hub over HTTP: what is asked again, how long is waited, and what is no answer."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veen.client import transport as module
+from veen.client.credentials import Bearer
+from veen.client.errors import HubRefused, Unreachable
+from veen.client.transport import MAX_WAIT_SEC, Patience, Transport
+from veen.envelope import ErrorEnvelope, SubmitRequest
+from veen.errors import Code, Failure, Malformed, Rejected
+from veen.tooling import ReadyResponse
+
+GOOD = ReadyResponse(ok=True, hub_ts=7)
+PATIENCE = Patience(attempts=3, first_sec=1.0, most_sec=4.0, timeout_sec=1.0)
+Answer = tuple[int, dict[str, str], bytes]
+
+
+class Server:
+    """Answers what it was given, in turn, and remembers who asked how."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer | None] = []
+        self.asked: list[tuple[str, dict[str, str], bytes]] = []
+        self.peers: set[Any] = set()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                server.asked.append((self.path, dict(self.headers), body))
+                server.peers.add(self.client_address)
+                answer = server.answers.pop(0)
+                if answer is None:
+                    self.close_connection = True
+                    return
+                status, headers, said = answer
+                self.send_response(status)
+                for name, value in {"Content-Length": str(len(said)), **headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(said)
+
+            do_POST = do_GET  # noqa: N815
+
+            def log_message(self, *_: Any) -> None:
+                return
+
+        return Handler
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    found = Server()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def waits() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def make(
+    server: Server, producer: ModuleType, waits: list[float]
+) -> Iterator[Callable[..., Transport]]:
+    made: list[Transport] = []
+
+    def transport(**more: Any) -> Transport:
+        around = producer.a_world(sleep=waits.append, random=random.Random(5).randbytes)
+        usual: dict[str, Any] = {"surroundings": around, "patience": PATIENCE}
+        made.append(Transport(server.url, **(usual | more)))
+        return made[-1]
+
+    yield transport
+    for one in made:
+        one.close()
+
+
+def good() -> Answer:
+    return 200, {}, GOOD.encode()
+
+
+def error(status: int, headers: dict[str, str] | None = None, **fields: Any) -> Answer:
+    return status, headers or {}, ErrorEnvelope(message="no", **fields).encode()
+
+
+def test_one_connection_serves_many_requests(server: Server, make: Callable[..., Any]) -> None:
+    transport = make()
+    server.answers += [good() for _ in range(5)]
+    assert [transport.get("/readyz", ReadyResponse) for _ in range(5)] == [GOOD] * 5
+    assert len(server.peers) == 1
+
+
+@pytest.mark.parametrize(
+    "nothing", [None, (200, {}, b"\xff"), (200, {}, GOOD.encode()[:-1]), (502, {}, b"<html>")]
+)
+def test_what_is_no_answer_is_asked_for_again(
+    nothing: Answer | None, server: Server, make: Callable[..., Any], waits: list[float]
+) -> None:
+    server.answers += [nothing, nothing, good()]
+    assert make().get("/readyz", ReadyResponse) == GOOD
+    assert len(waits) == 2
+    assert 0 <= waits[0] < 1
+    assert 0 <= waits[1] < 2
+
+
+def test_after_the_last_attempt_it_is_told(server: Server, make: Callable[..., Any]) -> None:
+    transport = make()
+    server.answers += [None] * 3
+    with pytest.raises(Unreachable, match="does not answer"):
+        transport.get("/readyz", ReadyResponse)
+    server.answers += [(200, {}, b"")] * 3
+    with pytest.raises(Malformed):
+        transport.get("/readyz", ReadyResponse)
+    server.answers += [(503, {}, b"<html>")] * 3
+    with pytest.raises(Unreachable, match="503 without saying why"):
+        transport.get("/readyz", ReadyResponse)
+    assert len(server.asked) == 9
+
+
+def test_retry_after_is_waited_for_but_not_for_ever(
+    server: Server, make: Callable[..., Any], waits: list[float]
+) -> None:
+    busy = {"code": Code.UNAVAILABLE.value}
+    server.answers += [error(503, {"Retry-After": "3"}, **busy)]
+    server.answers += [error(503, {"Retry-After": "99999999"}, **busy), good()]
+    assert make().get("/readyz", ReadyResponse) == GOOD
+    assert 3 <= waits[0] < 4
+    assert MAX_WAIT_SEC <= waits[1] < MAX_WAIT_SEC + 2
+
+
+@pytest.mark.parametrize("advice", ["-1", "1.5", "tomorrow", "", "٣"])
+def test_other_advice_is_none(
+    advice: str, server: Server, make: Callable[..., Any], waits: list[float]
+) -> None:
+    said = {"Retry-After": advice.encode().decode("latin-1")}
+    server.answers += [error(503, said, code=Code.UNAVAILABLE.value), good()]
+    assert make().get("/readyz", ReadyResponse) == GOOD
+    assert waits[0] < 1
+
+
+def test_a_refusal_is_an_answer(
+    server: Server, make: Callable[..., Any], waits: list[float]
+) -> None:
+    detail = {"receipt": b"bytes", "stream_seq": 4, "detail_enum": "DUPLICATE"}
+    server.answers += [error(409, code="E.SEQ", detail=detail)]
+    with pytest.raises(Rejected) as caught:
+        make().post("/v1/submit", SubmitRequest(msg=b"\x01"), ReadyResponse)
+    found = caught.value
+    assert (found.failure, found.stream_seq, found.receipt) == (Failure.DUPLICATE, 4, b"bytes")
+    server.answers += [error(403, code="E.FORBIDDEN", retry_after=5)]
+    with pytest.raises(HubRefused) as refused:
+        make().get("/readyz", ReadyResponse)
+    assert (refused.value.code, refused.value.retry_after) == ("E.FORBIDDEN", 5)
+    assert refused.value.is_about_access
+    assert waits == []
+
+
+def test_an_endless_answer_is_cut_off(
+    server: Server, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 1_000)
+    server.answers += [(200, {}, bytes(1_001))] * 3
+    with pytest.raises(Malformed, match="more than 1000 bytes"):
+        make().get("/readyz", ReadyResponse)
+
+
+def test_a_silent_hub_is_not_waited_for_longer_than_said(
+    producer: ModuleType, waits: list[float]
+) -> None:
+    with producer.silent_port() as port:
+        transport = Transport(
+            f"http://127.0.0.1:{port}",
+            surroundings=producer.a_world(sleep=waits.append),
+            patience=Patience(attempts=2, timeout_sec=0.05),
+        )
+        with pytest.raises(Unreachable):
+            transport.get("/readyz", ReadyResponse)
+        transport.close()
+    assert len(waits) == 1
+
+
+def test_no_redirect_is_followed_and_credentials_go_along(
+    server: Server, make: Callable[..., Any]
+) -> None:
+    server.answers += [(307, {"Location": "http://127.0.0.1:9/"}, b"")] * 3
+    with pytest.raises(Unreachable, match="307"):
+        make(credentials=Bearer("token")).get("/readyz", ReadyResponse)
+    assert [headers["Authorization"] for _, headers, _ in server.asked] == ["Bearer token"] * 3
+
+
+@given(st.integers(0, 10**6), st.none() | st.integers(0, 60), st.floats(0, 1, exclude_max=True))
+def test_a_pause_is_jittered_under_a_bound(
+    attempt: int, retry_after: int | None, fraction: float
+) -> None:
+    least = retry_after or 0
+    pause = PATIENCE.pause(attempt, retry_after, fraction)
+    assert least <= pause <= least + min(4.0, 2.0 ** min(attempt, 20))

@@ -1,0 +1,312 @@
+"""The client: what a program embeds to send to a hub, and to read what it can prove."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from threading import RLock
+from typing import Final, Self, Unpack
+
+from veen.captoken import CapToken
+from veen.client import attachment_check, reader, resync, state_check
+from veen.client.address import HubAddress, resolve
+from veen.client.credentials import Credentials
+from veen.client.draft import Draft
+from veen.client.errors import HubRefused, StateLost
+from veen.client.hub_api import HubApi
+from veen.client.outbox import Bounds, Late, Outbox
+from veen.client.pair import Pair
+from veen.client.receipt_book import ReceiptBook
+from veen.client.remedy import is_lasting
+from veen.client.resync import Resynced
+from veen.client.sealer import Lane, Sealer
+from veen.client.sender import BATCH, Sender
+from veen.client.sending import Flushed, Options, Sent, form_of, portions
+from veen.client.session import Session
+from veen.client.state_check import StateVerdict
+from veen.client.surroundings import Surroundings
+from veen.client.transport import Patience, Transport
+from veen.client.verdict import Landed
+from veen.errors import Rejected, VeenError, WrongSize
+from veen.keystore.directory import ClientDir, Lock
+from veen.msg import Msg
+from veen.profile import DEFAULT_PROFILE, Profile
+from veen.seal import Opened
+
+_ALL: Final = (1 << 63) - 1
+_BYTES_AT_A_TIME: Final = 8 << 20
+_ABOUT_ONE_STREAM: Final = (Rejected, HubRefused, StateLost, WrongSize)
+
+
+class Client:
+    """One client directory and one hub, for as long as it is open; threads may share it."""
+
+    def __init__(
+        self,
+        directory: ClientDir,
+        session: Session,
+        outbox: Outbox,
+        address: HubAddress,
+        batch: int,
+    ) -> None:
+        self.session = session
+        self._outbox = outbox
+        self._address = address
+        self._expected: bytes | None = None
+        self._hub_id = b""
+        self._has_met = False
+        self._own_prekey, self._own_key_until = b"", -1
+        self._closing = ExitStack()
+        self._draining = RLock()
+        self._sealer = Sealer(session, directory.attachments)
+        book = ReceiptBook(directory.receipts)
+        self._batch = batch
+        self._sender = Sender(session, outbox, self._sealer, book, batch)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        hub: str,
+        *,
+        passphrase: bytes | None = None,
+        hub_id: bytes | None = None,
+        credentials: Credentials | None = None,
+        patience: Patience | None = None,
+        tls: ssl.SSLContext | None = None,
+        surroundings: Surroundings | None = None,
+        bounds: Bounds | None = None,
+        batch: int = BATCH,
+    ) -> Client:
+        """No other process can have the directory meanwhile. The hub is asked when it is needed,
+        and at once only where neither ``hub_id``, a data directory nor the past names it.
+        """
+        around = surroundings or Surroundings(
+            clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep
+        )
+        address, home = resolve(hub), ClientDir(directory)
+        with ExitStack() as closing:
+            closing.enter_context(Lock(home))
+            identity = home.open(passphrase)
+            transport = Transport(
+                address.url,
+                surroundings=around,
+                credentials=credentials,
+                patience=patience,
+                tls=tls,
+            )
+            closing.callback(transport.close)
+            session = Session(home.root, identity, HubApi(transport), around)
+            outbox = Outbox(home.outbox, identity.outbox_key, around.random, bounds)
+            closing.callback(outbox.close)
+            client = cls(home, session, outbox, address, batch)
+            client._name_hub(hub_id)
+            client._closing = closing.pop_all()
+        return client
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._closing.close()
+
+    def emit(self, stream: str, body: bytes, **options: Unpack[Options]) -> int:
+        """Keep an event, to be sent by ``flush``; it survives whatever happens after return."""
+        return self.emit_many(stream, [body], **options)[0]
+
+    def emit_many(
+        self, stream: str, bodies: Iterable[bytes], **options: Unpack[Options]
+    ) -> list[int]:
+        """Keep events, all of them or none."""
+        drafts = self._drafts(stream, bodies, options)
+        return self._outbox.add(self._hub_id, drafts) if drafts else []
+
+    def send(self, stream: str, body: bytes, **options: Unpack[Options]) -> Sent:
+        """Send an event and have its receipt verified.
+
+        One that the hub refuses for good is withdrawn. Whatever else is raised leaves the event
+        in the outbox, and the notes of the error say so: it may be in the log by now.
+        """
+        (sent,) = self.send_many(stream, [body], **options)
+        return sent
+
+    def send_many(
+        self, stream: str, bodies: Iterable[bytes], **options: Unpack[Options]
+    ) -> Iterator[Sent]:
+        """Send events in batches; each is given back in turn, once it has landed."""
+        with self._draining:
+            due: dict[int, None] = {}
+            supply = self._supply(stream, bodies, options, due)
+            try:
+                yield from self._landed(supply, due)
+            except VeenError as error:
+                error.add_note(self._left(error, list(due)))
+                raise
+
+    def flush(self) -> Flushed:
+        """Send all that was emitted. A stream that does not get on does not hold up the others."""
+        with self._draining:
+            self.meet()
+            before, landed = len(self._outbox.late()), 0
+            failed: list[VeenError] = []
+            for draft in self._outbox.lanes(self._hub_id):
+                lane = self._sealer.lane(draft)
+                try:
+                    landed += sum(
+                        1 for _ in self._sender.drain(lane, _ALL, lambda: _ALL, patient=True)
+                    )
+                except _ABOUT_ONE_STREAM as error:
+                    error.add_note(self._waits(lane))
+                    failed.append(error)
+            if failed:
+                raise failed[0]
+            return Flushed(landed, tuple(self._outbox.late()[before:]))
+
+    def pending(self) -> int:
+        """How many events are still to be sent to this hub."""
+        return self._outbox.pending(self._hub_id)
+
+    def late(self) -> list[Late]:
+        """The events that had been withdrawn, and are in the log all the same."""
+        return self._outbox.late()
+
+    def renew(self, capability: CapToken) -> None:
+        """Write with this capability from now on, also what an older one let wait."""
+        self._sealer.renew(capability)
+
+    def withdraw(self, event_id: int) -> bool:
+        """Give an event up; not while later ones of its stream are on their way."""
+        with self._draining:
+            return self._outbox.withdraw([event_id])
+
+    def read(
+        self,
+        stream: str,
+        *,
+        from_seq: int = 1,
+        to_seq: int | None = None,
+        with_proof: bool = False,
+        profile: Profile = DEFAULT_PROFILE,
+    ) -> Iterator[Pair]:
+        labels = self.meet().labels(stream, profile)
+        return reader.read(
+            self.session, labels, stream, from_seq=from_seq, to_seq=to_seq, with_proof=with_proof
+        )
+
+    def follow(
+        self,
+        stream: str,
+        *,
+        from_seq: int = 1,
+        with_proof: bool = False,
+        profile: Profile = DEFAULT_PROFILE,
+    ) -> Iterator[Pair]:
+        labels = self.meet().labels(stream, profile)
+        return reader.follow(self.session, labels, stream, from_seq=from_seq, with_proof=with_proof)
+
+    def open_payload(self, msg: Msg, profile: Profile = DEFAULT_PROFILE) -> Opened:
+        keys = self.session.identity.readers()
+        return attachment_check.open_with_any(keys, msg, profile, self.session.limits)
+
+    def resync(
+        self, stream: str, *, epoch: int | None = None, profile: Profile = DEFAULT_PROFILE
+    ) -> Resynced:
+        labels = self.meet().labels(stream, profile)
+        return resync.resync(self.session, labels, stream, epoch=epoch)
+
+    def verify_state(
+        self, stream: str, *, epoch: int | None = None, profile: Profile = DEFAULT_PROFILE
+    ) -> StateVerdict:
+        labels = self.meet().labels(stream, profile)
+        return state_check.verify_state(self.session, labels, stream, epoch=epoch)
+
+    def meet(self) -> Session:
+        """The session, once the hub has been asked who it is."""
+        if not self._has_met:
+            self.session.meet(self._address, self._expected)
+            self._has_met = True
+        return self.session
+
+    def _name_hub(self, hub_id: bytes | None) -> None:
+        """Whom the events of this client are for, even before it has answered."""
+        self._expected = hub_id
+        known = self.session.state.hubs.get(self._address.url)
+        pin = self._address.identity or (known.identity if known else None)
+        if hub_id is None and pin is None:
+            self.meet()
+            pin = self.session.hub
+        self._hub_id = hub_id or (pin.hub_id if pin else b"")
+
+    def _drafts(self, stream: str, bodies: Iterable[bytes], options: Options) -> list[Draft]:
+        capability = options.get("capability")
+        auth_ref = self._sealer.renew(capability) if capability else None
+        form = form_of(stream, options, options.get("recipient") or self._own_key(), auth_ref)
+        attachments = tuple(options.get("attachments", ()))
+        drafts = [Draft(form, body, attachments) for body in bodies]
+        for draft in drafts:
+            draft.check_sizes(self.session.limits)
+        return drafts
+
+    def _own_key(self) -> bytes:
+        """Our newest prekey; the card is verified where the last choice does not hold any more."""
+        card, now = self.session.identity.card, self.session.surroundings.clock()
+        if now > self._own_key_until:
+            self._own_prekey = card.recipient(now)
+            self._own_key_until = max(
+                one.expires_at for one in card.prekeys if one.prekey == self._own_prekey
+            )
+        return self._own_prekey
+
+    def _supply(
+        self, stream: str, bodies: Iterable[bytes], options: Options, due: dict[int, None]
+    ) -> Iterator[Draft]:
+        """Keeps a portion of the events each time it is asked; gives one of them back."""
+        for portion in portions(bodies, self._batch, _BYTES_AT_A_TIME):
+            drafts = self._drafts(stream, portion, options)
+            due.update(dict.fromkeys(self._outbox.add(self._hub_id, drafts)))
+            yield drafts[0]
+
+    def _landed(self, supply: Iterator[Draft], due: dict[int, None]) -> Iterator[Sent]:
+        first = next(supply, None)
+        if first is None:
+            return
+        last = max(due)
+
+        def feed() -> int:
+            nonlocal last
+            next(supply, None)
+            last = max((last, *due))
+            return last
+
+        for landed in self._sender.drain(self._lane(first), last, feed, patient=False):
+            if landed.slot.event_id in due:
+                del due[landed.slot.event_id]
+                yield self._sent(landed)
+
+    def _lane(self, draft: Draft) -> Lane:
+        self.meet()
+        return self._sealer.lane(draft)
+
+    def _left(self, error: VeenError, due: list[int]) -> str:
+        """Withdraw what can never be sent as it is; what became of the events, in words."""
+        is_final = isinstance(error, WrongSize) or (
+            isinstance(error, Rejected | HubRefused) and is_lasting(error)
+        )
+        gone = is_final and self._outbox.withdraw(due)
+        what = "withdrawn" if gone else "left in the outbox"
+        return f"{what}: {len(due)} events from number {due[0]} on" if due else "all were sent"
+
+    def _waits(self, lane: Lane) -> str:
+        return f"event {self._outbox.first(lane.key)} for {lane.name} is left in the outbox"
+
+    def _sent(self, landed: Landed) -> Sent:
+        flight = landed.attempt
+        attachments = tuple(self._sealer.path(one).read_bytes() for one in flight.attachment_ids())
+        return Sent(flight.event_id, flight.msg, landed.receipt, attachments, landed.size)
