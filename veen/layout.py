@@ -14,6 +14,8 @@ CHECKPOINT_BINDING: Final = "checkpoint-binding.cborseq"
 _CHUNK: Final = re.compile(r"log/chunk-([0-9a-f]{64})-([0-9]{20})-([0-9]{20})\.log")
 _OPEN_CHUNK: Final = re.compile(r"log/chunk-([0-9a-f]{64})-([0-9]{20})\.open")
 
+_CHECKPOINT: Final = re.compile(r"log/checkpoint-([0-9a-f]{64})-([0-9]{20})\.cbor")
+
 
 class ChunkName(NamedTuple):
     label: bytes
@@ -24,6 +26,11 @@ class ChunkName(NamedTuple):
 class OpenChunkName(NamedTuple):
     label: bytes
     start_seq: int
+
+
+class CheckpointName(NamedTuple):
+    label: bytes
+    upto_seq: int
 
 
 def chunk(name: ChunkName) -> str:
@@ -59,6 +66,12 @@ def parse_chunk(path: str) -> ChunkName | None:
 def parse_open_chunk(path: str) -> OpenChunkName | None:
     found = _OPEN_CHUNK.fullmatch(path)
     return OpenChunkName(bytes.fromhex(found[1]), int(found[2])) if found else None
+
+
+def parse_checkpoint(path: str) -> CheckpointName | None:
+    """The checkpoint that a path names, or None when it names something else."""
+    found = _CHECKPOINT.fullmatch(path)
+    return CheckpointName(bytes.fromhex(found[1]), int(found[2])) if found else None
 
 
 def _chunk_stem(name: ChunkName) -> str:

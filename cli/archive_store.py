@@ -1,0 +1,192 @@
+"""``veen archive``, the commands for a store: bring a hub there, check it, copy it, look at it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
+
+import typer
+
+from cli.archive_options import EscrowOption, StoreOptions, sealer_to
+from cli.console import manner, notice, progress, show
+from cli.failure import INTEGRITY
+from cli.options import DEFAULT_DATA_DIR, DataDirOption
+from recorder.archive.check import Checked, check
+from recorder.archive.clone import clone as clone_archive
+from recorder.archive.push import push as push_directory
+from recorder.archive.source import Source
+from recorder.archive.status import HubStatus
+from recorder.archive.status import status as status_of
+from recorder.archive.store import HubArchive, hubs
+from veen.errors import Untrusted
+from veen.limits import Limits
+
+app = typer.Typer(help="Keep a hub in object storage, and restore it.", no_args_is_help=True)
+
+_SHOWN_FLAWS: Final = 20
+
+
+@app.command()
+def push(
+    at: StoreOptions, data_dir: DataDirOption = DEFAULT_DATA_DIR, escrow: EscrowOption = None
+) -> None:
+    """Bring the archive of a hub up to its directory, beside the running hub or without it.
+
+    Example: veen archive push --data-dir ./hub --store file:///mnt/archive --escrow card.pub
+    """
+    source, store = Source(data_dir.resolve(), Limits()), at.open()
+    with progress("push", "labels") as report:
+        found = push_directory(source, store, sealer=sealer_to(escrow), progress=report)
+    if not found.is_escrowed:
+        notice(
+            "WARNING: no escrow holds the current key: without a copy of keys/ a restored hub "
+            "can be read, not continued (--escrow CARD)"
+        )
+    show(
+        {
+            "hub_id": found.hub_id.hex(),
+            "manifest": found.manifest.hex(),
+            "labels": found.labels,
+            "entries": found.entries,
+            "new_objects": found.new_objects,
+            "new_bytes": found.new_bytes,
+            "is_escrowed": found.is_escrowed,
+        }
+    )
+
+
+@app.command()
+def verify(
+    at: StoreOptions,
+    read_all: Annotated[
+        bool, typer.Option("--read-all", help="Read every byte, not only manifests.")
+    ] = False,
+) -> None:
+    """Check that an archive is complete and of one hub; no segment is read. Exit code 3 if not.
+
+    Example: veen archive verify --store file:///mnt/archive
+    """
+    archive = at.archive()
+    with progress("verify", "labels") as report:
+        found = check(archive, read_all=read_all, progress=report)
+    _show_checked(found)
+
+
+@app.command()
+def clone(
+    at: StoreOptions,
+    to_store: Annotated[
+        str, typer.Option("--to-store", metavar="URL", help="The other store, as --store.")
+    ],
+    to_endpoint: Annotated[
+        str | None, typer.Option("--to-endpoint", metavar="URL", help="Its S3 endpoint.")
+    ] = None,
+) -> None:
+    """Copy an archive to another store: the same keys, the same bytes, the same head.
+
+    Example: veen archive clone --store file:///mnt/archive --to-store s3://archive/line-1
+    """
+    hub_id = at.archive().keys.hub_id
+    with progress("clone", "objects") as report:
+        found = clone_archive(at.open(), at.open_at(to_store, to_endpoint), hub_id, progress=report)
+    show(
+        {
+            "hub_id": found.hub_id.hex(),
+            "manifest": found.manifest.hex(),
+            "objects": found.objects,
+            "new_objects": found.new_objects,
+            "new_bytes": found.new_bytes,
+            "lost_of_history": found.lost,
+        }
+    )
+
+
+@app.command()
+def status(at: StoreOptions) -> None:
+    """Tell what a store keeps its word on, and what it holds of each hub.
+
+    Example: veen archive status --store file:///mnt/archive
+    """
+    store = at.open()
+    wanted = [at.wanted()] if at.hub_id else list(hubs(store))
+    found = [HubArchive(store, one) for one in wanted]
+    named = [_hub(status_of(one)) for one in found if one.head().value is not None]
+    headless = [one.keys.hub_id.hex() for one in found if one.head().value is None]
+    document = {
+        "store": store.status.url,
+        "kind": store.status.kind,
+        "keeps_conditions": store.status.keeps_conditions,
+        "warnings": list(store.status.warnings),
+        "hubs": named,
+        "unfinished": headless,
+    }
+    show(document, "\n".join(_status_lines(document)))
+
+
+def _show_checked(found: Checked) -> None:
+    document: dict[str, Any] = {
+        "ok": found.ok,
+        "manifest": found.manifest.hex(),
+        "labels": found.labels,
+        "entries": found.entries,
+        "segments": found.segments,
+        "bytes": found.stored_bytes,
+        "roots": {label.hex(): root.hex() for label, root in sorted(found.roots.items())},
+        "flaws": [{"key": one.key, "what": one.what} for one in found.flaws],
+    }
+    lines = [f"FLAW {one.key}: {one.what}" for one in found.flaws[:_SHOWN_FLAWS]]
+    lines.append(
+        f"{found.entries} entries in {found.segments} segments of {found.labels} labels, "
+        f"{found.stored_bytes} bytes: {len(found.flaws)} flaws"
+    )
+    if found.ok:
+        show(document, "\n".join(lines))
+        return
+    blame = f"{len(found.flaws)} flaws, the first in {found.flaws[0].key}: {found.flaws[0].what}"
+    show(document | {"code": "FLAWS", "detail": blame}, "\n".join(lines))
+    if manner().json:
+        raise typer.Exit(INTEGRITY)
+    raise Untrusted(blame)
+
+
+def _hub(found: HubStatus) -> dict[str, Any]:
+    return {
+        "hub_id": found.hub_id.hex(),
+        "manifest": found.manifest.hex(),
+        "key_id": found.key_id.hex(),
+        "entries": found.entries,
+        "bytes": found.stored_bytes,
+        "last_hub_ts": found.last_ts,
+        "age_sec": max(0, int(time.time()) - found.last_ts),
+        "has_escrow": found.is_escrowed is not None,
+        "is_escrowed": bool(found.is_escrowed),
+        "unsettled_from": found.unsettled_from,
+        "labels": [
+            {
+                "label": one.label.hex(),
+                "end_seq": one.end_seq,
+                "sealed_seq": one.sealed_seq,
+                "last_hub_ts": one.last_ts,
+                "bytes": one.stored_bytes,
+                "manifest_root": one.root.hex(),
+            }
+            for one in found.labels
+        ],
+    }
+
+
+def _status_lines(document: dict[str, Any]) -> Iterator[str]:
+    keeps = "keeps" if document["keeps_conditions"] else "DOES NOT KEEP"
+    yield f"store {document['store']} ({document['kind']}) {keeps} conditional writes"
+    yield from (f"WARNING: {one}" for one in document["warnings"])
+    for hub in document["hubs"]:
+        escrow = "holds the current key" if hub["is_escrowed"] else "lacks the current key"
+        yield (
+            f"hub {hub['hub_id']}: {hub['entries']} entries in {len(hub['labels'])} labels, "
+            f"{hub['bytes']} bytes, the last entry {hub['age_sec']} s ago, "
+            + (f"escrow {escrow}" if hub["has_escrow"] else "no escrow")
+        )
+        for one in hub["labels"]:
+            yield f"  label {one['label']}: to {one['end_seq']}, sealed to {one['sealed_seq']}"
+    yield from (f"hub {one}: a push that never ended" for one in document["unfinished"])

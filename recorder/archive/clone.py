@@ -1,0 +1,105 @@
+"""An archive copied from store to store: the same keys, the same bytes, the same head."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from recorder.archive import reach
+from recorder.archive.label_push import OldCopy
+from recorder.archive.manifest import ArchiveManifest
+from recorder.archive.reach import Wanted
+from recorder.archive.store import HubArchive
+from veen.objects.port import HeadUnknown, ObjectMissing
+from veen.objects.store import Store
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cloned:
+    hub_id: bytes
+    manifest: bytes
+    objects: int
+    new_objects: int
+    new_bytes: int
+    lost: int
+    """Objects that only earlier states name and that the store has no more."""
+
+
+class _Clone:
+    def __init__(self, source: HubArchive, target: HubArchive, scratch: Path) -> None:
+        self._source = source
+        self._target = target
+        self._scratch = scratch
+        self._copy = scratch / "copy"
+        self._new = self._bytes = 0
+
+    def run(self, progress: Progress) -> Cloned:
+        sha256, manifest = self._source.latest_with_hash()
+        self._source.identity(manifest)
+        head = self._target.head()
+        past = list(reach.past(self._source, manifest))
+        if head.value not in {None, sha256, *(known for known, _ in past)}:
+            raise OldCopy("the other store holds a state of this hub that this one does not know")
+        wanted = dict.fromkeys(reach.of_manifest(self._source, sha256, manifest))
+        for done, one in enumerate(wanted):
+            progress(done, len(wanted))
+            self._carry(one)
+        progress(len(wanted), len(wanted))
+        seen = {one.key for one in wanted}
+        lost = sum(self._history(known, state, seen) for known, state in past)
+        if head.value != sha256:
+            try:
+                self._target.heads.swap(head, sha256)
+            except HeadUnknown:
+                if self._target.head().value != sha256:
+                    raise
+        return Cloned(
+            hub_id=manifest.hub_id,
+            manifest=sha256,
+            objects=len(seen),
+            new_objects=self._new,
+            new_bytes=self._bytes,
+            lost=lost,
+        )
+
+    def _history(self, sha256: bytes, manifest: ArchiveManifest, seen: set[str]) -> int:
+        """Carry an earlier state as far as it is still there; how much of it is not."""
+        lost = 0
+        try:
+            for one in self._unseen(sha256, manifest, seen):
+                try:
+                    self._carry(one)
+                except ObjectMissing:
+                    lost += 1
+        except ObjectMissing:
+            lost += 1
+        return lost
+
+    def _unseen(self, sha256: bytes, manifest: ArchiveManifest, seen: set[str]) -> Iterator[Wanted]:
+        for one in reach.of_manifest(self._source, sha256, manifest):
+            if one.key not in seen:
+                seen.add(one.key)
+                yield one
+
+    def _carry(self, wanted: Wanted) -> None:
+        """Copy an object unless it is there; either way it is read back."""
+        try:
+            size = self._target.objects.size(wanted.key)
+        except ObjectMissing:
+            self._source.objects.get_file(wanted.key, self._copy, expect=wanted.sha256)
+            self._target.objects.put_file(wanted.key, self._copy)
+            size = self._copy.stat().st_size
+            self._new += 1
+            self._bytes += size
+        self._target.read_back(wanted.key, size, wanted.sha256, self._scratch)
+
+
+def clone(store: Store, to: Store, hub_id: bytes, *, progress: Progress) -> Cloned:
+    """Bring another store to the same state; cut off, it goes on from what is there."""
+    with tempfile.TemporaryDirectory(prefix="veen-archive-") as scratch:
+        source, target = HubArchive(store, hub_id), HubArchive(to, hub_id)
+        return _Clone(source, target, Path(scratch)).run(progress)

@@ -1,0 +1,114 @@
+"""The private keys of a hub, sealed to one identity so that an archive alone can start it again.
+
+Which keys are inside is told in the clear, so that anyone sees whether the current one is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Final
+
+from veen import hpke, sign
+from veen.digest import ht
+from veen.errors import Malformed, Undecryptable, Untrusted, VeenError
+from veen.hub_identity import HubIdentity, key_id
+from veen.schema import Bytes32, Size, Version
+from veen.wire import WireMap
+
+KEYS: Final = "keys"
+_SEED_BYTES: Final = 32
+Seeds = Mapping[bytes, bytes]
+"""Private keys by key_id."""
+
+
+class NoKeys(VeenError):
+    """The private key with which the hub goes on is not to be had here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Escrow(WireMap):
+    ver: Version = 1
+    hub_id: Bytes32
+    recipient: Bytes32
+    """The X25519 key it is sealed to."""
+    key_ids: tuple[Bytes32, ...]
+    enc: Annotated[bytes, Size(hpke.ENC_BYTES)]
+    body: bytes
+
+    def rule(self) -> None:
+        if list(self.key_ids) != sorted(set(self.key_ids)):
+            raise Malformed("the keys of an escrow are out of order or doubled")
+
+    def open(self, readers: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The private keys, for whoever holds the one it is sealed to."""
+        private = next((one for one in readers if hpke.public_key(one) == self.recipient), None)
+        if private is None:
+            raise Undecryptable("the escrow is sealed to another identity")
+        aad = _aad(self.hub_id, self.recipient, self.key_ids)
+        inside = _Seeds.decode(hpke.Recipient(self.enc, private).open(aad, self.body))
+        found = {_id_of(seed): seed for seed in inside.seeds}
+        if tuple(sorted(found)) != self.key_ids:
+            raise Untrusted("the escrow holds other keys than it says")
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seeds(WireMap):
+    seeds: tuple[Bytes32, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Sealer:
+    """Whom keys are sealed to; ``ephemeral`` is 32 fresh random bytes, good for one seal."""
+
+    recipient: bytes
+    ephemeral: bytes = field(repr=False)
+
+    def seal(self, hub_id: bytes, seeds: Seeds) -> Escrow:
+        sender = hpke.Sender(self.recipient, self.ephemeral)
+        key_ids = tuple(sorted(seeds))
+        inside = _Seeds(seeds=tuple(seeds[one] for one in key_ids))
+        return Escrow(
+            hub_id=hub_id,
+            recipient=self.recipient,
+            key_ids=key_ids,
+            enc=sender.enc,
+            body=sender.seal(_aad(hub_id, self.recipient, key_ids), inside.encode()),
+        )
+
+    def has_sealed(self, escrow: Escrow, seeds: Seeds) -> bool:
+        return (escrow.recipient, escrow.key_ids) == (self.recipient, tuple(sorted(seeds)))
+
+
+def file_name(identifier: bytes) -> str:
+    """The file of a private key in ``keys/``."""
+    return f"hub-{identifier.hex()}.key"
+
+
+def read_seeds(folder: Path, identity: HubIdentity) -> dict[bytes, bytes]:
+    """The private keys of a hub that a directory holds; NoKeys when the current one is missing."""
+    found = {}
+    for key in identity.hub_keys:
+        path = folder / file_name(key.key_id)
+        if path.exists():
+            found[key.key_id] = path.read_bytes()
+            if _id_of(found[key.key_id]) != key.key_id:
+                raise Untrusted(f"{path} is not the private key of its name")
+    refuse_without_current(identity, found, str(folder))
+    return found
+
+
+def refuse_without_current(identity: HubIdentity, seeds: Seeds, where: str) -> None:
+    current = identity.current.key_id
+    if current not in seeds:
+        raise NoKeys(f"{where} does not hold the current hub key {current.hex()}")
+
+
+def _id_of(seed: bytes) -> bytes:
+    return key_id(sign.PrivateKey(seed).public) if len(seed) == _SEED_BYTES else b""
+
+
+def _aad(hub_id: bytes, recipient: bytes, key_ids: Sequence[bytes]) -> bytes:
+    return ht("veen/escrow", hub_id, recipient, *key_ids)

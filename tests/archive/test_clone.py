@@ -1,0 +1,115 @@
+"""A clone is the same archive in another store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from recorder.archive.clone import clone
+from recorder.archive.label_push import OldCopy
+from veen.errors import Untrusted
+from veen.objects.files import FileRetention, Layout
+from veen.objects.port import ObjectMissing
+from veen.objects.settings import FileSettings
+from veen.objects.store import Store, open_store
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Store:
+    return open_store(FileSettings(tmp_path / "other store"))
+
+
+def test_a_clone_has_the_same_keys_bytes_and_head(
+    recorded: Any,
+    data: Path,
+    store: Store,
+    s3: Store,
+    other: Store,
+    carry: ModuleType,
+    tmp_path: Path,
+) -> None:
+    carry.push(data, store)
+    there = clone(store, s3, recorded.hub_id, progress=carry.quiet)
+    back = clone(s3, other, recorded.hub_id, progress=carry.quiet)
+    assert carry.contents(store) == carry.contents(s3) == carry.contents(other)
+    assert there.new_objects == back.new_objects == len(carry.contents(store))
+    assert {carry.archive_of(one).head().value for one in (store, s3, other)} == {there.manifest}
+    carry.restore(other, tmp_path / "again")
+    assert carry.files(tmp_path / "again") == carry.files(data)
+
+
+def test_a_clone_follows_and_a_second_one_writes_nothing(
+    recorded: Any, data: Path, store: Store, other: Store, carry: ModuleType, tmp_path: Path
+) -> None:
+    carry.push(data, store)
+    clone(store, other, recorded.hub_id, progress=carry.quiet)
+    carry.keygen(tmp_path / "me")
+    carry.push(data, store, carry.sealer(tmp_path / "me"))
+    found = clone(store, other, recorded.hub_id, progress=carry.quiet)
+    assert (found.new_objects, found.lost) == (2, 0)
+    assert carry.contents(store) == carry.contents(other)
+    assert clone(store, other, recorded.hub_id, progress=carry.quiet).new_objects == 0
+    behind = open_store(FileSettings(tmp_path / "behind"))
+    carry.push(data, behind)
+    with pytest.raises(OldCopy, match="a state of this hub that this one does not know"):
+        clone(behind, other, recorded.hub_id, progress=carry.quiet)
+
+
+def test_a_clone_that_was_cut_off_goes_on(
+    recorded: Any, data: Path, store: Store, other: Store, carry: ModuleType
+) -> None:
+    carry.push(data, store)
+
+    class Enough(Exception):
+        pass
+
+    def stop(done: int, _total: int) -> None:
+        if done == 20:
+            raise Enough
+
+    with pytest.raises(Enough):
+        clone(store, other, recorded.hub_id, progress=stop)
+    assert carry.archive_of(other).head().value is None
+    assert len(carry.contents(other)) == 20
+    found = clone(store, other, recorded.hub_id, progress=carry.quiet)
+    assert found.new_objects == found.objects - 20
+    assert carry.contents(store) == carry.contents(other)
+
+
+def test_other_bytes_in_the_other_store_are_refused(
+    recorded: Any, data: Path, store: Store, other: Store, carry: ModuleType
+) -> None:
+    carry.push(data, store)
+    key = next(key for key in carry.contents(store) if key.endswith(".log"))
+    other.objects.put(key, b"not a chunk")
+    with pytest.raises(Untrusted):
+        clone(store, other, recorded.hub_id, progress=carry.quiet)
+    assert carry.archive_of(other).head().value is None
+
+
+def test_what_is_missing_is_told_and_what_only_the_past_had_is_counted(
+    recorded,
+    data: Path,
+    folder: Path,
+    store: Store,
+    other: Store,
+    carry: ModuleType,
+    tmp_path: Path,
+) -> None:
+    first = carry.push(data, store)
+    carry.keygen(tmp_path / "me")
+    carry.push(data, store, carry.sealer(tmp_path / "me"))
+    delete = FileRetention(Layout(folder)).delete
+    archive = carry.archive_of(store)
+    delete(archive.keys.version(first.manifest))
+    found = clone(store, other, recorded.hub_id, progress=carry.quiet)
+    assert carry.checked(other, read_all=True).ok
+    assert found.lost == 0
+    delete(next(key for key in carry.contents(store) if key.endswith(".log")))
+    third = open_store(FileSettings(tmp_path / "third"))
+    with pytest.raises(ObjectMissing):
+        clone(store, third, recorded.hub_id, progress=carry.quiet)
+    assert carry.archive_of(third).head().value is None

@@ -1,0 +1,87 @@
+"""What the commands say: the state of a store, and how they fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from recorder.archive.store import HubArchive, hubs
+from veen.objects.store import Store
+
+
+def test_status_tells_of_the_store_and_of_every_hub(
+    recorded: Any, data: Path, folder: Path, store: Store, carry: ModuleType, tmp_path: Path
+) -> None:
+    carry.keygen(tmp_path / "me")
+    carry.push(data, store, carry.sealer(tmp_path / "me"))
+    store.objects.put(f"hubs/{'ab' * 32}/log/left", b"by a push that never ended")
+    done = carry.veen("archive", "status", "--store", folder.as_uri(), "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["kind"], told["keeps_conditions"], told["warnings"]) == ("directory", True, [])
+    assert told["unfinished"] == ["ab" * 32]
+    (hub,) = told["hubs"]
+    assert (hub["hub_id"], hub["entries"]) == (recorded.hub_id.hex(), recorded.entries() + 1)
+    assert (hub["has_escrow"], hub["is_escrowed"], hub["unsettled_from"]) == (True, True, None)
+    assert 0 <= hub["age_sec"] <= time.time() - hub["last_hub_ts"]
+    ends = {one["label"]: (one["end_seq"], one["sealed_seq"]) for one in hub["labels"]}
+    assert ends[recorded.label.hex()] == (36, 30)
+    text = carry.veen("archive", "status", "--store", folder.as_uri())
+    assert "escrow holds the current key" in text.stdout
+    assert "a push that never ended" in text.stdout
+
+
+def test_the_hubs_of_a_store_are_found_without_listing_all_of_it(store: Store) -> None:
+    names = [bytes([n]) * 32 for n in (1, 7, 255)]
+    for name in names:
+        for n in range(20):
+            store.objects.put(HubArchive(store, name).keys.file(f"log/{n}"), b"")
+    store.objects.put("hubs/strange/file", b"")
+    assert list(hubs(store)) == names
+
+
+def test_a_hub_must_be_named_where_there_are_several_or_none(
+    data: Path, folder: Path, store: Store, carry: ModuleType
+) -> None:
+    empty = carry.veen("archive", "verify", "--store", folder.as_uri())
+    assert empty.returncode == 1
+    assert "name the hub with --hub-id" in empty.stderr
+    unknown = ("--hub-id", "ab" * 32)
+    missing = carry.veen("archive", "verify", "--store", folder.as_uri(), *unknown, "--json")
+    assert missing.returncode == 3
+    assert json.loads(missing.stdout)["code"] == "NO_ARCHIVE"
+
+
+def test_a_store_that_needs_credentials_says_so_and_shows_none(
+    data: Path, moto: Any, servers: ModuleType, carry: ModuleType
+) -> None:
+    place = ("--store", f"s3://{servers.BUCKET}/x", "--endpoint", moto.endpoint)
+    bare = {name: "" for name in os.environ if name.startswith("AWS_")}
+    done = carry.veen("archive", "push", "--data-dir", data, *place, env=bare)
+    assert done.returncode == 4
+    assert "needs an access key and a secret" in done.stderr
+    secret = {"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "very secret words"}
+    wrong = (
+        "--store",
+        "s3://no-such-bucket/x",
+        "--endpoint",
+        moto.endpoint,
+        "--addressing",
+        "path",
+    )
+    done = carry.veen("archive", "push", "--data-dir", data, *wrong, env=secret)
+    assert done.returncode == 4
+    assert "very secret words" not in done.stdout + done.stderr
+
+
+def test_verify_reads_every_byte_when_told(
+    data: Path, folder: Path, store: Store, carry: ModuleType
+) -> None:
+    carry.push(data, store)
+    done = carry.veen("archive", "verify", "--store", folder.as_uri(), "--read-all")
+    assert done.returncode == 0, done.stderr
+    assert "0 flaws" in done.stdout

@@ -1,0 +1,143 @@
+"""A fork keeps a prefix of a hub and goes on under a key of its own; both sides verify."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cbor2
+import pytest
+
+from hub.settings import load as load_settings
+from hub.storage import retention
+from hub.storage.datadir import DataDir
+from recorder.archive.cut import CannotCut
+from veen.objects.store import Store
+
+
+def cut_inside(recorded: Any, carry: ModuleType, store: Store) -> int:
+    """A hub_ts that falls into a sealed chunk of the label."""
+    archive = carry.archive_of(store)
+    label = archive.label(archive.latest(), recorded.label)
+    inside = next(one for one in label.segments[1:] if one.first_ts < one.last_ts)
+    return int(inside.first_ts)
+
+
+def ts_of(recorded: Any, place: tuple[bytes, int]) -> int:
+    return int(cbor2.loads(recorded.answers[place][0])[5])
+
+
+def kept(recorded: Any, at: int) -> dict[bytes, int]:
+    """How many entries of each label are not after a hub_ts."""
+    found: dict[bytes, int] = {}
+    for label, seq in recorded.answers:
+        found[label] = found.get(label, 0) + (ts_of(recorded, (label, seq)) <= at)
+    return found
+
+
+def test_a_fork_goes_on_under_its_own_key_and_both_sides_verify(
+    recorded: Any,
+    data: Path,
+    folder: Path,
+    store: Store,
+    run_hub: Callable[[Path], Any],
+    carry: ModuleType,
+    spec: ModuleType,
+    tmp_path: Path,
+) -> None:
+    carry.push(data, store)
+    at, to = cut_inside(recorded, carry, store), tmp_path / "fork" / "data"
+    place = ("--store", folder.as_uri(), "--to", to, "--at", at, "--config", recorded.toml)
+    done = carry.veen("archive", "fork", *place, "--keys", data / "keys", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    heads = {bytes.fromhex(one["label"]): one["end_seq"] for one in told["heads"]}
+    due = kept(recorded, at)
+    assert {label: heads.get(label, 0) for label in due} == due
+    assert 0 < due[recorded.label] < 36
+    hub = run_hub(to)
+    client = hub.client()
+    old, own = client.hub_pks
+    assert (client.hub_id, old) == (recorded.hub_id, recorded.hub_pk)
+    for seq in range(1, due[recorded.label] + 1):
+        receipt, _ = recorded.answers[recorded.label, seq]
+        assert cbor2.dumps(client.receipt(recorded.label, seq)) == receipt
+    writer = client.writer(spec.key("alice"), "logs/a")
+    writer.seq = writer.prev_ack = due[recorded.label]
+    receipts = client.submit_batch([writer.msg(b"another way") for _ in range(12)])
+    checkpoint = client.checkpoint(recorded.label, due[recorded.label] + 12)
+    assert len(checkpoint) == 7, "witnessed by a key of the original"
+    for signed in (*receipts, checkpoint):
+        assert spec.signed_by(own, signed[6], signed[:6])
+        assert not spec.signed_by(old, signed[6], signed[:6])
+    assert receipts[0][2] == due[recorded.label] + 1
+    hub.stop()
+    assert carry.audit(to, recorded.toml).ok
+    assert carry.audit(data, recorded.toml).ok
+
+
+@pytest.mark.parametrize("turn", range(7))
+def test_every_second_of_the_history_is_a_prefix_that_verifies(
+    turn: int, recorded: Any, data: Path, store: Store, carry: ModuleType, tmp_path: Path
+) -> None:
+    carry.push(data, store)
+    times = sorted({ts_of(recorded, place) for place in recorded.answers})
+    at = [times[0] - 3_600, *times][turn]
+    found = carry.restore(store, tmp_path / "fork", at=at)
+    due = kept(recorded, at)
+    assert {one.label: one.end_seq for one in found.labels if one.label in due} == {
+        label: count for label, count in due.items() if count
+    }
+    audit = carry.audit(tmp_path / "fork", recorded.toml)
+    assert audit.faults == ()
+    if at == times[-1]:
+        assert carry.files(tmp_path / "fork") == carry.files(data)
+
+
+def test_a_cut_inside_a_pruned_chunk_needs_the_chunk(
+    recorded: Any, data: Path, store: Store, carry: ModuleType, tmp_path: Path
+) -> None:
+    pruned = Path(shutil.copytree(data, tmp_path / "pruned"))
+    settings, later = load_settings(recorded.toml), int(time.time()) + 3 * 86_400
+    due = retention.plan(DataDir(pruned), settings.retention, settings.streams, later)[:2]
+    retention.prune(DataDir(pruned), due, limits=settings.limits, move_to=None, now=later)
+    times = sorted({ts_of(recorded, (recorded.label, seq)) for seq in range(11, 21)})
+    assert len(times) == 2
+    carry.push(pruned, store)
+    with pytest.raises(CannotCut, match="was pruned before it was archived"):
+        carry.restore(store, tmp_path / "no", at=times[0])
+    carry.push(data, store)
+    carry.push(pruned, store)
+    found = carry.restore(store, tmp_path / "yes", at=times[0])
+    assert {one.label: one.end_seq for one in found.labels}[recorded.label] == 12
+    assert carry.audit(tmp_path / "yes", recorded.toml).ok
+
+
+def test_a_cut_where_the_push_was_not_settled_is_refused(
+    data: Path, store: Store, carry: ModuleType, tmp_path: Path
+) -> None:
+    carry.push(data, store)
+    archive = carry.archive_of(store)
+    last = max(one.last_ts for one in archive.labels(archive.latest()))
+    unsettled = replace(archive.latest(), unsettled_from=last)
+    archive.heads.swap(archive.head(), archive.put_version(unsettled.encode()))
+    with pytest.raises(CannotCut, match=f"cut before hub_ts {last}"):
+        carry.restore(store, tmp_path / "fork", at=last)
+    assert carry.restore(store, tmp_path / "fork", at=last - 1).last_ts < last
+
+
+def test_a_fork_without_keys_is_refused(
+    data: Path, folder: Path, store: Store, carry: ModuleType, tmp_path: Path
+) -> None:
+    carry.push(data, store)
+    place = ("--store", folder.as_uri(), "--to", tmp_path / "fork", "--at", 1)
+    done = carry.veen("archive", "fork", *place)
+    assert done.returncode == 1
+    assert "--client or --keys" in done.stderr
+    assert not (tmp_path / "fork").exists()

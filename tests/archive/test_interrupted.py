@@ -1,0 +1,132 @@
+"""Pushes that are killed, raced, or cut off by the store; what is left leads to the whole."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from recorder.archive.label_push import OldCopy
+from veen.objects.port import Head, HeadStore, HeadUnknown, StoreError
+from veen.objects.store import Store
+
+LONG = bool(os.environ.get("VEEN_TEST_LONG"))
+KILLS = 300 if LONG else 20
+FAULTY_PUSHES = 60 if LONG else 2
+SCRIPT = Path(__file__).with_name("push_kills.py")
+
+
+@pytest.mark.timeout(1_800)
+def test_a_push_that_was_killed_is_completed_by_the_next(data: Path, tmp_path: Path) -> None:
+    command = [sys.executable, SCRIPT, data, tmp_path / "stores", str(KILLS), "7"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(KILLS)]
+
+
+class OvertakenHeads:
+    """Lets somebody else be first, once."""
+
+    def __init__(self, heads: HeadStore, others: Callable[[], object]) -> None:
+        self._heads = heads
+        self._others: Callable[[], object] | None = others
+
+    def read(self, name: str) -> Head:
+        return self._heads.read(name)
+
+    def swap(self, old: Head, value: bytes) -> Head:
+        others, self._others = self._others, None
+        if others is not None:
+            others()
+        return self._heads.swap(old, value)
+
+
+class ForgetfulHeads(OvertakenHeads):
+    """The answer to a swap is lost, whether it was done or not."""
+
+    is_done = True
+
+    def swap(self, old: Head, value: bytes) -> Head:
+        if self.is_done:
+            super().swap(old, value)
+        raise HeadUnknown("the answer was lost")
+
+
+def test_whoever_loses_the_race_for_the_head_looks_again(
+    data: Path, store: Store, carry: ModuleType, tmp_path: Path
+) -> None:
+    carry.keygen(tmp_path / "me")
+
+    def others() -> None:
+        carry.push(data, store, carry.sealer(tmp_path / "me"))
+
+    raced = replace(store, heads=OvertakenHeads(store.heads, others))
+    found = carry.push(data, raced)
+    assert found.manifest == carry.archive_of(store).head().value
+    assert found.is_escrowed, "what the other had pushed was dropped"
+    assert carry.checked(store, read_all=True).ok
+
+
+def test_an_old_copy_that_is_overtaken_by_the_hub_is_refused(
+    recorded: Any, data: Path, store: Store, carry: ModuleType, tmp_path: Path
+) -> None:
+    old = Path(shutil.copytree(data, tmp_path / "old"))
+    opened = next((old / "log").glob(f"chunk-{recorded.label.hex()}-*.open"))
+    (old / "log" / f"checkpoint-{recorded.label.hex()}-{33:020}.cbor").unlink()
+    opened.write_bytes(opened.read_bytes()[:700])
+    heads = OvertakenHeads(store.heads, lambda: carry.push(data, store))
+    with pytest.raises(OldCopy):
+        carry.push(old, replace(store, heads=heads))
+    assert carry.checked(store, read_all=True).ok
+    assert carry.push(data, store).new_objects == 0
+
+
+def test_a_lost_answer_to_the_swap_is_settled_by_reading_the_head(
+    data: Path, store: Store, carry: ModuleType
+) -> None:
+    heads = ForgetfulHeads(store.heads, lambda: None)
+    heads.is_done = False
+    with pytest.raises(HeadUnknown):
+        carry.push(data, replace(store, heads=heads))
+    assert carry.archive_of(store).head().value is None
+    heads.is_done = True
+    found = carry.push(data, replace(store, heads=heads))
+    assert carry.archive_of(store).head().value == found.manifest
+
+
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("seed", range(FAULTY_PUSHES))
+def test_pushes_through_a_faulty_network_end_in_a_whole_archive(
+    seed: int,
+    data: Path,
+    moto: Any,
+    servers: ModuleType,
+    proxies: ModuleType,
+    carry: ModuleType,
+    tmp_path: Path,
+) -> None:
+    with proxies.FaultProxy(moto.port) as proxy:
+        where = {"timeout_seconds": 0.3, "attempts": 8}
+        settings = servers.s3_settings(proxy.endpoint, f"faulty-{seed}/", **where)
+        store, _ = servers.impatient_store(settings)
+        proxy.plan(seed)
+        for _ in range(100):
+            try:
+                carry.push(data, store)
+                break
+            except StoreError:
+                continue
+        proxy.plan(None)
+        assert sum(proxy.seen.values()) - proxy.seen["well"] > 20
+        assert carry.checked(store, read_all=True).ok
+        assert carry.push(data, store).new_objects == 0
+        carry.restore(store, tmp_path / "again")
+        assert carry.files(tmp_path / "again") == carry.files(data)
