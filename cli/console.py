@@ -1,80 +1,164 @@
-"""What commands print: one JSON document with --json, readable lines without; errors on stderr."""
+"""What commands print, and how: one JSON document, readable lines, or nothing but errors."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Protocol
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from veen.errors import Malformed, Untrusted, VeenError
-
-OK, USAGE, NETWORK, INTEGRITY, REFUSED, SELFTEST = range(6)
-"""Exit codes: usage, network, what a hub said does not hold, refused, a failed self-test."""
-
-_HEARTBEAT_SEC = 10.0
+_HEARTBEAT_SEC: Final = 10.0
 
 
-class Unreachable(VeenError):
-    """A hub that did not answer."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """The options that every command takes."""
+
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, errors too.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False
+    timeout_ms: Annotated[
+        int | None,
+        typer.Option("--timeout-ms", min=1, metavar="N", help="Most that one answer may take."),
+    ] = None
+
+    def over(self, outer: Manner) -> Manner:
+        """What holds when both were given, as in ``veen --json hub key --quiet``."""
+        return Manner(
+            json=self.json or outer.json,
+            quiet=self.quiet or outer.quiet,
+            timeout_ms=self.timeout_ms or outer.timeout_ms,
+        )
 
 
-class Refused(VeenError):
-    """A hub, or a state of affairs, that said no."""
+_USUAL: Final = Manner()
+_manner: ContextVar[Manner] = ContextVar("manner", default=_USUAL)
+
+
+def manner() -> Manner:
+    return _manner.get()
+
+
+def behave(wanted: Manner) -> None:
+    _manner.set(wanted.over(_manner.get()))
+
+
+@contextmanager
+def hanging_up() -> Iterator[None]:
+    """Whoever read what we print has had enough, as in ``veen stream … | head``: no error."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Report(Protocol):
-    def __call__(self, done: int, total: int) -> None: ...
+    def __call__(self, done: int, total: int | None) -> None: ...
 
 
-def fail(error: VeenError) -> int:
-    """Say what went wrong in one line; the exit code for it."""
-    typer.echo(f"veen: {error}", err=True)
-    if isinstance(error, Unreachable):
-        return NETWORK
-    if isinstance(error, (Untrusted, Malformed)):
-        return INTEGRITY
-    return REFUSED
+def show(document: Mapping[str, Any], text: str | None = None) -> None:
+    """The result of a command: a document, or in text a line of its own or a line for each entry.
+
+    An entry that is a list has a line for each of its elements.
+    """
+    if manner().json:
+        typer.echo(json.dumps({"ok": True, **document}, sort_keys=True, indent=1))
+    elif text is not None:
+        show_text(text.splitlines())
+    else:
+        show_text(_lines(document))
 
 
-def show(document: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(document, sort_keys=True, indent=1))
-        return
+def show_one(document: Mapping[str, Any], text: Iterable[str]) -> None:
+    """One result of many: JSON on a line of its own, or lines of text."""
+    if manner().json:
+        typer.echo(json.dumps({"ok": True, **document}, sort_keys=True))
+    else:
+        show_text(text)
+
+
+def show_text(lines: Iterable[str]) -> None:
+    if not manner().quiet:
+        for line in lines:
+            typer.echo(printable(line))
+
+
+def notice(line: str) -> None:
+    """What a person should know beside the result."""
+    if not manner().quiet:
+        typer.echo(printable(line), err=True)
+
+
+def printable(text: str) -> str:
+    """Text of others on one line, with nothing a terminal would obey."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     for key, value in document.items():
-        typer.echo(f"{key}: {_plain(value)}")
+        for element in (value or [None]) if isinstance(value, list) else [value]:
+            yield f"{key}: {_plain(element)}"
 
 
 def _plain(value: Any) -> str:
+    if value is None or value == {}:
+        return "none"
+    if isinstance(value, dict) and not any(isinstance(one, dict) for one in value.values()):
+        return " ".join(f"{key}={_plain(one)}" for key, one in value.items())
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Report]:
-    """A bar on a terminal, a line every ten seconds elsewhere."""
-    if sys.stderr.isatty():
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=Console(stderr=True)) as bar:
-            task = bar.add_task(what)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
-        return
-    said = time.monotonic()
+def progress(what: str, unit: str = "bytes") -> Iterator[Report]:
+    """A bar on a terminal, a line every ten seconds elsewhere, nothing for a program."""
+    if manner().quiet or manner().json:
+        yield _unheard
+    elif sys.stderr.isatty():
+        with _bar(what, unit) as report:
+            yield report
+    else:
+        yield _Heartbeat(what, unit)
 
-    def say(done: int, total: int) -> None:
-        nonlocal said
-        if time.monotonic() - said >= _HEARTBEAT_SEC:
-            said = time.monotonic()
-            typer.echo(f"{what}: {done} of {total} bytes", err=True)
 
-    yield say
+def _unheard(done: int, total: int | None) -> None:
+    """Nobody wants to know."""
+
+
+class _Heartbeat:
+    def __init__(self, what: str, unit: str) -> None:
+        self._what = what
+        self._unit = unit
+        self._said = time.monotonic()
+
+    def __call__(self, done: int, total: int | None) -> None:
+        if time.monotonic() - self._said >= _HEARTBEAT_SEC:
+            self._said = time.monotonic()
+            of = f" of {total}" if total is not None else ""
+            typer.echo(f"{self._what}: {done}{of} {self._unit}", err=True)
+
+
+@contextmanager
+def _bar(what: str, unit: str) -> Iterator[Report]:
+    # Only a terminal needs it, and it takes a tenth of a second to load.
+    from rich import progress as rich_progress  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415
+
+    columns = (
+        rich_progress.TextColumn("{task.description}"),
+        rich_progress.BarColumn(),
+        rich_progress.MofNCompleteColumn(),
+        rich_progress.TextColumn(unit),
+        rich_progress.TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    with rich_progress.Progress(
+        *columns, console=console, redirect_stdout=False, redirect_stderr=False
+    ) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -2,41 +2,51 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
-import httpx
 import typer
 
-from cli.console import INTEGRITY, Refused, Unreachable, progress, show
-from cli.hub import DataDirOption, HubOption, JsonOption, app, get
+from cli.console import manner, progress, show
+from cli.failure import INTEGRITY, Refused
+from cli.hub_status import app
+from cli.options import (
+    DEFAULT_DATA_DIR,
+    ConfigOption,
+    DataDirOption,
+    HubOptions,
+    StreamOption,
+    key_in_hex,
+)
 from hub.fsck import verify as fsck
-from hub.settings import load, parse_key
+from hub.settings import load
 from hub.storage import identity, retention
 from hub.storage.datadir import DataDir, Lock
 from hub.storage.index import last_hub_ts
 from hub.storage.rebuild import rebuild as rebuild_derived
 from veen import label as labels
+from veen.audit.report import Report
 from veen.checkpoint import Checkpoint
-from veen.envelope import CheckpointRequest, CheckpointResponse
 from veen.errors import Untrusted
 from veen.stream import stream_id
 
 __all__ = ["app"]
 
-ConfigOption = Annotated[Path | None, typer.Option("--config", help="The hub's TOML file.")]
-_SHOWN_FAULTS = 20
+_SHOWN_FAULTS: Final = 20
 
 
 @app.command()
-def verify(
-    data_dir: DataDirOption = Path("veen-data"),
-    config: ConfigOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Check every byte of a stopped hub's directory; exit code 3 names the first bad one."""
+def verify(data_dir: DataDirOption = DEFAULT_DATA_DIR, config: ConfigOption = None) -> None:
+    """Check every byte of a stopped hub's directory.
+
+    Exit code 3 says that something is wrong, and the first bad byte is named.
+
+    Example: veen hub verify --data-dir ./hub --config hub.toml
+    """
     settings = load(config)
     with progress("verify") as report:
         found = fsck.verify(
@@ -46,28 +56,19 @@ def verify(
             streams=settings.streams,
             progress=report,
         )
-    if json:
-        typer.echo(found.to_json().decode())
-    else:
-        for fault in found.faults[:_SHOWN_FAULTS]:
-            typer.echo(f"FAULT {fault.file} at byte {fault.offset}: {fault.what} [{fault.code}]")
-        for line in (*found.derived, *found.notes):
-            typer.echo(line)
-        typer.echo(
-            f"{found.entries} entries in {found.chunks} chunks of {found.labels} labels, "
-            f"{found.checkpoints} checkpoints: {len(found.faults)} faults"
-        )
-    if not found.ok:
+    _show(found)
+    if not found.ok and manner().json:
         raise typer.Exit(INTEGRITY)
+    if not found.ok:
+        raise Untrusted(_blame(found))
 
 
 @app.command()
-def rebuild(
-    data_dir: DataDirOption = Path("veen-data"),
-    config: ConfigOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Make the derived state of a stopped hub again from its log, and say if it had agreed."""
+def rebuild(data_dir: DataDirOption = DEFAULT_DATA_DIR, config: ConfigOption = None) -> None:
+    """Make the derived state of a stopped hub again from its log.
+
+    Example: veen hub rebuild --data-dir ./hub --config hub.toml
+    """
     settings = load(config)
     with progress("rebuild") as report:
         found = rebuild_derived(
@@ -76,33 +77,36 @@ def rebuild(
             streams=settings.streams,
             progress=report,
         )
-    differed = list(found.differed)
     show(
         {
             "labels": found.labels,
             "entries": found.entries,
             "agreed": found.agreed,
-            "differed": differed,
-        },
-        as_json=json,
+            "differed": list(found.differed),
+        }
     )
 
 
 @app.command("retention")
 def retain(
-    data_dir: DataDirOption = Path("veen-data"),
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
     config: ConfigOption = None,
     prune: Annotated[
-        bool, typer.Option(help="Take the chunks away; the hub must be stopped.")
+        bool, typer.Option("--prune", help="Take the chunks away; the hub must be stopped.")
     ] = False,
-    move_to: Annotated[Path | None, typer.Option(help="Copy them here first.")] = None,
-    json: JsonOption = False,
+    move_to: Annotated[
+        Path | None, typer.Option("--move-to", metavar="DIR", help="Copy them here first.")
+    ] = None,
 ) -> None:
-    """Show which sealed chunks the configured retention lets go; with --prune, let them go.
+    """Show which sealed chunks retention lets go; with --prune, let them go.
 
     Checkpoints, peaks, summaries and what proofs need always stay.
+
+    Example: veen hub retention --data-dir ./hub --config hub.toml --prune --move-to ./attic
     """
     settings, datadir, now = load(config), DataDir(data_dir.resolve()), int(time.time())
+    if not datadir.log.is_dir():
+        raise Refused(f"{datadir.root} is not a data directory: it has no log")
     due = retention.plan(datadir, settings.retention, settings.streams, now)
     done = (
         retention.prune(datadir, due, limits=settings.limits, move_to=move_to, now=now)
@@ -111,27 +115,31 @@ def retain(
     )
     rules = {rule.pattern: rule.keep_days or retention.LONG_TERM for rule in settings.retention}
     names = [f"{one.label.hex()} {one.start_seq}-{one.end_seq}" for one in due]
-    show(
-        {"rules": rules, "default": retention.LONG_TERM, "due": names, "pruned": len(done)},
-        as_json=json,
-    )
+    show({"rules": rules, "default": retention.LONG_TERM, "due": names, "pruned": len(done)})
 
 
 @app.command()
 def checkpoint(
-    stream: Annotated[str, typer.Option(help="Name of a stream (without epochs).")],
-    upto: Annotated[int, typer.Option(help="The stream_seq it ends at.")],
-    hub: HubOption = "http://127.0.0.1:8080",
-    token_file: Annotated[Path | None, typer.Option(help="File with a bearer token.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the CHECKPOINT here.")] = None,
-    json: JsonOption = False,
+    at: HubOptions,
+    stream: StreamOption,
+    upto: Annotated[int, typer.Option("--upto", metavar="SEQ", help="The place it ends at.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the CHECKPOINT here.")
+    ] = None,
 ) -> None:
-    """Have a checkpoint made (or fetch it) and check the hub's signature on it."""
-    status = get(hub, "/tooling/status")
-    name = labels.label(labels.routing_key(bytes.fromhex(status["hub_id"])), stream_id(stream), 0)
-    body = CheckpointRequest(label=name, upto_seq=upto).encode()
-    found = CheckpointResponse.decode(_post(hub, "/v1/checkpoint", body, token_file)).checkpoint
-    if not any(found.is_signed_by(bytes.fromhex(key["hub_pk"])) for key in status["hub_keys"]):
+    """Have a checkpoint made (or fetch it) and check the hub's signature on it.
+
+    It works for streams without epochs.
+
+    Example: veen hub checkpoint --stream record/line-1 --upto 10 --token-file token --out cp.cbor
+    """
+    hub = at.status().identity()
+    name = labels.label(labels.routing_key(hub.hub_id), stream_id(stream), 0)
+    with at.open() as api:
+        found = api.checkpoint(name, upto)
+    if (found.label_curr, found.upto_seq) != (name, upto):
+        raise Untrusted("the hub answered with another checkpoint than was asked for")
+    if not any(found.is_signed_by(key.hub_pk) for key in hub.hub_keys):
         raise Untrusted("the checkpoint is not signed by a key of the hub")
     if out is not None:
         out.write_bytes(found.encode())
@@ -141,20 +149,22 @@ def checkpoint(
             "upto_seq": found.upto_seq,
             "mmr_root": found.mmr_root.hex(),
             "epoch": found.epoch,
-        },
-        as_json=json,
+        }
     )
 
 
 @app.command("rotate-key")
 def rotate_key(
-    data_dir: DataDirOption = Path("veen-data"),
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
     overlap_sec: Annotated[
-        int, typer.Option(help="How long the old key still witnesses checkpoints.")
+        int,
+        typer.Option(min=0, metavar="N", help="How long the old key still witnesses checkpoints."),
     ] = 86_400,
-    json: JsonOption = False,
 ) -> None:
-    """Give a stopped hub a new key; its name, labels and old receipts stay valid."""
+    """Give a stopped hub a new key; its name, labels and old receipts stay valid.
+
+    Example: veen hub rotate-key --data-dir ./hub
+    """
     datadir = DataDir(data_dir.resolve())
     lock = Lock(datadir)
     try:
@@ -168,35 +178,51 @@ def rotate_key(
             "hub_id": keys.hub_id.hex(),
             "hub_pk": current.hub_pk.hex(),
             "key_id": current.key_id.hex(),
-        },
-        as_json=json,
+        }
     )
 
 
 @app.command("verify-rotation")
 def verify_rotation(
-    checkpoint: Annotated[Path, typer.Option(help="A checkpoint file of the hub.")],
-    old_key: Annotated[str, typer.Option(help="The old hub_pk in hex.")],
-    new_key: Annotated[str, typer.Option(help="The new hub_pk in hex.")],
+    checkpoint: Annotated[
+        Path, typer.Option("--checkpoint", metavar="FILE", help="A checkpoint of the hub.")
+    ],
+    old_key: Annotated[str, typer.Option(metavar="HEX", help="The old hub_pk.")],
+    new_key: Annotated[str, typer.Option(metavar="HEX", help="The new hub_pk.")],
 ) -> None:
-    """Check that a checkpoint of the overlap is witnessed by both keys."""
+    """Check that a checkpoint of the overlap is witnessed by both keys.
+
+    Example: veen hub verify-rotation --checkpoint cp.cbor --old-key d36a… --new-key efb3…
+    """
     found = Checkpoint.decode(checkpoint.read_bytes())
     for name, public in (("old", old_key), ("new", new_key)):
-        if not found.is_witnessed_by(parse_key(f"{name} key", public)):
+        if not found.is_witnessed_by(key_in_hex(f"--{name}-key", public)):
             raise Untrusted(f"{checkpoint.name} is not witnessed by the {name} key")
-    if not found.is_signed_by(parse_key("new key", new_key)):
+    if not found.is_signed_by(key_in_hex("--new-key", new_key)):
         raise Untrusted(f"{checkpoint.name} is not signed by the new key")
-    typer.echo(f"{checkpoint.name}: signed by the new key, witnessed by both")
+    show(
+        {"checkpoint": str(checkpoint), "upto_seq": found.upto_seq},
+        f"{checkpoint.name}: signed by the new key, witnessed by both",
+    )
 
 
-def _post(hub: str, path: str, body: bytes, token_file: Path | None) -> bytes:
-    headers = {"Content-Type": "application/cbor"}
-    if token_file is not None:
-        headers["Authorization"] = f"Bearer {token_file.read_text().strip()}"
-    try:
-        reply = httpx.post(f"{hub.rstrip('/')}{path}", content=body, headers=headers, timeout=30)
-    except httpx.HTTPError as error:
-        raise Unreachable(f"{hub} does not answer: {error}") from error
-    if reply.status_code != httpx.codes.OK:
-        raise Refused(f"{hub}{path} answered {reply.status_code}")
-    return reply.content
+def _show(found: Report) -> None:
+    document = json.loads(found.to_json())
+    if not found.ok:
+        document |= {"code": "FAULTS", "detail": _blame(found)}
+    show(document, "\n".join(_report(found)))
+
+
+def _report(found: Report) -> Iterator[str]:
+    for fault in found.faults[:_SHOWN_FAULTS]:
+        yield f"FAULT {fault.file} at byte {fault.offset}: {fault.what} [{fault.code}]"
+    yield from (*found.derived, *found.notes)
+    yield (
+        f"{found.entries} entries in {found.chunks} chunks of {found.labels} labels, "
+        f"{found.checkpoints} checkpoints: {len(found.faults)} faults"
+    )
+
+
+def _blame(found: Report) -> str:
+    first = found.faults[0]
+    return f"{len(found.faults)} faults, the first in {first.file} at byte {first.offset}"

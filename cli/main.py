@@ -1,47 +1,51 @@
-"""The ``veen`` command: one file for each group of commands, no logic of its own."""
+"""The ``veen`` command, from its words to its exit code."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import cast
 
 import typer
 
-from cli import hub_directory
-from cli.console import USAGE, fail
+import cli.quick_start  # noqa: F401 - before anything that imports httpx
+from cli.commands import Commands
+from cli.console import Manner, behave, hanging_up
+from cli.conventions import lead
+from cli.failure import INTERRUPTED, OK, UsageError, fail, fail_usage
 from veen.errors import VeenError
-
-# typer has its own copy of click; the base of its BadParameter is every misuse of a command.
-_USAGE_ERROR = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
 app = typer.Typer(
     name="veen",
-    help="A tamper-evident recorder and an air-gap bridge. Start with: veen hub start --help",
+    cls=Commands,
+    help="Record events so that nobody can change, drop or reorder them unnoticed.",
     no_args_is_help=True,
+    context_settings={"max_content_width": 100},
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.add_typer(hub_directory.app, name="hub")
-
-
-@app.command()
-def version() -> None:
-    """Print the version of the software and of the protocol it speaks."""
-    typer.echo("veen 0.0.1 (VEEN protocol v0.0.1)")
+lead(app, 'veen send --hub ./hub --client ./me --stream core/main --body \'{"text": "hello"}\'')
 
 
 def main() -> None:
     """The entry point: an expected failure is one clear line and an exit code, never a trace."""
     os.umask(0o077)
+    code = _run()
+    with hanging_up():
+        sys.stdout.flush()
+    sys.exit(code)
+
+
+def _run() -> int:
     try:
-        sys.exit(app(standalone_mode=False))
-    except _USAGE_ERROR as error:
-        error.show()
-        sys.exit(USAGE)
+        return app(standalone_mode=False) or OK
+    except UsageError as error:
+        # The options may not have been read yet.
+        behave(Manner(json="--json" in sys.argv))
+        return fail_usage(error)
     except typer.Abort:
-        sys.exit(USAGE)
-    except VeenError as error:
-        sys.exit(fail(error))
+        return INTERRUPTED
+    except (VeenError, OSError) as error:
+        return fail(error)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,85 @@
+"""How a command fails: one clear line, or one JSON object, and an exit code."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final, cast
+
+import typer
+
+from cli.console import manner, printable
+from veen.client.errors import HubRefused, Unreachable
+from veen.errors import Malformed, Rejected, Untrusted, VeenError
+from veen.keystore.directory import IdentityExists, NoIdentity
+from veen.keystore.sealed import PassphraseNeeded, WrongPassphrase
+from veen.objects.port import StoreUnavailable
+
+OK, USAGE, NETWORK, INTEGRITY, REFUSED, SELFTEST = range(6)
+"""Exit codes: usage, network, what a hub said does not hold, refused, a failed self-test."""
+
+INTERRUPTED: Final = 130
+
+# typer has its own copy of click; the base of its BadParameter is every misuse of a command.
+UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
+_EXIT_CODES: Final = (
+    ((NoIdentity, IdentityExists, PassphraseNeeded, OSError), USAGE),
+    ((Unreachable, StoreUnavailable), NETWORK),
+    (WrongPassphrase, REFUSED),
+    ((Untrusted, Malformed), INTEGRITY),
+    (VeenError, REFUSED),
+)
+
+
+class Refused(VeenError):
+    """A state of affairs in which a command cannot be carried out."""
+
+
+def fail(error: VeenError | OSError) -> int:
+    """Say what went wrong; the exit code for it."""
+    code, detail = _code(error), _detail(error)
+    _tell(code, detail, f"{detail}{_advice(error)}")
+    return next(exit_code for kinds, exit_code in _EXIT_CODES if isinstance(error, kinds))
+
+
+def fail_usage(error: typer.BadParameter) -> int:
+    """A command that was not given as it is to be given."""
+    if error.message.startswith("Usage:"):
+        typer.echo(error.message, err=True)
+        return USAGE
+    # A command's own words are about no single option, and need no more before them.
+    is_own = type(error) is typer.BadParameter and error.param is None
+    message = error.message if is_own else error.format_message()
+    where = error.ctx.command_path if error.ctx is not None else "veen"
+    _tell("USAGE", message, f"{message.rstrip('.')} (see {where} --help)")
+    return USAGE
+
+
+def _tell(code: str, detail: str, line: str) -> None:
+    if manner().json:
+        document = {"ok": False, "code": code, "detail": detail}
+        typer.echo(json.dumps(document, sort_keys=True, indent=1))
+    else:
+        typer.echo(f"veen: {printable(line)}", err=True)
+
+
+def _code(error: VeenError | OSError) -> str:
+    if isinstance(error, Rejected):
+        return error.failure.code.value
+    if isinstance(error, HubRefused):
+        return error.code
+    if isinstance(error, OSError):
+        return "FILE"
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).upper()
+
+
+def _detail(error: VeenError | OSError) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    return "; ".join([str(error), *getattr(error, "__notes__", [])])
+
+
+def _advice(error: VeenError | OSError) -> str:
+    if isinstance(error, Rejected):
+        return f" (veen explain-error {error.failure.code.value}/{error.failure.detail_enum})"
+    return f" (veen explain-error {error.code})" if isinstance(error, HubRefused) else ""

@@ -1,0 +1,166 @@
+"""``veen keygen`` and ``veen id``: make an identity, look at it, give it another client_id."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.console import notice
+from cli.console import show as tell
+from cli.options import ClientOption, surroundings
+from cli.passphrase import PassphraseFileOption, new_passphrase, passphrase_of
+from veen.client.state import State, load
+from veen.keystore.card import IdentityCard
+from veen.keystore.directory import ClientDir
+from veen.keystore.secrets import DAY_SEC, PREKEY_SEC
+from veen.keystore.usage import MAX_MESSAGES, Sent, advice
+
+app = typer.Typer(help="Look at an identity, give it another client_id.", no_args_is_help=True)
+
+_OPEN_KEYS = "whoever can read the directory can act as this client"
+
+
+def keygen(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The directory to make.")],
+    passphrase_file: PassphraseFileOption = None,
+    insecure_plain: Annotated[
+        bool, typer.Option("--insecure-plain", help="Leave the private keys unprotected.")
+    ] = False,
+    prekey_days: Annotated[
+        int,
+        typer.Option(
+            "--prekey-days", min=1, max=36_500, metavar="N", help="How long others may seal to it."
+        ),
+    ] = PREKEY_SEC // DAY_SEC,
+) -> None:
+    """Make an identity: keys under a passphrase, and a card to hand out.
+
+    Example: veen keygen --out ~/.local/share/veen/client-main
+    """
+    if insecure_plain and passphrase_file is not None:
+        raise typer.BadParameter("--insecure-plain and --passphrase-file exclude each other")
+    client = ClientDir(out.absolute())
+    client.refuse_inhabited()
+    passphrase = None if insecure_plain else new_passphrase(passphrase_file)
+    if insecure_plain:
+        notice(f"WARNING: THE KEYS ARE NOT PROTECTED: {_OPEN_KEYS}")
+    world = surroundings()
+    identity = client.create(
+        now=world.clock(),
+        random=world.random,
+        passphrase=passphrase,
+        prekey_sec=prekey_days * DAY_SEC,
+    )
+    tell({**_card(identity.card), **_place(client)})
+
+
+@app.command()
+def show(client: ClientOption) -> None:
+    """Print the card of an identity and what it knows of each label; no passphrase needed.
+
+    Example: veen id show --client ~/.local/share/veen/client-main
+    """
+    directory = ClientDir(client.absolute())
+    known = load(directory.state)
+    tell({**_card(directory.read_card()), **_place(directory), "labels": _labels(known)})
+
+
+@app.command()
+def rotate(client: ClientOption, passphrase_file: PassphraseFileOption = None) -> None:
+    """Take another client_id and prekey; nothing on the wire links them to the old.
+
+    Capabilities name a client_id: have them issued again for the new one.
+
+    Example: veen id rotate --client ~/.local/share/veen/client-main
+    """
+    directory, world = ClientDir(client.absolute()), surroundings()
+    passphrase = passphrase_of(directory, passphrase_file)
+    identity = directory.rotate(world.clock(), world.random, passphrase)
+    last = identity.retired_client_ids[-1]
+    document = {
+        **_card(identity.card),
+        **_place(directory),
+        "retired_client_id": last.client_id.hex(),
+        "retired_at": last.retired_at,
+    }
+    tell(document)
+
+
+@app.command()
+def usage(client: ClientOption) -> None:
+    """Tell how much each client_id has been used, and whether it is time for another.
+
+    Example: veen id usage --client ~/.local/share/veen/client-main
+    """
+    directory, now = ClientDir(client.absolute()), surroundings().clock()
+    card, sent = directory.read_card(), _sent(load(directory.state))
+    due = advice(card, sent, now)
+    warnings = [f"the keystore is plain: {_OPEN_KEYS}"] if directory.sealed().is_plain else []
+    document = {
+        "client_id": card.client_id.hex(),
+        "created_at": card.created_at,
+        "age_sec": max(0, now - card.created_at),
+        "prekeys": _prekeys(card),
+        "max_messages": MAX_MESSAGES,
+        "labels": [_used(one, card) for one in sent],
+        "rotation_recommended": bool(due),
+        "advice": [*due, *warnings],
+    }
+    tell(document)
+
+
+def _card(card: IdentityCard) -> dict[str, Any]:
+    return {
+        "client_id": card.client_id.hex(),
+        "id_sign_public": card.id_sign.hex(),
+        "id_dh_public": card.id_dh.hex(),
+        "created_at": card.created_at,
+        "prekeys": _prekeys(card),
+    }
+
+
+def _prekeys(card: IdentityCard) -> list[dict[str, Any]]:
+    return [{"prekey": one.prekey.hex(), "expires_at": one.expires_at} for one in card.prekeys]
+
+
+def _place(client: ClientDir) -> dict[str, Any]:
+    return {"protection": client.sealed().kdf, "identity_card": str(client.card)}
+
+
+def _labels(known: State) -> list[dict[str, Any]]:
+    return [
+        {
+            "label": label.hex(),
+            "stream": view.stream,
+            "last_stream_seq": view.peaks.size,
+            "last_mmr_root": view.peaks.root().hex() if view.peaks.size else None,
+        }
+        for label, view in sorted(known.views.items())
+    ]
+
+
+def _sent(known: State) -> list[Sent]:
+    return [
+        Sent(
+            label=label,
+            stream=view.stream,
+            epoch=view.epoch,
+            client_id=client_id,
+            messages=cursor.client_seq,
+        )
+        for label, view in sorted(known.views.items())
+        for client_id, cursor in sorted(view.cursors.items())
+    ]
+
+
+def _used(one: Sent, card: IdentityCard) -> dict[str, Any]:
+    return {
+        "label": one.label.hex(),
+        "stream": one.stream,
+        "epoch": one.epoch,
+        "client_id": one.client_id.hex(),
+        "is_current": one.client_id == card.client_id,
+        "msgs_sent": one.messages,
+    }

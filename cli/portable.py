@@ -1,0 +1,42 @@
+"""``veen export`` and ``veen import``: a client and what it can prove, to be carried (spec 15)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.console import notice, show
+from cli.options import ClientOptions, ProfileOptions
+from veen.client import portable
+
+
+def export(
+    at: ClientOptions,
+    stream: Annotated[list[str], typer.Option(metavar="NAME", help="A stream; repeatable.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The directory to make.")],
+    profile: ProfileOptions,
+) -> None:
+    """Write a client and its streams, with every proof, to be carried.
+
+    Example: veen export --hub ./hub --client ./me --stream core/main --out ./set
+    """
+    with at.open() as client:
+        if client.session.identity.is_plain:
+            notice(f"WARNING: THE KEYS IN {out} ARE NOT PROTECTED")
+        found = portable.export(client.meet(), stream, out.absolute(), profile=profile.profile())
+    show({"set": str(out), **asdict(found)})
+
+
+def import_(
+    source: Annotated[Path, typer.Argument(metavar="SET", help="A portable set.")],
+    into: Annotated[Path, typer.Option(metavar="DIR", help="Client directory to make or fill.")],
+) -> None:
+    """Verify a portable set, and make a client of it or bring one up to it.
+
+    Example: veen import ./set --into ./me-again
+    """
+    found = portable.import_(source.absolute(), into.absolute())
+    show({"client": str(into), **asdict(found)})

@@ -1,0 +1,123 @@
+"""``veen resync``, ``verify-state``, ``verify-receipt``: what we hold against what a hub shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.console import manner, notice, show
+from cli.failure import INTEGRITY
+from cli.options import ClientOptions, ProfileOptions, StreamOption
+from veen.client.errors import HubRefused
+from veen.client.pair import Log
+from veen.client.receipt_check import ReceiptVerdict, verify_with_hub
+from veen.client.receipt_check import verify_receipt as offline
+from veen.client.session import Session
+from veen.errors import Untrusted
+from veen.msg import Msg
+from veen.receipt import Receipt
+
+EpochOption = Annotated[
+    int | None, typer.Option("--epoch", min=0, metavar="N", help="An epoch; else the current one.")
+]
+
+
+def resync(
+    at: ClientOptions, stream: StreamOption, profile: ProfileOptions, epoch: EpochOption = None
+) -> None:
+    """Bring what a client knows of a stream up to the hub's log.
+
+    Example: veen resync --hub ./hub --client ./me --stream core/main
+    """
+    with at.open() as client:
+        found = client.resync(stream, epoch=epoch, profile=profile.profile())
+    show(
+        {
+            "stream": stream,
+            "label": found.label.hex(),
+            "was": found.was.value,
+            "from_size": found.from_size,
+            "to_size": found.to_size,
+            "first_seq": found.first_seq,
+            "replayed": found.replayed,
+            "checkpoints_checked": found.checkpoints_checked,
+        }
+    )
+
+
+def verify_state(
+    at: ClientOptions, stream: StreamOption, profile: ProfileOptions, epoch: EpochOption = None
+) -> None:
+    """Compare what a client knows of a stream with the hub's log.
+
+    Example: veen verify-state --hub ./hub --client ./me --stream core/main
+    """
+    with at.open() as client:
+        found = client.verify_state(stream, epoch=epoch, profile=profile.profile())
+    document: dict[str, Any] = {
+        "stream": stream,
+        "label": found.label.hex(),
+        "consistent": found.consistent,
+        "local_seq": found.local_seq,
+        "local_root": found.local_root.hex() if found.local_root else None,
+        "hub_seq": found.hub_seq,
+        "hub_root": found.hub_root.hex() if found.hub_root else None,
+        "agrees_to": found.agrees_to,
+        "mismatch_at": found.mismatch_at,
+        "unlinked": found.unlinked,
+    }
+    if found.consistent:
+        show(document)
+    elif manner().json:
+        show(document | {"ok": False, "code": "UNTRUSTED", "detail": found.reason})
+        raise typer.Exit(INTEGRITY)
+    else:
+        show(document)
+        raise Untrusted(f"{stream}: {found.reason}")
+
+
+def verify_receipt(
+    at: ClientOptions,
+    receipt: Annotated[Path, typer.Option(metavar="FILE", help="The receipt.")],
+    stream: StreamOption,
+    profile: ProfileOptions,
+    msg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The message it is said to be of.")
+    ] = None,
+) -> None:
+    """Check a receipt against its hub, its stream and its message.
+
+    Example: veen verify-receipt --hub ./hub --client ./me --stream core/main --receipt r.cbor
+    """
+    found = Receipt.decode(receipt.read_bytes())
+    message = Msg.decode(msg.read_bytes()) if msg is not None else None
+    with at.open() as client:
+        labels = client.meet().labels(stream, profile.profile())
+        near = labels.accepted(found.hub_ts, client.session.limits.max_epoch_skew_sec)
+        log = Log(labels, stream, near.get(found.label, 0))
+        verdict = _verdict(client.session, found, message, log)
+    show(
+        {
+            "stream": stream,
+            "label": found.label.hex(),
+            "stream_seq": found.stream_seq,
+            "msg_id": found.leaf_hash.hex(),
+            "mmr_root": found.mmr_root.hex(),
+            "hub_ts": found.hub_ts,
+            "checked": ", ".join(verdict.checked),
+            "head_seq": verdict.head_seq,
+        }
+    )
+
+
+def _verdict(session: Session, receipt: Receipt, msg: Msg | None, log: Log) -> ReceiptVerdict:
+    """What the hub can prove, or what holds without the right to have it proved."""
+    try:
+        return verify_with_hub(session, receipt, msg, log)
+    except HubRefused as error:
+        if not error.is_about_access:
+            raise
+        notice(f"{error}: the root was not checked against the log")
+        return offline(receipt, msg, session.hub, log.labels)

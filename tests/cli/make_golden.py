@@ -1,0 +1,49 @@
+"""Write the golden files and the README's help again: python tests/cli/make_golden.py [--help-only]
+
+With --help-only, only the README.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+GOLDEN = Path(__file__).parent / "golden"
+README = Path(__file__).parents[2] / "README.md"
+_SHOWN = re.compile(r"^    Usage: veen \[OPTIONS\].*?(?=^## )", re.MULTILINE | re.DOTALL)
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+def write_help() -> None:
+    from binary import veen  # noqa: PLC0415
+
+    lines = veen("--help", cwd=Path("/")).out.splitlines()
+    shown = "".join(f"    {line}\n" if line else "\n" for line in lines)
+    text, found = _SHOWN.subn(lambda _: f"{shown}\n", README.read_text())
+    assert found == 1
+    README.write_text(text)
+
+
+def write_golden() -> None:
+    from scenario import forms  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as folder:
+        worlds = dict(forms(Path(folder)))
+        with ThreadPoolExecutor(len(worlds)) as pool:
+            shown = list(pool.map(lambda world: world.run(), worlds.values()))
+        for (form, world), found in zip(worlds.items(), shown, strict=True):
+            shutil.rmtree(GOLDEN / form, ignore_errors=True)
+            (GOLDEN / form).mkdir(parents=True)
+            for one in found:
+                (GOLDEN / form / f"{one.name}.txt").write_text(one.text(world.folder))
+            print(form, len(found))
+
+
+if __name__ == "__main__":
+    write_help()
+    if "--help-only" not in sys.argv:
+        write_golden()

@@ -1,0 +1,50 @@
+"""Output without what chance, clock and place put into it; all else stays as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from veen.profile import DEFAULT_PROFILE
+from veen.stream import stream_id
+
+FIXED = {
+    DEFAULT_PROFILE.profile_id().hex(),
+    *(stream_id(name).hex() for name in ("core/main", "veen.json.v1", "veen.bytes.v1")),
+}
+"""Hashes that are the same everywhere, and must be."""
+
+_TIMES = re.compile(r"\b1[789]\d{8}\b")
+_ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
+_PROCESS = re.compile(r'^((?:stopped )?hub | "pid": |process )\d+', re.MULTILINE)
+_MEASURED = re.compile(r'\b((?:seconds|per_sec|p\d\d_ms|max_ms)"?[:=] ?)\d+\.\d+\b')
+_COUNTED = re.compile(r'\b((?:mean|p95_at_most|uptime_sec|age_sec)"?[:=] ?)\d+(?:\.\d+)?\b')
+_HEADS = re.compile(r'^(   "head_seq": )\d+', re.MULTILINE)  # by label, so in a random order
+_AGES = re.compile(r"\b\d+(?= s ago\b)")
+_VERSIONS = re.compile(r'("python": "|PyNaCl )\d+\.\d+\.\d+')
+_SIZED = {128: "64 bytes", 64: "32 bytes"}
+
+
+def normalised(text: str, folder: str) -> str:
+    """Equal bytes of one text get equal names in it."""
+    text = text.replace(folder, "<folder>")
+    text = _ADDRESS.sub("127.0.0.1:<port>", text)
+    for digits, size in _SIZED.items():
+        text = re.sub(rf"\b[0-9a-f]{{{digits}}}\b", _naming(size), text)
+    text = _PROCESS.sub(r"\1<pid>", text)
+    for numbers in (_MEASURED, _COUNTED, _HEADS):
+        text = numbers.sub(r"\1<number>", text)
+    text = _AGES.sub("<number>", text)
+    text = _VERSIONS.sub(r"\1<version>", text)
+    return _TIMES.sub("<time>", text)
+
+
+def _naming(size: str) -> Callable[[re.Match[str]], str]:
+    names: dict[str, str] = {}
+
+    def name(found: re.Match[str]) -> str:
+        if found[0] in FIXED:
+            return found[0]
+        return names.setdefault(found[0], f"<{size} {len(names) + 1}>")
+
+    return name

@@ -1,0 +1,71 @@
+"""Whatever is put behind an option, a command ends with a code and a line, never with a trace."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from cli.main import app
+
+JUNK = ("ü\udcff\x1b[31m", "9" * 25)
+if os.environ.get("VEEN_TEST_LONG"):
+    JUNK = (*JUNK, "", "-1", "/dev/null", ".", "nowhere/at/all", "ab" * 32)
+START_HUBS = ("hub start", "selftest")
+
+
+def commands(group: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, one in group.commands.items():
+        if hasattr(one, "commands"):
+            yield from commands(one, *words, name)
+        else:
+            yield (*words, name), one
+
+
+ALL = {
+    words: one
+    for words, one in commands(typer.main.get_command(app))
+    if not " ".join(words).startswith(START_HUBS)
+}
+
+
+def value(option: Any, given: str) -> list[str]:
+    """The option as it is given; an argument has no name."""
+    name = [option.opts[0]] if option.opts[0].startswith("--") else []
+    return [*name, given]
+
+
+def lines(command: Any) -> Iterator[list[str]]:
+    """Every option in turn with every piece of junk, and all that are required with the same."""
+    options = [one for one in command.params if not getattr(one, "is_flag", False)]
+    for junk in JUNK:
+        required = [word for one in options if one.required for word in value(one, junk)]
+        yield required
+        for one in options:
+            if not one.required:
+                yield [*required, *value(one, junk)]
+
+
+@pytest.fixture(scope="module")
+def ready(called: Callable[..., Any], home: Path) -> Path:
+    assert called("keygen", "--out", "me", "--insecure-plain").code == 0
+    (home / "msg").write_bytes(b"\x80")
+    return home
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_ends_with_a_code_and_a_line(
+    words: tuple[str, ...], ready: Path, called: Callable[..., Any]
+) -> None:
+    for line in lines(ALL[words]):
+        done = called(*words, *line, VEEN_HUB="nowhere", VEEN_CLIENT="me")
+        assert done.code in range(5), (line, done)
+        assert "Traceback" not in done.err
+        if done.code:
+            said = [one for one in done.err.splitlines() if one.startswith("veen: ")]
+            assert len(said) == 1, (line, done)
+            assert said[0].isprintable()

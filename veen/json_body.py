@@ -1,0 +1,92 @@
+"""Bodies that are JSON: deterministic CBOR on the wire, the same value when read (spec 3.1).
+
+Wider than the wire objects, which know no negative numbers and no floats: JSON has both.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, Final, Never
+
+import cbor2
+
+from veen import cbor
+from veen.errors import Malformed
+
+_FLOAT_BYTES: Final = {0xF9: 3, 0xFA: 5, 0xFB: 9}
+_CONSTANTS: Final = (20, 21, 22)
+
+
+def encode(text: str | bytes) -> bytes:
+    """The one encoding of a JSON text; a key that stands twice, or NaN, is no JSON."""
+    try:
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
+    except Malformed:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"not JSON: {error}") from error
+    return _dump(value)
+
+
+def decode(raw: bytes) -> Any:
+    """The JSON value of which ``raw`` is the encoding, or Malformed when it is of none."""
+    cbor.finish(raw, _skip(raw, 0, cbor.MAX_DEPTH))
+    try:
+        value = cbor2.loads(raw)
+    except (cbor2.CBORDecodeError, UnicodeDecodeError) as error:
+        raise Malformed(f"no JSON in CBOR: {error}") from error
+    if _dump(value) != raw:
+        raise Malformed("not the one encoding of its value")
+    return value
+
+
+def _dump(value: Any) -> bytes:
+    _verify(value, cbor.MAX_DEPTH)
+    return cbor2.dumps(value, canonical=True)
+
+
+def _verify(value: Any, depth: int) -> None:
+    if isinstance(value, dict | list):
+        if depth == 0:
+            raise Malformed(f"nested more than {cbor.MAX_DEPTH} deep")
+        for element in (*value, *value.values()) if isinstance(value, dict) else value:
+            _verify(element, depth - 1)
+    elif isinstance(value, str):
+        cbor.refuse_surrogates(value)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise Malformed("a number that JSON does not have")
+    elif isinstance(value, int) and not -cbor.UINT_MAX - 1 <= value <= cbor.UINT_MAX:
+        raise Malformed(f"{value} has more than 64 bits")
+
+
+def _skip(raw: bytes, at: int, depth: int) -> int:
+    """Where the item at ``at`` ends, if it is made of nothing but what JSON has."""
+    if at < len(raw) and raw[at] in _FLOAT_BYTES:
+        return at + _FLOAT_BYTES[raw[at]]
+    major, argument, end = cbor.head(raw, at)
+    if major in (cbor.UINT, cbor.NEGATIVE):
+        return end
+    if major == cbor.TSTR:
+        return end + argument
+    if major == cbor.SIMPLE and argument in _CONSTANTS:
+        return end
+    if major not in (cbor.ARRAY, cbor.MAP) or depth == 0:
+        raise Malformed(f"nothing that JSON has at byte {at}")
+    for _ in range(argument):
+        if major == cbor.MAP:
+            end = cbor.tstr(raw, end)[1]
+        end = _skip(raw, end, depth - 1)
+    return end
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Malformed("a key stands twice in a JSON object")
+    return found
+
+
+def _refuse(text: str) -> Never:
+    raise Malformed(f"{text} is a number that JSON does not have")
