@@ -18,7 +18,7 @@ from cli.console import notice, show
 from cli.failure import Refused
 from cli.options import DEFAULT_DATA_DIR, ConfigOption, DataDirOption
 from hub import supervisor
-from hub.process import Launch, parse_launch
+from hub.process import Launch
 from hub.settings import Settings
 from hub.storage.datadir import DataDir, is_held
 
@@ -62,10 +62,8 @@ def start(
         tls_cert=tls_cert, tls_key=tls_key, issuers=sorted(issuer) if issuer else None,
     )  # fmt: skip
     launch = Launch(DataDir(data_dir.resolve()), config.resolve() if config else None, options)
-    settings = parse_launch(launch.command("hub")[3:]).settings()
+    settings = launch.settings()
     _warn(settings)
-    # A folder named hub in the working directory must not be taken for our package.
-    os.environ["PYTHONSAFEPATH"] = "1"
     if foreground:
         sys.exit(supervisor.run(launch))
     pid, log = _start_in_background(launch, settings)
@@ -105,7 +103,7 @@ def _start_in_background(launch: Launch, settings: Settings) -> tuple[int, Path]
     log_path = launch.datadir.run / "hub.log"
     with log_path.open("ab") as log:
         process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-m", "hub", *launch.command("hub")[3:]],
+            launch.command("hub"),
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     deadline = time.monotonic() + _START_SEC

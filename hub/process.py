@@ -51,7 +51,8 @@ class Launch:
         arguments = ["--data-dir", str(self.datadir.root), "--options", json.dumps(self.options)]
         if self.config is not None:
             arguments += ["--config", str(self.config)]
-        return [sys.executable, "-m", module, *arguments]
+        # -P: a folder of this name where the hub is started is not our package.
+        return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def parse_launch(arguments: list[str]) -> Launch:
