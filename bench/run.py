@@ -10,7 +10,7 @@ import argparse
 import importlib
 from pathlib import Path
 
-PARTS = ("veen", "hub", "client")
+PARTS = ("veen", "hub", "client", "spark", "folds")
 
 
 def main() -> None:

@@ -22,6 +22,13 @@ _WIDTH: Final = {24: 1, 25: 2, 26: 4, 27: 8}
 _SMALLEST: Final = {24: 24, 25: 1 << 8, 26: 1 << 16, 27: 1 << 32}
 _FLOAT: Final = 0xF8  # the first head of a float or of a simple value above 23
 _CHILDREN: Final = {ARRAY: 1, MAP: 2}
+_BSTR_BYTE: Final = 0x58  # the head of a byte string whose size is one byte
+_WHOLE: Final = {
+    **{UINT << 5 | 24 + n: 1 + (1 << n) for n in range(4)},
+    **dict.fromkeys((*range(24), *range(SIMPLE << 5, _FLOAT)), 1),
+    **{major << 5 | n: 1 + n for major in (BSTR, TSTR) for n in range(24)},
+}
+"""The size of an item, head and all, where its first byte tells it."""
 _SIMPLE: Final[dict[int, bool | None]] = {20: False, 21: True, 22: None}
 _NAMES: Final = ("uint", "negative", "bstr", "tstr", "array", "map", "tag", "simple value")
 
@@ -155,19 +162,28 @@ def skip(raw: bytes, at: int) -> int:
         if at >= size:
             raise Malformed(f"cut short at byte {at}")
         initial = raw[at]
-        argument = initial & 31
-        at += 1
-        if argument > 23:
-            argument, at = _loose_argument(raw, at, argument)
-        major = initial >> 5
         pending -= 1
-        if major in (BSTR, TSTR):
-            at += argument
-        elif major > TSTR:
-            pending += argument * _CHILDREN[major] if major < TAG else major == TAG
+        if initial == _BSTR_BYTE and at + 1 < size:
+            at += 2 + raw[at + 1]
+        elif initial in _WHOLE:
+            at += _WHOLE[initial]
+        else:
+            at, children = _skip_head(raw, at)
+            pending += children
     if at > size:
         raise Malformed(f"cut short: the item ends at byte {at} of {size}")
     return at
+
+
+def _skip_head(raw: bytes, at: int) -> tuple[int, int]:
+    """Where the head at ``at`` ends, or its string, and how many items belong to it."""
+    major, argument = raw[at] >> 5, raw[at] & 31
+    at += 1
+    if argument > 23:
+        argument, at = _loose_argument(raw, at, argument)
+    if major in (BSTR, TSTR):
+        return at + argument, 0
+    return at, argument * _CHILDREN.get(major, 0) or int(major == TAG)
 
 
 def array_head(count: int) -> bytes:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self, get_type_hints
 from veen import cbor
 from veen.errors import Malformed
 from veen.schema import FixedBytes, Kind, Optional, Unchecked, VersionNumber, kind_of
+from veen.shape import Part, Shape, shape_of
 
 _NULL = b"\xf6"
 _SIG_BYTES = 66  # a bstr64 with its head
@@ -157,6 +158,15 @@ class SignedArray(WireArray):
 
     __slots__ = ()
 
+    @classmethod
+    def decode(cls, raw: bytes) -> Self:
+        found = cls.__new__(cls)
+        if not _shape(cls).fill(found, raw):
+            return super().decode(raw)
+        found.rule()
+        object.__setattr__(found, "_encoded", raw)
+        return found
+
     def unsigned(self) -> bytes:
         """The encoding without the signature."""
         raw = self.encode()
@@ -237,6 +247,7 @@ class _Nested:
 
 
 _LAYOUTS: dict[type[WireObject], Layout] = {}
+_SHAPES: dict[type[SignedArray], Shape] = {}
 
 
 def _layout(cls: type[WireObject]) -> Layout:
@@ -244,6 +255,14 @@ def _layout(cls: type[WireObject]) -> Layout:
         return _LAYOUTS[cls]
     except KeyError:
         return _LAYOUTS.setdefault(cls, _lay_out(cls))
+
+
+def _shape(cls: type[SignedArray]) -> Shape:
+    try:
+        return _SHAPES[cls]
+    except KeyError:
+        parts = [Part(one.kind, one.optional, one.put) for one in _layout(cls).fields]
+        return _SHAPES.setdefault(cls, shape_of(parts))
 
 
 def _lay_out(cls: Any) -> Layout:

@@ -73,7 +73,8 @@ class Outbox:
         """Keep events, all of them or none; their numbers grow in the order they are given."""
         with self._changing():
             first = self._last_id() + 1
-            lanes = {id(one.form): one.form.lane(hub_id) for one in drafts}
+            forms = {id(one.form): one.form for one in drafts}
+            lanes = {number: form.lane(hub_id) for number, form in forms.items()}
             rows = [
                 (number, hub_id, lanes[id(draft.form)], self._drafts.seal(number, draft))
                 for number, draft in enumerate(drafts, first)

@@ -6,18 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from veen import attachment, cbor, durable
+from veen import attachment, durable, msg
 from veen.captoken import CapToken
 from veen.client.draft import Draft
 from veen.client.errors import StateLost
 from veen.client.flight import Flight
 from veen.client.session import Session
-from veen.digest import h, ht, u64be
 from veen.errors import Malformed
 from veen.hpke import KEY_BYTES
 from veen.label import EpochLabels
 from veen.seal import Place, seal
-from veen.sign import PrivateKey
 from veen.stream import stream_id
 
 
@@ -125,7 +123,15 @@ class Sealer:
             attachments=draft.attachments,
             limits=self._session.limits,
         )
-        msg, leaf = _signed(identity.client, place, sealed.ciphertext)
+        issued = msg.issue(
+            identity.client,
+            profile_id=form.profile.profile_id(),
+            label=place.label,
+            client_seq=place.client_seq,
+            prev_ack=place.prev_ack,
+            auth_ref=place.auth_ref,
+            ciphertext=sealed.ciphertext,
+        )
         flight = Flight(
             event_id=event_id,
             label=berth.label,
@@ -134,24 +140,8 @@ class Sealer:
             client_seq=berth.client_seq,
             prev_ack=berth.prev_ack,
             auth_ref=place.auth_ref,
-            leaf=leaf,
+            leaf=issued.leaf,
             coids=b"".join(attachment.coid(one) for one in sealed.attachments),
-            msg=msg,
+            msg=issued.raw,
         )
         return Sealed(flight, sealed.attachments)
-
-
-def _signed(key: PrivateKey, place: Place, ciphertext: bytes) -> tuple[bytes, bytes]:
-    """The bytes of a signed MSG and its leaf, at the cost of little more than the signature."""
-    profile_id, ct_hash = place.profile.profile_id(), h(ciphertext)
-    unsigned = cbor.dump(
-        [
-            1, profile_id, place.label, place.client_id, place.client_seq, place.prev_ack,
-            place.auth_ref, ct_hash, ciphertext,
-        ]
-    )  # fmt: skip
-    signature = key.sign(ht("veen/sig", unsigned))
-    leaf = ht(
-        "veen/leaf", place.label, profile_id, ct_hash, place.client_id, u64be(place.client_seq)
-    )
-    return b"\x8a" + unsigned[1:] + b"\x58\x40" + signature, leaf
