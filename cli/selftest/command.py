@@ -1,0 +1,137 @@
+"""``veen selftest``: the program tried out against a hub of its own, and cleaned up after."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import typer
+
+from cli.console import manner, show, show_text
+from cli.failure import SELFTEST
+from cli.options import patience
+from cli.selftest.step import Result
+from cli.selftest.suite import SUITES, Suite, names_of, results
+
+app = typer.Typer(help="Try everything out against a hub of its own.", no_args_is_help=True)
+
+_DEFAULT_SEED: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Which steps are run, and by which chance."""
+
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="NAME", help="This step; repeatable.")
+    ] = None
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, metavar="N", help="What chance is made of.")
+    ] = _DEFAULT_SEED
+
+
+CountOption = Annotated[
+    int | None, typer.Option("--count", min=1, metavar="N", help="Cases of each step.")
+]
+
+
+@app.command()
+def core(options: RunOptions) -> None:
+    """Go through sending, capabilities, refusals, resync, epochs and keys.
+
+    Example: veen selftest core --only send-and-receive
+    """
+    _run("core", options, None)
+
+
+@app.command()
+def props(options: RunOptions, count: CountOption = None) -> None:
+    """Hold proofs, encodings and numbers against a slower second way.
+
+    Example: veen selftest props --count 1000
+    """
+    _run("props", options, count)
+
+
+@app.command()
+def fuzz(options: RunOptions, count: CountOption = None) -> None:
+    """Give broken bytes to every decoder, and to a hub that has to live on.
+
+    Example: veen selftest fuzz --count 1000 --seed 7
+    """
+    _run("fuzz", options, count)
+
+
+@app.command("all")
+def everything(options: RunOptions, count: CountOption = None) -> None:
+    """Run core, props and fuzz; exit code 5 says that a step failed, and which.
+
+    Example: veen selftest all --json
+    """
+    _run("all", options, count)
+
+
+def _run(name: str, options: RunOptions, count: int | None) -> None:
+    suites = SUITES if name == "all" else tuple(one for one in SUITES if one.name == name)
+    wanted = _wanted(suites, options.only)
+    found: list[Result] = []
+    running = results(
+        suites,
+        wanted,
+        seed=options.seed,
+        count=count,
+        timeout_sec=patience().timeout_sec,
+        environment=os.environ,
+        clock=time.monotonic,
+    )
+    # Closed at once when interrupted: what it has started must not wait for the garbage.
+    with closing(running):
+        for result in running:
+            found.append(result)
+            _tell(result)
+    _conclude(name, options.seed, found)
+
+
+def _wanted(suites: Sequence[Suite], only: list[str] | None) -> frozenset[str]:
+    names = names_of(suites)
+    unknown = sorted(set(only or ()) - names)
+    if unknown:
+        raise typer.BadParameter(f"there is no step {unknown[0]!r}; there are {_list(names)}")
+    return frozenset(only) if only else names
+
+
+def _list(names: frozenset[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _tell(result: Result) -> None:
+    """A step that failed is told even to whoever wants errors only."""
+    if manner().json:
+        return
+    if result.ok:
+        show_text([f"ok   {result.suite}/{result.name} seconds={result.seconds:.3f}"])
+    else:
+        typer.echo(f"FAIL {result.suite}/{result.name}: {result.detail}", err=True)
+
+
+def _conclude(name: str, seed: int, found: list[Result]) -> None:
+    failed = [f"{one.suite}/{one.name}" for one in found if not one.ok]
+    detail = f"{len(failed)} of {len(found)} steps failed: {', '.join(failed)}"
+    error = {"code": "SELFTEST", "detail": detail} if failed else {}
+    document = {"suite": name, "seed": seed, "steps": [one.to_json() for one in found]}
+    if manner().json:
+        show({"ok": not failed, **document, **error})
+    elif failed:
+        typer.echo(f"veen: {detail}", err=True)
+    else:
+        show_text(_summary(name, found))
+    if failed:
+        raise typer.Exit(SELFTEST)
+
+
+def _summary(name: str, found: list[Result]) -> Iterator[str]:
+    yield f"{name}: all {len(found)} steps passed"

@@ -1,0 +1,61 @@
+"""Which error a message has coming before its place in the log is looked at (spec 8.1, 8.2).
+
+Written a second time, from the table: the hub's own admission is what is being tried.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from cli.selftest.probe import submit_request
+from cli.selftest.world import LIMITS, ROLLING
+from veen.digest import h
+from veen.envelope import SubmitRequest
+from veen.errors import Code, Failure, Malformed, WrongSize, WrongVersion
+from veen.msg import Msg
+from veen.profile import DEFAULT_PROFILE
+
+_PROFILES: Final = {one.profile_id() for one in (DEFAULT_PROFILE, ROLLING)}
+_FRAME: Final = struct.Struct(">32xII")
+_ENVELOPE_BYTES: Final = 1_024
+
+
+def verdict(raw: bytes) -> Failure | Code | None:
+    """The first row of the table that fits, or what is wrong with the request around it."""
+    body = submit_request(raw)
+    if len(body) > LIMITS.max_msg_bytes + _ENVELOPE_BYTES:
+        return Failure.SIZE_PREFILTER
+    try:
+        inner = SubmitRequest.decode(body).msg
+    except Malformed:
+        return Code.BAD_REQUEST
+    if len(inner) > LIMITS.max_msg_bytes:
+        return Failure.SIZE_PREFILTER
+    return _structure(inner)
+
+
+def _structure(raw: bytes) -> Failure | None:
+    try:
+        msg = Msg.decode(raw)
+    except WrongSize:
+        return Failure.FIELD_SIZE
+    except WrongVersion:
+        return Failure.VERSION
+    except Malformed:
+        return Failure.CBOR_INVALID
+    if not _fits(msg.ciphertext):
+        return Failure.FIELD_SIZE
+    if msg.profile_id not in _PROFILES:
+        return Failure.PROFILE
+    if msg.ct_hash != h(msg.ciphertext):
+        return Failure.CT_HASH
+    return None if msg.signature_is_valid() else Failure.SIG_INVALID
+
+
+def _fits(ciphertext: bytes) -> bool:
+    if not _FRAME.size <= len(ciphertext) <= LIMITS.max_msg_bytes:
+        return False
+    header, body = (int(one) for one in _FRAME.unpack_from(ciphertext))
+    within = header <= LIMITS.max_hdr_bytes and body <= LIMITS.max_body_bytes
+    return within and _FRAME.size + header + body <= len(ciphertext)

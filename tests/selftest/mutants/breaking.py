@@ -1,0 +1,24 @@
+"""What mutants put in the place of a check."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Everything:
+    """Contains all there is, and is equal to it."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+    def __eq__(self, _: object) -> bool:
+        return True
+
+    def __ne__(self, _: object) -> bool:
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def nothing(*_: Any, **__: Any) -> None:
+    """In place of a check."""

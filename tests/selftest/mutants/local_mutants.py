@@ -1,0 +1,136 @@
+"""Protocol code with one thing broken in the program itself: by its name, and how."""
+# ruff: noqa: PLC0415, ARG005 - a process loads only what is broken in it
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from breaking import nothing
+
+
+def plaintext_sent() -> None:
+    from veen import aead
+
+    aead.encrypt = lambda key, nonce, aad, plaintext: plaintext + bytes(16)
+    aead.decrypt = lambda key, nonce, aad, ciphertext: ciphertext[:-16]
+
+
+def attachments_unchecked() -> None:
+    from veen import attachment
+
+    attachment.verify_root = nothing
+
+
+def own_keys_for_all() -> None:
+    """Whatever reader was named, the sender can open it."""
+    from veen.client.client import Client
+
+    drafts = Client._drafts
+    Client._drafts = lambda self, stream, bodies, options: drafts(
+        self, stream, bodies, {**options, "recipient": None}
+    )
+
+
+def state_unchecked() -> None:
+    from veen.client import state_check
+
+    state_check._verify_view = nothing
+
+
+def one_nonce() -> None:
+    from veen.seal import Place
+
+    Place.nonce = lambda self: bytes(24)
+
+
+def wrong_graft() -> None:
+    from veen import mmr
+
+    def swapped(self: Any, height: int, subtree: bytes) -> Any:
+        merged = mmr.trailing_ones(self.size >> height)
+        for peak in self.hashes[:merged]:
+            subtree = mmr.node(subtree, peak) if height else mmr.node(peak, subtree)
+        return mmr.Peaks(self.size + (1 << height), (subtree, *self.hashes[merged:]))
+
+    mmr.Peaks.graft = swapped
+
+
+def shape_unchecked() -> None:
+    from veen.proof import MmrProof
+
+    MmrProof._verify_shape = nothing
+
+
+def inclusion_unchecked() -> None:
+    from veen.inclusion import InclusionProof
+
+    InclusionProof.verify = nothing
+
+
+def range_unchecked() -> None:
+    from veen.range_proof import RangeProof
+
+    RangeProof.verify_after = nothing
+
+
+def consistency_unchecked() -> None:
+    from veen import range_proof
+
+    range_proof.verify_consistency = nothing
+
+
+def end_unchecked() -> None:
+    """Whatever follows an item is not looked at."""
+    from veen import cbor
+
+    cbor.finish = nothing
+
+
+def overlong_taken() -> None:
+    from veen import cbor
+
+    cbor._SMALLEST = dict.fromkeys(cbor._SMALLEST, 0)
+
+
+def careless_reader() -> None:
+    """Bytes that are missing are an IndexError, as in any first draft."""
+    from veen import cbor
+
+    head = cbor.head
+
+    def careless(raw: bytes, at: int) -> Any:
+        raw[at]
+        return head(raw, at)
+
+    cbor.head = careless
+
+
+def text_stripped() -> None:
+    from veen.schema import Text
+
+    read = Text.read
+
+    def stripping(self: Any, raw: bytes, at: int) -> Any:
+        text, end = read(self, raw, at)
+        return text.strip(), end
+
+    Text.read = stripping
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    "plaintext sent": plaintext_sent,
+    "attachments unchecked": attachments_unchecked,
+    "own keys for all": own_keys_for_all,
+    "state unchecked": state_unchecked,
+    "one nonce": one_nonce,
+    "wrong graft": wrong_graft,
+    "shape unchecked": shape_unchecked,
+    "inclusion unchecked": inclusion_unchecked,
+    "range unchecked": range_unchecked,
+    "consistency unchecked": consistency_unchecked,
+    "end unchecked": end_unchecked,
+    "overlong taken": overlong_taken,
+    "careless reader": careless_reader,
+    "text stripped": text_stripped,
+}

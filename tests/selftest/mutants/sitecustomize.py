@@ -1,0 +1,25 @@
+"""Breaks things in the processes of a run, as VEEN_MUTANT says; Python loads it at its start."""
+
+import os
+import sys
+
+
+def process() -> str:
+    """Which one this is: one of the hub's, or the program that started them."""
+    words = sys.orig_argv
+    return words[words.index("-m") + 1] if "-m" in words else "client"
+
+
+if "VEEN_MUTANT" in os.environ:
+    import local_mutants
+    import sequencer_mutants
+    import web_mutants
+
+    mutants = {
+        "hub.web": web_mutants.MUTANTS,
+        "hub.sequencer": sequencer_mutants.MUTANTS,
+        "client": local_mutants.MUTANTS,
+    }
+    for name in os.environ["VEEN_MUTANT"].split("|"):
+        if name in mutants.get(process(), {}):
+            mutants[process()][name]()

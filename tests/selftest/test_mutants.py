@@ -1,0 +1,184 @@
+"""Each step fails when the thing that it guards is broken, and the program says which."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+
+from cli.selftest.suite import SUITES
+
+AT_ONCE = 3
+TAKEN = "but the hub took it"
+TOGETHER = 4
+LONG = bool(os.environ.get("VEEN_TEST_LONG"))
+
+
+class Broken(NamedTuple):
+    """A mutant, the step that must fail by it, and part of what the step says."""
+
+    mutant: str
+    suite: str
+    step: str
+    words: str
+
+
+class Outcome(NamedTuple):
+    company: list[Broken]
+    done: Any
+    files: list[Path]
+    processes: list[Any]
+
+
+BROKEN = [
+    Broken(*one)
+    for one in [
+        ("does not start", "core", "hub-start", "broken on purpose"),
+        ("wrong root", "core", "send-and-receive", "root"),
+        ("foreign receipts", "core", "send-and-receive", "not signed"),
+        ("own keys for all", "core", "to-another-reader", "not sealed to any key"),
+        ("plaintext sent", "core", "hub-is-blind", "in the clear is not in"),
+        ("attachments unchecked", "core", "attachments", "but it was taken"),
+        ("reads open", "core", "read-access", TAKEN),
+        ("expiry told wrong", "core", "capability-use", "expires_at"),
+        ("unsigned capability", "core", "capability-forged", TAKEN),
+        ("any issuer", "core", "capability-forged", TAKEN),
+        ("capability for anyone", "core", "capability-wrong-subject", TAKEN),
+        ("capability for anyone", "core", "capability-wrong-stream", TAKEN),
+        ("capability optional", "core", "capability-missing", "but it was taken"),
+        ("capability optional", "core", "capability-unknown", TAKEN),
+        ("ttl ignored", "core", "capability-expired", TAKEN),
+        ("rate not debited", "core", "capability-rate", TAKEN),
+        ("signature off", "core", "signature", TAKEN),
+        ("ct_hash off", "core", "ciphertext-hash", TAKEN),
+        ("prev_ack unchecked", "core", "sequence-prev-ack", TAKEN),
+        ("gaps allowed", "core", "sequence-gap", TAKEN),
+        ("duplicates taken", "core", "duplicate", TAKEN),
+        ("duplicates without receipt", "core", "duplicate", "its receipt"),
+        ("any profile", "core", "profile", TAKEN),
+        ("epoch unchecked", "core", "epoch-window", TAKEN),
+        ("prefilter off", "core", "size-prefilter", "SIZE_PREFILTER"),
+        ("field sizes off", "core", "size-fields", TAKEN),
+        ("version ignored", "core", "version", "VERSION"),
+        ("lax CBOR", "core", "malformed-cbor", TAKEN),
+        ("hidden entry", "core", "resync-after-loss", "Untrusted"),
+        ("hidden entry", "core", "resync-when-behind", "Untrusted"),
+        ("state unchecked", "core", "verify-state", "altered state is inconsistent"),
+        ("no label_prev", "core", "epoch-roll", "label_prev"),
+        ("early checkpoint", "core", "epoch-roll", "upto_seq of the last checkpoint"),
+        ("no witness", "core", "key-rotation", "witness"),
+        ("old key forgotten", "core", "key-rotation", "receipt"),
+        ("loses what it promised", "core", "restart", "does not start"),
+        ("no metrics", "core", "health-and-metrics", "metrics that are missing"),
+        ("rots", "core", "hub-verify", "expected no fault"),
+        ("wrong graft", "props", "mmr-associativity", "by grafting"),
+        ("shape unchecked", "props", "mmr-proof-minimality", "but it was taken"),
+        ("inclusion unchecked", "props", "inclusion-proofs", "but it was taken"),
+        ("range unchecked", "props", "range-proofs", "but it was taken"),
+        ("consistency unchecked", "props", "consistency-proofs", "but it was taken"),
+        ("text stripped", "props", "cbor-determinism", "decoded"),
+        ("overlong taken", "props", "cbor-other-encodings", "overlong"),
+        ("end unchecked", "props", "cbor-other-encodings", "a byte too many"),
+        ("duplicates taken", "props", "duplicate-rejection", TAKEN),
+        ("one nonce", "props", "nonce-uniqueness", "different nonces"),
+        ("end unchecked", "fuzz", "decode-receipt", "only encoding"),
+        ("careless reader", "fuzz", "decode-msg", "IndexError"),
+        ("careless reader", "fuzz", "decode-receipt", "IndexError"),
+        ("careless reader", "fuzz", "decode-checkpoint", "IndexError"),
+        ("careless reader", "fuzz", "decode-mmr-proof", "IndexError"),
+        ("careless reader", "fuzz", "decode-envelopes", "IndexError"),
+        ("signature off", "fuzz", "hub-messages", "SIG_INVALID"),
+        ("crash on malformed", "fuzz", "hub-messages", "E.UNAVAILABLE"),
+        ("die on malformed", "fuzz", "hub-messages", "RemoteProtocolError"),
+        ("field sizes off", "fuzz", "hub-signed-messages", TAKEN),
+        ("batch as a whole", "fuzz", "hub-batches", "which of the batch were taken"),
+        ("crash on bad request", "fuzz", "hub-requests", "the hub failed"),
+        ("crash on bad query", "fuzz", "hub-queries", "the hub failed"),
+    ]
+]
+SOUND = {"core": "capability-use", "props": "mmr-associativity", "fuzz": "decode-receipt"}
+"""Steps that hardly anything above is to break, to show that the rest goes on."""
+
+FATAL = {"does not start", "wrong root", "foreign receipts", "end unchecked"}
+"""What no step goes well with."""
+
+ALONE = {
+    "hidden entry", "loses what it promised", "rots", "wrong graft", "signature off",
+    "crash on malformed", "die on malformed", "careless reader", *FATAL,
+}  # fmt: skip
+"""What would change how other mutants are found out."""
+
+
+def companies(chosen: list[Broken]) -> list[list[Broken]]:
+    """Mutants that are run together: of one suite, guarded by different steps, a few at most.
+
+    In the long form each is on its own.
+    """
+    found: list[list[Broken]] = []
+    for mutant in dict.fromkeys((one.mutant, one.suite) for one in chosen):
+        mine = [one for one in chosen if (one.mutant, one.suite) == mutant]
+        host = None if LONG else next((one for one in found if _goes_with(mine, one)), None)
+        if host is None:
+            found.append(mine)
+        else:
+            host.extend(mine)
+    return found
+
+
+def _goes_with(mine: list[Broken], others: list[Broken]) -> bool:
+    mutants = {one.mutant for one in others}
+    return (
+        not ALONE & {*mutants, mine[0].mutant}
+        and len(mutants) < TOGETHER
+        and mine[0].suite == others[0].suite
+        and not {one.step for one in mine} & {one.step for one in others}
+    )
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    selftest: ModuleType, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[Broken, Future[Outcome]]]:
+    """Every mutant that is asked for, a few runs at a time."""
+    items = [one for one in request.session.items if one.path == request.path]
+    chosen = [one.callspec.params["broken"] for one in items if hasattr(one, "callspec")]
+    folder = tmp_path_factory.mktemp("mutants")
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = {}
+        for number, company in enumerate(companies(chosen)):
+            run = pool.submit(_run, selftest, folder / str(number), company)
+            found |= dict.fromkeys(company, run)
+        yield found
+
+
+def _run(selftest: ModuleType, folder: Path, company: list[Broken]) -> Outcome:
+    suite = company[0].suite
+    steps = sorted({SOUND[suite], *(one.step for one in company)})
+    only = [word for step in steps for word in ("--only", step)]
+    mutants = "|".join(dict.fromkeys(one.mutant for one in company))
+    done = selftest.run(folder, suite, "--json", *only, mutant=mutants)
+    return Outcome(company, done, list(folder.iterdir()), selftest.processes_of(folder))
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda one: f"{one.mutant}: {one.suite}/{one.step}")
+def test_the_step_that_guards_it_fails(
+    broken: Broken, outcomes: dict[Broken, Future[Outcome]]
+) -> None:
+    company, done, files, processes = outcomes[broken].result()
+    assert done.code == 5, done
+    failed = done.failed()
+    assert broken.words in failed[broken.step]
+    assert broken.mutant in FATAL or set(failed) == {one.step for one in company}
+    assert broken.step in done.document["detail"]
+    assert (files, processes) == ([], [])
+
+
+def test_every_step_is_shown_to_fail() -> None:
+    guarded = {(one.suite, one.step) for one in BROKEN}
+    steps = {(suite.name, step.name) for suite in SUITES for step in suite.steps}
+    assert steps == guarded

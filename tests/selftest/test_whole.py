@@ -1,0 +1,121 @@
+"""The whole self-test passes, and leaves nothing behind, however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import psutil
+import pytest
+
+from cli.selftest.suite import SUITES
+
+LONG = bool(os.environ.get("VEEN_TEST_LONG"))
+ENDLESS = ("fuzz", "--only", "hub-messages", "--count", 100_000)
+HUB_PROCESSES = 4  # supervisor, sequencer, gunicorn and its worker
+LARGE = ("--count", 3_000, "--seed", 2) if LONG else ()
+
+
+@pytest.mark.timeout(3_000)
+def test_all_is_green_and_leaves_nothing(selftest: ModuleType, tmp_path: Path) -> None:
+    done = selftest.finish(selftest.begin(tmp_path, "all", "--json", *LARGE), timeout=2_900)
+    assert done.failed() == {}
+    assert (done.code, done.err) == (0, "")
+    found = done.document
+    assert (found["ok"], found["suite"]) == (True, "all")
+    names = [(one["suite"], one["name"]) for one in found["steps"]]
+    assert names == [(suite.name, step.name) for suite in SUITES for step in suite.steps]
+    assert list(tmp_path.iterdir()) == []
+    assert selftest.processes_of(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_an_interrupted_run_leaves_nothing(
+    number: signal.Signals, code: int, selftest: ModuleType, tmp_path: Path
+) -> None:
+    with selftest.running(tmp_path, *ENDLESS) as process:
+        _wait_for_work(selftest, tmp_path)
+        process.send_signal(number)
+        done = selftest.finish(process, timeout=60)
+    assert done.code == code, done
+    assert list(tmp_path.iterdir()) == []
+    assert selftest.processes_of(tmp_path) == []
+
+
+def test_a_run_interrupted_while_the_hub_starts_leaves_nothing(
+    selftest: ModuleType, tmp_path: Path
+) -> None:
+    with selftest.running(tmp_path, "core", "--only", "hub-start") as process:
+        _wait_until(lambda: selftest.hub_of(tmp_path) or process.poll() is not None)
+        process.send_signal(signal.SIGTERM)
+        done = selftest.finish(process, timeout=60)
+    assert done.code == 143, done
+    assert list(tmp_path.iterdir()) == []
+    assert selftest.processes_of(tmp_path) == []
+
+
+def test_a_killed_run_leaves_no_process(selftest: ModuleType, tmp_path: Path) -> None:
+    with selftest.running(tmp_path, *ENDLESS):
+        _wait_for_work(selftest, tmp_path)
+    _wait_until(lambda: not selftest.processes_of(tmp_path))
+
+
+def test_a_hub_that_is_killed_fails_its_step_and_the_next_one_has_another(
+    selftest: ModuleType, tmp_path: Path
+) -> None:
+    only = ("--only", "hub-messages", "--only", "hub-queries", "--count", 1_500)
+    with selftest.running(tmp_path, "fuzz", "--json", *only) as process:
+        _wait_for_work(selftest, tmp_path)
+        for one in selftest.hub_of(tmp_path):
+            _kill(one)
+        done = selftest.finish(process)
+    assert done.code == 5, done
+    assert list(done.failed()) == ["hub-messages"]
+    assert list(tmp_path.iterdir()) == []
+    assert selftest.processes_of(tmp_path) == []
+
+
+def test_other_hubs_are_left_alone(selftest: ModuleType, tmp_path: Path) -> None:
+    """Neither a hub in the working directory nor VEEN_HUB is looked at."""
+    folder = tmp_path / "hub"
+    folder.mkdir()
+    (folder / "here").write_text("mine")
+    done = subprocess.run(
+        [selftest.VEEN, "selftest", "core", "--json", "--only", "hub-start"],
+        cwd=tmp_path,
+        env=selftest.environment(tmp_path) | {"VEEN_HUB": "http://127.0.0.1:1"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, json.loads(done.stdout)["ok"]) == (0, True)
+    assert [one.name for one in tmp_path.iterdir()] == ["hub"]
+    assert [one.name for one in folder.iterdir()] == ["here"]
+
+
+def _wait_for_work(selftest: ModuleType, folder: Path) -> None:
+    """Until the hub of the run has committed something of a step."""
+    _wait_until(lambda: any(folder.glob("veen-selftest-*/hub/log/*.open")))
+    _wait_until(lambda: len(selftest.hub_of(folder)) >= HUB_PROCESSES)
+
+
+def _wait_until(happened: Callable[[], Any], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _kill(process: psutil.Process) -> None:
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return
