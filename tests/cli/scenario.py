@@ -59,7 +59,7 @@ class World:
             for part in (
                 self._identities, self._hub, self._messages, self._archive, self._capabilities,
                 self._portable, self._state, self._measure, self._checkpoints, self._stopped,
-                self._secured, self._words,
+                self._secured, self._words, self._self_tests,
             ):  # fmt: skip
                 part()
         finally:
@@ -117,7 +117,17 @@ class World:
         self.show("archive-restore", "archive", "restore", *store, *keys, "--to", "restored")
         until = ("--at", "4102444800")
         self.show("archive-fork", "archive", "fork", *store, *keys, "--to", "fork", *until)
+        self._over_the_archive(*store)
         self.do(*self.start)
+
+    def _over_the_archive(self, *store: str) -> None:
+        signer = ("--sign-with", "admin", "--report", "audit.json")
+        self.show("audit-log", "audit", "log", *store, *signer)
+        of = (*store, *STREAM, "--client", "me")
+        self.show("fold", "fold", "counter.map", *of)
+        what = ("--overlay", "counter.map", "--out", "state.cbor")
+        self.show("snapshot-create", "snapshot", "create", *of, *what)
+        self.show("snapshot-verify", "snapshot", "verify", *of, "--snapshot", "state.cbor")
 
     def _capabilities(self) -> None:
         self.show(
@@ -180,6 +190,14 @@ class World:
         self.show("version", "version")
         self.show("explain-error", "explain-error", "E.SEQ")
         self.show("explain-error.former", "explain-error", "E.DUP")
+
+    def _self_tests(self) -> None:
+        for suite, *steps in (
+            ("core", "duplicate"), ("props", "range-proofs"), ("fuzz", "decode-receipt"),
+            ("all", "inclusion-proofs", "decode-msg"),
+        ):  # fmt: skip
+            only = [word for step in steps for word in ("--only", step)]
+            self.show(f"selftest-{suite}", "selftest", suite, *only)
 
     def _hub_pk(self, *more: str) -> str:
         told = json.loads(self.do("hub", "key", "--hub", "hub", "--json", *more).out)

@@ -41,10 +41,7 @@ def commands(group: Any, *words: str) -> Iterator[tuple[str, ...]]:
             yield (*words, name)
 
 
-# A self-test runs for minutes; its own tests look at what it prints.
-ALL = sorted(
-    "-".join(words) for words in commands(typer.main.get_command(app)) if words[0] != "selftest"
-)
+ALL = sorted("-".join(words) for words in commands(typer.main.get_command(app)))
 
 
 @pytest.mark.parametrize("form", FORMS)
