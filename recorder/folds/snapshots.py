@@ -1,0 +1,102 @@
+"""State snapshots held against an archive: found in a stream, and verified (profiles, 7.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from recorder.folds.job import FoldJob, FoldResult
+from recorder.folds.log import ArchivedLog, NotArchived
+from recorder.folds.reader import FoldReader
+from veen.entry import FramedEntry
+from veen.errors import Malformed
+from veen.overlay.registry import OVERLAYS
+from veen.overlay.snapshot import SCHEMA, Mismatch, StateCheckpoint, first_mismatch
+from veen.overlay.tree import Run
+
+Folding = Callable[[FoldJob], FoldResult]
+"""An engine: whoever carries out an order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What a snapshot has to be of; None where its own word is taken for it."""
+
+    state_class: str | None = None
+    state_id: bytes | None = None
+    upto_seq: int | None = None
+
+    def is_met_by(self, claim: StateCheckpoint) -> bool:
+        pairs = (
+            (self.state_class, claim.state_class),
+            (self.state_id, claim.state_id),
+            (self.upto_seq, claim.upto_stream_seq),
+        )
+        return all(wanted in (None, said) for wanted, said in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    claim: StateCheckpoint
+    mismatch: Mismatch | None
+
+    def document(self) -> dict[str, Any]:
+        claim, mismatch = self.claim, self.mismatch
+        return {
+            "consistent": mismatch is None,
+            "state_class": claim.state_class,
+            "state_id": claim.state_id.hex(),
+            "upto_stream_seq": claim.upto_stream_seq,
+            "mmr_root": claim.mmr_root.hex(),
+            "state_hash": claim.state_hash.hex(),
+            "first_mismatch": None
+            if mismatch is None
+            else {"field": mismatch.field, "claimed": mismatch.claimed, "found": mismatch.found},
+        }
+
+
+def verify(
+    claim: StateCheckpoint, expected: Expected, order: FoldJob, end_seq: int, folding: Folding
+) -> Verdict:
+    """Fold as the snapshot was folded, and compare; ``order`` says of which label."""
+    overlay = expected.state_class or claim.state_class
+    upto = expected.upto_seq or claim.upto_stream_seq
+    known = [one.name for one in OVERLAYS]
+    if overlay not in known:
+        return Verdict(claim, Mismatch("state_class", overlay, f"one of {', '.join(known)}"))
+    if upto > end_seq:
+        return Verdict(claim, Mismatch("upto_stream_seq", str(upto), f"an end at {end_seq}"))
+    prefix = folding(replace(order, overlay=overlay, run=Run(1, upto))).prefix()
+    state_id = claim.state_id if expected.state_id is None else expected.state_id
+    return Verdict(claim, first_mismatch(claim, prefix, state_id))
+
+
+def find(log: ArchivedLog, reader: FoldReader, expected: Expected) -> StateCheckpoint:
+    """The latest snapshot of a stream that is of what is expected (7.5, S1)."""
+    for run in _backwards(log.end_seq, log.block):
+        said = [
+            claim
+            for found in log.entries(run)
+            if (claim := _claim(reader, found)) is not None and expected.is_met_by(claim)
+        ]
+        if said:
+            return said[-1]
+    raise NotArchived(f"label {log.label.hex()} has no such snapshot that this reader can open")
+
+
+def _claim(reader: FoldReader, found: FramedEntry) -> StateCheckpoint | None:
+    event = reader.event(found.msg, found.receipt)
+    if event.schema != SCHEMA:
+        return None
+    try:
+        return StateCheckpoint.decode(event.body)
+    except Malformed:
+        return None
+
+
+def _backwards(end_seq: int, block: int) -> Iterator[Run]:
+    while end_seq:
+        start = (end_seq - 1) // block * block + 1
+        yield Run(start, end_seq)
+        end_seq = start - 1

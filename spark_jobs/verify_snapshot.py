@@ -1,0 +1,63 @@
+"""Verify a state snapshot by folding the log that it is of (operation profiles, 7.4).
+
+    spark-submit spark_jobs/verify_snapshot.py --store s3://bucket/prefix --hub-id HEX
+        --stream NAME --snapshot FILE --client DIR --out FILE
+
+Ends with 0 when the snapshot holds, with 3 when it does not, with 4 when that cannot be told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from recorder.folds.snapshots import Expected, Verdict, verify
+from spark_jobs.fold_overlay import BROKEN, OK, code_of, parser_of, site_of, wanted_of
+from spark_jobs.fold_tasks import fold_on
+from veen import durable
+from veen.errors import VeenError
+from veen.overlay.snapshot import StateCheckpoint
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = parser_of("verify_snapshot", __doc__ or "")
+    parser.add_argument("--snapshot", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--overlay", metavar="NAME", help="that its state_class has to be")
+    parser.add_argument("--state-id", type=bytes.fromhex, metavar="HEX", help="that it has to have")
+    parser.add_argument("--upto", type=int, metavar="N", help="that it has to be of")
+    asked = parser.parse_args(argv)
+    try:
+        verdict = _run(asked)
+    except (VeenError, OSError) as error:
+        sys.stderr.write(f"verify_snapshot: {error}\n")
+        return code_of(error)
+    is_good = verdict.mismatch is None
+    field = "" if verdict.mismatch is None else f": {verdict.mismatch.field}"
+    sys.stdout.write(f"verify_snapshot: {'holds' if is_good else 'does not hold'}{field}\n")
+    return OK if is_good else BROKEN
+
+
+def _run(asked: argparse.Namespace) -> Verdict:
+    from spark_jobs.session import session  # noqa: PLC0415 - as in fold_overlay
+
+    claim = StateCheckpoint.decode(asked.snapshot.read_bytes())
+    expected = Expected(state_class=asked.overlay, state_id=asked.state_id, upto_seq=asked.upto)
+    site, wanted = site_of(asked), wanted_of(asked, claim.state_class)
+    archive = site.archive(asked.hub_id)
+    with session("verify_snapshot") as spark:
+        verdict = verify(
+            claim,
+            expected,
+            wanted.job(archive),
+            wanted.end_seq(archive),
+            lambda job: fold_on(spark.sparkContext, site, job, asked.partitions),
+        )
+    durable.write(asked.out, json.dumps(verdict.document(), sort_keys=True).encode())
+    return verdict
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""Folds on Spark and in this process, over a directory and over a bucket: the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from recorder.folds import snapshots
+from recorder.folds.snapshots import Expected
+from spark_jobs.fold_tasks import Site, fold_on
+from spark_jobs.store_door import StoreDoor
+from veen.objects.settings import FileSettings
+from veen.objects.store import open_store
+from veen.profile import DEFAULT_PROFILE
+
+NAME = "wallet.ledger"
+
+
+def site(settings: Any, client: Path) -> Site:
+    return Site(door=StoreDoor(settings), client=client, profile=DEFAULT_PROFILE)
+
+
+def test_executors_keep_what_this_process_reads_and_the_other_way_round(
+    archived: Any, spark: Any, reader: Any
+) -> None:
+    at = site(FileSettings(archived.folder), reader.root)
+    cold = archived.job("ledger", NAME, block=4)
+    kept = replace(cold, keeps_summaries=True)
+    due = archived.fold(cold).encode()
+    assert fold_on(spark, at, cold).encode() == due
+    assert list(archived.summaries()) == []
+    assert fold_on(spark, at, kept, 3).encode() == due
+    source = archived.source(kept)
+    assert kept.fold(source).over(kept.run) == archived.fold(cold).opened()
+    assert source.work.events == 150 % 4
+    assert fold_on(spark, at, kept, 1).encode() == due
+
+
+def test_a_snapshot_is_verified_on_spark(archived: Any, spark: Any, reader: Any) -> None:
+    at = site(FileSettings(archived.folder), reader.root)
+    order = archived.job("ledger", NAME, block=4)
+    result = archived.fold(replace(order, run=type(order.run)(1, 90)))
+    claim = result.prefix().checkpoint(result.label)
+    for one in (claim, replace(claim, state_hash=bytes(32)), replace(claim, upto_stream_seq=91)):
+        there, here = (
+            snapshots.verify(one, Expected(), order, 150, folding)
+            for folding in (lambda job: fold_on(spark, at, job, 2), archived.fold)
+        )
+        assert there == here
+
+
+def test_a_directory_with_other_keys_is_refused_on_an_executor(
+    archived: Any, reader: Any, world: ModuleType, tmp_path: Path
+) -> None:
+    from spark_jobs.fold_tasks import make_at  # noqa: PLC0415
+    from veen.errors import Untrusted  # noqa: PLC0415
+    from veen.overlay.tree import Node  # noqa: PLC0415
+
+    other = world.Reader.new(tmp_path / "other")
+    job = archived.job("ledger", NAME, block=4)
+    at = site(FileSettings(archived.folder), other.root)
+    with pytest.raises(Untrusted, match="other keys on this host"):
+        make_at(at, job, reader.open().scope(), Node(4, 0, 0))
+
+
+def test_a_bucket_gives_the_same_bytes(
+    new_hub: Callable[[int], Any],
+    a_history: Callable[..., list[Any]],
+    world: ModuleType,
+    naive: ModuleType,
+    servers: ModuleType,
+    bucket: Any,
+    spark: Any,
+    reader: Any,
+) -> None:
+    hub = new_hub(9)
+    hub.write("ledger", a_history(4, 50, NAME), Random(4))
+    archived = world.Archived(hub, open_store(bucket, servers.KEYS)).push()
+    job = archived.job("ledger", NAME, block=4, keeps_summaries=True)
+    result = fold_on(spark, site(bucket, reader.root), job, 2)
+    assert result.folded == naive.folded(NAME, hub.told["ledger"])
+    source = archived.source(job)
+    assert job.fold(source).over(job.run) == result.opened()
+    assert (source.work.events, source.work.summaries) == (2, 2)

@@ -1,0 +1,170 @@
+"""Logs that a real committer wrote in chunks of a chosen size, archived by a real push.
+
+Each stream of a hub is a random history; what its messages mean stands beside it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from hub.admission.capability import Gate
+from hub.admission.verified import Verified
+from hub.sequencer.committer import Committer
+from hub.storage import identity
+from hub.storage.datadir import DataDir, Lock
+from hub.storage.log import HubLog
+from recorder.archive.push import push
+from recorder.archive.source import Source
+from recorder.archive.store import HubArchive
+from recorder.folds.job import FoldJob, FoldResult, carry_out
+from recorder.folds.reader import FoldReader
+from recorder.folds.source import ArchiveSource
+from recorder.folds.wanted import Wanted
+from veen import hpke
+from veen.digest import h
+from veen.keystore.directory import ClientDir
+from veen.label import label, routing_key
+from veen.limits import Limits
+from veen.msg import Msg
+from veen.objects.settings import FileSettings
+from veen.objects.store import Store, open_store
+from veen.payload import PayloadHdr
+from veen.profile import DEFAULT_PROFILE
+from veen.receipt import Receipt
+from veen.seal import Place, seal
+from veen.sign import PrivateKey
+from veen.stream import stream_id
+
+BEGIN = 1_700_000_000
+STRANGER = hpke.public_key(h(b"another reader"))
+LIMITS = Limits()
+
+
+@dataclass
+class Reader:
+    """A client directory without a passphrase, and who it is."""
+
+    root: Path
+    public: bytes
+    keys: tuple[bytes, ...]
+
+    @classmethod
+    def new(cls, root: Path) -> Reader:
+        made = ClientDir(root).create(now=BEGIN, random=os.urandom, passphrase=None)
+        return cls(root, made.card.recipient(BEGIN), made.readers())
+
+    def open(self) -> FoldReader:
+        return FoldReader(self.keys, DEFAULT_PROFILE, LIMITS)
+
+
+@dataclass
+class Hub:
+    """A hub in this process; it is closed before it is pushed."""
+
+    root: Path
+    reader: Reader
+    entries_in_chunk: int
+    now: int = BEGIN
+    told: dict[str, list[Any]] = field(default_factory=dict)
+    written: dict[tuple[str, bytes], int] = field(default_factory=dict)
+    hub_id: bytes = b""
+
+    def write(self, stream: str, messages: Iterable[Any], chance: Random) -> None:
+        """Append messages to a stream."""
+        self.write_all({stream: messages}, chance)
+
+    def write_all(self, streams: Mapping[str, Iterable[Any]], chance: Random) -> None:
+        """Append messages to streams, in groups of chance; what they mean is kept, with the
+        places, times and clients that they have come to have."""
+        datadir = DataDir(self.root)
+        datadir.create()
+        lock = Lock(datadir)
+        keys = identity.load_or_create(datadir, os.urandom, BEGIN)
+        limits = replace(LIMITS, max_checkpoint_interval=self.entries_in_chunk)
+        log = HubLog(datadir, keys, limits, ())
+        self.hub_id = keys.hub_id
+        try:
+            committer = Committer(log, Gate(required=False, issuers=frozenset()))
+            for stream, messages in streams.items():
+                waiting = list(messages)
+                while waiting:
+                    size = chance.randint(1, 60)
+                    group, waiting = waiting[:size], waiting[size:]
+                    self.now += chance.choice([0, 1, 40_000])
+                    self._commit(committer, stream, group)
+        finally:
+            log.close()
+            lock.release()
+
+    def _commit(self, committer: Committer, stream: str, group: list[Any]) -> None:
+        signed = [self._msg(stream, made) for made in group]
+        outcomes = committer.commit([Verified.of(msg) for msg in signed], self.now)
+        for made, msg, outcome in zip(group, signed, outcomes, strict=True):
+            assert isinstance(outcome, bytes), outcome
+            receipt = Receipt.decode(outcome)
+            place = {"stream_seq": receipt.stream_seq, "hub_ts": receipt.hub_ts}
+            self.told.setdefault(stream, []).append(replace(made, **place, client_id=msg.client_id))
+
+    def _msg(self, stream: str, made: Any) -> Msg:
+        key = PrivateKey(made.client_id)
+        where = label(routing_key(self.hub_id), stream_id(stream), 0)
+        seq = self.written[stream, key.public] = self.written.get((stream, key.public), 0) + 1
+        place = Place(
+            profile=DEFAULT_PROFILE, label=where, client_id=key.public, client_seq=seq, prev_ack=0,
+            auth_ref=None,
+        )  # fmt: skip
+        sealed = seal(
+            recipient=self.reader.public if made.schema else STRANGER,
+            ephemeral=os.urandom(32),
+            place=place,
+            header=PayloadHdr(schema=made.schema or bytes(32)),
+            body=made.body,
+            limits=LIMITS,
+        ).ciphertext
+        bare = Msg(
+            profile_id=DEFAULT_PROFILE.profile_id(), label=where, client_id=key.public,
+            client_seq=seq, prev_ack=0, auth_ref=None, ct_hash=h(sealed), ciphertext=sealed,
+        )  # fmt: skip
+        return bare.signed(key)
+
+
+@dataclass
+class Archived:
+    """A hub's archive in a store, and folds of it in this process."""
+
+    hub: Hub
+    store: Store
+    folder: Path | None = None
+
+    def push(self) -> Archived:
+        push(Source(self.hub.root, LIMITS), self.store, sealer=None, progress=_quiet)
+        return self
+
+    @property
+    def archive(self) -> HubArchive:
+        return HubArchive(self.store, self.hub.hub_id)
+
+    def job(self, stream: str, overlay: str, **more: Any) -> FoldJob:
+        return Wanted(stream=stream, overlay=overlay, **more).job(self.archive)
+
+    def source(self, job: FoldJob) -> ArchiveSource:
+        return job.source(self.archive, self.hub.reader.open())
+
+    def fold(self, job: FoldJob) -> FoldResult:
+        return carry_out(job, self.source(job))
+
+    def summaries(self) -> Iterator[str]:
+        return (key for key in self.store.objects.keys("folds/") if "/summary/" in key)
+
+
+def in_directory(hub: Hub, folder: Path) -> Archived:
+    return Archived(hub, open_store(FileSettings(folder)), folder).push()
+
+
+def _quiet(_done: int, _total: int | None) -> None:
+    pass
