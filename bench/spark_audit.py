@@ -1,0 +1,167 @@
+"""The audit of an archive in Spark on two cores, against bare verifications in two processes.
+
+The session is started and one audit is run before anything counts: the start of Spark, the start
+of its Python workers and their imports are left out, and printed by themselves. The number of
+events is that of BENCH_SPARK_EVENTS; memory is taken at a tenth of it and at all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import bare
+import inside
+import psutil
+import sample
+from measure import Measurement, compare_timed
+
+from hub.admission.verified import Verified
+from hub.sequencer.committer import Committer
+from hub.storage import identity
+from hub.storage.datadir import DataDir
+from hub.storage.log import HubLog
+from recorder.archive.push import push
+from recorder.archive.source import Source
+from spark_jobs.audit_terms import AuditTerms
+from spark_jobs.log_files import in_archive
+from spark_jobs.store_door import StoreDoor
+from spark_jobs.verify_log import SparkCrew, audit
+from veen.audit.context import Depth
+from veen.limits import Limits
+from veen.objects.settings import FileSettings
+
+EVENTS = int(os.environ.get("BENCH_SPARK_EVENTS", "65536"))
+CHUNK = 4_096
+GROUP = 256
+WRITERS = 8
+ROUNDS = 3
+CORES = 2
+BARE = 8_192
+
+
+def measure() -> Iterator[Measurement]:
+    with tempfile.TemporaryDirectory(prefix="veen-bench-", dir="/var/tmp") as folder:
+        small, large = (_archive(Path(folder), count) for count in (EVENTS // 10, EVENTS))
+        begun = time.perf_counter()
+        with _session() as spark:
+            small.audit(spark, Depth.FULL)
+            yield _plain("spark_audit_start_up", time.perf_counter() - begun, "s")
+            before = _memory(small, spark)
+            yield from _rates(spark, large)
+            after = _memory(large, spark)
+    yield Measurement(
+        bench="spark_audit_memory",
+        value=after / 2**20,
+        unit="MiB",
+        against="memory at a tenth of the events",
+        ratio=after / before,
+        at_most=1.2,
+    )
+
+
+def _rates(spark: Any, large: Archive) -> Iterator[Measurement]:
+    with ProcessPoolExecutor(CORES, get_context("spawn")) as pool:
+        list(pool.map(bare.verify, [BARE] * CORES))
+
+        def two_bare() -> float:
+            """Seconds of two verifications, on both cores at once."""
+            begun = time.perf_counter()
+            list(pool.map(bare.verify, [BARE] * CORES))
+            return 2 * (time.perf_counter() - begun) / (CORES * BARE)
+
+        for name, depth, least in (
+            ("spark_audit_full", Depth.FULL, 0.7),
+            ("spark_audit_hashes_only", Depth.HASHES, None),
+        ):
+            found = compare_timed(lambda d=depth: large.audit(spark, d), two_bare, ROUNDS)
+            yield Measurement(
+                bench=name,
+                value=1 / found.seconds,
+                unit="events/s",
+                against="two bare Ed25519 verifications in two processes",
+                ratio=1 / found.ratio,
+                at_least=least,
+            )
+
+
+@dataclass(frozen=True)
+class Archive:
+    door: StoreDoor
+    hub_id: bytes
+    entries: int
+
+    def audit(self, spark: Any, depth: Depth) -> float:
+        """Seconds for one entry."""
+        begun = time.perf_counter()
+        inventory = in_archive(self.door, self.hub_id)
+        crew = SparkCrew(spark.sparkContext, inventory.files).crew()
+        report = audit(inventory, AuditTerms(), depth, crew)
+        if not report.ok or report.entries != self.entries:
+            raise AssertionError(f"{len(report.faults)} faults in {report.entries} entries")
+        return (time.perf_counter() - begun) / report.entries
+
+
+@contextmanager
+def _session() -> Iterator[Any]:
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    spark = (
+        SparkSession.builder.master(f"local[{CORES}]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "512m")
+        .config("spark.log.level", "ERROR")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _archive(folder: Path, count: int) -> Archive:
+    """A hub of ``count`` entries of 512 bytes of payload, sealed in chunks, and archived."""
+    entries = count // GROUP * GROUP
+    with inside.directory() as datadir:
+        with _committing(datadir, Limits(max_checkpoint_interval=CHUNK)) as committer:
+            writers = inside.writers(committer, WRITERS)
+            for _ in range(entries // GROUP):
+                messages = [msg for one in writers for msg in one.write(GROUP // WRITERS)]
+                committer.commit([Verified.of(msg) for msg in messages], inside.CLOCK)
+        door = StoreDoor(FileSettings(folder / f"store-{count}"))
+        source = Source(datadir.root, sample.LIMITS)
+        done = push(source, door.to_write(), sealer=None, progress=lambda *_: None)
+    return Archive(door, done.hub_id, entries + WRITERS)
+
+
+@contextmanager
+def _committing(datadir: DataDir, limits: Limits) -> Iterator[Committer]:
+    keys = identity.load_or_create(datadir, os.urandom, inside.CLOCK)
+    log = HubLog(datadir, keys, limits, ())
+    try:
+        yield Committer(log, inside.GATE)
+    finally:
+        log.close()
+
+
+def _memory(archive: Archive, spark: Any) -> int:
+    """The most that driver and Python workers held together, after an audit."""
+    archive.audit(spark, Depth.FULL)
+    ours = psutil.Process()
+    pythons = [one for one in ours.children(recursive=True) if "java" not in one.name()]
+    return sum(one.memory_info().rss for one in (ours, *pythons))
+
+
+def _plain(name: str, value: float, unit: str) -> Measurement:
+    return Measurement(bench=name, value=value, unit=unit)

@@ -1,0 +1,138 @@
+"""Audit a whole log, every chunk of it as a task of its own, and write a signed report.
+
+    spark-submit spark_jobs/verify_log.py --store s3://bucket/prefix --hub-id HEX --report FILE
+
+Ends with 0 when the log is whole, with 3 when it is not, with 4 when it cannot be audited.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from spark_jobs.audit_terms import AuditTerms, read_terms
+from spark_jobs.log_files import LogFiles, LogInventory, in_archive, in_directory
+from spark_jobs.signer import auditor
+from spark_jobs.store_door import OPTIONS, door_of
+from veen import durable
+from veen.audit.context import Context, Depth
+from veen.audit.engine import Crew, audit_log, audit_task, in_order
+from veen.audit.findings import ChunkFindings, Task
+from veen.audit.report import Report
+from veen.audit.trust import TrustCheck
+from veen.errors import Untrusted, VeenError
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.core.broadcast import Broadcast
+
+WAVE: Final = 1_024
+"""Chunks in one Spark job: what the driver holds does not grow with the log."""
+OK, FAULTS, REFUSED = 0, 3, 4
+HUB_ID_BYTES: Final = 32
+
+
+def audit(inventory: LogInventory, terms: AuditTerms, depth: Depth, crew: Crew) -> Report:
+    """The report of a log, the same whoever audits its chunks and in whatever order."""
+    trust = TrustCheck()
+    hub = trust.read_hub(inventory.files.read)
+    found = audit_log(inventory.log(), terms.context(hub, depth), crew)
+    return found.report([*inventory.faults, *trust.faults], trust.notes, ())
+
+
+def here(files: LogFiles) -> Crew:
+    """Audits in this process, one chunk after another."""
+    return in_order(files.read)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCrew:
+    """Audits chunks as Spark tasks: one a chunk, or ``partitions`` of them."""
+
+    spark: SparkContext
+    files: LogFiles
+    partitions: int | None = None
+
+    def crew(self) -> Crew:
+        return Crew(self.run, here(self.files).again)
+
+    def run(self, tasks: Iterable[Task], context: Context) -> Iterator[ChunkFindings]:
+        """In waves, each a job; what the control label made known goes to executors once."""
+        waiting = iter(tasks)
+        sent = self.spark.broadcast(context)
+        work = partial(_audit_one, self.files, sent)
+        while wave := list(islice(waiting, WAVE)):
+            slices = min(self.partitions or WAVE, len(wave))
+            yield from self.spark.parallelize(wave, slices).map(work).collect()
+        sent.unpersist()
+
+
+def _audit_one(files: LogFiles, context: Broadcast[Context], task: Task) -> ChunkFindings:
+    return audit_task(task, files.read, context.value)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = _parser()
+    asked = parser.parse_args(arguments)
+    if asked.store is not None and len(asked.hub_id or b"") != HUB_ID_BYTES:
+        parser.error("--store goes with --hub-id and its 64 hex digits")
+    try:
+        report = _run(asked)
+    except VeenError as error:
+        sys.stderr.write(f"verify_log: {error}\n")
+        return FAULTS if isinstance(error, Untrusted) else REFUSED
+    sys.stdout.write(
+        f"verify_log: {report.entries} entries in {report.chunks} chunks of {report.labels} "
+        f"labels, {len(report.faults)} faults\n"
+    )
+    return OK if report.ok else FAULTS
+
+
+def _run(asked: argparse.Namespace) -> Report:
+    # The local engine and the command line use this file without Spark.
+    from spark_jobs.session import session  # noqa: PLC0415
+
+    terms = read_terms(asked.terms)
+    inventory = _inventory(asked, terms)
+    key = auditor(asked.sign_with, asked.passphrase_file)
+    depth = Depth.HASHES if asked.hashes_only else Depth.FULL
+    with session("verify_log") as spark:
+        crew = SparkCrew(spark.sparkContext, inventory.files, asked.partitions).crew()
+        report = audit(inventory, terms, depth, crew)
+    durable.write(asked.report, report.signed(key).to_json())
+    return report
+
+
+def _inventory(asked: argparse.Namespace, terms: AuditTerms) -> LogInventory:
+    if asked.data_dir is not None:
+        return in_directory(asked.data_dir.absolute(), terms.acknowledged)
+    return in_archive(door_of(asked.store, vars(asked)), asked.hub_id)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="verify_log", description=(__doc__ or "").partition("\n")[0]
+    )
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--store", metavar="URL", help="file:///path or s3://bucket/prefix")
+    where.add_argument("--data-dir", type=Path, metavar="DIR", help="of a hub that does not run")
+    parser.add_argument("--hub-id", type=bytes.fromhex, metavar="HEX", help="the hub in the store")
+    for name in OPTIONS:
+        parser.add_argument(f"--{name}", help="of a store like S3")
+    parser.add_argument("--terms", type=Path, metavar="FILE", help="limits and streams of the hub")
+    parser.add_argument("--hashes-only", action="store_true", help="no signatures of entries")
+    parser.add_argument("--partitions", type=int, metavar="N", help="tasks; else one a chunk")
+    parser.add_argument("--sign-with", type=Path, metavar="DIR", help="client directory")
+    parser.add_argument("--passphrase-file", type=Path, metavar="FILE", help="of that directory")
+    parser.add_argument("--report", type=Path, required=True, metavar="FILE")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""A hub whose messages are sealed to a reader, or to someone else, over several days."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from hub.admission.verified import Verified
+from veen import hpke
+from veen.digest import h, ht, u64be
+from veen.keystore.directory import ClientDir
+from veen.keystore.sealed import LEAST
+from veen.msg import Msg
+from veen.payload import PayloadHdr
+from veen.seal import Place, seal
+
+PASSPHRASE = b"the passphrase of the tests"
+SCHEMA = h(b"record.event.v1")
+STRANGER = hpke.public_key(h(b"stranger"))
+
+
+class Sent(NamedTuple):
+    """What was written, to be compared with a table."""
+
+    stream: str
+    hub_ts: int
+    client_id: bytes
+    body: bytes | None
+    parent_id: bytes | None
+    expires_at: int | None
+
+
+def a_reader(root: Path) -> Any:
+    """The identity that may read, and the file with its passphrase beside it."""
+    seeds = iter(h(b"reader %d" % number) for number in range(100))
+    directory = ClientDir(root)
+    identity = directory.create(
+        now=1_600_000_000,
+        random=lambda size: (next(seeds) * 2)[:size],
+        passphrase=PASSPHRASE,
+        prekey_sec=10**9,
+        cost=LEAST,
+    )
+    root.with_suffix(".passphrase").write_bytes(PASSPHRASE + b"\n")
+    return identity
+
+
+def send(bench: Any, hubs: ModuleType, reader: Path, count: int) -> dict[bytes, Sent]:
+    """Messages of one client in two streams, by msg_id; every fifth is sealed to a stranger."""
+    client, sent = hubs.a_key("carol"), {}
+    recipient = ClientDir(reader).read_card().prekeys[0].prekey
+    token = bench.authorize(client)
+    for number in range(count):
+        stream = hubs.STREAMS[number % 6 == 5]
+        is_open = number % 5 != 3
+        body = b"event %d" % number
+        header = PayloadHdr(
+            schema=SCHEMA,
+            parent_id=h(body) if number % 3 else None,
+            expires_at=2**64 - 1 if number % 7 == 0 else None,
+        )
+        to = recipient if is_open else STRANGER
+        msg = _message(bench, client, stream, token, to, header, body)
+        bench.committer.commit([Verified.of(msg)], bench.now)
+        kept = (body, header.parent_id, header.expires_at) if is_open else (None, None, None)
+        sent[msg.leaf_hash()] = Sent(stream.name, bench.now, client.public, *kept)
+        bench.now += 4_500
+        bench.committer.tick(bench.now)
+    return sent
+
+
+def _message(
+    bench: Any, client: Any, stream: Any, token: Any, to: bytes, header: PayloadHdr, body: bytes
+) -> Msg:
+    label = bench.label(stream)
+    number = bench.sent.get((label, client.public), 0) + 1
+    bench.sent[label, client.public] = number
+    known = bench.committer.log.label(label)
+    place = Place(
+        profile=stream.profile, label=label, client_id=client.public, client_seq=number,
+        prev_ack=known.head_seq if known else 0, auth_ref=token.auth_ref(),
+    )  # fmt: skip
+    ephemeral = ht("tests/ephemeral", label, u64be(number))
+    sealed = seal(
+        recipient=to, ephemeral=ephemeral, place=place, header=header, body=body,
+        limits=bench.limits,
+    )  # fmt: skip
+    return Msg(
+        profile_id=stream.profile.profile_id(), label=label, client_id=client.public,
+        client_seq=number, prev_ack=place.prev_ack, auth_ref=place.auth_ref,
+        ct_hash=h(sealed.ciphertext), ciphertext=sealed.ciphertext,
+    ).signed(client)  # fmt: skip

@@ -1,0 +1,32 @@
+"""A driver for spark-submit: a table of events through a store in which one task gets stuck."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from failing_store import SlowDoor
+from pyspark.sql import SparkSession
+
+from spark_jobs.audit_terms import read_terms
+from spark_jobs.event_work import Reader
+from spark_jobs.events_table import EventsJob
+from veen.objects.settings import FileSettings
+
+
+def main(store: Path, hub_id: str, client: Path, terms: Path, marks: Path) -> None:
+    job = EventsJob(
+        door=SlowDoor(FileSettings(store), marks=marks),
+        hub_id=bytes.fromhex(hub_id),
+        table="events",
+        reader=Reader(client, client.with_suffix(".passphrase")),
+        terms=read_terms(terms),
+    )
+    spark = SparkSession.builder.appName("speculating").getOrCreate()
+    outcome = job.run(spark.sparkContext)
+    print(outcome.rows)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], *map(Path, sys.argv[3:6]))

@@ -1,0 +1,228 @@
+"""Jobs as they are submitted: to a cluster of its own processes, and by the command line."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from spark_jobs import verify_log
+from spark_jobs.audit_terms import AuditTerms
+from spark_jobs.event_manifest import EventTable
+from spark_jobs.log_files import in_archive
+from spark_jobs.signer import identity_in
+from spark_jobs.verify_log import audit, here
+from veen.audit.context import Depth
+from veen.audit.report import SignedReport
+
+BIN = Path(sys.executable).parent
+HERE = Path(__file__).parent
+LIGHT = ("spark.ui.enabled=false", "spark.driver.memory=512m", "spark.executor.memory=512m",
+         "spark.driver.host=127.0.0.1", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1",
+         "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1")  # fmt: skip
+
+
+class Daemon:
+    """A process of a standalone cluster; it is ended by its own id."""
+
+    def __init__(
+        self, environment: dict[str, str], host: str, kind: str, *options: str, says: str
+    ) -> None:
+        self.process = subprocess.Popen(
+            [BIN / "spark-class", f"org.apache.spark.deploy.{kind}", "--host", host,
+             "--port", "0", "--webui-port", "0", *options],
+            env=environment | {
+                "SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": host,
+                "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            },
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        self.found = self._wait(re.compile(says))
+        # Whoever does not read on blocks the process once the pipe is full.
+        threading.Thread(target=self._drain, daemon=True).start()
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(timeout=30)
+
+    def _wait(self, says: re.Pattern[str]) -> str:
+        assert self.process.stdout is not None
+        seen = []
+        for line in self.process.stdout:
+            seen.append(line)
+            if found := says.search(line):
+                return found[0]
+        raise AssertionError("".join(seen))
+
+    def _drain(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for _ in lines:
+                pass
+
+
+@pytest.fixture(scope="module")
+def master(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a cluster of two workers with a core each, on hosts of different names."""
+    started = [Daemon(environment, "127.0.0.1", "master.Master", says=r"spark://127\.0\.0\.1:\d+")]
+    url, work = started[0].found, tmp_path_factory.mktemp("worker")
+    options = ("--cores", "1", "--memory", "1g", "--work-dir", str(work), url)
+    try:
+        # A second copy of a task never runs on the host of the first.
+        for host in ("127.0.0.1", "127.0.0.2"):
+            one = Daemon(
+                environment, host, "worker.Worker", *options, says="Successfully registered"
+            )
+            started.append(one)
+        yield url
+    finally:
+        for one in reversed(started):
+            one.stop()
+
+
+def submit(environment: dict[str, str], master: str, *words: str | Path, conf: Any = ()) -> Any:
+    given = [part for one in (*LIGHT, *conf) for part in ("--conf", one)]
+    return subprocess.run(
+        [BIN / "spark-submit", "--master", master, *given, *words],
+        env=environment, capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
+
+
+def damage(found: Any) -> str:
+    """One flipped bit in a sealed chunk, and the report that is due."""
+    path = max((found.root / "log").glob("*.log"), key=lambda one: one.stat().st_size)
+    raw = bytearray(path.read_bytes())
+    raw[500] ^= 1
+    found.plant(f"log/{path.name}", bytes(raw))
+    return f"log/{path.name}"
+
+
+def report_of(found: Any, terms: AuditTerms) -> Any:
+    inventory = in_archive(found.door, found.hub_id)
+    return audit(inventory, terms, Depth.FULL, here(inventory.files))
+
+
+@pytest.mark.long
+def test_a_job_that_is_submitted_by_hand_gives_the_same_bytes(
+    environment: dict[str, str], master: str, sealed_hub: Any, terms: AuditTerms, tmp_path: Path
+) -> None:
+    found, file = sealed_hub.archived, damage(sealed_hub.archived)
+    (tmp_path / "terms").write_bytes(terms.to_json())
+    done = submit(
+        environment, master, verify_log.__file__, "--store", found.url,
+        "--hub-id", found.hub_id.hex(), "--terms", tmp_path / "terms",
+        "--sign-with", sealed_hub.client, "--passphrase-file", sealed_hub.passphrase_file,
+        "--report", tmp_path / "report",
+    )  # fmt: skip
+    assert done.returncode == verify_log.FAULTS, done.stderr
+    report = report_of(found, terms)
+    assert [one.file for one in report.faults] == [file]
+    key = identity_in(sealed_hub.client, sealed_hub.passphrase_file).client
+    assert (tmp_path / "report").read_bytes() == report.signed(key).to_json()
+    assert "the passphrase" not in done.stderr + done.stdout
+
+
+@pytest.mark.long
+def test_a_second_copy_of_a_task_puts_no_event_twice(
+    environment: dict[str, str], master: str, sealed_hub: Any, terms: AuditTerms, tmp_path: Path
+) -> None:
+    found, marks = sealed_hub.archived, tmp_path / "marks"
+    (tmp_path / "terms").write_bytes(terms.to_json())
+    done = submit(
+        environment, master, HERE / "speculating.py", found.settings.root, found.hub_id.hex(),
+        sealed_hub.client, tmp_path / "terms", marks,
+        conf=("spark.speculation=true", "spark.speculation.efficiency.enabled=false",
+              "spark.speculation.quantile=0.1",
+              "spark.speculation.multiplier=1.1", "spark.speculation.interval=50ms",
+              "spark.speculation.minTaskRuntime=100ms"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    stuck = marks / (marks / "stuck").read_text()
+    assert len(list(stuck.iterdir())) >= 2
+    table = EventTable(found.door.to_read(), "events", found.hub_id)
+    rows = [
+        row["msg_id"]
+        for file in table.files()
+        for row in pq.read_table(pa.BufferReader(table.store.objects.get(file.key))).to_pylist()
+    ]
+    assert len(rows) == len(set(rows)) == int(done.stdout.split()[-1])
+    assert set(rows) <= set(sealed_hub.sent)
+    assert len(rows) > 40
+
+
+CONFIG = """\
+[limits]
+max_checkpoint_interval = 8
+
+[[streams]]
+name = "record/a"
+
+[[streams]]
+name = "epoch/b"
+epoch_sec = 3600
+"""
+
+
+def veen(environment: dict[str, str], *words: str | Path) -> Any:
+    return subprocess.run(
+        [BIN / "veen", "audit", "log", *words],
+        env=environment, capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
+
+
+def test_the_command_gives_the_same_bytes_here_and_from_a_cluster(
+    environment: dict[str, str], master: str, sealed_hub: Any, terms: AuditTerms, tmp_path: Path
+) -> None:
+    found = sealed_hub.archived
+    damage(found)
+    (tmp_path / "hub.toml").write_text(CONFIG)
+    words = ("--config", tmp_path / "hub.toml", "--sign-with", sealed_hub.client,
+             "--passphrase-file", sealed_hub.passphrase_file)  # fmt: skip
+    reports = []
+    for number, where in enumerate(
+        (
+            ("--store", found.url),
+            ("--data-dir", found.root),
+            ("--store", found.url, "--engine", "spark", "--master", master),
+        )
+    ):
+        file = tmp_path / f"report-{number}"
+        done = veen(environment, *words, *where, "--report", file)
+        assert done.returncode == 3, done.stderr
+        assert "1 faults, the first in log/chunk-" in done.stderr
+        assert "the passphrase" not in done.stderr + done.stdout
+        reports.append((file.read_bytes(), done.stdout))
+    assert reports[0] == reports[1] == reports[2]
+    signed = SignedReport.from_json(reports[0][0])
+    assert signed.verify(signed.signed_by).to_json() == report_of(found, terms).to_json()
+
+
+@pytest.mark.parametrize("words", [(), ("--store", "file:///x", "--data-dir", "y")])
+def test_the_command_wants_one_log(environment: dict[str, str], words: tuple[str, ...]) -> None:
+    done = veen(environment, *words)
+    assert done.returncode == 1
+    assert "--store or --data-dir" in done.stderr
+
+
+def test_without_an_identity_a_key_is_made_and_named(
+    environment: dict[str, str], in_files: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "hub.toml").write_text(CONFIG)
+    words = ("--store", in_files.url, "--config", tmp_path / "hub.toml")
+    signers = []
+    for name in ("one", "two"):
+        done = veen(environment, *words, "--report", tmp_path / name)
+        assert done.returncode == 0, done.stderr
+        signed = SignedReport.from_json((tmp_path / name).read_bytes())
+        assert signed.verify(signed.signed_by).ok
+        assert f"signed_by: {signed.signed_by.hex()}" in done.stdout
+        signers.append(signed.signed_by)
+    assert signers[0] != signers[1]

@@ -1,0 +1,225 @@
+"""Events in the clear: each exactly once, whatever fails, and never without being asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs import events_table
+from spark_jobs.chunk_window import chunk_of
+from spark_jobs.event_manifest import EventChunk, EventTable, OtherReader
+from spark_jobs.event_rows import Readership
+from spark_jobs.event_work import Reader, Terms, Work, write_one
+from spark_jobs.events_table import EventsJob
+from spark_jobs.known_streams import learn_streams
+from spark_jobs.store_door import StoreDoor
+from veen import layout
+from veen.chunk import read_entries
+from veen.control import control_label
+from veen.errors import Untrusted, VeenError
+from veen.limits import Limits
+from veen.objects.settings import FileSettings
+from veen.sign import PrivateKey
+
+LABEL = b"l" * 32
+
+
+def job(
+    sealed_hub: Any, terms: Any, door: StoreDoor | None = None, table: str = "events"
+) -> EventsJob:
+    found = sealed_hub.archived
+    return EventsJob(
+        door=door or found.door,
+        hub_id=found.hub_id,
+        table=table,
+        reader=Reader(sealed_hub.client, sealed_hub.passphrase_file),
+        terms=terms,
+    )  # fmt: skip
+
+
+def the_table(sealed_hub: Any, name: str = "events") -> EventTable:
+    found = sealed_hub.archived
+    return EventTable(found.door.to_read(), name, found.hub_id)
+
+
+def rows_of(table: EventTable) -> list[dict[str, Any]]:
+    """All rows of the committed files, each checked against its place and its manifest."""
+    rows: list[dict[str, Any]] = []
+    for file in table.files():
+        raw = table.store.objects.get(file.key, expect=file.sha256)
+        found = pq.read_table(pa.BufferReader(raw)).to_pylist()
+        days = {datetime.fromtimestamp(one["hub_ts"], UTC).strftime("%Y-%m-%d") for one in found}
+        assert days == {file.day}
+        assert f"/{found[0]['stream_id'].hex()}/day={file.day}/" in file.key
+        assert len(found) == file.rows
+        rows += found
+    return rows
+
+
+def due(sealed_hub: Any) -> list[tuple[Any, ...]]:
+    """What must be in the table: every sealed entry of the directory, by what was sent."""
+    found, control = [], control_label(sealed_hub.archived.hub_id).hex()
+    for path in (sealed_hub.archived.root / "log").glob("*.log"):
+        if control in path.name:
+            continue
+        for _, header, entry in read_entries(path.read_bytes(), Limits()):
+            msg_id = entry.msg().leaf_hash()
+            found.append((header.label, header.stream_seq, msg_id, *sealed_hub.sent[msg_id]))
+    return sorted(found, key=lambda one: one[:2])
+
+
+def said(rows: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    names = ("label", "stream_seq", "msg_id", "stream", "hub_ts", "client_id", "body",
+             "parent_id", "expires_at")  # fmt: skip
+    return sorted((tuple(row[name] for name in names) for row in rows), key=lambda one: one[:2])
+
+
+def test_every_sealed_event_is_a_row_and_only_new_ones_are_added(
+    spark: SparkSession, sealed_hub: Any, terms: Any
+) -> None:
+    outcome = job(sealed_hub, terms).run(spark.sparkContext)
+    table = the_table(sealed_hub)
+    rows = rows_of(table)
+    assert said(rows) == due(sealed_hub)
+    assert outcome.rows == len(rows) > 40
+    unopened = [row for row in rows if not row["opened"]]
+    assert len(unopened) == outcome.rows - outcome.opened > 5
+    assert all(row["body"] is row["schema"] is None for row in unopened)
+    assert all(row["body"] is not None for row in rows if row["opened"])
+    before = list(table.files())
+    assert any(
+        len(one.files) > 1 for label in table.labels(table.manifest()) for one in label.chunks
+    )
+
+    assert job(sealed_hub, terms).run(spark.sparkContext).chunks == 0
+    assert list(table.files()) == before
+    sealed_hub.send(20)
+    added = job(sealed_hub, terms).run(spark.sparkContext)
+    assert 0 < added.rows < 40
+    assert set(before) < set(table.files())
+    assert said(rows_of(table)) == due(sealed_hub)
+
+
+def test_answers_that_are_lost_put_no_event_twice(
+    spark: SparkSession, sealed_hub: Any, terms: Any, losing: Any, tmp_path: Path
+) -> None:
+    settings = sealed_hub.archived.settings
+    door = losing.LosingDoor(settings, marks=tmp_path / "lost")
+    outcome = job(sealed_hub, terms, door).run(spark.sparkContext)
+    table = the_table(sealed_hub)
+    assert len(list((tmp_path / "lost").iterdir())) >= losing.LOST
+    assert outcome.rows == len(rows_of(table))
+    assert said(rows_of(table)) == due(sealed_hub)
+    keys = set(table.store.objects.keys(f"{table.prefix}/"))
+    data = {key for key in keys if "/manifest/" not in key}
+    assert data == {one.key for one in table.files()}
+
+
+def writing(sealed_hub: Any, terms: Any) -> tuple[Terms, list[Work]]:
+    """The work of a job, to be done here."""
+    found = sealed_hub.archived
+    streams = learn_streams(found.door, found.hub_id, terms)
+    given = Terms(
+        door=found.door,
+        prefix="events/x",
+        readership=Readership(
+            hub=streams.context.hub, limits=Limits(), profiles=streams.profiles()
+        ),
+        reader=Reader(sealed_hub.client, sealed_hub.passphrase_file),
+    )
+    archive = found.archive
+    labels = [one for one in archive.labels(archive.latest()) if one.segments]
+    work = [
+        Work(chunk_of(found.hub_id, label, segment), streams.of(label))
+        for label in labels
+        for segment in label.segments
+        if label.label != control_label(found.hub_id)
+    ]
+    return given, work
+
+
+def test_a_chunk_gives_the_same_bytes_every_time(sealed_hub: Any, terms: Any) -> None:
+    given, work = writing(sealed_hub, terms)
+    first = [write_one(given, one) for one in work]
+    assert [write_one(given, one) for one in work] == first
+    assert all(one.events and one.events.rows for one in first)
+
+
+def test_a_chunk_that_nobody_signed_is_refused_and_the_others_are_not(
+    sealed_hub: Any, terms: Any, forged: Any
+) -> None:
+    """Anyone can seal to a public key: what client and hub did not sign is no event."""
+    given, work = writing(sealed_hub, terms)
+    file = layout.chunk(work[0].chunk.name)
+
+    def strange(entries: list[Any]) -> None:
+        entries[0].msg = entries[0].msg.signed(PrivateKey(bytes(32)))
+
+    raw = (sealed_hub.archived.root / file).read_bytes()
+    sealed_hub.archived.plant(file, forged(raw, strange))
+    done = [write_one(given, one) for one in work]
+    assert done[0].events is None
+    assert "not signed by its client" in done[0].refused
+    assert all(one.events for one in done[1:])
+
+
+def test_another_identity_does_not_mix_into_a_table(sealed_hub: Any, terms: Any) -> None:
+    table = the_table(sealed_hub)
+    table.commit(bytes(32), {})
+    with pytest.raises(OtherReader, match="another --table"):
+        table.known(b"r" * 32)
+
+
+def test_drivers_that_commit_at_once_lose_nothing(tmp_path: Path) -> None:
+    store = StoreDoor(FileSettings(tmp_path)).to_write()
+    table = EventTable(store, "events", bytes(32))
+    chunks = [
+        EventChunk(start_seq=8 * number + 1, end_seq=8 * number + 8, rows=8, opened=8, files=())
+        for number in range(4)
+    ]
+    with ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(table.commit, b"r" * 32, {LABEL: [one, chunks[0]]}) for one in chunks]
+    assert [one.result() for one in done] == [None] * 4
+    manifest = table.manifest()
+    assert manifest is not None
+    assert [one.chunks for one in table.labels(manifest)] == [tuple(chunks)]
+
+
+def test_a_run_that_was_cut_off_leaves_nothing_to_read(sealed_hub: Any, terms: Any) -> None:
+    given, work = writing(sealed_hub, terms)
+    assert write_one(given, work[0]).events
+    assert list(the_table(sealed_hub).files()) == []
+
+
+def test_a_control_log_with_a_fault_is_refused(sealed_hub: Any, terms: Any) -> None:
+    found = sealed_hub.archived
+    (path,) = (found.root / "log").glob(f"*{control_label(found.hub_id).hex()}*.open")
+    raw = bytearray(path.read_bytes())
+    raw[150] ^= 1
+    found.plant(f"log/{path.name}", bytes(raw))
+    with pytest.raises(Untrusted, match="run verify_log"):
+        learn_streams(found.door, found.hub_id, terms)
+
+
+@pytest.mark.parametrize("said", [[], ["--plaintext-at-rest", "no"]])
+def test_plaintext_at_rest_is_refused_unless_it_is_asked_for(
+    capsys: pytest.CaptureFixture[str], said: list[str]
+) -> None:
+    options = ["--store", "file:///nowhere", "--hub-id", "00" * 32, "--client", "x"]
+    assert events_table.main([*options, *said]) == events_table.REFUSED
+    assert "in the clear" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["hubs", "Events", "a/b", "", "..", "x" * 65])
+def test_a_table_needs_a_name_of_its_own(tmp_path: Path, name: str) -> None:
+    store = StoreDoor(FileSettings(tmp_path)).to_read()
+    with pytest.raises(VeenError, match="table"):
+        EventTable(store, name, bytes(32))

@@ -1,0 +1,188 @@
+"""The audit in Spark says byte for byte what the hub's own check says, whatever was planted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.audit_terms import AuditTerms, parse_terms
+from spark_jobs.log_files import in_archive, in_directory
+from spark_jobs.verify_log import SparkCrew, audit, here
+from veen import layout
+from veen.audit.context import Depth
+from veen.audit.report import Report
+from veen.errors import Untrusted, VeenError
+from veen.sign import PrivateKey
+
+PLANTS = (
+    "flip", "drop", "drop_first", "drop_last", "swap", "duplicate", "wrong_root",
+    "bad_receipt_signature", "bad_message_signature", "missing_chunk", "forged_summary",
+    "forged_peaks", "forged_checkpoint",
+)  # fmt: skip
+
+
+def by_spark(
+    spark: SparkSession, found: Any, terms: AuditTerms, partitions: int | None = None
+) -> Report:
+    inventory = in_archive(found.door, found.hub_id)
+    crew = SparkCrew(spark.sparkContext, inventory.files, partitions).crew()
+    return audit(inventory, terms, Depth.FULL, crew)
+
+
+def in_process(found: Any, terms: AuditTerms, depth: Depth = Depth.FULL) -> Report:
+    inventory = in_archive(found.door, found.hub_id)
+    return audit(inventory, terms, depth, here(inventory.files))
+
+
+def place_in(found: Any, planted: ModuleType, forged: Any, start_seq: int = 9) -> Any:
+    """A sealed chunk of the plain stream, and what the planting of faults needs to know of it."""
+    names = [layout.parse_chunk(f"log/{one.name}") for one in (found.root / "log").iterdir()]
+    labels = {one.label for one in names if one and one.start_seq == 9}
+    (name,) = (one for one in names if one and one.label in labels and one.start_seq == start_seq)
+    (seed,) = (found.root / "keys").iterdir()
+    tools = SimpleNamespace(forged=forged, HUB=PrivateKey(seed.read_bytes()))
+    size = (found.root / layout.chunk(name)).stat().st_size // 8
+    return planted.Place(name, size, tools)
+
+
+def plant(found: Any, planted: ModuleType, fault: str, place: Any) -> None:
+    """The same damage in the directory and in the archive."""
+    before = {f"log/{one.name}": one.read_bytes() for one in (found.root / "log").iterdir()}
+    after = dict(before)
+    getattr(planted, fault)(after, place)
+    changed = [name for name in before if after.get(name) != before[name]]
+    assert changed
+    for name in changed:
+        found.plant(name, after.get(name))
+
+
+def test_a_sound_archive_gives_the_report_of_the_hub(
+    spark: SparkSession, in_bucket: Any, terms: AuditTerms, hubs: ModuleType
+) -> None:
+    report = by_spark(spark, in_bucket, terms)
+    assert report.ok
+    assert report.entries == sum(head.head_seq for head in report.heads.values()) > 40
+    assert report.to_json() == hubs.check(in_bucket.root).to_json()
+    assert report.to_json() == in_process(in_bucket, terms).to_json()
+
+
+@pytest.mark.parametrize("fault", PLANTS)
+def test_every_planted_fault_gives_the_report_of_the_hub(
+    spark: SparkSession,
+    in_files: Any,
+    terms: AuditTerms,
+    hubs: ModuleType,
+    planted: ModuleType,
+    forged: Any,
+    fault: str,
+) -> None:
+    plant(in_files, planted, fault, place_in(in_files, planted, forged))
+    report = by_spark(spark, in_files, terms)
+    assert not report.ok
+    assert report.to_json() == in_process(in_files, terms).to_json()
+    assert report.to_json() == hubs.check(in_files.root).to_json()
+
+
+def test_the_list_of_planted_faults_is_whole(planted: ModuleType) -> None:
+    assert sorted(PLANTS) == sorted(one.__name__ for one in planted.PLANTS)
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3, 7])
+def test_any_number_of_partitions_gives_the_same_bytes(
+    spark: SparkSession,
+    in_files: Any,
+    terms: AuditTerms,
+    planted: ModuleType,
+    forged: Any,
+    partitions: int,
+) -> None:
+    plant(in_files, planted, "wrong_root", place_in(in_files, planted, forged))
+    plant(in_files, planted, "forged_peaks", place_in(in_files, planted, forged, 1))
+    report = by_spark(spark, in_files, terms, partitions)
+    assert {one.code for one in report.faults} == {"I3", "PEAKS"}
+    assert report.to_json() == in_process(in_files, terms).to_json()
+
+
+def test_faults_in_a_bucket_and_in_its_tail_are_found(
+    spark: SparkSession, in_bucket: Any, terms: AuditTerms, hubs: ModuleType
+) -> None:
+    path = max((in_bucket.root / "log").glob("*.open"), key=lambda one: one.stat().st_size)
+    raw = bytearray(path.read_bytes())
+    raw[200] ^= 1
+    in_bucket.plant(f"log/{path.name}", bytes(raw))
+    report = by_spark(spark, in_bucket, terms)
+    assert [(one.file, one.code) for one in report.faults] == [(f"log/{path.name}", "FRAME")]
+    assert report.to_json() == hubs.check(in_bucket.root).to_json()
+
+
+def test_a_failed_task_is_tried_again_and_changes_nothing(
+    spark: SparkSession, in_files: Any, terms: AuditTerms, tmp_path: Path, failing: ModuleType
+) -> None:
+    inventory = in_archive(in_files.door, in_files.hub_id)
+    files = failing.FailingFiles(inventory.files, tmp_path / "failed")
+    crew = SparkCrew(spark.sparkContext, files).crew()
+    report = audit(inventory, terms, Depth.FULL, crew)
+    assert len(list((tmp_path / "failed").iterdir())) >= 3
+    assert report.to_json() == in_process(in_files, terms).to_json()
+
+
+def test_hashes_only_leaves_out_signatures_alone(
+    in_files: Any, terms: AuditTerms, planted: ModuleType, forged: Any
+) -> None:
+    plant(in_files, planted, "bad_message_signature", place_in(in_files, planted, forged))
+    assert [one.code for one in in_process(in_files, terms).faults] == ["SIG"]
+    found = in_process(in_files, terms, Depth.HASHES)
+    assert [one.code for one in found.faults] == ["SUMMARY"]
+
+
+def test_a_directory_is_audited_as_its_archive(in_files: Any, terms: AuditTerms) -> None:
+    inventory = in_directory(in_files.root, {})
+    report = audit(inventory, terms, Depth.FULL, here(inventory.files))
+    assert report.to_json() == in_process(in_files, terms).to_json()
+
+
+def test_a_label_whose_manifest_is_damaged_is_still_audited(
+    in_files: Any, terms: AuditTerms, planted: ModuleType, forged: Any
+) -> None:
+    place = place_in(in_files, planted, forged)
+    plant(in_files, planted, "flip", place)
+    manifest = in_files.archive.latest()
+    ref = manifest.ref(place.name.label)
+    in_files.overwrite(in_files.archive.keys.version(ref.sha256), b"not a manifest")
+    report = in_process(in_files, terms)
+    codes = {one.code for one in report.faults}
+    assert {"FRAME", "MANIFEST"} <= codes
+
+
+def test_a_log_cut_off_at_its_end_is_found_by_the_manifest(
+    in_files: Any, terms: AuditTerms
+) -> None:
+    """Whoever deletes the tail in the store cannot make the archive forget how far it went."""
+    path = max((in_files.root / "log").glob("*.open"), key=lambda one: one.stat().st_size)
+    in_files.plant(f"log/{path.name}", None)
+    codes = [one.code for one in in_process(in_files, terms).faults]
+    assert codes == ["MISSING"]
+
+
+def test_a_store_without_the_hub_is_refused(tmp_path: Path, in_files: Any) -> None:
+    with pytest.raises(Untrusted, match="no archive of hub"):
+        in_archive(in_files.door, bytes(32))
+    with pytest.raises(VeenError, match="has no log"):
+        in_directory(tmp_path, {})
+
+
+def test_terms_survive_their_file(terms: AuditTerms) -> None:
+    assert parse_terms(terms.to_json()) == terms
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"[]", b'{"limit": {}}', b'{"limits": {"max_msg_bytes": -1}}', b'{"streams": [{}]}', b"{"],
+)
+def test_terms_that_are_none_are_refused(raw: bytes) -> None:
+    with pytest.raises(VeenError, match="terms of an audit"):
+        parse_terms(raw)
