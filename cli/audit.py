@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from cli.audit_submit import Submission, submit
-from cli.console import manner, show
-from cli.failure import INTEGRITY, Refused
+from cli.console import manner, progress, show
+from cli.failure import INTEGRITY, OK, Refused
 from cli.options import ConfigOption, HubIdOption, key_in_hex
 from cli.passphrase import PassphraseFileOption, passphrase_of
+from cli.submit import Submission, submit
 from hub.settings import load
 from hub.storage.compare import acknowledged
 from hub.storage.datadir import DataDir, Lock
@@ -29,7 +31,7 @@ from spark_jobs.store_door import StoreDoor, door_of
 from spark_jobs.verify_log import audit, here
 from veen import durable
 from veen.audit.context import Depth
-from veen.audit.report import SignedReport
+from veen.audit.report import Report, SignedReport
 from veen.errors import Untrusted
 from veen.keystore.directory import ClientDir
 from veen.sign import PrivateKey
@@ -150,23 +152,39 @@ def log(
     passphrase = _passphrase(sign_with, passphrase_file)
     with at.opened() as (where, inventory, terms):
         if engine is Engine.SPARK:
-            found = submit(
-                Submission(
-                    where=tuple(where),
-                    terms=terms,
-                    master=master,
-                    hashes_only=hashes_only,
-                    sign_with=sign_with,
-                    passphrase=passphrase,
-                )
-            )
+            flags = [*where, *(["--hashes-only"] if hashes_only else []), *_signer(sign_with)]
+            found = _on_spark(master, flags, terms, passphrase)
         else:
             depth = Depth.HASHES if hashes_only else Depth.FULL
-            done = audit(inventory, terms, depth, here(inventory.files))
+            done = _here(inventory, terms, depth)
             found = done.signed(_key(sign_with, passphrase))
     if report is not None:
         durable.write(report, found.to_json())
     _show(found)
+
+
+def _here(inventory: LogInventory, terms: AuditTerms, depth: Depth) -> Report:
+    chunks = sum(len(one.segments()) for one in inventory.log().stock.labels.values())
+    with progress("audit", "chunks") as report:
+        done = count(1)
+        watch = lambda _found: report(next(done), chunks)  # noqa: E731
+        return audit(inventory, terms, depth, here(inventory.files), watch)
+
+
+def _on_spark(
+    master: str, arguments: list[str], terms: AuditTerms, passphrase: bytes | None
+) -> SignedReport:
+    with tempfile.TemporaryDirectory(prefix="veen-audit-") as folder:
+        path = Path(folder) / "terms.json"
+        path.write_bytes(terms.to_json())
+        told = Submission("verify_log", master, (*arguments, "--terms", str(path)), out="--report")
+        found = SignedReport.from_json(submit(told, passphrase, accept=(OK, INTEGRITY)))
+    found.verify(found.signed_by)
+    return found
+
+
+def _signer(sign_with: Path | None) -> list[str]:
+    return [] if sign_with is None else ["--sign-with", str(sign_with.absolute())]
 
 
 def _passphrase(sign_with: Path | None, file: Path | None) -> bytes | None:

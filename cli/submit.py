@@ -23,19 +23,23 @@ _CHATTER: Final = re.compile(r" (INFO|WARN) ")
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A file of ``spark_jobs``, the master to run it on, and what it is told."""
+    """A file of ``spark_jobs``, the master to run it on, and what it is told.
+
+    ``out`` is the option that names the file it writes.
+    """
 
     job: str
     master: str
     arguments: tuple[str, ...]
+    out: str = "--out"
 
 
 def submit(told: Submission, passphrase: bytes | None, *, accept: tuple[int, ...] = (OK,)) -> bytes:
-    """What the job wrote; it is given ``--out``, and must end with an accepted code."""
+    """What the job wrote; it must end with an accepted code."""
     with tempfile.TemporaryDirectory(prefix="veen-spark-") as folder:
         out = Path(folder) / "result"
         done = subprocess.run(  # noqa: S603 - our own program with our own words
-            [*_command(told), "--out", str(out)],
+            [*_command(told), told.out, str(out)],
             env=_environment(told, passphrase),
             stdin=subprocess.DEVNULL,
             capture_output=True,

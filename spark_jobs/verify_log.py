@@ -22,7 +22,7 @@ from spark_jobs.signer import auditor
 from spark_jobs.store_door import OPTIONS, door_of
 from veen import durable
 from veen.audit.context import Context, Depth
-from veen.audit.engine import Crew, audit_log, audit_task, in_order
+from veen.audit.engine import Crew, Watch, audit_log, audit_task, in_order, unwatched
 from veen.audit.findings import ChunkFindings, Task
 from veen.audit.report import Report
 from veen.audit.trust import TrustCheck
@@ -38,11 +38,17 @@ OK, FAULTS, REFUSED = 0, 3, 4
 HUB_ID_BYTES: Final = 32
 
 
-def audit(inventory: LogInventory, terms: AuditTerms, depth: Depth, crew: Crew) -> Report:
+def audit(
+    inventory: LogInventory,
+    terms: AuditTerms,
+    depth: Depth,
+    crew: Crew,
+    watch: Watch = unwatched,
+) -> Report:
     """The report of a log, the same whoever audits its chunks and in whatever order."""
     trust = TrustCheck()
     hub = trust.read_hub(inventory.files.read)
-    found = audit_log(inventory.log(), terms.context(hub, depth), crew)
+    found = audit_log(inventory.log(), terms.context(hub, depth), crew, watch)
     return found.report([*inventory.faults, *trust.faults], trust.notes, ())
 
 
