@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from veen import mmr
 from veen.entry import Entry, EntryHeader, read_entry
@@ -50,8 +51,7 @@ class PeakSnapshot(WireArray):
         return mmr.Peaks(self.upto_seq, self.peaks)
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(NamedTuple):
     """What is known of a chunk while it grows: enough to summarise it without reading it."""
 
     start_seq: int

@@ -141,6 +141,11 @@ class BatchResponse(WireMap):
     server_version: str | None = None
 
 
+def encode_receipt(receipt: bytes, server_version: str) -> bytes:
+    """The bytes of a SubmitResponse, with the receipt as it stands in the log."""
+    return b"\xa3\x01\x01\x02" + receipt + b"\x03" + cbor.encode(server_version)
+
+
 def encode_receipts(receipts: Sequence[bytes], server_version: str) -> bytes:
     """The bytes of a BatchResponse of nothing but receipts, each as it stands in the log."""
     head = b"\xa3\x01\x01\x02" + cbor.array_head(len(receipts))

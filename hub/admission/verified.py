@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from veen.msg import Msg
 
 _HEAD: Final = struct.Struct(">32s32s32s32s32s?QQI")
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
+class Verified(NamedTuple):
     raw: bytes
     label: bytes
     profile_id: bytes

@@ -32,6 +32,7 @@ from veen.envelope import (
     BatchResult,
     SubmitRequest,
     SubmitResponse,
+    encode_receipt,
     encode_receipts,
 )
 from veen.errors import Code, Failure, Malformed, Rejected
@@ -51,6 +52,8 @@ def submit() -> Response:
     (one,) = _take(hub, [wanted.msg]).taken
     if not isinstance(one.outcome, bytes):
         raise one.outcome
+    if answer_format() is Format.CBOR:
+        return answer_bytes(encode_receipt(one.outcome, SERVER_VERSION))
     receipt = Receipt.decode(one.outcome)
     return answer(SubmitResponse(receipt=receipt, server_version=SERVER_VERSION))
 

@@ -11,7 +11,8 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
+from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
 import cbor2
@@ -45,8 +46,10 @@ class Sequencer:
         log = HubLog(datadir, keys, settings.limits, settings.streams)
         self._committer = Committer(log, Gate(settings.gated, settings.issuers))
         self._listener = _listen(datadir)
-        self._connections: list[Connection] = []
         self._woken, self._wake = os.pipe()
+        self._sources = DefaultSelector()
+        self._sources.register(self._listener, EVENT_READ)
+        self._sources.register(self._woken, EVENT_READ)
         self._stopping = False
 
     def observe(self, observer: Observer) -> None:
@@ -75,12 +78,14 @@ class Sequencer:
             _log.warning("an epoch waits to be closed: %s", error)
 
     def _pending(self) -> bool:
-        return bool(wait(self._connections, timeout=0))
+        return any(isinstance(source, Connection) for source in self._ready(0))
+
+    def _ready(self, timeout: float) -> list[object]:
+        return [key.fileobj for key, _ in self._sources.select(timeout)]
 
     def _serve_group(self) -> None:
-        ready = wait([self._listener, self._woken, *self._connections], timeout=_TICK_SEC)
         group: list[tuple[Connection, bytes]] = []
-        for source in ready:
+        for source in self._ready(_TICK_SEC):
             if isinstance(source, Connection):
                 self._receive(source, group)
             elif source is self._listener:
@@ -129,7 +134,7 @@ class Sequencer:
             self._drop(to)
 
     def _drop(self, connection: Connection) -> None:
-        self._connections.remove(connection)
+        self._sources.unregister(connection)
         connection.close()
 
     def _receive(self, source: Connection, group: list[tuple[Connection, bytes]]) -> None:
@@ -140,11 +145,13 @@ class Sequencer:
 
     def _accept(self) -> None:
         accepted, _ = self._listener.accept()
-        self._connections.append(Connection(accepted.detach()))
+        self._sources.register(Connection(accepted.detach()), EVENT_READ)
 
     def _close(self) -> None:
-        for connection in self._connections:
-            connection.close()
+        for key in list(self._sources.get_map().values()):
+            if isinstance(key.fileobj, Connection):
+                key.fileobj.close()
+        self._sources.close()
         self._listener.close()
         self._datadir.socket.unlink(missing_ok=True)
         self._committer.log.close()

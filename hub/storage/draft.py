@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hub.admission.verified import Verified
 from hub.storage.cursors import ClientKey
@@ -22,8 +23,7 @@ class ChunkFull(Exception):
     """The next entry belongs to a new chunk: flush, seal the label's chunk, draft again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
+class Staged(NamedTuple):
     verified: Verified
     seq: int
     hub_ts: int

@@ -1,0 +1,87 @@
+"""Reading a signed array in one go takes the same bytes for the same objects (spec 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veen import cbor
+from veen.errors import Malformed
+from veen.msg import Msg
+from veen.receipt import Receipt
+from veen.wire import SignedArray
+
+Objects = Callable[[type], st.SearchStrategy[Any]]
+Mutated = Callable[[Any, bytes], bytes]
+Read = Callable[[type[SignedArray], bytes], SignedArray]
+
+BOTH = pytest.mark.parametrize("cls", [Msg, Receipt], ids=lambda cls: cls.__name__)
+HEADS = [
+    b"\x17", b"\x18\x17", b"\x18\x18", b"\x19\x00\xff", b"\x19\x01\x00", b"\x1a\x00\x00\xff\xff",
+    b"\x1a\x00\x01\x00\x00", b"\x1b\x00\x00\x00\x00\xff\xff\xff\xff",
+    b"\x1b\x00\x00\x00\x01\x00\x00\x00\x00", b"\x1b" + b"\xff" * 8, b"\x1c", b"\x20", b"\x40",
+    b"\x61a", b"\x80", b"\xa0", b"\xc1\x00", b"\xf5", b"\xf6", b"\xf9\x00\x00", b"\x58\x20",
+]  # fmt: skip
+
+
+def field_by_field(cls: type[SignedArray], raw: bytes) -> SignedArray:
+    found, end = cls.read(raw, 0)
+    cbor.finish(raw, end)
+    found.check()
+    return found
+
+
+def outcome(read: Read, cls: type[SignedArray], raw: bytes) -> object:
+    """What comes of bytes: an object, or the kind and the words of a refusal."""
+    try:
+        return read(cls, raw)
+    except Malformed as error:
+        return type(error), str(error)
+
+
+def assert_same(cls: type[SignedArray], raw: bytes) -> None:
+    assert outcome(lambda cls, raw: cls.decode(raw), cls, raw) == outcome(field_by_field, cls, raw)
+
+
+@BOTH
+@given(data=st.data())
+def test_an_object_is_the_same_either_way(
+    objects: Objects, cls: type[SignedArray], data: st.DataObject
+) -> None:
+    one = data.draw(objects(cls))
+    assert cls.decode(one.encode()) == field_by_field(cls, one.encode()) == one
+
+
+@BOTH
+@given(data=st.data())
+def test_bytes_near_valid_ones_come_out_the_same(
+    objects: Objects, mutated: Mutated, cls: type[SignedArray], data: st.DataObject
+) -> None:
+    assert_same(cls, mutated(data, data.draw(objects(cls)).encode()))
+
+
+@BOTH
+@given(data=st.data())
+def test_any_head_in_any_place_comes_out_the_same(
+    objects: Objects, cls: type[SignedArray], data: st.DataObject
+) -> None:
+    plain = data.draw(objects(cls)).plain()
+    place = data.draw(st.integers(0, len(plain) - 1))
+    before = cbor.array_head(len(plain)) + b"".join(map(cbor.dump, plain[:place]))
+    after = b"".join(map(cbor.dump, plain[place + 1 :]))
+    for head in HEADS:
+        assert_same(cls, before + head + after)
+
+
+@BOTH
+@given(data=st.data())
+def test_a_byte_string_of_any_size_in_any_place_comes_out_the_same(
+    objects: Objects, cls: type[SignedArray], data: st.DataObject
+) -> None:
+    plain = data.draw(objects(cls)).plain()
+    plain[data.draw(st.integers(0, len(plain) - 1))] = bytes(data.draw(st.integers(0, 300)))
+    assert_same(cls, cbor.dump(plain))
