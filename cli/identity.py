@@ -9,8 +9,10 @@ import typer
 
 from cli.console import notice
 from cli.console import show as tell
+from cli.failure import Refused
 from cli.options import ClientOption, surroundings
 from cli.passphrase import PassphraseFileOption, new_passphrase, passphrase_of
+from veen.client.outbox import events_in
 from veen.client.state import State, load
 from veen.keystore.card import IdentityCard
 from veen.keystore.directory import ClientDir
@@ -76,6 +78,7 @@ def rotate(client: ClientOption, passphrase_file: PassphraseFileOption = None) -
     Example: veen id rotate --client ~/.local/share/veen/client-main
     """
     directory, world = ClientDir(client.absolute()), surroundings()
+    _refuse_waiting(directory)
     passphrase = passphrase_of(directory, passphrase_file)
     identity = directory.rotate(world.clock(), world.random, passphrase)
     last = identity.retired_client_ids[-1]
@@ -109,6 +112,16 @@ def usage(client: ClientOption) -> None:
         "advice": [*due, *warnings],
     }
     tell(document)
+
+
+def _refuse_waiting(directory: ClientDir) -> None:
+    """What has its place under a client_id can be sealed again under that one only."""
+    count = events_in(directory.outbox)
+    if count:
+        raise Refused(
+            f"{count} events wait in the outbox under the present client_id: "
+            "send them first with veen outbox flush"
+        )
 
 
 def _card(card: IdentityCard) -> dict[str, Any]:

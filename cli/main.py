@@ -8,6 +8,7 @@ import sys
 import typer
 
 import cli.quick_start  # noqa: F401 - before anything that imports httpx
+from cli import interrupt
 from cli.commands import Commands
 from cli.console import Manner, behave, hanging_up
 from cli.conventions import lead
@@ -29,6 +30,7 @@ lead(app, 'veen send --hub ./hub --client ./me --stream core/main --body \'{"tex
 def main() -> None:
     """The entry point: an expected failure is one clear line and an exit code, never a trace."""
     os.umask(0o077)
+    interrupt.heed()
     code = _run()
     with hanging_up():
         sys.stdout.flush()

@@ -13,6 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
+from cli import interrupt
 from cli.console import manner, notice
 from cli.passphrase import PassphraseFileOption, passphrase_of
 from veen.client import trust
@@ -120,7 +121,7 @@ class HubOptions:
 
 
 def surroundings() -> Surroundings:
-    return Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
+    return Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=interrupt.sleep)
 
 
 def patience() -> Patience:

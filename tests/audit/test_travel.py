@@ -41,7 +41,7 @@ def test_an_audit_over_pickles_is_the_same(files: Files, tools: Any) -> None:
 
 def test_findings_do_not_grow_with_the_entries(tools: Any) -> None:
     """A chunk of one client is summed up in the same size, however long it is."""
-    sizes = set()
+    sizes = []
     for events in (50, 400):
         history = tools.History()
         client = tools.a_key("client")
@@ -61,8 +61,8 @@ def test_findings_do_not_grow_with_the_entries(tools: Any) -> None:
         assert tools.audited(files, Crew(run, in_order(files.get).again)).ok
         # Peaks are as many as the bits of the size: the only part that may differ.
         bare = replace(kept[-1], peaks=None)
-        sizes.add(len(pickle.dumps(bare)) // 64)
-    assert len(sizes) == 1
+        sizes.append(len(pickle.dumps(bare)))
+    assert abs(sizes[1] - sizes[0]) < 64
 
 
 def a_report(files: Files, tools: Any) -> Report:

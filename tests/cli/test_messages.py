@@ -164,7 +164,8 @@ def test_a_receipt_is_checked_as_far_as_one_may_read(
     assert (blind.code, "I3" in blind.out) == (0, False)
     assert "not checked against the log" in blind.err
     assert called("verify-receipt", *BEARER, "--stream", "record/line-2", *files).code == 3
-    (home / "receipt").write_bytes((home / "receipt").read_bytes()[:-1] + b"\x00")
+    raw = (home / "receipt").read_bytes()
+    (home / "receipt").write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
     assert called("verify-receipt", *BEARER, *LINE, *files).code == 3
 
 
@@ -197,6 +198,15 @@ def test_a_passphrase_is_needed_and_must_be_the_right_one(home: Path, called: Ve
     assert called(*rotate).code == 1
     assert called(*rotate, "--passphrase-file", "wrong").code == 4
     assert called(*rotate, VEEN_PASSPHRASE="correct horse").code == 0
+
+
+def test_an_identity_is_not_rotated_while_events_wait(called: Veen, told: Any) -> None:
+    told("keygen", "--out", "busy", "--insecure-plain")
+    told("send", *by("busy"), *LINE, "--body", "1", "--queue")
+    done = called("id", "rotate", "--client", "busy")
+    assert (done.code, "1 events wait" in done.err) == (4, True)
+    told("outbox", "flush", *by("busy"))
+    told("id", "rotate", "--client", "busy")
 
 
 def test_faults_of_a_directory_are_one_document(home: Path, called: Veen) -> None:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from veen.durable import SyncFailed
 from veen.objects.file_heads import FileHeads
 from veen.objects.files import FileObjects, FileRetention, Layout
 from veen.objects.port import StoreError
@@ -112,8 +113,8 @@ def in_child(work: Callable[[], None]) -> int:
     if not child:
         try:
             work()
-        except (StoreError, OSError) as error:
-            os._exit(3 if isinstance(error, StoreError) else 4)
+        except (StoreError, SyncFailed, OSError) as error:
+            os._exit(4 if isinstance(error, OSError) else 3)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the parent must see it
             print(repr(error), flush=True)
             os._exit(5)

@@ -10,7 +10,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -272,3 +272,15 @@ class Outbox:
             return self._drafts.open(event_id, sealed)
         except (Untrusted, Malformed) as error:
             raise BadOutbox(f"{self._path}: event {event_id} is damaged: {error}") from error
+
+
+def events_in(path: Path) -> int:
+    """How many events the outbox of a client holds, for any hub; they stay sealed."""
+    if not path.exists():
+        return 0
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            ((count,),) = db.execute("SELECT count(*) FROM events").fetchall()
+    except sqlite3.Error as error:
+        raise BadOutbox(f"{path}: {error}") from error
+    return int(count)

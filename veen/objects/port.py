@@ -17,7 +17,10 @@ MAX_OBJECT_BYTES: Final = 5 * 2**30
 
 
 class StoreError(VeenError):
-    """Whatever goes wrong between us and the store."""
+    """Whatever goes wrong between us and the store.
+
+    But for a failed sync of a directory: that is ``durable.SyncFailed``, and the process must end.
+    """
 
 
 class ObjectMissing(StoreError, LookupError):

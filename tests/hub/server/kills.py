@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import sys
 import time
 from typing import Any
@@ -13,6 +14,10 @@ from hub_process import HubProcess
 from load import Producer, working
 from spec_client import Client, Log
 from spec_objects import key
+
+from hub.fsck.verify import verify
+from hub.settings import load
+from hub.storage.datadir import DataDir
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 TOML = """
@@ -45,6 +50,7 @@ def kill_and_check(hub: HubProcess, seed: int, victims: tuple[str, ...], kills: 
             time.sleep(chance.uniform(0.02, 0.25))
             hub.kill(_processes(hub, victims[turn % len(victims)]))
         client = hub.start().client()
+        verify_log(hub)
         for one in producers:
             settle(one, client)
         for log in logs.values():
@@ -53,6 +59,23 @@ def kill_and_check(hub: HubProcess, seed: int, victims: tuple[str, ...], kills: 
     assert sum(one.found_again for one in producers) > 0, "no answer was ever lost"
     for label, log in logs.items():
         assert client.read(client.log(label)).entries == log.entries
+
+
+def verify_log(hub: HubProcess) -> None:
+    """The log as the start left it, before anyone writes; of a copy, for the hub holds its own."""
+    copy = hub.data.with_name("copy")
+    shutil.copytree(hub.data, copy, ignore=shutil.ignore_patterns("run"))
+    settings = load(hub.data.parent / "hub.toml")
+    report = verify(
+        DataDir(copy),
+        limits=settings.limits,
+        profiles=settings.profiles,
+        streams=settings.streams,
+        progress=lambda *_: None,
+    )
+    shutil.rmtree(copy)
+    assert report.ok, report.faults
+    assert not report.derived, report.derived
 
 
 def settle(producer: Producer, client: Client) -> None:

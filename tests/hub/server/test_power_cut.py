@@ -13,7 +13,7 @@ import pytest
 KILLS_IN_START = 5
 
 
-@pytest.mark.timeout(3_000)
+@pytest.mark.timeout(7_000)
 def test_a_hub_killed_as_a_whole_keeps_its_word(
     kills: ModuleType, make_hub: Callable[..., Any]
 ) -> None:
