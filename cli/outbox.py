@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from cli.console import show
+from cli.console import progress, show
 from cli.options import ClientOptions
 
 app = typer.Typer(help="What was queued and is still to be sent.", no_args_is_help=True)
@@ -27,7 +27,8 @@ def flush(at: ClientOptions) -> None:
     Example: veen outbox flush --hub ./hub --client ./me
     """
     with at.open() as client:
-        found = client.flush()
+        with progress("flush", "events") as report:
+            found = client.flush(report)
         late = [
             {"event_id": one.event_id, "stream_seq": one.receipt.stream_seq} for one in found.late
         ]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cli.console import notice, show
+from cli.console import notice, progress, show
 from cli.options import ClientOptions, ProfileOptions
 from veen.client import portable
 
@@ -26,7 +26,10 @@ def export(
     with at.open() as client:
         if client.session.identity.is_plain:
             notice(f"WARNING: THE KEYS IN {out} ARE NOT PROTECTED")
-        found = portable.export(client.meet(), stream, out.absolute(), profile=profile.profile())
+        with progress("export", "messages") as report:
+            found = portable.export(
+                client.meet(), stream, out.absolute(), profile=profile.profile(), progress=report
+            )
     show({"set": str(out), **asdict(found)})
 
 
@@ -38,5 +41,6 @@ def import_(
 
     Example: veen import ./set --into ./me-again
     """
-    found = portable.import_(source.absolute(), into.absolute())
+    with progress("import", "messages") as report:
+        found = portable.import_(source.absolute(), into.absolute(), report)
     show({"client": str(into), **asdict(found)})

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.console import manner, notice, show
+from cli.console import manner, notice, progress, show
 from cli.failure import INTEGRITY
 from cli.options import ClientOptions, ProfileOptions, StreamOption
 from veen.client.errors import HubRefused
@@ -31,8 +31,8 @@ def resync(
 
     Example: veen resync --hub ./hub --client ./me --stream core/main
     """
-    with at.open() as client:
-        found = client.resync(stream, epoch=epoch, profile=profile.profile())
+    with at.open() as client, progress("resync", "messages") as report:
+        found = client.resync(stream, epoch=epoch, profile=profile.profile(), progress=report)
     show(
         {
             "stream": stream,

@@ -20,6 +20,7 @@ from veen.client.errors import HubRefused, StateLost
 from veen.client.hub_api import HubApi
 from veen.client.outbox import Bounds, Late, Outbox
 from veen.client.pair import Pair
+from veen.client.progress import Progress, untold
 from veen.client.receipt_book import ReceiptBook
 from veen.client.remedy import is_lasting
 from veen.client.resync import Resynced
@@ -150,18 +151,18 @@ class Client:
                 error.add_note(self._left(error, list(due)))
                 raise
 
-    def flush(self) -> Flushed:
+    def flush(self, progress: Progress = untold) -> Flushed:
         """Send all that was emitted. A stream that does not get on does not hold up the others."""
         with self._draining:
             self.meet()
-            before, landed = len(self._outbox.late()), 0
+            before, landed, due = len(self._outbox.late()), 0, self.pending()
             failed: list[VeenError] = []
             for draft in self._outbox.lanes(self._hub_id):
                 lane = self._sealer.lane(draft)
                 try:
-                    landed += sum(
-                        1 for _ in self._sender.drain(lane, _ALL, lambda: _ALL, patient=True)
-                    )
+                    for _ in self._sender.drain(lane, _ALL, lambda: _ALL, patient=True):
+                        landed += 1
+                        progress(landed, due)
                 except _ABOUT_ONE_STREAM as error:
                     error.add_note(self._waits(lane))
                     failed.append(error)
@@ -216,10 +217,15 @@ class Client:
         return attachment_check.open_with_any(keys, msg, profile, self.session.limits)
 
     def resync(
-        self, stream: str, *, epoch: int | None = None, profile: Profile = DEFAULT_PROFILE
+        self,
+        stream: str,
+        *,
+        epoch: int | None = None,
+        profile: Profile = DEFAULT_PROFILE,
+        progress: Progress = untold,
     ) -> Resynced:
         labels = self.meet().labels(stream, profile)
-        return resync.resync(self.session, labels, stream, epoch=epoch)
+        return resync.resync(self.session, labels, stream, epoch=epoch, progress=progress)
 
     def verify_state(
         self, stream: str, *, epoch: int | None = None, profile: Profile = DEFAULT_PROFILE

@@ -14,6 +14,7 @@ from veen import durable
 from veen.client import own_receipts, portable_export, portable_set, trust
 from veen.client.portable_check import VerifiedSet, verify_set
 from veen.client.portable_export import Exported
+from veen.client.progress import Progress, untold
 from veen.client.session import Session
 from veen.client.state import KnownHub, State, load, save
 from veen.client.view import LabelView
@@ -39,13 +40,18 @@ class Imported:
 
 
 def export(
-    session: Session, streams: Sequence[str], out: Path, *, profile: Profile = DEFAULT_PROFILE
+    session: Session,
+    streams: Sequence[str],
+    out: Path,
+    *,
+    profile: Profile = DEFAULT_PROFILE,
+    progress: Progress = untold,
 ) -> Exported:
     named = [(name, session.labels(name, profile)) for name in streams]
-    return portable_export.export(session, named, out)
+    return portable_export.export(session, named, out, progress)
 
 
-def import_(directory: Path, into: Path) -> Imported:
+def import_(directory: Path, into: Path, progress: Progress = untold) -> Imported:
     """Verify a set, all of it, and only then make or change a client directory.
 
     The set is copied first: what was verified is what is used. A crash leaves ``into`` as it
@@ -57,11 +63,11 @@ def import_(directory: Path, into: Path) -> Imported:
         if os.path.lexists(home.keystore):
             with Lock(home):
                 state = load(home.state)
-                found = verify_set(stage / "set", manifest, dict(state.views))
+                found = verify_set(stage / "set", manifest, dict(state.views), progress)
                 _merge(home, state, found)
             return _imported(found, is_new=False)
         _refuse_occupied(into)
-        found = verify_set(stage / "set", manifest, {})
+        found = verify_set(stage / "set", manifest, {}, progress)
         _make(stage / "client", found)
         durable.rename(stage / "client", into)
         return _imported(found, is_new=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from veen.checkpoint import Checkpoint
 from veen.client import cbor_sequence, portable_set
 from veen.client.cursors import Cursors
 from veen.client.portable_set import LabelState, Manifest, SyncState
+from veen.client.progress import Progress, untold
 from veen.client.view import LabelView
 from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
@@ -47,7 +48,9 @@ class VerifiedSet:
                 yield receipt
 
 
-def verify_set(root: Path, manifest: Manifest, held: dict[bytes, LabelView]) -> VerifiedSet:
+def verify_set(
+    root: Path, manifest: Manifest, held: dict[bytes, LabelView], progress: Progress = untold
+) -> VerifiedSet:
     """All of a set that lies still, or the first thing in it that does not hold.
 
     ``held`` are views that are known already: the set must pass through them.
@@ -58,7 +61,9 @@ def verify_set(root: Path, manifest: Manifest, held: dict[bytes, LabelView]) -> 
     card.verify()
     SealedSecrets.decode(portable_set.small(root / portable_set.KEYSTORE))
     sync = SyncState.decode(portable_set.small(root / portable_set.SYNC_STATE))
-    walk = _Walk(root, hub, Limits(**sync.limits.to_json()), card.client_id, held)
+    due = sum(one.last_stream_seq - one.first_seq + 1 for one in sync.labels)
+    limits = Limits(**sync.limits.to_json())
+    walk = _Walk(root, hub, limits, card.client_id, held, lambda done: progress(done, due))
     views = {state.label: walk.label(state) for state in sync.labels}
     walk.finish()
     _verify_attachments(root, manifest)
@@ -86,8 +91,10 @@ class _Walk:
         limits: Limits,
         own: bytes,
         held: dict[bytes, LabelView],
+        tell: Callable[[int], None],
     ) -> None:
         self._hub = hub
+        self._tell = tell
         self._limits = limits
         self._own = own
         self._held = held
@@ -112,6 +119,7 @@ class _Walk:
             cursors.put(msg.client_id, after.client)
             peaks, own = after.peaks, after.client if msg.client_id == self._own else own
             self._compare(state, peaks)
+            self._tell(self.pairs)
         if peaks.root() != state.last_mmr_root:
             raise Untrusted(f"{state.stream}: the set does not end in the root it names")
         return self._view(state, peaks, receipt, own)

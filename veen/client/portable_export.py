@@ -19,6 +19,7 @@ from veen.client.head import first_readable, head, is_missing, is_readable, rece
 from veen.client.pages import Range
 from veen.client.pair import Log, Pair
 from veen.client.portable_set import LabelState, SyncState
+from veen.client.progress import Progress, untold
 from veen.client.replay import own_client_ids, replay
 from veen.client.session import Session
 from veen.errors import Untrusted, VeenError
@@ -37,7 +38,12 @@ class Exported:
     attachments: int
 
 
-def export(session: Session, streams: Sequence[tuple[str, EpochLabels]], out: Path) -> Exported:
+def export(
+    session: Session,
+    streams: Sequence[tuple[str, EpochLabels]],
+    out: Path,
+    progress: Progress = untold,
+) -> Exported:
     """A set of some streams at ``out``, which is there whole or not at all."""
     if os.path.lexists(out):
         raise VeenError(f"{out} exists: a portable set is written once, take another name")
@@ -46,7 +52,7 @@ def export(session: Session, streams: Sequence[tuple[str, EpochLabels]], out: Pa
     work.mkdir(mode=durable.DIR_MODE)
     try:
         with ExitStack() as files:
-            done = _Export(session, work, files).streams(streams)
+            done = _Export(session, work, files, progress).streams(streams)
         _seal(work)
         work.rename(out)
     except BaseException:
@@ -57,8 +63,9 @@ def export(session: Session, streams: Sequence[tuple[str, EpochLabels]], out: Pa
 
 
 class _Export:
-    def __init__(self, session: Session, work: Path, files: ExitStack) -> None:
+    def __init__(self, session: Session, work: Path, files: ExitStack, progress: Progress) -> None:
         self._session = session
+        self._progress = progress
         self._work = work
         self._receipts, self._payloads, self._checkpoints = (
             files.enter_context(_sequence(work / name))
@@ -118,6 +125,7 @@ class _Export:
     def _replayed(self, log: Log, first: int, last: int) -> Iterator[Pair]:
         for page in replay(self._session, log, Range(from_seq=first, to_seq=last)):
             yield from page
+            self._progress(self._pairs, None)
 
     def _pair(self, pair: Pair) -> None:
         self._receipts.write(pair.receipt.encode())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -12,6 +12,7 @@ from veen.client.checkpoints import checkpoints, refuse_other_root
 from veen.client.head import first_readable, head, is_readable, receipt_at
 from veen.client.pages import Range
 from veen.client.pair import Log
+from veen.client.progress import Progress, untold
 from veen.client.replay import own_client_ids, replay
 from veen.client.session import Session
 from veen.client.signatures import is_signed
@@ -45,7 +46,12 @@ class Resynced:
 
 
 def resync(
-    session: Session, labels: EpochLabels, name: str, *, epoch: int | None = None
+    session: Session,
+    labels: EpochLabels,
+    name: str,
+    *,
+    epoch: int | None = None,
+    progress: Progress = untold,
 ) -> Resynced:
     """Replay, verified, what the view lacks; a history that is not ours is Fork or Untrusted.
 
@@ -61,7 +67,10 @@ def resync(
     if sound is not view:
         kept = sound if first == 1 else replace(sound, cursors=view.cursors)
         session.keep(log.label, kept)
-    replayed, checked = _replay(session, log, first, sound.peaks.size)
+    due = end.stream_seq - first + 1 if end is not None else 0
+    replayed, checked = _replay(
+        session, log, first, sound.peaks.size, lambda done: progress(done, due)
+    )
     size = session.view(log.label, name, log.epoch).peaks.size
     return Resynced(
         label=log.label,
@@ -105,7 +114,9 @@ def _refuse_fork(session: Session, view: LabelView, end: Receipt) -> None:
             raise evidence.keep(session, ours, end)
 
 
-def _replay(session: Session, log: Log, first: int, size: int) -> tuple[int, int]:
+def _replay(
+    session: Session, log: Log, first: int, size: int, tell: Callable[[int], None]
+) -> tuple[int, int]:
     """How many pairs followed, and how many checkpoints stood among them."""
     own, replayed, checked = own_client_ids(session.identity), 0, 0
     ahead = checkpoints(session, log, first)
@@ -117,6 +128,7 @@ def _replay(session: Session, log: Log, first: int, size: int) -> tuple[int, int
     with own_receipts.rebuilding(session.root, is_before) as rebuilt:
         for page in replay(session, log, Range(from_seq=first), skips=first > size + 1):
             replayed += len(page)
+            tell(replayed)
             for msg, receipt in ((pair.msg, pair.receipt) for pair in page):
                 if msg.client_id in own:
                     rebuilt.add(receipt)

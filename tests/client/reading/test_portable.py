@@ -50,6 +50,14 @@ def test_holds_what_the_log_holds(owner: Session, hub: Any, tmp_path: Path) -> N
     assert not list(tmp_path.glob(".*"))
 
 
+def test_both_ways_tell_how_far_they_have_come(owner: Session, tmp_path: Path) -> None:
+    told: list[tuple[int, int | None]] = []
+    portable.export(owner, NAMES, tmp_path / "set", progress=lambda *one: told.append(one))
+    assert told[-1] == (22, None)
+    portable.import_(tmp_path / "set", tmp_path / "new", lambda *one: told.append(one))
+    assert told[-1] == (22, 22)
+
+
 def test_the_same_log_gives_the_same_bytes(owner: Session, out: Path, tmp_path: Path) -> None:
     portable.export(owner, NAMES, tmp_path / "again")
     assert manifest_of(out) == manifest_of(tmp_path / "again")

@@ -53,6 +53,13 @@ def receipts(session: Session) -> list[Receipt]:
     return [one for _, one in cbor_sequence.items(session.root / "receipts.cborseq", Receipt)]
 
 
+def test_a_resync_tells_how_far_it_has_come(hub: Any, log: Any, session: Any) -> None:
+    told: list[tuple[int, int | None]] = []
+    resync(session, hub.labels(NAME), NAME, progress=lambda *how_far: told.append(how_far))
+    assert told == sorted(told)
+    assert told[-1] == (23, 23)
+
+
 def test_a_lost_view_is_replayed_from_the_start(hub: Any, log: Any, session: Any) -> None:
     done = synced(session, hub)
     assert (done.was, done.from_size, done.to_size, done.replayed) == (Was.LOST, 0, 23, 23)
