@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from veen import aead, attachment, hpke
 from veen.ciphertext import Ciphertext, check_sizes
@@ -65,11 +65,15 @@ class Sealed:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A payload whose header and body are authentic; attachments are opened one by one."""
+    """A payload whose header and body are authentic; attachments are opened one by one.
+
+    ``body_key`` opens this body and nothing else: it can be given to whoever may read this one.
+    """
 
     header: PayloadHdr
     body: bytes
     keys: attachment.Keys
+    body_key: bytes = field(repr=False)
 
     def attachments(self, sealed: Sequence[bytes], limits: Limits) -> tuple[bytes, ...]:
         """The attachments in the clear, once they are shown to be those of the header."""
@@ -116,8 +120,9 @@ def open_payload(*, private: bytes, place: Place, ciphertext: bytes, limits: Lim
     header = PayloadHdr.decode(context.open(aad, parts.header))
     if header.cap_ref is not None and header.cap_ref != place.auth_ref:
         raise Untrusted("cap_ref names another capability than auth_ref")
-    body = aead.decrypt(_body_key(context), place.nonce(), aad, parts.body)
-    return Opened(header, body, attachment.Keys(context, aad))
+    body_key = _body_key(context)
+    body = aead.decrypt(body_key, place.nonce(), aad, parts.body)
+    return Opened(header, body, attachment.Keys(context, aad), body_key)
 
 
 def open_msg(*, private: bytes, msg: Msg, profile: Profile, limits: Limits) -> Opened:
@@ -126,6 +131,14 @@ def open_msg(*, private: bytes, msg: Msg, profile: Profile, limits: Limits) -> O
         raise Untrusted("ct_hash is not the hash of the ciphertext")
     place = Place.of(msg, profile)
     return open_payload(private=private, place=place, ciphertext=msg.ciphertext, limits=limits)
+
+
+def open_body(*, body_key: bytes, msg: Msg, profile: Profile) -> bytes:
+    """Open the body of a message, and only that, with the key that whoever opened it gave away."""
+    if not msg.ct_hash_matches():
+        raise Untrusted("ct_hash is not the hash of the ciphertext")
+    place, parts = Place.of(msg, profile), Ciphertext.decode(msg.ciphertext, profile.pad_block)
+    return aead.decrypt(body_key, place.nonce(), place.aad(), parts.body)
 
 
 def _body_key(context: hpke.Exporter) -> bytes:

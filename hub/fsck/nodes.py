@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hub.storage.logged import Logged
-from hub.storage.nodes import NodeFile
 from veen import mmr
 from veen.mmr import Peaks
+from veen.nodes import NodeFile
 
 
 class NodeCheck:

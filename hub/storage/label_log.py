@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hub.storage.datadir import DataDir
-from hub.storage.nodes import NodeFile
 from veen import checkpoint_index, durable, layout, mmr
 from veen.audit import leaves
 from veen.checkpoint import Checkpoint
@@ -18,6 +17,7 @@ from veen.entry import CutShort, Entry, EntryHeader, FramedEntry, open_entry, re
 from veen.errors import Malformed, VeenError
 from veen.limits import Limits
 from veen.mmr import Peaks
+from veen.nodes import NodeFile
 
 
 class Damaged(VeenError):

@@ -15,7 +15,6 @@ from hub.storage.draft import Change, Draft, Staged
 from hub.storage.identity import HubKeys
 from hub.storage.index import ChunkRow, EntryRow, Index, TokenRow, leaf_key
 from hub.storage.label_log import Damaged, LabelLog, finish_rename, write_peaks
-from hub.storage.nodes import NodeFile
 from hub.storage.publication import Publisher
 from hub.storage.recovery import Unindexed, find_unknown_labels, open_label, sweep
 from veen import durable, layout, mmr
@@ -28,6 +27,7 @@ from veen.invariants import ClientCursor, Grant
 from veen.label import routing_key
 from veen.layout import CheckpointName
 from veen.limits import Limits
+from veen.nodes import NodeFile
 from veen.profile import DEFAULT_PROFILE, Profile
 from veen.rate import Bucket
 

@@ -12,13 +12,13 @@ from typing import BinaryIO
 
 from hub.storage.datadir import DataDir
 from hub.storage.index import EntryRow, Index, LabelRow
-from hub.storage.nodes import NodeFile
 from veen import layout, mmr
 from veen.checkpoint import Checkpoint
 from veen.entry import Entry, EntryHeader, read_entry
 from veen.errors import VeenError
 from veen.inclusion import InclusionProof
 from veen.limits import ENTRY_HEADER_BYTES, Limits
+from veen.nodes import NodeFile
 from veen.proof import MmrProof
 from veen.range_proof import RangeProof, consistency
 from veen.receipt import Receipt

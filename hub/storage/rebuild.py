@@ -14,7 +14,6 @@ from hub.storage.compare import acknowledged, disagreements
 from hub.storage.datadir import DataDir, Lock
 from hub.storage.index import Index
 from hub.storage.label_log import Damaged
-from hub.storage.nodes import NodeFile
 from hub.storage.relearn import Relearner
 from hub.storage.replay import Replay, finish_seals
 from veen import durable, layout
@@ -22,6 +21,7 @@ from veen.audit.stock import Stock, take_stock
 from veen.control import StreamRecord, control_label
 from veen.hub_identity import HubIdentity
 from veen.limits import Limits
+from veen.nodes import NodeFile
 
 Progress = Callable[[int, int], None]
 _BLOCK: Final = 1 << 20

@@ -21,13 +21,13 @@ from hub.storage.label_log import (
     read_peaks,
     whole_entries,
 )
-from hub.storage.nodes import NodeFile
 from veen import durable, layout, mmr
 from veen.chunk import Tally
 from veen.digest import h
 from veen.entry import FramedEntry
 from veen.layout import CheckpointName
 from veen.limits import Limits
+from veen.nodes import NodeFile
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from hub.storage.label_log import (
     whole_entries,
 )
 from hub.storage.logged import Logged
-from hub.storage.nodes import NodeFile
 from hub.storage.relearn import Relearner
 from veen import durable, layout, mmr
 from veen.audit import leaves
@@ -25,6 +24,7 @@ from veen.errors import Malformed, Untrusted
 from veen.hub_identity import HubIdentity
 from veen.layout import ChunkName, OpenChunkName
 from veen.limits import Limits
+from veen.nodes import NodeFile
 from veen.tombstone import Tombstone
 
 

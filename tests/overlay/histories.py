@@ -112,8 +112,21 @@ def record(chance: Random) -> dict[str, Any]:
         "event_type": chance.choice(["login", "logout", "\N{GREEK SMALL LETTER ALPHA}"]),
         "event_time": chance.randrange(10**9),
         "origin": chance.choice(["web", "batch"]),
-        "payload": chance.choice([None, {"size": -3}, b"x" * chance.randrange(40)]),
+        "payload": chance.choice([None, {"size": -3}, "x" * chance.randrange(40)]),
     }
+
+
+def signed_record(
+    chance: Random, says: dict[str, Any], client: bytes
+) -> tuple[bytes, dict[str, Any] | None]:
+    """The event of the client that signs it; one in ten speaks for another, or holds no JSON."""
+    says = says | {"principal_id": client}
+    lie = chance.random()
+    if lie < 0.05:
+        return cbor(says | {"principal_id": named("client", 99)}), None
+    if lie < 0.1:
+        return cbor(says | {"payload": b"bytes are no JSON"}), None
+    return cbor(says), says
 
 
 WRITERS = {LWW: lww, ORSET: orset, GCOUNTER: gcounter, PAID: paid, RECORD: record}
@@ -143,5 +156,7 @@ def history(seed: int, size: int, chosen: bytes) -> list[Made]:
         elif chance.random() < 0.04:
             schema, body, says = b"", b"", None
         client = named("client", chance.randrange(3))
+        if says is not None and schema == RECORD:
+            body, says = signed_record(chance, says, client)
         made.append(Made(seq, hub_ts, client, schema, body, says))
     return made

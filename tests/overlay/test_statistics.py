@@ -21,8 +21,8 @@ Records = Callable[..., Event]
 def records(an_event: Callable[..., Event], plain: ModuleType) -> Records:
     def build(at: int, hub_ts: int, client_id: bytes = CLIENT, **changes: Any) -> Event:
         body = {
-            "subject_id": "user:1", "principal_id": CLIENT, "event_type": "login",
-            "event_time": 5, "origin": "web", "payload": b"",
+            "subject_id": "user:1", "principal_id": client_id, "event_type": "login",
+            "event_time": 5, "origin": "web", "payload": "",
         }  # fmt: skip
         return an_event(plain.RECORD, body | changes, at, hub_ts=hub_ts, client_id=client_id)
 
@@ -35,7 +35,7 @@ def folded(*events: Event) -> Statistics:
 
 def test_events_and_bytes_are_counted_under_each_name(records: Records) -> None:
     first = records(1, 86_399)
-    second = records(2, 86_400, OTHER, event_type="logout", event_time=3, payload=bytes(50))
+    second = records(2, 86_400, OTHER, event_type="logout", event_time=3, payload="x" * 50)
     found = RecorderStatistics().document(folded(first, second))
     small, large = len(first.body), len(second.body)
     assert found["totals"] == {
@@ -51,9 +51,12 @@ def test_events_and_bytes_are_counted_under_each_name(records: Records) -> None:
     assert found["by_day"] == {"1970-01-01": one, "1970-01-02": other}
 
 
-def test_the_producer_is_who_signed_and_not_who_the_body_claims(records: Records) -> None:
-    found = RecorderStatistics().document(folded(records(1, 0, OTHER, principal_id=CLIENT)))
-    assert list(found["by_producer"]) == [OTHER.hex()]
+def test_an_event_that_names_another_than_who_signed_it_is_counted_as_malformed(
+    records: Records,
+) -> None:
+    found = fold_events(RecorderStatistics(), [records(1, 0, OTHER, principal_id=CLIENT)])
+    assert found.state == Statistics()
+    assert found.skipped.malformed.count == 1
 
 
 def test_a_day_beyond_the_calendar_is_a_number(records: Records) -> None:

@@ -8,28 +8,16 @@ from datetime import date
 from functools import reduce
 from typing import Any, Final, TypeVar
 
-from veen.digest import h
 from veen.errors import Malformed
-from veen.overlay.body import AnyItem, Body
 from veen.overlay.event import Event
 from veen.overlay.overlay import Overlay
 from veen.overlay.rows import merged, refuse_disorder
+from veen.record_event import SCHEMA, read_event
 from veen.schema import Bytes32, Version
 from veen.wire import WireArray, WireMap
 
-SCHEMA = h(b"record.event.v1")
 _DAY: Final = 86_400
 _EPOCH: Final = date(1970, 1, 1).toordinal()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedEvent(Body):
-    subject_id: str
-    principal_id: Bytes32
-    event_type: str
-    event_time: int
-    origin: str
-    payload: AnyItem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +93,7 @@ class RecorderStatistics(Overlay[Statistics]):
     kind = Statistics
 
     def read(self, event: Event) -> Statistics:
-        found = RecordedEvent.decode(event.body)
+        found = read_event(event.schema, event.body, event.client_id)
         size = len(event.body)
         return Statistics(
             totals=Totals(

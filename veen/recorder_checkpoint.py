@@ -1,0 +1,116 @@
+"""The recorder checkpoint: one hub-signed document over the ends of many streams (SDR0 3.2.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+from veen import cbor, sign
+from veen.checkpoint import Checkpoint
+from veen.digest import h, ht
+from veen.errors import Malformed, Untrusted
+from veen.hub_identity import HubIdentity
+from veen.label import EpochLabels, routing_key
+from veen.profile import DEFAULT_PROFILE
+from veen.schema import Bytes32, Bytes64, Version
+from veen.stream import stream_id
+from veen.wire import WireArray, WireMap
+
+EMPTY_ROOT: Final = bytes(32)
+"""Stands for the root of a stream without messages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamEnd(WireArray):
+    """How far a stream went: its last sequence number and the root there."""
+
+    stream_id: Bytes32
+    last_seq: int
+    mmr_root: Bytes32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderCheckpoint(WireMap):
+    """``ends`` and ``names`` go together, by ascending stream_id. ``checkpoints`` are those of the
+    streams that hold messages, in the same order.
+    """
+
+    ver: Version = 1
+    hub_id: Bytes32
+    hub_public: Bytes32
+    profile_id: Bytes32
+    created_at: int
+    log_root: Bytes32
+    ends: tuple[StreamEnd, ...]
+    names: tuple[str, ...]
+    checkpoints: tuple[Checkpoint, ...]
+    hub_sig: Bytes64 = bytes(64)
+
+    def rule(self) -> None:
+        ids = [end.stream_id for end in self.ends]
+        if any(left >= right for left, right in pairwise(ids)):
+            raise Malformed("streams of a recorder checkpoint out of order or doubled")
+        if ids != [stream_id(name) for name in self.names]:
+            raise Malformed("names of a recorder checkpoint that are not those of its streams")
+        if self.log_root != log_root(self.ends):
+            raise Malformed("log_root is not that of the streams")
+        ends = [(end.last_seq, end.mmr_root) for end in self.ends if end.last_seq]
+        if ends != [(one.upto_seq, one.mmr_root) for one in self.checkpoints]:
+            raise Malformed("the checkpoints are not those of the streams' ends")
+        if any(end.mmr_root != EMPTY_ROOT for end in self.ends if not end.last_seq):
+            raise Malformed("an empty stream with a root")
+
+    @property
+    def checkpoint_id(self) -> bytes:
+        return h(self.encode())
+
+    def end(self, name: str) -> StreamEnd | None:
+        """Where the stream of that name ended; None when this does not speak of it."""
+        wanted = stream_id(name)
+        return next((one for one in self.ends if one.stream_id == wanted), None)
+
+    def signed(self, key: sign.PrivateKey) -> RecorderCheckpoint:
+        return replace(self, hub_sig=key.sign(self._signing_digest()))
+
+    def verify(self, hub: HubIdentity) -> None:
+        """Refuse unless this hub, with a key valid at that time, has signed all of it."""
+        if self.hub_id != hub.hub_id:
+            raise Untrusted(f"a recorder checkpoint of hub {self.hub_id.hex()}")
+        keys = (key for key in hub.hub_keys if key.overlaps(self.created_at, self.created_at))
+        if self.hub_public not in {key.hub_pk for key in keys}:
+            raise Untrusted(f"{self.hub_public.hex()} is not a key of the hub at that time")
+        if not sign.is_valid(self.hub_public, self.hub_sig, self._signing_digest()):
+            raise Untrusted("the recorder checkpoint is not signed by its hub")
+        named = [name for name, end in zip(self.names, self.ends, strict=True) if end.last_seq]
+        for name, checkpoint in zip(named, self.checkpoints, strict=True):
+            self._verify_stream(hub, name, checkpoint)
+
+    def verify_follows(self, earlier: RecorderCheckpoint) -> None:
+        """Refuse to go back behind an earlier one in time or in any stream."""
+        if self.created_at < earlier.created_at:
+            raise Untrusted(f"made at {self.created_at}, before {earlier.created_at}")
+        ends = {end.stream_id: end for end in self.ends}
+        for name, old in zip(earlier.names, earlier.ends, strict=True):
+            new = ends.get(old.stream_id)
+            if new is None or new.last_seq < old.last_seq:
+                raise Untrusted(f"{name} ended at {old.last_seq} and is behind that now")
+            if new.last_seq == old.last_seq and new.mmr_root != old.mmr_root:
+                raise Untrusted(f"{name} has two roots at {old.last_seq}")
+
+    def _verify_stream(self, hub: HubIdentity, name: str, checkpoint: Checkpoint) -> None:
+        labels = EpochLabels(routing_key(hub.hub_id), stream_id(name), DEFAULT_PROFILE)
+        try:
+            checkpoint.verify_labels(labels)
+            hub.verify_checkpoint(checkpoint, DEFAULT_PROFILE)
+        except Untrusted as error:
+            raise Untrusted(f"{name}: {error}") from error
+
+    def _signing_digest(self) -> bytes:
+        return ht("veen/recorder-checkpoint", replace(self, hub_sig=bytes(64)).encode())
+
+
+def log_root(ends: Iterable[StreamEnd]) -> bytes:
+    """One root over the ends of many streams, which are sorted by stream_id."""
+    return ht("veen/log-root", cbor.dump([end.plain() for end in ends]))
