@@ -89,8 +89,8 @@ def fork(
 def _rotate(root: Path, found: Restored) -> None:
     """Before the fork has its name it has its own key: nothing is ever signed twice by one."""
     now = int(time.time())
-    if found.last_ts > now:
-        raise Refused(f"hub time, {found.last_ts}, is ahead of this host's clock: wait, or set it")
+    if found.hub_time > now:
+        raise Refused(f"hub time, {found.hub_time}, is ahead of this host's clock: wait, or set it")
     identity.rotate(DataDir(root), os.urandom, now, 0)
 
 

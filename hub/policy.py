@@ -39,6 +39,11 @@ class Role(Enum):
         """Whether the role registers streams and asks for checkpoints."""
         return self is Role.RECORDER_ADMIN
 
+    @property
+    def reads_recorder_checkpoints(self) -> bool:
+        """Whether the role may see the names, sizes and roots of all product streams."""
+        return self.manages or self in (Role.QUERY, Role.BRIDGE_ONLINE)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:

@@ -11,6 +11,7 @@ from veen.label import EpochLabels
 # Labels this far outside the skew window are still told apart from unknown ones.
 _RECOGNISED_SEC: Final = 86_400
 _MAX_RECOGNISED_EPOCHS: Final = 256
+_PRODUCT_STREAMS: Final = ("record/", "export/", "import/", "bridge/")
 
 
 class Routed(NamedTuple):
@@ -94,6 +95,13 @@ class Registry:
 
     def _labels(self, stream: StreamRecord) -> EpochLabels:
         return EpochLabels(self._routing_key, stream.stream_id(), stream.profile)
+
+
+def is_recorded(stream: StreamRecord) -> bool:
+    """Whether recorder checkpoints speak of a stream: those of the recorder and the bridge, each
+    of which is one label for ever.
+    """
+    return stream.name.startswith(_PRODUCT_STREAMS) and not stream.profile.epoch_sec
 
 
 def _routed(stream: StreamRecord, epoch: int, *, in_window: bool) -> Routed:

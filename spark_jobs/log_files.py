@@ -74,7 +74,8 @@ class ArchiveFiles:
 def in_directory(root: Path, acknowledged: Mapping[bytes, int]) -> LogInventory:
     if not (root / "log").is_dir():
         raise VeenError(f"{root} is not a data directory: it has no log")
-    names = sorted(f"log/{path.name}" for path in (root / "log").iterdir())
+    folders = (one for one in ("log", layout.RECORDER) if (root / one).is_dir())
+    names = sorted(f"{one}/{path.name}" for one in folders for path in (root / one).iterdir())
     return LogInventory(DirectoryFiles(root), tuple(names), dict(acknowledged))
 
 
@@ -86,6 +87,7 @@ def in_archive(door: StoreDoor, hub_id: bytes) -> LogInventory:
     taken = _Listing(archive, listed)
     for ref in manifest.labels:
         taken.label(ref)
+    taken.recorder(manifest)
     kept_as = {**_documents(archive.keys, manifest), **taken.kept_as}
     acknowledged = {ref.label: ref.end_seq for ref in manifest.labels}
     files = ArchiveFiles(door, hub_id, kept_as)
@@ -109,6 +111,18 @@ class _Listing:
         keys = self.archive.keys
         self.names |= {name for name in _files(found) if keys.file(name) in self.listed}
         self._documents(found)
+
+    def recorder(self, manifest: ArchiveManifest) -> None:
+        """Recorder checkpoints count as there, like documents."""
+        try:
+            found = self.archive.recorder(manifest)
+        except (ObjectMissing, Untrusted, Malformed) as error:
+            keys = self.archive.keys
+            file = keys.version(manifest.recorder or b"").removeprefix(keys.prefix)
+            what = f"the manifest of the recorder checkpoints: {error}"
+            self.faults.append(Fault(file, 0, None, what, "MANIFEST"))
+            return
+        self.names |= {one.name for one in found.pieces}
 
     def _documents(self, found: LabelManifest) -> None:
         """What is kept under another name counts as there: a reader finds out if it is not."""

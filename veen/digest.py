@@ -38,3 +38,25 @@ def u32be(n: int) -> bytes:
 
 def u64be(n: int) -> bytes:
     return n.to_bytes(8, "big")
+
+
+class Hasher:
+    """H of parts as they come, for what is too long to be held whole."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self) -> None:
+        self._state = sha256()
+
+    @classmethod
+    def tagged(cls, tag: str) -> "Hasher":
+        """The same for Ht."""
+        found = cls()
+        found.update(tag.encode() + b"\x00")
+        return found
+
+    def update(self, part: bytes) -> None:
+        self._state.update(part)
+
+    def digest(self) -> bytes:
+        return self._state.digest()

@@ -15,6 +15,7 @@ from veen.inclusion import InclusionProof
 from veen.profile import Profile
 from veen.range_proof import RangeProof
 from veen.receipt import Receipt
+from veen.recorder_checkpoint import RecorderCheckpoint
 from veen.schema import Bytes32, Bytes64, Version
 from veen.wire import WireMap
 
@@ -200,6 +201,40 @@ class CheckpointRangeResponse(WireMap):
     ver: Version = 1
     checkpoints: tuple[Checkpoint, ...]
     next_from_seq: int | None = None
+    server_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderCheckpointRequest(WireMap):
+    """``force`` asks for a new document where no stream has moved since the last one."""
+
+    ver: Version | None = None
+    profile_id: Bytes32
+    force: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderCheckpointResponse(WireMap):
+    ver: Version = 1
+    checkpoint: RecorderCheckpoint
+    server_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderCheckpointsQuery(WireMap):
+    """Documents made later than ``after``."""
+
+    after: int | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderCheckpointsResponse(WireMap):
+    """``next_after`` is there while later documents may be."""
+
+    ver: Version = 1
+    checkpoints: tuple[RecorderCheckpoint, ...]
+    next_after: int | None = None
     server_version: str | None = None
 
 

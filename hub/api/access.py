@@ -41,6 +41,12 @@ class Viewer:
     def manages(self) -> bool:
         return self.principal is None or self.principal.role.manages
 
+    def refuse_without_recorder_checkpoints(self) -> None:
+        if self.principal is None or self.principal.role.reads_recorder_checkpoints:
+            return
+        role = self.principal.role.title
+        raise Refused(Code.FORBIDDEN, f"role {role} does not read recorder checkpoints")
+
     def _reads_everything(self) -> bool:
         return self.principal is None or _EVERYTHING in self.principal.read
 

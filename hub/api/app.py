@@ -14,6 +14,7 @@ from hub.api import (
     openapi,
     proofs,
     receipts,
+    recorder_checkpoints,
     stream,
     streams,
     submit,
@@ -31,7 +32,8 @@ def create_app(settings: Settings, datadir: DataDir) -> Flask:
     app.before_request(_name_request)
     app.after_request(_send_name)
     for part in (
-        submit, stream, receipts, tooling, streams, proofs, equivocation, health, openapi,
+        submit, stream, receipts, tooling, streams, proofs, recorder_checkpoints, equivocation,
+        health, openapi,
     ):  # fmt: skip
         app.register_blueprint(part.bp)
     return app

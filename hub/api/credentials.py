@@ -7,11 +7,12 @@ import time
 
 from flask import request
 
-from hub.api.message_signature import NotSigned, SignatureGuard, SignedMessage
+from hub.api.message_signature import SignatureGuard
 from hub.api.refused import Refused
 from hub.policy import Policy, Principal
 from veen.digest import h
 from veen.errors import Code
+from veen.http_signature import NotSigned, SignedMessage
 
 _BEARER = "bearer"
 

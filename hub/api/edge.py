@@ -18,6 +18,7 @@ from hub.sequencer.client import SequencerClient
 from hub.settings import Settings
 from hub.storage.datadir import DataDir
 from hub.storage.reader import LogReader
+from hub.storage.recorder_files import RecorderFiles
 
 SERVER_VERSION: Final = "0.0.1"
 _KEY: Final = "veen"
@@ -30,6 +31,7 @@ class Edge:
     sequencer: SequencerClient
     intake: Intake
     reader: LogReader
+    recorder: RecorderFiles
     identity: IdentityFile
     names: StreamNames
     access: Access
@@ -50,6 +52,7 @@ def install(app: Flask, settings: Settings, datadir: DataDir) -> None:
         sequencer=sequencer,
         intake=Intake(sequencer, profiles, settings.limits),
         reader=reader,
+        recorder=RecorderFiles(datadir),
         identity=IdentityFile(datadir),
         names=names,
         access=Access(settings, names, reader),

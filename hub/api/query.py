@@ -13,7 +13,7 @@ from veen.wire import WireMap
 
 W = TypeVar("W", bound=WireMap)
 
-_NUMBERS: Final = {"from_seq", "limit"}
+_NUMBERS: Final = {"from_seq", "limit", "after"}
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,19}")
 
 

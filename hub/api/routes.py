@@ -127,6 +127,19 @@ ROUTES: Final = (
         tooling.CheckpointRangeResponse, tooling.CheckpointRangeQuery, secured=True,
     ),
     _post(
+        "/tooling/recorder_checkpoint",
+        "One signed document over the ends of all product streams; for a managing principal",
+        tooling.RecorderCheckpointRequest, tooling.RecorderCheckpointResponse,
+    ),
+    _get(
+        "/tooling/recorder_checkpoint_latest", "The last recorder checkpoint",
+        tooling.RecorderCheckpointResponse, secured=True,
+    ),
+    _get(
+        "/tooling/recorder_checkpoints", "Recorder checkpoints in order",
+        tooling.RecorderCheckpointsResponse, tooling.RecorderCheckpointsQuery, secured=True,
+    ),
+    _post(
         "/tooling/locate", "Places of a leaf, or the first place not before a time",
         tooling.LocateRequest, tooling.LocateResponse,
     ),

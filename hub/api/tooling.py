@@ -36,6 +36,7 @@ FEATURES: Final = (
     "range_proof",
     "locate",
     "report_equivocation",
+    "recorder_checkpoint",
 )
 
 bp = Blueprint("tooling", __name__)

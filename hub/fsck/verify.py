@@ -87,7 +87,7 @@ def _audit(datadir: DataDir, terms: _Terms, fresh: Path) -> Report:
     read, trust = partial(read_file, datadir), TrustCheck()
     hub = trust.read_hub(read)
     check_private_keys(datadir, hub, trust)
-    stock = take_stock(datadir.log_names())
+    stock = take_stock(datadir.log_names() + datadir.recorder_names())
     context = begin(
         hub=hub,
         limits=terms.limits,

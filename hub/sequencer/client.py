@@ -21,6 +21,7 @@ from veen.captoken import CapToken
 from veen.checkpoint import Checkpoint
 from veen.control import StreamRecord
 from veen.errors import Untrusted
+from veen.recorder_checkpoint import RecorderCheckpoint
 
 
 class SequencerClient:
@@ -52,6 +53,10 @@ class SequencerClient:
 
     def checkpoint(self, label: bytes, upto_seq: int) -> Checkpoint:
         return Checkpoint.decode(self._perform(wireline.CHECKPOINT, [label, upto_seq]))
+
+    def recorder_checkpoint(self, profile_id: bytes, *, force: bool) -> RecorderCheckpoint:
+        found = self._perform(wireline.RECORDER_CHECKPOINT, [profile_id, force])
+        return RecorderCheckpoint.decode(found)
 
     def hub_ts(self) -> int:
         """Hub time; also the proof that the sequencer answers."""

@@ -18,6 +18,7 @@ from veen.durable import NoSpace
 from veen.errors import Failure, Rejected, Untrusted, VeenError
 from veen.invariants import ClientCursor, Grant
 from veen.limits import Limits
+from veen.recorder_checkpoint import RecorderCheckpoint
 
 
 class Unavailable(VeenError):
@@ -108,6 +109,12 @@ class Committer:
         if label_log is None or not 1 <= upto_seq <= label_log.head_seq:
             raise NotFound(f"label {label.hex()} has no stream_seq {upto_seq}")
         return self.log.checkpoint(label_log, upto_seq, self.now(clock))
+
+    def recorder_checkpoint(
+        self, profile_id: bytes, clock: int, *, force: bool
+    ) -> RecorderCheckpoint:
+        """The last document where it still holds, or a new one over all published checkpoints."""
+        return self.log.recorder.compose(profile_id, self.now(clock), force=force)
 
     def tick(self, clock: int) -> None:
         """What time alone brings about."""

@@ -124,6 +124,9 @@ class Sequencer:
             return self._committer.register(StreamRecord.decode(body), clock)
         if kind == wireline.CHECKPOINT:
             return self._committer.checkpoint(body[0], body[1], clock).encode()
+        if kind == wireline.RECORDER_CHECKPOINT:
+            profile_id, force = body
+            return self._committer.recorder_checkpoint(profile_id, clock, force=force).encode()
         return {"hub_ts": self._committer.now(clock)}
 
     def _send(self, to: Connection, answer: bytes) -> None:

@@ -21,6 +21,7 @@ AUTHORIZE: Final = 2
 REGISTER: Final = 3
 CHECKPOINT: Final = 4
 STATUS: Final = 5
+RECORDER_CHECKPOINT: Final = 6
 MAX_REQUEST_BYTES: Final = 1 << 30
 
 _SIZE: Final = struct.Struct(">I")

@@ -9,7 +9,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from veen import durable
+from veen import durable, layout
 from veen.errors import VeenError
 
 
@@ -24,6 +24,11 @@ class DataDir:
     @property
     def log(self) -> Path:
         return self.root / "log"
+
+    @property
+    def recorder(self) -> Path:
+        """The recorder checkpoints, one document a file."""
+        return self.root / layout.RECORDER
 
     @property
     def keys(self) -> Path:
@@ -69,11 +74,19 @@ class DataDir:
         """The names of the files of the log, as ``veen.layout`` writes them."""
         return [f"log/{path.name}" for path in self.log.iterdir()]
 
+    def recorder_names(self) -> list[str]:
+        """The same for recorder checkpoints; a directory may be older than the first of them."""
+        if not self.recorder.is_dir():
+            return []
+        return [f"{layout.RECORDER}/{path.name}" for path in self.recorder.iterdir()]
+
     def nodes(self, label: bytes) -> Path:
         return self.derived / f"nodes-{label.hex()}.bin"
 
     def create(self) -> None:
-        for path in (self.root, self.log, self.keys, self.evidence, self.derived, self.run):
+        for path in (
+            self.root, self.log, self.recorder, self.keys, self.evidence, self.derived, self.run,
+        ):  # fmt: skip
             durable.make_directory(path)
         self.root.chmod(durable.DIR_MODE)
 

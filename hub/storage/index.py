@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hub.storage.datadir import DataDir
+from veen import layout
 from veen.durable import NoSpace
 from veen.invariants import ClientCursor
 from veen.rate import Bucket
@@ -315,11 +316,13 @@ class Index:
 
 
 def last_hub_ts(datadir: DataDir) -> int:
-    """The latest hub time given out in a directory; 0 when nothing is indexed there."""
+    """The latest hub time given out in a directory; 0 when there is nothing of any time."""
+    documents = map(layout.parse_recorder_checkpoint, datadir.recorder_names())
+    made_at = max((one.created_at for one in documents if one), default=0)
     if not datadir.index.exists():
-        return 0
+        return made_at
     index = Index(datadir.index, writable=False)
     try:
-        return max((row.head_ts for row in index.labels()), default=0)
+        return max((made_at, *(row.head_ts for row in index.labels())))
     finally:
         index.close()

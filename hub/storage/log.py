@@ -16,6 +16,7 @@ from hub.storage.identity import HubKeys
 from hub.storage.index import ChunkRow, EntryRow, Index, TokenRow, leaf_key
 from hub.storage.label_log import Damaged, LabelLog, finish_rename, write_peaks
 from hub.storage.publication import Publisher
+from hub.storage.recorder_composer import RecorderComposer
 from hub.storage.recovery import Unindexed, find_unknown_labels, open_label, sweep
 from veen import durable, layout, mmr
 from veen.captoken import CapToken
@@ -80,6 +81,7 @@ class HubLog:
         with self.index.transaction():
             for stream in configured:
                 self._take_up(stream)
+        self.recorder = RecorderComposer(datadir, keys, self.index, self.registry)
         # The latest hub_ts given out: hub time never goes back.
         self.last_ts = max((row.head_ts for row in self.index.labels()), default=0)
 

@@ -16,9 +16,17 @@ from typing import TypeVar
 
 from recorder.archive import reach
 from recorder.archive.escrow import Escrow
-from recorder.archive.manifest import ArchiveManifest, LabelManifest, LabelRef, Segment
+from recorder.archive.manifest import (
+    NO_DOCUMENTS,
+    ArchiveManifest,
+    LabelManifest,
+    LabelRef,
+    RecorderManifest,
+    Segment,
+)
 from recorder.archive.reach import Wanted
-from recorder.archive.source import bindings
+from recorder.archive.recorder_check import RecorderCheck
+from recorder.archive.source import Place, bindings
 from recorder.archive.store import HubArchive
 from veen import cbor, checkpoint_index, layout
 from veen.audit import leaves
@@ -80,12 +88,13 @@ class _Check:
                 found.append(label)
         progress(len(manifest.labels), len(manifest.labels))
         self._bindings(manifest, held)
+        documents = self._recorder(manifest, hub, held)
         return Checked(
             manifest=sha256,
             labels=len(found),
             entries=sum(one.end_seq for one in found),
             segments=sum(len(one.segments) for one in found),
-            stored_bytes=sum(one.stored_bytes for one in found),
+            stored_bytes=sum(one.stored_bytes for one in found) + documents.stored_bytes,
             roots={one.label: one.root for one in found},
             flaws=tuple(sorted(self._flaws)),
         )
@@ -111,7 +120,7 @@ class _Check:
         if self._archive.version(manifest.key_map) != due:
             raise Untrusted("the key map is not that of the identity")
 
-    def _bindings(self, manifest: ArchiveManifest, held: set[tuple[bytes, int]]) -> None:
+    def _bindings(self, manifest: ArchiveManifest, held: set[Place]) -> None:
         def check() -> None:
             lines = bindings(self._archive.version(manifest.binding))
             lost = held - {(line.label, line.upto_seq) for line in lines}
@@ -120,6 +129,19 @@ class _Check:
                 raise Untrusted(f"checkpoint {upto} of label {label.hex()} is not bound")
 
         self._try(self._archive.keys.version(manifest.binding), check)
+
+    def _recorder(
+        self, manifest: ArchiveManifest, hub: HubIdentity | None, held: set[Place]
+    ) -> RecorderManifest:
+        keys = self._archive.keys
+        key = keys.version(manifest.recorder) if manifest.recorder else ""
+        found = self._try(key, lambda: self._archive.recorder(manifest)) or NO_DOCUMENTS
+        check = RecorderCheck(hub, held) if hub is not None else None
+        for piece, wanted in zip(found.pieces, reach.of_recorder(keys, found), strict=True):
+            raw = self._try(wanted.key, partial(self._present, wanted))
+            if raw is not None and check is not None:
+                self._try(wanted.key, partial(check.take, piece.name, raw))
+        return found
 
     def _label(self, ref: LabelRef) -> LabelManifest | None:
         key = self._archive.keys.version(ref.sha256)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from veen import layout
 from veen.audit.stock import take_stock
@@ -83,7 +84,8 @@ class LabelManifest(WireMap):
         stock = take_stock(names)
         files = stock.of(self.label)
         is_index = layout.checkpoint_index(self.label) in names
-        if stock.unknown or len(stock.labels) > 1 or files.chunks or files.opened or is_index:
+        others = stock.unknown or stock.recorder or len(stock.labels) > 1
+        if others or files.chunks or files.opened or is_index:
             raise Malformed("a file that is none of the label's")
 
     def _refuse_disorder(self) -> None:
@@ -127,6 +129,33 @@ class LabelManifest(WireMap):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderManifest(WireMap):
+    """The recorder checkpoints, by the order of their names, which is that of their times."""
+
+    ver: Version = 1
+    pieces: tuple[Piece, ...]
+
+    def rule(self) -> None:
+        names = [one.name for one in self.pieces]
+        if names != sorted(set(names)):
+            raise Malformed("recorder checkpoints out of order or doubled")
+        if not all(layout.parse_recorder_checkpoint(one) for one in names):
+            raise Malformed("a file that is no recorder checkpoint")
+
+    @property
+    def last_ts(self) -> int:
+        last = layout.parse_recorder_checkpoint(self.pieces[-1].name) if self.pieces else None
+        return last.created_at if last else 0
+
+    @property
+    def stored_bytes(self) -> int:
+        return sum(one.size for one in self.pieces)
+
+
+NO_DOCUMENTS: Final = RecorderManifest(pieces=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LabelRef(WireMap):
     label: Bytes32
     end_seq: int
@@ -151,6 +180,8 @@ class ArchiveManifest(WireMap):
     unsettled_from: int | None = None
     escrow: Bytes32 | None = None
     previous: Bytes32 | None = None
+    recorder: Bytes32 | None = None
+    """The hash of the manifest of the recorder checkpoints, where there are any."""
 
     def rule(self) -> None:
         names = [one.label for one in self.labels]

@@ -11,7 +11,8 @@ from typing import Final
 from recorder.archive import escrow as escrows
 from recorder.archive.escrow import Escrow, Sealer
 from recorder.archive.label_push import LabelPush, OldCopy, Upload
-from recorder.archive.manifest import ArchiveManifest, LabelManifest, LabelRef
+from recorder.archive.manifest import NO_DOCUMENTS, ArchiveManifest, LabelManifest, LabelRef
+from recorder.archive.recorder_push import push_recorder
 from recorder.archive.source import Documents, Moved, Source
 from recorder.archive.store import HubArchive
 from veen.control import control_label
@@ -51,6 +52,7 @@ class _Push:
         self._known = _hashes(self._previous) if self._previous else frozenset()
 
     def run(self, sealer: Sealer | None, progress: Progress) -> Pushed:
+        recorder = self._source.recorder_names()
         before = self._source.moment()
         labels = self._labels(progress)
         is_settled = self._source.moment() == before
@@ -63,6 +65,7 @@ class _Push:
         manifest = replace(
             self._manifest(documents, self._source.bindings(held), refs),
             escrow=escrow,
+            recorder=self._recorder(recorder),
             unsettled_from=None if is_settled else before.last_ts,
         )
         return Pushed(
@@ -108,6 +111,11 @@ class _Push:
     def _ref(self, manifest: LabelManifest) -> LabelRef:
         sha256 = self._upload.document(manifest.encode(), self._known)
         return LabelRef(label=manifest.label, end_seq=manifest.end_seq, sha256=sha256)
+
+    def _recorder(self, names: list[str]) -> bytes | None:
+        known = self._archive.recorder(self._previous) if self._previous else NO_DOCUMENTS
+        found = push_recorder(self._source, self._upload, names, known)
+        return self._upload.document(found.encode(), self._known) if found.pieces else None
 
     def _refuse_lost(self, labels: set[bytes]) -> None:
         for ref in self._previous.labels if self._previous else ():
@@ -186,4 +194,5 @@ def _hashes(manifest: ArchiveManifest) -> frozenset[bytes]:
     """The documents that a state names itself."""
     labels = (ref.sha256 for ref in manifest.labels)
     named = (manifest.identity, manifest.identity_sig, manifest.key_map, manifest.binding)
-    return frozenset((*named, *labels))
+    recorder = () if manifest.recorder is None else (manifest.recorder,)
+    return frozenset((*named, *recorder, *labels))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from recorder.archive.keys import HubKeys
-from recorder.archive.manifest import ArchiveManifest, LabelManifest
+from recorder.archive.manifest import ArchiveManifest, LabelManifest, RecorderManifest
 from recorder.archive.store import HubArchive
 from veen import layout
 from veen.objects.port import ObjectMissing
@@ -38,16 +38,23 @@ def of_label(keys: HubKeys, label: LabelManifest) -> Iterator[Wanted]:
         yield Wanted(keys.version(label.index), label.index, None)
 
 
+def of_recorder(keys: HubKeys, recorder: RecorderManifest) -> Iterator[Wanted]:
+    for piece in recorder.pieces:
+        yield Wanted(keys.file(piece.name), piece.sha256, piece.size)
+
+
 def documents(keys: HubKeys, manifest: ArchiveManifest) -> Iterator[Wanted]:
     """The documents that a manifest names, but for those of its labels."""
     named = (manifest.identity, manifest.identity_sig, manifest.key_map, manifest.binding)
-    for sha256 in (*named, *([manifest.escrow] if manifest.escrow else [])):
-        yield Wanted(keys.version(sha256), sha256, None)
+    for sha256 in (*named, manifest.escrow, manifest.recorder):
+        if sha256 is not None:
+            yield Wanted(keys.version(sha256), sha256, None)
 
 
 def of_manifest(archive: HubArchive, sha256: bytes, manifest: ArchiveManifest) -> Iterator[Wanted]:
     """All of it, the manifest last."""
     yield from documents(archive.keys, manifest)
+    yield from of_recorder(archive.keys, archive.recorder(manifest))
     for ref in manifest.labels:
         yield from of_label(archive.keys, archive.label_of(ref))
         yield Wanted(archive.keys.version(ref.sha256), ref.sha256, None)

@@ -12,6 +12,8 @@ from recorder.archive import frames
 from recorder.archive.cut import CannotCut, kept_until, pieces_until
 from recorder.archive.escrow import Seeds
 from recorder.archive.manifest import ArchiveManifest, LabelManifest, Segment, Tail
+from recorder.archive.recorder_check import places
+from recorder.archive.recorder_push import read_document
 from recorder.archive.source import Place, bindings
 from recorder.archive.store import HubArchive
 from veen import checkpoint_index, durable, layout
@@ -40,11 +42,18 @@ class Restored:
     hub_id: bytes
     manifest: bytes
     labels: tuple[RestoredLabel, ...]
+    made_at: int
+    """When the last recorder checkpoint was made; 0 where there is none."""
 
     @property
     def last_ts(self) -> int:
         """The hub_ts of the last entry; what the hub receipted later is not there."""
         return max((one.last_ts for one in self.labels), default=0)
+
+    @property
+    def hub_time(self) -> int:
+        """The latest time that anything here was signed for."""
+        return max(self.last_ts, self.made_at)
 
 
 Finish = Callable[[Path, Restored], None]
@@ -59,7 +68,7 @@ class _Restore:
         self._at = at
 
     def run(self, sha256: bytes, manifest: ArchiveManifest, progress: Progress) -> Restored:
-        for folder in ("log", escrows.KEYS):
+        for folder in ("log", layout.RECORDER, escrows.KEYS):
             durable.make_directory(self._root / folder)
         found, done = [], 0
         labels = list(self._archive.labels(manifest))
@@ -71,7 +80,8 @@ class _Restore:
         progress(done, total)
         kept = tuple(one for one in found if one.end_seq)
         self._documents(manifest, {(one.label, upto) for one in kept for upto in one.checkpoints})
-        return Restored(hub_id=manifest.hub_id, manifest=sha256, labels=kept)
+        made_at = self._recorder(manifest, {one.label: one.end_seq for one in kept})
+        return Restored(hub_id=manifest.hub_id, manifest=sha256, labels=kept, made_at=made_at)
 
     def seeds(self, seeds: Seeds) -> None:
         for identifier, seed in sorted(seeds.items()):
@@ -125,6 +135,20 @@ class _Restore:
         if kept:
             path = self._root / layout.checkpoint_index(label.label)
             durable.write(path, checkpoint_index.encode(kept))
+
+    def _recorder(self, manifest: ArchiveManifest, ends: dict[bytes, int]) -> int:
+        """The recorder checkpoints that speak of nothing after the cut; when the last was made."""
+        made_at = 0
+        for piece in self._archive.recorder(manifest).pieces:
+            raw = self._archive.objects.get(
+                self._archive.keys.file(piece.name), expect=piece.sha256
+            )
+            found = read_document(piece.name, raw)
+            reaches = all(upto <= ends.get(label, 0) for label, upto in places(found))
+            if self._at is None or (reaches and found.created_at <= self._at):
+                durable.write(self._root / piece.name, raw)
+                made_at = found.created_at
+        return made_at
 
     def _documents(self, manifest: ArchiveManifest, held: set[Place]) -> None:
         lines = bindings(self._archive.version(manifest.binding))

@@ -77,6 +77,15 @@ class Source:
         last_ts = max((last.hub_ts for _, last in found if last), default=0)
         return Moment(frozenset(names), sizes, last_ts)
 
+    def recorder_names(self) -> list[str]:
+        """The recorder checkpoints that no power cut can take back any more."""
+        folder = self.root / layout.RECORDER
+        if not folder.is_dir():
+            return []
+        names = [f"{layout.RECORDER}/{path.name}" for path in folder.iterdir()]
+        durable.sync_directory(folder)
+        return [name for name in names if layout.parse_recorder_checkpoint(name)]
+
     def piece(self, name: str) -> Piece:
         with (self.root / name).open("rb") as file:
             return Piece(name=name, size=frames.size_of(file), sha256=digest_of(file))

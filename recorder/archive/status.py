@@ -28,6 +28,8 @@ class HubStatus:
     labels: tuple[LabelStatus, ...]
     is_escrowed: bool | None
     unsettled_from: int | None
+    recorder_checkpoints: int
+    recorder_bytes: int
 
     @property
     def entries(self) -> int:
@@ -35,7 +37,7 @@ class HubStatus:
 
     @property
     def stored_bytes(self) -> int:
-        return sum(one.stored_bytes for one in self.labels)
+        return sum(one.stored_bytes for one in self.labels) + self.recorder_bytes
 
     @property
     def last_ts(self) -> int:
@@ -46,6 +48,7 @@ def status(archive: HubArchive) -> HubStatus:
     sha256, manifest = archive.latest_with_hash()
     current = archive.identity(manifest).current.key_id
     escrow = archive.document(manifest.escrow, Escrow) if manifest.escrow else None
+    recorder = archive.recorder(manifest)
     labels = (
         LabelStatus(one.label, one.end_seq, one.sealed_seq, one.last_ts, one.stored_bytes, one.root)
         for one in archive.labels(manifest)
@@ -57,4 +60,6 @@ def status(archive: HubArchive) -> HubStatus:
         labels=tuple(labels),
         is_escrowed=None if escrow is None else current in escrow.key_ids,
         unsettled_from=manifest.unsettled_from,
+        recorder_checkpoints=len(recorder.pieces),
+        recorder_bytes=recorder.stored_bytes,
     )

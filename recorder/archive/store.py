@@ -9,10 +9,12 @@ from typing import Final, TypeVar
 
 from recorder.archive.keys import HubKeys
 from recorder.archive.manifest import (
+    NO_DOCUMENTS,
     ArchiveManifest,
     LabelManifest,
     LabelRef,
     Piece,
+    RecorderManifest,
     Segment,
     Tail,
 )
@@ -86,6 +88,11 @@ class HubArchive:
 
     def labels(self, manifest: ArchiveManifest) -> Iterator[LabelManifest]:
         return (self.label_of(ref) for ref in manifest.labels)
+
+    def recorder(self, manifest: ArchiveManifest) -> RecorderManifest:
+        if manifest.recorder is None:
+            return NO_DOCUMENTS
+        return self.document(manifest.recorder, RecorderManifest)
 
     def fetch_piece(self, piece: Piece, root: Path) -> None:
         self.objects.get_file(self.keys.file(piece.name), root / piece.name, expect=piece.sha256)

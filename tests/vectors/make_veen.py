@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from veen_cases import identifiers, mmr, payload, refusals, sealing, wire
+from veen_cases import identifiers, mmr, payload, recorder, refusals, sealing, wire
 from veen_cases.formulas import hpke_sender
 from veen_cases.known import known
 
@@ -37,6 +37,7 @@ SECTIONS = (
     payload.att_roots, payload.payload_headers, payload.capabilities,
     sealing.nonces, sealing.attachment_seals, sealing.sealed_messages,
     refusals.ciphertext_frames, refusals.malformed, refusals.untrusted_capabilities,
+    recorder.record_events, recorder.log_roots, recorder.recorder_checkpoints,
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from veen.audit.findings import ChunkFindings, Kind, Read, Start, Task
 from veen.audit.joints import LabelFindings, LabelJoint
 from veen.audit.plan import LabelPlan, plan
 from veen.audit.rates import Placed, check_rates
+from veen.audit.recorder import check_recorder
 from veen.audit.report import Fault, Report
 from veen.audit.stock import Stock
 from veen.audit.tomb_audit import audit_absent, audit_tomb
@@ -86,7 +87,7 @@ class LogFindings:
 
     labels: Sequence[LabelFindings]
     faults: Sequence[Fault]
-    """What spans labels: rates, and the manifest of bindings."""
+    """What spans labels: rates, the manifest of bindings, and recorder checkpoints."""
     notes: Sequence[str]
 
     def faulty(self) -> set[bytes]:
@@ -127,6 +128,7 @@ def audit_log(log: Log, context: Context, crew: Crew, watch: Watch = unwatched) 
     faults = [*check_rates(_uses(labels), context, log.read)]
     due = {(one.label, place.upto_seq): place.lines for one in labels for place in one.bindings}
     faults += check_bindings(raw, context.hub.hub_id, due)
+    faults += check_recorder(log.stock.recorder, log.read, context.hub, labels)
     return LogFindings(
         labels, faults, [f"{one}: not a file of the log" for one in log.stock.unknown]
     )

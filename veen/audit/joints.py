@@ -7,7 +7,7 @@ walk from the first entry to the last, and no fault of one chunk hides or makes 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -41,6 +41,8 @@ class LabelFindings:
     told: tuple[Told, ...]
     uses: tuple[tuple[str, int, Use], ...]
     bindings: tuple[Binding, ...]
+    roots: Mapping[int, bytes]
+    """The root of the log itself at every size that a checkpoint stands at."""
 
 
 class _Pending(NamedTuple):
@@ -104,6 +106,7 @@ class LabelJoint:
             told=tuple(self._told),
             uses=tuple(self._uses),
             bindings=tuple(self._bindings),
+            roots={upto: ref.mmr_root for upto, ref in self._refs.items()},
         )
 
     def _start_of(self, found: ChunkFindings) -> Start:

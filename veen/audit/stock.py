@@ -42,6 +42,8 @@ class LabelStock:
 @dataclass(slots=True)
 class Stock:
     labels: dict[bytes, LabelStock] = field(default_factory=dict)
+    recorder: list[str] = field(default_factory=list)
+    """Recorder checkpoints, which are of all labels."""
     unknown: list[str] = field(default_factory=list)
 
     def of(self, label: bytes) -> LabelStock:
@@ -57,7 +59,9 @@ def take_stock(names: Iterable[str]) -> Stock:
     """Sort names such as ``log/chunk-….log``; what is no file of a log is kept apart."""
     found = Stock()
     for name in sorted(names):
-        if not (_chunk(found, name) or _artefact(found, name)):
+        if layout.parse_recorder_checkpoint(name):
+            found.recorder.append(name)
+        elif not (_chunk(found, name) or _artefact(found, name)):
             found.unknown.append(name)
     return found
 

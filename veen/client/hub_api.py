@@ -14,6 +14,7 @@ from veen.inclusion import InclusionProof
 from veen.proof import MmrProof
 from veen.range_proof import RangeProof
 from veen.receipt import Receipt
+from veen.recorder_checkpoint import RecorderCheckpoint
 
 Result = bytes | Rejected | HubRefused
 """What became of one message of a batch: the bytes of a receipt, or why not."""
@@ -58,6 +59,24 @@ class HubApi:
     def checkpoint_range(self, label: bytes, from_seq: int) -> tooling.CheckpointRangeResponse:
         path = f"/tooling/checkpoint_range?label={label.hex()}&from_seq={from_seq}"
         return self.transport.get(path, tooling.CheckpointRangeResponse)
+
+    def recorder_checkpoint(self, profile_id: bytes, *, force: bool = False) -> RecorderCheckpoint:
+        """One over all product streams; the last again if none has moved and none is forced."""
+        request = tooling.RecorderCheckpointRequest(profile_id=profile_id, force=force or None)
+        return self.transport.post(
+            "/tooling/recorder_checkpoint", request, tooling.RecorderCheckpointResponse
+        ).checkpoint
+
+    def recorder_checkpoint_latest(self) -> RecorderCheckpoint:
+        path = "/tooling/recorder_checkpoint_latest"
+        return self.transport.get(path, tooling.RecorderCheckpointResponse).checkpoint
+
+    def recorder_checkpoints(
+        self, after: int = 0, limit: int = 100
+    ) -> tooling.RecorderCheckpointsResponse:
+        """Those made later than ``after``, in order."""
+        path = f"/tooling/recorder_checkpoints?after={after}&limit={limit}"
+        return self.transport.get(path, tooling.RecorderCheckpointsResponse)
 
     def inclusion(self, label: bytes, stream_seq: int, size: int) -> InclusionProof:
         request = tooling.InclusionRequest(label=label, stream_seq=stream_seq, size=size)

@@ -33,7 +33,10 @@ STREAMS = [*PLAIN, EPOCHS]
 CLOCK = 1_700_000_000
 EPOCHS_LATER = 2 * HOURLY.epoch_sec
 
+PROFILE_ID = bytes(32)
+
 Acknowledge = Callable[[bytes, bytes], None]
+"""Is told of a message and its receipt; of a recorder checkpoint, which has none, and b""."""
 
 
 def label_of(hub_id: bytes, stream: StreamRecord, clock: int) -> bytes:
@@ -75,6 +78,7 @@ def play(committer: Committer, rounds: int, acknowledge: Acknowledge) -> int:
     refused += _send(committer, [EPOCHS], tokens, clock, acknowledge)
     for stream in (PLAIN[0], EPOCHS):
         _checkpoint(committer, label_of(committer.log.keys.hub_id, stream, clock), clock)
+    acknowledge(committer.recorder_checkpoint(PROFILE_ID, clock, force=False).encode(), b"")
     committer.tick(clock + EPOCHS_LATER)
     return refused
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -24,10 +24,12 @@ from hub.storage.datadir import DataDir
 from hub.storage.reader import LogReader
 from veen.durable import NoSpace
 from veen.errors import VeenError
+from veen.hub_identity import HubIdentity
 from veen.limits import Limits
 from veen.msg import Msg
 from veen.profile import DEFAULT_PROFILE
 from veen.receipt import Receipt
+from veen.recorder_checkpoint import RecorderCheckpoint
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 ROUNDS = 6
@@ -103,11 +105,15 @@ def check_log(root: Path) -> None:
 def check_promises(committer: Committer, acknowledged: Path) -> None:
     again: list[tuple[bytes, bytes]] = []
     play(committer, 2, lambda msg, receipt: again.append((msg, receipt)))
-    assert len(again) == 10, "the hub did not go on"
+    assert len(again) == 11, "the hub did not go on"
     datadir, identity = committer.log.datadir, committer.log.keys.identity
+    promised = [*read_acknowledged(acknowledged), *again]
+    check_documents(datadir, identity, [msg for msg, receipt in promised if not receipt])
     reader = LogReader(datadir, Limits())
     places: dict[tuple[bytes, int], bytes] = {}
-    for msg, receipt in [*read_acknowledged(acknowledged), *again]:
+    for msg, receipt in promised:
+        if not receipt:
+            continue
         found = Receipt.decode(receipt)
         identity.verify_receipt(found)
         place = (found.label, found.stream_seq)
@@ -118,6 +124,18 @@ def check_promises(committer: Committer, acknowledged: Path) -> None:
         reader.proof(*place).verify(
             leaf_hash=found.leaf_hash, stream_seq=found.stream_seq, root=found.mmr_root
         )
+
+
+def check_documents(datadir: DataDir, identity: HubIdentity, promised: list[bytes]) -> None:
+    """Every document is whole and follows the one before it; none that was given out is lost."""
+    names = sorted(datadir.recorder_names())
+    raw = [datadir.file(name).read_bytes() for name in names]
+    found = [RecorderCheckpoint.decode(one) for one in raw]
+    for one in found:
+        one.verify(identity)
+    for earlier, later in pairwise(found):
+        later.verify_follows(earlier)
+    assert set(promised) <= set(raw), "a recorder checkpoint is lost"
 
 
 def read_acknowledged(path: Path) -> list[tuple[bytes, bytes]]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veen import layout
-from veen.layout import ChunkName, OpenChunkName
+from veen.layout import ChunkName, OpenChunkName, RecorderName
 
 LABELS = st.binary(min_size=32, max_size=32)
 SEQS = st.integers(1, 2**64 - 1)
@@ -34,6 +34,35 @@ def test_an_open_chunk_is_found_by_its_name(label: bytes, start: int) -> None:
 def test_names_sort_as_their_numbers_do(label: bytes, seqs: list[int]) -> None:
     for name in (layout.peaks, layout.checkpoint):
         assert [name(label, seq) for seq in sorted(seqs)] == sorted(name(label, s) for s in seqs)
+
+
+@given(SEQS, LABELS)
+def test_a_recorder_checkpoint_is_found_by_its_name(created_at: int, whole_id: bytes) -> None:
+    name = RecorderName.of(created_at, whole_id)
+    assert layout.parse_recorder_checkpoint(layout.recorder_checkpoint(name)) == name
+    assert layout.parse_checkpoint(layout.recorder_checkpoint(name)) is None
+
+
+@given(LABELS, st.lists(SEQS, min_size=2, max_size=5, unique=True))
+def test_recorder_checkpoints_sort_by_time(whole_id: bytes, times: list[int]) -> None:
+    names = [layout.recorder_checkpoint(RecorderName.of(at, whole_id)) for at in sorted(times)]
+    assert names == sorted(names)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"recorder/checkpoint-{ONE}-{HEX[:16]}.cbor\n",
+        f"recorder/../recorder/checkpoint-{ONE}-{HEX[:16]}.cbor",
+        f"recorder/checkpoint-{ONE}-{HEX[:16].upper()}.cbor",
+        f"recorder/checkpoint-{ONE}-{HEX[:15]}.cbor",
+        f"recorder/checkpoint-{ONE[1:]}-{HEX[:16]}.cbor",
+        f"recorder/.checkpoint-{ONE}-{HEX[:16]}.cbor.new",
+        f"log/checkpoint-{ONE}-{HEX[:16]}.cbor",
+    ],
+)
+def test_no_other_path_names_a_recorder_checkpoint(path: str) -> None:
+    assert layout.parse_recorder_checkpoint(path) is None
 
 
 def test_the_names_are_those_the_specification_prints() -> None:

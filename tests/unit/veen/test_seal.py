@@ -18,7 +18,7 @@ from veen.limits import Limits
 from veen.msg import Msg
 from veen.payload import PayloadHdr
 from veen.profile import Profile
-from veen.seal import Place, Sealed, open_msg, open_payload, seal
+from veen.seal import Place, Sealed, open_body, open_msg, open_payload, seal
 
 PRIVATE = b"reader key".ljust(32, b".")
 PUBLIC = hpke.public_key(PRIVATE)
@@ -188,3 +188,55 @@ def test_refuses_a_header_too_short_to_be_authentic() -> None:
     for size in range(16):
         with pytest.raises(Undecryptable):
             opened(replace(parts, header=parts.header[:size]).encode(0))
+
+
+def a_sealed_msg(a_msg: Callable[..., Msg], body: bytes, **changes: Any) -> Msg:
+    """A message whose payload was sealed for the place that the message has."""
+    plain = a_msg(**changes)
+    sealed = a_sealed(place=Place.of(plain, Profile()), body=body)
+    return a_msg(**changes, ciphertext=sealed.ciphertext)
+
+
+def body_key_of(msg: Msg) -> bytes:
+    return open_msg(private=PRIVATE, msg=msg, profile=Profile(), limits=LIMITS).body_key
+
+
+@given(st.binary(max_size=200))
+def test_the_key_of_a_body_opens_it_again(a_msg: Callable[..., Msg], body: bytes) -> None:
+    msg = a_sealed_msg(a_msg, body)
+    assert open_body(body_key=body_key_of(msg), msg=msg, profile=Profile()) == body
+
+
+def test_the_key_of_a_body_opens_no_other(a_msg: Callable[..., Msg]) -> None:
+    msg, fresh = a_sealed_msg(a_msg, b"one"), b"other fresh bytes".ljust(32, b".")
+    sealed = seal(
+        recipient=PUBLIC, ephemeral=fresh, place=Place.of(msg, Profile()), header=HEADER,
+        body=b"one", limits=LIMITS,
+    )  # fmt: skip
+    other, key = a_msg(ciphertext=sealed.ciphertext), body_key_of(msg)
+    for wrong in (bytes(32), key[:-1] + bytes([key[-1] ^ 1])):
+        with pytest.raises(Undecryptable):
+            open_body(body_key=wrong, msg=msg, profile=Profile())
+    with pytest.raises(Undecryptable):
+        open_body(body_key=key, msg=other, profile=Profile())
+
+
+@pytest.mark.parametrize(
+    "moved", [{"label": b"m" * 32}, {"client_seq": 9}, {"prev_ack": 1}, {"auth_ref": b"a" * 32}]
+)
+def test_a_body_opens_in_its_own_place_only(
+    a_msg: Callable[..., Msg], moved: dict[str, Any]
+) -> None:
+    msg = a_sealed_msg(a_msg, b"body")
+    elsewhere = a_msg(ciphertext=msg.ciphertext, **moved)
+    with pytest.raises(Undecryptable):
+        open_body(body_key=body_key_of(msg), msg=elsewhere, profile=Profile())
+
+
+def test_a_body_is_not_tried_when_the_message_does_not_cover_it(a_msg: Callable[..., Msg]) -> None:
+    msg = a_sealed_msg(a_msg, b"body")
+    key = body_key_of(msg)
+    with pytest.raises(Untrusted, match="ct_hash"):
+        open_body(body_key=key, msg=replace(msg, ct_hash=bytes(32)), profile=Profile())
+    with pytest.raises(Untrusted, match="profile"):
+        open_body(body_key=key, msg=msg, profile=Profile(pad_block=16))

@@ -1,0 +1,194 @@
+"""Recorder checkpoints travel with the log they speak of, and none of them gets lost on the way."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from hub.admission.capability import Gate
+from hub.sequencer.committer import Committer
+from hub.settings import load as load_settings
+from hub.storage import identity
+from hub.storage.datadir import DataDir, Lock
+from hub.storage.log import HubLog
+from recorder.archive.clone import clone
+from recorder.archive.label_push import OldCopy
+from recorder.archive.manifest import NO_DOCUMENTS, Piece, RecorderManifest
+from recorder.archive.status import status
+from spark_jobs.audit_terms import AuditTerms
+from spark_jobs.log_files import in_archive
+from spark_jobs.store_door import door_of
+from spark_jobs.verify_log import audit, here
+from veen.audit.context import Depth
+from veen.errors import Malformed, Untrusted, VeenError
+from veen.objects.files import Layout, path_of
+from veen.objects.settings import FileSettings
+from veen.objects.store import Store, open_store
+from veen.recorder_checkpoint import RecorderCheckpoint
+
+PROFILE = bytes(32)
+
+
+def make_documents(data: Path, toml: Path, label: bytes) -> list[RecorderCheckpoint]:
+    """Two more of them, as the hub's own sequencer makes them: at four entries, then at seven."""
+    settings, datadir = load_settings(toml), DataDir(data)
+    datadir.create()
+    lock = Lock(datadir)
+    log = HubLog(datadir, identity.load(datadir), settings.limits, settings.streams)
+    committer = Committer(log, Gate(False, frozenset()))
+    found = []
+    for upto in (4, 7):
+        committer.checkpoint(label, upto, 0)
+        found.append(committer.recorder_checkpoint(PROFILE, 0, force=False))
+    log.close()
+    lock.release()
+    return found
+
+
+@pytest.fixture
+def documents(recorded: Any, data: Path) -> list[RecorderCheckpoint]:
+    return make_documents(data, recorded.toml, recorded.writers["record/b"].label)
+
+
+def names(data: Path) -> list[str]:
+    return sorted(DataDir(data).recorder_names())
+
+
+def key_of(carry: ModuleType, store: Store, name: str) -> str:
+    return str(carry.archive_of(store).keys.file(name))
+
+
+def test_refuses_a_damaged_document(
+    data: Path, documents: list[RecorderCheckpoint], store: Store, carry: ModuleType
+) -> None:
+    first, second = (data / one for one in names(data))
+    whole = first.read_bytes()
+    for wrong in (whole[:-1], b"", second.read_bytes()):
+        first.write_bytes(wrong)
+        with pytest.raises(Untrusted, match="veen hub verify"):
+            carry.push(data, store)
+    first.write_bytes(whole)
+    carry.push(data, store)
+    assert carry.checked(store).ok
+
+
+def test_refuses_a_directory_that_lost_a_document(
+    data: Path, documents: list[RecorderCheckpoint], store: Store, carry: ModuleType
+) -> None:
+    carry.push(data, store)
+    (data / names(data)[1]).unlink()
+    with pytest.raises(OldCopy, match="recorder/checkpoint"):
+        carry.push(data, store)
+
+
+def test_a_restored_directory_has_them_byte_by_byte_and_goes_on(
+    recorded: Any, data: Path, documents: list[RecorderCheckpoint], store: Store,
+    carry: ModuleType, tmp_path: Path,
+) -> None:  # fmt: skip
+    carry.push(data, store)
+    assert carry.checked(store).ok
+    assert status(carry.archive_of(store)).recorder_checkpoints == 2
+    assert carry.push(data, store).new_objects == 0
+    to = tmp_path / "again" / "data"
+    restored = carry.restore(store, to, keys=data / "keys")
+    assert restored.hub_time == restored.made_at == documents[1].created_at
+    assert carry.files(to) == carry.files(data)
+    assert carry.audit(to, recorded.toml).ok
+    assert make_documents(to, recorded.toml, recorded.writers["record/b"].label)[1] == documents[1]
+
+
+def test_a_fork_leaves_out_what_was_made_after_the_cut(
+    recorded: Any, data: Path, documents: list[RecorderCheckpoint], store: Store,
+    carry: ModuleType, tmp_path: Path,
+) -> None:  # fmt: skip
+    carry.push(data, store)
+    first, second = documents
+    for at, kept in ((second.created_at, 2), (first.created_at, 1), (first.created_at - 1, 0)):
+        to = tmp_path / f"fork-{kept}" / "data"
+        carry.restore(store, to, keys=data / "keys", at=at)
+        assert names(to) == names(data)[:kept]
+        assert carry.audit(to, recorded.toml).ok
+
+
+def test_a_clone_carries_them(
+    recorded: Any, data: Path, documents: list[RecorderCheckpoint], store: Store,
+    carry: ModuleType, tmp_path: Path,
+) -> None:  # fmt: skip
+    carry.push(data, store)
+    other = open_store(FileSettings(tmp_path / "other"))
+    clone(store, other, recorded.hub_id, progress=carry.quiet)
+    assert carry.contents(other) == carry.contents(store)
+    assert carry.checked(other, read_all=True).ok
+
+
+@pytest.mark.parametrize("damage", ["flipped", "swapped", "missing"])
+def test_a_document_that_was_tampered_with_in_the_store_is_found(
+    data: Path, documents: list[RecorderCheckpoint], store: Store, folder: Path,
+    carry: ModuleType, tmp_path: Path, damage: str,
+) -> None:  # fmt: skip
+    carry.push(data, store)
+    keys = [key_of(carry, store, name) for name in names(data)]
+    path, other = (path_of(Layout(folder).objects, key) for key in keys)
+    path.chmod(0o600)
+    if damage == "flipped":
+        raw = bytearray(path.read_bytes())
+        raw[len(raw) // 2] ^= 4
+        path.write_bytes(raw)
+    elif damage == "swapped":
+        path.write_bytes(other.read_bytes())
+    else:
+        path.unlink()
+    assert [one.key for one in carry.checked(store).flaws] == [keys[0]]
+    with pytest.raises(VeenError):
+        carry.restore(store, tmp_path / "to")
+    assert not (tmp_path / "to").exists()
+
+
+def test_the_audit_of_the_archive_says_the_same_as_that_of_the_directory(
+    recorded: Any, data: Path, documents: list[RecorderCheckpoint], store: Store, folder: Path,
+    carry: ModuleType,
+) -> None:  # fmt: skip
+    settings = load_settings(recorded.toml)
+    carry.push(data, store)
+    terms = AuditTerms(limits=settings.limits, streams=settings.streams)
+
+    def archived() -> Any:
+        inventory = in_archive(door_of(folder.as_uri(), {}), recorded.hub_id)
+        return audit(inventory, terms, Depth.FULL, here(inventory.files))
+
+    assert archived().to_json() == carry.audit(data, recorded.toml).to_json()
+    for name in names(data):
+        path = path_of(Layout(folder).objects, key_of(carry, store, name))
+        path.chmod(0o600)
+        changed = path.read_bytes()[:-1] + b"\x00"
+        path.write_bytes(changed)
+        (data / name).write_bytes(changed)
+    found = archived()
+    assert [one.code for one in found.faults] == ["RECORDER"] * 2
+    assert found.to_json() == carry.audit(data, recorded.toml).to_json()
+    for name in names(data):
+        path_of(Layout(folder).objects, key_of(carry, store, name)).unlink()
+    assert [one.code for one in archived().faults] == ["MISSING"] * 2
+
+
+@pytest.mark.parametrize("name", ["recorder/../keys/x", "log/lock", "/etc/passwd"])
+def test_a_manifest_cannot_name_another_file(name: str) -> None:
+    pieces = (Piece(name=name, size=1, sha256=bytes(32)),)
+    with pytest.raises(Malformed):
+        RecorderManifest(pieces=pieces).encode()
+    assert NO_DOCUMENTS.last_ts == 0
+
+
+def test_an_archive_without_any_is_as_it_was(
+    data: Path, store: Store, carry: ModuleType, tmp_path: Path
+) -> None:
+    shutil.rmtree(data / "recorder")
+    carry.push(data, store)
+    assert carry.archive_of(store).latest().recorder is None
+    assert carry.checked(store).ok
+    restored = carry.restore(store, tmp_path / "to")
+    assert restored.made_at == 0

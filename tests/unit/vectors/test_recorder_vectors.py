@@ -1,0 +1,59 @@
+"""Events and recorder checkpoints against vectors that were made without the library."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from veen.hub_identity import new_identity
+from veen.overlay.body import AnyItem
+from veen.record_event import SCHEMA, RecordEvent, read_event
+from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd, log_root
+from veen.sign import PrivateKey
+
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "veen.json").read_text("utf-8"))
+
+
+def cases(section: str) -> Any:
+    return pytest.mark.parametrize("case", VECTORS[section], ids=lambda case: case["name"])
+
+
+def hexed(text: str) -> bytes:
+    return bytes.fromhex(text)
+
+
+@cases("record_events")
+def test_an_event_has_the_bytes_of_its_vector(case: Any) -> None:
+    fields = case["fields"]
+    event = RecordEvent(
+        **{
+            **fields,
+            "principal_id": hexed(fields["principal_id"]),
+            "payload": AnyItem(hexed(fields["payload"])),
+        }
+    )
+    assert event.encode() == hexed(case["cbor"])
+    assert hexed(case["schema"]) == SCHEMA
+    assert read_event(SCHEMA, hexed(case["cbor"]), event.principal_id) == event
+
+
+@cases("log_roots")
+def test_a_log_root_is_that_of_its_vector(case: Any) -> None:
+    ends = [
+        StreamEnd(stream_id=hexed(stream), last_seq=count, mmr_root=hexed(root))
+        for stream, count, root in case["ends"]
+    ]
+    assert log_root(ends) == hexed(case["log_root"])
+
+
+@cases("recorder_checkpoints")
+def test_a_recorder_checkpoint_has_the_bytes_of_its_vector(case: Any) -> None:
+    raw, key = hexed(case["cbor"]), PrivateKey(hexed(case["seed"]))
+    found = RecorderCheckpoint.decode(raw)
+    assert found.to_json() == case["fields"]
+    assert (found.encode(), found.checkpoint_id) == (raw, hexed(case["checkpoint_id"]))
+    assert RecorderCheckpoint.from_json(case["fields"]).signed(key).encode() == raw
+    found.verify(new_identity(key.public, 1_600_000_000, "none"))
