@@ -20,13 +20,23 @@ _CONSTANTS: Final = (20, 21, 22)
 
 def encode(text: str | bytes) -> bytes:
     """The one encoding of a JSON text; a key that stands twice, or NaN, is no JSON."""
+    return encode_value(parse(text))
+
+
+def parse(text: str | bytes) -> Any:
+    """The value of a JSON text, as strictly."""
     try:
-        value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
     except Malformed:
         raise
     except (ValueError, RecursionError) as error:
         raise Malformed(f"not JSON: {error}") from error
-    return _dump(value)
+
+
+def encode_value(value: Any) -> bytes:
+    """The one encoding of a value made of what JSON has: dict with text keys, list, and scalars."""
+    _verify(value, cbor.MAX_DEPTH)
+    return cbor2.dumps(value, canonical=True)
 
 
 def decode(raw: bytes) -> Any:
@@ -36,29 +46,36 @@ def decode(raw: bytes) -> Any:
         value = cbor2.loads(raw)
     except (cbor2.CBORDecodeError, UnicodeDecodeError) as error:
         raise Malformed(f"no JSON in CBOR: {error}") from error
-    if _dump(value) != raw:
+    if encode_value(value) != raw:
         raise Malformed("not the one encoding of its value")
     return value
-
-
-def _dump(value: Any) -> bytes:
-    _verify(value, cbor.MAX_DEPTH)
-    return cbor2.dumps(value, canonical=True)
 
 
 def _verify(value: Any, depth: int) -> None:
     if isinstance(value, dict | list):
         if depth == 0:
             raise Malformed(f"nested more than {cbor.MAX_DEPTH} deep")
-        for element in (*value, *value.values()) if isinstance(value, dict) else value:
+        for element in _elements(value):
             _verify(element, depth - 1)
     elif isinstance(value, str):
         cbor.refuse_surrogates(value)
     elif isinstance(value, float):
         if not math.isfinite(value):
             raise Malformed("a number that JSON does not have")
-    elif isinstance(value, int) and not -cbor.UINT_MAX - 1 <= value <= cbor.UINT_MAX:
-        raise Malformed(f"{value} has more than 64 bits")
+    elif isinstance(value, int):
+        if not -cbor.UINT_MAX - 1 <= value <= cbor.UINT_MAX:
+            raise Malformed(f"{value} has more than 64 bits")
+    elif value is not None:
+        raise Malformed(f"a {type(value).__name__} is nothing that JSON has")
+
+
+def _elements(value: dict[Any, Any] | list[Any]) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    for key in value:
+        if not isinstance(key, str):
+            raise Malformed(f"the key {key!r} of a JSON object is no text")
+    return [*value, *value.values()]
 
 
 def _skip(raw: bytes, at: int, depth: int) -> int:

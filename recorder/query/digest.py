@@ -1,0 +1,245 @@
+"""The ResultDigest: what was found, where it was looked for, and the hashes that bind both.
+
+Beyond the text it binds the descriptor, the ranges searched and the checkpoint they end at, so
+that an omitted row can be proven by whoever replays the ranges (Query API 5.2, 10.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from recorder import timestamp
+from recorder.query.descriptor import Descriptor, Evidence, read_evidence
+from recorder.query.json_text import JsonLimits, read_canonical
+from recorder.query.refusal import BadDescriptor
+from recorder.query.shape import Shape
+from veen import canonical_json
+from veen.digest import h, h_blocks, ht
+from veen.errors import Malformed
+from veen.recorder_checkpoint import RecorderCheckpoint
+
+VERSION: Final = 1
+_LIMITS: Final = JsonLimits(max_bytes=1 << 20, max_depth=8)
+_NO_ROWS: Final = bytes(32)
+
+
+class RowsHash(NamedTuple):
+    """``chain`` binds the hash of each row by itself, so that single rows can be shown."""
+
+    rows_hash: str
+    row_count: int
+    chain: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """Every place from ``from_seq`` to ``to_seq`` of a stream was looked at; none, when ``to_seq``
+    is one less. ``mmr_root`` is the stream's in the checkpoint. ``unread`` were no events.
+    """
+
+    stream: str
+    from_seq: int
+    to_seq: int
+    mmr_root: str
+    unread: int
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "stream": self.stream,
+            "from_seq": self.from_seq,
+            "to_seq": self.to_seq,
+            "mmr_root": self.mmr_root,
+            "unread": self.unread,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpokenUpTo:
+    """The recorder checkpoint up to which a result speaks."""
+
+    checkpoint_id: str
+    log_root: str
+    created_at: str
+
+    @classmethod
+    def of(cls, checkpoint: RecorderCheckpoint) -> SpokenUpTo:
+        return cls(
+            checkpoint_id=checkpoint.checkpoint_id.hex(),
+            log_root=checkpoint.log_root.hex(),
+            created_at=timestamp.render(checkpoint.created_at * 1000),
+        )
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "checkpoint_id": self.checkpoint_id,
+            "log_root": self.log_root,
+            "created_at": self.created_at,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultDigest:
+    """``event_count`` counts the events that matched: the rows, unless they were aggregated."""
+
+    query_id: str
+    result_id: str
+    version: int = VERSION
+    descriptor_hash: str
+    row_count: int
+    event_count: int
+    evidence_policy: Evidence
+    rows_hash: str
+    rows_chain: str
+    evidence_hash: str
+    executed_at: str
+    hub_id: str
+    profile_id: str
+    checkpoint: SpokenUpTo
+    searched: tuple[Searched, ...]
+
+    @classmethod
+    def of(
+        cls,
+        descriptor: Descriptor,
+        *,
+        result_id: str,
+        rows: RowsHash,
+        event_count: int,
+        evidence_hash: str,
+        executed_at_ms: int,
+        checkpoint: RecorderCheckpoint,
+        searched: Iterable[Searched],
+    ) -> ResultDigest:
+        """The digest of a result that speaks up to a verified checkpoint."""
+        return cls(
+            query_id=descriptor.query_id,
+            result_id=result_id,
+            descriptor_hash=descriptor.digest(),
+            row_count=rows.row_count,
+            event_count=event_count,
+            evidence_policy=descriptor.evidence,
+            rows_hash=rows.rows_hash,
+            rows_chain=rows.chain,
+            evidence_hash=evidence_hash,
+            executed_at=timestamp.render(executed_at_ms),
+            hub_id=checkpoint.hub_id.hex(),
+            profile_id=checkpoint.profile_id.hex(),
+            checkpoint=SpokenUpTo.of(checkpoint),
+            searched=tuple(searched),
+        )
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "query_id": self.query_id,
+            "result_id": self.result_id,
+            "version": self.version,
+            "descriptor_hash": self.descriptor_hash,
+            "row_count": self.row_count,
+            "event_count": self.event_count,
+            "evidence_policy": self.evidence_policy.document(),
+            "rows_hash": self.rows_hash,
+            "rows_chain": self.rows_chain,
+            "evidence_hash": self.evidence_hash,
+            "executed_at": self.executed_at,
+            "hub_id": self.hub_id,
+            "profile_id": self.profile_id,
+            "checkpoint": self.checkpoint.document(),
+            "searched": [one.document() for one in self.searched],
+        }
+
+    def encode(self) -> bytes:
+        """Canonical JSON, which is what is recorded."""
+        return canonical_json.encode(self.document())
+
+    @classmethod
+    def decode(cls, raw: bytes) -> ResultDigest:
+        return cls.read(read_canonical(raw, _LIMITS))
+
+    @classmethod
+    def read(cls, value: Any) -> ResultDigest:
+        """The digest of which ``value`` is the document, or Malformed."""
+        found = Shape.of(value, "the digest", cls.__dataclass_fields__)
+        if found.number("version") != VERSION:
+            raise Malformed("a result digest of another version than 1")
+        return cls(
+            query_id=found.name("query_id"),
+            result_id=found.name("result_id"),
+            descriptor_hash=found.hash("descriptor_hash"),
+            row_count=found.number("row_count"),
+            event_count=found.number("event_count"),
+            evidence_policy=_policy(found.value("evidence_policy")),
+            rows_hash=found.hash("rows_hash"),
+            rows_chain=found.hash("rows_chain"),
+            evidence_hash=found.hash("evidence_hash"),
+            executed_at=found.time("executed_at"),
+            hub_id=found.hash("hub_id"),
+            profile_id=found.hash("profile_id"),
+            checkpoint=_spoken(found.value("checkpoint")),
+            searched=tuple(_searched(one) for one in found.array("searched")),
+        )
+
+
+def rows_hash(rows: Iterable[Mapping[str, Any]]) -> RowsHash:
+    """The hash of the array of all rows in their order, with no more than one row at hand."""
+    chain = RowChain()
+    found = h_blocks(chain.blocks(canonical_json.encode(dict(row)) for row in rows))
+    return RowsHash(found.hex(), chain.count, chain.value.hex())
+
+
+class RowChain:
+    """Links the hash of each row to those before it, while the array passes by."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.value = _NO_ROWS
+
+    def blocks(self, rows: Iterable[bytes]) -> Iterator[bytes]:
+        yield b"["
+        for encoded in rows:
+            yield b"," + encoded if self.count else encoded
+            self.add(row_hash(encoded))
+        yield b"]"
+
+    def add(self, hashed: bytes) -> None:
+        self.value = ht("veen/query-rows", self.value, hashed)
+        self.count += 1
+
+
+def row_hash(encoded: bytes) -> bytes:
+    """The hash of one row, given as canonical JSON."""
+    return h(encoded)
+
+
+def _policy(value: Any) -> Evidence:
+    try:
+        found = read_evidence(value)
+    except BadDescriptor as error:
+        raise Malformed(f"the digest: {error}") from error
+    if found.document() != value:
+        raise Malformed("the digest: evidence_policy is not normalised")
+    return found
+
+
+def _spoken(value: Any) -> SpokenUpTo:
+    found = Shape.of(value, "digest.checkpoint", SpokenUpTo.__dataclass_fields__)
+    return SpokenUpTo(
+        checkpoint_id=found.hash("checkpoint_id"),
+        log_root=found.hash("log_root"),
+        created_at=found.time("created_at"),
+    )
+
+
+def _searched(value: Any) -> Searched:
+    found = Shape.of(value, "digest.searched", Searched.__dataclass_fields__)
+    one = Searched(
+        stream=found.name("stream"),
+        from_seq=found.number("from_seq"),
+        to_seq=found.number("to_seq"),
+        mmr_root=found.hash("mmr_root"),
+        unread=found.number("unread"),
+    )
+    if not 1 <= one.from_seq <= one.to_seq + 1 or one.unread > one.to_seq - one.from_seq + 1:
+        raise Malformed(f"digest.searched: {one.from_seq} to {one.to_seq} is no range")
+    return one

@@ -1,0 +1,161 @@
+"""Evidence: which rows are verified, what is said of them, and how one is (Query API 5.4, 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from recorder.query.descriptor import Descriptor, Evidence
+from recorder.query.entry import Entry
+from veen import canonical_json
+from veen.digest import h_blocks, ht, u64be
+from veen.errors import Malformed, Untrusted
+from veen.hub_identity import HubIdentity
+from veen.inclusion import InclusionProof
+from veen.label import label, routing_key
+from veen.msg import Msg
+from veen.profile import DEFAULT_PROFILE
+from veen.receipt import Receipt
+from veen.record_event import SCHEMA, RecordEvent, read_event
+from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.schema import Bytes32
+from veen.seal import open_body
+from veen.stream import stream_id
+from veen.wire import WireMap
+
+_ALL: Final = 2.0**64
+
+
+class Verified(NamedTuple):
+    """One line of the summary. ``mmr_root`` is the stream's in the checkpoint; all are in hex."""
+
+    receipt_id: str
+    mmr_root: str
+    hub_id: str
+
+
+class Placed(NamedTuple):
+    """A stream of a hub whose identity has been verified."""
+
+    stream: str
+    hub: HubIdentity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witness(WireMap):
+    """What shows that one event stands in the log: whoever has it needs no key of the reader."""
+
+    msg: bytes
+    receipt: bytes
+    body_key: Bytes32
+    inclusion: InclusionProof
+
+
+def is_sampled(policy: Evidence, query_id: str, log_root: bytes, index: int) -> bool:
+    """Whether the matching event number ``index``, from 0 on in the order of rows, is verified.
+
+    The root makes it unpredictable to whoever wrote the events, and repeatable for everyone.
+    """
+    if policy.sample_rate is None:
+        return policy.mode == "full"
+    drawn = ht("veen/query-sample", query_id.encode(), log_root, u64be(index))[:8]
+    # Doubling does not round, and a double is compared with an integer by its exact value.
+    return int.from_bytes(drawn, "big") < policy.sample_rate * _ALL
+
+
+def verified(entry: Entry, checkpoint: RecorderCheckpoint) -> Verified:
+    """The line for an entry that was verified against the checkpoint."""
+    root = _end(entry.stream, checkpoint)[1]
+    return Verified(entry.receipt_id, root.hex(), checkpoint.hub_id.hex())
+
+
+def evidence_summary(
+    descriptor: Descriptor, result_id: str, lines: Iterable[Verified]
+) -> dict[str, Any]:
+    """The document under evidence_hash. ``lines`` are in the order of the events."""
+    head = _head(descriptor, result_id)
+    if descriptor.evidence.mode == "none":
+        return head
+    return {**head, "verified": [line._asdict() for line in lines]}
+
+
+def evidence_hash(descriptor: Descriptor, result_id: str, lines: Iterable[Verified]) -> str:
+    """The hash of the canonical JSON of the summary, with no more than one line at hand."""
+    head = canonical_json.encode(_head(descriptor, result_id))
+    if descriptor.evidence.mode == "none":
+        return h_blocks([head]).hex()
+    return h_blocks(_blocks(head, lines)).hex()
+
+
+def witnessed(
+    witness: Witness, stream: str, hub: HubIdentity, checkpoint: RecorderCheckpoint
+) -> Entry:
+    """The entry that a witness shows to stand below the checkpoint, or Untrusted.
+
+    ``hub`` and ``checkpoint`` have been verified. That the message was sealed as an event is the
+    reader's word: its header stays closed to whoever has only the key of the body.
+    """
+    try:
+        place = Placed(stream, hub)
+        entry = receipted(witness.msg, witness.receipt, witness.body_key, place)
+        verify_included(witness.inclusion, entry, checkpoint)
+    except (Malformed, Untrusted) as error:
+        seq = witness.inclusion.stream_seq
+        raise Untrusted(f"{stream} {seq} is not shown to be in the log: {error}") from error
+    return entry
+
+
+def verify_witness(
+    witness: Witness, entry: Entry, hub: HubIdentity, checkpoint: RecorderCheckpoint
+) -> RecordEvent:
+    """The event of the entry, once the witness shows all of the entry to be what was recorded."""
+    shown = witnessed(witness, entry.stream, hub, checkpoint)
+    if shown.event is None or shown != entry:
+        raise Untrusted(f"{entry.stream} {entry.seq} was recorded otherwise than the row says")
+    return shown.event
+
+
+def _head(descriptor: Descriptor, result_id: str) -> dict[str, Any]:
+    policy = descriptor.evidence.document()
+    if descriptor.evidence.mode == "none":
+        return policy
+    return {"query_id": descriptor.query_id, "result_id": result_id, **policy}
+
+
+def _blocks(head: bytes, lines: Iterable[Verified]) -> Iterator[bytes]:
+    """``verified`` is the last key in the order of canonical JSON."""
+    yield head[:-1] + b',"verified":['
+    for index, line in enumerate(lines):
+        encoded = canonical_json.encode(line._asdict())
+        yield b"," + encoded if index else encoded
+    yield b"]}"
+
+
+def receipted(msg_raw: bytes, receipt_raw: bytes, body_key: bytes, at: Placed) -> Entry:
+    """The entry that the hub has signed for at that stream, opened with the key of its body."""
+    msg, receipt = Msg.decode(msg_raw), Receipt.decode(receipt_raw)
+    leaf = msg.leaf_hash()
+    if msg.label != label(routing_key(at.hub.hub_id), stream_id(at.stream), 0):
+        raise Untrusted("the message is of another stream")
+    if (msg.label, leaf) != (receipt.label, receipt.leaf_hash):
+        raise Untrusted("the receipt is of another message")
+    if not msg.signature_is_valid():
+        raise Untrusted("the message is not signed by its client")
+    at.hub.verify_receipt(receipt)
+    body = open_body(body_key=body_key, msg=msg, profile=DEFAULT_PROFILE)
+    event = read_event(SCHEMA, body, msg.client_id)
+    return Entry(at.stream, receipt.stream_seq, receipt.hub_ts, leaf, event)
+
+
+def verify_included(proof: InclusionProof, entry: Entry, checkpoint: RecorderCheckpoint) -> None:
+    """Refuse unless the entry stands below a verified checkpoint."""
+    size, root = _end(entry.stream, checkpoint)
+    proof.verify(leaf_hash=entry.leaf_hash, stream_seq=entry.seq, size=size, root=root)
+
+
+def _end(stream: str, checkpoint: RecorderCheckpoint) -> tuple[int, bytes]:
+    end = checkpoint.end(stream)
+    if end is None:
+        raise Untrusted(f"the checkpoint does not speak of {stream}")
+    return end.last_seq, end.mmr_root

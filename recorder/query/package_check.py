@@ -1,0 +1,218 @@
+"""The offline check of a proof package, with nothing but the name of the hub.
+
+It says of every claim whether it held, failed, or is not covered by the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from recorder.query.digest import RowChain, row_hash, rows_hash
+from recorder.query.evidence import evidence_hash, is_sampled, verified
+from recorder.query.package import Package, RowHashes
+from recorder.query.package_facts import Facts, NotCovered
+from recorder.query.run import rows_of
+from recorder.query.select import row
+from recorder.query.span import end_of
+from recorder.query.verdict import Claim, State, Verdict
+from veen import canonical_json
+from veen.errors import Untrusted, VeenError
+
+_REPLAY: Final = "a replay of the searched ranges shows it"
+
+
+def check_bytes(raw: bytes, hub_id: bytes) -> Verdict:
+    """The verdict on a package; bytes that are no package raise Malformed.
+
+    Whoever has the hub's first public key has its name: ``veen.label.hub_id``.
+    """
+    return check(Package.decode(raw), hub_id)
+
+
+def check(package: Package, hub_id: bytes) -> Verdict:
+    facts = Facts(package, hub_id)
+    return Verdict(tuple(_judged(name, claim, facts) for name, claim in _CLAIMS.items()))
+
+
+def _judged(name: str, claim: Callable[[Facts], str], facts: Facts) -> Claim:
+    try:
+        return Claim(name, State.HELD, claim(facts))
+    except NotCovered as gap:
+        return Claim(name, State.NOT_COVERED, str(gap))
+    except VeenError as error:
+        return Claim(name, State.FAILED, str(error))
+
+
+def _hub(facts: Facts) -> str:
+    return f"{len(facts.hub.hub_keys)} keys lead from the hub's name to its document"
+
+
+def _checkpoint(facts: Facts) -> str:
+    return f"the hub signed {facts.checkpoint.checkpoint_id.hex()}, up to which the result speaks"
+
+
+def _descriptor(facts: Facts) -> str:
+    asked, digest = facts.descriptor, facts.digest
+    if (digest.query_id, digest.descriptor_hash) != (asked.query_id, asked.digest()):
+        raise Untrusted("the digest is of another query")
+    if digest.evidence_policy != asked.evidence:
+        raise Untrusted("the digest has another evidence policy than the query")
+    return f"the digest answers {asked.query_id}"
+
+
+def _request_recorded(facts: Facts) -> str:
+    return f"the hub receipted it at {facts.request.seq} of {facts.request.stream}"
+
+
+def _request_in_log(facts: Facts) -> str:
+    facts.verify_in_log(facts.request, facts.package.request)
+    return "it stands below the later checkpoint"
+
+
+def _result_recorded(facts: Facts) -> str:
+    return f"the hub receipted it at {facts.result.seq} of {facts.result.stream}"
+
+
+def _result_in_log(facts: Facts) -> str:
+    facts.verify_in_log(facts.result, facts.package.result)
+    return "it stands below the later checkpoint"
+
+
+def _searched(facts: Facts) -> str:
+    if tuple(one.stream for one in facts.digest.searched) != facts.descriptor.scope:
+        raise Untrusted("what was searched is not the scope")
+    wanted = facts.descriptor.filter
+    for one in facts.digest.searched:
+        end = end_of(one.stream, facts.checkpoint)
+        if one.mmr_root != end.mmr_root.hex() or one.to_seq > end.last_seq:
+            raise Untrusted(f"what was searched of {one.stream} does not end at the checkpoint")
+        if one.from_seq > 1 and wanted.from_ms is None:
+            raise Untrusted(f"{one.stream} was searched from {one.from_seq} on, without a reason")
+        if one.to_seq < end.last_seq and wanted.to_ms is None:
+            raise Untrusted(f"{one.stream} was searched up to {one.to_seq}, without a reason")
+    return f"{len(facts.digest.searched)} streams, each up to the checkpoint"
+
+
+def _time_bounds(facts: Facts) -> str:
+    _searched(facts)
+    for one in facts.digest.searched:
+        if (one.from_seq, one.to_seq) != (1, end_of(one.stream, facts.checkpoint).last_seq):
+            raise NotCovered(f"the time filter narrowed {one.stream}; {_REPLAY}")
+    return "every stream was searched whole"
+
+
+def _rows_hash(facts: Facts) -> str:
+    rows = facts.package.rows
+    if isinstance(rows, RowHashes):
+        raise NotCovered("the package has the hashes of the rows, not the rows")
+    found = rows_hash(rows)
+    if (found.rows_hash, found.row_count) != (facts.digest.rows_hash, facts.digest.row_count):
+        raise Untrusted("the rows are not those of the digest")
+    return f"{found.row_count} rows"
+
+
+def _rows_chain(facts: Facts) -> str:
+    chain = RowChain()
+    for one in _row_hashes(facts):
+        chain.add(one)
+    if (chain.value.hex(), chain.count) != (facts.digest.rows_chain, facts.digest.row_count):
+        raise Untrusted("the hashes of the rows are not those of the digest")
+    return f"the hashes of {chain.count} rows"
+
+
+def _sampling(facts: Facts) -> str:
+    _searched(facts)  # bounds what is counted below
+    root, policy = facts.checkpoint.log_root, facts.descriptor.evidence
+    query_id, count = facts.descriptor.query_id, facts.digest.event_count
+    if facts.descriptor.aggregate is None and count != facts.digest.row_count:
+        raise Untrusted(f"{count} events made {facts.digest.row_count} rows")
+    if count > _places(facts):
+        raise Untrusted(f"{count} events in {_places(facts)} places")
+    due = range(count) if policy.mode != "none" else ()
+    picks = [index for index in due if is_sampled(policy, query_id, root, index)]
+    if picks != [one.index for one in facts.package.witnesses]:
+        raise Untrusted("the witnessed events are not those that were to be drawn")
+    return f"{len(picks)} of {count} events were to be witnessed"
+
+
+def _witnesses(facts: Facts) -> str:
+    if not facts.entries:
+        raise NotCovered("no event was to be witnessed")
+    return f"{len(facts.entries)} events are in the log and match"
+
+
+def _rows_witnessed(facts: Facts) -> str:
+    if not facts.entries:
+        raise NotCovered("no event was to be witnessed")
+    if facts.descriptor.aggregate is not None:
+        return _aggregate_witnessed(facts)
+    hashes = _row_hashes(facts)
+    for one, entry in zip(facts.package.witnesses, facts.entries, strict=True):
+        made = row_hash(canonical_json.encode(row(facts.descriptor, entry)))
+        if one.index >= len(hashes) or hashes[one.index] != made:
+            raise Untrusted(f"row {one.index} is not what {entry.stream} {entry.seq} says")
+    return f"{len(facts.entries)} of {len(hashes)} rows follow from witnessed events"
+
+
+def _aggregate_witnessed(facts: Facts) -> str:
+    if len(facts.entries) != facts.digest.event_count:
+        raise NotCovered("an aggregate follows only from all of its events; evidence full has them")
+    rows = rows_of(facts.descriptor, facts.entries)
+    made = [row_hash(canonical_json.encode(one)) for one in rows]
+    if made != _row_hashes(facts):
+        raise Untrusted("the rows are not the aggregate of the witnessed events")
+    return f"all rows follow from {len(facts.entries)} witnessed events"
+
+
+def _evidence_hash(facts: Facts) -> str:
+    lines = (verified(entry, facts.checkpoint) for entry in facts.entries)
+    found = evidence_hash(facts.descriptor, facts.digest.result_id, lines)
+    if found != facts.digest.evidence_hash:
+        raise Untrusted("the evidence is not that of the digest")
+    return "the evidence is that of the digest"
+
+
+def _complete(facts: Facts) -> str:
+    if facts.descriptor.evidence.mode != "full" or len(facts.entries) != _places(facts):
+        raise NotCovered(f"whether a row was left out: {_REPLAY}")
+    _time_bounds(facts)
+    _rows_witnessed(facts)
+    return "every place that was searched is witnessed"
+
+
+def _anchors(facts: Facts) -> str:
+    count = len(facts.package.anchors)
+    raise NotCovered(f"{count} anchors; each is verified by its kind, against the log_root")
+
+
+def _row_hashes(facts: Facts) -> list[bytes]:
+    rows = facts.package.rows
+    if isinstance(rows, RowHashes):
+        return list(rows.hashes)
+    return [row_hash(canonical_json.encode(one)) for one in rows]
+
+
+def _places(facts: Facts) -> int:
+    return sum(one.to_seq - one.from_seq + 1 for one in facts.digest.searched)
+
+
+_CLAIMS: Final[dict[str, Callable[[Facts], str]]] = {
+    "hub": _hub,
+    "checkpoint": _checkpoint,
+    "descriptor": _descriptor,
+    "request_recorded": _request_recorded,
+    "request_in_log": _request_in_log,
+    "result_recorded": _result_recorded,
+    "result_in_log": _result_in_log,
+    "searched": _searched,
+    "time_bounds": _time_bounds,
+    "rows_hash": _rows_hash,
+    "rows_chain": _rows_chain,
+    "sampling": _sampling,
+    "witnesses": _witnesses,
+    "rows_witnessed": _rows_witnessed,
+    "evidence_hash": _evidence_hash,
+    "complete": _complete,
+    "anchors": _anchors,
+}

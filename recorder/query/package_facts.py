@@ -1,0 +1,113 @@
+"""What a proof package shows once it is verified, each fact worked out from those before it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Final
+
+from recorder.query.digest import SpokenUpTo
+from recorder.query.entry import Entry
+from recorder.query.evidence import Placed, receipted, verify_included, witnessed
+from recorder.query.package import Package, Recorded
+from recorder.query.select import matches
+from veen import canonical_json
+from veen.errors import Untrusted
+from veen.hub_identity import HubIdentity
+from veen.recorder_checkpoint import RecorderCheckpoint
+
+REQUESTS: Final = "record/query/requests"
+RESULTS: Final = "record/query/results"
+SUBMITTED: Final = "query.submitted"
+RESULT: Final = "query.result"
+
+
+class NotCovered(Exception):
+    """The package does not speak of this; it says what would."""
+
+
+class Facts:
+    """Facts of a package, given the one thing that is trusted: the hub's name.
+
+    A fact is worked out once. One that rests on another that does not hold raises the same.
+    """
+
+    def __init__(self, package: Package, hub_id: bytes) -> None:
+        self.package = package
+        self.descriptor = package.descriptor
+        self.digest = package.digest
+        self._hub_id = hub_id
+
+    @cached_property
+    def hub(self) -> HubIdentity:
+        found = self.package.hub
+        if found.hub_id != self._hub_id:
+            raise Untrusted(f"a package of hub {found.hub_id.hex()}, not of {self._hub_id.hex()}")
+        found.verify(self.package.hub_signature)
+        return found
+
+    @cached_property
+    def checkpoint(self) -> RecorderCheckpoint:
+        found, digest = self.package.checkpoint, self.digest
+        found.verify(self.hub)
+        if SpokenUpTo.of(found) != digest.checkpoint:
+            raise Untrusted("the digest speaks up to another checkpoint")
+        if (found.hub_id.hex(), found.profile_id.hex()) != (digest.hub_id, digest.profile_id):
+            raise Untrusted("the digest names another hub or profile than its checkpoint")
+        return found
+
+    @cached_property
+    def later_checkpoint(self) -> RecorderCheckpoint:
+        found = self.package.later_checkpoint
+        if found is None:
+            raise NotCovered("the package has no checkpoint made after the result was recorded")
+        found.verify(self.hub)
+        found.verify_follows(self.checkpoint)
+        return found
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """The witnessed events: in the log, in the order of rows, searched, and matching."""
+        found = tuple(
+            witnessed(one.witness, one.stream, self.hub, self.checkpoint)
+            for one in self.package.witnesses
+        )
+        spans = {one.stream: one for one in self.digest.searched}
+        for entry in found:
+            span = spans.get(entry.stream)
+            if span is None or not span.from_seq <= entry.seq <= span.to_seq:
+                raise Untrusted(f"{entry.stream} {entry.seq} is outside of what was searched")
+            if not matches(self.descriptor, entry):
+                raise Untrusted(f"{entry.stream} {entry.seq} is not what was asked for")
+        self._verify_order(found)
+        return found
+
+    @cached_property
+    def request(self) -> Entry:
+        return self._recorded(self.package.request, REQUESTS, SUBMITTED, self.descriptor.encode())
+
+    @cached_property
+    def result(self) -> Entry:
+        return self._recorded(self.package.result, RESULTS, RESULT, self.digest.encode())
+
+    def verify_in_log(self, entry: Entry, recorded: Recorded | None) -> None:
+        if recorded is None or recorded.inclusion is None:
+            raise NotCovered("the package has the hub's receipt, and no proof at a checkpoint")
+        verify_included(recorded.inclusion, entry, self.later_checkpoint)
+
+    def _recorded(self, one: Recorded | None, stream: str, kind: str, due: bytes) -> Entry:
+        if one is None:
+            raise NotCovered(f"the package has no event of {stream}")
+        place = Placed(stream, self.hub)
+        entry = receipted(one.msg, one.receipt, one.body_key, place)
+        event = entry.event
+        if event is None or event.event_type != kind:
+            raise Untrusted(f"{stream} {entry.seq} is no {kind}")
+        if canonical_json.encode(event.value()) != due:
+            raise Untrusted(f"{stream} {entry.seq} records something else")
+        return entry
+
+    def _verify_order(self, entries: tuple[Entry, ...]) -> None:
+        indexes = [one.index for one in self.package.witnesses]
+        keys = [entry.order_key for entry in entries]
+        if indexes != sorted(set(indexes)) or keys != sorted(set(keys)):
+            raise Untrusted("the witnessed events are not in the order of rows")

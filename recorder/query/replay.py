@@ -1,0 +1,177 @@
+"""The replay of a query: everything that was searched is read again, and must say the same.
+
+An omitted, added or changed row shows here, whatever evidence the query asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
+from typing import Final
+
+from recorder import timestamp
+from recorder.query.descriptor import Descriptor
+from recorder.query.digest import ResultDigest, Searched, SpokenUpTo
+from recorder.query.entry import Entry
+from recorder.query.filter import Filter
+from recorder.query.run import Outcome, digest_of, run
+from recorder.query.select import Row
+from recorder.query.span import Span, end_of
+from veen import canonical_json
+from veen.errors import Untrusted
+from veen.mmr import Peaks
+from veen.range_proof import RangeProof
+from veen.recorder_checkpoint import RecorderCheckpoint
+
+_COMPARED: Final = (
+    "query_id", "descriptor_hash", "hub_id", "profile_id", "checkpoint", "evidence_policy",
+    "searched", "event_count", "row_count", "rows_hash", "rows_chain", "evidence_hash",
+)  # fmt: skip
+
+
+class ResultDiffers(Untrusted):
+    """A replay that came to another result; ``field`` is the first of the digest that differs."""
+
+    def __init__(self, field: str, told: str) -> None:
+        super().__init__(f"the replay differs in {field}: {told}")
+        self.field = field
+
+
+def verify_complete(
+    descriptor: Descriptor,
+    digest: ResultDigest,
+    checkpoint: RecorderCheckpoint,
+    entries: Iterable[Entry],
+    proofs: Mapping[str, RangeProof],
+) -> Outcome:
+    """The outcome of the replay, if it is that of the digest; ResultDiffers if not.
+
+    ``checkpoint`` has been verified. ``entries`` are all of ``to_read``, by order key, and come
+    from signed receipts; ``proofs`` has the proof of each of these spans at the checkpoint.
+    """
+    if SpokenUpTo.of(checkpoint) != digest.checkpoint:
+        raise ResultDiffers("checkpoint", f"it speaks up to {digest.checkpoint.checkpoint_id}")
+    spans = to_read(descriptor, digest, checkpoint)
+    read = _Read(spans, proofs)
+    outcome = run(descriptor, _bounded(descriptor, digest, read.through(entries)), _root(digest))
+    read.verify_ends(checkpoint)
+    again = digest_of(
+        descriptor, outcome, result_id=digest.result_id, checkpoint=checkpoint,
+        executed_at_ms=timestamp.parse(digest.executed_at),
+        searched=[_counted(one, outcome) for one in digest.searched],
+    )  # fmt: skip
+    difference(digest, again)
+    return outcome
+
+
+def to_read(
+    descriptor: Descriptor, digest: ResultDigest, checkpoint: RecorderCheckpoint
+) -> dict[str, Span]:
+    """What must be read to judge a digest: what it searched, and one place on either side that
+    shows the time filter to begin and end there. A stream without messages is left out.
+    """
+    if tuple(one.stream for one in digest.searched) != descriptor.scope:
+        raise ResultDiffers("searched", f"the scope is {', '.join(descriptor.scope)}")
+    spans = {}
+    for one in digest.searched:
+        last = _last_seq(one, checkpoint)
+        span = Span(max(1, one.from_seq - 1), min(last, one.to_seq + 1))
+        if span.first <= span.last:
+            spans[one.stream] = span
+    return spans
+
+
+def difference(expected: ResultDigest, found: ResultDigest) -> None:
+    """Raise ResultDiffers for the first field in which two digests of one query do not agree."""
+    left, right = expected.document(), found.document()
+    for field in _COMPARED:
+        if left[field] != right[field]:
+            raise ResultDiffers(field, f"{_shown(left[field])} became {_shown(right[field])}")
+
+
+def first_differing_row(expected: Iterable[Row], found: Iterable[Row]) -> int | None:
+    """The number of the first row, from 0 on, that two results do not share."""
+    for index, (left, right) in enumerate(zip_longest(expected, found)):
+        if left is None or right is None:
+            return index
+        if canonical_json.encode(left) != canonical_json.encode(right):
+            return index
+    return None
+
+
+class _Read:
+    """Follows the leaves of every span, each of which must lead to its signed root."""
+
+    def __init__(self, spans: Mapping[str, Span], proofs: Mapping[str, RangeProof]) -> None:
+        self._proofs = {stream: _proof_of(stream, span, proofs) for stream, span in spans.items()}
+        self._peaks: dict[str, Peaks] = {
+            stream: proof.before() for stream, proof in self._proofs.items()
+        }
+
+    def through(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        for entry in entries:
+            peaks = self._peaks.get(entry.stream)
+            if peaks is None or entry.seq != peaks.size + 1:
+                raise Untrusted(f"{entry.stream} {entry.seq} is not the next to be read")
+            self._peaks[entry.stream] = peaks.append(entry.leaf_hash)
+            yield entry
+
+    def verify_ends(self, checkpoint: RecorderCheckpoint) -> None:
+        for stream, proof in self._proofs.items():
+            end = end_of(stream, checkpoint)
+            try:
+                proof.verify_after(self._peaks[stream], size=end.last_seq, root=end.mmr_root)
+            except Untrusted as error:
+                raise Untrusted(f"{stream} is not what the checkpoint says: {error}") from error
+
+
+def _proof_of(stream: str, span: Span, proofs: Mapping[str, RangeProof]) -> RangeProof:
+    proof = proofs.get(stream)
+    if proof is None or (proof.from_seq, proof.to_seq) != span:
+        raise Untrusted(f"{stream}: no proof of the places {span.first} to {span.last}")
+    return proof
+
+
+def _bounded(
+    descriptor: Descriptor, digest: ResultDigest, entries: Iterable[Entry]
+) -> Iterator[Entry]:
+    """The entries that were searched; a neighbour of theirs must be outside the time filter."""
+    spans = {one.stream: one for one in digest.searched}
+    for entry in entries:
+        span = spans[entry.stream]
+        if span.from_seq <= entry.seq <= span.to_seq:
+            yield entry
+        elif not _is_beyond(descriptor.filter, span, entry):
+            raise ResultDiffers("searched", f"{entry.stream} {entry.seq} was left out")
+
+
+def _is_beyond(wanted: Filter, span: Searched, entry: Entry) -> bool:
+    """Whether all further places on that side are beyond the time filter as well."""
+    if entry.seq < span.from_seq:
+        return entry.hub_ts < wanted.first_second
+    return wanted.last_second is not None and entry.hub_ts > wanted.last_second
+
+
+def _last_seq(one: Searched, checkpoint: RecorderCheckpoint) -> int:
+    end = end_of(one.stream, checkpoint)
+    if one.mmr_root != end.mmr_root.hex() or one.to_seq > end.last_seq:
+        raise ResultDiffers("searched", f"{one.stream} does not end at the checkpoint")
+    return end.last_seq
+
+
+def _counted(one: Searched, outcome: Outcome) -> Searched:
+    return Searched(
+        stream=one.stream,
+        from_seq=one.from_seq,
+        to_seq=one.to_seq,
+        mmr_root=one.mmr_root,
+        unread=outcome.unread.get(one.stream, 0),
+    )
+
+
+def _root(digest: ResultDigest) -> bytes:
+    return bytes.fromhex(digest.checkpoint.log_root)
+
+
+def _shown(value: object) -> str:
+    return f"{value!r:.120}"
