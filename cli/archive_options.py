@@ -69,7 +69,7 @@ class StoreOptions:
             addressing=self.addressing,
             accept_overwriting_store=self.accept_overwriting_store,
         )
-        return open_store(settings, _credentials())
+        return open_store(settings, store_credentials())
 
     def wanted(self) -> bytes:
         return key_in_hex("--hub-id", self.hub_id or "")
@@ -141,7 +141,7 @@ def _from_escrow(
     return seeds
 
 
-def _credentials() -> Credentials | None:
+def store_credentials() -> Credentials | None:
     """From the environment alone, so that no secret stands on a command line."""
     access, secret = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
     if not access or not secret:

@@ -9,6 +9,7 @@ from typing import Final, cast
 import typer
 
 from cli.console import manner, printable
+from recorder.anchor.port import AnchorUnavailable
 from veen.client.errors import HubRefused, Unreachable
 from veen.errors import Malformed, Rejected, Untrusted, VeenError
 from veen.keystore.directory import IdentityExists, NoIdentity
@@ -24,7 +25,7 @@ INTERRUPTED: Final = 130
 UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 _EXIT_CODES: Final = (
     ((NoIdentity, IdentityExists, PassphraseNeeded, OSError), USAGE),
-    ((Unreachable, StoreUnavailable), NETWORK),
+    ((Unreachable, StoreUnavailable, AnchorUnavailable), NETWORK),
     (WrongPassphrase, REFUSED),
     ((Untrusted, Malformed), INTEGRITY),
     (VeenError, REFUSED),

@@ -5,6 +5,7 @@ The two orders differ only for keys beyond U+FFFF, which RFC 8785 sorts by UTF-1
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 import rfc8785
@@ -12,11 +13,39 @@ import rfc8785
 from veen.errors import Malformed
 
 MAX_DEPTH: Final = 128
+_SAFE_INTEGER: Final = 2**53 - 1
+_SIMPLE: Final = frozenset({str, bool, type(None)})
+
+# Without floats the two forms are the same, and code points sort as their UTF-8 bytes do.
+_PLAIN: Final = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, sort_keys=True, separators=(",", ":")
+)
 
 
 def encode(value: Any) -> bytes:
     """The one encoding of a JSON value, or Malformed when it has none."""
-    return _encode(value, MAX_DEPTH)
+    if not _is_plain(value, MAX_DEPTH):
+        return _encode(value, MAX_DEPTH)
+    try:
+        return _PLAIN.encode(value).encode()
+    except UnicodeEncodeError as error:
+        raise Malformed(f"a text has no canonical JSON: {error}") from error
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Whether the library's own encoder, many times as fast, gives the canonical form."""
+    kind = type(value)
+    if kind in _SIMPLE:
+        return True
+    if kind is int:
+        return -_SAFE_INTEGER <= value <= _SAFE_INTEGER
+    if depth == 0 or kind not in (dict, list, tuple):
+        return False
+    if kind is dict:
+        if not all(type(key) is str for key in value):
+            return False
+        value = value.values()
+    return all(_is_plain(element, depth - 1) for element in value)
 
 
 def _encode(value: Any, depth: int) -> bytes:

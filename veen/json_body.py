@@ -15,6 +15,7 @@ from veen import cbor
 from veen.errors import Malformed
 
 _FLOAT_BYTES: Final = {0xF9: 3, 0xFA: 5, 0xFB: 9}
+_FLOAT_MARKS: Final = tuple(bytes([first]) for first in _FLOAT_BYTES)
 _CONSTANTS: Final = (20, 21, 22)
 
 
@@ -46,7 +47,9 @@ def decode(raw: bytes) -> Any:
         value = cbor2.loads(raw)
     except (cbor2.CBORDecodeError, UnicodeDecodeError) as error:
         raise Malformed(f"no JSON in CBOR: {error}") from error
-    if encode_value(value) != raw:
+    if any(mark in raw for mark in _FLOAT_MARKS):
+        _verify(value, cbor.MAX_DEPTH)
+    if cbor2.dumps(value, canonical=True) != raw:
         raise Malformed("not the one encoding of its value")
     return value
 

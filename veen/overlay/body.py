@@ -6,7 +6,6 @@ their encodings, unknown and doubled ones are refused, and an optional field is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, NamedTuple, Self, get_type_hints
 
@@ -33,15 +32,15 @@ class Body:
     @classmethod
     def decode(cls, raw: bytes) -> Self:
         count, at = cbor.mapping(raw, 0)
-        due = iter(_layout(cls))
         values: dict[str, Any] = {}
-        for _ in range(count):
-            key, at = cbor.tstr(raw, at)
-            field = _advance(cls, due, key)
-            values[key], at = field.read(raw, at)
+        for field in _layout(cls):
+            if raw.startswith(field.key, at):
+                values[field.name], at = field.read(raw, at + len(field.key))
+            elif not field.optional:
+                raise Malformed(f"{cls.__name__} lacks {field.name} at byte {at}")
+        if len(values) != count:
+            raise Malformed(f"{cls.__name__} has a key unknown, doubled or out of order")
         cbor.finish(raw, at)
-        for field in due:
-            _leave_out(cls, field)
         found = cls(**values)
         found.check()
         return found
@@ -64,6 +63,7 @@ class Body:
 
 class Field(NamedTuple):
     name: str
+    key: bytes
     kind: Kind
     optional: bool
 
@@ -102,24 +102,11 @@ def _layout(cls: type[Body]) -> tuple[Field, ...]:
 def _lay_out(cls: Any) -> tuple[Field, ...]:
     hints = get_type_hints(cls, include_extras=True)
     found = (_field(one.name, hints[one.name]) for one in fields(cls))
-    return tuple(sorted(found, key=lambda field: cbor.dump(field.name)))
+    return tuple(sorted(found, key=lambda field: field.key))
 
 
 def _field(name: str, annotation: Any) -> Field:
     kind = kind_of(annotation)
     if isinstance(kind, Optional):
-        return Field(name, kind.kind, optional=True)
-    return Field(name, kind, optional=False)
-
-
-def _advance(cls: type, due: Iterator[Field], key: str) -> Field:
-    for field in due:
-        if field.name == key:
-            return field
-        _leave_out(cls, field)
-    raise Malformed(f"{cls.__name__} has key {key!r} unknown, doubled or out of order")
-
-
-def _leave_out(cls: type, field: Field) -> None:
-    if not field.optional:
-        raise Malformed(f"{cls.__name__} lacks {field.name}")
+        return Field(name, cbor.dump(name), kind.kind, optional=True)
+    return Field(name, cbor.dump(name), kind, optional=False)

@@ -1,0 +1,166 @@
+"""An output as one file of records: appended to, cut where it was torn, and taken up again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple, Protocol
+
+from recorder.replay.cbor_form import CborSequence
+from recorder.replay.course import Course
+from recorder.replay.json_form import JsonLines
+from recorder.replay.plan import Plan
+from recorder.replay.record import Form, Proof, Record, Written
+from veen import durable
+from veen.errors import Malformed, Untrusted, VeenError
+
+FORMS: Final[tuple[Form, ...]] = (JsonLines(), CborSequence())
+MAX_RECORD_BYTES: Final = 64 << 20
+_BLOCK: Final = 1 << 20
+
+
+class OutputExists(VeenError):
+    """There is an output already, and nobody said that it is to be taken up again."""
+
+
+class Sink(Protocol):
+    """Takes the records of one replay in order; what was taken is durable after ``close``."""
+
+    def put(self, record: Record) -> None: ...
+
+    def close(self) -> None: ...
+
+    def abandon(self) -> None:
+        """End it where it stands, to be taken up again; nothing more is raised."""
+
+
+class Found(NamedTuple):
+    """A record of an output, and the bytes in which it stands."""
+
+    start: int
+    raw: bytes
+    record: Plan | Proof | Written
+
+
+def form_named(name: str) -> Form:
+    return next(one for one in FORMS if one.name == name)
+
+
+def form_of(path: Path) -> Form:
+    """The form of an output, by its first byte."""
+    with path.open("rb") as file:
+        return form_named("jsonl" if file.read(1) == b"{" else "cbor")
+
+
+def found_in(path: Path, form: Form) -> Iterator[Found]:
+    """Every whole record of a file, in bounded memory; a torn one at the end is left out."""
+    buffer, begin = b"", 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            buffer += block
+            at = 0
+            while at < len(buffer) and (end := form.end(buffer, at)) is not None:
+                raw = buffer[at:end]
+                yield Found(begin + at, raw, _decoded(path, begin + at, form, raw))
+                at = end
+            buffer, begin = buffer[at:], begin + at
+            if len(buffer) > MAX_RECORD_BYTES:
+                raise Malformed(f"{path}, byte {begin}: no record of a replay")
+
+
+def course_of(path: Path, form: Form) -> tuple[Course | None, int]:
+    """How far an output has come, and at which byte its last whole record ends."""
+    course: Course | None = None
+    end = 0
+    for start, raw, record in found_in(path, form):
+        end = start + len(raw)
+        if isinstance(record, Plan) != (course is None):
+            raise Malformed(f"{path}, byte {start}: a replay has one plan, at its head")
+        if isinstance(record, Plan):
+            course = Course(record)
+        elif course is not None:
+            _take(path, start, course, record)
+    return course, end
+
+
+class FileSink:
+    """One file of one form; records are gathered, so that a sync is worth its time."""
+
+    def __init__(self, path: Path, form: Form, plan: Plan, size: int) -> None:
+        flags = os.O_WRONLY | (0 if size else os.O_CREAT)
+        self._fd = os.open(path, flags, durable.FILE_MODE)
+        durable.cut(self._fd, size)
+        durable.sync_directory(path.absolute().parent)
+        self._form = form
+        self._plan = plan
+        self._size = size
+        self._waiting = bytearray()
+
+    def put(self, record: Record) -> None:
+        self._waiting += self._form.encode(record, self._plan)
+        if len(self._waiting) >= _BLOCK:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        os.close(self._fd)
+
+    def abandon(self) -> None:
+        """What was proven is kept, if there is room for it."""
+        with suppress(VeenError):
+            self._flush()
+        with suppress(OSError):
+            os.close(self._fd)
+
+    def _flush(self) -> None:
+        if self._waiting:
+            durable.append(self._fd, self._size, bytes(self._waiting))
+            self._size += len(self._waiting)
+            self._waiting.clear()
+
+
+class PipeSink:
+    """Somebody who reads as we write."""
+
+    def __init__(self, pipe: BinaryIO, form: Form, plan: Plan) -> None:
+        self._pipe = pipe
+        self._form = form
+        self._plan = plan
+
+    def put(self, record: Record) -> None:
+        self._pipe.write(self._form.encode(record, self._plan))
+
+    def close(self) -> None:
+        self._pipe.flush()
+
+    def abandon(self) -> None:
+        """Whoever reads has had what there was."""
+
+
+def refuse_foreign(path: Path, form: Form) -> None:
+    """A file without one whole record is taken up only if it could be the start of a replay."""
+    starts = {"jsonl": b'{"kind":"replay"', "cbor": b"\x82\x00"}
+    with path.open("rb") as file:
+        head = file.read(len(starts[form.name]))
+    if not starts[form.name].startswith(head[: len(starts[form.name])]):
+        raise OutputExists(f"{path} is no replay in the form {form.name}; it is left as it is")
+
+
+def _take(path: Path, start: int, course: Course, record: Proof | Written) -> None:
+    try:
+        if isinstance(record, Proof):
+            course.proof(record)
+        else:
+            course.item(record.stream, record.receipt, proven=record.proven)
+    except Untrusted as error:
+        error.add_note(f"in {path}, byte {start}")
+        raise
+
+
+def _decoded(path: Path, start: int, form: Form, raw: bytes) -> Plan | Proof | Written:
+    try:
+        return form.decode(raw)
+    except Malformed as error:
+        raise Malformed(f"{path}, byte {start}: {error}") from error

@@ -1,0 +1,250 @@
+"""Checkpoints and anchors by command, at a real hub: made, proven, and refused after tampering."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from veen.client.client import Client
+from veen.client.credentials import Principal
+from veen.client.transport import Patience
+from veen.keystore.directory import ClientDir
+from veen.tooling import RegisterRequest, StreamsResponse
+
+STREAM = "record/app/orders"
+HUB = """
+admission = "open"
+reads = "open"
+[[principals]]
+name = "recorder"
+role = "recorder_admin"
+public_key = "{key}"
+read = ["*"]
+"""
+RECORDER = """
+zone = "test"
+[hub]
+url = "{url}"
+hub_id = "{hub_id}"
+client = "client"
+principal = "recorder"
+[[streams]]
+name = "record/app/orders"
+event_types = ["order.placed"]
+[checkpoint]
+every_minutes = 1
+every_events = 2
+[objects]
+url = "file://{folder}/objects"
+[anchor]
+{anchor}
+"""
+
+
+class World:
+    """One hub, one recorder, in one folder."""
+
+    made: Any
+    anchored: Any
+
+    def __init__(self, folder: Path, processes: Any) -> None:
+        self.folder = folder
+        home = ClientDir(folder / "client")
+        identity = home.create(now=int(time.time()), random=os.urandom, passphrase=None)
+        self.hub = processes.HubProcess(folder / "hub")
+        (folder / "hub" / "hub.toml").write_text(HUB.format(key=identity.client_id.hex()))
+        self.hub.launch = lambda: self.hub.run(self._command())
+        self.hub.start()
+        self.hub_id = self._with_client(lambda client: client.meet().hub.hub_id.hex())
+        self.configure("")
+
+    def configure(self, anchor: str) -> None:
+        text = RECORDER.format(
+            url=self.hub.url, hub_id=self.hub_id, folder=self.folder, anchor=anchor
+        )
+        (self.folder / "recorder.toml").write_text(text)
+
+    def record(self, *bodies: bytes) -> None:
+        def send(client: Client) -> None:
+            transport = client.session.api.transport
+            transport.post("/tooling/streams", RegisterRequest(name=STREAM), StreamsResponse)
+            for _ in client.send_many(STREAM, bodies):
+                pass
+
+        self._with_client(send)
+
+    def record_as_another(self, *bodies: bytes) -> None:
+        """By someone who remembers nothing of the hub."""
+        other = ClientDir(self.folder / "other")
+        other.create(now=int(time.time()), random=os.urandom, passphrase=None)
+        with Client.open(other.root, self.hub.url) as client:
+            for _ in client.send_many(STREAM, bodies):
+                pass
+
+    def veen(self, *words: object, code: int = 0) -> Any:
+        command = [sys.executable, "-m", "cli.main", *map(str, words), "--json"]
+        done = subprocess.run(
+            command, cwd=self.folder, capture_output=True, text=True, check=False, timeout=120,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        )  # fmt: skip
+        assert done.returncode == code, done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+    def _with_client(self, do: Callable[[Client], Any]) -> Any:
+        with Client.open(
+            self.folder / "client", self.hub.url, patience=Patience(attempts=4, timeout_sec=10),
+            credentials=(reader := _Reader()),
+        ) as client:  # fmt: skip
+            session = client.session
+            around = session.surroundings
+            reader.inner = Principal("recorder", session.identity.client, around.clock, os.urandom)
+            return do(client)
+
+    def _command(self) -> list[str]:
+        options = json.dumps({"listen": f"127.0.0.1:{self.hub.port}"})
+        where = ["--data-dir", str(self.hub.data)]
+        config = ["--config", str(self.folder / "hub" / "hub.toml")]
+        return [sys.executable, "-m", "hub", *where, *config, "--options", options]
+
+
+class _Reader:
+    inner: Any = None
+
+    def headers(self, method: str, url: str, body: bytes) -> dict[str, str]:
+        return self.inner.headers(method, url, body) if self.inner else {}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, processes: Any) -> Iterator[World]:
+    """With two events, one checkpoint over them, and an anchor of that."""
+    found = World(tmp_path_factory.mktemp("world"), processes)
+    try:
+        found.record(b"one", b"two")
+        found.made = found.veen("recorder", "checkpoint", "create")
+        found.anchored = found.veen("anchor", "publish")
+        yield found
+    finally:
+        found.hub.destroy()
+
+
+def kept(world: World) -> Path:
+    return max((world.folder / "checkpoints" / "checkpoints").iterdir())
+
+
+def test_made_kept_anchored_and_proven(world: World) -> None:
+    made = world.made
+    ends = {one["name"]: one["last_seq"] for one in made["streams"]}
+    assert (made["is_new"], ends[STREAM]) == (True, 2)
+    assert world.veen("recorder", "checkpoint", "create")["is_new"] is False
+    (anchored,) = world.anchored["anchors"]
+    assert anchored["anchor"] == "file-1.cbor"
+    world.record(b"three")
+    proven = world.veen("recorder", "checkpoint", "verify")
+    held = {one["name"]: (one["last_seq"], one["head_seq"]) for one in proven["held_by_hub"]}
+    assert held[STREAM] == (2, 3)
+    assert [one["kind"] for one in proven["anchors"]] == ["file"]
+    found = world.veen("anchor", "verify", "--checkpoint", kept(world), "--hub-id", world.hub_id)
+    assert found["proven"][0]["root"] == made["log_root"]
+    listed = world.veen("recorder", "checkpoint", "list")["checkpoints"]
+    assert [(one["checkpoint_id"], one["anchors"]) for one in listed] == [
+        (made["checkpoint_id"], 1)
+    ]
+    assert world.veen("anchor", "list")["status"]["waiting"] == 0
+    stored = sorted(one.name for one in (world.folder / "objects").rglob("*.cbor"))
+    assert stored == sorted([kept(world).name, "file-1.cbor"])
+
+
+def test_an_anchor_is_refused_where_its_proof_was_touched(world: World, tmp_path: Path) -> None:
+    checkpoint, ledger = kept(world), world.folder / "anchors.ledger"
+    copy = tmp_path / "copy.ledger"
+    copy.write_bytes(ledger.read_bytes().replace(b'"index":1', b'"index":2'))
+    words = ("anchor", "verify", "--checkpoint", checkpoint)
+    assert "entry 1" in world.veen(*words, "--ledger", copy, code=3)["detail"]
+    alone = Path(shutil.copy(checkpoint, tmp_path / "alone.cbor"))
+    assert world.veen("anchor", "verify", "--checkpoint", alone, code=4)["code"] == "REFUSED"
+    assert world.veen(*words, "--hub-id", "ab" * 32, code=3)["code"] == "UNTRUSTED"
+    alone.write_bytes(alone.read_bytes()[:-1] + b"\0")
+    assert world.veen("anchor", "verify", "--checkpoint", alone, code=3)["code"] == "UNTRUSTED"
+
+
+def test_a_time_stamp_is_proven_without_the_authority(
+    world: World, authority: Any, serve: Callable[..., Any]
+) -> None:
+    for name in ("signer", "middle", "root"):
+        (world.folder / f"{name}.pem").write_bytes(authority.pem(name))
+    pems = '["signer.pem", "middle.pem", "root.pem"]'
+    kind = f'kind = "rfc3161"\ntsa_policy = "1.2.3.4.1"\ntsa_certificates = {pems}\n'
+    world.configure(kind + 'tsa_url = "http://127.0.0.1:1/tsr"')
+    down = world.veen("anchor", "publish", code=2)
+    assert "cannot be reached" in down["detail"]
+    status = world.veen("anchor", "list")["status"]
+    assert (status["failed"], status["attempts"]) == (1, 1)
+    world.configure(kind + f'tsa_url = "{serve(authority).url}"')
+    assert world.veen("anchor", "publish")["anchors"][0]["anchor"] == "rfc3161-1.cbor"
+    world.configure("")
+    words = [
+        one for name in ("signer", "middle", "root") for one in ("--tsa-certificate", f"{name}.pem")
+    ]
+    proven = world.veen("anchor", "verify", "--checkpoint", kept(world), *words)["proven"]
+    assert [one["witness"] for one in proven] == ["CN=Test TSA"]
+
+
+def test_runs_until_it_is_told_to_stop(world: World) -> None:
+    command = [sys.executable, "-m", "cli.main", "recorder", "checkpoint", "run", "--poll-sec", "1"]
+    process = subprocess.Popen(
+        [*command, "--json"], cwd=world.folder, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    try:
+        world.record(b"four", b"five", b"six")
+        assert process.stdout is not None
+        lines = [json.loads(process.stdout.readline()) for _ in range(2)]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.communicate()
+    made, anchored = lines
+    assert (made["event"], anchored["event"]) == ("checkpoint", "anchor")
+    assert made["checkpoint_id"] == anchored["checkpoint_id"]
+    assert world.veen("anchor", "list")["status"]["late_checkpoints"] == 0
+
+
+def test_a_history_that_was_put_back_is_refused(world: World) -> None:
+    """The hub loses its last events and writes others: below a checkpoint, that shows."""
+    world.hub.stop()
+    shutil.copytree(world.hub.data, world.folder / "old")
+    world.hub.start()
+    world.record(b"seven", b"eight")
+    world.veen("recorder", "checkpoint", "create")
+    world.hub.stop()
+    shutil.rmtree(world.hub.data)
+    (world.folder / "old").rename(world.hub.data)
+    world.hub.start()
+    behind = world.veen("recorder", "checkpoint", "verify", code=3)
+    assert STREAM in behind["detail"]
+    refused = world.veen("recorder", "checkpoint", "create", code=3)
+    assert "checkpoint is refused" in refused["detail"]
+    world.record_as_another(b"SEVEN", b"EIGHT", b"NINE")
+    forked = world.veen("recorder", "checkpoint", "verify", code=3)
+    assert STREAM in forked["detail"]
+    assert "does not begin with what it signed" in forked["detail"]
+    world.veen("recorder", "checkpoint", "verify", "--offline")
+
+
+def test_says_that_the_hub_is_down(world: World) -> None:
+    world.hub.stop()
+    assert (
+        world.veen("recorder", "checkpoint", "create", "--timeout-ms", 300, code=2)["ok"] is False
+    )
+    assert world.veen("recorder", "checkpoint", "latest")["ok"]

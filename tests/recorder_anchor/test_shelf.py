@@ -1,0 +1,155 @@
+"""Recorder checkpoints that are kept: written once, here and in object storage, and in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from recorder.checkpoints import check, hub_papers
+from recorder.checkpoints.cadence import CheckpointCadence
+from recorder.checkpoints.home import CheckpointName, Home, parse_name
+from recorder.checkpoints.shelf import Shelf, read
+from veen import layout
+from veen.errors import Malformed, Untrusted
+from veen.objects.port import ObjectDamaged, StoreUnavailable
+from veen.objects.store import Store
+from veen.sign import PrivateKey
+
+
+def test_refuses_a_file_that_is_not_what_it_is_called(shelf: Shelf, documents: ModuleType) -> None:
+    one, other = documents.a_checkpoint(), documents.a_checkpoint(documents.START + 5)
+    shelf.put(one)
+    path = shelf.home.checkpoints / CheckpointName.of(one).file
+    for content in (other.encode(), one.encode()[:-1]):
+        path.chmod(0o600)
+        path.write_bytes(content)
+        with pytest.raises((Untrusted, Malformed), match=path.name):
+            shelf.latest()
+
+
+def test_refuses_damaged_objects(
+    shelf: Shelf, store: Store, tmp_path: Path, documents: ModuleType
+) -> None:
+    shelf.put(documents.a_checkpoint())
+    (stored,) = (tmp_path / "objects").rglob("*-*.cbor")
+    stored.chmod(0o600)
+    stored.write_bytes(stored.read_bytes()[:-1] + b"\0")
+    elsewhere = Shelf(Home(tmp_path / "elsewhere"), documents.HUB.hub_id, store.objects)
+    with pytest.raises(ObjectDamaged):
+        elsewhere.fetch()
+    assert elsewhere.names() == []
+
+
+def test_refuses_checkpoints_that_go_back(documents: ModuleType) -> None:
+    first = documents.a_checkpoint(documents.START, (5, 2))
+    for later, said in (
+        (documents.a_checkpoint(documents.START - 1, (6, 2)), "before"),
+        (documents.a_checkpoint(documents.START + 1, (4, 2)), "record/app/a ended at 5"),
+        (documents.a_checkpoint(documents.START + 1, (5, 2), b"x"), "two roots"),
+    ):
+        with pytest.raises(Untrusted, match=f"{later.checkpoint_id.hex()}.*{said}"):
+            check.verify_chain([first, later], documents.HUB)
+    assert check.verify_chain(
+        [first, documents.a_checkpoint(documents.START, (5, 2))], documents.HUB
+    )
+
+
+def test_refuses_a_document_of_nobody(documents: ModuleType) -> None:
+    good = documents.a_checkpoint()
+    forged = good.signed(PrivateKey(b"f" * 32))
+    with pytest.raises(Untrusted, match="not signed by its hub"):
+        check.verify_next(forged, None, hub_papers.of_document(forged, None))
+
+
+def test_keeps_here_what_the_store_did_not_take(
+    home: Home, shelf: Shelf, documents: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out(key: str, body: bytes) -> None:
+        raise StoreUnavailable("the store is out")
+
+    one = documents.a_checkpoint()
+    with monkeypatch.context() as patch:
+        patch.setattr(shelf._objects, "put", out)
+        with pytest.raises(StoreUnavailable):
+            shelf.put(one)
+    assert shelf.latest() == one
+    assert list(home.unstored.iterdir())
+    assert (shelf.settle(), shelf.settle()) == (1, 0)
+    assert list(home.unstored.iterdir()) == []
+
+
+def test_comes_back_from_the_store_alone(
+    shelf: Shelf, store: Store, tmp_path: Path, documents: ModuleType
+) -> None:
+    made = [documents.a_checkpoint(documents.START + n, (n, 0)) for n in (1, 3, 2)]
+    for one in made:
+        shelf.put(one)
+        shelf.put(one)
+    elsewhere = Shelf(Home(tmp_path / "elsewhere"), documents.HUB.hub_id, store.objects)
+    assert (elsewhere.fetch(), elsewhere.fetch()) == (3, 0)
+    assert elsewhere.names() == shelf.names()
+    assert elsewhere.latest() == made[1]
+    path = elsewhere.home.checkpoints / CheckpointName.of(made[0]).file
+    assert read(path) == made[0]
+
+
+def test_goes_without_a_store(home: Home, documents: ModuleType) -> None:
+    shelf = Shelf(home, documents.HUB.hub_id, None)
+    assert shelf.latest() is None
+    shelf.put(documents.a_checkpoint())
+    assert (shelf.settle(), shelf.fetch(), len(shelf.names())) == (0, 0, 1)
+
+
+@pytest.mark.parametrize("file", ["", "x.cbor", "1-2.cbor", f"{0:020d}-{'g' * 64}.cbor"])
+def test_other_files_are_no_checkpoints(file: str) -> None:
+    assert parse_name(file) is None
+
+
+@pytest.mark.parametrize(
+    ("minutes", "events", "age", "heads", "due"),
+    [
+        (5, 10, 0, {}, None),
+        (5, 10, 300, {"record/app/a": 3}, None),
+        (5, 10, 299, {"record/app/a": 4}, None),
+        (5, 10, 300, {"record/app/a": 4}, "5 minutes"),
+        (5, 10, 0, {"record/app/a": 8, "record/new": 5}, "10 events"),
+        (5, 10, 0, {"record/app/a": 8, "record/new": 4}, None),
+        (0, 10, 9_999, {"record/app/a": 12}, None),
+        (5, 0, 0, {"record/app/a": 1_000_000}, None),
+    ],
+)
+def test_a_checkpoint_is_due_by_time_and_by_volume(
+    minutes: int, events: int, age: int, heads: dict[str, int], due: str | None,
+    documents: ModuleType,
+) -> None:  # fmt: skip
+    last = documents.a_checkpoint(documents.START, (3, 0))
+    cadence = CheckpointCadence(every_minutes=minutes, every_events=events)
+    found = cadence.due(documents.START + age, last, heads)
+    assert found == due or (due is not None and found is not None and found.startswith(due))
+    assert cadence.due(0, None, {}) == "there is none yet"
+
+
+def test_a_hub_is_known_by_its_first_key_or_by_its_papers(
+    home: Home, documents: ModuleType
+) -> None:
+    old, new = documents.KEY, PrivateKey(b"n" * 32)
+    rotated = documents.HUB.rotated(old, new.public, documents.START, 0)
+    late = documents.a_checkpoint(documents.START + 1)
+    late = type(late)(**{**_fields(late), "hub_public": new.public}).signed(new)
+    with pytest.raises(Untrusted, match="--identity"):
+        hub_papers.of_document(late, None)
+    home.make()
+    (home.root / layout.IDENTITY).write_bytes(rotated.encode())
+    (home.root / layout.IDENTITY_SIG).write_bytes(rotated.signature_by(new))
+    late.verify(hub_papers.of_document(late, hub_papers.read(home.root)))
+    (home.root / layout.IDENTITY_SIG).write_bytes(rotated.signature_by(old))
+    with pytest.raises(Untrusted, match=layout.IDENTITY):
+        hub_papers.read(home.root)
+
+
+def _fields(document: object) -> dict[str, object]:
+    from dataclasses import fields  # noqa: PLC0415
+
+    return {one.name: getattr(document, one.name) for one in fields(document)}  # type: ignore[arg-type]

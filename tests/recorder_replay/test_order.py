@@ -1,0 +1,161 @@
+"""Order and completeness of a replay of many streams (I1), and what it says of each message."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recorder.replay.output import form_named
+from recorder.replay.wanted import OutOfReach, by_place, by_time
+from veen.digest import h
+from veen.errors import Malformed, Untrusted
+from veen.receipt import Receipt
+from veen.record_event import SCHEMA
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(one) for one in path.read_text().splitlines()]
+
+
+def items(path: Path) -> list[dict[str, Any]]:
+    return [one for one in lines(path) if one["kind"] in ("event", "other", "receipt")]
+
+
+def replayed(world: Any, wanted: Any, name: str = "out.jsonl") -> list[dict[str, Any]]:
+    path = world.folder / name
+    world.job(wanted).to_file(path, form_named("jsonl"), resume=False)
+    return items(path)
+
+
+def log_of(world: Any, notary: Any) -> list[tuple[int, str, int]]:
+    """Every place of every stream, in the order that the text asks for."""
+    return sorted(
+        (Receipt.decode(raw).hub_ts, stream, seq)
+        for stream in notary.STREAMS
+        for seq, (_, raw) in enumerate(world.hub.log(stream).pairs, 1)
+    )
+
+
+def places(found: list[dict[str, Any]]) -> list[tuple[str, int]]:
+    return [(one["stream"], one["hub_commit_seq"]) for one in found]
+
+
+def test_streams_are_merged_by_time_then_name_then_place(world: Any, notary: Any) -> None:
+    found = replayed(world, by_time(notary.STREAMS, None, None))
+    assert places(found) == [(stream, seq) for _, stream, seq in log_of(world, notary)]
+
+
+def test_every_window_has_exactly_what_it_should(world: Any, notary: Any) -> None:
+    log, noon = log_of(world, notary), notary.NOON
+    for start in range(noon - 1, noon + 8, 2):
+        for end in range(start, noon + 9, 3):
+            wanted = by_time(notary.STREAMS, start * 1000, end * 1000)
+            found = replayed(world, wanted, f"{start}-{end}.jsonl")
+            assert places(found) == [(s, n) for ts, s, n in log if start <= ts <= end]
+
+
+def test_a_window_of_less_than_a_second_holds_no_second(world: Any, notary: Any) -> None:
+    start = notary.NOON * 1000
+    assert replayed(world, by_time(notary.STREAMS, start + 1, start + 999)) == []
+
+
+def test_every_stretch_has_exactly_its_places(world: Any) -> None:
+    for first in range(1, 13):
+        for last in range(first, 13):
+            found = replayed(world, by_place("record/a", first, last), f"{first}-{last}.jsonl")
+            assert places(found) == [("record/a", seq) for seq in range(first, last + 1)]
+
+
+def test_an_event_has_its_eight_fields_receipt_and_proof(world: Any, notary: Any) -> None:
+    (found,) = replayed(world, by_place("record/a", 3, 3))
+    receipt = Receipt.decode(world.hub.log("record/a").pairs[2][1])
+    assert found == {
+        "kind": "event", "stream": "record/a", "subject_id": "subject-0",
+        "principal_id": notary.Author(b"q").key.public.hex(), "event_type": "test.done",
+        "event_time": "2030-03-17T17:46:43.007Z", "origin": "line-1",
+        "payload": {"n": 3, "x": 1.5, "text": "zwölf\n"}, "hub_commit_seq": 3,
+        "hub_commit_time": "2030-03-17T17:46:41.000Z",
+        "receipt_id": f"rcpt-{receipt.leaf_hash.hex()}", "receipt": receipt.encode().hex(),
+        "proven": True, "checkpoint_id": world.checkpoint.checkpoint_id.hex(),
+    }  # fmt: skip
+
+
+def test_what_is_no_event_stands_in_its_place_and_says_why(world: Any, notary: Any) -> None:
+    log, author, other = world.hub.log("record/d"), notary.Author(b"p"), notary.Author(b"q")
+    mine = world.client.session.identity.card.recipient(notary.NOON)
+    public = author.key.public
+    good = notary.an_event(public)
+    bodies = [
+        (good.encode(), SCHEMA, mine, None),
+        (b"\x01", h(b"another"), mine, "OTHER_SCHEMA"),
+        (b"\x01", SCHEMA, mine, "MALFORMED"),
+        (notary.an_event(public, subject_id="").encode(), SCHEMA, mine, "FIELD"),
+        (notary.an_event(public, payload=b"\x41a").encode(), SCHEMA, mine, "PAYLOAD"),
+        (notary.an_event(other.key.public).encode(), SCHEMA, mine, "PRINCIPAL"),
+        (good.encode(), SCHEMA, notary.PrivateKey(h(b"x")).public, "UNOPENED"),
+    ]
+    for body, schema, recipient, _ in bodies:
+        log.append(author.msg(log, recipient, body, schema), world.hub.key)
+    world.checkpoint = notary.checkpoint_of(world.hub, ("record/d",))
+    found = replayed(world, by_place("record/d", None, None))
+    assert [one.get("fault") for one in found] == [fault for *_, fault in bodies]
+    assert [one["kind"] for one in found] == ["event", *["other"] * 6]
+    assert {one["principal_id"] for one in found} == {public.hex()}
+
+
+def test_without_opening_there_are_receipts_and_hashes_only(world: Any, notary: Any) -> None:
+    found = replayed(world, by_place("record/a", None, None, opened=False))
+    assert {one["kind"] for one in found} == {"receipt"}
+    assert len(found) == 12
+    assert not any("payload" in one or "subject_id" in one for one in found)
+
+
+def test_above_the_checkpoint_only_if_asked_for_and_marked(world: Any, notary: Any) -> None:
+    log, author = world.hub.log("record/a"), notary.Author(b"new")
+    mine = world.client.session.identity.card.recipient(notary.NOON)
+    for number in range(3):
+        body = notary.an_event(author.key.public, number).encode()
+        log.append(author.msg(log, mine, body), world.hub.key)
+    assert len(replayed(world, by_place("record/a", None, None))) == 12
+    with pytest.raises(OutOfReach, match="record/a, stream_seq 13"):
+        replayed(world, by_place("record/a", 1, 13), "no")
+    found = replayed(world, by_place("record/a", None, None, unproven=True), "new")
+    assert [one["proven"] for one in found] == [True] * 12 + [False] * 3
+    assert [one["checkpoint_id"] is None for one in found] == [False] * 12 + [True] * 3
+
+
+def test_a_stream_the_checkpoint_does_not_speak_of_is_refused(world: Any) -> None:
+    with pytest.raises(OutOfReach, match="record/nowhere"):
+        replayed(world, by_place("record/nowhere", None, None))
+
+
+def test_a_stream_is_named_by_its_name(world: Any, notary: Any) -> None:
+    with pytest.raises(OutOfReach, match="by its name"):
+        replayed(world, by_place(h(b"record/a").hex(), None, None))
+
+
+def test_a_checkpoint_of_another_hub_is_refused(world: Any, notary: Any) -> None:
+    other = notary.Notary(b"another hub")
+    try:
+        notary.fill(other, world.client.session.identity.card.recipient(notary.NOON))
+        world.checkpoint = notary.checkpoint_of(other)
+    finally:
+        other.close()
+    with pytest.raises(Untrusted, match="of hub"):
+        replayed(world, by_place("record/a", None, None))
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        lambda: by_time([], None, None),
+        lambda: by_place("record/a", 5, 4),
+        lambda: by_time(["record/a"], 5_000, 4_000),
+    ],
+)
+def test_refuses_a_replay_of_nothing(wanted: Any) -> None:
+    with pytest.raises(Malformed):
+        wanted()

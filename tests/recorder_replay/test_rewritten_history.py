@@ -1,0 +1,165 @@
+"""A hub that rewrites what lies below a checkpoint, and signs all of it anew, is found out (I2)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recorder.replay.output import form_named
+from recorder.replay.wanted import by_place, by_time
+from veen import tooling
+from veen.errors import Untrusted, VeenError
+from veen.msg import Msg
+from veen.range_proof import RangeProof
+
+STREAM = "record/a"
+PLACES = range(12)
+
+
+def omit(msgs: list[Msg], k: int, _new: Msg) -> list[Msg]:
+    return msgs[:k] + msgs[k + 1 :]
+
+
+def omit_and_fill(msgs: list[Msg], k: int, new: Msg) -> list[Msg]:
+    return [*msgs[:k], *msgs[k + 1 :], new]
+
+
+def change(msgs: list[Msg], k: int, new: Msg) -> list[Msg]:
+    return [*msgs[:k], new, *msgs[k + 1 :]]
+
+
+def insert(msgs: list[Msg], k: int, new: Msg) -> list[Msg]:
+    return [*msgs[:k], new, *msgs[k:]]
+
+
+def swap(msgs: list[Msg], k: int, _new: Msg) -> list[Msg]:
+    other = (k + 1) % len(msgs)
+    found = list(msgs)
+    found[k], found[other] = found[other], found[k]
+    return found
+
+
+@pytest.mark.parametrize("rewrite", [omit, omit_and_fill, change, insert, swap])
+def test_no_place_below_a_checkpoint_can_be_rewritten(
+    world: Any, notary: Any, quick_path: Path, rewrite: Callable[..., list[Msg]]
+) -> None:
+    log = world.hub.log(STREAM)
+    msgs = [Msg.decode(raw) for raw, _ in log.pairs]
+    mine = world.client.session.identity.card.recipient(notary.NOON)
+    stranger = notary.Author(b"stranger")
+    new = stranger.msg(log, mine, notary.an_event(stranger.key.public).encode())
+    world.client.close()
+    for k in PLACES:
+        notary.rebuilt(world.hub, STREAM, rewrite(msgs, k, new))
+        said = refusal(world, notary, quick_path / f"{k}", by_place(STREAM, None, None))
+        assert f"{STREAM}, stream_seq " in said
+
+
+def test_what_was_rewritten_shows_at_every_other_place_too(
+    world: Any, notary: Any, quick_path: Path
+) -> None:
+    log = world.hub.log(STREAM)
+    msgs = [Msg.decode(raw) for raw, _ in log.pairs]
+    twin = a_twin(world, notary, msgs[5])
+    world.client.close()
+    notary.rebuilt(world.hub, STREAM, change(msgs, 5, twin))
+    for seq in range(1, 13):
+        said = refusal(world, notary, quick_path / f"{seq}", by_place(STREAM, seq, seq))
+        assert f"{STREAM}, stream_seq {seq}: " in said
+
+
+def a_twin(world: Any, notary: Any, msg: Msg) -> Msg:
+    """Another message of the same author and number: author and hub lie together."""
+    mine = world.client.session.identity.card.recipient(notary.NOON)
+    (author,) = (
+        one for one in (notary.Author(b"p"), notary.Author(b"q")) if one.key.public == msg.client_id
+    )
+    body = notary.an_event(msg.client_id, 99).encode()
+    return notary.a_msg(author.key, msg.label, msg.client_seq, mine, body, notary.SCHEMA)
+
+
+def test_times_of_hub_that_go_back_are_refused(world: Any, notary: Any, quick_path: Path) -> None:
+    log = world.hub.log(STREAM)
+    msgs = [Msg.decode(raw) for raw, _ in log.pairs]
+    world.client.close()
+    new = notary.TheLog(log.label, 0, None)
+    for k, msg in enumerate(msgs):
+        new.hub_ts = notary.NOON + (0 if k == 6 else 5)
+        new.append(msg, world.hub.key)
+    world.hub.logs[log.label] = new
+    said = refusal(world, notary, quick_path / "reader-2", by_place(STREAM, None, None))
+    assert f"{STREAM}, stream_seq 7" in said
+
+
+@pytest.mark.parametrize("off", range(-4, 5))
+def test_an_index_that_lies_about_time_hides_nothing(
+    world: Any, notary: Any, quick_path: Path, off: int
+) -> None:
+    noon = notary.NOON
+    wanted = by_time([STREAM], (noon + 2) * 1000, (noon + 4) * 1000)
+    world.job(wanted).to_file(quick_path / "honest", form_named("jsonl"), resume=False)
+
+    for which in (noon + 2, noon + 5):
+
+        def lie(path: str, asked: Any, answer: Any, which: int = which) -> Any:
+            if path != "/tooling/locate" or asked.hub_ts != which:
+                return answer
+            place = answer.places[0]
+            moved = tooling.Place(label=place.label, stream_seq=place.stream_seq + off)
+            return tooling.LocateResponse(places=(moved,))
+
+        world.hub.lie = lie
+        out = quick_path / f"told-{which}"
+        if off == 0:
+            world.job(wanted).to_file(out, form_named("jsonl"), resume=False)
+            assert out.read_bytes() == (quick_path / "honest").read_bytes()
+        else:
+            with pytest.raises(Untrusted, match=f"{STREAM}, stream_seq "):
+                world.job(wanted).to_file(out, form_named("jsonl"), resume=False)
+
+
+def test_an_index_that_has_nothing_hides_nothing(world: Any, notary: Any, quick_path: Path) -> None:
+    def lie(path: str, _asked: Any, answer: Any) -> Any:
+        return tooling.LocateResponse(places=()) if path == "/tooling/locate" else answer
+
+    world.hub.lie = lie
+    wanted = by_time([STREAM], notary.NOON * 1000, None)
+    with pytest.raises(Untrusted, match=f"{STREAM}, stream_seq 12"):
+        world.job(wanted).to_file(quick_path / "out", form_named("jsonl"), resume=False)
+
+
+def test_a_wrong_proof_names_the_first_place_that_is_not_proven(
+    world: Any, notary: Any, quick_path: Path
+) -> None:
+    """The entries were changed and the tree was not: the place is found by halves."""
+    log = world.hub.log(STREAM)
+    msgs = [Msg.decode(raw) for raw, _ in log.pairs]
+    world.client.close()
+
+    def lie(path: str, asked: Any, answer: Any) -> Any:
+        if path != "/tooling/range_proof":
+            return answer
+        proof = RangeProof.build(log, asked.from_seq, asked.to_seq, asked.size)
+        return tooling.RangeProofResponse(proof=proof)
+
+    world.hub.lie = lie
+    for k in PLACES:
+        notary.rebuilt(world.hub, STREAM, change(msgs, k, a_twin(world, notary, msgs[k])))
+        said = refusal(world, notary, quick_path / f"{k}", by_place(STREAM, None, None))
+        assert f"{STREAM}, stream_seq {k + 1}: not what the checkpoint" in said
+
+
+def refusal(world: Any, notary: Any, folder: Path, wanted: Any) -> str:
+    """What a reader says who has never seen this hub before, but has the checkpoint."""
+    home = world.folder / "reader"
+    (home / "state.json").unlink(missing_ok=True)
+    shutil.copytree(home, folder / "reader")
+    with notary.a_reader(folder / "reader", world.hub.url) as client:
+        job = notary.a_job(client, wanted, world.checkpoint)
+        with pytest.raises(VeenError) as caught:
+            job.to_file(folder / "out.jsonl", form_named("jsonl"), resume=False)
+    return "; ".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
