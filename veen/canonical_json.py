@@ -38,7 +38,7 @@ def _is_plain(value: Any, depth: int) -> bool:
     if kind in _SIMPLE:
         return True
     if kind is int:
-        return -_SAFE_INTEGER <= value <= _SAFE_INTEGER
+        return abs(int(value)) <= _SAFE_INTEGER
     if depth == 0 or kind not in (dict, list, tuple):
         return False
     if kind is dict:

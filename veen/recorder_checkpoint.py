@@ -68,8 +68,7 @@ class RecorderCheckpoint(WireMap):
 
     def end(self, name: str) -> StreamEnd | None:
         """Where the stream of that name ended; None when this does not speak of it."""
-        wanted = stream_id(name)
-        return next((one for one in self.ends if one.stream_id == wanted), None)
+        return self.ends[self.names.index(name)] if name in self.names else None
 
     def signed(self, key: sign.PrivateKey) -> RecorderCheckpoint:
         return replace(self, hub_sig=key.sign(self._signing_digest()))

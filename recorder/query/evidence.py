@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from recorder.query.descriptor import Descriptor, Evidence
@@ -136,7 +137,7 @@ def receipted(msg_raw: bytes, receipt_raw: bytes, body_key: bytes, at: Placed) -
     """The entry that the hub has signed for at that stream, opened with the key of its body."""
     msg, receipt = Msg.decode(msg_raw), Receipt.decode(receipt_raw)
     leaf = msg.leaf_hash()
-    if msg.label != label(routing_key(at.hub.hub_id), stream_id(at.stream), 0):
+    if msg.label != _label(at.hub.hub_id, at.stream):
         raise Untrusted("the message is of another stream")
     if (msg.label, leaf) != (receipt.label, receipt.leaf_hash):
         raise Untrusted("the receipt is of another message")
@@ -152,6 +153,11 @@ def verify_included(proof: InclusionProof, entry: Entry, checkpoint: RecorderChe
     """Refuse unless the entry stands below a verified checkpoint."""
     size, root = _end(entry.stream, checkpoint)
     proof.verify(leaf_hash=entry.leaf_hash, stream_seq=entry.seq, size=size, root=root)
+
+
+@lru_cache(maxsize=256)
+def _label(hub_id: bytes, stream: str) -> bytes:
+    return label(routing_key(hub_id), stream_id(stream), 0)
 
 
 def _end(stream: str, checkpoint: RecorderCheckpoint) -> tuple[int, bytes]:

@@ -1,0 +1,163 @@
+"""``veen recorder index``: the recorder's own index, kept up, made again and checked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.console import manner, notice, progress, show
+from cli.failure import INTEGRITY
+from cli.recorder_options import RecorderConfigOption
+from cli.replay_options import ReaderOptions
+from recorder.index import rebuild as rebuilding
+from recorder.index.content import Compared
+from recorder.index.follower import Follower
+from recorder.index.home import IndexHome
+from recorder.index.opener import Opener, opening
+from recorder.index.status import status as status_of
+from recorder.index.writer import writing
+from recorder.settings import DEFAULT_PATH, load
+from veen.client.client import Client
+from veen.errors import Untrusted
+
+app = typer.Typer(help="The index that queries are answered from.", no_args_is_help=True)
+
+IndexOption = Annotated[
+    Path | None,
+    typer.Option("--index", metavar="DIR", help="Where it lies; else [index] of the settings."),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowOptions:
+    """Which index, of which streams, opened by how many processes."""
+
+    index: IndexOption = None
+    stream: Annotated[
+        list[str] | None,
+        typer.Option("--stream", metavar="NAME", help="Only this stream; may be given again."),
+    ] = None
+    openers: Annotated[
+        int,
+        typer.Option("--openers", min=0, max=64, metavar="N", help="Processes that open events."),
+    ] = 1
+
+    def home(self, config: Path) -> IndexHome:
+        return home_of(self.index, config)
+
+    def wanted(self) -> frozenset[str] | None:
+        return frozenset(self.stream) if self.stream else None
+
+    @contextmanager
+    def opener(self, client: Client) -> Iterator[Opener]:
+        session = client.session
+        with opening(session.identity.readers(), session.limits, self.openers) as found:
+            yield found
+
+
+def home_of(index: Path | None, config: Path) -> IndexHome:
+    return IndexHome((index or load(config).index).absolute())
+
+
+@app.command()
+def follow(
+    at: ReaderOptions,
+    options: FollowOptions,
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop when the index has what the hub has.")
+    ] = False,
+) -> None:
+    """Keep the index up with the recorder's streams: what is read is verified before it counts.
+
+    A hub that is down is waited for. One that contradicts itself ends this, and the evidence is
+    kept. It may be stopped or killed at any time, and goes on exactly where it was.
+
+    Example: veen recorder index follow --config recorder.toml
+    """
+    home = options.home(at.config)
+    with at.open() as client, home.locked(), options.opener(client) as opener:
+        hub_id = b"" if home.exists() else client.meet().hub.hub_id
+        with writing(rebuilding.create(home, hub_id)) as writer:
+            follower = Follower(client, writer, opener, options.wanted())
+            if not once:
+                notice(f"following into {home.root}; stop with Ctrl-C")
+                follower.run(lambda: False)
+            while follower.round():
+                pass
+    show(status_of(home, int(time.time())).document())
+
+
+@app.command()
+def status(config: RecorderConfigOption = DEFAULT_PATH, index: IndexOption = None) -> None:
+    """How far the index is behind the hub, in entries and seconds, and what is wrong with it.
+
+    Example: veen recorder index status --config recorder.toml
+    """
+    show(status_of(home_of(index, config), int(time.time())).document())
+
+
+@app.command()
+def rebuild(at: ReaderOptions, options: FollowOptions) -> None:
+    """Make the index again from the log, beside the old one, and put it in its place at once.
+
+    Says whether the two agreed. Queries go on meanwhile; the follower must be stopped.
+
+    Example: veen recorder index rebuild --config recorder.toml
+    """
+    home = options.home(at.config)
+    with (
+        at.open() as client,
+        home.locked(),
+        options.opener(client) as opener,
+        progress("rebuild", "entries") as report,
+    ):
+        found = rebuilding.rebuild(
+            home, client, opener, options.wanted(), lambda done: report(done, None)
+        )
+    compared = found.compared
+    document: dict[str, Any] = {"index": str(home.root), "entries": found.entries}
+    if compared is None:
+        show(document | {"agreed": None})
+    else:
+        show(document | _told(compared))
+
+
+@app.command()
+def verify(at: ReaderOptions, options: FollowOptions) -> None:
+    """Compare every row and node of the index with the log, which is read once more for that.
+
+    Example: veen recorder index verify --config recorder.toml
+    """
+    home = options.home(at.config)
+    with (
+        at.open() as client,
+        home.locked(),
+        options.opener(client) as opener,
+        progress("verify", "entries") as report,
+    ):
+        found = rebuilding.verify(
+            home, client, opener, options.wanted(), lambda done: report(done, None)
+        )
+    show({"index": str(home.root), **_told(found)})
+    if found.differences and manner().json:
+        raise typer.Exit(INTEGRITY)
+    if found.differences:
+        one = found.differences[0]
+        raise Untrusted(
+            f"the index is not what the log says, first at {one.stream}, stream_seq {one.seq}: "
+            "make it again with veen recorder index rebuild"
+        )
+
+
+def _told(found: Compared) -> dict[str, Any]:
+    return {
+        "agreed": not found.differences,
+        "compared": found.entries,
+        "differences": [one._asdict() for one in found.differences],
+    }

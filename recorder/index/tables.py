@@ -1,0 +1,176 @@
+"""The tables of an index in SQLite, and the connection to them.
+
+A place is one number: the stream's own, then the sequence number. So the rows of a stream stand
+in its order, and every key of SQLite, which ends in the number of its row, does too: hub time never
+goes back within a stream. The streams of a query are walked each in this order and merged, and
+nothing is sorted.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+from recorder.index.home import Generation
+from veen.durable import NoSpace
+from veen.errors import VeenError
+
+VERSION: Final = 1
+SEQ_BITS: Final = 40
+REMEDY: Final = "make it again with veen recorder index rebuild"
+_SCHEMA: Final = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE streams (
+  stream_no INTEGER PRIMARY KEY, hub_id BLOB NOT NULL, name TEXT NOT NULL,
+  position INTEGER NOT NULL, root BLOB NOT NULL, last_ts INTEGER NOT NULL,
+  unread INTEGER NOT NULL, checked INTEGER NOT NULL,
+  head_seq INTEGER NOT NULL, head_ts INTEGER NOT NULL, UNIQUE (hub_id, name)) STRICT;
+CREATE TABLE events (
+  place INTEGER PRIMARY KEY, stream_no INTEGER NOT NULL, hub_ts INTEGER NOT NULL,
+  leaf_hash BLOB NOT NULL, unread INTEGER NOT NULL, fault TEXT,
+  subject_id TEXT, principal_id BLOB, event_type TEXT, event_time INTEGER, origin TEXT,
+  payload BLOB) STRICT;
+CREATE INDEX by_time ON events (stream_no, hub_ts);
+CREATE INDEX by_subject ON events (subject_id) WHERE subject_id IS NOT NULL;
+CREATE INDEX by_type ON events (event_type) WHERE event_type IS NOT NULL;
+CREATE INDEX by_origin ON events (origin) WHERE origin IS NOT NULL;
+CREATE TABLE pairs (place INTEGER PRIMARY KEY, msg BLOB, receipt BLOB, body_key BLOB) STRICT;
+CREATE TABLE checkpoints (
+  number INTEGER PRIMARY KEY, checkpoint_id BLOB NOT NULL UNIQUE, created_at INTEGER NOT NULL,
+  document BLOB NOT NULL) STRICT;
+CREATE TABLE alarms (
+  number INTEGER PRIMARY KEY, stream TEXT NOT NULL, told TEXT NOT NULL, document BLOB NOT NULL,
+  receipt BLOB) STRICT;
+"""
+
+
+class BadIndex(VeenError):
+    """A file that is no index, or one of another version, or damaged."""
+
+
+class StreamRow(NamedTuple):
+    """How far a stream was indexed, and how far the hub said it goes.
+
+    ``unread`` counts the messages that are no recorder event. ``checked`` is the number of the last
+    recorder checkpoint whose root was compared with ours.
+    """
+
+    stream_no: int
+    hub_id: bytes
+    name: str
+    position: int
+    root: bytes
+    last_ts: int
+    unread: int
+    checked: int
+    head_seq: int
+    head_ts: int
+
+    def place(self, seq: int) -> int:
+        return place(self.stream_no, seq)
+
+
+class EventRow(NamedTuple):
+    """``unread`` counts the messages up to here that are no event; this one is when it has a fault.
+
+    Then all that follows is null.
+    """
+
+    place: int
+    stream_no: int
+    hub_ts: int
+    leaf_hash: bytes
+    unread: int
+    fault: str | None
+    subject_id: str | None
+    principal_id: bytes | None
+    event_type: str | None
+    event_time: int | None
+    origin: str | None
+    payload: bytes | None
+
+
+class PairRow(NamedTuple):
+    place: int
+    msg: bytes
+    receipt: bytes
+    body_key: bytes | None
+
+
+def place(stream_no: int, seq: int) -> int:
+    return stream_no << SEQ_BITS | seq
+
+
+def seq_of(place: int) -> int:
+    return place & (1 << SEQ_BITS) - 1
+
+
+def create(generation: Generation, hub_id: bytes) -> None:
+    """Write the empty tables, for the hub whose streams are followed."""
+    with connected(generation, writable=True) as db, transaction(db):
+        for statement in _SCHEMA.split(";\n"):
+            db.execute(statement)
+        db.execute("INSERT INTO meta VALUES ('version', ?), ('hub_id', ?)", (VERSION, hub_id))
+
+
+def connect(generation: Generation, *, writable: bool) -> sqlite3.Connection:
+    uri = f"{generation.database.as_uri()}?mode={'rwc' if writable else 'ro'}"
+    try:
+        db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+        db.execute("PRAGMA busy_timeout = 5000")
+        db.execute("PRAGMA cache_size = -16384")
+        if writable:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = NORMAL")
+            db.execute("PRAGMA wal_autocheckpoint = 4000")
+    except sqlite3.Error as error:
+        raise BadIndex(f"{generation.database}: {error}; {REMEDY}") from error
+    return db
+
+
+@contextmanager
+def connected(generation: Generation, *, writable: bool) -> Iterator[sqlite3.Connection]:
+    db = connect(generation, writable=writable)
+    try:
+        yield db
+    finally:
+        db.close()
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """All of it or nothing; a full disk is told as one."""
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        yield
+        db.execute("COMMIT")
+    except sqlite3.DatabaseError as error:
+        _roll_back(db)
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            raise NoSpace(f"no room for the index: {error}") from error
+        raise BadIndex(f"the index: {error}; {REMEDY}") from error
+    except BaseException:
+        _roll_back(db)
+        raise
+
+
+def meta(db: sqlite3.Connection) -> dict[str, Any]:
+    """What the index says of itself, once it is one of ours."""
+    try:
+        found = dict(db.execute("SELECT key, value FROM meta").fetchall())
+    except sqlite3.DatabaseError as error:
+        raise BadIndex(f"not an index: {error}; {REMEDY}") from error
+    if found.get("version") != VERSION:
+        raise BadIndex(f"an index of version {found.get('version')}, not {VERSION}; {REMEDY}")
+    return found
+
+
+def streams(db: sqlite3.Connection) -> list[StreamRow]:
+    return [StreamRow(*one) for one in db.execute("SELECT * FROM streams ORDER BY hub_id, name")]
+
+
+def _roll_back(db: sqlite3.Connection) -> None:
+    if db.in_transaction:
+        db.execute("ROLLBACK")

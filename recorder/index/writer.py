@@ -1,0 +1,173 @@
+"""The one writer of an index: verified pairs go in, rows, nodes and position in one step."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from recorder.index import tables
+from recorder.index.home import Generation
+from recorder.index.reading import Reading
+from recorder.index.tables import BadIndex, EventRow, PairRow, StreamRow, transaction
+from veen import mmr
+from veen.client.pair import Pair
+from veen.errors import Untrusted
+from veen.mmr import EMPTY, Peaks
+from veen.nodes import NodeFile
+
+_STREAM = "INSERT INTO streams VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_PAIR = "INSERT INTO pairs VALUES (?, ?, ?, ?)"
+_MOVED = "UPDATE streams SET position = ?, root = ?, last_ts = ?, unread = ? WHERE stream_no = ?"
+
+
+class IndexWriter:
+    """The caller holds the lock of the index's home."""
+
+    def __init__(self, generation: Generation, db: sqlite3.Connection, closing: ExitStack) -> None:
+        self.generation = generation
+        self.db = db
+        self.hub_id = bytes(tables.meta(db)["hub_id"])
+        self._closing = closing
+        self._streams = {(one.hub_id, one.name): one for one in tables.streams(db)}
+        self._peaks: dict[int, Peaks] = {}
+        self._nodes: dict[int, NodeFile] = {}
+
+    def streams(self) -> list[StreamRow]:
+        return list(self._streams.values())
+
+    def stream(self, name: str, hub_id: bytes | None = None) -> StreamRow:
+        """The row of a stream, of our own hub unless another is named; a new one starts empty."""
+        key = (hub_id or self.hub_id, name)
+        if key not in self._streams:
+            number = max((one.stream_no for one in self._streams.values()), default=0) + 1
+            row = StreamRow(number, *key, 0, b"", 0, 0, 0, 0, 0)
+            with transaction(self.db):
+                self.db.execute(_STREAM, row)
+            self._streams[key] = row
+        return self._streams[key]
+
+    def nodes(self, row: StreamRow) -> NodeFile:
+        if row.stream_no not in self._nodes:
+            found = NodeFile.for_writing(self.generation.nodes(row.stream_no))
+            self._nodes[row.stream_no] = self._closing.enter_context(found)
+        return self._nodes[row.stream_no]
+
+    def append(
+        self, row: StreamRow, pairs: Sequence[Pair], readings: Sequence[Reading]
+    ) -> StreamRow:
+        """Index pairs that follow each other, all of them or none.
+
+        The nodes are on disk first: a crash leaves more of them than the tables know, and the next
+        run writes the same ones again.
+        """
+        peaks, nodes = self._grown(row, pairs)
+        events, kept = _rows(row, pairs, readings)
+        last = pairs[-1].receipt
+        moved = row._replace(
+            position=peaks.size, root=peaks.root(), last_ts=last.hub_ts, unread=events[-1].unread
+        )
+        file = self.nodes(row)
+        file.write_from(row.position + 1, nodes)
+        file.sync()
+        with transaction(self.db):
+            self.db.executemany(_EVENT, events)
+            self.db.executemany(_PAIR, kept)
+            place = (moved.position, moved.root, moved.last_ts, moved.unread, moved.stream_no)
+            self.db.execute(_MOVED, place)
+        return self._keep(moved, peaks)
+
+    def update(self, row: StreamRow) -> None:
+        """Remember what else is known of a stream; the caller has begun a transaction."""
+        self.db.execute(
+            "UPDATE streams SET checked = ?, head_seq = ?, head_ts = ? WHERE stream_no = ?",
+            (row.checked, row.head_seq, row.head_ts, row.stream_no),
+        )
+        self._streams[row.hub_id, row.name] = row
+
+    def note(self, key: str, value: str | int | None) -> None:
+        """Remember something of the follower itself; the caller has begun a transaction."""
+        self.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    def root_at(self, row: StreamRow, size: int) -> bytes:
+        return mmr.peaks_at(self.nodes(row), size).root()
+
+    def _keep(self, row: StreamRow, peaks: Peaks) -> StreamRow:
+        self._peaks[row.stream_no] = peaks
+        self._streams[row.hub_id, row.name] = row
+        return row
+
+    def _grown(self, row: StreamRow, pairs: Sequence[Pair]) -> tuple[Peaks, bytes]:
+        """The range after the pairs and the nodes they complete.
+
+        The last root covers every leaf before it, so comparing that one is enough.
+        """
+        peaks, completed = self._peaks_of(row), []
+        hub_ts = row.last_ts
+        for pair in pairs:
+            receipt = pair.receipt
+            if receipt.stream_seq != peaks.size + 1:
+                raise Untrusted(f"{row.name}: {receipt.stream_seq} follows {peaks.size}")
+            if receipt.hub_ts < hub_ts:
+                raise Untrusted(f"{row.name}, stream_seq {receipt.stream_seq}: hub_ts went back")
+            hub_ts = receipt.hub_ts
+            peaks, nodes = mmr.grow(peaks, receipt.leaf_hash)
+            completed += nodes
+        if peaks.root() != pairs[-1].receipt.mmr_root:
+            raise Untrusted(
+                f"{row.name}, stream_seq {peaks.size}: the hub signed another root than that of "
+                "what was indexed; run veen recorder index verify"
+            )
+        return peaks, b"".join(completed)
+
+    def _peaks_of(self, row: StreamRow) -> Peaks:
+        if not row.position:
+            return EMPTY
+        if row.stream_no not in self._peaks:
+            self._peaks[row.stream_no] = self._stored_peaks(row)
+        return self._peaks[row.stream_no]
+
+    def _stored_peaks(self, row: StreamRow) -> Peaks:
+        try:
+            found = mmr.peaks_at(self.nodes(row), row.position)
+        except LookupError as error:
+            raise BadIndex(f"{row.name}: {error}; {tables.REMEDY}") from error
+        if found.root() != row.root:
+            raise BadIndex(f"{row.name}: the nodes are not those of the root; {tables.REMEDY}")
+        return found
+
+
+@contextmanager
+def writing(generation: Generation) -> Iterator[IndexWriter]:
+    with ExitStack() as closing:
+        db = closing.enter_context(tables.connected(generation, writable=True))
+        yield IndexWriter(generation, db, closing)
+
+
+def _rows(
+    row: StreamRow, pairs: Sequence[Pair], readings: Sequence[Reading]
+) -> tuple[list[EventRow], list[PairRow]]:
+    events, kept, unread = [], [], row.unread
+    for pair, reading in zip(pairs, readings, strict=True):
+        receipt = pair.receipt
+        place = row.place(receipt.stream_seq)
+        unread += reading.fault is not None
+        events.append(
+            EventRow(
+                place,
+                row.stream_no,
+                receipt.hub_ts,
+                receipt.leaf_hash,
+                unread,
+                reading.fault,
+                reading.subject_id,
+                reading.principal_id,
+                reading.event_type,
+                reading.event_time,
+                reading.origin,
+                reading.payload,
+            )
+        )
+        kept.append(PairRow(place, pair.msg.encode(), receipt.encode(), reading.body_key))
+    return events, kept

@@ -1,0 +1,137 @@
+"""A real hub with recorder streams, who writes to it, and who follows it into an index."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from hub_process import HubProcess
+from producer import a_client
+
+from recorder.index.follower import Follower
+from recorder.index.home import IndexHome
+from recorder.index.opener import opening
+from recorder.index.rebuild import create
+from recorder.index.writer import writing
+from veen import json_body
+from veen.client.client import Client
+from veen.client.credentials import Bearer
+from veen.digest import h
+from veen.overlay.body import AnyItem
+from veen.record_event import SCHEMA, RecordEvent
+
+TOKEN = "the admin's token"
+FIRST, SECOND, EMPTY = "record/first", "record/second", "record/empty"
+SETTINGS = f"""
+admission = "open"
+reads = "open"
+[[principals]]
+name = "admin"
+role = "recorder_admin"
+token_sha256 = "{sha256(TOKEN.encode()).hexdigest()}"
+read = ["*"]
+"""
+
+
+def a_hub(folder: Path, names: tuple[str, ...] = (FIRST, SECOND, EMPTY)) -> HubProcess:
+    found = HubProcess(folder)
+    settle(found, names)
+    options = json.dumps({"listen": f"127.0.0.1:{found.port}"})
+    where = ["--data-dir", str(found.data), "--config", str(folder / "hub.toml")]
+    found.launch = lambda: found.run(  # type: ignore[method-assign]
+        [sys.executable, "-m", "hub", *where, "--options", options]
+    )
+    return found
+
+
+def settle(hub: HubProcess, names: tuple[str, ...]) -> None:
+    """Which streams the hub knows when it next starts."""
+    tables = "".join(f'[[streams]]\nname = "{name}"\n' for name in names)
+    (hub.data.parent / "hub.toml").write_text(SETTINGS + tables)
+
+
+def put_back(hub: HubProcess, copy: Path) -> None:
+    """Let a stopped hub forget what it took since the copy."""
+    shutil.rmtree(hub.data)
+    shutil.copytree(copy, hub.data)
+
+
+def record(client: Client, stream: str, reader: Client, numbers: range) -> None:
+    """Events sealed to the reader, and after every fifty of them a message that is none."""
+    me, recipient = client.session.identity.client_id, reader._own_key()
+    for start in range(numbers.start, numbers.stop, 50):
+        some = range(start, min(start + 50, numbers.stop))
+        events = [an_event(me, number).encode() for number in some]
+        list(client.send_many(stream, events[:-1], schema=SCHEMA, recipient=recipient))
+        list(client.send_many(stream, events[-1:], schema=h(b"none"), recipient=recipient))
+
+
+def an_event(principal: bytes, number: int) -> RecordEvent:
+    return RecordEvent(
+        subject_id=f"subject-{number % 3}",
+        principal_id=principal,
+        event_type="test.done",
+        event_time=1_700_000_000_000 + number,
+        origin=f"line-{number % 2}",
+        payload=AnyItem(json_body.encode(f'{{"n": {number}}}')),
+    )
+
+
+def checkpoint(url: str, folder: Path) -> Any:
+    with a_client(folder, url, credentials=Bearer(TOKEN)) as client:
+        client.meet()
+        return client.session.api.recorder_checkpoint(h(b"a profile"), force=True)
+
+
+@contextmanager
+def following(
+    client: Client, home: IndexHome, openers: int = 0, wanted: frozenset[str] | None = None
+) -> Iterator[Follower]:
+    """A follower in this process."""
+    session = client.meet()
+    with (
+        home.locked(),
+        opening(session.identity.readers(), session.limits, openers) as opener,
+        writing(create(home, session.hub.hub_id)) as writer,
+    ):
+        yield Follower(client, writer, opener, wanted)
+
+
+def catch_up(
+    client: Client, home: IndexHome, openers: int = 0, wanted: frozenset[str] | None = None
+) -> int:
+    with following(client, home, openers, wanted) as follower:
+        done = 0
+        while found := follower.round():
+            done += found
+        return done
+
+
+def dump(home: IndexHome) -> dict[str, list[tuple[Any, ...]]]:
+    """All rows by stream, read without the code under test."""
+    db = sqlite3.connect(home.current().root / "index.sqlite")
+    found = {}
+    for number, name, *state in db.execute(
+        "SELECT stream_no, name, position, root, last_ts, unread FROM streams"
+    ).fetchall():
+        low, high = number << 40, (number + 1) << 40
+        rows = db.execute(
+            "SELECT e.place - ?, e.hub_ts, e.leaf_hash, e.unread, e.fault, e.subject_id, "
+            "e.principal_id, e.event_type, e.event_time, e.origin, e.payload, p.msg, p.receipt, "
+            "p.body_key FROM events e JOIN pairs p USING (place) "
+            "WHERE place > ? AND place < ? ORDER BY place",
+            (low, low, high),
+        ).fetchall()
+        nodes = home.current().root / "nodes" / f"{number:08d}"
+        count = 2 * state[0] - state[0].bit_count()
+        kept = nodes.read_bytes()[: 32 * count] if state[0] else b""
+        found[name] = [tuple(state), (kept,), *rows]
+    db.close()
+    return found

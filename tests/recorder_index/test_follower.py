@@ -1,0 +1,214 @@
+"""The follower: verified reading into an index, and what it does when a hub is down or lies."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from recorder.index import rebuild as rebuilding
+from recorder.index import tables
+from recorder.index.engine import EngineLimits, answer
+from recorder.index.home import IndexBusy, IndexHome
+from recorder.index.opener import opening
+from recorder.index.snapshot import NotReached, snapshot
+from recorder.index.status import status
+from recorder.query.descriptor import normalise
+from veen.client.errors import Fork
+from veen.client.transport import Patience
+from veen.errors import Untrusted
+
+NOW = 2_000_000_000
+IMPATIENT = Patience(attempts=1, first_sec=0.01, most_sec=0.01, timeout_sec=2)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> IndexHome:
+    return IndexHome(tmp_path / "index")
+
+
+def a_query(*streams: str) -> Any:
+    query = {"scope": list(streams), "filter": {}, "projection": ["*"]}
+    return normalise(query | {"evidence": {"mode": "full"}}, query_id_if_missing="q")
+
+
+def test_follows_streams_and_answers_up_to_a_checkpoint(
+    shared_hub: Any, open_client: Any, recorded: ModuleType, home: IndexHome, tmp_path: Path
+) -> None:
+    reader, writer = (open_client(shared_hub.url, name) for name in ("reader", "writer"))
+    first, second, empty = names = ("record/4", "record/5", "record/6")
+    recorded.record(writer, first, reader, range(50))
+    recorded.record(writer, second, reader, range(30))
+    document = recorded.checkpoint(shared_hub.url, tmp_path / "admin")
+    recorded.record(writer, first, reader, range(50, 60))
+    assert recorded.catch_up(reader, home, wanted=frozenset(names)) == 90
+    query = a_query(*names)
+    found = answer(home, query, document, reader.session.hub, EngineLimits())
+    numbers = [row["payload"]["n"] for row in found.outcome.rows if row["stream"] == first]
+    assert numbers == list(range(49))
+    assert [(one.stream, one.to_seq, one.unread) for one in found.searched] == [
+        (first, 50, 1), (second, 30, 1), (empty, 0, 0),
+    ]  # fmt: skip
+    assert len(found.witnesses) == 78
+    with snapshot(home) as held:
+        assert held.latest([first]) == document
+    told = status(home, NOW)
+    assert (told.entries, told.seconds, told.trouble, told.checkpoints > 0) == (0, 0, None, True)
+    assert told.checkpoint == document.checkpoint_id
+
+
+def test_follows_a_stream_that_is_new_and_tells_its_lag_until_then(
+    make_hub: Any, open_client: Any, recorded: ModuleType, home: IndexHome
+) -> None:
+    hub = make_hub()
+    recorded.settle(hub, (recorded.FIRST, "other/stream"))
+    hub.start()
+    reader, writer = open_client(hub.url, "reader"), open_client(hub.url, "writer")
+    recorded.record(writer, recorded.FIRST, reader, range(10))
+    assert recorded.catch_up(reader, home) == 10
+    hub.stop()
+    recorded.settle(hub, (recorded.FIRST, recorded.SECOND, "other/stream"))
+    hub.start()
+    recorded.record(writer, recorded.SECOND, reader, range(20))
+    recorded.record(writer, recorded.FIRST, reader, range(10, 15))
+    with recorded.following(reader, home) as follower:
+        follower._meet()
+        follower._note_heads(reader.session.api.streams())
+        lags = {one.stream: one.entries for one in status(home, NOW).streams}
+        assert lags == {recorded.FIRST: 5, recorded.SECOND: 20}
+        assert status(home, NOW).entries == 25
+        assert follower.round() == 25
+    assert status(home, NOW).entries == 0
+
+
+def test_waits_for_a_hub_that_is_down_and_says_so(
+    make_hub: Any, open_client: Any, recorded: ModuleType, home: IndexHome, tmp_path: Path
+) -> None:
+    hub = make_hub().start()
+    reader, writer = open_client(hub.url, "reader", patience=IMPATIENT), open_client(
+        hub.url, "writer"
+    )  # fmt: skip
+    recorded.record(writer, recorded.FIRST, reader, range(10))
+    assert recorded.catch_up(reader, home) == 10
+    hub.stop()
+    rounds, said = 0, []
+
+    def is_over() -> bool:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 3:
+            said.append(status(home, NOW).trouble)
+            hub.start()
+            recorded.record(writer, recorded.FIRST, reader, range(10, 20))
+        return bool(said) and status(home, NOW).streams[1].indexed == 20
+
+    with recorded.following(reader, home) as follower:
+        follower.run(is_over)
+    assert said[0].startswith("waiting: ")
+    assert status(home, NOW).trouble is None
+
+
+def test_stops_at_a_hub_that_signs_another_history_and_keeps_the_evidence(
+    make_hub: Any, open_client: Any, recorded: ModuleType, home: IndexHome, tmp_path: Path
+) -> None:
+    hub = make_hub().start()
+    reader, writer = open_client(hub.url, "reader"), open_client(hub.url, "writer")
+    recorded.record(writer, recorded.FIRST, reader, range(10))
+    hub.stop()
+    shutil.copytree(hub.data, tmp_path / "copy")
+    hub.start()
+    recorded.record(writer, recorded.FIRST, reader, range(10, 20))
+    recorded.catch_up(reader, home)
+    before = recorded.dump(home)
+    hub.stop()
+    recorded.put_back(hub, tmp_path / "copy")
+    hub.start()
+    recorded.record(open_client(hub.url, "another"), recorded.FIRST, reader, range(100, 130))
+    with recorded.following(reader, home) as follower, pytest.raises(Fork, match="evidence"):
+        follower.run(lambda: False)
+    assert recorded.dump(home) == before
+    assert status(home, NOW).trouble.startswith("stopped: ")
+    assert list((tmp_path / "reader" / "evidence").iterdir())
+
+
+def test_refuses_an_index_of_another_hub(
+    shared_hub: Any, open_client: Any, recorded: ModuleType, home: IndexHome
+) -> None:
+    with home.locked():
+        rebuilding.create(home, bytes(32))
+    with (
+        recorded.following(open_client(shared_hub.url, "reader"), home) as follower,
+        pytest.raises(Untrusted, match="an index of its own"),
+    ):
+        follower.round()
+
+
+def test_refuses_to_write_beside_another_writer(home: IndexHome) -> None:
+    with home.locked(), pytest.raises(IndexBusy, match="stop it first"), home.locked():
+        pass
+
+
+def test_opening_beside_gives_the_same_index(
+    shared_hub: Any, open_client: Any, recorded: ModuleType, home: IndexHome, tmp_path: Path
+) -> None:
+    reader, writer = (open_client(shared_hub.url, name) for name in ("reader", "writer"))
+    recorded.record(writer, "record/1", reader, range(35))
+    recorded.catch_up(reader, home, wanted=frozenset({"record/1"}))
+    beside = IndexHome(tmp_path / "beside")
+    recorded.catch_up(reader, beside, 2, wanted=frozenset({"record/1"}))
+    assert recorded.dump(home) == recorded.dump(beside)
+
+
+def test_rebuilds_beside_and_says_whether_it_agreed(
+    shared_hub: Any, open_client: Any, recorded: ModuleType, home: IndexHome
+) -> None:
+    reader, writer = (open_client(shared_hub.url, name) for name in ("reader", "writer"))
+    wanted, session = frozenset({"record/2"}), reader.session
+    recorded.record(writer, "record/2", reader, range(30))
+    recorded.catch_up(reader, home, wanted=wanted)
+    with opening(session.identity.readers(), session.limits, 0) as opener:
+        first = home.current()
+        clean = rebuilding.verify(home, reader, opener, wanted, _unheard)
+        assert (clean.entries, clean.differences, home.current()) == (30, [], first)
+        with tables.connected(first, writable=True) as db:
+            db.execute("DELETE FROM events WHERE place = (SELECT max(place) - 3 FROM events)")
+        found = rebuilding.rebuild(home, reader, opener, wanted, _unheard)
+        assert found.compared is not None
+        assert [(one.stream, one.seq) for one in found.compared.differences] == [("record/2", 27)]
+        assert (home.current() == first, first.root.exists()) == (False, False)
+        again = rebuilding.rebuild(home, reader, opener, wanted, _unheard)
+    assert again.compared is not None
+    assert (again.entries, again.compared.differences) == (30, [])
+
+
+def test_does_not_speak_of_a_checkpoint_it_has_not_reached(
+    shared_hub: Any, open_client: Any, recorded: ModuleType, home: IndexHome, tmp_path: Path
+) -> None:
+    reader, writer = (open_client(shared_hub.url, name) for name in ("reader", "writer"))
+    wanted = frozenset({"record/3"})
+    recorded.record(writer, "record/3", reader, range(10))
+    recorded.catch_up(reader, home, wanted=wanted)
+    recorded.record(writer, "record/3", reader, range(10, 20))
+    document = recorded.checkpoint(shared_hub.url, tmp_path / "admin")
+    with pytest.raises(NotReached):
+        answer(home, a_query("record/3"), document, reader.session.hub, EngineLimits())
+    recorded.catch_up(reader, home, wanted=wanted)
+    answer(home, a_query("record/3"), document, reader.session.hub, EngineLimits())
+
+
+def test_a_stream_with_epochs_is_left_out(
+    make_hub: Any, open_client: Any, recorded: ModuleType, home: IndexHome
+) -> None:
+    hub = make_hub()
+    text = (hub.data.parent / "hub.toml").read_text()
+    (hub.data.parent / "hub.toml").write_text(text + "epoch_sec = 86400\n")
+    hub.start()
+    recorded.catch_up(open_client(hub.url, "reader"), home)
+    assert [one.stream for one in status(home, NOW).streams] == [recorded.FIRST, recorded.SECOND]
+
+
+def _unheard(_done: int) -> None:
+    """Nobody wants to know."""

@@ -1,0 +1,59 @@
+"""The commands of the index, against a hub that runs: what they print and how they end."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+INTEGRITY, REFUSED = 3, 4
+
+
+@pytest.fixture(scope="module")
+def veen() -> Any:
+    run = sys.modules["hub_process"].veen
+
+    def words(*given: object) -> tuple[int, Any]:
+        done = run("recorder", "index", *given, "--json")
+        return done.returncode, json.loads(done.stdout)
+
+    return words
+
+
+def test_follow_status_verify_and_rebuild(
+    shared_hub: Any, open_client: Any, recorded: ModuleType, veen: Any, tmp_path: Path
+) -> None:
+    with open_client(shared_hub.url, "reader") as reader:
+        writer = open_client(shared_hub.url, "writer")
+        recorded.record(writer, "record/1", reader, range(20))
+    at = ("--index", tmp_path / "index")
+    reads = (*at, "--hub", shared_hub.url, "--client", tmp_path / "reader", "--openers", 0)
+
+    code, told = veen("status", *at)
+    assert (code, told["code"]) == (REFUSED, "NO_INDEX")
+    code, told = veen("follow", *reads, "--once")
+    assert (code, told["lag_entries"], told["streams"][0]["indexed"]) == (0, 0, 20)
+    code, told = veen("status", *at)
+    assert (code, told["alarms"], told["streams"][0]["unread"]) == (0, [], 1)
+    code, told = veen("verify", *reads)
+    assert (code, told["agreed"], told["compared"]) == (0, True, 20)
+
+    _meddle(tmp_path / "index" / "current" / "index.sqlite")
+    code, told = veen("verify", *reads)
+    assert (code, told["agreed"], told["differences"][0]["seq"]) == (INTEGRITY, False, 7)
+    code, told = veen("rebuild", *reads)
+    assert (code, told["agreed"], told["entries"]) == (0, False, 20)
+    code, told = veen("verify", *reads)
+    assert (code, told["agreed"]) == (0, True)
+
+
+def _meddle(database: Path) -> None:
+    db = sqlite3.connect(database)
+    db.execute("UPDATE events SET subject_id = 'somebody else' WHERE place & 0xff = 7")
+    db.commit()
+    db.close()
