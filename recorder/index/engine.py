@@ -12,13 +12,14 @@ from recorder.index.home import IndexHome
 from recorder.index.plan import TooLarge, plan
 from recorder.index.snapshot import snapshot
 from recorder.index.walk import walk
-from recorder.index.witnesses import verified_witnesses
+from recorder.index.witnesses import Terms, verified_witnesses
 from recorder.query.descriptor import Descriptor
 from recorder.query.digest import Searched
 from recorder.query.entry import Entry
 from recorder.query.evidence import Witness, is_sampled
 from recorder.query.run import Outcome, Sampled, rows_of
 from recorder.query.select import matches
+from veen.crew import HERE, Crew
 from veen.hub_identity import HubIdentity
 from veen.recorder_checkpoint import RecorderCheckpoint
 
@@ -46,9 +47,11 @@ def answer(
     checkpoint: RecorderCheckpoint,
     hub: HubIdentity,
     limits: EngineLimits,
+    beside: Crew = HERE,
 ) -> Answer:
     """The answer to a query as of the checkpoint, whole, or an error and nothing of it.
 
+    Witnesses are verified by the crew ``beside``.
     ``checkpoint`` has been verified to be of ``hub``. Raises NotReached, TooLarge, IndexAlarm, and
     Untrusted where a sampled event is not what was recorded.
     """
@@ -58,7 +61,11 @@ def answer(
         picked = _Picked(descriptor, checkpoint.log_root, limits.max_rows)
         rows = rows_of(descriptor, picked.through(walk(held, found, descriptor.filter)))
         witnesses = verified_witnesses(
-            held, {one.row.name: one.row for one in found.ranges}, picked.sampled, hub, checkpoint
+            held,
+            {one.row.name: one.row for one in found.ranges},
+            picked.sampled,
+            Terms(hub, checkpoint),
+            beside,
         )
     unread = {one.stream: one.unread for one in found.searched}
     outcome = Outcome(rows, picked.count, tuple(picked.sampled), unread)

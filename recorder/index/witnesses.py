@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from recorder.index import tables
 from recorder.index.prover import Prover
@@ -13,39 +14,42 @@ from recorder.index.tables import BadIndex, StreamRow
 from recorder.query.entry import Entry
 from recorder.query.evidence import Witness, verify_witness
 from recorder.query.run import Sampled
+from veen.crew import Crew
 from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
 from veen.recorder_checkpoint import RecorderCheckpoint
 
-_TOGETHER: Final = 512
-_THREADS: Final = 2
+_TOGETHER: Final = 256
+
+Shown = tuple[Witness, Entry]
+
+
+class Terms(NamedTuple):
+    """What a witness is verified against; both have been verified themselves."""
+
+    hub: HubIdentity
+    checkpoint: RecorderCheckpoint
 
 
 def verified_witnesses(
     held: Snapshot,
     rows: Mapping[str, StreamRow],
     sampled: Sequence[Sampled],
-    hub: HubIdentity,
-    checkpoint: RecorderCheckpoint,
+    terms: Terms,
+    beside: Crew,
 ) -> tuple[Witness, ...]:
-    """A witness for each sampled event, in order; the first that does not hold is raised.
-
-    The signatures are checked in two threads: libsodium lets go of the interpreter meanwhile.
-    """
-    provers = {name: _prover(held, row, checkpoint) for name, row in rows.items()}
+    """A witness for each sampled event, in order; the first that does not hold is raised."""
+    provers = {name: _prover(held, row, terms.checkpoint) for name, row in rows.items()}
     found: list[Witness] = []
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="veen-witness") as beside:
+
+    def parts() -> Iterator[list[Shown]]:
         for start in range(0, len(sampled), _TOGETHER):
             entries = [one.entry for one in sampled[start : start + _TOGETHER]]
             some = list(_witnesses(held, rows, entries, provers))
-            shown = list(zip(some, entries, strict=True))
-            waiting = [
-                beside.submit(_verify, shown[part::_THREADS], hub, checkpoint)
-                for part in range(_THREADS)
-            ]
-            for one in waiting:
-                one.result()
-            found += some
+            found.extend(some)
+            yield list(zip(some, entries, strict=True))
+
+    deque(beside.run(partial(_verify, terms), parts()), maxlen=0)
     return tuple(found)
 
 
@@ -73,13 +77,9 @@ def _prover(held: Snapshot, row: StreamRow, checkpoint: RecorderCheckpoint) -> P
     return Prover(held.nodes(row), end.last_seq if end else 0)
 
 
-def _verify(
-    shown: Sequence[tuple[Witness, Entry]],
-    hub: HubIdentity,
-    checkpoint: RecorderCheckpoint,
-) -> None:
+def _verify(terms: Terms, shown: Sequence[Shown]) -> None:
     for witness, entry in shown:
         try:
-            verify_witness(witness, entry, hub, checkpoint)
+            verify_witness(witness, entry, terms.hub, terms.checkpoint)
         except Untrusted as error:
             raise Untrusted(f"{error}; run veen recorder index verify") from error

@@ -44,6 +44,7 @@ TAKES_ONLY = {
 DOORS = {
     "veen/objects/": {"boto3", "botocore", "mypy_boto3_s3"},
     "veen/client/": {"httpx", "http_message_signatures"},
+    "veen/http_signature.py": {"http_message_signatures"},
 }
 
 

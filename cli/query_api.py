@@ -1,0 +1,120 @@
+"""The query service as commands speak to it: over HTTP, by a token or with signed requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import httpx
+import typer
+
+from cli.options import CaOption, bearer, patience, surroundings, tls
+from cli.passphrase import PassphraseFileOption, passphrase_of
+from veen.client.credentials import Credentials, Principal
+from veen.client.errors import Unreachable
+from veen.errors import VeenError
+from veen.keystore.directory import ClientDir
+
+DEFAULT_API: Final = "http://127.0.0.1:8090"
+_PREFIX: Final = "/api/v1/query"
+
+
+class QueryRefused(VeenError):
+    """What the query service said no to; ``code`` is its error_code."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+
+
+class QueryApi:
+    def __init__(self, http: httpx.Client, credentials: Credentials) -> None:
+        self._http = http
+        self._credentials = credentials
+
+    def submit(self, descriptor: dict[str, Any]) -> dict[str, Any]:
+        body = json.dumps(descriptor).encode()
+        return _document(self._ask("POST", "/submit", body))
+
+    def status(self, result_id: str) -> dict[str, Any]:
+        return _document(self._ask("GET", f"/status/{result_id}"))
+
+    def page(self, result_id: str, offset: int, limit: int) -> dict[str, Any]:
+        return _document(self._ask("GET", f"/result/{result_id}?offset={offset}&limit={limit}"))
+
+    def proof(self, result_id: str) -> bytes:
+        return self._ask("GET", f"/proof/{result_id}").content
+
+    def _ask(self, method: str, path: str, body: bytes = b"") -> httpx.Response:
+        url = f"{self._http.base_url}".rstrip("/") + _PREFIX + path
+        headers = self._credentials.headers(method, url, body)
+        if body:
+            headers = {**headers, "Content-Type": "application/json"}
+        try:
+            reply = self._http.request(method, url, content=body, headers=headers)
+        except httpx.HTTPError as error:
+            raise Unreachable(f"{self._http.base_url} did not answer: {error}") from error
+        if reply.is_success:
+            return reply
+        raise _refusal(reply)
+
+
+def _document(reply: httpx.Response) -> dict[str, Any]:
+    try:
+        found = reply.json()
+    except ValueError as error:
+        raise Unreachable(f"{reply.url} answered with no JSON: is it a query service?") from error
+    return dict(found)
+
+
+def _refusal(reply: httpx.Response) -> VeenError:
+    found = _document(reply)
+    code, message = found.get("error_code"), found.get("message")
+    if not isinstance(code, str) or not isinstance(message, str):
+        return Unreachable(f"{reply.url} answered {reply.status_code} and no error of the API")
+    return QueryRefused(code, message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiOptions:
+    """The service to ask, and who asks it."""
+
+    api: Annotated[
+        str,
+        typer.Option("--api", envvar="VEEN_QUERY_API", metavar="URL", help="The query service."),
+    ] = DEFAULT_API
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", metavar="FILE", help="Who asks: bearer token.")
+    ] = None
+    client: Annotated[
+        Path | None, typer.Option("--client", metavar="DIR", help="Who asks: sign with its key.")
+    ] = None
+    principal: Annotated[
+        str | None, typer.Option("--principal", metavar="NAME", help="Its name in the settings.")
+    ] = None
+    passphrase_file: PassphraseFileOption = None
+    ca: CaOption = None
+
+    @contextmanager
+    def open(self) -> Iterator[QueryApi]:
+        context = tls(self.ca)
+        with httpx.Client(
+            base_url=self.api,
+            verify=context if context is not None else True,
+            timeout=max(patience().timeout_sec, 30.0),
+        ) as http:
+            yield QueryApi(http, self._credentials())
+
+    def _credentials(self) -> Credentials:
+        if self.client is None:
+            return bearer(self.token_file)
+        if self.principal is None:
+            raise typer.BadParameter("--client needs --principal NAME, to sign under")
+        directory = ClientDir(self.client.absolute())
+        identity = directory.open(passphrase_of(directory, self.passphrase_file))
+        around = surroundings()
+        return Principal(self.principal, identity.client, around.clock, around.random)

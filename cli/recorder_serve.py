@@ -1,0 +1,48 @@
+"""``veen recorder serve``: the query service of a recorder, in the foreground."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import spark_jobs
+from cli.console import notice
+from cli.recorder_options import CapsOption, RecorderConfigOption
+from recorder.service import supervisor
+from recorder.service.process import Launch, begin
+from recorder.settings import DEFAULT_PATH
+
+
+def serve(
+    config: RecorderConfigOption = DEFAULT_PATH,
+    cap: CapsOption = None,
+    spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help="Let large queries go to Spark.")
+    ] = True,
+) -> None:
+    """Serve the Query API: HTTP workers, and a runner that follows the index and runs queries.
+
+    Stays in the foreground, and stops on SIGTERM or Ctrl-C. What was submitted is on disk, and
+    goes on when it is started again.
+
+    Example: veen recorder serve --config recorder.toml
+    """
+    launch = Launch(
+        config.absolute(),
+        spark_job=_job() if spark else None,
+        caps=tuple(one.absolute() for one in cap or ()),
+    )
+    settings = launch.settings()
+    scheme = "https" if settings.query.tls_cert else "http"
+    notice(f"serving queries on {scheme}://{settings.query.listen}; stop with Ctrl-C")
+    begin()
+    sys.exit(supervisor.run(launch))
+
+
+def _job() -> Path | None:
+    (folder,) = spark_jobs.__path__
+    job = Path(folder) / "query_digest.py"
+    return job if job.exists() else None

@@ -1,0 +1,59 @@
+"""The HTTP workers of a query service as a process: ``python -m recorder.api``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from gunicorn.app.base import BaseApplication
+
+from recorder.api.app import create_app
+from recorder.api.worker import REQUEST_SEC, DeadlineWorker
+from recorder.service.process import begin_as_child, parse_launch
+from recorder.settings import Settings
+from recorder.settings_query import QuerySettings
+
+
+class QueryApplication(BaseApplication):  # type: ignore[misc]
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        super().__init__()
+
+    def load_config(self) -> None:
+        for key, value in options_of(self._settings.query).items():
+            self.cfg.set(key, value)
+
+    def load(self) -> object:
+        return create_app(self._settings)
+
+
+def options_of(settings: QuerySettings) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "bind": settings.listen,
+        "workers": settings.workers,
+        "threads": settings.threads,
+        "worker_class": DeadlineWorker,
+        "worker_connections": 1_000,
+        "backlog": 512,
+        "keepalive": 30,
+        "timeout": 2 * REQUEST_SEC,
+        "graceful_timeout": REQUEST_SEC,
+        "loglevel": "warning",
+        "control_socket_disable": True,
+    }
+    if settings.tls_cert is not None:
+        options |= {"certfile": str(settings.tls_cert), "keyfile": str(settings.tls_key)}
+    if settings.tls_client_ca is not None:
+        options |= {"ca_certs": str(settings.tls_client_ca), "cert_reqs": 2}
+    return options
+
+
+def main(arguments: list[str]) -> int:
+    launch = parse_launch(arguments)
+    begin_as_child(launch)
+    QueryApplication(launch.settings()).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,99 @@
+"""Health, readiness and metrics of the query service."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import time
+from collections.abc import Iterator
+
+from flask import Blueprint, Response, request
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+from recorder.api.answer import answer
+from recorder.api.edge import Edge, edge
+from recorder.index.home import NoIndex
+from recorder.index.status import IndexStatus, status
+from recorder.service.refusal import ErrorCode, Refusal, unavailable
+from recorder.settings_query import AUDITOR
+
+bp = Blueprint("health", __name__)
+
+
+@bp.get("/healthz")
+def healthz() -> Response:
+    """That this worker reads the service's own file."""
+    return answer({"ok": True, "queries": dict(edge().results.counts())})
+
+
+@bp.get("/readyz")
+def readyz() -> Response:
+    """That there is an index, it follows, and a checkpoint up to which a query could speak."""
+    found = _index(edge())
+    if found is None:
+        raise unavailable("there is no index yet")
+    if found.checkpoint is None:
+        raise unavailable("the index has not reached a recorder checkpoint yet")
+    if found.alarms:
+        raise unavailable(f"the index disagrees with the hub: {found.alarms[0]}")
+    if found.trouble:
+        raise unavailable(f"the index does not follow: {found.trouble}")
+    return answer({"ok": True, "checkpoint_id": found.checkpoint.hex(), "lag": found.entries})
+
+
+@bp.get("/metrics")
+def metrics() -> Response:
+    if not _is_local() and AUDITOR not in edge().credentials.principal().roles:
+        raise Refusal(ErrorCode.UNAUTHORIZED, "metrics are for auditors, or from this host")
+    registry = CollectorRegistry()
+    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        text = generate_latest(registry)
+    else:
+        text = generate_latest(edge().registry)
+    standing = CollectorRegistry()
+    standing.register(_Standing(edge()))
+    return Response(text + generate_latest(standing), content_type=CONTENT_TYPE_LATEST)
+
+
+class _Standing(Collector):
+    """How things stand now, asked when the metrics are."""
+
+    def __init__(self, at: Edge) -> None:
+        self._at = at
+
+    def collect(self) -> Iterator[Metric]:
+        states = GaugeMetricFamily("veen_query_queries", "Queries, by state", labels=["state"])
+        for state, count in self._at.results.counts().items():
+            states.add_metric([state], count)
+        yield states
+        waiting = GaugeMetricFamily("veen_query_audits_waiting", "Audit entries not yet recorded")
+        waiting.add_metric([], self._at.audits.count())
+        yield waiting
+        found = _index(self._at)
+        if found is not None:
+            entries = GaugeMetricFamily("veen_index_lag_entries", "Entries not yet indexed")
+            entries.add_metric([], found.entries)
+            seconds = GaugeMetricFamily("veen_index_lag_seconds", "How far the index is behind")
+            seconds.add_metric([], found.seconds)
+            yield from (entries, seconds)
+
+
+def _index(at: Edge) -> IndexStatus | None:
+    try:
+        return status(at.index, int(time.time()))
+    except NoIndex:
+        return None
+
+
+def _is_local() -> bool:
+    """A peer on this host. What a proxy here passes on comes from elsewhere."""
+    if "X-Forwarded-For" in request.headers or "Forwarded" in request.headers:
+        return False
+    try:
+        return ipaddress.ip_address(request.remote_addr or "").is_loopback
+    except ValueError:
+        return False

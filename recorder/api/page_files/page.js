@@ -1,0 +1,182 @@
+"use strict";
+// The token stays in this page's memory: it is neither stored nor put into an address.
+
+const PAGE = 100;
+const WHOLE = 10000;
+const at = (id) => document.getElementById(id);
+let shown = null;
+
+function lines(id) {
+  return at(id).value.split("\n").map((one) => one.trim()).filter((one) => one);
+}
+
+function descriptor() {
+  const mode = at("mode").value;
+  const found = {
+    version: 1,
+    scope: lines("scope"),
+    filter: {
+      subject_id: at("subject").value.trim() || null,
+      event_type: lines("types").length ? lines("types") : null,
+      time: { from: at("from").value.trim() || null, to: at("to").value.trim() || null },
+    },
+    projection: lines("projection"),
+    evidence: mode === "spot" ? { mode, sample_rate: Number(at("rate").value) } : { mode },
+  };
+  const reason = at("reason").value.trim();
+  return reason ? { ...found, meta: { reason } } : found;
+}
+
+async function ask(path, options = {}) {
+  const headers = { Authorization: `Bearer ${at("token").value}`, ...options.headers };
+  const reply = await fetch(path, { ...options, headers, cache: "no-store" });
+  if (reply.ok) return reply;
+  let told = `HTTP ${reply.status}`;
+  try {
+    const error = await reply.json();
+    told = `${error.error_code}: ${error.message}`;
+  } catch { /* no JSON: the status says it */ }
+  throw new Error(told);
+}
+
+function say(text, kind) {
+  at("state").textContent = text;
+  at("state").className = kind || "";
+}
+
+async function submit(event) {
+  event.preventDefault();
+  at("found").hidden = true;
+  say("Submitting");
+  try {
+    const reply = await ask("api/v1/query/submit", {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(descriptor()),
+    });
+    const answer = await reply.json();
+    const names = answer.result_digest || answer;
+    await completed(names.result_id);
+    await show(names.result_id, 0);
+    await verify(names.result_id);
+  } catch (error) {
+    say(error.message, "bad");
+  }
+}
+
+async function completed(resultId) {
+  for (let pause = 200; ; pause = Math.min(2 * pause, 5000)) {
+    const state = await (await ask(`api/v1/query/status/${resultId}`)).json();
+    if (state.status === "completed") return;
+    if (state.status === "failed") throw new Error(`${state.error_code}: ${state.message}`);
+    say(`The query is ${state.status}`);
+    await new Promise((done) => setTimeout(done, pause));
+  }
+}
+
+async function show(resultId, offset) {
+  const reply = await ask(`api/v1/query/result/${resultId}?offset=${offset}&limit=${PAGE}`);
+  const answer = await reply.json();
+  shown = { resultId, page: answer.page };
+  showDigest(answer);
+  showRows(answer.rows);
+  const last = answer.page.offset + answer.rows.length;
+  at("place").textContent = `${answer.rows.length ? answer.page.offset + 1 : 0} to ${last} of ${answer.page.total}`;
+  at("earlier").disabled = answer.page.offset === 0;
+  at("later").disabled = !answer.page.has_more;
+  at("found").hidden = false;
+}
+
+function showDigest(answer) {
+  const digest = answer.result_digest;
+  const searched = digest.searched.map((one) => `${one.stream} ${one.from_seq}-${one.to_seq}`);
+  const facts = {
+    query_id: digest.query_id,
+    result_id: digest.result_id,
+    "rows": digest.row_count,
+    rows_hash: digest.rows_hash,
+    evidence: JSON.stringify(digest.evidence_policy),
+    evidence_hash: digest.evidence_hash,
+    "speaks up to": `${digest.checkpoint.created_at}, checkpoint ${digest.checkpoint.checkpoint_id}`,
+    searched: searched.join(", "),
+    hub_id: digest.hub_id,
+    "recorded as": `${answer.record_event.stream} ${answer.record_event.seq}, ${answer.record_event.receipt_id}`,
+  };
+  at("digest").replaceChildren(...Object.entries(facts).flatMap(([name, value]) => {
+    const term = document.createElement("dt");
+    const fact = document.createElement("dd");
+    term.textContent = name;
+    fact.textContent = value;
+    return [term, fact];
+  }));
+}
+
+function showRows(rows) {
+  const names = rows.length ? Object.keys(rows[0]) : [];
+  const cells = (values, kind) => {
+    const row = document.createElement("tr");
+    row.replaceChildren(...values.map((value) => {
+      const cell = document.createElement(kind);
+      cell.textContent = typeof value === "string" ? value : JSON.stringify(value);
+      return cell;
+    }));
+    return row;
+  };
+  const body = rows.map((row) => cells(names.map((name) => row[name]), "td"));
+  at("rows").replaceChildren(cells(names, "th"), ...body);
+}
+
+// The rows come last in an answer and in canonical JSON, so their very bytes are what was hashed.
+function rowsIn(text) {
+  const mark = ',"rows":[';
+  return text.slice(text.indexOf(mark) + mark.length, text.length - 2);
+}
+
+async function verify(resultId) {
+  if (!crypto.subtle) {
+    say("Completed. This page hashes rows only over https or on localhost.");
+    return;
+  }
+  const parts = [];
+  let digest = null;
+  for (let offset = 0, more = true; more; ) {
+    const reply = await ask(`api/v1/query/result/${resultId}?offset=${offset}&limit=${WHOLE}`);
+    const text = await reply.text();
+    const answer = JSON.parse(text);
+    digest = answer.result_digest;
+    if (answer.rows.length) parts.push(rowsIn(text));
+    offset += answer.rows.length;
+    more = answer.page.has_more;
+  }
+  const bytes = new TextEncoder().encode(`[${parts.join(",")}]`);
+  const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  const hex = Array.from(hash, (one) => one.toString(16).padStart(2, "0")).join("");
+  if (hex === digest.rows_hash) {
+    say("Completed and recorded. The rows are those of the digest; check the package for the rest.", "good");
+  } else {
+    say("The rows are NOT those of the digest.", "bad");
+  }
+}
+
+async function savePackage() {
+  try {
+    const blob = await (await ask(`api/v1/query/proof/${shown.resultId}`)).blob();
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(blob);
+    link.download = `${shown.resultId}.veenproof`;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  } catch (error) {
+    say(error.message, "bad");
+  }
+}
+
+function turn(step) {
+  const offset = Math.max(0, shown.page.offset + step * PAGE);
+  show(shown.resultId, offset).catch((error) => say(error.message, "bad"));
+}
+
+at("form").addEventListener("submit", submit);
+at("package").addEventListener("click", savePackage);
+at("earlier").addEventListener("click", () => turn(-1));
+at("later").addEventListener("click", () => turn(1));

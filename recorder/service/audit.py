@@ -1,0 +1,139 @@
+"""Who asked for what, and what was answered: entries that wait until they are in the log.
+
+The fields are those of the query audit profile. An entry is on disk before its request is
+answered. Requests of nobody known are counted by source and minute, so that a flood of them is
+one entry a minute and not the end of the log.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from recorder.service.database import Database
+from recorder.timestamp import render
+from veen import canonical_json
+
+RESOURCE_CLASS: Final = "system-log"
+MAX_SOURCES: Final = 256
+"""Sources that are counted apart in one minute; the rest is counted together."""
+
+_OTHERS: Final = "others"
+_MINUTE_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One request of a known principal; ``result_digest`` is H of the digest that was shown."""
+
+    requester: str
+    subject_id: str
+    identity: bytes | None
+    route: str
+    resource: str
+    parameters: dict[str, Any]
+    purpose: str | None
+    outcome: str
+    status: int
+    source: str
+    result_digest: str | None
+    time_ms: int
+
+    def entry(self) -> dict[str, Any]:
+        return {
+            "requester_identity": self.identity.hex() if self.identity else None,
+            "resource_identifier": self.resource,
+            "resource_class": RESOURCE_CLASS,
+            "query_parameters": self.parameters,
+            "purpose_code": self.purpose,
+            "result_digest": self.result_digest,
+            "request_time": render(self.time_ms),
+            "metadata": {
+                "requester": self.requester,
+                "subject_id": self.subject_id,
+                "route": self.route,
+                "outcome": self.outcome,
+                "status": self.status,
+                "source": self.source,
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An entry by its number; numbers are given once."""
+
+    number: int
+    entry: dict[str, Any]
+
+
+class Audits:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def add(self, attempt: Attempt) -> None:
+        self._insert(attempt.entry())
+
+    def count_unknown(self, source: str, route: str, now_ms: int) -> None:
+        """A request of nobody known. Who floods from many addresses is counted as one."""
+        minute = now_ms // _MINUTE_MS
+        with self._db.changing() as db:
+            (sources,) = db.execute(
+                "SELECT count(*) FROM refusals WHERE minute = ? AND source <> ?", (minute, source)
+            ).fetchone()
+            counted = source if sources < MAX_SOURCES else _OTHERS
+            db.execute(
+                "INSERT INTO refusals VALUES (?, ?, 1, ?) "
+                "ON CONFLICT DO UPDATE SET count = count + 1",
+                (minute, counted, route),
+            )
+
+    def settle_unknown(self, now_ms: int) -> int:
+        """Turn the counts of past minutes into entries; how many."""
+        with self._db.changing() as db:
+            past = "FROM refusals WHERE minute < ?"
+            rows = db.execute(f"SELECT * {past}", (now_ms // _MINUTE_MS,)).fetchall()
+            for minute, source, count, route in rows:
+                entry = _unknown(minute, source, count, route)
+                db.execute("INSERT INTO audits (entry) VALUES (?)", (canonical_json.encode(entry),))
+            db.execute(f"DELETE {past}", (now_ms // _MINUTE_MS,))
+        return len(rows)
+
+    def waiting(self, limit: int) -> list[Waiting]:
+        query = "SELECT id, entry FROM audits ORDER BY id LIMIT ?"
+        return [Waiting(number, json.loads(entry)) for number, entry in self._db.rows(query, limit)]
+
+    def kept(self, upto: int) -> None:
+        """Forget entries that are in the client's outbox, or in the log by now."""
+        with self._db.changing() as db:
+            db.execute("DELETE FROM audits WHERE id <= ?", (upto,))
+
+    def count(self) -> int:
+        ((count,),) = self._db.rows("SELECT count(*) FROM audits")
+        return int(count)
+
+    def _insert(self, entry: dict[str, Any]) -> None:
+        with self._db.changing() as db:
+            db.execute("INSERT INTO audits (entry) VALUES (?)", (canonical_json.encode(entry),))
+
+
+def _unknown(minute: int, source: str, count: int, route: str) -> dict[str, Any]:
+    return {
+        "requester_identity": None,
+        "resource_identifier": route,
+        "resource_class": RESOURCE_CLASS,
+        "query_parameters": None,
+        "purpose_code": None,
+        "result_digest": None,
+        "request_time": render(minute * _MINUTE_MS),
+        "metadata": {
+            "requester": None,
+            "subject_id": None,
+            "route": route,
+            "outcome": "unauthorized",
+            "status": 401,
+            "source": source,
+            "count": count,
+        },
+    }

@@ -1,0 +1,91 @@
+"""What the processes of a query service share: how they start, and that none outlives the first."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import shutil
+import signal
+import sys
+from argparse import ArgumentParser
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from recorder.service.home import ServiceHome
+from recorder.settings import Settings, load
+from veen import durable
+
+_PR_SET_PDEATHSIG: Final = 1
+READY: Final = b"+"
+REFUSED: Final = 3
+"""Exit code of a service that would not start; standard error says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """``spark_job`` is the file of the job that runs queries on Spark; without it none does.
+
+    ``caps`` are files with the capabilities that the runner writes with, where the hub asks.
+    """
+
+    config: Path
+    spark_job: Path | None = None
+    caps: tuple[Path, ...] = ()
+    ready_fd: int | None = None
+    parent: int | None = None
+
+    def settings(self) -> Settings:
+        return load(self.config)
+
+    def say_ready(self) -> None:
+        if self.ready_fd is not None:
+            os.write(self.ready_fd, READY)
+            os.close(self.ready_fd)
+
+    def command(self, module: str) -> list[str]:
+        arguments = ["--config", str(self.config), "--parent", str(os.getpid())]
+        if self.spark_job is not None:
+            arguments += ["--spark-job", str(self.spark_job)]
+        for one in self.caps:
+            arguments += ["--cap", str(one)]
+        # -P: a folder of this name where the service is started is not our package.
+        return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def parse_launch(arguments: list[str]) -> Launch:
+    parser = ArgumentParser(description="A process of the query service; see veen recorder serve.")
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--spark-job", type=Path)
+    parser.add_argument("--cap", type=Path, action="append", default=[])
+    parser.add_argument("--ready-fd", type=int)
+    parser.add_argument("--parent", type=int)
+    found = parser.parse_args(arguments)
+    return Launch(
+        found.config.absolute(), found.spark_job, tuple(found.cap), found.ready_fd, found.parent
+    )
+
+
+def begin() -> None:
+    """Set up a process: private files, logs to standard error."""
+    os.umask(0o077)
+    logging.basicConfig(
+        level="INFO", stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    logging.getLogger("httpx").setLevel("WARNING")
+
+
+def begin_as_child(launch: Launch) -> None:
+    """Set up a process that ends when its parent does, or at once when it has ended already."""
+    begin()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if launch.parent is not None and os.getppid() != launch.parent:
+        sys.exit(REFUSED)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
+
+
+def clear_metrics(home: ServiceHome) -> None:
+    """Counters of an earlier run, or of workers long gone, must not be added up."""
+    shutil.rmtree(home.metrics, ignore_errors=True)
+    durable.make_directory(home.metrics)

@@ -1,0 +1,114 @@
+"""The first process of a query service: it keeps the runner and the HTTP workers running."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Final
+
+from recorder.service.home import ServiceHome
+from recorder.service.process import READY, REFUSED, Launch, begin, clear_metrics, parse_launch
+from veen import durable
+
+_log = logging.getLogger(__name__)
+_SIGNALS: Final = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
+_STOP_SEC: Final = 60.0
+_STEADY_SEC: Final = 10.0
+MAX_RESTARTS: Final = 5
+"""So often may a runner end without having run steadily; then something is wrong with more."""
+
+
+def run(launch: Launch) -> int:
+    """Serve until told to stop, or until a process cannot be kept running; the exit code."""
+    settings = launch.settings()
+    home = ServiceHome(settings.query.results)
+    home.create()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    clear_metrics(home)
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(home.metrics)
+    runner = _start_runner(launch)
+    if runner is None:
+        return REFUSED
+    web = subprocess.Popen(launch.command("recorder.api"))  # noqa: S603
+    durable.write(home.run / "service.pid", f"{os.getpid()}\n".encode())
+    watch = _Watch(launch, runner, web)
+    try:
+        return watch.until_end()
+    finally:
+        _end(web)
+        _end(watch.runner)
+        (home.run / "service.pid").unlink(missing_ok=True)
+
+
+class _Watch:
+    def __init__(
+        self, launch: Launch, runner: subprocess.Popen[bytes], web: subprocess.Popen[bytes]
+    ) -> None:
+        self.runner = runner
+        self._launch = launch
+        self._web = web
+        self._started = time.monotonic()
+        self._restarts = 0
+
+    def until_end(self) -> int:
+        """0 when it was asked for, 1 when the service cannot go on."""
+        while True:
+            received = signal.sigwait(_SIGNALS)
+            if received != signal.SIGCHLD:
+                return 0
+            if self._web.poll() is not None:
+                _log.critical("the HTTP workers ended with code %s", self._web.returncode)
+                return 1
+            if self.runner.poll() is not None and not self._restart():
+                return 1
+
+    def _restart(self) -> bool:
+        """A runner that died is started again, and takes up what the other has begun."""
+        _log.error("the runner ended with code %s; starting another", self.runner.returncode)
+        if time.monotonic() - self._started > _STEADY_SEC:
+            self._restarts = 0
+        self._restarts += 1
+        if self._restarts > MAX_RESTARTS:
+            _log.critical("the runner ended %d times; stopping", self._restarts)
+            return False
+        found = _start_runner(self._launch)
+        self._started = time.monotonic()
+        if found is None:
+            return False
+        self.runner = found
+        return True
+
+
+def _start_runner(launch: Launch) -> subprocess.Popen[bytes] | None:
+    """The runner once it holds the client; None when it ended, saying why."""
+    reading, writing = os.pipe()
+    command = [*launch.command("recorder.service"), "--ready-fd", str(writing)]
+    process = subprocess.Popen(command, pass_fds=[writing])  # noqa: S603
+    os.close(writing)
+    is_ready = os.read(reading, 1) == READY
+    os.close(reading)
+    if is_ready:
+        return process
+    process.wait()
+    return None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(_STOP_SEC)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+if __name__ == "__main__":
+    launched = parse_launch(sys.argv[1:])
+    begin()
+    sys.exit(run(launched))

@@ -1,0 +1,78 @@
+"""What a principal may see of queries and results: its own, or all (Query API 7.3 to 7.5)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from recorder.service.principals import sees
+from recorder.service.query_state import Query, State
+from recorder.service.refusal import ErrorCode, Refusal, code_of, not_found
+from recorder.service.results import Results
+from recorder.service.rows_file import RowsFile
+from recorder.settings_query import QueryPrincipal
+
+_RESULT_ID: Final = re.compile(r"r-[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some rows of a result, in canonical JSON; ``total`` is how many there are."""
+
+    query: Query
+    rows: list[bytes]
+    offset: int
+    limit: int
+    total: int
+
+    @property
+    def has_more(self) -> bool:
+        return self.offset + len(self.rows) < self.total
+
+
+class Viewing:
+    def __init__(self, results: Results, directory: Path, max_page: int) -> None:
+        self._results = results
+        self._directory = directory
+        self._max_page = max_page
+
+    def status(self, principal: QueryPrincipal, result_id: str) -> Query:
+        if not _RESULT_ID.fullmatch(result_id):
+            raise not_found()
+        return _shown(principal, self._results.by_result(result_id))
+
+    def descriptor(self, principal: QueryPrincipal, query_id: str) -> Query:
+        found = _shown(principal, self._results.by_query(query_id))
+        if found.request_event is None:
+            raise Refusal(ErrorCode.RESULT_NOT_READY, "the query is not recorded yet; ask again")
+        return found
+
+    def completed(self, principal: QueryPrincipal, result_id: str) -> Query:
+        """A query with its result; one without has result_not_ready, or why it failed."""
+        found = self.status(principal, result_id)
+        if found.state is State.FAILED:
+            raise Refusal(
+                code_of(found.error_code or "execution_failed"), found.message or "the query failed"
+            )
+        if found.state is not State.COMPLETED:
+            raise Refusal(
+                ErrorCode.RESULT_NOT_READY, f"the query is {found.state.value}; ask again later"
+            )
+        return found
+
+    def page(self, query: Query, offset: int, limit: int) -> Page:
+        """Rows of a completed query; more than the bound at once is cut to it."""
+        bounded = min(limit, self._max_page)
+        rows = self.rows(query)
+        return Page(query, rows.page(offset, bounded), offset, bounded, rows.count())
+
+    def rows(self, query: Query) -> RowsFile:
+        return RowsFile(self._directory / query.result_id)
+
+
+def _shown(principal: QueryPrincipal, query: Query | None) -> Query:
+    if query is None or not sees(principal, query.principal):
+        raise not_found()
+    return query

@@ -1,0 +1,76 @@
+"""A log in memory, for what the runner records: the port of Recording, without a hub."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from recorder.emit.observation import Observation
+from recorder.service.audit import Waiting
+from recorder.service.query_state import RecordRef
+from veen.client.errors import Unreachable
+
+
+class Log:
+    """A hub and an outbox in memory: the port of Recording, with answers that get lost.
+
+    ``fails`` says what becomes of the next event: it lands and the answer is lost, it waits in
+    the outbox, or nothing of it is kept.
+    """
+
+    subject_id = "query@z1"
+
+    def __init__(self) -> None:
+        self.events: list[Observation] = []
+        self.outbox: list[Observation] = []
+        self.fails: str | None = None
+        self.is_away = False
+        self._audits = 0
+
+    def verify_reachable(self) -> None:
+        if self.is_away:
+            raise Unreachable("away")
+
+    def observed(self, event_type: str, subject_id: str, payload: Any, ms: int) -> Observation:
+        return Observation(
+            event_type=event_type, subject_id=subject_id, origin="z1", payload=payload,
+            event_time=ms,
+        )  # fmt: skip
+
+    def record(self, events: Sequence[Observation]) -> Iterator[RecordRef]:
+        for one in events:
+            fails, self.fails = self.fails, None
+            if fails == "waits":
+                self.outbox.append(one)
+            elif fails != "lost":
+                self.events.append(one)
+            if fails is not None:
+                raise Unreachable(fails)
+            yield self._ref(len(self.events))
+
+    def settle(self) -> None:
+        self.verify_reachable()
+        self.events += self.outbox
+        self.outbox = []
+
+    def keep_audits(self, entries: Sequence[Waiting]) -> int:
+        fresh = [one for one in entries if one.number > self._audits]
+        self.outbox += [self.observed("query.audit", "x", one.entry, 1) for one in fresh]
+        self._audits = max(self._audits, *(one.number for one in entries))
+        return self._audits
+
+    def recorded_since(
+        self, event_type: str, after: int, key_of: Callable[[Any], str | None]
+    ) -> dict[str, RecordRef]:
+        found: dict[str, RecordRef] = {}
+        for seq, one in enumerate(self.events, 1):
+            key = key_of(one.payload)
+            if one.event_type == event_type and seq > after and key is not None:
+                found.setdefault(key, self._ref(seq))
+        return found
+
+    def _ref(self, seq: int) -> RecordRef:
+        return RecordRef("record/query/x", seq, "00" * 32, f"rcpt-{seq}")
+
+    def of(self, event_type: str) -> list[Any]:
+        return [one.payload for one in self.events if one.event_type == event_type]

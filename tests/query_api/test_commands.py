@@ -1,0 +1,152 @@
+"""``veen query`` against a running service, and its packages checked and replayed offline."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import app
+from veen.errors import Untrusted, VeenError
+
+Veen = Callable[..., Any]
+
+
+@pytest.fixture
+def veen(zone: Any, tmp_path: Path, world: Any) -> Veen:
+    """A command, with ``--json``; the document it printed, or the documents of its lines."""
+    (tmp_path / "token").write_text(world.TOKENS["alice"])
+
+    def run(*words: object, asks: bool = True) -> Any:
+        who = ["--api", zone.url, "--token-file", str(tmp_path / "token")] if asks else []
+        found = CliRunner().invoke(app, [*map(str, words), *who, "--json"], env={"NO_PROXY": "*"})
+        if isinstance(found.exception, VeenError):
+            raise found.exception
+        assert found.exit_code in (0, 3), found.output
+        try:
+            return json.loads(found.stdout) | {"exit_code": found.exit_code}
+        except ValueError:
+            return [json.loads(line) for line in found.stdout.splitlines()]
+
+    return run
+
+
+@pytest.fixture
+def package(veen: Veen, tmp_path: Path) -> Path:
+    """The proof of a query that the events of one subject answer."""
+    words = ("--stream", "record/app/http", "--subject", "user:2", "--field", "payload.number")
+    found = veen("query", "submit", *words, "--reason", "drill")
+    assert found["status"] == "completed"
+    assert found["row_count"] == 7
+    veen("query", "proof", found["result_id"], "--out", tmp_path / "proof.json")
+    return tmp_path / "proof.json"
+
+
+def test_rows_are_compared_with_the_digest(veen: Veen) -> None:
+    found = veen("query", "submit", "--stream", "record/app/auth", "--evidence", "none")
+    rows = veen("query", "result", found["result_id"])
+    assert len(rows) == found["row_count"] == 10
+    some = veen("query", "result", found["result_id"], "--offset", 8)
+    assert [one["row"] for one in some] == [one["row"] for one in rows[8:]]
+    assert veen("query", "status", found["result_id"])["status"] == "completed"
+
+
+def test_a_client_signs_its_requests(zone: Any, veen: Veen) -> None:
+    """The principal's key is another's here: the service sees that, and the command says so."""
+    zone.make_client("stranger")
+    who = ("--api", zone.url, "--client", zone.folder / "stranger", "--principal", "signer")
+    with pytest.raises(VeenError, match="unauthorized"):
+        veen("query", "status", "r-" + "0" * 32, *who, asks=False)
+    signer = ("--api", zone.url, "--client", zone.folder / "clerk", "--principal", "clerk")
+    with pytest.raises(VeenError, match="query_not_found"):
+        veen("query", "status", "r-" + "0" * 32, *signer, asks=False)
+
+
+def test_a_refusal_says_its_code(veen: Veen) -> None:
+    with pytest.raises(VeenError, match="forbidden_scope"):
+        veen("query", "submit", "--stream", "record/secret")
+    with pytest.raises(VeenError, match="query_not_found"):
+        veen("query", "status", "r-" + "0" * 32)
+
+
+def test_a_package_holds_offline_and_a_changed_one_does_not(
+    zone: Any, veen: Veen, package: Path
+) -> None:
+    hub_id = zone.hub_id.hex()
+    found = veen("query", "verify", package, "--hub-id", hub_id, asks=False)
+    assert (found["holds"], found["exit_code"]) == (True, 0)
+    document = json.loads(package.read_bytes())
+    document["rows"]["whole"][0]["payload.number"] += 1
+    forged = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    package.write_text(forged)
+    found = veen("query", "verify", package, "--hub-id", hub_id, asks=False)
+    assert (found["holds"], found["exit_code"]) == (False, 3)
+    other = veen("query", "verify", package, "--hub-id", "ab" * 32, asks=False)
+    assert other["holds"] is False
+
+
+def test_a_replay_finds_the_same_digest(zone: Any, veen: Veen, package: Path) -> None:
+    found = veen("query", "replay", package, "--config", zone.config, asks=False)
+    assert (found["verdict"], found["exit_code"]) == ("matches", 0)
+
+
+def test_a_replay_names_what_is_missing_here(
+    zone: Any, veen: Veen, package: Path, tmp_path: Path
+) -> None:
+    index = _copied(zone, tmp_path)
+    with closing(sqlite3.connect(index / "current" / "index.sqlite")) as db:
+        db.execute("UPDATE streams SET position = 20 WHERE name = 'record/app/http'")
+        db.commit()
+    found = veen("query", "replay", package, "--config", zone.config, "--index", index, asks=False)
+    assert (found["verdict"], found["exit_code"]) == ("differs", 3)
+    assert found["missing"] == [{"stream": "record/app/http", "from_seq": 21, "to_seq": 50}]
+
+
+def test_a_replay_over_tampered_messages_is_refused(
+    zone: Any, veen: Veen, package: Path, tmp_path: Path
+) -> None:
+    index = _copied(zone, tmp_path)
+    with closing(sqlite3.connect(index / "current" / "index.sqlite")) as db:
+        places = db.execute(
+            "SELECT place FROM events WHERE event_type = 'http.request' ORDER BY place LIMIT 2"
+        ).fetchall()
+        (first,), (second,) = places
+        db.execute(
+            "UPDATE pairs SET (msg, receipt, body_key) = "
+            "(SELECT msg, receipt, body_key FROM pairs WHERE place = ?) WHERE place = ?",
+            (second, first),
+        )
+        db.commit()
+    with pytest.raises(Untrusted):
+        veen("query", "replay", package, "--config", zone.config, "--index", index, asks=False)
+
+
+def test_a_verdict_is_recorded(zone: Any, veen: Veen, package: Path, tmp_path: Path) -> None:
+    words = ("--config", zone.config, "--client", zone.folder / "auditor", "--record")
+    zone.make_client("auditor")
+    found = veen("query", "replay", package, *words, asks=False)
+    assert found["verdict"] == "matches"
+    assert found["record_event"]["stream"] == "record/query/replays"
+    assert found["record_event"]["seq"] == 1
+
+
+def _copied(zone: Any, tmp_path: Path) -> Path:
+    """The index as it stands now, for a test to harm."""
+    target = tmp_path / "index"
+    current = (zone.folder / "index" / "current").resolve()
+    (target / current.name).mkdir(parents=True)
+    shutil.copytree(current / "nodes", target / current.name / "nodes")
+    with (
+        closing(sqlite3.connect(current / "index.sqlite")) as source,
+        closing(sqlite3.connect(target / current.name / "index.sqlite")) as copy,
+    ):
+        source.backup(copy)
+    (target / "current").symlink_to(current.name)
+    return target

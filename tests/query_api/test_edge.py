@@ -1,0 +1,161 @@
+"""The HTTP edge without a runner: states that pass too fast elsewhere, and audits that fail."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from recorder.api.__main__ import options_of
+from recorder.api.app import create_app
+from recorder.service.audit import MAX_SOURCES, Audits
+from recorder.service.database import Database
+from recorder.service.query_state import RecordRef
+from recorder.service.refusal import ErrorCode
+from recorder.service.results import Results
+from recorder.service.submission import Waits
+from recorder.settings import load
+
+RESULT_ID = "r-" + "1" * 32
+EVENT = RecordRef("record/query/requests", 1, "00" * 32, "rcpt-" + "00" * 32)
+
+
+@pytest.fixture
+def service(tmp_path: Path, world: Any) -> Flask:
+    (tmp_path / "recorder.toml").write_text(world.recorder_toml("http://127.0.0.1:1", "00" * 32, 1))
+    waits = Waits(recorded_sec=0.05, completed_sec=0.05)
+    return create_app(load(tmp_path / "recorder.toml"), waits)
+
+
+@pytest.fixture
+def http(service: Flask, world: Any) -> FlaskClient:
+    client = service.test_client()
+    client.environ_base["HTTP_AUTHORIZATION"] = f"Bearer {world.TOKENS['alice']}"
+    return client
+
+
+@pytest.fixture
+def database(service: Flask, tmp_path: Path) -> Database:
+    return Database(tmp_path / "results" / "service.sqlite")
+
+
+@pytest.fixture
+def results(database: Database) -> Results:
+    """With one query of alice's that is recorded and has not been run."""
+    found = Results(database)
+    found.add(
+        query_id="q-1", result_id=RESULT_ID, principal="alice", descriptor=b"{}", now_ms=1_000
+    )
+    found.begin_recording("q-1", 0)
+    found.recorded("q-1", EVENT)
+    return found
+
+
+def told(reply: Any) -> tuple[int, str]:
+    return reply.status_code, reply.get_json()["error_code"]
+
+
+@pytest.mark.parametrize("kind", ["result", "proof"])
+def test_a_result_that_is_not_there_yet_is_not_ready(
+    http: FlaskClient, results: Results, kind: str
+) -> None:
+    assert told(http.get(f"/api/query/{kind}/{RESULT_ID}")) == (425, "result_not_ready")
+    results.begin("q-1", owner="me", engine="inline", now_ms=1)
+    assert told(http.get(f"/api/query/{kind}/{RESULT_ID}")) == (425, "result_not_ready")
+    assert http.get(f"/api/query/status/{RESULT_ID}").get_json()["status"] == "running"
+
+
+def test_a_failed_query_says_why_and_gives_nothing(http: FlaskClient, results: Results) -> None:
+    results.failed("q-1", ErrorCode.EXECUTION_FAILED, "the index is tampered with", 2)
+    assert told(http.get(f"/api/query/result/{RESULT_ID}")) == (500, "execution_failed")
+    status = http.get(f"/api/query/status/{RESULT_ID}").get_json()
+    assert (status["status"], status["error_code"]) == ("failed", "execution_failed")
+
+
+def test_without_a_runner_a_submission_is_refused_and_leaves_nothing(
+    http: FlaskClient, database: Database, world: Any
+) -> None:
+    for _ in range(2):
+        reply = http.post("/api/query/submit", json=world.a_query(query_id="q-2"))
+        assert told(reply) == (503, "internal_error")
+        assert reply.headers["Retry-After"] == "2"
+    assert Results(database).by_query("q-2") is None
+
+
+def test_a_request_that_cannot_be_audited_is_not_answered(
+    http: FlaskClient, results: Results, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "results" / "service.sqlite")) as db:
+        db.execute("DROP TABLE audits")
+        db.commit()
+    reply = http.get(f"/api/query/descriptor/{'q-1'}")
+    assert told(reply) == (500, "internal_error")
+    assert "descriptor" not in reply.get_json()
+
+
+def test_a_failure_of_the_service_itself_tells_no_details(
+    http: FlaskClient, results: Results, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "results" / "service.sqlite")) as db:
+        db.execute("ALTER TABLE queries RENAME TO gone")
+        db.commit()
+    reply = http.get(f"/api/query/status/{RESULT_ID}")
+    assert told(reply) == (500, "internal_error")
+    assert "gone" not in reply.get_json()["message"]
+    assert "queries" not in reply.get_json()["message"]
+
+
+def test_a_flood_of_strangers_is_one_entry_a_minute(service: Flask, database: Database) -> None:
+    stranger = service.test_client()
+    for number in range(300):
+        where = {"REMOTE_ADDR": "10.0.0.1" if number % 2 else "10.0.0.2"}
+        reply = stranger.get(f"/api/query/status/{RESULT_ID}", environ_base=where)
+        assert reply.status_code == 401
+    audits = Audits(database)
+    assert audits.count() == 0
+    audits.settle_unknown(2**62)
+    counts = {one.entry["metadata"]["source"]: 0 for one in audits.waiting(10)}
+    for one in audits.waiting(10):
+        counts[one.entry["metadata"]["source"]] += one.entry["metadata"]["count"]
+    assert counts == {"10.0.0.1": 150, "10.0.0.2": 150}
+    assert audits.count() <= 4
+
+
+def test_strangers_from_everywhere_are_counted_together(database: Database) -> None:
+    audits = Audits(database)
+    for number in range(MAX_SOURCES + 50):
+        audits.count_unknown(f"10.0.{number // 256}.{number % 256}", "/api", 1_000)
+    assert audits.settle_unknown(120_000) == MAX_SOURCES + 1
+    last = [one.entry["metadata"] for one in audits.waiting(1_000)]
+    assert sum(one["count"] for one in last) == MAX_SOURCES + 50
+
+
+def test_tls_and_client_certificates_come_from_the_settings(tmp_path: Path, world: Any) -> None:
+    text = world.recorder_toml("http://127.0.0.1:1", "00" * 32, 1)
+    more = 'tls_cert = "a.pem"\ntls_key = "a.key"\ntls_client_ca = "ca.pem"\nengine'
+    (tmp_path / "tls.toml").write_text(text.replace("engine", more, 1))
+    options = options_of(load(tmp_path / "tls.toml").query)
+    assert options["certfile"] == str(tmp_path / "a.pem")
+    assert options["keyfile"] == str(tmp_path / "a.key")
+    assert (options["ca_certs"], options["cert_reqs"]) == (str(tmp_path / "ca.pem"), 2)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("pending", "completed"), ("running", "pending"), ("running", "completed"),
+        ("failed", "running"), ("failed", "completed"), ("failed", "pending"),
+    ],
+)  # fmt: skip
+def test_states_go_one_way(database: Database, results: Results, before: str, after: str) -> None:
+    if before != "pending":
+        results.begin("q-1", owner="me", engine="inline", now_ms=1)
+    if before == "failed":
+        results.failed("q-1", ErrorCode.EXECUTION_FAILED, "no", 2)
+    with pytest.raises(sqlite3.IntegrityError), database.changing() as db:
+        db.execute("UPDATE queries SET state = ?", (after,))

@@ -1,0 +1,62 @@
+"""Work handed to processes beside: in order, whole, and ended with whoever asked for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from veen.crew import HERE, CrewEnded, crew
+from veen.errors import Untrusted
+
+
+def _double(number: int) -> int:
+    return 2 * number
+
+
+def _refuse(number: int) -> int:
+    if number == 3:
+        raise Untrusted("three is refused")
+    return number
+
+
+def _who(_: int) -> int:
+    return os.getpid()
+
+
+def _die(_: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("processes", [0, 1, 3])
+def test_results_come_in_the_order_of_the_parts(processes: int) -> None:
+    with crew(processes) as beside:
+        assert list(beside.run(_double, range(10))) == [2 * n for n in range(10)]
+        assert list(beside.run(_double, [])) == []
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_an_error_of_the_work_is_raised_and_the_crew_works_on(processes: int) -> None:
+    with crew(processes) as beside:
+        with pytest.raises(Untrusted, match="three is refused"):
+            list(beside.run(_refuse, range(6)))
+        assert list(beside.run(_double, [1, 2])) == [2, 4]
+
+
+def test_the_work_is_done_beside_and_its_processes_end_with_the_block() -> None:
+    with crew(2) as beside:
+        pids = set(beside.run(_who, range(4)))
+    assert len(pids) == 2
+    assert os.getpid() not in pids
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_a_killed_process_is_told_and_not_waited_for() -> None:
+    with crew(1) as beside, pytest.raises(CrewEnded):
+        list(beside.run(_die, [1]))
+
+
+def test_without_processes_the_work_is_done_here() -> None:
+    assert list(HERE.run(_who, [1])) == [os.getpid()]

@@ -1,0 +1,105 @@
+"""Processes beside this one, for pure work that costs more than to hand it over."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+from veen.errors import VeenError
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+class CrewEnded(VeenError):
+    """A process that worked beside this one is gone."""
+
+
+class Crew:
+    """Each process has one part of the work at a time; with no process, it is done here."""
+
+    def __init__(self, pipes: Sequence[Connection]) -> None:
+        self._pipes = pipes
+        self._begun: list[Any] = []
+
+    @property
+    def size(self) -> int:
+        """How many parts can be begun at once."""
+        return max(1, len(self._pipes))
+
+    def begin(self, work: Callable[[P], Any], parts: Sequence[P]) -> None:
+        """Hand over at most ``size`` parts; what was begun before has been finished."""
+        if not self._pipes:
+            self._begun = [(work, part) for part in parts]
+            return
+        self._begun = list(self._pipes[: len(parts)])
+        for pipe, part in zip(self._begun, parts, strict=True):
+            pipe.send((work, part))
+
+    def finish(self) -> list[Any]:
+        """The results of what was begun, in order; the first error of the work is raised."""
+        begun, self._begun = self._begun, []
+        if not self._pipes:
+            return [work(part) for work, part in begun]
+        try:
+            answers = [pipe.recv() for pipe in begun]
+        except (EOFError, ConnectionError) as error:
+            raise CrewEnded("a process that worked beside has ended: start again") from error
+        for _, raised in answers:
+            if raised is not None:
+                raise raised
+        return [result for result, _ in answers]
+
+    def run(self, work: Callable[[P], R], parts: Iterable[P]) -> Iterator[R]:
+        """The result of every part, in order, with no more parts in memory than processes."""
+        left = iter(parts)
+        while some := list(islice(left, self.size)):
+            self.begin(work, some)
+            yield from self.finish()
+
+
+HERE = Crew(())
+"""The crew without processes."""
+
+
+@contextmanager
+def crew(processes: int) -> Iterator[Crew]:
+    """So many processes for as long as the block runs; they end when this process does."""
+    with ExitStack() as ending:
+        yield Crew([ending.enter_context(_beside()) for _ in range(processes)])
+
+
+@contextmanager
+def _beside() -> Iterator[Connection]:
+    # Spawned, for a fork of a process with threads may stop for ever.
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs,), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        yield ours
+    finally:
+        ours.close()
+        process.join()
+
+
+def _serve(pipe: Connection) -> None:
+    """Until the other end is closed, also by the death of whoever had it."""
+    try:
+        while True:
+            work, part = pipe.recv()
+            pipe.send(_done(work, part))
+    except (EOFError, ConnectionError, KeyboardInterrupt):
+        return
+
+
+def _done(work: Callable[[Any], Any], part: Any) -> tuple[Any, VeenError | None]:
+    try:
+        return work(part), None
+    except VeenError as error:
+        return None, error
