@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.anchor_trust import AnchorTrust
 from cli.checkpoint_options import (
     ConfigOnlyOption,
     FetchOption,
@@ -25,13 +26,11 @@ from cli.failure import Refused
 from cli.options import HubIdOption, key_in_hex
 from recorder.anchor import book as books
 from recorder.anchor.book import Book, Outcome
-from recorder.anchor.ledger import Ledger
 from recorder.anchor.port import Anchor, kind_of
 from recorder.anchor.refs import Ref, read_refs
-from recorder.anchor.tsa_line import TsaLine
 from recorder.checkpoints import hub_papers
 from recorder.checkpoints import shelf as shelves
-from recorder.checkpoints.door import anchor_of, time_stamps
+from recorder.checkpoints.door import anchor_of
 from recorder.settings import DEFAULT_PATH, load
 from veen.errors import Untrusted
 from veen.recorder_checkpoint import RecorderCheckpoint
@@ -74,19 +73,9 @@ def publish(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BelieveOptions:
+class BelieveOptions(AnchorTrust):
     """Whom to believe: given here, or as the recorder's settings say."""
 
-    ledger: Annotated[
-        Path | None, typer.Option("--ledger", metavar="FILE", help="The ledger, or a copy of it.")
-    ] = None
-    tsa_certificate: Annotated[
-        list[Path] | None,
-        typer.Option("--tsa-certificate", metavar="PEM", help="Of the chain; may be repeated."),
-    ] = None
-    tsa_policy: Annotated[
-        str | None, typer.Option("--tsa-policy", metavar="OID", help="The policy it must be under.")
-    ] = None
     hub_id: HubIdOption = None
     identity: Annotated[
         Path | None,
@@ -95,15 +84,9 @@ class BelieveOptions:
     config: ConfigOnlyOption = DEFAULT_PATH
 
     def anchors(self) -> Mapping[str, Anchor]:
-        found: list[Anchor | None] = []
-        if self.ledger is not None:
-            found.append(Ledger(self.ledger, os.urandom))
-        if self.tsa_certificate:
-            line = TsaLine(url="")
-            found.append(time_stamps(tuple(self.tsa_certificate), self.tsa_policy, line))
-        if not found:
-            found.append(anchor_of(load(self.config).anchor, os.urandom))
-        return {one.kind: one for one in found if one is not None}
+        found = self.given()
+        configured = None if found else anchor_of(load(self.config).anchor, os.urandom)
+        return found if configured is None else {configured.kind: configured}
 
     def verify_signature(self, checkpoint: RecorderCheckpoint, beside: Path) -> None:
         """Refuse a document that its hub, or the hub that was named, did not sign."""

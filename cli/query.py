@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from cli import interrupt
+from cli.anchor_trust import AnchorTrust
 from cli.console import manner, notice, show, show_one
 from cli.failure import INTEGRITY
 from cli.options import key_in_hex
@@ -119,14 +120,17 @@ def proof(
 def verify(
     package: Annotated[Path, typer.Argument(metavar="PACKAGE", help="From veen query proof.")],
     hub_id: Annotated[str, typer.Option("--hub-id", metavar="HEX", help="The hub it must be of.")],
+    believe: AnchorTrust,
 ) -> None:
     """Check an evidence package offline: signatures, proofs, rows, hashes, sampling, ranges.
 
-    Each claim is told by itself: held, failed, or not covered by the package.
+    Each claim is told by itself: held, failed, or not covered by the package. Its anchors are
+    checked when you give what proves them.
 
-    Example: veen query verify p.json --hub-id 1f3c…
+    Example: veen query verify p.json --hub-id 1f3c… --ledger anchors.ledger
     """
-    verdict = check_bytes(package.read_bytes(), key_in_hex("--hub-id", hub_id))
+    name = key_in_hex("--hub-id", hub_id)
+    verdict = check_bytes(package.read_bytes(), name, believe.checks())
     show(verdict.document(), _told(verdict))
     if verdict.failed and manner().json:
         raise typer.Exit(INTEGRITY)

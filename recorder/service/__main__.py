@@ -37,6 +37,7 @@ from veen.captoken import CapToken
 from veen.client.client import Client
 from veen.client.surroundings import Surroundings
 from veen.client.transport import Patience
+from veen.crew import Crew, crew
 from veen.errors import VeenError
 
 _WAIT_SEC: Final = 0.5
@@ -77,7 +78,8 @@ def serve(launch: Launch, over: Event) -> None:
         closing.callback(following.stop)
         database = Database(home.database)
         books = _books(settings, client, database)
-        runner = _runner(launch, settings, client, database, books)
+        beside = closing.enter_context(crew(settings.query.verifiers))
+        runner = _runner(launch, settings, client, database, books, beside)
         closing.callback(runner.close)
         launch.say_ready()
         _loop(runner, books, bell, over)
@@ -122,7 +124,12 @@ def _books(settings: Settings, client: Client, database: Database) -> Bookkeepin
 
 
 def _runner(
-    launch: Launch, settings: Settings, client: Client, database: Database, books: Bookkeeping
+    launch: Launch,
+    settings: Settings,
+    client: Client,
+    database: Database,
+    books: Bookkeeping,
+    beside: Crew,
 ) -> Runner:
     home = ServiceHome(settings.query.results)
     limits = EngineLimits(row_budget=settings.query.row_budget, max_rows=settings.query.max_rows)
@@ -132,6 +139,7 @@ def _runner(
         limits,
         hub=lambda: client.meet().hub,
         clock_ms=_clock_ms,
+        beside=beside,
     )
     return Runner(
         Results(database),

@@ -16,6 +16,7 @@ from recorder.query.json_text import JsonLimits, parse_json
 from recorder.service.query_state import Query
 from recorder.service.rows_file import RowsWriter
 from veen import cbor
+from veen.crew import HERE, Crew
 from veen.errors import VeenError
 from veen.hub_identity import HubIdentity
 from veen.recorder_checkpoint import RecorderCheckpoint
@@ -42,8 +43,10 @@ class InlineEngine:
         *,
         hub: Callable[[], HubIdentity],
         clock_ms: Callable[[], int],
+        beside: Crew = HERE,
     ) -> None:
         self._index = index
+        self._beside = beside
         self._results = results
         self._limits = limits
         self._hub = hub
@@ -67,7 +70,7 @@ class InlineEngine:
     ) -> ResultDigest:
         """The digest of a result whose rows are on disk on return; or an error and no result."""
         hub = self._hub()
-        found = answer(self._index, descriptor, checkpoint, hub, self._limits)
+        found = answer(self._index, descriptor, checkpoint, hub, self._limits, self._beside)
         lines = (verified(one.entry, checkpoint) for one in found.outcome.sampled)
         hashed_evidence = evidence_hash(descriptor, result_id, lines)
         writer = RowsWriter(self._results / result_id)

@@ -6,13 +6,13 @@ and no page can change the order that rows_hash speaks of (Query API 7.4).
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from recorder.query.json_text import read_row
 from veen import canonical_json, durable
 
 _ROWS: Final = "rows.jsonl"
@@ -89,7 +89,7 @@ class RowsFile:
                 yield line.removesuffix(b"\n")
 
     def all(self) -> Iterator[dict[str, Any]]:
-        return map(json.loads, self.lines())
+        return map(read_row, self.lines())
 
     def file(self, name: str, most: int = -1) -> bytes:
         """A file beside the rows, or as much of it as may be read at most."""

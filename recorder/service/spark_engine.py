@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from recorder.query.descriptor import Descriptor
 from recorder.query.digest import ResultDigest, RowsHash, Searched, rows_hash
+from recorder.query.json_text import read_row
 from recorder.service.engine import CHECKPOINT_FILE, WITNESS_FILE
 from recorder.service.rows_file import RowsWriter
 from recorder.service.scheduling import JobFailed, Scheduler, SparkWork
@@ -97,7 +98,7 @@ def _parts(work: SparkWork) -> dict[str, Any]:
 def _rows(work: SparkWork) -> Iterator[dict[str, Any]]:
     with (work.out / "rows.jsonl").open("rb") as file:
         for line in file:
-            yield json.loads(line)
+            yield read_row(line)
 
 
 def _verify(hashed: RowsHash, parts: dict[str, Any]) -> None:

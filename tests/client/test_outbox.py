@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from veen.client.draft import Draft, Drafts, Form
 from veen.client.flight import Flight, Slot
-from veen.client.outbox import BadOutbox, Bounds, Late, Outbox, OutboxFull
+from veen.client.outbox import BadOutbox, Bounds, Late, Note, Outbox, OutboxFull
 from veen.errors import Malformed
 from veen.payload import PayloadHdr
 from veen.profile import DEFAULT_PROFILE, Profile
@@ -128,10 +128,37 @@ def test_an_outbox_of_a_later_version_is_left_alone(
 ) -> None:
     open_outbox().close()
     with sqlite3.connect(tmp_path / "outbox.sqlite") as db:
-        db.execute("PRAGMA user_version = 2")
+        db.execute("PRAGMA user_version = 3")
     db.close()
-    with pytest.raises(BadOutbox, match="version 2"):
+    with pytest.raises(BadOutbox, match="version 3"):
         open_outbox()
+
+
+def test_an_outbox_of_the_first_version_keeps_its_events_and_learns_of_notes(
+    open_outbox: Callable[..., Outbox], tmp_path: Path
+) -> None:
+    outbox = open_outbox()
+    outbox.add(HUB, drafts(2))
+    outbox.close()
+    with sqlite3.connect(tmp_path / "outbox.sqlite") as db:
+        db.executescript("DROP TABLE notes; PRAGMA user_version = 1")
+    db.close()
+    outbox = open_outbox()
+    assert outbox.pending(HUB) == 2
+    outbox.add(HUB, drafts(1), Note("place", b"3"))
+    outbox.close()
+    assert open_outbox().note("place") == b"3"
+
+
+def test_a_note_is_kept_with_its_events_or_not_at_all(open_outbox: Callable[..., Outbox]) -> None:
+    outbox = open_outbox(bounds=Bounds(max_events=2))
+    assert outbox.note("place") is None
+    outbox.add(HUB, drafts(2), Note("place", b"first"))
+    with pytest.raises(OutboxFull):
+        outbox.add(HUB, drafts(1), Note("place", b"second"))
+    assert (outbox.note("place"), outbox.note("another")) == (b"first", None)
+    outbox.add(HUB, [], Note("place", b"third"))
+    assert outbox.note("place") == b"third"
 
 
 @pytest.mark.parametrize("bounds", [Bounds(max_events=3), Bounds(max_bytes=800)])

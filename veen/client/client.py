@@ -15,10 +15,10 @@ from veen.captoken import CapToken
 from veen.client import attachment_check, reader, resync, state_check
 from veen.client.address import HubAddress, resolve
 from veen.client.credentials import Credentials
-from veen.client.draft import Draft
+from veen.client.draft import Draft, Form
 from veen.client.errors import HubRefused, StateLost
 from veen.client.hub_api import HubApi
-from veen.client.outbox import Bounds, Late, Outbox
+from veen.client.outbox import Bounds, Late, Note, Outbox
 from veen.client.pair import Pair
 from veen.client.progress import Progress, untold
 from veen.client.receipt_book import ReceiptBook
@@ -128,6 +128,23 @@ class Client:
         """Keep events, all of them or none."""
         drafts = self._drafts(stream, bodies, options)
         return self._outbox.add(self._hub_id, drafts) if drafts else []
+
+    def emit_each(
+        self,
+        events: Iterable[tuple[str, bytes]],
+        *,
+        note: Note | None = None,
+        **options: Unpack[Options],
+    ) -> list[int]:
+        """Keep events of many streams, and a note with them: all of it or nothing."""
+        pairs = list(events)
+        forms = {name: self._form(name, options) for name, _ in pairs}
+        drafts = self._sized([Draft(forms[name], body) for name, body in pairs])
+        return self._outbox.add(self._hub_id, drafts, note) if drafts or note else []
+
+    def note(self, name: str) -> bytes | None:
+        """The last note of that name that was kept."""
+        return self._outbox.note(name)
 
     def send(self, stream: str, body: bytes, **options: Unpack[Options]) -> Sent:
         """Send an event and have its receipt verified.
@@ -251,11 +268,15 @@ class Client:
         self._hub_id = hub_id or (pin.hub_id if pin else b"")
 
     def _drafts(self, stream: str, bodies: Iterable[bytes], options: Options) -> list[Draft]:
+        form, attachments = self._form(stream, options), tuple(options.get("attachments", ()))
+        return self._sized([Draft(form, body, attachments) for body in bodies])
+
+    def _form(self, stream: str, options: Options) -> Form:
         capability = options.get("capability")
         auth_ref = self._sealer.renew(capability) if capability else None
-        form = form_of(stream, options, options.get("recipient") or self._own_key(), auth_ref)
-        attachments = tuple(options.get("attachments", ()))
-        drafts = [Draft(form, body, attachments) for body in bodies]
+        return form_of(stream, options, options.get("recipient") or self._own_key(), auth_ref)
+
+    def _sized(self, drafts: list[Draft]) -> list[Draft]:
         for draft in drafts:
             draft.check_sizes(self.session.limits)
         return drafts

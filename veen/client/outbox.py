@@ -15,12 +15,21 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, NamedTuple
 
 from veen import durable
 from veen.client.draft import Draft, Drafts
 from veen.client.flight import Flight, Slot
-from veen.client.outbox_tables import COLUMNS, PUT, SCHEMA, SLOT, VERSION, flight_of, row_of
+from veen.client.outbox_tables import (
+    COLUMNS,
+    PUT,
+    SCHEMA,
+    SLOT,
+    UPGRADES,
+    VERSION,
+    flight_of,
+    row_of,
+)
 from veen.errors import Malformed, Untrusted, VeenError
 from veen.keystore.sealed import Randomness
 from veen.receipt import Receipt
@@ -50,6 +59,13 @@ class Late:
     receipt: Receipt
 
 
+class Note(NamedTuple):
+    """What a program remembers beside its events, such as how far it had read; not encrypted."""
+
+    name: str
+    value: bytes
+
+
 class Outbox:
     """Any thread may add to it; one at a time drains it."""
 
@@ -69,8 +85,11 @@ class Outbox:
     def close(self) -> None:
         self._db.close()
 
-    def add(self, hub_id: bytes, drafts: Sequence[Draft]) -> list[int]:
-        """Keep events, all of them or none; their numbers grow in the order they are given."""
+    def add(self, hub_id: bytes, drafts: Sequence[Draft], note: Note | None = None) -> list[int]:
+        """Keep events, all of them or none; their numbers grow in the order they are given.
+
+        The note replaces the one of its name in the same instant.
+        """
         with self._changing():
             first = self._last_id() + 1
             forms = {id(one.form): one.form for one in drafts}
@@ -81,7 +100,13 @@ class Outbox:
             ]
             self._refuse_beyond(len(rows), sum(len(row[3]) for row in rows))
             self._db.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
+            if note is not None:
+                self._db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", note)
         return [row[0] for row in rows]
+
+    def note(self, name: str) -> bytes | None:
+        rows = self._all("SELECT value FROM notes WHERE name = ?", name)
+        return rows[0][0] if rows else None
 
     def pending(self, hub_id: bytes) -> int:
         return int(self._one("SELECT count(*) FROM events WHERE hub = ?", hub_id))
@@ -205,7 +230,11 @@ class Outbox:
             if version == 0:
                 db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT")
                 durable.sync_directory(self._path.parent)
-        if version not in (0, VERSION):
+            elif version in UPGRADES:
+                db.executescript(
+                    f"BEGIN; {UPGRADES[version]} PRAGMA user_version = {VERSION}; COMMIT"
+                )
+        if version not in (0, VERSION, *UPGRADES):
             raise BadOutbox(f"{self._path} is of version {version}, this is {VERSION}")
         return db
 

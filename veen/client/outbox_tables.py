@@ -7,8 +7,12 @@ from typing import Any, Final
 
 from veen.client.flight import Flight
 
-VERSION: Final = 1
-SCHEMA: Final = """
+VERSION: Final = 2
+_NOTES: Final = "CREATE TABLE notes (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;"
+UPGRADES: Final = {1: _NOTES}
+"""By the version it comes from: what an older outbox lacks."""
+
+SCHEMA: Final = f"""
 CREATE TABLE events (
   id INTEGER PRIMARY KEY AUTOINCREMENT, hub BLOB NOT NULL, lane BLOB NOT NULL, sealed BLOB NOT NULL
 );
@@ -21,6 +25,7 @@ CREATE TABLE flights (
 CREATE INDEX flight_slot ON flights (label, client_id, client_seq);
 CREATE INDEX flight_event ON flights (event);
 CREATE TABLE late (event INTEGER PRIMARY KEY, receipt BLOB NOT NULL);
+{_NOTES}
 """
 COLUMNS: Final = (
     "event, label, epoch, client_id, client_seq, prev_ack, auth_ref, leaf, coids, msg, withdrawn"

@@ -1,0 +1,118 @@
+"""The check of a carrier to one of three levels, and a report of what was found (AGB0 4.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bridge.bundle import BundleLimits
+from bridge.carrier.carrier import Carrier
+from bridge.carrier.ledger import Ledger
+from bridge.carrier.open_set import CarrierSet
+from bridge.carrier.unpack import Cargo, unpacked
+from bridge.continuity import Held
+from bridge.refusal import Fault, Level, Refused
+from bridge.trust import TrustStore
+from bridge.verify import Verified, trusted_hub, verify_bundle, verify_checkpoint
+from veen.errors import Malformed
+from veen.recorder_checkpoint import RecorderCheckpoint
+
+_MAX_CHECKPOINT = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What a check is made with. ``scratch`` is a private directory with room for the content."""
+
+    trust: TrustStore
+    scratch: Path
+    privates: Sequence[bytes] = field(default=(), repr=False)
+    """Keys of this zone, for carriers that are sealed to it."""
+    held: Held | None = None
+    limits: BundleLimits = field(default_factory=BundleLimits)
+    workers: int = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """What was asked, what held, and the first thing that did not."""
+
+    asked: Level
+    held: list[Level] = field(default_factory=list)
+    refusal: Refused | None = None
+    notes: list[str] = field(default_factory=list)
+    carrier: Carrier | None = None
+    signer: str | None = None
+    ledger: Ledger | None = None
+    bundle: Verified | None = None
+    heartbeat: RecorderCheckpoint | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.refusal is None
+
+    @property
+    def verdict(self) -> str:
+        """One word for programs: the level that held, or the code and name of the fault."""
+        if self.refusal is None:
+            return self.asked.value
+        return f"{self.refusal.fault.code.value}/{self.refusal.fault.detail_enum}"
+
+
+def check_carrier(bags: Sequence[Path], level: Level, means: Means) -> Report:
+    """Check the bags of one carrier; nothing is written but below ``scratch``."""
+    report = Report(asked=level)
+    try:
+        with CarrierSet(bags) as found:
+            try:
+                _check(found, means, report)
+            finally:
+                report.notes += found.notes
+    except Refused as error:
+        report.refusal = error
+    return report
+
+
+def _check(found: CarrierSet, means: Means, report: Report) -> None:
+    report.carrier, report.ledger = found.carrier, found.carrier.ledger
+    if report.asked is Level.VALID:
+        # Cheap, and nothing more is done for whoever is not known.
+        report.signer = found.verify_signatures(means.trust)
+    found.verify_complete()
+    report.held.append(Level.COMPLETE)
+    if report.asked is Level.COMPLETE:
+        return
+    found.verify_intact()
+    report.held.append(Level.INTACT)
+    if report.asked is Level.VALID:
+        stored = found.stored(means.scratch)
+        with unpacked(found.carrier, stored, means.privates, means.scratch) as cargo:
+            report.ledger = cargo.ledger
+            verify_cargo(cargo, means, report)
+        report.held.append(Level.VALID)
+
+
+def verify_cargo(cargo: Cargo, means: Means, report: Report) -> None:
+    """The bundle or the heartbeat, which must be what the ledger's last entry says."""
+    entry = cargo.ledger.tail[-1]
+    if entry.bundle_id is None:
+        report.heartbeat = _verify_heartbeat(cargo, means.trust)
+        is_entered = entry.is_of_heartbeat(report.heartbeat)
+    else:
+        found = verify_bundle(
+            cargo.content, means.trust, means.held, limits=means.limits, workers=means.workers
+        )
+        report.bundle, is_entered = found, entry.is_of_bundle(found.header)
+    if not is_entered:
+        raise Refused(Fault.LEDGER, "the ledger enters something else than what is carried")
+
+
+def _verify_heartbeat(cargo: Cargo, trust: TrustStore) -> RecorderCheckpoint:
+    raw = cargo.content.part(0, _MAX_CHECKPOINT + 1).read()
+    try:
+        found = RecorderCheckpoint.decode(raw)
+    except Malformed as error:
+        raise Refused(Fault.FRAMING, f"the heartbeat: {error}") from error
+    verify_checkpoint(found, trusted_hub(found.hub_id, trust))
+    return found

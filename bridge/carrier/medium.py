@@ -1,0 +1,128 @@
+"""Writing a bag to a medium that may fail at any byte: synced, read back, signed last (AGB0 4.9).
+
+A directory without ``carrier.sig`` was not finished. Nothing on a medium is ever overwritten, and
+no sync is tried again: after a failure the medium is to be replaced.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from bridge.carrier.bag import DATA, SIGNATURE, TAGGED, TAGMANIFEST
+from veen import durable
+from veen.digest import h_blocks, h_file
+from veen.errors import VeenError
+
+FOLDER: Final = "agb0"
+_BLOCK: Final = 1 << 20
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_SPARE: Final = 1 << 20
+"""What a file system takes for directories and tables, at least."""
+
+
+class BadMedium(VeenError):
+    """A medium that cannot be written, or does not hold what was written to it."""
+
+
+def write_medium(bag: Path, medium: Path) -> Path:
+    """Copy a staged bag to ``medium``; the directory it now lies in, safe to be carried away."""
+    names = [f"{DATA}/{path.name}" for path in sorted((bag / DATA).iterdir())]
+    names += [*TAGGED, TAGMANIFEST]
+    _verify_room(bag, names, medium)
+    root = _new_directory(medium, bag.name)
+    for name in names:
+        _copy(bag / name, root / name)
+    _sync_directories(root, medium)
+    for name in names:
+        _read_back(bag / name, root / name)
+    _copy(bag / SIGNATURE, root / SIGNATURE)
+    _sync_directories(root, medium)
+    _read_back(bag / SIGNATURE, root / SIGNATURE)
+    return root
+
+
+def _verify_room(bag: Path, names: list[str], medium: Path) -> None:
+    needed = sum((bag / name).stat().st_size for name in names) + _SPARE
+    found = os.statvfs(medium)
+    free = found.f_bavail * found.f_frsize
+    if free < needed:
+        raise BadMedium(f"{medium} has {free} bytes free, {needed} are needed; take another one")
+
+
+def _new_directory(medium: Path, name: str) -> Path:
+    root = medium / FOLDER / name
+    root.parent.mkdir(exist_ok=True)
+    try:
+        root.mkdir()
+        (root / DATA).mkdir()
+    except FileExistsError:
+        raise BadMedium(
+            f"{root} exists; verify it if it is whole, take another medium if it is not"
+        ) from None
+    return root
+
+
+def _copy(source: Path, target: Path) -> None:
+    with source.open("rb") as file:
+        handle = os.open(target, _NEW, 0o644)
+        try:
+            at = 0
+            while block := file.read(_BLOCK):
+                durable.write_at(handle, block, at)
+                at += len(block)
+            durable.sync(handle)
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(handle)
+
+
+def _read_back(source: Path, target: Path) -> None:
+    """Refuse a file whose bytes, read from the medium itself where it lets us, are not ours."""
+    with source.open("rb") as file:
+        due = h_file(file)
+    try:
+        found = h_blocks(_from_medium(target))
+    except OSError as error:
+        raise BadMedium(f"{target} cannot be read back: {error.strerror}") from error
+    if found != due:
+        raise BadMedium(f"{target} does not read back as it was written; take another medium")
+
+
+def _from_medium(path: Path) -> Iterator[bytes]:
+    """The blocks of a file, past the page cache; a file system that cannot do that is asked to
+    drop its pages, which `_copy` did.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_DIRECT)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb", buffering=0) as file, closing(mmap.mmap(-1, _BLOCK)) as aligned:
+        yield from _blocks(file, aligned)
+
+
+def _blocks(file: BinaryIO, aligned: mmap.mmap) -> Iterator[bytes]:
+    at, size = 0, _BLOCK
+    # A block that is not full is the last; beyond it no aligned offset is left to read from.
+    while size == _BLOCK:
+        size = os.preadv(file.fileno(), [aligned], at)
+        yield aligned[:size]
+        at += size
+
+
+def _sync_directories(root: Path, medium: Path) -> None:
+    for directory in (root / DATA, root, root.parent, medium):
+        try:
+            durable.sync_directory(directory)
+        except durable.SyncFailed as error:
+            # Some file systems of media have no sync of directories.
+            cause = error.__cause__
+            if not (isinstance(cause, OSError) and cause.errno == errno.EINVAL):
+                raise

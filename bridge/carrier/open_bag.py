@@ -1,0 +1,171 @@
+"""Reading a bag from a medium that nobody vouches for: known names only, no links, no devices."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from bridge.carrier.bag import CARRIER, DATA, SIGNATURE, TAGGED, TAGMANIFEST, tagmanifest
+from bridge.carrier.carrier import Carrier, CarrierSig
+from bridge.carrier.volume import HEADER_BYTES, VolumeHeader
+from bridge.printable import printable
+from bridge.refusal import Fault, Refused
+from veen.errors import Malformed, WrongVersion
+
+MAX_ENTRIES: Final = 1024
+MAX_TAG_BYTES: Final = 1 << 20
+_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A volume on a medium: an open file, and what its header says."""
+
+    name: str
+    fd: int
+    size: int
+    header: VolumeHeader
+
+
+class Bag:
+    """One bag; files stay open until it is closed, so that what was checked is what is read."""
+
+    def __init__(self, root: Path) -> None:
+        self.notes: list[str] = []
+        self._stack = ExitStack()
+        self._name = printable(root.name)
+        try:
+            self._root = self._open_directory(os.fspath(root), None)
+            self._tagmanifest = self._read_tags()
+            self._signature = self._read_tag(SIGNATURE)
+            self.carrier = _carrier(self._carrier, self._name)
+            self._note_strangers()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def signer(self) -> bytes:
+        """The key that signed the bag, all of whose tag files are as they were then."""
+        try:
+            found = CarrierSig.decode(self._signature)
+        except Malformed as error:
+            told = f"{self._name}: {SIGNATURE}: {error}"
+            raise Refused(Fault.CARRIER_FORMAT, told) from error
+        if not found.is_valid(self._tagmanifest):
+            raise Refused(Fault.CARRIER_SIG, f"{self._name}: {SIGNATURE} does not hold")
+        return found.signer
+
+    def volumes(self) -> Iterator[Found]:
+        """Every volume of the set in this bag, by name; what is none is noted and left alone."""
+        try:
+            data = self._open_directory(DATA, self._root)
+        except Refused:
+            self.notes.append(f"{self._name}: no readable directory {DATA}")
+            return
+        for name in self._list(data):
+            found = self._volume(name, data)
+            if found is None or found.header.set_id != self.carrier.set_id:
+                told = "no volume of this set; ignored"
+                self.notes.append(f"{self._name}: {DATA}/{printable(name)}: {told}")
+            else:
+                yield found
+
+    def _volume(self, name: str, data: int) -> Found | None:
+        try:
+            fd, size = _open(name, data)
+        except OSError:
+            return None
+        try:
+            found = Found(name, fd, size, VolumeHeader.decode(os.pread(fd, HEADER_BYTES, 0)))
+        except (OSError, Malformed):
+            os.close(fd)
+            return None
+        self._stack.callback(os.close, fd)
+        return found
+
+    def _read_tags(self) -> bytes:
+        """The tagmanifest, once every file it lists is as it says."""
+        tags = {name: self._read_tag(name) for name in (*TAGGED, TAGMANIFEST)}
+        if tagmanifest(tags) != tags[TAGMANIFEST]:
+            raise Refused(Fault.TAG_FILE, f"{self._name}: {_changed(tags)}")
+        self._carrier = tags[CARRIER]
+        return tags[TAGMANIFEST]
+
+    def _read_tag(self, name: str) -> bytes:
+        try:
+            fd, size = _open(name, self._root)
+            with os.fdopen(fd, "rb") as file:
+                raw = file.read(MAX_TAG_BYTES + 1)
+        except FileNotFoundError:
+            hint = ": it was not finished" if name == SIGNATURE else ""
+            raise Refused(Fault.INCOMPLETE, f"{self._name}: {name} is missing{hint}") from None
+        except OSError as error:
+            told = f"{self._name}: {name} cannot be read: {error.strerror}"
+            raise Refused(Fault.MEDIUM, told) from error
+        if len(raw) > MAX_TAG_BYTES:
+            raise Refused(Fault.MEDIUM, f"{self._name}: {name} has {size} bytes")
+        return raw
+
+    def _open_directory(self, path: str, within: int | None) -> int:
+        try:
+            fd = os.open(path, _FLAGS | os.O_DIRECTORY, dir_fd=within)
+        except OSError as error:
+            told = f"{printable(path)} cannot be read as a directory: {error.strerror}"
+            raise Refused(Fault.MEDIUM, told) from error
+        self._stack.callback(os.close, fd)
+        return fd
+
+    def _list(self, directory: int) -> list[str]:
+        try:
+            with os.scandir(directory) as entries:
+                names = [entry.name for entry in islice(entries, MAX_ENTRIES + 1)]
+        except OSError as error:
+            told = f"{self._name} cannot be listed: {error.strerror}"
+            raise Refused(Fault.MEDIUM, told) from error
+        if len(names) > MAX_ENTRIES:
+            raise Refused(Fault.MEDIUM, f"{self._name}: more than {MAX_ENTRIES} files")
+        return sorted(names)
+
+    def _note_strangers(self) -> None:
+        known = {*TAGGED, TAGMANIFEST, SIGNATURE, DATA}
+        for name in self._list(self._root):
+            if name not in known:
+                self.notes.append(f"{self._name}: {printable(name)}: not of the bag; ignored")
+
+
+def _open(name: str, directory: int) -> tuple[int, int]:
+    """A regular file and its size; a link or a device is an OSError."""
+    fd = os.open(name, _FLAGS, dir_fd=directory)
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file")
+    return fd, found.st_size
+
+
+def _carrier(raw: bytes, where: str) -> Carrier:
+    try:
+        return Carrier.decode(raw)
+    except WrongVersion as error:
+        told = f"{where}: carrier.cbor: {error}; a newer version of this program reads it"
+        raise Refused(Fault.CARRIER_VERSION, told) from error
+    except Malformed as error:
+        raise Refused(Fault.CARRIER_FORMAT, f"{where}: carrier.cbor: {error}") from error
+
+
+def _changed(tags: dict[str, bytes]) -> str:
+    """Which tag file is not the one that the tagmanifest lists."""
+    listed = tags[TAGMANIFEST].splitlines(keepends=True)
+    due = tagmanifest(tags).splitlines(keepends=True)
+    wrong = [name for name, line in zip(TAGGED, due, strict=True) if line not in listed]
+    return f"{', '.join(wrong) or TAGMANIFEST} is not as {TAGMANIFEST} says"

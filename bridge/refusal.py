@@ -1,0 +1,81 @@
+"""Why a bundle or a carrier is refused: one stable code for each way it can be wrong (AGB0 4.5)."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from veen.errors import Code, Untrusted
+
+
+class Level(Enum):
+    """How deep a check goes; each level includes those before it."""
+
+    COMPLETE = "complete"
+    INTACT = "intact"
+    VALID = "valid"
+
+
+class Fault(Enum):
+    """What can be wrong, in the order in which it is looked for: (name, level, code)."""
+
+    MEDIUM = ("MEDIUM", Level.COMPLETE, Code.FORMAT)
+    TAG_FILE = ("TAG_FILE", Level.INTACT, Code.SIG)
+    CARRIER_FORMAT = ("CARRIER_FORMAT", Level.COMPLETE, Code.FORMAT)
+    CARRIER_VERSION = ("CARRIER_VERSION", Level.COMPLETE, Code.FORMAT)
+    SIGNER = ("SIGNER", Level.VALID, Code.AUTH)
+    CARRIER_SIG = ("CARRIER_SIG", Level.VALID, Code.SIG)
+    INCOMPLETE = ("INCOMPLETE", Level.COMPLETE, Code.SIZE)
+    VOLUME = ("VOLUME", Level.INTACT, Code.SIG)
+    NO_KEY = ("NO_KEY", Level.VALID, Code.AUTH)
+    SEALED = ("SEALED", Level.VALID, Code.SIG)
+    UNPACKED_SIZE = ("UNPACKED_SIZE", Level.VALID, Code.SIZE)
+    COMPRESSION = ("COMPRESSION", Level.VALID, Code.FORMAT)
+    BUNDLE_SIZE = ("BUNDLE_SIZE", Level.VALID, Code.SIZE)
+    FRAMING = ("FRAMING", Level.VALID, Code.FORMAT)
+    COUNT = ("COUNT", Level.VALID, Code.SEQ)
+    BUNDLE_ID = ("BUNDLE_ID", Level.VALID, Code.SIG)
+    HUB = ("HUB", Level.VALID, Code.AUTH)
+    HUB_KEY = ("HUB_KEY", Level.VALID, Code.AUTH)
+    CHECKPOINT = ("CHECKPOINT", Level.VALID, Code.SIG)
+    RANGE = ("RANGE", Level.VALID, Code.SEQ)
+    EVENT_FORMAT = ("EVENT_FORMAT", Level.VALID, Code.FORMAT)
+    PLACE = ("PLACE", Level.VALID, Code.SEQ)
+    LEAF = ("LEAF", Level.VALID, Code.SIG)
+    ROOT = ("ROOT", Level.VALID, Code.SEQ)
+    PROOF = ("PROOF", Level.VALID, Code.SEQ)
+    FORK = ("FORK", Level.VALID, Code.SEQ)
+    MSG_SIG = ("MSG_SIG", Level.VALID, Code.SIG)
+    RECEIPT_SIG = ("RECEIPT_SIG", Level.VALID, Code.SIG)
+    METADATA = ("METADATA", Level.VALID, Code.SIG)
+    LEDGER = ("LEDGER", Level.VALID, Code.SEQ)
+
+    def __init__(self, detail_enum: str, level: Level, code: Code) -> None:
+        self.detail_enum = detail_enum
+        self.level = level
+        self.code = code
+
+
+class Refused(Untrusted):
+    """Nothing of this may be imported; ``seq`` and ``offset`` say where, when that is known."""
+
+    def __init__(
+        self, fault: Fault, told: str, *, seq: int | None = None, offset: int | None = None
+    ) -> None:
+        super().__init__(f"{fault.code.value}/{fault.detail_enum}: {told}{_place(seq, offset)}")
+        self.fault = fault
+        self.told = told
+        self.seq = seq
+        self.offset = offset
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _refused, (self.fault, self.told, self.seq, self.offset)
+
+
+def _refused(fault: Fault, told: str, seq: int | None, offset: int | None) -> Refused:
+    return Refused(fault, told, seq=seq, offset=offset)
+
+
+def _place(seq: int | None, offset: int | None) -> str:
+    where = [f"event {seq}"] if seq is not None else []
+    where += [f"byte {offset}"] if offset is not None else []
+    return f" (at {', '.join(where)})" if where else ""

@@ -1,0 +1,400 @@
+"""Verify an AGB0 carrier with Python, PyNaCl and this one file, which writes nothing.
+
+    python standalone_verifier.py TRUST BAG [BAG ...]
+
+TRUST is a directory with hub-<hub_id>.cbor and .sig for each trusted hub, and exporter-<name>.pub
+(hex) for each trusted exporter. Each BAG is a directory of the carrier. The last line is the
+verdict: "valid" (exit code 0), the code of the first fault (1), or "UNSUPPORTED" (3): packed,
+sealed, or to be rebuilt from parity, for which the full program is needed. Exit code 2 is a wrong
+call or trust store. The content is held in memory. Formats: docs/bridge-format.md.
+"""
+
+# One blank line between functions: the whole is to be read in one go.
+# fmt: off
+import re
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any
+
+from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt, crypto_sign_open
+from nacl.exceptions import BadSignatureError, CryptoError
+
+TAGS = ("LABEL.txt", "bag-info.txt", "bagit.txt", "carrier.cbor", "manifest-sha256.txt")
+TAGMANIFEST, SIGNATURE, MIB, ZERO = "tagmanifest-sha256.txt", "carrier.sig", 1 << 20, bytes(32)
+VOLUME, u64 = struct.Struct(">8s32sHHHQ32s"), struct.Struct(">Q").pack
+U, T, B, B32, B64 = "uint", "text", "bytes", 32, 64
+# Kinds of values: a tuple is an array of fields, a list many of one kind, a dict a map of fields;
+# a field {"?": kind} may be absent.
+RECORDER = {1: U, 2: B32, 3: B32, 4: B32, 5: U, 6: B32, 7: [(B32, U, B32)], 8: [T],
+            9: [(U, B32, B32, U, B32, U, B64, {"?": [B64]})], 10: B64}
+HEADER = {1: U, 2: B32, 3: B32, 4: B32, 5: B32, 6: T, 7: U, 8: U, 9: U, 10: U, 11: RECORDER}
+PROOF = {1: U, 2: U, 3: U, 4: U, 5: [B32], 6: [B32]}
+EVENT = (B, {"?": (T, B32, T, U, U, T)}, B, {"?": B32})
+MSG = (U, B32, B32, B32, U, U, {"?": B32}, B32, B, B64)
+RECEIPT = (U, B32, U, B32, B32, U, B64)
+IDENTITY = {1: U, 2: B32, 3: [{1: B32, 2: B32, 3: U, 4: {"?": U}, 5: {"?": B64}}], 4: T}
+LEDGER = {1: U, 2: B32, 3: [(U, B32, {"?": B32}, B32, T, U, U, B32, U)]}
+CARRIER = {1: U, 2: T, 3: B32, 4: U, 5: U, 6: U, 7: U, 8: [(U, U, B32)], 9: {"?": (T, U)},
+           10: {"?": (T, B32, B32)}, 11: {"?": LEDGER}}
+SIG = {1: U, 2: B32, 3: B64}
+DEFAULT = {1: "xchacha20poly1305", 2: "hkdf-sha256", 3: "ed25519", 4: "x25519",
+           5: "X25519-HKDF-SHA256-CHACHA20POLY1305", 6: 0, 7: 0, 8: "sha256"}
+
+class Refused(Exception):
+    """The first fault: its code, once that is known, and what was found."""
+
+def need(fact: object, told: str, code: str = "") -> None:
+    if not fact:
+        raise Refused(code, told)
+
+@contextmanager
+def named(code: str) -> Iterator[None]:
+    """Whatever is found wrong without a code of its own gets this one."""
+    try:
+        yield
+    except Refused as error:
+        raise Refused(error.args[0] or code, error.args[1]) from error
+    except (CryptoError, UnicodeDecodeError) as error:
+        raise Refused(code, str(error)) from error
+
+def h(*parts: bytes) -> bytes:
+    return sha256(b"".join(parts)).digest()
+
+def ht(tag: str, *parts: bytes) -> bytes:
+    return h(tag.encode() + b"\0", *parts)
+
+def is_signed(public: bytes, signature: bytes, digest: bytes) -> bool:
+    try:
+        return crypto_sign_open(signature + digest, public) == digest
+    except BadSignatureError:
+        return False
+
+def head(raw: bytes, at: int, loose: bool = False) -> tuple[int, int, int]:
+    """Major type, argument and end of the CBOR head at ``at``; only the shortest form is right."""
+    need(at < len(raw) and raw[at] & 31 < 28, f"cut short, reserved or indefinite at byte {at}")
+    major, info = divmod(raw[at], 32)
+    if info < 24:
+        return major, info, at + 1
+    end = at + 1 + (1 << info - 24)
+    argument = int.from_bytes(raw[at + 1 : end], "big")
+    is_right = end <= len(raw) and major < 7 and argument >= (24, 2**8, 2**16, 2**32)[info - 24]
+    need(loose or is_right, f"head at byte {at}")
+    return major, argument, end
+
+def skip(raw: bytes, at: int, most: int) -> int:
+    """The end of the item at ``at``, by lengths alone, within ``most`` bytes."""
+    pending, limit = 1, min(len(raw), at + most)
+    while pending:
+        need(at < limit, f"cut short or too long at byte {at}")
+        major, argument, at = head(raw, at, loose=True)
+        at += argument if major in (2, 3) else 0
+        pending += {4: argument, 5: 2 * argument, 6: 1}.get(major, 0) - 1
+    need(at <= limit, "cut short or too long")
+    return at
+
+def item(raw: bytes, at: int, depth: int = 16) -> tuple[Any, int]:
+    major, argument, end = head(raw, at)
+    if major == 0 or (major == 7 and argument in (20, 21, 22)):
+        return (False, True, None)[argument - 20] if major else argument, end
+    need(major in (2, 3, 4, 5) and depth and end + argument <= len(raw), f"item at byte {at}")
+    if major in (2, 3):
+        at, end = end, end + argument
+        return raw[at:end] if major == 2 else raw[at:end].decode(), end
+    values, previous = [], b""
+    for n in range(argument * (major - 3)):
+        start = end
+        value, end = item(raw, start, depth - 1)
+        if major == 5 and n % 2 == 0:
+            need(type(value) is int and previous < raw[start:end], f"key at byte {start}")
+            previous = raw[start:end]
+        values.append(value)
+    # What is absent is left out of a map and cut off at the end of an array.
+    need(not values or (None not in values if major == 5 else values[-1] is not None), "null")
+    return (values if major == 4 else dict(zip(values[::2], values[1::2], strict=True))), end
+
+def shape(value: Any, kind: Any) -> None:
+    if isinstance(kind, list | tuple):
+        need(isinstance(value, list), "no array")
+        kind = kind * len(value) if isinstance(kind, list) else kind
+        value, kind = dict(enumerate(value)), dict(enumerate(kind))
+    if not isinstance(kind, dict):
+        need(type(value) is {U: int, T: str}.get(kind, bytes), f"no {kind}")
+        need(kind in (U, T, B) or len(value) == kind, f"not {kind} bytes")
+    elif "?" not in kind:
+        need(isinstance(value, dict) and value.keys() <= kind.keys(), "fields")
+        for key, due in kind.items():
+            shape(value.get(key), due)
+    elif value is not None:
+        shape(value, kind["?"])
+
+def read(raw: bytes, kind: Any) -> Any:
+    value, end = item(raw, 0)
+    shape(value, kind)
+    need(end == len(raw), f"{len(raw) - end} bytes too many")
+    return value
+
+def encode(value: Any, major: int = 0) -> bytes:
+    if isinstance(value, int):
+        if value < 24:
+            return bytes([major << 5 | value])
+        width = next(width for width in (1, 2, 4, 8) if value < 1 << 8 * width)
+        return bytes([major << 5 | 23 + width.bit_length()]) + value.to_bytes(width, "big")
+    if isinstance(value, list | dict):
+        inside = value if isinstance(value, list) else chain(*value.items())
+        return encode(len(value), 4 + isinstance(value, dict)) + b"".join(map(encode, inside))
+    raw = value.encode() if isinstance(value, str) else value
+    return b"\xf6" if raw is None else encode(len(raw), 2 + isinstance(value, str)) + raw
+
+def stream_id(name: str) -> bytes:
+    return bytes.fromhex(name) if re.fullmatch("[0-9a-fA-F]{64}", name) else h(name.encode())
+
+def label_of(hub_id: bytes, stream: bytes, epoch: int) -> bytes:
+    return ht("veen/label", ht("veen/routing_key", hub_id), stream, u64(epoch))
+
+def check_recorder(doc: Any) -> None:
+    """What must hold inside a recorder checkpoint, whoever signed it."""
+    need(doc[1] == 1 and all(one[0] == 1 and one[7:] != [[]] for one in doc[9]), "version")
+    ids = [end[0] for end in doc[7]]
+    need(ids == sorted(set(ids)) and ids == [stream_id(name) for name in doc[8]], "streams")
+    need(doc[6] == ht("veen/log-root", encode(doc[7])), "log_root")
+    need([end[1:] for end in doc[7] if end[1]] == [one[3:5] for one in doc[9]], "checkpoints")
+    need(all(end[2] == ZERO for end in doc[7] if not end[1]), "an empty stream with a root")
+
+def keys_at(hub: Any, time: int) -> list[bytes]:
+    return [key[2] for key in hub[3] if key[3] <= time <= key.get(4, time)]
+
+def verify_recorder(doc: Any, hubs: dict[bytes, Any], hub_id: bytes) -> Any:
+    need(hub_id in hubs and doc[2] == hub_id, f"hub {hub_id.hex()}", "E.AUTH/HUB")
+    hub = hubs[hub_id]
+    every = [key[2] for key in hub[3]]
+    need(doc[3] in every, f"hub key {doc[3].hex()}", "E.AUTH/HUB_KEY")
+    with named("E.SIG/CHECKPOINT"):
+        digest = ht("veen/recorder-checkpoint", encode(doc)[:-64], bytes(64))
+        is_good = doc[3] in keys_at(hub, doc[5]) and is_signed(doc[3], doc[10], digest)
+        need(is_good, "not signed by the hub with a key of that time")
+        streams = [end[0] for end in doc[7] if end[1]]
+        for stream, one in zip(streams, doc[9], strict=True):
+            labels = [label_of(hub_id, stream, n) for n in (one[5], one[5] - 1) if n >= 0]
+            need(one[2] == labels[0] and one[1] in labels, "labels")
+            digest = ht("veen/sig", encode(one[:6]))
+            need(any(is_signed(key, one[6], digest) for key in every), "a stream's checkpoint")
+    return hub
+
+def grown(peaks: list[bytes], size: int, height: int, subtree: bytes) -> tuple[Any, bytes]:
+    """Peaks, youngest first, and root after a subtree of 2^height leaves behind ``size`` leaves."""
+    while size >> height & 1:
+        subtree, height, peaks = ht("veen/mmr-node", peaks[0], subtree), height + 1, peaks[1:]
+    return [subtree, *peaks], ht("veen/mmr-root", subtree, *peaks) if peaks else subtree
+
+def read_parts(raw: bytes) -> tuple[Any, list[bytes], Any]:
+    need(raw[:1] == b"\x83", "no array of three")
+    events_at = skip(raw, 1, MIB)
+    header = read(raw[1:events_at], HEADER)
+    check_recorder(header[11])
+    need(header[1] == 1 and 1 <= header[7] <= header[8], "version or range")
+    need(header[5] == stream_id(header[6]) and header[4] == header[11][4], "stream or profile")
+    major, count, at = head(raw, events_at)
+    need(major == 4, "no array of events")
+    need(count == header[8] - header[7] + 1, f"{count} events", "E.SEQ/COUNT")
+    need(count <= 1 << 26, f"{count} events", "E.SIZE/BUNDLE_SIZE")
+    events = []
+    for _ in range(count):
+        end = skip(raw, at, MIB + 4096)
+        events.append(raw[at:end])
+        at = end
+    need(skip(raw, at, 8192) == len(raw), "bytes follow the proof")
+    proof = read(raw[at:], PROOF)
+    is_short = len(proof[5]) <= 64 and len(proof[6]) <= 128
+    need(is_short and proof[1] == 1 and 1 <= proof[2] <= proof[3] + 1 <= proof[4] + 1, "proof")
+    unnamed = {key: one for key, one in header.items() if key != 2}
+    digest = ht("veen/agb0-bundle", encode(unnamed), raw[events_at:])
+    need(digest == header[2], "bundle_id is not the hash of the bundle", "E.SIG/BUNDLE_ID")
+    return header, events, proof
+
+def verify_bundle(raw: bytes, hubs: dict[bytes, Any]) -> Any:
+    need(len(raw) <= 1 << 36, f"{len(raw)} bytes", "E.SIZE/BUNDLE_SIZE")
+    with named("E.FORMAT/FRAMING"):
+        header, events, proof = read_parts(raw)
+    hub = verify_recorder(header[11], hubs, header[3])
+    end: Any = next((one for one in header[11][7] if one[0] == header[5]), [b"", 0, b""])
+    due = [header[7], header[8], end[1]]
+    need(end[1] >= header[8] and [proof[n] for n in (2, 3, 4)] == due, "range", "E.SEQ/RANGE")
+    peaks, size, times, later = proof[5], header[7] - 1, [], list[Refused]()
+    need(len(peaks) == size.bit_count(), "peaks before the events", "E.SEQ/PROOF")
+    for event in events:
+        leaf, root, hub_ts = examine(event, size + 1, label_of(hub[2], header[5], 0), hub, later)
+        (peaks, found), size = grown(peaks, size, 0, leaf), size + 1
+        need(found == root, f"event {size}", "E.SEQ/ROOT")
+        times.append(hub_ts)
+    need([times[0], times[-1]] == [header[9], header[10]], "hub times", "E.SEQ/RANGE")
+    with named("E.SEQ/PROOF"):
+        for subtree in proof[6]:
+            need(size < end[1], "too many subtrees")
+            height = min((end[1] - size).bit_length(), (size & -size).bit_length()) - 1
+            (peaks, found), size = grown(peaks, size, height, subtree), size + (1 << height)
+        need(size == end[1] and found == end[2], "no way to the checkpoint's root")
+    for fault in sorted(later, key=lambda one: one.args[0] == "E.SIG/METADATA"):
+        raise fault
+    return header
+
+def examine(raw: bytes, seq: int, label: bytes, hub: Any, later: list[Refused]) -> Any:
+    """Leaf, root and hub time of an event at its place; ``later`` takes what ranks behind that."""
+    where = f"event {seq}"
+    with named("E.FORMAT/EVENT_FORMAT"):
+        event = read(raw, EVENT)
+        msg, receipt = read(event[0], MSG), read(event[2], RECEIPT)
+        need(msg[0] == receipt[0] == 1, where)
+    need(receipt[2] == seq and msg[2] == receipt[1] == label, where, "E.SEQ/PLACE")
+    leaf = ht("veen/leaf", msg[2], msg[1], msg[7], msg[3], u64(msg[4]))
+    need(h(msg[8]) == msg[7] and leaf == receipt[3], where, "E.SIG/LEAF")
+    digest, hub_ts = ht("veen/sig", encode(receipt[:6])), receipt[5]
+    if not any(is_signed(key, receipt[6], digest) for key in keys_at(hub, hub_ts)):
+        later.append(Refused("E.SIG/RECEIPT_SIG", where))
+    elif not is_signed(msg[3], msg[9], ht("veen/sig", encode(msg[:9]))):
+        later.append(Refused("E.SIG/MSG_SIG", where))
+    try:
+        with named("E.SIG/METADATA"):
+            check_metadata(event[1], event[3] if len(event) > 3 else None, msg, receipt)
+    except Refused as fault:
+        later.append(fault)
+    return leaf, receipt[4], hub_ts
+
+def check_metadata(told: Any, key: bytes | None, msg: Any, receipt: Any) -> None:
+    need(not told or (told[1] == msg[3] and told[4] == receipt[5]), "principal or hub time")
+    if key is None:
+        return
+    text = msg[8]
+    need(msg[1] == ht("veen/profile", encode(DEFAULT)) and len(text) >= 40, "profile or size")
+    start = 40 + int.from_bytes(text[32:36], "big")
+    end = start + int.from_bytes(text[36:40], "big")
+    need(end <= len(text) and not any(text[end:]) and end - start >= 16, "frame of the ciphertext")
+    aad = ht("veen/aad", msg[1], msg[2], msg[3], u64(msg[4]), u64(msg[5]), msg[6] or ZERO)
+    nonce = ht("veen/nonce", msg[2], u64(msg[5]), msg[3], u64(msg[4]))[:24]
+    body = crypto_aead_xchacha20poly1305_ietf_decrypt(text[start:end], aad, nonce, key)
+    if told:
+        names = ("event_time", 3), ("event_type", 2), ("subject_id", 0), ("principal_id", 1)
+        before = b"\xa6" + encode({"origin": told[5], "payload": 0})[1:-1]
+        after = encode({name: told[n] for name, n in names})[1:]
+        is_around = body.startswith(before) and body.endswith(after)
+        need(is_around and skip(body, len(before), MIB) == len(body) - len(after), "the body")
+
+def read_file(path: Path) -> bytes:
+    need(path.exists() or path.is_symlink(), f"{path} is missing", "E.SIZE/INCOMPLETE")
+    need(path.is_file() and not path.is_symlink(), f"{path} is no file", "E.FORMAT/MEDIUM")
+    need(path.stat().st_size <= MIB, f"{path} is too long", "E.FORMAT/MEDIUM")
+    return path.read_bytes()
+
+def read_bag(root: Path) -> tuple[Any, bytes, bytes]:
+    """What a bag says of itself, its tagmanifest and its signature, once its tag files match."""
+    need(root.is_dir() and not root.is_symlink(), f"{root} is no directory", "E.FORMAT/MEDIUM")
+    tags, tagmanifest = [read_file(root / name) for name in TAGS], read_file(root / TAGMANIFEST)
+    lines = [f"{h(raw).hex()}  {name}\n" for name, raw in zip(TAGS, tags, strict=True)]
+    need("".join(lines).encode() == tagmanifest, f"{root}: tag files", "E.SIG/TAG_FILE")
+    signature = read_file(root / SIGNATURE)
+    with named("E.FORMAT/CARRIER_FORMAT"):
+        doc = read(tags[3], CARRIER)
+        need(doc[1] == doc.get(11, doc)[1] == 1, "a newer format", "E.FORMAT/CARRIER_VERSION")
+        check_carrier(doc)
+    return doc, tagmanifest, signature
+
+def check_carrier(doc: Any) -> None:
+    data, sizes = doc[4], [one[1] - VOLUME.size for one in doc[8]]
+    need(data >= 1 and len(sizes) == data + doc[5] <= 500, "volumes")
+    need((11 in doc) != (10 in doc), "the ledger stands in the open, or inside the seal")
+    need({one[0] for one in doc[8]} == set(range(1, doc[6] + 1)), "bags")
+    due = [sizes[0]] * (data - 1) + [sizes[data - 1]] + [sizes[0]] * doc[5]
+    need(sizes == due and 0 < due[data - 1] <= due[0] and sum(sizes[:data]) == doc[7], "sizes")
+    tail = doc.get(11, {3: []})[3]
+    need(10 in doc or 0 < len(tail) <= 64, "number of entries in the ledger")
+    for entry in tail:
+        is_first, is_empty = entry[1] == ZERO, entry[4:7] == ["", 0, 0]
+        need(entry[0] and (entry[0] == 1) == is_first and is_empty == (entry[2] is None), "entry")
+    for old, new in pairwise(tail):
+        need(new[:2] == [old[0] + 1, ht("veen/agb0-ledger", encode(old))], "the ledger's chain")
+
+def read_volumes(doc: Any, roots: list[Path]) -> bytes:
+    here: list[list[Path]] = [[] for _ in doc[8]]  # by index, those of the right size
+    for data in (root / "data" for root in roots):
+        paths = sorted(data.iterdir()) if data.is_dir() and not data.is_symlink() else []
+        need(len(paths) <= 1024, f"{data}: too many files", "E.FORMAT/MEDIUM")
+        for path in (one for one in paths if one.is_file() and not one.is_symlink()):
+            with path.open("rb") as file:
+                start = file.read(VOLUME.size)
+            if len(start) == VOLUME.size and start.startswith(b"AGB0VOL\x01" + doc[3]):
+                n = VOLUME.unpack(start)[2]
+                if n < len(here) and path.stat().st_size == doc[8][n][1]:
+                    here[n].append(path)
+    need(sum(not paths for paths in here) <= doc[5], "volumes are missing", "E.SIZE/INCOMPLETE")
+    good = {}
+    for n, paths in enumerate(here):
+        for raw in (path.read_bytes() for path in paths):
+            if h(raw) == doc[8][n][2]:
+                good[n] = raw[VOLUME.size :]
+    is_changed = any(here[n] and n not in good for n in range(len(here)))
+    code = "E.SIG/VOLUME" if is_changed else "E.SIZE/INCOMPLETE"
+    need(len(here) - len(good) <= doc[5], "volumes changed or missing", code)
+    is_plain = all(n in good for n in range(doc[4])) and not {9, 10} & doc.keys()
+    need(is_plain, "packed, sealed, or to be rebuilt: take the full program", "UNSUPPORTED")
+    return b"".join(good[n] for n in range(doc[4]))
+
+def verify_carrier(roots: list[Path], hubs: dict[bytes, Any], exporters: set[bytes]) -> None:
+    bags = [(root, *read_bag(root)) for root in roots]
+    doc, signers = bags[0][1], set()
+    bags = [bag for bag in bags if bag[1] == doc]
+    for root, _, tagmanifest, raw in bags:
+        with named("E.FORMAT/CARRIER_FORMAT"):
+            sig = read(raw, SIG)
+            need(sig[1] == 1, f"{root}: version")
+        is_good = is_signed(sig[2], sig[3], ht("veen/agb0-carrier", tagmanifest))
+        need(is_good, f"{root}: signature", "E.SIG/CARRIER_SIG")
+        signers.add(sig[2])
+    need(signers <= exporters, "signed by an unknown exporter", "E.AUTH/SIGNER")
+    content, entry = read_volumes(doc, [bag[0] for bag in bags]), doc[11][3][-1]
+    if entry[2] is None:
+        with named("E.FORMAT/FRAMING"):
+            checkpoint = read(content, RECORDER)
+            check_recorder(checkpoint)
+        verify_recorder(checkpoint, hubs, checkpoint[2])
+        due = [None, checkpoint[2], "", 0, 0]
+    else:
+        header = verify_bundle(content, hubs)
+        checkpoint, due = header[11], [header[n] for n in (2, 3, 6, 7, 8)]
+    due += [h(encode(checkpoint)), checkpoint[5]]
+    need(entry[2:] == due, "the ledger enters something else", "E.SEQ/LEDGER")
+
+def read_trust(folder: Path) -> tuple[dict[bytes, Any], set[bytes]]:
+    hubs, exporters = {}, set()
+    for path in sorted(folder.iterdir()):
+        if re.fullmatch(r"hub-[0-9a-f]{64}\.cbor", path.name):
+            raw, sig = path.read_bytes(), path.with_suffix(".sig").read_bytes()
+            hub = read(raw, IDENTITY)
+            keys, due = hub[3], ht("veen/hub-id", hub[3][0][2])
+            need(path.stem == f"hub-{due.hex()}" and hub[2] == due, path.name)
+            for n, (old, new) in enumerate(pairwise(keys), 1):
+                digest = ht("veen/hub-key", hub[2], u64(n), new[2], u64(new[3]))
+                need(is_signed(old[2], new.get(5, b""), digest), f"{path.name}: endorsement")
+            need(is_signed(keys[-1][2], sig, ht("veen/hub-identity", raw)), f"{path.name}: sig")
+            hubs[hub[2]] = hub
+        elif re.fullmatch(r"exporter-[a-z0-9.-]{1,40}\.pub", path.name):
+            exporters.add(bytes.fromhex(path.read_text()))
+    return hubs, exporters
+
+def main(argv: list[str]) -> int:
+    try:
+        hubs, exporters = read_trust(Path(argv[0]))
+        verify_carrier([Path(one) for one in argv[1:]], hubs, exporters)
+        told, code = "everything holds", "valid"
+    except Refused as error:
+        code, told = error.args
+    except (IndexError, OSError, ValueError) as error:
+        code, told = "", f"{error}\n{__doc__}"
+    sys.stdout.write(f"{ascii(told)[1:-1]}\n{code or 'a wrong call or trust store: no verdict'}\n")
+    return {"valid": 0, "": 2, "UNSUPPORTED": 3}.get(code, 1)
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,73 @@
+"""The transcript of a check, for the files of whoever made it: the same check, the same text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridge.carrier.check import Report
+from bridge.carrier.ledger import Ledger
+from bridge.printable import printable
+from bridge.refusal import Level
+from bridge.verify import Verified
+
+_LINE = 4000
+_MEANING = {
+    Level.COMPLETE: "every volume is there, or parity makes it good",
+    Level.INTACT: "every byte is as the exporter wrote it",
+    Level.VALID: "signatures, proofs and events hold",
+}
+
+
+def transcript(report: Report) -> str:
+    """Plain text, one fact a line; nothing in it can move a cursor or end a line."""
+    return "".join(f"{line}\n" for line in _lines(report))
+
+
+def _lines(report: Report) -> Iterator[str]:
+    yield "Check of an AGB0 carrier"
+    yield f"asked        {report.asked.value}"
+    yield f"verdict      {'accepted' if report.ok else 'REFUSED'} ({report.verdict})"
+    if report.refusal is not None:
+        yield f"reason       {printable(str(report.refusal), _LINE)}"
+    for level in Level:
+        yield f"{level.value:<12} {_state(report, level)}: {_MEANING[level]}"
+    if report.carrier is not None:
+        carrier = report.carrier
+        yield f"set          {carrier.set_id.hex()}"
+        yield f"volumes      {carrier.data} data, {carrier.parity} parity, {carrier.bags} media"
+    if report.signer is not None:
+        yield f"signed by    {printable(report.signer)}"
+    if report.ledger is not None:
+        yield from _ledger(report.ledger)
+    if report.bundle is not None:
+        yield from _bundle(report.bundle)
+    if report.heartbeat is not None:
+        yield f"heartbeat    checkpoint {report.heartbeat.checkpoint_id.hex()}"
+    yield from (f"note         {printable(note, _LINE)}" for note in report.notes)
+
+
+def _state(report: Report, level: Level) -> str:
+    if level in report.held:
+        return "holds"
+    if report.refusal is not None and report.refusal.fault.level is level:
+        return "DOES NOT HOLD"
+    return "not tested"
+
+
+def _ledger(ledger: Ledger) -> Iterator[str]:
+    entry = ledger.tail[-1]
+    yield f"bridge       {ledger.bridge_id.hex()}"
+    yield f"ledger       entry {entry.n}, hash {entry.entry_hash().hex()}"
+    if entry.bundle_id is not None:
+        yield f"bundle       {entry.bundle_id.hex()}"
+        yield f"hub          {entry.hub_id.hex()}"
+        yield f"stream       {printable(entry.stream)}"
+        yield f"events       {entry.from_seq} to {entry.to_seq}"
+
+
+def _bundle(found: Verified) -> Iterator[str]:
+    checkpoint = found.header.export_checkpoint
+    yield f"checkpoint   {checkpoint.checkpoint_id.hex()} of hub time {checkpoint.created_at}"
+    yield f"joins        {found.continuity.value}"
+    yield f"root         {found.root.hex()} at {found.header.export_seq_to}"
+    yield f"metadata     {found.told} told, {found.unopened} of them not checked against the body"

@@ -1,0 +1,135 @@
+"""The emitter: makes recorder events and gives each to the one stream of its type (SDR0 3.2.2).
+
+It speaks for one principal, the client it sends through (SDR0 3.4, I3), and asks the hub for
+nothing beside taking the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+from recorder.emit.observation import NoEvent, Observation
+from recorder.stream_map import RecorderStream, StreamMap
+from veen import json_body
+from veen.client.client import Client
+from veen.client.outbox import Note
+from veen.client.progress import Progress, untold
+from veen.client.sending import Flushed, Options, Sent
+from veen.errors import Malformed
+from veen.overlay.body import AnyItem
+from veen.record_event import MAX_NAME_BYTES, MAX_TIME_MS, SCHEMA, RecordEvent
+
+Clock = Callable[[], int]
+"""Milliseconds since 1970."""
+
+
+class Addressed(NamedTuple):
+    """The body of an event, and the stream it goes to."""
+
+    stream: str
+    body: bytes
+
+
+class Emitter:
+    """``recipient`` is the key of the zone's reader; without it events are sealed to ourselves."""
+
+    def __init__(
+        self, client: Client, streams: StreamMap, *, clock: Clock, recipient: bytes | None = None
+    ) -> None:
+        self.streams = streams
+        self.clock = clock
+        self.principal_id = client.session.identity.client_id
+        self._client = client
+        self._options: Options = {"schema": SCHEMA, "recipient": recipient}
+
+    def address(self, observed: Observation) -> Addressed:
+        """The event and its stream; NoEvent or UnknownType where there is none."""
+        stream = self.streams.stream_of(observed.event_type)
+        self._verify_writer(stream)
+        payload = _payload(observed, stream.max_payload_bytes)
+        when = self.clock() if observed.event_time is None else observed.event_time
+        _verify(observed, when)
+        event = RecordEvent(
+            subject_id=observed.subject_id,
+            principal_id=self.principal_id,
+            event_type=observed.event_type,
+            event_time=when,
+            origin=observed.origin,
+            payload=AnyItem(payload),
+        )
+        return Addressed(stream.name, event.encode())
+
+    def emit(self, observed: Observation) -> int:
+        """Keep an event; it survives whatever happens after return, and is sent by ``flush``."""
+        return self.emit_many([observed])[0]
+
+    def emit_many(self, observed: Iterable[Observation], *, note: Note | None = None) -> list[int]:
+        """Keep events, and a note with them, all or nothing; each stream keeps its order."""
+        return self.keep([self.address(one) for one in observed], note=note)
+
+    def keep(self, events: Sequence[Addressed], *, note: Note | None = None) -> list[int]:
+        """The same for events that were addressed before."""
+        return self._client.emit_each(events, note=note, **self._options)
+
+    def note(self, name: str) -> bytes | None:
+        return self._client.note(name)
+
+    def flush(self, progress: Progress = untold) -> Flushed:
+        """Send all that was kept, in batches for each stream."""
+        return self._client.flush(progress)
+
+    def pending(self) -> int:
+        return self._client.pending()
+
+    def send(self, observed: Observation) -> Sent:
+        """Send one event and have its receipt verified."""
+        (sent,) = self.send_many([observed])
+        return sent
+
+    def send_many(self, observed: Iterable[Observation]) -> Iterator[Sent]:
+        """Send events and have their receipts verified, in the order given.
+
+        Neighbours of one stream go in one batch; where streams alternate, ``emit_many`` and
+        ``flush`` take fewer. What was not yet taken from ``observed`` when this fails is not kept.
+        """
+        events = (self.address(one) for one in observed)
+        for stream, some in groupby(events, attrgetter("stream")):
+            bodies = (one.body for one in some)
+            yield from self._client.send_many(stream, bodies, **self._options)
+
+    def _verify_writer(self, stream: RecorderStream) -> None:
+        """Before the hub does, so that no event waits in vain; where none are named, it decides."""
+        writers = self.streams.writers(stream)
+        if writers and self.principal_id not in writers:
+            raise NoEvent(
+                f"principal {self.principal_id.hex()} is not among the producers of {stream.name}"
+            )
+
+
+def _payload(observed: Observation, bound: int) -> bytes:
+    try:
+        found = json_body.encode_value(observed.payload)
+    except Malformed as error:
+        raise NoEvent(f"the payload of {observed.event_type} is no JSON: {error}") from error
+    if len(found) > bound:
+        raise NoEvent(
+            f"the payload of {observed.event_type} has {len(found)} bytes; its stream takes "
+            f"{bound} (max_payload_bytes)"
+        )
+    return found
+
+
+def _verify(observed: Observation, when: int) -> None:
+    for name in ("subject_id", "event_type", "origin"):
+        value = getattr(observed, name)
+        try:
+            size = len(value.encode())
+        except UnicodeEncodeError as error:
+            raise NoEvent(f"{name} = {value!r} is no text: {error}") from error
+        if not 1 <= size <= MAX_NAME_BYTES:
+            raise NoEvent(f"{name} = {value!r:.80} has {size} bytes; 1 to {MAX_NAME_BYTES} are due")
+    if not 0 <= when <= MAX_TIME_MS:
+        raise NoEvent(f"event_time = {when}: milliseconds from 1970 to the year 9999 are due")

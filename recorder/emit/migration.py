@@ -1,0 +1,131 @@
+"""Renames and splits of recorder streams, recorded as events themselves (SDR0 3.2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from recorder.emit.emitter import Emitter
+from recorder.emit.observation import NoEvent, Observation
+from recorder.stream_map import CHANGES, NAMESPACE, StreamMap
+from veen.client.sending import Sent
+from veen.errors import Malformed
+from veen.record_event import RecordEvent
+
+RENAMED: Final = "stream.renamed"
+SPLIT: Final = "stream.split"
+_KEYS: Final = {"from", "last_seq", "to"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A stream, and the event types that go there from now on."""
+
+    stream: str
+    event_types: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """``last_seq`` is the last place of the old stream that was in use; 0 if it was empty."""
+
+    source: str
+    last_seq: int
+    targets: tuple[Target, ...]
+
+    def takes_away(self, event_type: str) -> bool:
+        """Whether events of that type have left the old stream by it."""
+        there = [one.stream for one in self.targets if event_type in one.event_types]
+        return bool(there) and self.source not in there
+
+    def payload(self) -> dict[str, Any]:
+        to = [{"stream": one.stream, "event_types": list(one.event_types)} for one in self.targets]
+        return {"from": self.source, "last_seq": self.last_seq, "to": to}
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """Where events of a type are: up to a place of that stream, or to this day if None."""
+
+    stream: str
+    last_seq: int | None
+
+
+def rename(streams: StreamMap, old: str, new: str, last_seq: int) -> Migration:
+    """One stream follows another, with all that is configured for it now."""
+    return _checked(streams, old, [new], last_seq)
+
+
+def split(streams: StreamMap, old: str, new: Sequence[str], last_seq: int) -> Migration:
+    """Several streams follow one, which may be among them."""
+    if len(set(new)) != len(new) or len(new) < 2:
+        raise NoEvent(f"a split needs two or more different streams, not {', '.join(new)}")
+    return _checked(streams, old, new, last_seq)
+
+
+def record(emitter: Emitter, migration: Migration, origin: str) -> Sent:
+    """Record a migration, as an admin, and have its receipt verified."""
+    if emitter.principal_id not in emitter.streams.admins:
+        raise NoEvent(
+            f"principal {emitter.principal_id.hex()} is no admin of this recorder, and only "
+            "admins record changes of streams (admins)"
+        )
+    return emitter.send(
+        Observation(
+            event_type=RENAMED if len(migration.targets) == 1 else SPLIT,
+            subject_id=f"stream:{migration.source}",
+            origin=origin,
+            payload=migration.payload(),
+        )
+    )
+
+
+def migrations(events: Iterable[RecordEvent]) -> list[Migration]:
+    """The migrations in the events of the stream of changes, in their order."""
+    return [_migration(one) for one in events if one.event_type in (RENAMED, SPLIT)]
+
+
+def stays(event_type: str, history: Iterable[Migration], streams: StreamMap) -> list[Stay]:
+    """Which streams an event type was in over time, the one of today last."""
+    left = [one for one in history if one.takes_away(event_type)]
+    past = [Stay(one.source, one.last_seq) for one in left]
+    return [*past, Stay(streams.stream_of(event_type).name, None)]
+
+
+def _checked(streams: StreamMap, old: str, new: Sequence[str], last_seq: int) -> Migration:
+    if not old.startswith(NAMESPACE) or old == CHANGES:
+        raise NoEvent(f"{old!r} is no stream that can be renamed or split; one of record/* can")
+    if last_seq < 0:
+        raise NoEvent(f"last_seq = {last_seq}: 0 or the last place of {old} that is in use")
+    if old not in new and streams.named(old) is not None:
+        raise NoEvent(f"{old} is still configured: give its event types to the new streams first")
+    targets = []
+    for name in new:
+        stream = streams.named(name)
+        if stream is None:
+            known = ", ".join(one.name for one in streams.streams)
+            raise NoEvent(f"{name!r} is no configured stream; known are {known}")
+        targets.append(Target(name, tuple(sorted(stream.event_types))))
+    if [old] == list(new):
+        raise NoEvent(f"{old} cannot be renamed to itself")
+    return Migration(old, last_seq, tuple(targets))
+
+
+def _migration(event: RecordEvent) -> Migration:
+    value = event.value()
+    if not isinstance(value, dict) or set(value) != _KEYS or not isinstance(value["to"], list):
+        raise Malformed(f"a {event.event_type} that is no migration")
+    if not isinstance(value["from"], str) or type(value["last_seq"]) is not int:
+        raise Malformed(f"a {event.event_type} without the stream or the place it speaks of")
+    return Migration(value["from"], value["last_seq"], tuple(map(_target, value["to"])))
+
+
+def _target(value: Any) -> Target:
+    if not isinstance(value, dict) or set(value) != {"stream", "event_types"}:
+        raise Malformed(f"{value!r:.80} is no target of a migration")
+    types = value["event_types"]
+    texts = [value["stream"], *(types if isinstance(types, list) else [None])]
+    if not all(isinstance(one, str) for one in texts):
+        raise Malformed(f"{value!r:.80} is no target of a migration")
+    return Target(texts[0], tuple(texts[1:]))

@@ -1,0 +1,70 @@
+"""A client at the hub that the settings name, and the key of the zone's reader."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from recorder.settings import HubSettings
+from veen.client.client import Client
+from veen.client.credentials import Anonymous, Credentials, Principal
+from veen.client.surroundings import Surroundings
+from veen.client.transport import Patience
+from veen.errors import VeenError
+from veen.keystore import card_file
+from veen.settings_table import BadSettings
+
+
+def open_client(
+    hub: HubSettings,
+    *,
+    passphrase: bytes | None,
+    surroundings: Surroundings,
+    directory: Path | None = None,
+    patience: Patience | None = None,
+) -> Client:
+    """The identity of the settings, or that of another directory; it must be the pinned hub."""
+    reader = _Reader()
+    client = Client.open(
+        directory or hub.client,
+        hub.url,
+        passphrase=passphrase,
+        hub_id=hub.hub_id,
+        credentials=reader,
+        patience=patience,
+        tls=_tls(hub.ca),
+        surroundings=surroundings,
+    )
+    if hub.principal is not None and directory in (None, hub.client):
+        key = client.session.identity.client
+        reader.credentials = Principal(hub.principal, key, surroundings.clock, surroundings.random)
+    return client
+
+
+def reader_key(hub: HubSettings, now: int) -> bytes | None:
+    """The key that events are sealed to; None where everyone seals to themselves."""
+    if hub.reader is None:
+        return None
+    try:
+        return card_file.read(hub.reader).recipient(now)
+    except VeenError as error:
+        raise BadSettings(f"hub.reader = {str(hub.reader)!r}: {error}") from error
+
+
+class _Reader:
+    """Who reads; the key of a principal is there only once its identity is open."""
+
+    def __init__(self) -> None:
+        self.credentials: Credentials = Anonymous()
+
+    def headers(self, method: str, url: str, body: bytes) -> dict[str, str]:
+        return self.credentials.headers(method, url, body)
+
+
+def _tls(ca: Path | None) -> ssl.SSLContext | None:
+    if ca is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise BadSettings(f"hub.ca = {str(ca)!r}: {error}") from error

@@ -1,0 +1,166 @@
+"""The settings of a recorder: one frozen object, built once from ``recorder.toml`` (SDR0 3.2.2)."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from recorder.settings_anchor import (
+    AnchorSettings,
+    CheckpointSettings,
+    anchor_settings,
+    checkpoint_settings,
+)
+from recorder.settings_query import QuerySettings, query_settings
+from recorder.stream_map import (
+    DEFAULT_PAYLOAD_BYTES,
+    LONG_TERM,
+    MAX_PAYLOAD_BYTES,
+    NAMESPACE,
+    RecorderStream,
+    StreamMap,
+)
+from veen.objects.settings import BadStoreSettings, StoreSettings, settings_of
+from veen.record_event import MAX_NAME_BYTES
+from veen.settings_table import BadSettings, Table
+
+DEFAULT_PATH: Final = Path("recorder.toml")
+_ZONE: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_STREAM: Final = re.compile(r"record(/[A-Za-z0-9._-]+)+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubSettings:
+    """``client`` is the recorder's own identity; ``reader`` the card that events are sealed to."""
+
+    url: str
+    hub_id: bytes
+    client: Path
+    passphrase_file: Path | None
+    ca: Path | None
+    principal: str | None
+    reader: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    zone: str
+    hub: HubSettings
+    streams: StreamMap
+    checkpoint: CheckpointSettings
+    anchor: AnchorSettings
+    objects: StoreSettings | None
+    index: Path
+    query: QuerySettings
+
+    def profile_id(self) -> bytes:
+        return self.streams.profile_id()
+
+
+def load(path: Path) -> Settings:
+    """The settings of a TOML file; relative paths in it begin at its folder."""
+    try:
+        document = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise BadSettings(f"{path}: {error.strerror}; see docs/recorder.example.toml") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadSettings(f"{path}: not TOML: {error}") from error
+    try:
+        return parse(document, path.absolute().parent)
+    except BadSettings as error:
+        raise BadSettings(f"{path}: {error}") from error
+
+
+def parse(document: dict[str, Any], folder: Path) -> Settings:
+    table = Table(document, "", folder)
+    streams = tuple(_stream(one) for one in table.tables("streams"))
+    objects = table.table("objects")
+    found = Settings(
+        zone=_zone(table),
+        hub=_hub(table.table("hub")),
+        streams=StreamMap(streams, table.keys("admins")),
+        checkpoint=checkpoint_settings(table.table("checkpoint")),
+        anchor=anchor_settings(table.table("anchor")),
+        objects=_objects(objects) if table.has("objects") else None,
+        index=_index(table.table("index")),
+        query=query_settings(table.table("query")),
+    )
+    table.done()
+    return found
+
+
+def _zone(table: Table) -> str:
+    found = str(table.text("zone"))
+    if not _ZONE.fullmatch(found):
+        table.refuse("zone", found, "up to 63 of a-z, 0-9, '.', '_' and '-' are due")
+    return found
+
+
+def _hub(table: Table) -> HubSettings:
+    found = HubSettings(
+        url=table.url("url"),
+        hub_id=table.key("hub_id"),
+        client=table.path("client"),
+        passphrase_file=table.path("passphrase_file", None),
+        ca=table.path("ca", None),
+        principal=table.text("principal", None),
+        reader=table.path("reader", None),
+    )
+    table.done()
+    return found
+
+
+def _stream(table: Table) -> RecorderStream:
+    found = RecorderStream(
+        name=_stream_name(table),
+        event_types=table.texts("event_types"),
+        max_payload_bytes=table.number(
+            "max_payload_bytes", DEFAULT_PAYLOAD_BYTES, least=1, most=MAX_PAYLOAD_BYTES
+        ),
+        producers=table.keys("producers"),
+        retention=table.choice("retention", (LONG_TERM,), LONG_TERM),
+    )
+    table.done()
+    if not found.event_types:
+        table.refuse("event_types", [], "a stream holds one event type at least")
+    for kind in found.event_types:
+        if len(kind.encode()) > MAX_NAME_BYTES:
+            table.refuse("event_types", kind, f"at most {MAX_NAME_BYTES} bytes are due")
+    return found
+
+
+def _stream_name(table: Table) -> str:
+    found = str(table.text("name"))
+    if not _STREAM.fullmatch(found):
+        table.refuse(
+            "name",
+            found,
+            f"a recorder stream begins with {NAMESPACE} and has A-Z, a-z, 0-9, '.', '_', '-' "
+            "between its slashes",
+        )
+    return found
+
+
+def _objects(table: Table) -> StoreSettings:
+    url = table.text("url")
+    try:
+        found = settings_of(
+            url,
+            endpoint=table.text("endpoint", None),
+            region=table.text("region", "us-east-1"),
+            addressing=table.text("addressing", "auto"),
+            accept_overwriting_store=table.flag("accept_overwriting_store", default=False),
+        )
+    except BadStoreSettings as error:
+        table.refuse("url", url, str(error))
+    table.done()
+    return found
+
+
+def _index(table: Table) -> Path:
+    found: Path = table.path("path", "index.sqlite")
+    table.done()
+    return found

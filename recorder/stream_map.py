@@ -1,0 +1,154 @@
+"""Which event type goes to which recorder stream, and who may append there (SDR0 3.2.2, 3.2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import Any, Final
+
+from veen import canonical_json
+from veen.digest import ht
+from veen.errors import VeenError
+from veen.settings_table import BadSettings
+
+NAMESPACE: Final = "record/"
+LONG_TERM: Final = "long_term"
+DEFAULT_PAYLOAD_BYTES: Final = 65_536
+MAX_PAYLOAD_BYTES: Final = 1_000_000
+"""What still fits into one message, with the longest of the other fields around it."""
+
+REQUESTS: Final = "record/query/requests"
+RESULTS: Final = "record/query/results"
+AUDIT: Final = "record/query/audit/access"
+AUDIT_PATTERN: Final = "record/query/audit/*"
+REPLAYS: Final = "record/query/replays"
+CHANGES: Final = "record/infrastructure/changes"
+RESERVED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        REQUESTS: ("query.submitted",),
+        RESULTS: ("query.result",),
+        AUDIT_PATTERN: ("query.audit",),
+        REPLAYS: ("query.replayed",),
+        CHANGES: ("stream.renamed", "stream.split"),
+    }
+)
+"""The streams of the recorder itself, by name or pattern, with the only types they hold."""
+
+_RESERVED_NAMES: Final = (REQUESTS, RESULTS, AUDIT, REPLAYS, CHANGES)
+
+
+class UnknownType(VeenError):
+    """An event type that no stream is configured for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderStream:
+    """``producers`` are the principals that may append; where none are named, the hub decides."""
+
+    name: str
+    event_types: tuple[str, ...]
+    max_payload_bytes: int = DEFAULT_PAYLOAD_BYTES
+    producers: tuple[bytes, ...] = ()
+    retention: str = LONG_TERM
+
+    def document(self) -> dict[str, Any]:
+        """Does not depend on the order in which the file gives types and producers."""
+        return {
+            "name": self.name,
+            "event_types": sorted(self.event_types),
+            "max_payload_bytes": self.max_payload_bytes,
+            "producers": sorted(one.hex() for one in self.producers),
+            "retention": self.retention,
+        }
+
+
+class StreamMap:
+    """All recorder streams by name, those of the recorder itself included."""
+
+    def __init__(self, configured: Iterable[RecorderStream], admins: Iterable[bytes]) -> None:
+        self.admins = tuple(admins)
+        named = tuple(configured)
+        _verify(named, self.admins)
+        implied = [one for one in map(_reserved, _RESERVED_NAMES) if _is_missing(one, named)]
+        self.streams = tuple(sorted((*named, *implied), key=lambda one: one.name))
+        self._by_type = {kind: one for one in self.streams for kind in one.event_types}
+
+    def stream_of(self, event_type: str) -> RecorderStream:
+        found = self._by_type.get(event_type)
+        if found is None:
+            known = ", ".join(sorted(self._by_type))
+            raise UnknownType(
+                f"no stream is configured for the event type {event_type!r}; known are {known}"
+            )
+        return found
+
+    def holds(self, event_type: str) -> bool:
+        return event_type in self._by_type
+
+    def named(self, name: str) -> RecorderStream | None:
+        return next((one for one in self.streams if one.name == name), None)
+
+    def writers(self, stream: RecorderStream) -> tuple[bytes, ...]:
+        """Who may append: the producers, or the admins where changes are recorded."""
+        return self.admins if stream.name == CHANGES else stream.producers
+
+    def profile_id(self) -> bytes:
+        """What identifies this configuration of streams in a recorder checkpoint."""
+        document = [one.document() for one in self.streams]
+        return ht("veen/recorder-profile", canonical_json.encode(document))
+
+
+def _reserved(name: str) -> RecorderStream:
+    types = RESERVED[AUDIT_PATTERN if name == AUDIT else name]
+    return RecorderStream(name=name, event_types=types, max_payload_bytes=MAX_PAYLOAD_BYTES)
+
+
+def _is_missing(implied: RecorderStream, configured: tuple[RecorderStream, ...]) -> bool:
+    given = {kind for one in configured for kind in one.event_types}
+    return given.isdisjoint(implied.event_types)
+
+
+def _verify(streams: tuple[RecorderStream, ...], admins: tuple[bytes, ...]) -> None:
+    names: set[str] = set()
+    types: dict[str, str] = {}
+    for stream in streams:
+        if stream.name in names:
+            raise BadSettings(f"stream {stream.name} is configured twice")
+        names.add(stream.name)
+        for kind in stream.event_types:
+            if kind in types:
+                raise BadSettings(
+                    f"event type {kind!r} is mapped to {types[kind]} and to {stream.name}; "
+                    "an event type has exactly one stream"
+                )
+            types[kind] = stream.name
+        _verify_reserved(stream)
+        _verify_producers(stream, admins)
+
+
+def _verify_reserved(stream: RecorderStream) -> None:
+    for pattern, types in RESERVED.items():
+        is_there = fnmatchcase(stream.name, pattern)
+        if is_there and set(stream.event_types) != set(types):
+            raise BadSettings(
+                f"stream {stream.name} holds {', '.join(types)} and nothing else, "
+                f"not {', '.join(stream.event_types)}"
+            )
+        taken = sorted(set(stream.event_types) & set(types))
+        if taken and not is_there:
+            raise BadSettings(
+                f"event type {taken[0]!r} belongs to {pattern} and cannot be in {stream.name}"
+            )
+
+
+def _verify_producers(stream: RecorderStream, admins: tuple[bytes, ...]) -> None:
+    if stream.name == CHANGES and stream.producers:
+        raise BadSettings(f"stream {CHANGES} has no producers: only admins append there")
+    for producer in stream.producers:
+        if producer in admins:
+            raise BadSettings(
+                f"principal {producer.hex()} is an admin and a producer of {stream.name}; "
+                "an admin must be another identity than every producer"
+            )

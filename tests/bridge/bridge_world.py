@@ -1,0 +1,217 @@
+"""A zone in memory: a hub's keys, one stream of events in its log, and bundles cut from it."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bridge.bundle import BundleEvent, Header, Metadata
+from bridge.bundle_writer import write_bundle
+from bridge.carrier.bag import SIGNATURE, TAGMANIFEST, tag_files
+from bridge.carrier.carrier import Carrier, CarrierSig
+from bridge.trust import TrustStore
+from veen import cbor, hpke, hub_identity, mmr, msg, receipt, seal
+from veen.checkpoint import Checkpoint
+from veen.digest import Hasher, h
+from veen.errors import Malformed
+from veen.label import label, routing_key
+from veen.limits import Limits
+from veen.msg import Msg
+from veen.overlay.body import AnyItem
+from veen.payload import PayloadHdr
+from veen.profile import DEFAULT_PROFILE
+from veen.range_proof import RangeProof
+from veen.receipt import Receipt
+from veen.record_event import SCHEMA, RecordEvent
+from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd, log_root
+from veen.seal import Place
+from veen.sign import PrivateKey
+from veen.stream import stream_id
+
+START = 1_700_000_000
+LIMITS = Limits()
+HUB = PrivateKey(h(b"hub"))
+CLIENT = PrivateKey(h(b"client"))
+EXPORTER = PrivateKey(h(b"exporter"))
+READER = h(b"reader")
+IDENTITY = hub_identity.new_identity(HUB.public, START - 10, "none")
+TRUST = TrustStore({IDENTITY.hub_id: IDENTITY}, {EXPORTER.public: "z1"})
+STREAM = "export/z1/changes"
+PROFILE_ID = h(b"recorder profile")
+
+
+@dataclass
+class Nodes:
+    """Every node of a growing range."""
+
+    leaves: list[bytes] = field(default_factory=list)
+    kept: list[bytes] = field(default_factory=list)
+    peaks: mmr.Peaks = mmr.EMPTY
+
+    def add(self, leaf: bytes) -> bytes:
+        self.peaks, completed = mmr.grow(self.peaks, leaf)
+        self.leaves.append(leaf)
+        self.kept += completed
+        return self.peaks.root()
+
+    def node(self, height: int, index: int) -> bytes:
+        return self.kept[mmr.position(height, index)]
+
+
+@dataclass
+class World:
+    """One stream of one hub."""
+
+    stream: str = STREAM
+    hub: PrivateKey = HUB
+    client: PrivateKey = CLIENT
+    body_bytes: int = 16
+    nodes: Nodes = field(default_factory=Nodes)
+    events: list[BundleEvent] = field(default_factory=list)
+
+    @property
+    def hub_id(self) -> bytes:
+        return hub_identity.new_identity(self.hub.public, START - 10, "none").hub_id
+
+    @property
+    def label(self) -> bytes:
+        return label(routing_key(self.hub_id), stream_id(self.stream), 0)
+
+    def grow(self, count: int, *, tell: bool = True, disclose: bool = True) -> World:
+        for _ in range(count):
+            self.events.append(self._event(tell, disclose))
+        return self
+
+    def _event(self, tell: bool, disclose: bool) -> BundleEvent:
+        seq = len(self.events) + 1
+        event = RecordEvent(
+            subject_id=f"host/{seq % 7}",
+            principal_id=self.client.public,
+            event_type="config.changed",
+            event_time=(START + seq) * 1000,
+            origin="z1",
+            payload=AnyItem(cbor.encode({"note": "x" * self.body_bytes})),
+        )
+        place = Place(
+            profile=DEFAULT_PROFILE,
+            label=self.label,
+            client_id=self.client.public,
+            client_seq=seq,
+            prev_ack=seq - 1,
+            auth_ref=None,
+        )
+        sealed = seal.seal(
+            recipient=hpke.public_key(READER),
+            ephemeral=h(b"ephemeral" + cbor.dump(seq)),
+            place=place,
+            header=PayloadHdr(schema=SCHEMA),
+            body=event.encode(),
+            limits=LIMITS,
+        )
+        issued = msg.issue(
+            self.client,
+            profile_id=DEFAULT_PROFILE.profile_id(),
+            label=self.label,
+            client_seq=seq,
+            prev_ack=seq - 1,
+            auth_ref=None,
+            ciphertext=sealed.ciphertext,
+        )
+        raw = receipt.issue(
+            self.hub,
+            label=self.label,
+            stream_seq=seq,
+            leaf=issued.leaf,
+            root=self.nodes.add(issued.leaf),
+            hub_ts=START + seq,
+        )
+        opened = seal.open_msg(
+            private=READER, msg=Msg.decode(issued.raw), profile=DEFAULT_PROFILE, limits=LIMITS
+        )
+        return BundleEvent(
+            payload=issued.raw,
+            metadata=Metadata.of(event, Receipt.decode(raw)) if tell else None,
+            receipt=raw,
+            body_key=opened.body_key if disclose else None,
+        )
+
+    def checkpoint(self, size: int | None = None) -> RecorderCheckpoint:
+        size = len(self.events) if size is None else size
+        root = mmr.peaks_at(self.nodes, size).root()
+        ends = (StreamEnd(stream_id=stream_id(self.stream), last_seq=size, mmr_root=root),)
+        one = Checkpoint(
+            label_prev=self.label, label_curr=self.label, upto_seq=size, mmr_root=root, epoch=0
+        ).signed(self.hub)
+        return RecorderCheckpoint(
+            hub_id=self.hub_id,
+            hub_public=self.hub.public,
+            profile_id=PROFILE_ID,
+            created_at=START + size,
+            log_root=log_root(ends),
+            ends=ends,
+            names=(self.stream,),
+            checkpoints=(one,),
+        ).signed(self.hub)
+
+    def header(self, first: int, last: int, size: int | None = None) -> Header:
+        return Header(
+            source_hub_id=self.hub_id,
+            source_profile_id=PROFILE_ID,
+            export_stream_id=stream_id(self.stream),
+            export_stream=self.stream,
+            export_seq_from=first,
+            export_seq_to=last,
+            export_time_from=START + first,
+            export_time_to=START + last,
+            export_checkpoint=self.checkpoint(size),
+        )
+
+    def proof(self, first: int, last: int, size: int | None = None) -> RangeProof:
+        return RangeProof.build(self.nodes, first, last, size or len(self.events))
+
+    def bundle(self, first: int, last: int, size: int | None = None) -> bytes:
+        file = io.BytesIO()
+        events = self.events[first - 1 : last]
+        write_bundle(file, self.header(first, last, size), events, self.proof(first, last, size))
+        return file.getvalue()
+
+    def root(self, seq: int) -> bytes:
+        return mmr.peaks_at(self.nodes, seq).root()
+
+
+def reseal(header: Header, events: list[bytes], proof: bytes, count: int | None = None) -> bytes:
+    """A bundle of any parts, with the bundle_id that a forger would compute."""
+    head = cbor.dump(len(events) if count is None else count)
+    inside = bytes([head[0] | 0x80]) + head[1:] + b"".join(events) + proof
+    digest = Hasher.tagged("veen/agb0-bundle")
+    digest.update(header.unnamed() + inside)
+    return b"\x83" + replace(header, bundle_id=digest.digest()).encode() + inside
+
+
+def parts(raw: bytes) -> tuple[Header, list[bytes], bytes]:
+    """Header, events and proof of a small bundle."""
+    end = cbor.skip(raw, 1)
+    header = Header.decode(raw[1:end])
+    count, at = cbor.array(raw, end)
+    events = []
+    for _ in range(count):
+        stop = cbor.skip(raw, at)
+        events.append(raw[at:stop])
+        at = stop
+    if cbor.skip(raw, at) != len(raw):
+        raise Malformed("not a bundle")
+    return header, events, raw[at:]
+
+
+def carrier_of(bag: Path) -> Carrier:
+    return Carrier.decode((bag / "carrier.cbor").read_bytes())
+
+
+def resign(bag: Path, carrier: Carrier) -> None:
+    """What an exporter who lies would sign."""
+    files = tag_files(carrier, 1)
+    for name, content in files.items():
+        (bag / name).write_bytes(content)
+    signature = CarrierSig.of(EXPORTER, files[TAGMANIFEST])
+    (bag / SIGNATURE).write_bytes(signature.encode())

@@ -1,0 +1,155 @@
+"""A world in memory, carriers made of it, and both verifiers side by side."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from bridge import standalone_verifier as standalone
+from bridge.carrier.check import Means, Report, check_carrier
+from bridge.carrier.encryption import Sealing
+from bridge.carrier.ledger import Ledger
+from bridge.carrier.packing import Packing, Preset
+from bridge.carrier.stage import Content, stage
+from bridge.refusal import Level, Refused
+from bridge.trust import TrustStore, pin_exporter, pin_hub
+from bridge.verify import verify_bundle
+from veen.digest import h
+
+LONG = bool(os.environ.get("VEEN_TEST_LONG"))
+
+
+def _load(name: str) -> ModuleType:
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+_WORLD = _load("bridge_world")
+
+
+@pytest.fixture(scope="session")
+def world() -> Any:
+    return _WORLD
+
+
+@pytest.fixture(scope="session")
+def grown(world: Any) -> Any:
+    """A stream of nine events, with metadata and disclosed bodies."""
+    return world.World().grow(9)
+
+
+@dataclass
+class Yard:
+    """Where carriers are made and checked."""
+
+    root: Path
+    world: Any
+
+    def __post_init__(self) -> None:
+        self._number = itertools.count(1)
+        self.trust_dir = self.root / "trust"
+        self.trust_dir.mkdir()
+        identity = self.world.IDENTITY
+        pin_hub(self.trust_dir, identity, identity.signature_by(self.world.HUB))
+        pin_exporter(self.trust_dir, "z1", self.world.EXPORTER.public)
+        self.trust = TrustStore.read(self.trust_dir)
+
+    def new(self) -> Path:
+        path = self.root / str(next(self._number))
+        path.mkdir()
+        return path
+
+    def carry(
+        self,
+        raw: bytes,
+        packing: Packing | None = None,
+        sealing: Sealing | None = None,
+        ledger: Ledger | None = None,
+    ) -> list[Path]:
+        """The bags of a carrier with this bundle."""
+        if ledger is None:
+            header = self.world.parts(raw)[0]
+            ledger = Ledger(bridge_id=h(b"bridge")).with_bundle(header)
+        place = self.new()
+        file = place / "content"
+        file.write_bytes(raw)
+        (place / "staging").mkdir()
+        staged = stage(
+            Content(file=file, ledger=ledger),
+            packing or Preset.ANY.packing(),
+            self.world.EXPORTER,
+            place / "staging",
+            sealing,
+        )
+        return list(staged.bags)
+
+    def check(self, bags: list[Path], level: Level = Level.VALID, **more: Any) -> Report:
+        scratch = self.root / "scratch"
+        scratch.mkdir(exist_ok=True)
+        means = Means(trust=self.trust, scratch=scratch, **more)
+        report = check_carrier(bags, level, means)
+        assert list(scratch.iterdir()) == []
+        return report
+
+    def standalone(self, bags: list[Path]) -> str:
+        """The verdict of the other verifier, in this process for speed."""
+        hubs, exporters = standalone.read_trust(self.trust_dir)
+        try:
+            standalone.verify_carrier(bags, hubs, exporters)
+        except standalone.Refused as error:
+            return str(error.args[0])
+        return "valid"
+
+    def both(self, bags: list[Path]) -> str:
+        """The verdict, which is the same in both verifiers."""
+        found = self.check(bags).verdict
+        assert self.standalone(bags) == found
+        return found
+
+
+@pytest.fixture
+def yard(tmp_path: Path, world: Any) -> Yard:
+    return Yard(tmp_path, world)
+
+
+@pytest.fixture(scope="session")
+def long() -> bool:
+    return LONG
+
+
+@pytest.fixture(scope="session")
+def verdict(world: Any) -> Callable[[bytes], str]:
+    """The verdict on the bytes of a bundle, which is the same in both verifiers."""
+    identity = world.IDENTITY.encode()
+    hubs = {world.IDENTITY.hub_id: standalone.read(identity, standalone.IDENTITY)}
+
+    def of(raw: bytes) -> str:
+        try:
+            verify_bundle(BytesIO(raw), world.TRUST, None)
+            found = "valid"
+        except Refused as error:
+            found = f"{error.fault.code.value}/{error.fault.detail_enum}"
+        try:
+            standalone.verify_bundle(raw, hubs)
+            other = "valid"
+        except standalone.Refused as error:
+            other = str(error.args[0])
+        assert other == found
+        return found
+
+    return of

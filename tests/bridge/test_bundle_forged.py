@@ -1,0 +1,293 @@
+"""Bundles of a forger who computes the right bundle_id: each lie has its own code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+import pytest
+
+from bridge.bundle import BundleEvent, BundleLimits
+from bridge.continuity import Continuity, HeldRoots
+from bridge.refusal import Fault, Refused
+from bridge.trust import TrustStore
+from bridge.verify import verify_bundle
+from veen import receipt
+from veen.cbor import dump
+from veen.digest import h
+from veen.msg import Msg
+from veen.range_proof import RangeProof
+from veen.receipt import Receipt
+from veen.sign import PrivateKey
+
+Verdict = Callable[[bytes], str]
+OTHER = PrivateKey(h(b"someone else"))
+
+
+class Forge:
+    """A bundle of events 3 to 6 of nine, open to changes."""
+
+    def __init__(self, world: Any, grown: Any) -> None:
+        self.world, self.grown = world, grown
+        self.header, self.events, raw = world.parts(grown.bundle(3, 6))
+        self.proof = RangeProof.decode(raw)
+
+    def event(self, at: int, **changes: Any) -> Forge:
+        changed = replace(BundleEvent.decode(self.events[at]), **changes)
+        self.events[at] = changed.encode()
+        return self
+
+    def told(self, at: int, **changes: Any) -> Forge:
+        metadata = BundleEvent.decode(self.events[at]).metadata
+        assert metadata is not None
+        return self.event(at, metadata=replace(metadata, **changes))
+
+    def seal(self, **changes: Any) -> bytes:
+        header = replace(self.header, **changes)
+        raw: bytes = self.world.reseal(header, self.events, self.proof.encode())
+        return raw
+
+
+def unsigned(raw: bytes) -> bytes:
+    """The same receipt with a signature that does not hold."""
+    return raw[:-40] + bytes([raw[-40] ^ 1]) + raw[-39:]
+
+
+@pytest.fixture
+def forge(world: Any, grown: Any) -> Forge:
+    return Forge(world, grown)
+
+
+def test_what_is_not_forged_is_valid(forge: Forge, verdict: Verdict) -> None:
+    assert verdict(forge.seal()) == "valid"
+
+
+def test_refuses_a_dropped_event(forge: Forge, verdict: Verdict) -> None:
+    del forge.events[1]
+    assert verdict(forge.seal()) == "E.SEQ/COUNT"
+
+
+def test_refuses_a_dropped_tail_with_a_shorter_header(forge: Forge, verdict: Verdict) -> None:
+    del forge.events[-1]
+    shorter = {"export_seq_to": 5, "export_time_to": forge.header.export_time_to - 1}
+    assert verdict(forge.seal(**shorter)) == "E.SEQ/RANGE"
+
+
+def test_refuses_two_events_in_each_others_place(forge: Forge, verdict: Verdict) -> None:
+    forge.events[1], forge.events[2] = forge.events[2], forge.events[1]
+    assert verdict(forge.seal()) == "E.SEQ/PLACE"
+
+
+def test_refuses_an_event_of_another_stream(forge: Forge, verdict: Verdict) -> None:
+    other = forge.world.World(stream="export/z1/other").grow(4)
+    forge.events[1] = other.events[3].encode()
+    assert verdict(forge.seal()) == "E.SEQ/PLACE"
+
+
+def test_refuses_a_receipt_for_another_message(forge: Forge, verdict: Verdict) -> None:
+    forge.event(1, payload=BundleEvent.decode(forge.events[2]).payload)
+    assert verdict(forge.seal()) == "E.SIG/LEAF"
+
+
+def test_refuses_a_message_with_another_body(forge: Forge, verdict: Verdict) -> None:
+    msg = Msg.decode(BundleEvent.decode(forge.events[1]).payload)
+    forge.event(1, payload=replace(msg, ciphertext=msg.ciphertext + b"\x00").encode())
+    assert verdict(forge.seal()) == "E.SIG/LEAF"
+
+
+def test_refuses_a_receipt_with_another_root(forge: Forge, verdict: Verdict) -> None:
+    found = Receipt.decode(BundleEvent.decode(forge.events[2]).receipt)
+    forged = replace(found, mmr_root=h(b"root")).signed(forge.world.HUB)
+    forge.event(2, receipt=forged.encode())
+    assert verdict(forge.seal()) == "E.SEQ/ROOT"
+
+
+def test_refuses_forged_peaks_before(forge: Forge, verdict: Verdict) -> None:
+    forge.proof = replace(forge.proof, peaks_before=(h(b"peak"),))
+    assert verdict(forge.seal()) == "E.SEQ/ROOT"
+
+
+def test_refuses_a_wrong_number_of_peaks(forge: Forge, verdict: Verdict) -> None:
+    forge.proof = replace(forge.proof, peaks_before=(h(b"peak"), h(b"another")))
+    assert verdict(forge.seal()) == "E.SEQ/PROOF"
+
+
+@pytest.mark.parametrize("change", ["forged", "fewer", "more"])
+def test_refuses_forged_subtrees_after(forge: Forge, verdict: Verdict, change: str) -> None:
+    after = forge.proof.subtrees_after
+    forged = {"forged": (*after[:-1], h(b"x")), "fewer": after[:-1], "more": (*after, h(b"x"))}
+    forge.proof = replace(forge.proof, subtrees_after=forged[change])
+    assert verdict(forge.seal()) == "E.SEQ/PROOF"
+
+
+def test_refuses_a_proof_of_another_size(forge: Forge, verdict: Verdict) -> None:
+    forge.proof = forge.grown.proof(3, 6, 8)
+    assert verdict(forge.seal()) == "E.SEQ/RANGE"
+
+
+def test_refuses_a_checkpoint_that_ends_before_the_events(forge: Forge, verdict: Verdict) -> None:
+    assert verdict(forge.seal(export_checkpoint=forge.grown.checkpoint(5))) == "E.SEQ/RANGE"
+
+
+def test_refuses_times_that_are_not_those_of_the_events(forge: Forge, verdict: Verdict) -> None:
+    assert verdict(forge.seal(export_time_from=1)) == "E.SEQ/RANGE"
+
+
+def test_refuses_a_message_signed_by_someone_else(world: Any, verdict: Verdict) -> None:
+    made = world.World().grow(1)
+    event = made.events[0]
+    msg = replace(Msg.decode(event.payload), sig=OTHER.sign(h(b"x")))
+    header, _, proof = world.parts(made.bundle(1, 1))
+    raw = world.reseal(header, [replace(event, payload=msg.encode()).encode()], proof)
+    assert verdict(raw) == "E.SIG/MSG_SIG"
+
+
+def test_refuses_a_receipt_signed_by_someone_else(forge: Forge, verdict: Verdict) -> None:
+    found = Receipt.decode(BundleEvent.decode(forge.events[1]).receipt)
+    forged = receipt.issue(
+        OTHER,
+        label=found.label,
+        stream_seq=found.stream_seq,
+        leaf=found.leaf_hash,
+        root=found.mmr_root,
+        hub_ts=found.hub_ts,
+    )
+    assert verdict(forge.event(1, receipt=forged).seal()) == "E.SIG/RECEIPT_SIG"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"subject_id": "host/x"},
+        {"principal_id": h(b"nobody")},
+        {"event_type": "config.read"},
+        {"event_time": 1},
+        {"hub_commit_time": 1},
+        {"origin": "z2"},
+    ],
+    ids=lambda one: next(iter(one)),
+)
+def test_refuses_metadata_that_the_body_does_not_say(
+    forge: Forge, verdict: Verdict, changes: dict[str, Any]
+) -> None:
+    assert verdict(forge.told(2, **changes).seal()) == "E.SIG/METADATA"
+
+
+def test_refuses_a_key_that_does_not_open_the_body(forge: Forge, verdict: Verdict) -> None:
+    assert verdict(forge.event(2, body_key=h(b"key")).seal()) == "E.SIG/METADATA"
+
+
+def test_a_bad_signature_ranks_before_wrong_metadata(forge: Forge, verdict: Verdict) -> None:
+    forge.told(0, origin="z2")
+    found = BundleEvent.decode(forge.events[3]).receipt
+    assert verdict(forge.event(3, receipt=unsigned(found)).seal()) == "E.SIG/RECEIPT_SIG"
+
+
+def test_a_false_range_ranks_before_a_bad_signature(forge: Forge, verdict: Verdict) -> None:
+    found = BundleEvent.decode(forge.events[0]).receipt
+    forge.event(0, receipt=unsigned(found))
+    forge.proof = replace(forge.proof, subtrees_after=(h(b"x"), h(b"y")))
+    assert verdict(forge.seal()) == "E.SEQ/PROOF"
+
+
+def test_metadata_of_a_closed_body_is_counted_as_not_checked(world: Any) -> None:
+    made = world.World().grow(2).grow(1, disclose=False)
+    found = verify_bundle(BytesIO(made.bundle(1, 3)), world.TRUST, None)
+    assert (found.told, found.unopened) == (3, 1)
+
+
+def test_refuses_an_unknown_hub(world: Any, verdict: Verdict) -> None:
+    assert verdict(world.World(hub=OTHER).grow(2).bundle(1, 2)) == "E.AUTH/HUB"
+
+
+def test_refuses_the_checkpoint_of_another_hub(forge: Forge, verdict: Verdict) -> None:
+    other = forge.world.World(hub=OTHER).grow(9)
+    assert verdict(forge.seal(export_checkpoint=other.checkpoint())) == "E.AUTH/HUB"
+
+
+def test_refuses_a_hub_key_that_is_not_pinned(forge: Forge, verdict: Verdict) -> None:
+    forged = replace(forge.grown.checkpoint(), hub_public=OTHER.public).signed(OTHER)
+    assert verdict(forge.seal(export_checkpoint=forged)) == "E.AUTH/HUB_KEY"
+
+
+def test_refuses_a_checkpoint_that_its_hub_did_not_sign(forge: Forge, verdict: Verdict) -> None:
+    forged = forge.grown.checkpoint().signed(OTHER)
+    assert verdict(forge.seal(export_checkpoint=forged)) == "E.SIG/CHECKPOINT"
+
+
+def test_refuses_a_stream_checkpoint_that_the_hub_did_not_sign(
+    forge: Forge, verdict: Verdict
+) -> None:
+    found = forge.grown.checkpoint()
+    inner = replace(found.checkpoints[0], hub_sig=OTHER.sign(h(b"x")))
+    forged = replace(found, checkpoints=(inner,)).signed(forge.world.HUB)
+    assert verdict(forge.seal(export_checkpoint=forged)) == "E.SIG/CHECKPOINT"
+
+
+def test_an_event_that_is_not_strict_is_refused_though_its_hash_is_right(
+    forge: Forge, verdict: Verdict
+) -> None:
+    event = forge.events[1]
+    assert event[1] == 0x59
+    forge.events[1] = event[:1] + b"\x5a\x00\x00" + event[2:]
+    assert verdict(forge.seal()) == "E.FORMAT/EVENT_FORMAT"
+
+
+def test_refuses_more_events_than_are_allowed(grown: Any, world: Any) -> None:
+    with pytest.raises(Refused) as refusal:
+        verify_bundle(BytesIO(grown.bundle(1, 9)), world.TRUST, None, BundleLimits(max_events=8))
+    assert refusal.value.fault is Fault.BUNDLE_SIZE
+
+
+def test_names_the_first_bad_event(forge: Forge) -> None:
+    forge.events[1], forge.events[2] = forge.events[2], forge.events[1]
+    with pytest.raises(Refused) as refusal:
+        verify_bundle(BytesIO(forge.seal()), forge.world.TRUST, None)
+    assert refusal.value.seq == 4
+
+
+@pytest.mark.parametrize(
+    ("held", "due"),
+    [
+        ({}, Continuity.GAP),
+        ({1: 1}, Continuity.GAP),
+        ({2: 2}, Continuity.FOLLOWS),
+        ({2: 2, 5: 5}, Continuity.OVERLAPS),
+    ],
+    ids=str,
+)
+def test_tells_how_a_bundle_joins_on(
+    world: Any, grown: Any, held: dict[int, int], due: Continuity
+) -> None:
+    roots = HeldRoots({seq: grown.root(seq) for seq in held})
+    found = verify_bundle(BytesIO(grown.bundle(3, 6)), world.TRUST, roots)
+    assert found.continuity is due
+    assert found.root == grown.root(6)
+
+
+def test_refuses_another_past_than_the_one_held(world: Any, grown: Any) -> None:
+    with pytest.raises(Refused) as refusal:
+        verify_bundle(BytesIO(grown.bundle(3, 6)), world.TRUST, HeldRoots({2: h(b"fork")}))
+    assert refusal.value.fault is Fault.FORK
+
+
+def test_other_processes_come_to_the_same_end(world: Any, forge: Forge) -> None:
+    made = world.World(body_bytes=3000).grow(150)
+    raw = made.bundle(1, 150)
+    alone = verify_bundle(BytesIO(raw), world.TRUST, None)
+    assert len(alone.survey.batches) > 2
+    assert verify_bundle(BytesIO(raw), world.TRUST, None, workers=2) == alone
+    header, events, proof = world.parts(raw)
+    events[120] = replace(BundleEvent.decode(events[120]), body_key=h(b"no")).encode()
+    with pytest.raises(Refused) as refusal:
+        verify_bundle(BytesIO(world.reseal(header, events, proof)), world.TRUST, None, workers=2)
+    assert (refusal.value.fault, refusal.value.seq) == (Fault.METADATA, 121)
+
+
+def test_an_unknown_hub_is_refused_before_any_event_is_read(forge: Forge) -> None:
+    forge.events = [dump([b"", None, b""])] * 4
+    with pytest.raises(Refused) as refusal:
+        verify_bundle(BytesIO(forge.seal()), TrustStore(), None)
+    assert refusal.value.fault is Fault.HUB

@@ -1,0 +1,62 @@
+"""The ledger of a bridge: a chain that tells what was lost, and cannot tell two stories."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bridge.carrier.ledger import Ledger
+from veen.digest import h
+from veen.errors import Malformed, Untrusted
+
+
+@pytest.fixture
+def ledger(world: Any, grown: Any) -> Ledger:
+    found = Ledger(bridge_id=h(b"bridge"))
+    for seq in range(1, 6):
+        found = found.with_bundle(world.parts(grown.bundle(seq, seq))[0])
+    return found
+
+
+def test_reads_back_what_was_entered(ledger: Ledger) -> None:
+    assert Ledger.decode(ledger.encode()) == ledger
+    assert [(entry.n, entry.from_seq) for entry in ledger.tail] == [(n, n) for n in range(1, 6)]
+
+
+def test_refuses_a_chain_with_a_link_left_out(ledger: Ledger) -> None:
+    with pytest.raises(Malformed):
+        replace(ledger, tail=(*ledger.tail[:1], *ledger.tail[2:])).encode()
+
+
+def test_refuses_a_chain_with_another_link(ledger: Ledger) -> None:
+    other = replace(ledger.tail[1], to_seq=9)
+    with pytest.raises(Malformed):
+        replace(ledger, tail=(ledger.tail[0], other, *ledger.tail[2:])).encode()
+
+
+def test_keeps_a_tail_of_64(world: Any, grown: Any, ledger: Ledger) -> None:
+    header = world.parts(grown.bundle(1, 1))[0]
+    for _ in range(65):
+        ledger = ledger.with_bundle(header)
+    assert [entry.n for entry in ledger.tail] == list(range(7, 71))
+
+
+def test_tells_what_came_after_the_last_one_known(ledger: Ledger) -> None:
+    assert ledger.after(ledger.tail[1]) == ledger.tail[2:]
+    assert ledger.after(ledger.tail[-1]) == ()
+    shortened = replace(ledger, tail=ledger.tail[3:])
+    assert shortened.after(ledger.tail[0]) == ledger.tail[3:]
+
+
+@pytest.mark.parametrize("kept", [slice(0, 5), slice(2, 5)], ids=["told", "behind it"])
+def test_a_fork_shows(ledger: Ledger, kept: slice) -> None:
+    forked = replace(ledger.tail[1], to_seq=9)
+    with pytest.raises(Untrusted):
+        replace(ledger, tail=ledger.tail[kept]).after(forked)
+
+
+def test_a_ledger_that_went_back_shows(ledger: Ledger) -> None:
+    with pytest.raises(Untrusted):
+        replace(ledger, tail=ledger.tail[:3]).after(ledger.tail[4])

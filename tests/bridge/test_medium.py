@@ -1,0 +1,150 @@
+"""Writing to a medium that fails: at any operation, the carrier is whole or says that it is not."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.carrier.medium import BadMedium, write_medium
+from bridge.carrier.packing import Packing
+from veen.durable import NoSpace, SyncFailed
+from veen.errors import VeenError
+
+PACKING = Packing(volume_bytes=1500, parity=1)
+OPERATIONS = ("pwrite", "fdatasync", "fsync", "mkdir", "preadv")
+
+
+class Pulled(Exception):
+    """The medium is gone, or the process."""
+
+
+@pytest.fixture
+def bag(yard: Any, grown: Any) -> Path:
+    (found,) = yard.carry(grown.bundle(2, 4), PACKING)
+    return Path(found)
+
+
+def files_of(bag: Path) -> dict[str, bytes]:
+    found = [path for path in bag.rglob("*") if path.is_file()]
+    return {str(path.relative_to(bag)): path.read_bytes() for path in found}
+
+
+def test_what_lies_on_a_medium_is_what_was_staged(yard: Any, grown: Any) -> None:
+    medium = yard.new()
+    bags = yard.carry(grown.bundle(2, 8), Packing(volume_bytes=900, volumes_per_bag=2, parity=1))
+    for bag in bags:
+        assert files_of(write_medium(bag, medium)) == files_of(bag)
+    assert yard.both(sorted((medium / "agb0").iterdir())) == "valid"
+
+
+def test_nothing_on_a_medium_is_overwritten(yard: Any, bag: Path) -> None:
+    medium = yard.new()
+    written = write_medium(bag, medium)
+    (written / "carrier.sig").write_bytes(b"mine")
+    with pytest.raises(BadMedium):
+        write_medium(bag, medium)
+    assert (written / "carrier.sig").read_bytes() == b"mine"
+
+
+def test_a_medium_without_room_is_left_as_it_is(
+    yard: Any, bag: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    medium = yard.new()
+    found = os.statvfs(medium)
+    full = os.statvfs_result([*found[:4], 10, *found[5:]])
+    monkeypatch.setattr(os, "statvfs", lambda _: full)
+    with pytest.raises(BadMedium):
+        write_medium(bag, medium)
+    assert list(medium.iterdir()) == []
+
+
+class Counter:
+    """Operations of the file system, counted; the chosen one fails."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, fail_at: int, failure: Exception) -> None:
+        self.count = 0
+        for name in OPERATIONS:
+            patch.setattr(os, name, self._counted(getattr(os, name), fail_at, failure))
+
+    def _counted(
+        self, real: Callable[..., Any], fail_at: int, failure: Exception
+    ) -> Callable[..., Any]:
+        def counted(*args: Any, **more: Any) -> Any:
+            self.count += 1
+            if self.count == fail_at:
+                raise failure
+            return real(*args, **more)
+
+        return counted
+
+
+def write_failing(bag: Path, medium: Path, at: int, failure: Exception) -> tuple[int, Any]:
+    """How many operations were begun, and what came of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        counter = Counter(patch, at, failure)
+        try:
+            return counter.count, write_medium(bag, medium)
+        except (VeenError, OSError, Pulled) as error:
+            return counter.count, error
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [Pulled(), OSError(errno.ENOSPC, "full"), OSError(errno.EIO, "bad")],
+    ids=["killed", "full", "broken"],
+)
+def test_cut_anywhere_it_is_whole_or_not_finished(yard: Any, bag: Path, failure: Exception) -> None:
+    due, at = files_of(bag), 0
+    while True:
+        at, medium = at + 1, yard.new()
+        _, result = write_failing(bag, medium, at, failure)
+        if not isinstance(result, Exception):
+            break
+        written = medium / "agb0" / bag.name
+        found = files_of(written) if written.exists() else {}
+        # Whole by luck is whole: all its bytes are there, only the last sync was not confirmed.
+        if found != due:
+            assert not yard.check([written]).ok
+            if "carrier.sig" in found:
+                assert found["carrier.sig"] != due["carrier.sig"]
+    assert at > 30
+    assert files_of(result) == due
+
+
+def test_a_sync_that_fails_is_not_tried_again(yard: Any, bag: Path) -> None:
+    syncs = []
+
+    def fail(fd: int) -> None:
+        syncs.append(fd)
+        raise OSError(errno.EIO, "bad")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fdatasync", fail)
+        with pytest.raises(SyncFailed):
+            write_medium(bag, yard.new())
+    assert len(syncs) == 1
+
+
+def test_a_full_medium_is_told_as_such(yard: Any, bag: Path) -> None:
+    _, result = write_failing(bag, yard.new(), 4, OSError(errno.ENOSPC, "full"))
+    assert isinstance(result, NoSpace)
+
+
+def test_a_bit_that_turns_while_it_is_written_is_found(yard: Any, bag: Path) -> None:
+    medium, real = yard.new(), os.pwrite
+    turned = iter([b"\x01"])
+
+    def turn(fd: int, data: bytes, at: int) -> int:
+        bit = next(turned, None)
+        return real(fd, bytes(data)[:-1] + (bit or bytes(data)[-1:]), at)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "pwrite", turn)
+        with pytest.raises(BadMedium):
+            write_medium(bag, medium)
+    assert not list(medium.rglob("carrier.sig"))

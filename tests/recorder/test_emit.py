@@ -1,0 +1,204 @@
+"""Emitting: what is refused before it is kept, and what is in the streams afterwards."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from recorder.emit.emitter import Emitter
+from recorder.emit.json_lines import MAX_LINE_BYTES, BadLine, emit_lines, lines_of
+from recorder.emit.line import LineForm
+from recorder.emit.observation import NoEvent
+from recorder.stream_map import UnknownType
+from veen.client.errors import Unreachable
+from veen.errors import VeenError
+
+LINE = {"event_type": "order.placed", "subject_id": "u", "origin": "o", "payload": {"n": 0}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        pytest.param({"event_type": "order.lost"}, "'order.lost'; known are log", id="unknown"),
+        pytest.param({"subject_id": ""}, "subject_id = '' has 0 bytes", id="no subject"),
+        pytest.param({"origin": ""}, "origin", id="no origin"),
+        pytest.param({"subject_id": "s" * 513}, "has 513 bytes", id="long subject"),
+        pytest.param({"subject_id": "\ud800"}, "no text", id="half a sign"),
+        pytest.param({"event_time": -1}, "event_time = -1", id="before 1970"),
+        pytest.param({"event_time": 253_402_300_800_000}, "9999", id="after 9999"),
+        pytest.param({"payload": {"a": float("nan")}}, "no JSON", id="NaN"),
+        pytest.param({"payload": {1: 2}}, "no JSON: the key 1", id="key that is no text"),
+        pytest.param({"payload": b"raw"}, "no JSON: a bytes", id="bytes"),
+        pytest.param({"payload": {"a": 1 << 64}}, "64 bits", id="large number"),
+        pytest.param(
+            {"event_type": "log.line", "payload": "x" * 4_094},
+            r"has 4097 bytes; its stream takes 4096 \(max_payload_bytes\)",
+            id="oversized",
+        ),
+    ],
+)
+def test_refuses_before_anything_is_kept(
+    changes: dict[str, Any], told: str, offline: Emitter, recording: ModuleType
+) -> None:
+    good, bad = recording.observed(), recording.observed(**changes)
+    for kept in (offline.emit_many, lambda some: list(offline.send_many(some[1:]))):
+        with pytest.raises((NoEvent, UnknownType), match=told):
+            kept([good, bad])
+    assert offline.pending() == 0
+
+
+def test_refuses_whoever_is_not_among_the_producers(tmp_path: Path, recording: ModuleType) -> None:
+    streams = [one | {"producers": ["aa" * 32]} for one in recording.STREAMS]
+    with (
+        recording.offline_emitter(tmp_path, streams=streams) as emitter,
+        pytest.raises(NoEvent, match="is not among the producers of record/app/orders"),
+    ):
+        emitter.emit(recording.observed())
+
+
+def test_takes_what_just_fits(offline: Emitter, recording: ModuleType) -> None:
+    offline.emit(recording.observed(event_type="log.line", payload="x" * 4_093))
+    assert offline.pending() == 1
+
+
+def test_an_event_survives_until_the_hub_answers(offline: Emitter, recording: ModuleType) -> None:
+    offline.emit(recording.observed())
+    with pytest.raises(Unreachable):
+        offline.flush()
+    assert offline.pending() == 1
+
+
+def test_each_event_is_in_the_stream_of_its_type_under_its_own_principal(
+    world: Any, open_emitter: Callable[..., Emitter], recording: ModuleType
+) -> None:
+    before = {name: len(world.events(name)) for name in (recording.ORDERS, recording.LOGS)}
+    kinds = ["order.placed", "log.line", "order.cancelled", "log.line", "order.placed"]
+    observed = [
+        recording.observed(event_type=kind, payload={"n": n}) for n, kind in enumerate(kinds)
+    ]
+    emitter = open_emitter()
+    emitter.emit_many(observed)
+    assert emitter.flush().landed == 5
+    found = {name: world.events(name)[count:] for name, count in before.items()}
+    assert [one.value() for one in found[recording.ORDERS]] == [{"n": 0}, {"n": 2}, {"n": 4}]
+    assert [one.value() for one in found[recording.LOGS]] == [{"n": 1}, {"n": 3}]
+    first = found[recording.ORDERS][0]
+    assert first.principal_id == world.ids["producer"]
+    assert (first.subject_id, first.origin, first.event_time) == (
+        "user:7", "shop", 1_700_000_000_123,
+    )  # fmt: skip
+
+
+def test_a_sent_event_has_its_receipt_and_the_time_of_now(
+    world: Any, open_emitter: Callable[..., Emitter], recording: ModuleType
+) -> None:
+    emitter = open_emitter()
+    begun = recording.now_ms()
+    sent = emitter.send(recording.observed(event_time=None, payload=None))
+    event = world.events(recording.ORDERS)[sent.receipt.stream_seq - 1]
+    assert begun <= event.event_time <= recording.now_ms()
+    assert event.value() is None
+
+
+def test_many_are_sent_in_order_across_streams(
+    open_emitter: Callable[..., Emitter], recording: ModuleType
+) -> None:
+    kinds = ["order.placed"] * 3 + ["log.line"] + ["order.placed"]
+    sent = list(open_emitter().send_many(recording.observed(event_type=one) for one in kinds))
+    seqs = [one.receipt.stream_seq for one in sent]
+    assert seqs[1:3] == [seqs[0] + 1, seqs[0] + 2]
+    assert seqs[4] == seqs[0] + 3
+
+
+def test_there_is_no_request_beside_the_submits(
+    open_emitter: Callable[..., Emitter], recording: ModuleType
+) -> None:
+    emitter = open_emitter()
+    emitter.send(recording.observed())
+    transport = emitter._client.session.api.transport
+    asked: list[str] = []
+    post = transport.post
+
+    def counted(path: str, *more: Any) -> Any:
+        asked.append(path)
+        return post(path, *more)
+
+    transport.post = counted
+    emitter.emit_many([recording.observed()] * 10)
+    emitter.flush()
+    assert set(asked) == {"/v1/submit_batch"}
+    assert len(asked) == 1
+
+
+def lines(*documents: Any) -> io.BytesIO:
+    rows = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in documents]
+    return io.BytesIO(b"".join(row + b"\n" for row in rows))
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        pytest.param(b"{", "not JSON", id="not JSON"),
+        pytest.param(b"\xff", "not JSON", id="not UTF-8"),
+        pytest.param([1], "a JSON object is due, not a list", id="a list"),
+        pytest.param(LINE | {"more": 1}, "unknown key 'more'", id="unknown key"),
+        pytest.param({"event_type": "order.placed"}, "'subject_id' is missing", id="missing"),
+        pytest.param(LINE | {"origin": 7}, "'origin' = 7", id="no text"),
+        pytest.param(LINE | {"event_time": "now"}, "no time", id="no time"),
+        pytest.param(LINE | {"event_time": "2025-11-19T03:20:00"}, "offset", id="no offset"),
+        pytest.param(LINE | {"event_type": "?"}, "no stream is configured", id="unknown type"),
+        pytest.param(
+            b'{"event_type": "order.placed", "event_type": "order.placed"}', "twice", id="twice"
+        ),
+        pytest.param(b'"' + b"x" * MAX_LINE_BYTES + b'"', "longer than", id="endless"),
+    ],
+)
+def test_a_bad_line_is_named_and_all_before_it_are_kept(
+    bad: Any, told: str, offline: Emitter
+) -> None:
+    source = lines(LINE, b"", LINE, bad, LINE)
+    with pytest.raises(BadLine, match=rf"line 4: .*{told}.*--from-line 4") as raised:
+        emit_lines(offline, lines_of(source), LineForm())
+    assert raised.value.number == 4
+    assert offline.pending() == 2
+
+
+def test_lines_are_kept_though_the_hub_does_not_answer(offline: Emitter) -> None:
+    with pytest.raises(Unreachable) as raised:
+        emit_lines(offline, lines_of(lines(*[LINE] * 1_500)), LineForm())
+    assert offline.pending() == 1_500
+    assert raised.value.__notes__ == ["1500 events were kept; 1500 wait in the outbox"]
+
+
+def test_a_full_outbox_names_the_first_line_that_is_not_kept(
+    offline: Emitter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = offline.keep
+
+    def full(events: Any) -> list[int]:
+        if offline.pending():
+            raise VeenError("full")
+        return taken(events)
+
+    monkeypatch.setattr(offline, "keep", full)
+    with pytest.raises(VeenError, match="full") as raised:
+        emit_lines(offline, lines_of(lines(*[LINE] * 1_500)), LineForm())
+    assert raised.value.__notes__ == ["nothing from line 1025 on is kept"]
+
+
+def test_goes_on_at_a_line(
+    world: Any, open_emitter: Callable[..., Emitter], recording: ModuleType
+) -> None:
+    before = len(world.events(recording.ORDERS))
+    source = lines(b"x" * 50, *[LINE | {"payload": n, "event_time": n} for n in range(3)])
+    form = LineForm(default_origin="unused")
+    found = emit_lines(open_emitter(), lines_of(source, 3), form)
+    assert (found.kept, found.landed) == (2, 2)
+    events = world.events(recording.ORDERS)[before:]
+    assert [(one.value(), one.event_time) for one in events] == [(1, 1), (2, 2)]

@@ -1,0 +1,73 @@
+"""Renames and splits: validated against the configuration, recorded by an admin, read again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from recorder.emit.migration import Stay, migrations, record, rename, split, stays
+from recorder.emit.observation import NoEvent
+from recorder.settings import parse
+from recorder.stream_map import CHANGES, StreamMap
+from veen.errors import Malformed
+from veen.overlay.body import AnyItem
+from veen.record_event import RecordEvent
+
+
+@pytest.fixture
+def streams(recording: ModuleType) -> StreamMap:
+    return parse(recording.a_document(), Path("/")).streams
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "last_seq", "told"),
+    [
+        ("app/x", ["record/app/orders"], 1, "no stream that can be renamed"),
+        (CHANGES, ["record/app/orders"], 1, "no stream that can be renamed"),
+        ("record/old", ["record/nowhere"], 1, "'record/nowhere' is no configured stream"),
+        ("record/infrastructure/logs", ["record/app/orders"], 1, "is still configured"),
+        ("record/app/orders", ["record/app/orders"], 1, "to itself"),
+        ("record/old", ["record/app/orders"], -1, "last_seq = -1"),
+        ("record/old", ["record/app/orders"] * 2, 1, "two or more different"),
+    ],
+)
+def test_refuses(old: str, new: list[str], last_seq: int, told: str, streams: StreamMap) -> None:
+    made = split if len(new) > 1 else lambda some, was, now, seq: rename(some, was, now[0], seq)
+    with pytest.raises(NoEvent, match=told):
+        made(streams, old, new, last_seq)
+
+
+def test_refuses_to_record_for_anyone_but_an_admin(world: Any) -> None:
+    with (
+        world.emitter("producer") as emitter,
+        pytest.raises(NoEvent, match="is no admin of this recorder"),
+    ):
+        record(emitter, rename(emitter.streams, "record/old", "record/app/orders", 3), "test")
+
+
+def test_the_reader_says_where_a_type_was_over_time(world: Any, recording: ModuleType) -> None:
+    with world.emitter("admin") as emitter:
+        streams = emitter.streams
+        record(emitter, rename(streams, "record/older", "record/app/orders", 3), "test")
+        both = [recording.ORDERS, recording.LOGS]
+        record(emitter, split(streams, "record/old", both, 9), "test")
+    history = migrations(world.events(CHANGES))
+    here = [Stay("record/older", 3), Stay("record/old", 9), Stay(recording.ORDERS, None)]
+    assert stays("order.placed", history, streams) == here
+    assert stays("log.line", history, streams) == [
+        Stay("record/old", 9),
+        Stay(recording.LOGS, None),
+    ]
+
+
+@pytest.mark.parametrize("payload", [b"\xa0", b"\x80", b"\xf6"])
+def test_an_event_that_is_no_migration_is_refused(payload: bytes) -> None:
+    event = RecordEvent(
+        subject_id="s", principal_id=bytes(32), event_type="stream.split", event_time=0,
+        origin="o", payload=AnyItem(payload),
+    )  # fmt: skip
+    with pytest.raises(Malformed):
+        migrations([event])
