@@ -4,15 +4,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from bridge.bundle import BundleLimits, Header
-from bridge.bundle_reader import Source, Survey, survey
+from bridge.bundle_reader import Source, Survey, read_batch, survey
 from bridge.continuity import Continuity, Held, verify_continuity
-from bridge.crew import Crew
 from bridge.refusal import Fault, Refused
 from bridge.trust import TrustStore
 from bridge.verify_events import Findings, Terms, examine
+from veen.crew import crew
 from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
 from veen.label import label, routing_key
@@ -61,8 +63,9 @@ def verify_bundle(
     verify_checkpoint(header.export_checkpoint, hub)
     end = _end(found)
     terms = Terms(hub, label(routing_key(hub.hub_id), header.export_stream_id, 0))
-    with Crew(source, terms, workers) as crew:
-        replay = _verify_range(found, end, crew)
+    with crew(workers if workers > 1 else 0) as beside:
+        parts = ((read_batch(source, batch), batch.first_seq) for batch in found.batches)
+        replay = _verify_range(found, end, beside.run(partial(_examined, terms), parts))
     continuity = verify_continuity(found.proof, held)
     for fault in (replay.unsigned, replay.mistold):
         if fault is not None:
@@ -140,10 +143,15 @@ class _Replay:
         self.unopened += found.unopened
 
 
-def _verify_range(found: Survey, end: StreamEnd, crew: Crew) -> _Replay:
+def _examined(terms: Terms, part: tuple[bytes, int]) -> Findings:
+    raw, first_seq = part
+    return examine(raw, first_seq, terms)
+
+
+def _verify_range(found: Survey, end: StreamEnd, examined: Iterable[Findings]) -> _Replay:
     """Replay the range over all events, and from the last of them to the checkpoint."""
     header, replay = found.header, _Replay(_before(found))
-    for findings in crew.run(examine, found.batches):
+    for findings in examined:
         replay.add(findings)
     if replay.times != (header.export_time_from, header.export_time_to):
         raise Refused(Fault.RANGE, f"the events are of hub times {replay.times}, not as announced")

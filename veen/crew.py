@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
@@ -45,21 +46,27 @@ class Crew:
         begun, self._begun = self._begun, []
         if not self._pipes:
             return [work(part) for work, part in begun]
-        try:
-            answers = [pipe.recv() for pipe in begun]
-        except (EOFError, ConnectionError) as error:
-            raise CrewEnded("a process that worked beside has ended: start again") from error
-        for _, raised in answers:
-            if raised is not None:
-                raise raised
-        return [result for result, _ in answers]
+        return [_result(answer) for answer in [_answer(pipe) for pipe in begun]]
 
     def run(self, work: Callable[[P], R], parts: Iterable[P]) -> Iterator[R]:
         """The result of every part, in order, with no more parts in memory than processes."""
-        left = iter(parts)
-        while some := list(islice(left, self.size)):
-            self.begin(work, some)
-            yield from self.finish()
+        left, waiting = iter(parts), deque[Connection]()
+        if not self._pipes:
+            yield from map(work, left)
+        try:
+            for pipe, part in zip(self._pipes, left, strict=False):
+                pipe.send((work, part))
+                waiting.append(pipe)
+            while waiting:
+                pipe = waiting.popleft()
+                answer = _answer(pipe)
+                for part in islice(left, 1):
+                    pipe.send((work, part))
+                    waiting.append(pipe)
+                yield _result(answer)
+        finally:
+            for pipe in waiting:
+                _answer(pipe)
 
 
 HERE = Crew(())
@@ -96,6 +103,21 @@ def _serve(pipe: Connection) -> None:
             pipe.send(_done(work, part))
     except (EOFError, ConnectionError, KeyboardInterrupt):
         return
+
+
+def _answer(pipe: Connection) -> tuple[Any, VeenError | None]:
+    try:
+        found: tuple[Any, VeenError | None] = pipe.recv()
+    except (EOFError, ConnectionError) as error:
+        raise CrewEnded("a process that worked beside has ended: start again") from error
+    return found
+
+
+def _result(answer: tuple[Any, VeenError | None]) -> Any:
+    result, raised = answer
+    if raised is not None:
+        raise raised
+    return result
 
 
 def _done(work: Callable[[Any], Any], part: Any) -> tuple[Any, VeenError | None]:
