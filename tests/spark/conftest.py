@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -42,7 +43,11 @@ FAILING = _load("failing_files", HERE / "failing_files.py")
 STORES = _load("failing_store", HERE / "failing_store.py")
 SEALED = _load("sealed_hub", HERE / "sealed_hub.py")
 SERVERS = _load("object_servers", TESTS / "objects" / "object_servers.py")
+STANDALONE = _load("standalone", HERE / "standalone.py")
 ARCHIVES = _load("archived_hub", HERE / "archived_hub.py")
+for _name in ("query_histories", "query_oracle"):
+    _load(_name, TESTS / "query" / f"{_name}.py")
+_load("query_archive", HERE / "query_archive.py")
 TERMS = AuditTerms(limits=HUBS.LIMITS, streams=HUBS.STREAMS)
 
 
@@ -79,6 +84,27 @@ def spark(environment: dict[str, str]) -> Iterator[SparkSession]:
     )
     yield found
     found.stop()
+
+
+@pytest.fixture(scope="session")
+def master(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a cluster of two workers with a core each, on hosts of different names."""
+    with STANDALONE.cluster(environment, tmp_path_factory.mktemp("worker")) as url:
+        yield url
+
+
+@pytest.fixture
+def submit(environment: dict[str, str], master: str) -> Callable[..., Any]:
+    """spark-submit to that cluster."""
+    return partial(STANDALONE.submit, environment, master)
+
+
+@pytest.fixture
+def overwriting(tmp_path: Path, environment: dict[str, str]) -> Iterator[StoreSettings]:
+    """A bucket of a server that ignores conditions, which the settings accept."""
+    server = SERVERS.rclone(tmp_path / "rclone")
+    yield SERVERS.s3_settings(server.endpoint, "z1/", accept_overwriting_store=True)
+    server.stop()
 
 
 @pytest.fixture(scope="session")
@@ -171,13 +197,22 @@ def golden_sealed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path, 
 
 
 @pytest.fixture
-def sealed_hub(
-    golden_sealed: Any, tmp_path: Path, settings_for: Callable[[str], StoreSettings]
-) -> SealedHub:
+def sealed_in(golden_sealed: Any, tmp_path: Path) -> Callable[[StoreSettings], SealedHub]:
     bench, client, sent = golden_sealed
-    root = shutil.copytree(bench.root, tmp_path / "sealed")
-    found = ARCHIVES.archived(root, settings_for("files"))
-    return SealedHub(found, client, dict(sent), bench.sent, bench.now)
+
+    def sealed(settings: StoreSettings) -> SealedHub:
+        root = shutil.copytree(bench.root, tmp_path / "sealed")
+        found = ARCHIVES.archived(root, settings)
+        return SealedHub(found, client, dict(sent), bench.sent, bench.now)
+
+    return sealed
+
+
+@pytest.fixture
+def sealed_hub(
+    sealed_in: Callable[[StoreSettings], SealedHub], settings_for: Callable[[str], StoreSettings]
+) -> SealedHub:
+    return sealed_in(settings_for("files"))
 
 
 @pytest.fixture(scope="session")

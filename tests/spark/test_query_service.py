@@ -1,0 +1,107 @@
+"""A query that is too large for the index, from the API through Spark and back to its rows."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import archived_hub
+import httpx
+import pytest
+
+from recorder import timestamp
+from recorder.index.engine import EngineLimits
+from recorder.index.engine import answer as inline
+from recorder.index.home import IndexHome
+from recorder.query.descriptor import normalise
+from recorder.query.run import digest_of
+from veen.objects.settings import FileSettings
+
+TESTS = Path(__file__).parents[1]
+LONG_ENOUGH_SEC = 150.0
+
+
+def _load(name: str, folder: Path) -> ModuleType:
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+for _name in ("spec_objects", "spec_client"):
+    _load(_name, TESTS / "hub" / "server")
+processes = _load("hub_process", TESTS / "hub" / "server")
+worlds = _load("query_world", TESTS / "query_api")
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Any]:
+    folder = tmp_path / "hub"
+    found = processes.HubProcess(folder)
+    (folder / "hub.toml").write_text(worlds.hub_toml())
+    options = json.dumps({"listen": f"127.0.0.1:{found.port}"})
+    where = ["--data-dir", str(found.data), "--config", str(folder / "hub.toml")]
+    found.launch = lambda: found.run([sys.executable, "-m", "hub", *where, "--options", options])
+    try:
+        yield found.start()
+    finally:
+        found.destroy()
+
+
+@pytest.fixture
+def zone(hub: Any, tmp_path: Path) -> Iterator[Any]:
+    """A service whose index may look at one row, and whose archive is a directory."""
+    with worlds.closing(worlds.Zone(tmp_path / "zone", hub, row_budget=1)) as found:
+        text = found.config.read_text().replace('engine = "inline"', 'engine = "auto"')
+        store = f'[objects]\nurl = "{(tmp_path / "store").as_uri()}"\n'
+        found.config.write_text(text + store)
+        yield found
+
+
+def ended(zone: Any, result_id: str) -> dict[str, Any]:
+    with zone.as_("alice") as alice:
+
+        def answered() -> httpx.Response | None:
+            reply: httpx.Response = alice.get(f"/api/query/status/{result_id}")
+            return None if reply.json()["status"] in ("pending", "running") else reply
+
+        reply = worlds.wait_until(answered, "a query that ended", LONG_ENOUGH_SEC)
+    found: dict[str, Any] = reply.json()
+    return found
+
+
+def test_a_query_beyond_the_budget_ends_with_the_digest_of_the_inline_engine(
+    environment: dict[str, str], zone: Any, hub: Any, tmp_path: Path
+) -> None:
+    zone.emit("http.request", 40)
+    checkpoint = zone.checkpoint()
+    archived = archived_hub.archived(hub.data, FileSettings(tmp_path / "store"))
+    zone.start("recorder", "serve").catch_up(checkpoint)
+    query = worlds.a_query(query_id="q-large", evidence={"mode": "full"})
+    with zone.as_("alice") as alice:
+        reply = alice.post("/api/query/submit", json=query)
+        assert reply.status_code == 202, reply.text
+        result_id = reply.json()["result_id"]
+        assert ended(zone, result_id)["status"] == "completed"
+        found = alice.get(f"/api/query/result/{result_id}").json()
+    digest = found["result_digest"]
+    assert digest["row_count"] == len(found["rows"]) == 40
+    assert [row["payload.number"] for row in found["rows"]] == list(range(40))
+    descriptor = normalise(query, query_id_if_missing="-")
+    beside = inline(
+        IndexHome(zone.settings.index), descriptor, checkpoint,
+        archived.archive.identity(archived.archive.latest()), EngineLimits(),
+    )  # fmt: skip
+    due = digest_of(
+        descriptor, beside.outcome, result_id=result_id, checkpoint=checkpoint,
+        executed_at_ms=timestamp.parse(digest["executed_at"]), searched=beside.searched,
+    )  # fmt: skip
+    assert digest == due.document()
