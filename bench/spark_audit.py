@@ -12,11 +12,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import bare
@@ -156,11 +157,33 @@ def _committing(datadir: DataDir, limits: Limits) -> Iterator[Committer]:
 
 
 def _memory(archive: Archive, spark: Any) -> int:
-    """The most that driver and Python workers held together, after an audit."""
-    archive.audit(spark, Depth.FULL)
-    ours = psutil.Process()
-    pythons = [one for one in ours.children(recursive=True) if "java" not in one.name()]
-    return sum(one.memory_info().rss for one in (ours, *pythons))
+    """The most that the Python driver and its workers were seen to hold together (RSS) during an
+    audit, looked at ten times a second; the JVM, whose heap is bounded, is left out."""
+    done = Event()
+    with ThreadPoolExecutor(1) as watcher:
+        most = watcher.submit(_watch, done)
+        try:
+            archive.audit(spark, Depth.FULL)
+        finally:
+            done.set()
+        return most.result()
+
+
+def _watch(done: Event) -> int:
+    most = _held()
+    while not done.wait(0.1):
+        most = max(most, _held())
+    return most
+
+
+def _held() -> int:
+    ours, held = psutil.Process(), 0
+    for one in (ours, *ours.children(recursive=True)):
+        try:
+            held += 0 if "java" in one.name() else one.memory_info().rss
+        except psutil.NoSuchProcess:
+            continue
+    return held
 
 
 def _plain(name: str, value: float, unit: str) -> Measurement:

@@ -27,8 +27,8 @@ from recorder.archive.store import HubArchive, hubs
 from veen.keystore import card_file
 from veen.keystore.directory import ClientDir
 from veen.keystore.directory import Lock as ClientLock
-from veen.objects.settings import Credentials, settings_of
-from veen.objects.store import Store, open_store
+from veen.objects.settings import Credentials, StoreSettings, settings_of
+from veen.objects.store import Store, StoreStatus, look_at, open_store, open_to_read
 
 EscrowOption = Annotated[
     Path | None,
@@ -62,21 +62,20 @@ class StoreOptions:
         return self.open_at(self.store, self.endpoint)
 
     def open_at(self, url: str, endpoint: str | None) -> Store:
-        settings = settings_of(
-            url,
-            endpoint=endpoint,
-            region=self.region,
-            addressing=self.addressing,
-            accept_overwriting_store=self.accept_overwriting_store,
-        )
-        return open_store(settings, store_credentials())
+        return open_store(self._settings(url, endpoint), store_credentials())
+
+    def to_read(self) -> Store:
+        return open_to_read(self._settings(self.store, self.endpoint), store_credentials())
+
+    def looked_at(self) -> StoreStatus:
+        return look_at(self._settings(self.store, self.endpoint), store_credentials())
 
     def wanted(self) -> bytes:
         return key_in_hex("--hub-id", self.hub_id or "")
 
-    def archive(self) -> HubArchive:
+    def archive(self, *, to_write: bool = False) -> HubArchive:
         """The hub that was named, or the only one there is."""
-        store = self.open()
+        store = self.open() if to_write else self.to_read()
         if self.hub_id is not None:
             return HubArchive(store, self.wanted())
         found = list(hubs(store))
@@ -84,6 +83,15 @@ class StoreOptions:
             names = ", ".join(one.hex() for one in found) or "none"
             raise typer.BadParameter(f"name the hub with --hub-id; {self.store} holds: {names}")
         return HubArchive(store, found[0])
+
+    def _settings(self, url: str, endpoint: str | None) -> StoreSettings:
+        return settings_of(
+            url,
+            endpoint=endpoint,
+            region=self.region,
+            addressing=self.addressing,
+            accept_overwriting_store=self.accept_overwriting_store,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

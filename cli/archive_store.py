@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
+from cli.archive_metrics import write_metrics
 from cli.archive_options import EscrowOption, StoreOptions, sealer_to
 from cli.console import manner, notice, progress, show
 from cli.failure import INTEGRITY
 from cli.options import DEFAULT_DATA_DIR, DataDirOption
+from hub.storage.datadir import DataDir
+from hub.storage.writer import Writer
 from recorder.archive.check import Checked, check
 from recorder.archive.clone import clone as clone_archive
 from recorder.archive.push import push as push_directory
@@ -25,6 +29,11 @@ from veen.limits import Limits
 app = typer.Typer(help="Keep a hub in object storage, and restore it.", no_args_is_help=True)
 
 _SHOWN_FLAWS: Final = 20
+_KEEPS: Final = {
+    True: "keeps",
+    False: "DOES NOT KEEP",
+    None: "lets us only read, so that nobody has looked whether it keeps",
+}
 
 
 @app.command()
@@ -35,8 +44,9 @@ def push(
 
     Example: veen archive push --data-dir ./hub --store file:///mnt/archive --escrow card.pub
     """
-    source, store = Source(data_dir.resolve(), Limits()), at.open()
-    with progress("push", "labels") as report:
+    datadir, store = DataDir(data_dir.resolve()), at.open()
+    with progress("push", "labels") as report, Writer(datadir) as hub:
+        source = Source(datadir.root, Limits(), hub)
         found = push_directory(source, store, sealer=sealer_to(escrow), progress=report)
     if not found.is_escrowed:
         notice(
@@ -89,7 +99,9 @@ def clone(
     """
     hub_id = at.archive().keys.hub_id
     with progress("clone", "objects") as report:
-        found = clone_archive(at.open(), at.open_at(to_store, to_endpoint), hub_id, progress=report)
+        found = clone_archive(
+            at.to_read(), at.open_at(to_store, to_endpoint), hub_id, progress=report
+        )
     show(
         {
             "hub_id": found.hub_id.hex(),
@@ -103,22 +115,30 @@ def clone(
 
 
 @app.command()
-def status(at: StoreOptions) -> None:
+def status(
+    at: StoreOptions,
+    metrics: Annotated[
+        Path | None,
+        typer.Option("--metrics", metavar="FILE", help="Write it for a Prometheus collector too."),
+    ] = None,
+) -> None:
     """Tell what a store keeps its word on, and what it holds of each hub.
 
     Example: veen archive status --store file:///mnt/archive
     """
-    store = at.open()
+    store, kept = at.to_read(), at.looked_at()
     wanted = [at.wanted()] if at.hub_id else list(hubs(store))
     found = [HubArchive(store, one) for one in wanted]
-    named = [_hub(status_of(one)) for one in found if one.head().value is not None]
+    named = [status_of(one) for one in found if one.head().value is not None]
     headless = [one.keys.hub_id.hex() for one in found if one.head().value is None]
+    if metrics is not None:
+        write_metrics(metrics, kept, named, int(time.time()))
     document = {
-        "store": store.status.url,
-        "kind": store.status.kind,
-        "keeps_conditions": store.status.keeps_conditions,
-        "warnings": list(store.status.warnings),
-        "hubs": named,
+        "store": kept.url,
+        "kind": kept.kind,
+        "keeps_conditions": kept.keeps_conditions,
+        "warnings": list(kept.warnings),
+        "hubs": [_hub(one) for one in named],
         "unfinished": headless,
     }
     show(document, "\n".join(_status_lines(document)))
@@ -177,7 +197,7 @@ def _hub(found: HubStatus) -> dict[str, Any]:
 
 
 def _status_lines(document: dict[str, Any]) -> Iterator[str]:
-    keeps = "keeps" if document["keeps_conditions"] else "DOES NOT KEEP"
+    keeps = _KEEPS[document["keeps_conditions"]]
     yield f"store {document['store']} ({document['kind']}) {keeps} conditional writes"
     yield from (f"WARNING: {one}" for one in document["warnings"])
     for hub in document["hubs"]:

@@ -45,7 +45,7 @@ def fold(
     """
     overlay_named(overlay)
     part = key_in_hex("--account", account) if account else None
-    folder = Folder(at=at, options=options, profile=profile, archive=at.archive())
+    folder = Folder(at=at, options=options, profile=profile, archive=options.archive(at))
     wanted = replace(options.wanted(overlay, profile), from_seq=from_seq, to_seq=to_seq)
     job = wanted.job(folder.archive)
     if drop_summaries:

@@ -66,6 +66,10 @@ class FoldOptions:
     def passphrase(self) -> bytes | None:
         return passphrase_of(self.directory, self.passphrase_file)
 
+    def archive(self, at: StoreOptions) -> HubArchive:
+        """To be read alone, unless it is here that summaries are kept."""
+        return at.archive(to_write=self.summaries and self.engine is Engine.LOCAL)
+
     def reader(self, profile: ProfileOptions) -> FoldReader:
         """The keys are only read: a client that sends meanwhile is not in the way."""
         secrets = Secrets.decode(self.directory.sealed().open(self.passphrase()))
@@ -102,14 +106,16 @@ class Folder:
         named = {
             "store": at.store, "hub-id": self.archive.keys.hub_id.hex(), "endpoint": at.endpoint,
             "region": at.region, "addressing": at.addressing,
-            "accept-overwriting-store": str(at.accept_overwriting_store).lower(),
             "stream": options.stream, "epoch": options.epoch, "block": options.block,
             "epoch-sec": self.profile.epoch_sec, "pad-block": self.profile.pad_block,
             "client": options.client.absolute(), "passphrase-file": _absolute(options),
         }  # fmt: skip
         words = [word for key, value in named.items() if value is not None
                  for word in (f"--{key}", str(value))]  # fmt: skip
-        flags = ["--summaries"] if options.summaries else []
+        flags = [f"--{flag}" for flag, is_given in (
+            ("summaries", options.summaries),
+            ("accept-overwriting-store", at.accept_overwriting_store),
+        ) if is_given]  # fmt: skip
         return Submission(job, options.master, (*words, *flags, *map(str, arguments)))
 
     def drop_summaries(self, label: bytes) -> None:

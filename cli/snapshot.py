@@ -99,7 +99,7 @@ def create(
     if (send.into is None) == (out is None):
         raise typer.BadParameter("give one of --into STREAM and --out FILE")
     overlay_named(overlay)
-    folder = Folder(at=at, options=options, profile=profile, archive=at.archive())
+    folder = Folder(at=at, options=options, profile=profile, archive=options.archive(at))
     wanted = options.wanted(overlay, profile)
     result = folder.fold(_upto(wanted, upto).job(folder.archive))
     name = key_in_hex("--state-id", state_id) if state_id else result.label
@@ -133,7 +133,7 @@ def verify(
     """
     if (snapshot is None) == (within is None):
         raise typer.BadParameter("give one of --snapshot FILE and --in STREAM")
-    folder = Folder(at=at, options=options, profile=profile, archive=at.archive())
+    folder = Folder(at=at, options=options, profile=profile, archive=options.archive(at))
     expected = Expected(
         state_class=overlay,
         state_id=key_in_hex("--state-id", state_id) if state_id else None,

@@ -56,7 +56,7 @@ class Terms:
 def write_one(terms: Terms, work: Work) -> Done:
     """The events of one chunk in the store; doing it twice puts the same bytes."""
     readership = replace(terms.readership, keys=terms.reader.keys())
-    writer = EventWriter(terms.door.to_read().objects, terms.prefix, readership)
+    writer = EventWriter(terms.door.to_put().objects, terms.prefix, readership)
     try:
         return Done(work.chunk, writer.write(work.chunk, work.stream))
     except (Untrusted, Malformed, ObjectMissing) as error:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -24,7 +24,7 @@ from spark_jobs.event_manifest import EventChunk, EventTable
 from spark_jobs.event_rows import Readership
 from spark_jobs.event_work import Done, Reader, Terms, Work, write_one
 from spark_jobs.known_streams import KnownStreams, learn_streams
-from spark_jobs.store_door import OPTIONS, StoreDoor, door_of
+from spark_jobs.store_door import StoreDoor, add_options, door_of
 from veen.control import control_label
 from veen.errors import VeenError
 
@@ -55,8 +55,8 @@ class EventsJob:
     terms: AuditTerms
 
     def run(self, spark: SparkContext) -> Outcome:
-        store = self.door.to_write()
-        door = replace(self.door, keeps_conditions=store.status.keeps_conditions)
+        door = self.door.probed()
+        store = door.to_put()
         table = EventTable(store, self.table, self.hub_id)
         streams = learn_streams(door, self.hub_id, self.terms)
         work, pruned = self._work(HubArchive(store, self.hub_id), streams, table)
@@ -166,8 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--store", required=True, metavar="URL", help="file:/// or s3://")
     parser.add_argument("--hub-id", required=True, type=bytes.fromhex, metavar="HEX")
-    for name in OPTIONS:
-        parser.add_argument(f"--{name}", help="of a store like S3")
+    add_options(parser)
     parser.add_argument("--table", default="events", metavar="NAME", help="in the same store")
     parser.add_argument("--terms", type=Path, metavar="FILE", help="limits and streams of the hub")
     parser.add_argument(

@@ -19,7 +19,7 @@ from pathlib import Path
 from recorder.folds.job import FoldResult
 from recorder.folds.wanted import Wanted
 from spark_jobs.fold_tasks import Site, fold_on
-from spark_jobs.store_door import OPTIONS, door_of
+from spark_jobs.store_door import add_options, door_of
 from veen import durable
 from veen.errors import Malformed, Untrusted, VeenError
 from veen.overlay.tree import BLOCK
@@ -88,8 +88,7 @@ def parser_of(job: str, text: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=job, description=text.partition("\n")[0])
     parser.add_argument("--store", required=True, metavar="URL")
     parser.add_argument("--hub-id", type=bytes.fromhex, required=True, metavar="HEX")
-    for name in (*OPTIONS, "accept-overwriting-store"):
-        parser.add_argument(f"--{name}", help="of a store like S3")
+    add_options(parser)
     parser.add_argument("--stream", required=True, metavar="NAME")
     for name in ("epoch", "epoch-sec", "pad-block"):
         parser.add_argument(f"--{name}", type=int, default=0, metavar="N")

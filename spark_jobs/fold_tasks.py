@@ -37,12 +37,12 @@ class Site:
         return FoldReader(identity.readers(), self.profile, Limits())
 
     def archive(self, hub_id: bytes) -> HubArchive:
-        return HubArchive(self.door.to_read(), hub_id)
+        keeps = self.door.keeps_conditions is not None
+        return HubArchive(self.door.to_put() if keeps else self.door.to_read(), hub_id)
 
     def ready_to_keep(self) -> Site:
         """The same once the store was seen to keep what folds put there."""
-        status = self.door.to_write().status
-        return replace(self, door=replace(self.door, keeps_conditions=status.keeps_conditions))
+        return replace(self, door=self.door.probed())
 
 
 @lru_cache(maxsize=4)

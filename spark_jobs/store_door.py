@@ -3,44 +3,61 @@
 from __future__ import annotations
 
 import os
+from argparse import ArgumentParser
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final
+from typing import Final, Self
 
-from veen.objects.file_heads import FileHeads
-from veen.objects.files import FileObjects, Layout
 from veen.objects.port import StoreRefused
-from veen.objects.retries import Retries
-from veen.objects.s3 import open_bucket
-from veen.objects.s3_heads import S3Heads
-from veen.objects.s3_objects import S3Objects
-from veen.objects.settings import Credentials, FileSettings, StoreSettings, settings_of
-from veen.objects.store import Store, StoreStatus, open_store
+from veen.objects.settings import Credentials, StoreSettings, settings_of
+from veen.objects.store import Store, open_probed, open_store, open_to_read
 
 OPTIONS: Final = ("endpoint", "region", "addressing")
+ACCEPT: Final = "accept_overwriting_store"
 
 
 @dataclass(frozen=True, slots=True)
 class StoreDoor:
-    """Which store, and whether it was seen to keep conditional writes."""
+    """Which store; ``keeps_conditions`` is what a probe has found, None before there was one."""
 
     settings: StoreSettings
-    keeps_conditions: bool = True
+    keeps_conditions: bool | None = None
 
     def to_read(self) -> Store:
         """The store without a probe: whoever only reads needs no right to write."""
-        return _opened(self)
+        return _opened(self.settings)
 
     def to_write(self) -> Store:
-        """The store once it has been probed; its ``status`` is for the doors of executors."""
+        """The store, probed: once, on the driver."""
         return open_store(self.settings, credentials(os.environ))
 
+    def probed(self) -> Self:
+        """The door that travels to executors that write: they are told what the driver found."""
+        return replace(self, keeps_conditions=bool(self.to_write().status.keeps_conditions))
 
-def door_of(url: str, given: Mapping[str, str | None]) -> StoreDoor:
-    """A door by URL and whatever was given of endpoint, region and addressing."""
-    found = {name: value for name in OPTIONS if (value := given.get(name))}
-    accept = (given.get("accept_overwriting_store") or "").lower() == "true"
+    def to_put(self) -> Store:
+        """The store to write to, as the driver has found it."""
+        if self.keeps_conditions is None:
+            raise StoreRefused("the store was not probed, and nothing is put there unseen")
+        return _opened_to_put(self.settings, self.keeps_conditions)
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """What every job is told of a store, beside its URL."""
+    for name in OPTIONS:
+        parser.add_argument(f"--{name}", help="of a store like S3")
+    parser.add_argument(
+        "--accept-overwriting-store",
+        action="store_true",
+        help="write also to a store without conditional writes",
+    )
+
+
+def door_of(url: str, given: Mapping[str, object]) -> StoreDoor:
+    """A door by URL and whatever was given of the options; "true" is how Spark writes a flag."""
+    found = {name: str(value) for name in OPTIONS if (value := given.get(name))}
+    accept = str(given.get(ACCEPT, False)).lower() == "true"
     return StoreDoor(settings_of(url, accept_overwriting_store=accept, **found))
 
 
@@ -54,21 +71,11 @@ def credentials(environment: Mapping[str, str]) -> Credentials | None:
 
 
 @cache
-def _opened(door: StoreDoor) -> Store:
+def _opened(settings: StoreSettings) -> Store:
     """One connection for all tasks of a process."""
-    settings, keeps = door.settings, door.keeps_conditions
-    kind = "directory" if isinstance(settings, FileSettings) else "s3"
-    url = settings.root.as_uri() if isinstance(settings, FileSettings) else settings.url
-    status = StoreStatus(kind=kind, url=url, keeps_if_none_match=keeps, keeps_if_match=keeps)
-    if isinstance(settings, FileSettings):
-        layout = Layout(settings.root)
-        return Store(FileObjects(layout), FileHeads(layout), status)
-    given = credentials(os.environ)
-    if given is None:
-        raise StoreRefused(f"{settings.url} needs an access key and a secret on every host")
-    bucket, retries = open_bucket(settings, given), Retries(attempts=settings.attempts)
-    return Store(
-        S3Objects(bucket, retries, keeps_conditions=keeps),
-        S3Heads(bucket, retries, keeps_conditions=keeps),
-        status,
-    )
+    return open_to_read(settings, credentials(os.environ))
+
+
+@cache
+def _opened_to_put(settings: StoreSettings, keeps_conditions: bool) -> Store:
+    return open_probed(settings, credentials(os.environ), keeps_conditions=keeps_conditions)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from spark_jobs.audit_terms import AuditTerms, read_terms
 from spark_jobs.log_files import LogFiles, LogInventory, in_archive, in_directory
 from spark_jobs.signer import auditor
-from spark_jobs.store_door import OPTIONS, door_of
+from spark_jobs.store_door import add_options, door_of
 from veen import durable
 from veen.audit.context import Context, Depth
 from veen.audit.engine import Crew, Watch, audit_log, audit_task, in_order, unwatched
@@ -129,8 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     where.add_argument("--store", metavar="URL", help="file:///path or s3://bucket/prefix")
     where.add_argument("--data-dir", type=Path, metavar="DIR", help="of a hub that does not run")
     parser.add_argument("--hub-id", type=bytes.fromhex, metavar="HEX", help="the hub in the store")
-    for name in OPTIONS:
-        parser.add_argument(f"--{name}", help="of a store like S3")
+    add_options(parser)
     parser.add_argument("--terms", type=Path, metavar="FILE", help="limits and streams of the hub")
     parser.add_argument("--hashes-only", action="store_true", help="no signatures of entries")
     parser.add_argument("--partitions", type=int, metavar="N", help="tasks; else one a chunk")

@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 import time
-from contextlib import suppress
 from typing import Any, ClassVar
 
 from gunicorn.workers.gthread import ThreadWorker
 
+from veen.deadlines import Deadlines
+
 
 class DeadlineWorker(ThreadWorker):  # type: ignore[misc]
-    """A request that has not been read and answered in time loses its connection.
-
-    Without this, a client that sends its request byte by byte holds a thread for ever.
-    """
+    """A request that has not been read and answered in time loses its connection."""
 
     request_timeout_sec: ClassVar[int] = 30
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._begun: dict[Any, float] = {}
-        self._guard = threading.Lock()
+        self._deadlines = Deadlines(self.request_timeout_sec, time.monotonic)
 
     def handle(self, conn: Any) -> Any:
-        with self._guard:
-            self._begun[conn] = time.monotonic()
-        try:
+        with self._deadlines.serving(conn):
             return super().handle(conn)
-        finally:
-            with self._guard:
-                self._begun.pop(conn, None)
 
     def murder_keepalived(self, force: bool = False) -> None:
         """Called by the worker's loop about once a second."""
         super().murder_keepalived(force)
-        deadline = time.monotonic() - self.request_timeout_sec
-        with self._guard:
-            late = [conn for conn, begun in self._begun.items() if begun < deadline]
-        for conn in late:
-            with suppress(OSError):
-                conn.sock.shutdown(socket.SHUT_RDWR)
+        self._deadlines.cut_off()

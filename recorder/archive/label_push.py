@@ -148,7 +148,9 @@ class LabelPush:
     def _copied_tail(self) -> Tail | None:
         ends = (one.end_seq for one in self._files.chunks | self._files.tombstones)
         opened = OpenChunkName(self._files.label, max(ends, default=0) + 1)
-        return self._source.tail(opened, self._copy) if opened in self._files.opened else None
+        if opened not in self._files.opened:
+            return None
+        return self._source.tail(opened, self._copy, self._known.end_seq if self._known else 0)
 
     def _put_tail(self, tail: Tail | None) -> None:
         if tail is not None and tail != (self._known and self._known.tail):

@@ -1,14 +1,18 @@
 """A hub's data directory as an archive reads it: beside a running hub, without its lock.
 
 Sealed files never change. The open chunk grows, and may be sealed while we look: whoever misses
-a file takes stock again.
+a file takes stock again. Its last entries may be taken back while they have no receipt yet, since
+the hub finds no room for its index: they are not read before they have one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BufferedReader
+from itertools import takewhile
 from pathlib import Path
+from typing import Protocol
 
 from recorder.archive import frames
 from recorder.archive.manifest import Piece, Segment, Tail
@@ -50,10 +54,31 @@ class Moved(VeenError):
     """The directory changed under the one who reads it: look again."""
 
 
+class Writer(Protocol):
+    """The hub of a directory."""
+
+    def acknowledged(self, label: bytes) -> int:
+        """The last stream_seq for which it may have given a receipt; it takes back none of them."""
+
+    def is_running(self) -> bool:
+        """Whether it may be writing now. What a hub that ended has left, the next one keeps."""
+
+
+class Stopped:
+    """A hub that does not run."""
+
+    def acknowledged(self, label: bytes) -> int:  # noqa: ARG002 - the protocol's word
+        return 0
+
+    def is_running(self) -> bool:
+        return False
+
+
 class Source:
-    def __init__(self, root: Path, limits: Limits) -> None:
+    def __init__(self, root: Path, limits: Limits, hub: Writer | None = None) -> None:
         self.root = root
         self._limits = limits
+        self._hub = hub or Stopped()
         self._bindings: dict[Place, bytes] = {}
 
     def documents(self) -> Documents:
@@ -110,10 +135,12 @@ class Source:
         gone = Piece(name=layout.chunk(name), size=tomb.chunk_bytes, sha256=tomb.chunk_sha256)
         return self._segment(name, (left[0].hub_ts, left[-1].hub_ts), gone, is_pruned=True)
 
-    def tail(self, name: OpenChunkName, to: Path) -> Tail | None:
-        """The whole entries of an open chunk, copied; None while it has none."""
+    def tail(self, name: OpenChunkName, to: Path, archived: int = 0) -> Tail | None:
+        """The whole entries of an open chunk that no hub takes back, copied; None while it has
+        none. Those up to ``archived`` are known to stay."""
+        reached = max(archived, self._hub.acknowledged(name.label))
         with (self.root / layout.open_chunk(name)).open("rb") as file:
-            first, last = frames.ends(frames.walk(file, name.label, name.start_seq, self._limits))
+            first, last = self._ends(file, name, reached)
             if first is None or last is None:
                 return None
             # What a power cut can still take back must not stand in an archive.
@@ -154,12 +181,22 @@ class Source:
         return bindings(path.read_bytes() if path.exists() else b"")
 
     def _glance(self, name: OpenChunkName) -> tuple[OpenChunkName, frames.Frame | None]:
+        reached = self._hub.acknowledged(name.label)
         try:
             with (self.root / layout.open_chunk(name)).open("rb") as file:
-                found = frames.walk(file, name.label, name.start_seq, self._limits)
-                return name, frames.ends(found)[1]
+                return name, self._ends(file, name, reached)[1]
         except FileNotFoundError:
             return name, None
+
+    def _ends(
+        self, file: BufferedReader, name: OpenChunkName, reached: int
+    ) -> tuple[frames.Frame | None, frames.Frame | None]:
+        """The first and the last whole entry; beside a running hub, none after ``reached``."""
+        first, last = frames.ends(frames.walk(file, name.label, name.start_seq, self._limits))
+        if last is None or last.stream_seq <= reached or not self._hub.is_running():
+            return first, last
+        found = frames.walk(file, name.label, name.start_seq, self._limits)
+        return frames.ends(takewhile(lambda one: one.stream_seq <= reached, found))
 
     def _segment(
         self, name: ChunkName, times: tuple[int, int], chunk: Piece, *, is_pruned: bool

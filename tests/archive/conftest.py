@@ -21,10 +21,10 @@ SERVER, OBJECTS = HERE.parent / "hub" / "server", HERE.parent / "objects"
 _NUMBER = itertools.count(1)
 
 
-def _load(folder: Path, name: str) -> ModuleType:
+def _load(folder: Path, name: str, file: str | None = None) -> ModuleType:
     """A module of the tests by its bare name, as the scripts beside it import it."""
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+        spec = importlib.util.spec_from_file_location(name, folder / f"{file or name}.py")
         assert spec is not None
         assert spec.loader is not None
         sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -36,6 +36,7 @@ for _name in ("spec_objects", "spec_client", "hub_process", "load"):
     _load(SERVER, _name)
 for _name in ("object_servers", "fault_proxy"):
     _load(OBJECTS, _name)
+_HUBS = _load(HERE.parent / "hub" / "storage", "driven_hubs", "conftest")
 _RECORDED, _CARRY = _load(HERE, "recorded"), _load(HERE, "carry")
 
 
@@ -43,6 +44,12 @@ _RECORDED, _CARRY = _load(HERE, "recorded"), _load(HERE, "carry")
 def carry() -> ModuleType:
     """Push, check, restore and verify in this process."""
     return _CARRY
+
+
+@pytest.fixture(scope="session")
+def driven() -> ModuleType:
+    """Hubs that are driven by hand, in this process."""
+    return _HUBS
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,8 @@ import pytest
 HERE, TESTS = Path(__file__).parent, Path(__file__).parents[1]
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 _NUMBER = itertools.count(1)
+# As it is before a session in this process puts its own words there.
+ENVIRONMENT = dict(os.environ)
 
 
 def _load(name: str, folder: Path) -> ModuleType:
@@ -34,6 +36,7 @@ def _load(name: str, folder: Path) -> ModuleType:
 HISTORIES, ORACLE = _load("histories", TESTS / "overlay"), _load("oracle", TESTS / "overlay")
 SERVERS = _load("object_servers", TESTS / "objects")
 WORLD = _load("world", HERE)
+STANDALONE = _load("standalone", TESTS / "spark")
 for _name in ("spec_objects", "spec_client", "hub_process"):
     _load(_name, TESTS / "hub" / "server")
 
@@ -52,6 +55,22 @@ def naive() -> ModuleType:
 @pytest.fixture(scope="session")
 def servers() -> ModuleType:
     return SERVERS
+
+
+@pytest.fixture(scope="session")
+def standalone() -> ModuleType:
+    """A cluster of processes."""
+    return STANDALONE
+
+
+@pytest.fixture(scope="session")
+def environment() -> dict[str, str]:
+    """What the processes of a cluster run in."""
+    return ENVIRONMENT | {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
 
 
 @pytest.fixture(scope="session")

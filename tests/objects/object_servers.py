@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import boto3
 
@@ -105,3 +107,30 @@ def impatient_store(settings: S3Settings) -> tuple[Store, S3Retention]:
     objects = S3Objects(bucket, retries, keeps_conditions=True)
     heads = S3Heads(bucket, retries, keeps_conditions=True)
     return Store(objects, heads, status), S3Retention(bucket, retries)
+
+
+def principal(endpoint: str, name: str, *actions: str) -> Credentials:
+    """A user of moto with these rights; they count once ``enforce_rights`` was called."""
+    client = boto3.client(
+        "iam",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=KEYS.access_key,
+        aws_secret_access_key=KEYS.secret_key,
+    )
+    allowed = {"Effect": "Allow", "Action": [f"s3:{one}" for one in actions], "Resource": "*"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
+    client.create_user(UserName=name)
+    client.put_user_policy(UserName=name, PolicyName="rights", PolicyDocument=policy)
+    made = client.create_access_key(UserName=name)["AccessKey"]
+    client.close()
+    return Credentials(access_key=made["AccessKeyId"], secret_key=made["SecretAccessKey"])
+
+
+def enforce_rights(endpoint: str) -> None:
+    """From here on moto checks signatures and policies, as a real store does."""
+    request = Request(
+        f"{endpoint}/moto-api/reset-auth", data=b"0", headers={"Content-Type": "text/plain"}
+    )
+    with urlopen(request) as answer:
+        assert answer.status == 200

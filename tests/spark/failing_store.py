@@ -62,8 +62,8 @@ class LosingDoor(StoreDoor):
 
     marks: Path = Path()
 
-    def to_read(self) -> Store:
-        store = StoreDoor(self.settings, self.keeps_conditions).to_read()
+    def to_put(self) -> Store:
+        store = StoreDoor(self.settings, self.keeps_conditions).to_put()
         objects: Any = _Objects(store.objects, self.marks)
         return Store(objects, store.heads, store.status)
 
@@ -74,7 +74,7 @@ class SlowDoor(StoreDoor):
 
     marks: Path = Path()
 
-    def to_read(self) -> Store:
-        store = StoreDoor(self.settings, self.keeps_conditions).to_read()
+    def to_put(self) -> Store:
+        store = StoreDoor(self.settings, self.keeps_conditions).to_put()
         objects: Any = _SlowObjects(store.objects, self.marks)
         return Store(objects, store.heads, store.status)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,75 +23,7 @@ from veen.audit.report import SignedReport
 
 BIN = Path(sys.executable).parent
 HERE = Path(__file__).parent
-LIGHT = ("spark.ui.enabled=false", "spark.driver.memory=512m", "spark.executor.memory=512m",
-         "spark.driver.host=127.0.0.1", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1",
-         "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1")  # fmt: skip
-
-
-class Daemon:
-    """A process of a standalone cluster; it is ended by its own id."""
-
-    def __init__(
-        self, environment: dict[str, str], host: str, kind: str, *options: str, says: str
-    ) -> None:
-        self.process = subprocess.Popen(
-            [BIN / "spark-class", f"org.apache.spark.deploy.{kind}", "--host", host,
-             "--port", "0", "--webui-port", "0", *options],
-            env=environment | {
-                "SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": host,
-                "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            },
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
-        self.found = self._wait(re.compile(says))
-        # Whoever does not read on blocks the process once the pipe is full.
-        threading.Thread(target=self._drain, daemon=True).start()
-
-    def stop(self) -> None:
-        self.process.terminate()
-        self.process.wait(timeout=30)
-
-    def _wait(self, says: re.Pattern[str]) -> str:
-        assert self.process.stdout is not None
-        seen = []
-        for line in self.process.stdout:
-            seen.append(line)
-            if found := says.search(line):
-                return found[0]
-        raise AssertionError("".join(seen))
-
-    def _drain(self) -> None:
-        assert self.process.stdout is not None
-        with self.process.stdout as lines:
-            for _ in lines:
-                pass
-
-
-@pytest.fixture(scope="module")
-def master(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a cluster of two workers with a core each, on hosts of different names."""
-    started = [Daemon(environment, "127.0.0.1", "master.Master", says=r"spark://127\.0\.0\.1:\d+")]
-    url, work = started[0].found, tmp_path_factory.mktemp("worker")
-    options = ("--cores", "1", "--memory", "1g", "--work-dir", str(work), url)
-    try:
-        # A second copy of a task never runs on the host of the first.
-        for host in ("127.0.0.1", "127.0.0.2"):
-            one = Daemon(
-                environment, host, "worker.Worker", *options, says="Successfully registered"
-            )
-            started.append(one)
-        yield url
-    finally:
-        for one in reversed(started):
-            one.stop()
-
-
-def submit(environment: dict[str, str], master: str, *words: str | Path, conf: Any = ()) -> Any:
-    given = [part for one in (*LIGHT, *conf) for part in ("--conf", one)]
-    return subprocess.run(
-        [BIN / "spark-submit", "--master", master, *given, *words],
-        env=environment, capture_output=True, text=True, check=False, timeout=240,
-    )  # fmt: skip
+Submit = Callable[..., Any]
 
 
 def damage(found: Any) -> str:
@@ -112,12 +42,12 @@ def report_of(found: Any, terms: AuditTerms) -> Any:
 
 @pytest.mark.long
 def test_a_job_that_is_submitted_by_hand_gives_the_same_bytes(
-    environment: dict[str, str], master: str, sealed_hub: Any, terms: AuditTerms, tmp_path: Path
+    submit: Submit, sealed_hub: Any, terms: AuditTerms, tmp_path: Path
 ) -> None:
     found, file = sealed_hub.archived, damage(sealed_hub.archived)
     (tmp_path / "terms").write_bytes(terms.to_json())
     done = submit(
-        environment, master, verify_log.__file__, "--store", found.url,
+        verify_log.__file__, "--store", found.url,
         "--hub-id", found.hub_id.hex(), "--terms", tmp_path / "terms",
         "--sign-with", sealed_hub.client, "--passphrase-file", sealed_hub.passphrase_file,
         "--report", tmp_path / "report",
@@ -132,12 +62,12 @@ def test_a_job_that_is_submitted_by_hand_gives_the_same_bytes(
 
 @pytest.mark.long
 def test_a_second_copy_of_a_task_puts_no_event_twice(
-    environment: dict[str, str], master: str, sealed_hub: Any, terms: AuditTerms, tmp_path: Path
+    submit: Submit, sealed_hub: Any, terms: AuditTerms, tmp_path: Path
 ) -> None:
     found, marks = sealed_hub.archived, tmp_path / "marks"
     (tmp_path / "terms").write_bytes(terms.to_json())
     done = submit(
-        environment, master, HERE / "speculating.py", found.settings.root, found.hub_id.hex(),
+        HERE / "speculating.py", found.settings.root, found.hub_id.hex(),
         sealed_hub.client, tmp_path / "terms", marks,
         conf=("spark.speculation=true", "spark.speculation.efficiency.enabled=false",
               "spark.speculation.quantile=0.1",

@@ -128,7 +128,7 @@ def writing(sealed_hub: Any, terms: Any) -> tuple[Terms, list[Work]]:
     found = sealed_hub.archived
     streams = learn_streams(found.door, found.hub_id, terms)
     given = Terms(
-        door=found.door,
+        door=found.door.probed(),
         prefix="events/x",
         readership=Readership(
             hub=streams.context.hub, limits=Limits(), profiles=streams.profiles()
@@ -172,7 +172,8 @@ def test_a_chunk_that_nobody_signed_is_refused_and_the_others_are_not(
 
 
 def test_another_identity_does_not_mix_into_a_table(sealed_hub: Any, terms: Any) -> None:
-    table = the_table(sealed_hub)
+    found = sealed_hub.archived
+    table = EventTable(found.door.to_write(), "events", found.hub_id)
     table.commit(bytes(32), {})
     with pytest.raises(OtherReader, match="another --table"):
         table.known(b"r" * 32)
@@ -220,6 +221,6 @@ def test_plaintext_at_rest_is_refused_unless_it_is_asked_for(
 
 @pytest.mark.parametrize("name", ["hubs", "Events", "a/b", "", "..", "x" * 65])
 def test_a_table_needs_a_name_of_its_own(tmp_path: Path, name: str) -> None:
-    store = StoreDoor(FileSettings(tmp_path)).to_read()
+    store = StoreDoor(FileSettings(tmp_path)).to_write()
     with pytest.raises(VeenError, match="table"):
         EventTable(store, name, bytes(32))

@@ -44,6 +44,21 @@ def locked(path: Path, kind: int) -> Iterator[None]:
 
 
 @contextmanager
+def locked_to_read(path: Path) -> Iterator[bool]:
+    """Holds ``path`` shared without the right to write; False where no writer has made it yet."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        yield True
+    finally:
+        os.close(handle)
+
+
+@contextmanager
 def staged(folder: Path, body: Body) -> Iterator[Path]:
     """A synced file with these bytes in ``folder``, gone afterwards under that name."""
     with tempfile.NamedTemporaryFile(dir=folder, prefix="put-") as file:

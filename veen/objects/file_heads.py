@@ -16,12 +16,10 @@ class FileHeads:
         self._layout = layout
 
     def read(self, name: str) -> Head:
-        # Shared, so that a swap which is visible but not yet on disk is waited for.
-        with (
-            disk.translated(name),
-            disk.locked(self._layout.heads_lock, fcntl.LOCK_SH),
-        ):
-            return _read(self._path(name), name)
+        found, is_held = self._look(name)
+        # Without a lock nobody had swapped yet. If there is a value all the same, someone has
+        # meanwhile, or it is a copy of a store that came without its locks.
+        return found if is_held or found.value is None else self._look(name)[0]
 
     def swap(self, old: Head, value: bytes) -> Head:
         path = self._path(old.name)
@@ -36,6 +34,15 @@ class FileHeads:
             with disk.replacing(path, self._layout.staging) as file:
                 file.write(value)
         return Head(old.name, value, h(value).hex())
+
+    def _look(self, name: str) -> tuple[Head, bool]:
+        """The head, read under the shared lock if there is one: a swap that is visible but not
+        yet on disk is waited for."""
+        with (
+            disk.translated(name),
+            disk.locked_to_read(self._layout.heads_lock) as is_held,
+        ):
+            return _read(self._path(name), name), is_held
 
     def _path(self, name: str) -> Path:
         return path_of(self._layout.heads, name)

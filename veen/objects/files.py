@@ -40,14 +40,19 @@ class Layout:
 
     def prepare(self) -> None:
         """Make what is missing, drop what a killed writer left, and see that links work."""
-        if sys.getfilesystemencoding() != "utf-8":
-            raise StoreRefused("keys are UTF-8; run with a UTF-8 locale or PYTHONUTF8=1")
+        _refuse_other_names()
         with disk.translated(str(self.root)):
             for folder in (self.objects, self.heads, self.staging):
                 disk.make_directory(folder, self.root.parent)
             self._sweep()
             with self.staged(bodies.of_bytes(b"")) as file:
                 self._see_that_links_work(file)
+
+    def refuse_unless_there(self) -> None:
+        """For whoever only reads: nothing is made here."""
+        _refuse_other_names()
+        if not self.objects.is_dir():
+            raise StoreRefused(f"{self.root} holds no store, or none that we may read")
 
     @contextmanager
     def staged(self, body: Body) -> Iterator[Path]:
@@ -73,6 +78,11 @@ class Layout:
         except FileExistsError:
             return
         raise StoreRefused(f"{self.root}: the file system links over what is there")
+
+
+def _refuse_other_names() -> None:
+    if sys.getfilesystemencoding() != "utf-8":
+        raise StoreRefused("keys are UTF-8; run with a UTF-8 locale or PYTHONUTF8=1")
 
 
 def path_of(folder: Path, key: str) -> Path:

@@ -47,6 +47,10 @@ class StoreRefused(StoreError):
     """The store says no, or cannot keep the contract; asking again does not help."""
 
 
+class NotAllowed(StoreRefused):
+    """The store knows us, or does not, and denies us this request."""
+
+
 class ObjectDamaged(Untrusted):
     """The bytes at hand do not have the digest that they should have."""
 

@@ -28,7 +28,7 @@ from botocore.exceptions import (
 from botocore.parsers import ResponseParserError
 
 from veen.objects.body import Body, md5_of
-from veen.objects.port import ObjectMissing, StoreError, StoreRefused
+from veen.objects.port import NotAllowed, ObjectMissing, StoreError, StoreRefused
 from veen.objects.retries import Transient
 from veen.objects.settings import Credentials, S3Settings
 
@@ -221,7 +221,7 @@ def _meaning(key: str, error: ClientError) -> StoreError:
     if status == 429 or status >= 500 or code in _PASSING_CODES:
         return Transient(said)
     if status in {401, 403}:
-        return StoreRefused(f"{said}: are access key, secret and rights as the store has them?")
+        return NotAllowed(f"{said}: are access key, secret and rights as the store has them?")
     return StoreRefused(said)
 
 

@@ -1,0 +1,166 @@
+"""Entries that a hub logs and takes back, since its index finds no room, are never archived."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from hub.storage.writer import Writer
+from recorder.archive.push import Pushed, push
+from recorder.archive.source import Source
+from veen.limits import Limits
+from veen.objects.store import Store
+
+GROUP = 200
+"""Entries at once: more than fit into the pages that the index has."""
+
+
+class Killed(BaseException):
+    """As the end of the process would come, between two of its steps."""
+
+
+class AtTheMoment:
+    """Does something once entries are logged and synced, before they are indexed."""
+
+    def __init__(self, what: Callable[[], object]) -> None:
+        self._what = what
+
+    def appended(self, seconds: float) -> None:  # noqa: ARG002 - the port's word
+        self._what()
+
+    def checkpointed(self, entries: int) -> None: ...
+
+
+class Driven:
+    """A hub with three entries in one label, and its archive."""
+
+    def __init__(self, hubs: ModuleType, root: Path, store: Store) -> None:
+        self.bench = hubs.Bench(root, limits=Limits())
+        self.stream, self.client = hubs.STREAMS[0], hubs.a_key("carol")
+        self.token = self.bench.authorize(self.client)
+        self.store = store
+        assert all(isinstance(one, bytes) for one in self.submit(3))
+
+    @property
+    def label(self) -> bytes:
+        found: bytes = self.bench.label(self.stream)
+        return found
+
+    @property
+    def log(self) -> Any:
+        return self.bench.committer.log
+
+    def submit(self, count: int) -> Any:
+        return self.bench.send(self.client, self.stream, self.token, count)
+
+    def size(self) -> int:
+        (opened,) = self.bench.datadir.log.glob(f"chunk-{self.label.hex()}-*.open")
+        return int(opened.stat().st_size)
+
+    def push(self) -> Pushed:
+        with Writer(self.bench.datadir) as hub:
+            source = Source(self.bench.root, Limits(), hub)
+            return push(source, self.store, sealer=None, progress=lambda *_: None)
+
+    def archived(self, carry: ModuleType) -> int:
+        archive = carry.archive_of(self.store)
+        found = archive.latest().ref(self.label)
+        return 0 if found is None else int(found.end_seq)
+
+    def fill_the_disk(self) -> None:
+        """SQLite itself says that there is no room for one more page of the index."""
+        db = self.log.index._db
+        (pages,) = db.execute("PRAGMA page_count").fetchone()
+        db.execute(f"PRAGMA max_page_count = {pages}")
+
+    def make_room(self) -> None:
+        self.log.index._db.execute("PRAGMA max_page_count = 1000000")
+
+
+@pytest.fixture
+def driven_hub(driven: ModuleType, tmp_path: Path, store: Store) -> Driven:
+    return Driven(driven, tmp_path / "hub", store)
+
+
+def test_a_push_in_the_moment_before_entries_are_taken_back_leaves_them(
+    driven_hub: Driven, carry: ModuleType, tmp_path: Path
+) -> None:
+    found, sizes = driven_hub, []
+    found.push()
+    assert found.archived(carry) == 3
+    before, sent = found.size(), dict(found.bench.sent)
+
+    def push_now() -> None:
+        sizes.append(found.size())
+        found.push()
+
+    found.log.observer = AtTheMoment(push_now)
+    found.fill_the_disk()
+    assert not any(isinstance(one, bytes) for one in found.submit(GROUP))
+    # Logged and synced when the push looked, and gone again now.
+    assert sizes[0] > before == found.size()
+    assert found.archived(carry) == 3
+
+    found.make_room()
+    found.bench.sent |= sent
+    found.bench.now += 10
+    assert all(isinstance(one, bytes) for one in found.submit(2))
+    assert len(sizes) == 2
+    found.push()
+    assert found.archived(carry) == 5
+    found.bench.stop()
+    carry.restore(found.store, tmp_path / "restored")
+    restored = carry.files(tmp_path / "restored")
+    assert carry.files(found.bench.root).items() <= restored.items()
+
+
+def test_what_a_killed_hub_had_logged_is_archived_and_the_next_hub_keeps_it(
+    driven_hub: Driven, carry: ModuleType
+) -> None:
+    found = driven_hub
+
+    def end() -> None:
+        raise Killed
+
+    found.log.observer = AtTheMoment(end)
+    with pytest.raises(Killed):
+        found.submit(2)
+    found.push()
+    # While the hub runs nobody can say that they stay; the index has three.
+    assert found.archived(carry) == 3
+    found.bench.stop()
+    found.push()
+    assert found.archived(carry) == 5
+    found.bench.start()
+    assert found.log.label(found.label).head_seq == 5
+    found.push()
+    assert found.archived(carry) == 5
+    found.bench.stop()
+
+
+def test_what_was_archived_once_is_archived_still_when_the_index_has_lost_it(
+    driven_hub: Driven, carry: ModuleType
+) -> None:
+    """A power cut can take the last transactions of the index; a start learns them from the log."""
+    found = driven_hub
+    found.push()
+    found.log.index._db.execute("UPDATE labels SET head_seq = 1")
+    found.push()
+    assert found.archived(carry) == 3
+    found.bench.stop()
+
+
+def test_without_an_index_all_that_a_stopped_hub_has_logged_counts(
+    driven_hub: Driven, carry: ModuleType
+) -> None:
+    found = driven_hub
+    found.bench.stop()
+    for path in found.bench.datadir.derived.iterdir():
+        path.unlink()
+    found.push()
+    assert found.archived(carry) == 3
+    assert list(found.bench.datadir.derived.iterdir()) == []
