@@ -16,6 +16,7 @@ from typing import BinaryIO, Final
 
 from bridge.carrier.bag import DATA, SIGNATURE, TAGGED, TAGMANIFEST
 from veen import durable
+from veen.client.progress import Progress, untold
 from veen.digest import h_blocks, h_file
 from veen.errors import VeenError
 
@@ -27,24 +28,54 @@ _SPARE: Final = 1 << 20
 
 
 class BadMedium(VeenError):
-    """A medium that cannot be written, or does not hold what was written to it."""
+    """A medium that cannot be written, or does not hold what was written to it; ``offset`` is that
+    of the first byte of a file that is another, where that is what is wrong.
+    """
+
+    def __init__(self, told: str, offset: int | None = None) -> None:
+        super().__init__(told)
+        self.offset = offset
 
 
-def write_medium(bag: Path, medium: Path) -> Path:
-    """Copy a staged bag to ``medium``; the directory it now lies in, safe to be carried away."""
+def write_medium(bag: Path, medium: Path, progress: Progress = untold) -> Path:
+    """Copy a staged bag to ``medium``; the directory it now lies in, safe to be carried away.
+
+    ``progress`` hears of bytes, which are counted when they are written and when they are read.
+    """
     names = [f"{DATA}/{path.name}" for path in sorted((bag / DATA).iterdir())]
     names += [*TAGGED, TAGMANIFEST]
     _verify_room(bag, names, medium)
     root = _new_directory(medium, bag.name)
+    passed = _Passed(2 * sum((bag / name).stat().st_size for name in names), progress)
     for name in names:
-        _copy(bag / name, root / name)
+        _copy(bag / name, root / name, passed)
     _sync_directories(root, medium)
     for name in names:
-        _read_back(bag / name, root / name)
+        _read_back(bag / name, root / name, passed)
     _copy(bag / SIGNATURE, root / SIGNATURE)
     _sync_directories(root, medium)
     _read_back(bag / SIGNATURE, root / SIGNATURE)
     return root
+
+
+def verify_written(bag: Path, root: Path) -> None:
+    """Refuse a directory of a medium that is not, byte for byte, the staged bag."""
+    names = [f"{DATA}/{path.name}" for path in sorted((bag / DATA).iterdir())]
+    for name in (*names, *TAGGED, TAGMANIFEST, SIGNATURE):
+        _read_back(bag / name, root / name)
+
+
+class _Passed:
+    """Bytes that went by, told block by block."""
+
+    def __init__(self, due: int, progress: Progress) -> None:
+        self._done = 0
+        self._due = due
+        self._progress = progress
+
+    def add(self, size: int) -> None:
+        self._done += size
+        self._progress(self._done, self._due)
 
 
 def _verify_room(bag: Path, names: list[str], medium: Path) -> None:
@@ -68,7 +99,7 @@ def _new_directory(medium: Path, name: str) -> Path:
     return root
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, target: Path, passed: _Passed | None = None) -> None:
     with source.open("rb") as file:
         handle = os.open(target, _NEW, 0o644)
         try:
@@ -76,13 +107,15 @@ def _copy(source: Path, target: Path) -> None:
             while block := file.read(_BLOCK):
                 durable.write_at(handle, block, at)
                 at += len(block)
+                if passed is not None:
+                    passed.add(len(block))
             durable.sync(handle)
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(handle)
 
 
-def _read_back(source: Path, target: Path) -> None:
+def _read_back(source: Path, target: Path, passed: _Passed | None = None) -> None:
     """Refuse a file whose bytes, read from the medium itself where it lets us, are not ours."""
     with source.open("rb") as file:
         due = h_file(file)
@@ -90,8 +123,27 @@ def _read_back(source: Path, target: Path) -> None:
         found = h_blocks(_from_medium(target))
     except OSError as error:
         raise BadMedium(f"{target} cannot be read back: {error.strerror}") from error
+    if passed is not None:
+        passed.add(source.stat().st_size)
     if found != due:
-        raise BadMedium(f"{target} does not read back as it was written; take another medium")
+        at = _first_difference(source, target)
+        raise BadMedium(
+            f"{target} does not read back as it was written, from byte {at} on; "
+            "take another medium",
+            at,
+        )
+
+
+def _first_difference(source: Path, target: Path) -> int:
+    at = 0
+    with source.open("rb") as file:
+        for found in _from_medium(target):
+            due = file.read(len(found))
+            if found != due:
+                pairs = enumerate(zip(found, due, strict=False))
+                return at + next((number for number, (a, b) in pairs if a != b), len(due))
+            at += len(found)
+    return at
 
 
 def _from_medium(path: Path) -> Iterator[bytes]:

@@ -1,0 +1,69 @@
+"""The gap file: what the other zone lacks, carried back by hand to be exported again (AGB0 4.7).
+
+It is read here and goes no further: nothing of it is written to a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from veen import canonical_json, json_body
+from veen.errors import Malformed
+
+_VERSION: Final = 1
+_MOST: Final = 1 << 63
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Gap:
+    """Events that are missing, both ends included."""
+
+    stream: str
+    from_seq: int
+    to_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class GapFile:
+    """What is missing of one hub's streams, in order."""
+
+    source_hub_id: bytes
+    gaps: tuple[Gap, ...]
+
+    def encode(self) -> bytes:
+        return canonical_json.encode(
+            {
+                "version": _VERSION,
+                "source_hub_id": self.source_hub_id.hex(),
+                "gaps": [
+                    {"stream": one.stream, "from": one.from_seq, "to": one.to_seq}
+                    for one in self.gaps
+                ],
+            }
+        )
+
+    @classmethod
+    def of(cls, source_hub_id: bytes, gaps: Iterable[Gap]) -> GapFile:
+        return cls(source_hub_id, tuple(sorted(gaps)))
+
+    @classmethod
+    def decode(cls, raw: bytes) -> GapFile:
+        value = json_body.parse(raw)
+        try:
+            found = cls(bytes.fromhex(value["source_hub_id"]), tuple(map(_gap, value["gaps"])))
+        except (KeyError, TypeError, ValueError) as error:
+            raise Malformed(f"not a gap file: {error}") from error
+        if found.encode() != raw.removesuffix(b"\n") or len(found.source_hub_id) != 32:
+            raise Malformed("not a gap file as veen bridge reconcile writes it")
+        return found
+
+
+def _gap(value: Any) -> Gap:
+    found = Gap(value["stream"], value["from"], value["to"])
+    if type(found.stream) is not str or type(found.from_seq) is not int:
+        raise Malformed("a gap names a stream, and numbers")
+    if type(found.to_seq) is not int or not 1 <= found.from_seq <= found.to_seq < _MOST:
+        raise Malformed(f"a gap from {found.from_seq} to {found.to_seq}")
+    return found

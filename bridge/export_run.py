@@ -1,0 +1,225 @@
+"""An export from the log to the medium, in steps of which any may be the last (AGB0 4.3, 4.6).
+
+What is begun is written to the audit log before a byte is on a medium, and finished by a second
+entry after it was read back. Whatever was begun and not finished is done again first, from the
+same range and checkpoint; so a number of the ledger never stands for two carriers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from bridge import export_checkpoint
+from bridge.audit import read_log
+from bridge.audit_events import ExportSuccess
+from bridge.carrier.ledger import Ledger, LedgerEntry
+from bridge.export_audit import ExportAudit
+from bridge.export_carrier import Proven, Workshop
+from bridge.export_delivery import Media, deliver
+from bridge.export_gaps import Gap
+from bridge.export_history import History, history
+from bridge.export_state import ExportState
+from bridge.exporter import Caps, NothingThere, Opener, Range, RolledBack, build, plan
+from bridge.stream_map import ONLINE_LOG
+from veen.client.client import Client
+from veen.client.progress import Progress, untold
+from veen.recorder_checkpoint import RecorderCheckpoint
+
+Watch = Callable[[str, str], AbstractContextManager[Progress]]
+"""What is being done and in what unit, to the progress of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """A carrier that lies on its medium and is in the audit log."""
+
+    entry: LedgerEntry
+    bags: tuple[Path, ...]
+    is_again: bool = False
+
+
+def unwatched(_what: str, _unit: str) -> AbstractContextManager[Progress]:
+    return nullcontext(untold)
+
+
+class Exporter:
+    """``streams`` are exported in their order; ``caps`` hold for bundles that are new."""
+
+    def __init__(
+        self,
+        *,
+        streams: Sequence[str],
+        caps: Caps,
+        state: ExportState,
+        reader: Client,
+        opener: Opener,
+        workshop: Workshop,
+        audit: ExportAudit,
+        media: Media,
+        watch: Watch = unwatched,
+    ) -> None:
+        self._streams = streams
+        self._caps = caps
+        self._state = state
+        self._reader = reader
+        self._opener = opener
+        self._workshop = workshop
+        self._audit = audit
+        self._media = media
+        self._watch = watch
+        self._past: History = history((), workshop.signer.public)
+
+    def export(self) -> Iterator[Exported]:
+        """All that is new up to the hub's last checkpoint, stream by stream."""
+        with self._ready():
+            yield from self._finish()
+            checkpoint = self._checkpoint()
+            for stream in self._streams:
+                while (wanted := self._next(stream, checkpoint)) is not None:
+                    yield self._export(wanted)
+
+    def again(self, gaps: Iterable[Gap]) -> Iterator[Exported]:
+        """Every bundle that holds an event of these ranges, as it was: the same bytes."""
+        with self._ready():
+            yield from self._finish()
+            due = [one for gap in gaps for one in self._overlapping(gap)]
+            for one in dict.fromkeys(due):
+                yield self._repeat(one)
+
+    def heartbeat(self) -> Iterator[Exported]:
+        """A carrier that only tells how far everything is."""
+        with self._ready():
+            yield from self._finish()
+            checkpoint = self._checkpoint()
+            for stream in self._streams:
+                self._next(stream, checkpoint)
+            with self._audit.failing(None):
+                entry = self._begin(self._past.ledger().with_heartbeat(checkpoint))
+            yield self._carry_heartbeat(entry, checkpoint)
+
+    @contextmanager
+    def _ready(self) -> Iterator[None]:
+        """Alone, with nothing left of earlier runs, and knowing the past."""
+        with self._state.locked():
+            self._state.clear()
+            self._audit.settle()
+            with self._audit.failing(ONLINE_LOG):
+                self._past = history(read_log(self._reader, ONLINE_LOG), self._past.bridge_id)
+            yield
+
+    def _checkpoint(self) -> RecorderCheckpoint:
+        with self._audit.failing(None):
+            return export_checkpoint.latest(self._reader.session, self._state)
+
+    def _next(self, stream: str, checkpoint: RecorderCheckpoint) -> Range | None:
+        cursor = self._past.cursor(stream)
+        with self._audit.failing(stream):
+            found = plan(stream, cursor, checkpoint, self._caps.max_events)
+        if found is None or stream != ONLINE_LOG:
+            return found
+        end = checkpoint.end(stream)
+        is_new = end is not None and self._past.has_news(cursor.seq, end.last_seq)
+        return found if is_new else None
+
+    def _finish(self) -> Iterator[Exported]:
+        """What an earlier run has begun."""
+        entry = self._past.unfinished()
+        if entry is None:
+            return
+        with self._audit.failing(entry.stream or None, entry):
+            checkpoint = self._found_again(entry.checkpoint_id, entry.created_at)
+        if entry.bundle_id is None:
+            yield self._carry_heartbeat(entry, checkpoint)
+            return
+        wanted = Range(entry.stream, entry.from_seq, entry.to_seq, checkpoint)
+        with self._audit.failing(entry.stream, entry):
+            folder = self._state.attempt(f"{entry.n}")
+            proven = self._same(entry.bundle_id, wanted, folder)
+        yield self._carry(entry, proven, folder)
+
+    def _export(self, wanted: Range) -> Exported:
+        with self._audit.failing(wanted.stream):
+            folder = self._state.attempt(f"{len(self._past.entries) + 1}")
+            proven = self._proven(wanted, self._caps, folder, self._opener)
+            entry = self._begin(self._past.ledger().with_bundle(proven.header))
+        return self._carry(entry, proven, folder)
+
+    def _repeat(self, one: ExportSuccess) -> Exported:
+        with self._audit.failing(one.stream):
+            checkpoint = self._found_again(one.checkpoint_id, one.checkpoint_at)
+            wanted = Range(one.stream, one.from_seq, one.to_seq, checkpoint)
+            folder = self._state.attempt(f"{one.n}")
+            proven = self._same(one.bundle_id, wanted, folder)
+            if one.bridge_id == self._past.bridge_id:
+                entry = self._past.entries[one.n - 1]
+            else:
+                entry = self._begin(self._past.ledger().with_bundle(proven.header))
+        return self._carry(entry, proven, folder)
+
+    def _overlapping(self, gap: Gap) -> tuple[ExportSuccess, ...]:
+        found = self._past.overlapping(gap.stream, gap.from_seq, gap.to_seq)
+        if not found:
+            raise NothingThere(
+                f"no event of {gap.stream} from {gap.from_seq} to {gap.to_seq} was exported yet; "
+                "run veen bridge export without a range"
+            )
+        return found
+
+    def _found_again(self, checkpoint_id: bytes, created_at: int) -> RecorderCheckpoint:
+        session = self._reader.meet()
+        return export_checkpoint.found_again(session, checkpoint_id, created_at)
+
+    def _same(self, bundle_id: bytes, wanted: Range, folder: Path) -> Proven:
+        """The bundle of that name once more; without its bodies disclosed, if it was so then."""
+        proven = self._proven(wanted, None, folder, self._opener)
+        if proven.header.bundle_id != bundle_id:
+            proven.file.unlink()
+            proven = self._proven(wanted, None, folder, Opener((), self._reader.session.limits))
+        if proven.header.bundle_id != bundle_id:
+            raise RolledBack(
+                f"{wanted.stream} {wanted.from_seq} to {wanted.to_seq} does not give bundle "
+                f"{bundle_id.hex()} again: the hub tells another history, or the keys that opened "
+                "it then are gone; compare the hub with its archive"
+            )
+        return proven
+
+    def _proven(self, wanted: Range, caps: Caps | None, folder: Path, opener: Opener) -> Proven:
+        with self._watch(f"reading {wanted.stream}", "events") as progress:
+            header, file = build(self._reader, opener, wanted, caps, folder, progress)
+        return self._workshop.prove(header, file, self._past.roots(wanted.stream))
+
+    def _begin(self, ledger: Ledger) -> LedgerEntry:
+        entry = ledger.tail[-1]
+        self._audit.begin(entry)
+        self._past = self._past.with_entry(entry)
+        return entry
+
+    def _carry(self, entry: LedgerEntry, proven: Proven, folder: Path) -> Exported:
+        bags = self._deliver(entry, proven.file, folder)
+        done = self._audit.success(entry, proven)
+        is_again = self._past.is_recorded(done.bundle_id, done.medium)
+        if not is_again:
+            self._audit.finish(done)
+            self._past = self._past.with_success(done)
+        self._state.clear()
+        return Exported(entry=entry, bags=bags, is_again=is_again)
+
+    def _carry_heartbeat(self, entry: LedgerEntry, checkpoint: RecorderCheckpoint) -> Exported:
+        with self._audit.failing(None, entry):
+            folder = self._state.attempt(f"{entry.n}")
+            file = folder / "checkpoint.cbor"
+            file.write_bytes(checkpoint.encode())
+        bags = self._deliver(entry, file, folder)
+        self._audit.finish(self._audit.heartbeat(entry))
+        self._past = self._past.with_done(entry.n)
+        self._state.clear()
+        return Exported(entry=entry, bags=bags)
+
+    def _deliver(self, entry: LedgerEntry, file: Path, folder: Path) -> tuple[Path, ...]:
+        with self._audit.failing(entry.stream or None, entry):
+            staged = self._workshop.carrier(file, self._past.ledger(entry.n), folder)
+            with self._watch(f"writing {self._media.medium_id}", "bytes") as progress:
+                return deliver(staged, self._media, progress)

@@ -1,0 +1,197 @@
+"""From a range of the log and a checkpoint to a bundle: nothing else has a part in it (AGB0 4.4).
+
+The same range and checkpoint give the same bytes, whenever and wherever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bridge.bundle import BundleEvent, Header, Metadata
+from bridge.bundle_writer import write_bundle
+from bridge.export_history import Cursor
+from veen import seal
+from veen.client.client import Client
+from veen.client.pair import Pair
+from veen.client.progress import Progress, untold
+from veen.errors import Undecryptable, Untrusted, VeenError
+from veen.limits import Limits
+from veen.profile import DEFAULT_PROFILE
+from veen.record_event import NotAnEvent, read_event
+from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.seal import Opened
+from veen.stream import stream_id
+
+
+class RolledBack(Untrusted):
+    """The hub has another history than the one that was exported."""
+
+
+class NothingThere(VeenError):
+    """A range of which nothing can be exported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """How large a bundle becomes at most: so many bytes of events, or one event."""
+
+    max_bytes: int
+    max_events: int
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Events of one stream, as they stand at a checkpoint."""
+
+    stream: str
+    from_seq: int
+    to_seq: int
+    checkpoint: RecorderCheckpoint
+
+
+def plan(
+    stream: str, cursor: Cursor, checkpoint: RecorderCheckpoint, max_events: int
+) -> Range | None:
+    """The next events to export, as many as may be in one bundle; None when there are none.
+
+    A stream that ends before the cursor, or has another root there, is RolledBack.
+    """
+    end = checkpoint.end(stream)
+    last = end.last_seq if end else 0
+    if last < cursor.seq:
+        raise RolledBack(
+            f"{stream} was exported up to {cursor.seq} and ends at {last} in the hub's last "
+            "checkpoint: the hub was put back; stop it, and compare it with its archive"
+        )
+    if end is not None and last == cursor.seq and cursor.seq and end.mmr_root != cursor.root:
+        raise RolledBack(
+            f"{stream} has another root at {last} than the one that was exported: the hub tells "
+            "another history; stop it, and compare it with its archive"
+        )
+    if last == cursor.seq:
+        return None
+    return Range(stream, cursor.seq + 1, min(last, cursor.seq + max_events), checkpoint)
+
+
+class Opener:
+    """Opens bodies with whichever of its keys does; the last that did is tried first."""
+
+    def __init__(self, keys: Sequence[bytes], limits: Limits) -> None:
+        self._keys = list(dict.fromkeys(keys))
+        self._limits = limits
+
+    def event(self, pair: Pair) -> BundleEvent:
+        """An event as it is exported: disclosed where a key opens it, else sealed as it is."""
+        opened = self._open(pair)
+        metadata = None
+        if opened is not None:
+            metadata = _metadata(pair, opened)
+        return BundleEvent(
+            payload=pair.msg.encode(),
+            metadata=metadata,
+            receipt=pair.receipt.encode(),
+            body_key=opened.body_key if opened else None,
+        )
+
+    def _open(self, pair: Pair) -> Opened | None:
+        for number, private in enumerate(self._keys):
+            try:
+                opened = seal.open_msg(
+                    private=private, msg=pair.msg, profile=DEFAULT_PROFILE, limits=self._limits
+                )
+            except Undecryptable:
+                continue
+            self._keys.insert(0, self._keys.pop(number))
+            return opened
+        return None
+
+
+def _metadata(pair: Pair, opened: Opened) -> Metadata | None:
+    try:
+        event = read_event(opened.header.schema, opened.body, pair.msg.client_id)
+    except NotAnEvent:
+        return None
+    return Metadata.of(event, pair.receipt)
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """Events on disk, one after another, and how long each is."""
+
+    file: Path
+    sizes: tuple[int, ...]
+    first_ts: int
+    last_ts: int
+
+    def events(self) -> Iterator[BundleEvent]:
+        with self.file.open("rb") as file:
+            for size in self.sizes:
+                yield BundleEvent.decode(file.read(size))
+
+
+def build(
+    reader: Client,
+    opener: Opener,
+    wanted: Range,
+    caps: Caps | None,
+    folder: Path,
+    progress: Progress = untold,
+) -> tuple[Header, Path]:
+    """Write the bundle of a range below ``folder``, or of as much of it as the caps allow.
+
+    Without caps it is the whole range, as it must be for one that was cut before.
+    """
+    spooled = _spool(reader, opener, wanted, caps, folder / "events", progress)
+    last = wanted.from_seq + len(spooled.sizes) - 1
+    end = wanted.checkpoint.end(wanted.stream)
+    if end is None:
+        raise NothingThere(f"the checkpoint does not speak of {wanted.stream}")
+    label = reader.session.labels(wanted.stream, DEFAULT_PROFILE).at(0)
+    proof = reader.session.api.range_proof(label, wanted.from_seq, last, end.last_seq)
+    header = Header(
+        source_hub_id=wanted.checkpoint.hub_id,
+        source_profile_id=wanted.checkpoint.profile_id,
+        export_stream_id=stream_id(wanted.stream),
+        export_stream=wanted.stream,
+        export_seq_from=wanted.from_seq,
+        export_seq_to=last,
+        export_time_from=spooled.first_ts,
+        export_time_to=spooled.last_ts,
+        export_checkpoint=wanted.checkpoint,
+    )
+    path = folder / "bundle.cbor"
+    with path.open("x+b") as file:
+        named = write_bundle(file, header, spooled.events(), proof)
+    spooled.file.unlink()
+    return named, path
+
+
+def _spool(
+    reader: Client, opener: Opener, wanted: Range, caps: Caps | None, path: Path, progress: Progress
+) -> Spooled:
+    pairs = reader.read(wanted.stream, from_seq=wanted.from_seq, to_seq=wanted.to_seq)
+    sizes: list[int] = []
+    times: list[int] = []
+    due, size = wanted.to_seq - wanted.from_seq + 1, 0
+    with path.open("xb") as file:
+        for raw, hub_ts in _encoded(pairs, opener):
+            size += len(raw)
+            if sizes and caps is not None and size > caps.max_bytes:
+                break
+            file.write(raw)
+            sizes.append(len(raw))
+            times = [*times[:1], hub_ts]
+            progress(len(sizes), due)
+    if not sizes:
+        raise NothingThere(
+            f"{wanted.stream} has no event {wanted.from_seq}; see where it ends with "
+            "veen bridge status"
+        )
+    return Spooled(path, tuple(sizes), times[0], times[-1])
+
+
+def _encoded(pairs: Iterable[Pair], opener: Opener) -> Iterator[tuple[bytes, int]]:
+    for pair in pairs:
+        yield opener.event(pair).encode(), pair.receipt.hub_ts

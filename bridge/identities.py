@@ -1,0 +1,107 @@
+"""The identities of one side of a bridge, each as a client at the hub of its own zone."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from bridge.settings import HubSettings, IdentitySettings
+from veen.captoken import CapToken
+from veen.client.client import Client
+from veen.client.credentials import Anonymous, Credentials, Principal
+from veen.client.surroundings import Surroundings
+from veen.client.transport import Patience
+from veen.errors import Malformed, VeenError
+from veen.keystore import card_file
+from veen.keystore.directory import ClientDir
+from veen.settings_table import BadSettings
+
+_MAX_PASSPHRASE: Final = 4096
+
+
+def open_client(
+    hub: HubSettings,
+    identity: IdentitySettings,
+    *,
+    surroundings: Surroundings,
+    passphrase: bytes | None = None,
+    patience: Patience | None = None,
+) -> Client:
+    """The identity at the pinned hub, with its capability if it has one.
+
+    Without ``passphrase`` that of its file is taken, where it has one.
+    """
+    who = _Whoever()
+    client = Client.open(
+        identity.client,
+        hub.url,
+        passphrase=passphrase or read_passphrase(identity),
+        hub_id=hub.hub_id,
+        credentials=who,
+        patience=patience,
+        tls=_tls(hub.ca),
+        surroundings=surroundings,
+    )
+    if identity.principal is not None:
+        key = client.session.identity.client
+        who.credentials = Principal(
+            identity.principal, key, surroundings.clock, surroundings.random
+        )
+    if identity.capability is not None:
+        client.renew(_capability(identity.capability))
+    return client
+
+
+def read_passphrase(identity: IdentitySettings) -> bytes | None:
+    """The one line of the identity's passphrase file; None where its keystore is plain."""
+    if identity.passphrase_file is None:
+        return None
+    with identity.passphrase_file.open("rb") as file:
+        found = file.read(_MAX_PASSPHRASE + 1)
+    line = found.removesuffix(b"\n").removesuffix(b"\r")
+    if not line or len(found) > _MAX_PASSPHRASE or b"\n" in line:
+        raise BadSettings(
+            f"{identity.passphrase_file} is to hold one line of at most {_MAX_PASSPHRASE} bytes"
+        )
+    return line
+
+
+def reader_keys(identity: IdentitySettings) -> Sequence[bytes]:
+    """The private keys that open what is sealed to an identity, without any hub."""
+    return ClientDir(identity.client).open(read_passphrase(identity)).readers()
+
+
+def recipient(card: Path, now: int) -> bytes:
+    """The key to seal to, from a card."""
+    try:
+        return card_file.read(card).recipient(now)
+    except VeenError as error:
+        raise BadSettings(f"{card}: {error}") from error
+
+
+def _capability(path: Path) -> CapToken:
+    try:
+        return CapToken.decode(path.read_bytes())
+    except Malformed as error:
+        raise BadSettings(f"{path}: not a capability: {error}") from error
+
+
+class _Whoever:
+    """Who reads; the key of a principal is there only once its identity is open."""
+
+    def __init__(self) -> None:
+        self.credentials: Credentials = Anonymous()
+
+    def headers(self, method: str, url: str, body: bytes) -> dict[str, str]:
+        return self.credentials.headers(method, url, body)
+
+
+def _tls(ca: Path | None) -> ssl.SSLContext | None:
+    if ca is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise BadSettings(f"hub.ca = {str(ca)!r}: {error}") from error

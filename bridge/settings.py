@@ -1,0 +1,158 @@
+"""The settings of one side of a bridge: one frozen object, built from ``bridge.toml``."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+from bridge.settings_export import ExportSettings, export_settings
+from bridge.settings_import import ImportSettings, import_settings
+from bridge.stream_map import OFFLINE_LOG, ONLINE_LOG, Route, StreamMap, default_target
+from veen.settings_table import BadSettings, Table
+
+DEFAULT_PATH: Final = Path("bridge.toml")
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
+
+
+class Zone(Enum):
+    """ONLINE exports and never learns what became of it; OFFLINE imports."""
+
+    ONLINE = "online"
+    OFFLINE = "offline"
+
+    @property
+    def audit_log(self) -> str:
+        return ONLINE_LOG if self is Zone.ONLINE else OFFLINE_LOG
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubSettings:
+    """The hub of this zone; ``ca`` is for https with an authority of one's own."""
+
+    url: str
+    hub_id: bytes
+    ca: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentitySettings:
+    """Who acts: a client directory, under what name it signs reads, with what it may write."""
+
+    client: Path
+    passphrase_file: Path | None
+    principal: str | None
+    capability: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """``audit_reader`` is the card that audit entries are sealed to.
+
+    ``reader`` online opens what is exported, so that bodies can be disclosed to the other zone;
+    offline it reads what was imported, for status, reconciliation and the repair of the ledger.
+    """
+
+    zone: Zone
+    name: str
+    hub: HubSettings
+    bridge: IdentitySettings
+    audit: IdentitySettings
+    audit_reader: Path
+    reader: IdentitySettings | None
+    trust: Path
+    streams: StreamMap
+    exporting: ExportSettings | None
+    importing: ImportSettings | None
+
+
+def load(path: Path) -> Settings:
+    """The settings of a TOML file; relative paths in it begin at its folder."""
+    try:
+        document = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise BadSettings(f"{path}: {error.strerror}; see docs/bridge.example.toml") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadSettings(f"{path}: not TOML: {error}") from error
+    try:
+        return parse(document, path.absolute().parent)
+    except BadSettings as error:
+        raise BadSettings(f"{path}: {error}") from error
+
+
+def parse(document: dict[str, Any], folder: Path) -> Settings:
+    table = Table(document, "", folder)
+    zone = Zone(table.choice("zone", [one.value for one in Zone]))
+    hub, audit = _hub(table.table("hub")), table.table("audit")
+    reader = table.table("reader")
+    found = Settings(
+        zone=zone,
+        name=_name(table),
+        hub=hub,
+        bridge=_identity(table.table("bridge")),
+        audit_reader=audit.path("reader"),
+        audit=_identity(audit),
+        reader=_identity(reader) if table.has("reader") else None,
+        trust=table.path("trust", "trust"),
+        streams=_streams(table, zone, hub),
+        exporting=export_settings(table.table("export")) if zone is Zone.ONLINE else None,
+        importing=import_settings(table.table("import"), table) if zone is Zone.OFFLINE else None,
+    )
+    table.done()
+    _verify_identities(found)
+    return found
+
+
+def _name(table: Table) -> str:
+    found = str(table.text("name"))
+    if not _NAME.fullmatch(found):
+        table.refuse("name", found, "up to 40 of a-z, 0-9, '.' and '-' are due")
+    return found
+
+
+def _hub(table: Table) -> HubSettings:
+    found = HubSettings(url=table.url("url"), hub_id=table.key("hub_id"), ca=table.path("ca", None))
+    table.done()
+    return found
+
+
+def _identity(table: Table) -> IdentitySettings:
+    found = IdentitySettings(
+        client=table.path("client"),
+        passphrase_file=table.path("passphrase_file", None),
+        principal=table.text("principal", None),
+        capability=table.path("capability", None),
+    )
+    table.done()
+    return found
+
+
+def _streams(table: Table, zone: Zone, hub: HubSettings) -> StreamMap:
+    """Online the source is this zone's hub; offline each stream names the hub it comes from."""
+    routes = []
+    for one in table.tables("streams"):
+        source = str(one.text("source"))
+        source_hub = hub.hub_id if zone is Zone.ONLINE else one.key("hub_id")
+        routes.append(Route(source_hub, source, str(one.text("target", default_target(source)))))
+        one.done()
+    if not routes:
+        raise BadSettings("no [[streams]] is given; name at least one that crosses")
+    return StreamMap(routes)
+
+
+def _verify_identities(settings: Settings) -> None:
+    """One identity cannot play two parts: what it may do would add up."""
+    parts = {"bridge": settings.bridge, "audit": settings.audit, "reader": settings.reader}
+    seen: dict[Path, str] = {}
+    for part, identity in parts.items():
+        if identity is None:
+            continue
+        other = seen.setdefault(identity.client, part)
+        if other != part:
+            raise BadSettings(
+                f"[{other}] and [{part}] have the same client {identity.client}; "
+                "each must be an identity of its own"
+            )

@@ -1,0 +1,36 @@
+"""``veen bridge``: carry what a hub recorded to a zone that no network reaches, and prove it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Final
+
+import typer
+
+app = typer.Typer(
+    help="Carry events across an air gap, in one direction, so that nothing is lost unnoticed.",
+    no_args_is_help=True,
+)
+
+_PARTS: Final = {
+    "export": "cli.bridge_export:export",
+    "inspect": "cli.bridge_inspect:inspect",
+    "verify": "cli.bridge_verify:verify",
+    "import": "cli.bridge_import:import_",
+    "approve": "cli.bridge_import:approve",
+    "status": "cli.bridge_status:status",
+    "reconcile": "cli.bridge_reconcile:reconcile",
+    "prove": "cli.bridge_prove:prove",
+    "receipt": "cli.bridge_import:receipt",
+    "keys": "cli.bridge_keys:app",
+}
+"""In the order in which the help lists them: commands, and groups of commands."""
+
+for _name, _place in _PARTS.items():
+    _file, _, _attribute = _place.partition(":")
+    _found = getattr(import_module(_file), _attribute, None) if find_spec(_file) else None
+    if isinstance(_found, typer.Typer):
+        app.add_typer(_found, name=_name)
+    elif _found is not None:
+        app.command(_name)(_found)

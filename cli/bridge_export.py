@@ -1,0 +1,155 @@
+"""``veen bridge export``: bring what is new to a medium, or bring again what was lost."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from bridge.export_delivery import Media, medium_id
+from bridge.export_gaps import Gap, GapFile
+from bridge.export_run import Exported, Exporter
+from bridge.export_setup import Run, opened
+from bridge.settings import DEFAULT_PATH, Settings, load
+from cli.bridge_options import NOTHING_TO_DO, BridgeConfigOption, OperatorOption, operator_of
+from cli.console import manner, progress, show, show_text
+from cli.options import patience, surroundings
+
+_RANGE: Final = re.compile(r"(.+)=([0-9]{1,18})\.\.([0-9]{1,18})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediumOptions:
+    """Where carriers go, and who brings them there."""
+
+    medium: Annotated[
+        list[Path],
+        typer.Option("--medium", metavar="DIR", help="A mounted medium; repeat for a set."),
+    ]
+    medium_id: Annotated[
+        str | None,
+        typer.Option("--medium-id", metavar="TEXT", help="What is written on the medium."),
+    ] = None
+    discard_unfinished: Annotated[
+        bool, typer.Option("--discard-unfinished", help="Remove a carrier that was never finished.")
+    ] = False
+    operator: OperatorOption = None
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, metavar="N", help="Processes that verify.")
+    ] = 1
+
+    def run(self, streams: Sequence[str]) -> Run:
+        roots = tuple(one.absolute() for one in self.medium)
+        return Run(
+            media=Media(
+                roots=roots,
+                medium_id=self.medium_id or medium_id(roots),
+                discard_unfinished=self.discard_unfinished,
+            ),
+            operator=operator_of(self.operator),
+            surroundings=surroundings(),
+            now_ms=lambda: time.time_ns() // 1_000_000,
+            patience=patience(),
+            streams=tuple(streams),
+            workers=self.workers,
+            watch=progress,
+        )
+
+
+def export(
+    to: MediumOptions,
+    config: BridgeConfigOption = DEFAULT_PATH,
+    stream: Annotated[
+        list[str] | None, typer.Option("--stream", metavar="NAME", help="Only this; repeatable.")
+    ] = None,
+    range_: Annotated[
+        list[str] | None,
+        typer.Option("--range", metavar="NAME=FROM..TO", help="Export again what holds these."),
+    ] = None,
+    from_gap_file: Annotated[
+        Path | None,
+        typer.Option("--from-gap-file", metavar="FILE", help="Export again what it names."),
+    ] = None,
+    heartbeat: Annotated[
+        bool, typer.Option("--heartbeat", help="A carrier without events: how far everything is.")
+    ] = False,
+) -> None:
+    """Write carriers with all that is new, up to the hub's last recorder checkpoint.
+
+    A carrier counts once it was read back from the medium, signed, and entered in
+    bridge/online/log. Whatever ends this before, run it again: what was begun is finished first,
+    with the same bytes. Exit code 6 says that there was nothing to export.
+
+    With --range or --from-gap-file the bundles that hold these events are written again, byte for
+    byte as they were, and nothing new is exported.
+
+    Example: veen bridge export --config bridge.toml --medium /media/usb --medium-id USB-17
+    """
+    settings, run = load(config), to.run(stream or ())
+    gaps = _gaps(settings, range_, from_gap_file)
+    if heartbeat and gaps is not None:
+        raise typer.BadParameter("a heartbeat has no events: leave out --range or --heartbeat")
+    with opened(settings, run) as exporter:
+        done = [_told(one) for one in _work(exporter, gaps, heartbeat)]
+    count = sum(one["count"] for one in done)
+    text = f"{len(done)} carriers with {count} events on {run.media.medium_id}"
+    show(
+        {"medium": run.media.medium_id, "carriers": done, "events": count},
+        f"{text}; unmount it, and check it with veen bridge verify" if done else "nothing to do",
+    )
+    if not done:
+        raise typer.Exit(NOTHING_TO_DO)
+
+
+def _work(exporter: Exporter, gaps: list[Gap] | None, heartbeat: bool) -> Iterator[Exported]:
+    if gaps is not None:
+        return exporter.again(gaps)
+    return exporter.heartbeat() if heartbeat else exporter.export()
+
+
+def _told(one: Exported) -> dict[str, Any]:
+    entry = one.entry
+    count = entry.to_seq - entry.from_seq + 1 if entry.bundle_id else 0
+    what = f"{entry.stream} {entry.from_seq} to {entry.to_seq}" if count else "heartbeat"
+    again = ", which was there already" if one.is_again else ""
+    if not manner().json:
+        show_text(f"{entry.n}: {what} in {bag}{again}" for bag in one.bags)
+    return {
+        "n": entry.n,
+        "bundle_id": entry.bundle_id.hex() if entry.bundle_id else None,
+        "stream": entry.stream or None,
+        "from_seq": entry.from_seq,
+        "to_seq": entry.to_seq,
+        "count": count,
+        "bags": [str(bag) for bag in one.bags],
+        "is_again": one.is_again,
+    }
+
+
+def _gaps(settings: Settings, ranges: list[str] | None, file: Path | None) -> list[Gap] | None:
+    """What to export again; None where new events are wanted."""
+    if not ranges and file is None:
+        return None
+    found = [_range(one) for one in ranges or ()]
+    if file is not None:
+        listed = GapFile.decode(file.read_bytes())
+        if listed.source_hub_id != settings.hub.hub_id:
+            raise typer.BadParameter(
+                f"{file} is about hub {listed.source_hub_id.hex()}, not about the hub of this zone"
+            )
+        found += listed.gaps
+    for one in found:
+        settings.streams.route(settings.hub.hub_id, one.stream)
+    return found
+
+
+def _range(text: str) -> Gap:
+    found = _RANGE.fullmatch(text)
+    if found is None or not 1 <= int(found[2]) <= int(found[3]):
+        raise typer.BadParameter(f"--range {text!r}: NAME=FROM..TO is due, like export/a=5..9")
+    return Gap(found[1], int(found[2]), int(found[3]))

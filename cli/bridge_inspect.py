@@ -1,0 +1,132 @@
+"""``veen bridge inspect``: what a carrier says it holds, in the open and without any check."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bridge.bundle import BundleEvent, BundleLimits
+from bridge.bundle_reader import Source, read_events, survey
+from bridge.carrier.carrier import Carrier
+from bridge.carrier.ledger import Ledger
+from bridge.carrier.open_set import CarrierSet
+from bridge.carrier.unpack import unpacked
+from bridge.medium_bags import carriers
+from cli.bridge_options import BagsArgument, ZoneKeyOption, zone_keys
+from cli.bridge_verify import ScratchOption, room
+from cli.console import notice, show
+from veen.receipt import Receipt
+
+
+def inspect(
+    bags: BagsArgument,
+    events: Annotated[
+        int, typer.Option("--events", min=0, metavar="N", help="Show so many events, too.")
+    ] = 0,
+    key: ZoneKeyOption = None,
+    scratch: ScratchOption = None,
+) -> None:
+    """Show what carriers, or files that are bundles, say of themselves; nothing is believed.
+
+    The hashes of volumes are checked, since damaged ones cannot be read. For who signed what, and
+    whether it holds, there is veen bridge verify.
+
+    Example: veen bridge inspect /media/usb --events 3 --json
+    """
+    privates = zone_keys(key)
+    files = [one for one in bags if one.is_file()]
+    folders = [one.absolute() for one in bags if not one.is_file()]
+    shown: list[dict[str, Any]] = []
+    for file in files:
+        with file.open("rb") as source:
+            shown.append({"file": str(file), "bundle": _bundle(source, events)})
+    with room(scratch) as place:
+        found = carriers(folders) if folders else []
+        shown += [_carrier(some, privates, place, events) for some in found]
+    notice("nothing of this was verified; see veen bridge verify")
+    show({"carriers": shown})
+
+
+def _carrier(
+    bags: tuple[Path, ...], privates: tuple[bytes, ...], place: Path, events: int
+) -> dict[str, Any]:
+    with CarrierSet(bags) as found:
+        carrier = found.carrier
+        shown = {"bags": [str(one) for one in bags], **_table(carrier)}
+        if carrier.encryption is not None and not privates:
+            return {**shown, "ledger": None, "bundle": "sealed; give --key to look inside"}
+        found.verify_complete()
+        found.verify_intact()
+        with unpacked(carrier, found.stored(place), privates, place) as cargo:
+            is_bundle = cargo.ledger.tail[-1].bundle_id is not None
+            inside = _bundle(cargo.content, events) if is_bundle else "heartbeat"
+            return {**shown, "ledger": _ledger(cargo.ledger), "bundle": inside}
+
+
+def _table(carrier: Carrier) -> dict[str, Any]:
+    packed, sealed = carrier.compression, carrier.encryption
+    return {
+        "tool": carrier.tool,
+        "set_id": carrier.set_id.hex(),
+        "media": carrier.bags,
+        "data_volumes": carrier.data,
+        "parity_volumes": carrier.parity,
+        "stored_bytes": carrier.stored_len,
+        "compression": packed.alg if packed else None,
+        "sealed_to": sealed.recipient.hex() if sealed else None,
+    }
+
+
+def _ledger(ledger: Ledger) -> dict[str, Any]:
+    return {
+        "bridge_id": ledger.bridge_id.hex(),
+        "entries": [
+            {
+                "n": one.n,
+                "bundle_id": one.bundle_id.hex() if one.bundle_id else None,
+                "stream": one.stream or None,
+                "from_seq": one.from_seq,
+                "to_seq": one.to_seq,
+                "checkpoint_id": one.checkpoint_id.hex(),
+            }
+            for one in ledger.tail
+        ],
+    }
+
+
+def _bundle(source: Source, events: int) -> dict[str, Any]:
+    found = survey(source, BundleLimits())
+    header = found.header
+    checkpoint = header.export_checkpoint
+    return {
+        "bundle_id": header.bundle_id.hex() if header.bundle_id else None,
+        "source_hub_id": header.source_hub_id.hex(),
+        "source_profile_id": header.source_profile_id.hex(),
+        "stream": header.export_stream,
+        "from_seq": header.export_seq_from,
+        "to_seq": header.export_seq_to,
+        "time_from": header.export_time_from,
+        "time_to": header.export_time_to,
+        "checkpoint_id": checkpoint.checkpoint_id.hex(),
+        "checkpoint_at": checkpoint.created_at,
+        "bytes": found.size,
+        "events": [_event(one) for one in islice(read_events(source, found), events)],
+    }
+
+
+def _event(event: BundleEvent) -> dict[str, Any]:
+    receipt, told = Receipt.decode(event.receipt), event.metadata
+    return {
+        "seq": receipt.stream_seq,
+        "leaf_hash": receipt.leaf_hash.hex(),
+        "hub_commit_time": receipt.hub_ts,
+        "is_disclosed": event.body_key is not None,
+        "event_type": told.event_type if told else None,
+        "subject_id": told.subject_id if told else None,
+        "principal_id": told.principal_id.hex() if told else None,
+        "event_time": told.event_time if told else None,
+        "origin": told.origin if told else None,
+    }

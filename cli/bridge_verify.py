@@ -1,0 +1,112 @@
+"""``veen bridge verify``: check what lies on a medium; no hub and no network is needed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bridge.carrier.check import Means, Report, check_carrier
+from bridge.medium_bags import carriers
+from bridge.refusal import Level
+from bridge.transcript import transcript
+from bridge.trust import TrustStore
+from cli.bridge_options import BagsArgument, ZoneKeyOption, zone_keys
+from cli.console import manner, progress, show, show_text
+from cli.failure import INTEGRITY, fail
+from veen import durable
+
+ScratchOption = Annotated[
+    Path | None,
+    typer.Option("--scratch", metavar="DIR", help="Room to unpack in; else the system's own."),
+]
+
+
+def verify(
+    bags: BagsArgument,
+    level: Annotated[
+        Level, typer.Option("--level", help="How deep: each level includes those before it.")
+    ] = Level.VALID,
+    trust: Annotated[
+        Path | None,
+        typer.Option("--trust", metavar="DIR", help="Pinned hubs and exporters; for 'valid'."),
+    ] = None,
+    transcript_file: Annotated[
+        Path | None,
+        typer.Option("--transcript", metavar="FILE", help="Write what was checked and found."),
+    ] = None,
+    key: ZoneKeyOption = None,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, metavar="N", help="Processes that verify.")
+    ] = 1,
+    scratch: ScratchOption = None,
+) -> None:
+    """Check every carrier on the media: complete, intact, or valid with all signatures and proofs.
+
+    Nothing is written but the transcript, and nothing is asked of any network. Exit code 3 says
+    that a carrier was refused.
+
+    Example: veen bridge verify /media/usb --trust trust --transcript check.txt
+    """
+    if level is Level.VALID and trust is None:
+        raise typer.BadParameter("--trust is needed to tell who signed; or ask for --level intact")
+    store = TrustStore.read(trust) if trust else TrustStore()
+    found = carriers([one.absolute() for one in bags])
+    with room(scratch) as place:
+        means = Means(trust=store, scratch=place, privates=zone_keys(key), workers=workers)
+        reports = list(_checked(found, level, means))
+    text = "\n".join(transcript(one) for one in reports)
+    if transcript_file is not None:
+        durable.write(transcript_file.absolute(), text.encode())
+    _tell(found, reports, text)
+
+
+@contextmanager
+def room(given: Path | None) -> Iterator[Path]:
+    """A private directory that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="veen-bridge-", dir=given) as place:
+        yield Path(place)
+
+
+def _checked(found: list[tuple[Path, ...]], level: Level, means: Means) -> Iterator[Report]:
+    with progress("checking", "carriers") as report:
+        for number, bags in enumerate(found, 1):
+            yield check_carrier(bags, level, means)
+            report(number, len(found))
+
+
+def _tell(found: list[tuple[Path, ...]], reports: Sequence[Report], text: str) -> None:
+    refused = [one.refusal for one in reports if one.refusal is not None]
+    if manner().json:
+        rows = [_row(bags, one) for bags, one in zip(found, reports, strict=True)]
+        show({"ok": not refused, "carriers": rows, "refused": len(refused)})
+    else:
+        for one in refused:
+            fail(one)
+        show_text(text.splitlines())
+    if refused:
+        raise typer.Exit(INTEGRITY)
+
+
+def _row(bags: Sequence[Path], report: Report) -> dict[str, Any]:
+    entry = report.ledger.tail[-1] if report.ledger else None
+    refusal = report.refusal
+    return {
+        "bags": [str(one) for one in bags],
+        "asked": report.asked.value,
+        "held": [one.value for one in report.held],
+        "verdict": report.verdict,
+        "reason": str(refusal) if refusal else None,
+        "seq": refusal.seq if refusal else None,
+        "offset": refusal.offset if refusal else None,
+        "n": entry.n if entry else None,
+        "bundle_id": entry.bundle_id.hex() if entry and entry.bundle_id else None,
+        "stream": entry.stream if entry else None,
+        "from_seq": entry.from_seq if entry else None,
+        "to_seq": entry.to_seq if entry else None,
+        "notes": report.notes,
+    }

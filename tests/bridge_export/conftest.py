@@ -1,0 +1,86 @@
+"""An online zone with a hub that runs as a process, and media to export to."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from bridge.carrier.check import Means, Report, check_carrier
+from bridge.refusal import Level
+
+HERE = Path(__file__).parent
+SERVER = HERE.parent / "hub" / "server"
+
+
+def _load(folder: Path, name: str) -> ModuleType:
+    """A module beside the tests, under its own name."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+for _name in ("spec_objects", "spec_client", "hub_process"):
+    _load(SERVER, _name)
+_ONLINE = _load(HERE, "online_zone")
+
+
+@pytest.fixture(scope="session")
+def long() -> bool:
+    return bool(os.environ.get("VEEN_TEST_LONG"))
+
+
+@pytest.fixture(scope="module")
+def zone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A zone with seven changes and two orders at a checkpoint, for all tests of a file."""
+    found = _ONLINE.OnlineZone(tmp_path_factory.mktemp("zone"))
+    try:
+        found.start()
+        found.emit(_ONLINE.CHANGES, 7)
+        found.emit(_ONLINE.ORDERS, 2, to="producer")
+        found.checkpoint()
+        yield found
+    finally:
+        found.hub.destroy()
+
+
+@pytest.fixture
+def new_medium(tmp_path: Path) -> Callable[[], Path]:
+    numbers = itertools.count(1)
+
+    def new() -> Path:
+        path = tmp_path / f"medium-{next(numbers)}"
+        path.mkdir()
+        return path
+
+    return new
+
+
+@pytest.fixture
+def fresh(zone: Any, new_medium: Callable[[], Path]) -> Any:
+    """The zone with three changes that were not exported yet, and nothing else."""
+    zone.advance(new_medium())
+    return zone
+
+
+@pytest.fixture
+def check(zone: Any, tmp_path: Path) -> Callable[..., Report]:
+    """The check of one carrier, as whoever receives it makes it."""
+
+    def of(*bags: Path, level: Level = Level.VALID, **more: Any) -> Report:
+        scratch = tmp_path / "scratch"
+        scratch.mkdir(exist_ok=True)
+        return check_carrier(bags, level, Means(trust=zone.trust(), scratch=scratch, **more))
+
+    return of

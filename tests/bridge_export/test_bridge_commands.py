@@ -1,0 +1,123 @@
+"""``veen bridge`` as an operator of the online zone types it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub_process import veen
+
+CHANGES = "export/z1/changes"
+
+
+def toml(zone: Any) -> Path:
+    """The zone's settings, as a file."""
+    lines = []
+    for key, value in zone.document().items():
+        if key == "streams":
+            lines += [f'[[streams]]\nsource = "{one["source"]}"' for one in value]
+        elif isinstance(value, dict):
+            lines += [f"[{key}]", *(f"{name} = {json.dumps(one)}" for name, one in value.items())]
+        else:
+            lines.insert(0, f"{key} = {json.dumps(value)}")
+    path = Path(zone.folder / "bridge.toml")
+    path.write_text("\n".join(lines))
+    return path
+
+
+def document(*arguments: object, code: int = 0) -> dict[str, Any]:
+    run = veen("bridge", *arguments, "--json")
+    assert run.returncode == code, run.stdout + run.stderr
+    return dict(json.loads(run.stdout))
+
+
+def tree(root: Path) -> dict[str, str]:
+    return {
+        str(one): hashlib.sha256(one.read_bytes()).hexdigest()
+        for one in root.rglob("*")
+        if one.is_file()
+    }
+
+
+@pytest.fixture
+def config(zone: Any, new_medium: Any) -> Path:
+    zone.advance(new_medium())
+    return toml(zone)
+
+
+def test_export_carry_verify(zone: Any, config: Path, new_medium: Any, tmp_path: Path) -> None:
+    medium, trust, text = new_medium(), tmp_path / "trust", tmp_path / "check.txt"
+    assert "there are events to carry" in document("status", "--config", config)["state"]
+    done = document("export", "--config", config, "--medium", medium, "--medium-id", "USB-17")
+    assert done["events"] >= 3
+    assert done["carriers"][0]["stream"] == CHANGES
+    again = veen("bridge", "export", "--config", config, "--medium", medium, "--stream", CHANGES)
+    assert (again.returncode, again.stdout.strip()) == (6, "nothing to do")
+    handed = document("keys", "export-trust", "--config", config, "--out", trust)
+    assert handed["bridge_id"] == document("keys", "show", "--config", config)["bridge_id"]
+    before = tree(medium)
+    found = document("verify", medium, "--trust", trust, "--transcript", text)
+    assert {one["verdict"] for one in found["carriers"]} == {"valid"}
+    assert text.read_text().startswith("Check of an AGB0 carrier\n")
+    shown = document("inspect", medium, "--events", 1)
+    assert shown["carriers"][0]["bundle"]["events"][0]["event_type"] is not None
+    assert tree(medium) == before
+
+
+def test_verify_needs_no_network_and_names_what_is_missing(
+    zone: Any, config: Path, new_medium: Any, tmp_path: Path
+) -> None:
+    medium = new_medium()
+    (done, *_) = document("export", "--config", config, "--medium", medium)["carriers"]
+    volume = Path(done["bags"][0]) / "data" / "v001.agv"
+    command = [sys.executable, "-m", "cli.main", "bridge", "verify", str(medium)]
+    command += ["--trust", str(zone.folder / "trust")]
+    assert in_empty_network(command).returncode == 0
+    volume.unlink()
+    refused = in_empty_network(command)
+    assert refused.returncode == 3
+    first = refused.stderr.splitlines()[0]
+    assert first.startswith("veen: E.SIZE/INCOMPLETE")
+    assert "v001.agv" in first
+
+
+def in_empty_network(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """With no interface but a loopback that is down, where the system lets us."""
+    apart = ["unshare", "--net"] if os.geteuid() == 0 and shutil.which("unshare") else []
+    if apart and subprocess.run([*apart, "true"], check=False, capture_output=True).returncode:
+        apart = []
+    return subprocess.run([*apart, *command], capture_output=True, text=True, check=False)
+
+
+def test_x09_of_two_commands_at_once_each_carrier_is_entered_once(
+    zone: Any, config: Path, new_medium: Any
+) -> None:
+    medium = new_medium()
+    command = [sys.executable, "-m", "cli.main", "bridge", "export", "--config", str(config)]
+    command += ["--medium", str(medium), "--medium-id", "one"]
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    told = [one.communicate(timeout=120) for one in both]
+    codes = sorted(one.returncode for one in both)
+    assert codes in ([0, 4], [0, 6]), told
+    entered = [one.bundle_id for one in zone.successes() if one.medium == "one"]
+    assert len(entered) == len(set(entered)) > 0
+
+
+def test_export_says_what_is_wrong_in_its_first_line(config: Path, new_medium: Any) -> None:
+    run = veen("bridge", "export", "--config", config, "--medium", new_medium() / "nowhere")
+    assert run.returncode != 0
+    assert "nowhere" in run.stderr.splitlines()[0]
+    run = veen("bridge", "export", "--config", config, "--medium", "/tmp", "--range", "export/z1=1")
+    assert (run.returncode, "NAME=FROM..TO is due" in run.stderr) == (1, True)
+    run = veen("bridge", "verify", new_medium())
+    assert (run.returncode, "--trust is needed" in run.stderr) == (1, True)

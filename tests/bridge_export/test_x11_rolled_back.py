@@ -1,0 +1,56 @@
+"""Row X11 of the failure matrix: a hub that was put back, or tells another history."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge import export_checkpoint
+from bridge.audit import AuditPending
+from bridge.export_history import Cursor
+from bridge.export_state import ExportState
+from bridge.exporter import RolledBack, plan
+from veen.digest import h
+from veen.errors import Untrusted
+
+CHANGES = "export/z1/changes"
+
+
+def test_x11_a_hub_that_was_put_back_is_not_exported(
+    zone: Any, new_medium: Callable[[], Path], tmp_path: Path
+) -> None:
+    assert zone.hub.stop() == 0
+    shutil.copytree(zone.hub.data, tmp_path / "backup")
+    zone.hub.start()
+    zone.export(new_medium())
+    zone.emit(CHANGES, 2)
+    zone.checkpoint()
+    zone.export(new_medium())
+    assert zone.hub.stop() == 0
+    shutil.rmtree(zone.hub.data)
+    shutil.copytree(tmp_path / "backup", zone.hub.data)
+    zone.hub.start()
+    medium = new_medium()
+    with pytest.raises(Untrusted, match="the hub ends here, though it signed") as refused:
+        zone.export(medium)
+    assert list(medium.iterdir()) == []
+    assert "entries for bridge/online/log wait on disk" in refused.value.__notes__[0]
+    with pytest.raises(AuditPending):
+        zone.export(medium)
+    # The exporter knows it by its own memory, too, whatever became of that of its client.
+    with zone.client("admin") as client, pytest.raises(Untrusted, match=r"made at \d+, before"):
+        export_checkpoint.latest(client.meet(), ExportState(zone.settings().exporting.state))
+
+
+def test_x11_a_stream_that_ends_before_the_cursor_is_refused(zone: Any) -> None:
+    checkpoint = zone.checkpoint()
+    end = checkpoint.end(CHANGES)
+    with pytest.raises(RolledBack, match=f"up to {end.last_seq + 1} and ends at {end.last_seq}"):
+        plan(CHANGES, Cursor(end.last_seq + 1, h(b"root")), checkpoint, 5)
+    with pytest.raises(RolledBack, match="another root"):
+        plan(CHANGES, Cursor(end.last_seq, h(b"root")), checkpoint, 5)
+    assert plan(CHANGES, Cursor(end.last_seq, end.mmr_root), checkpoint, 5) is None
