@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bridge.trust import TrustStore
 from cli.console import manner, notice, progress, show
 from cli.failure import INTEGRITY
 from cli.recorder_options import RecorderConfigOption
@@ -19,6 +20,7 @@ from recorder.index import rebuild as rebuilding
 from recorder.index.content import Compared
 from recorder.index.follower import Follower
 from recorder.index.home import IndexHome
+from recorder.index.imported import ImportedFollower
 from recorder.index.opener import Opener, opening
 from recorder.index.status import status as status_of
 from recorder.index.writer import writing
@@ -73,7 +75,7 @@ def follow(
         bool, typer.Option("--once", help="Stop when the index has what the hub has.")
     ] = False,
 ) -> None:
-    """Keep the index up with the recorder's streams: what is read is verified before it counts.
+    """Keep the index up with the recorder's streams; all that is read is verified.
 
     A hub that is down is waited for. One that contradicts itself ends this, and the evidence is
     kept. It may be stopped or killed at any time, and goes on exactly where it was.
@@ -91,6 +93,34 @@ def follow(
             while follower.round():
                 pass
     show(status_of(home, int(time.time())).document())
+
+
+@app.command()
+def imports(
+    at: ReaderOptions,
+    stream: Annotated[
+        list[str],
+        typer.Option("--stream", metavar="NAME", help="An import/ stream; may be given again."),
+    ],
+    trust: Annotated[
+        Path, typer.Option("--trust", metavar="DIR", help="Pinned hubs of the other zone.")
+    ],
+    index: IndexOption = None,
+) -> None:
+    """Bring imported events into the index, under the place that they have at their origin.
+
+    So veen query replay can run a query of the other zone again. A stream is indexed up to the
+    first event that is not here; run this again after each import.
+
+    Example: veen recorder index imports --stream import/plant-1/changes --trust trust
+    """
+    home = home_of(index, at.config)
+    with at.open() as client, home.locked():
+        hub_id = b"" if home.exists() else client.meet().hub.hub_id
+        with writing(rebuilding.create(home, hub_id)) as writer:
+            hubs = TrustStore.read(trust).hubs
+            found = ImportedFollower(client, writer, hubs, frozenset(stream)).round()
+    show({"indexed": found}, f"{found} events indexed")
 
 
 @app.command()

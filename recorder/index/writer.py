@@ -5,21 +5,33 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Protocol
 
 from recorder.index import tables
 from recorder.index.home import Generation
 from recorder.index.reading import Reading
 from recorder.index.tables import BadIndex, EventRow, PairRow, StreamRow, transaction
 from veen import mmr
-from veen.client.pair import Pair
 from veen.errors import Untrusted
 from veen.mmr import EMPTY, Peaks
+from veen.msg import Msg
 from veen.nodes import NodeFile
+from veen.receipt import Receipt
 
 _STREAM = "INSERT INTO streams VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _PAIR = "INSERT INTO pairs VALUES (?, ?, ?, ?)"
 _MOVED = "UPDATE streams SET position = ?, root = ?, last_ts = ?, unread = ? WHERE stream_no = ?"
+
+
+class Pair(Protocol):
+    """A verified message and its receipt; one that a policy keeps out has no message here."""
+
+    @property
+    def msg(self) -> Msg | None: ...
+
+    @property
+    def receipt(self) -> Receipt: ...
 
 
 class IndexWriter:
@@ -169,5 +181,6 @@ def _rows(
                 reading.payload,
             )
         )
-        kept.append(PairRow(place, pair.msg.encode(), receipt.encode(), reading.body_key))
+        msg = pair.msg.encode() if pair.msg is not None else b""
+        kept.append(PairRow(place, msg, receipt.encode(), reading.body_key))
     return events, kept

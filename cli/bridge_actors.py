@@ -1,0 +1,101 @@
+"""Everybody who can act in a zone, from the settings of its hub and its bridge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from bridge.prove_directions import EVERYTHING, Actor, Part, ZoneActors
+from bridge.settings import IdentitySettings, Settings
+from bridge.stream_map import OFFLINE_LOG, ONLINE_LOG
+from cli.cap import read_token
+from hub.policy import Principal
+from hub.settings import Settings as HubSettings
+from veen.keystore import card_file
+from veen.keystore.directory import ClientDir
+from veen.stream import stream_id
+
+
+def zone_actors(settings: Settings, hub: HubSettings) -> ZoneActors:
+    """Principals and issuers of the hub, and the identities of the bridge with what they hold."""
+    known = {stream_id(one): one for one in _streams(settings, hub)}
+    bridge = list(_bridge_actors(settings, hub, known))
+    mine = frozenset().union(*(one.secrets for one in bridge))
+    others = (_principal(one) for one in hub.policy.principals if not _secrets(one) & mine)
+    issuers = (
+        Actor(
+            name=f"issuer {one.hex()[:16]}",
+            part=Part.ISSUER,
+            secrets=frozenset([one]),
+            writes=(EVERYTHING,),
+        )
+        for one in sorted(hub.issuers)
+    )
+    return ZoneActors(
+        hub_id=settings.hub.hub_id,
+        url=settings.hub.url,
+        is_gated=hub.gated,
+        actors=(*bridge, *others, *issuers),
+    )
+
+
+def _bridge_actors(
+    settings: Settings, hub: HubSettings, known: Mapping[bytes, str]
+) -> Iterator[Actor]:
+    for part, identity in (
+        (Part.BRIDGE, settings.bridge),
+        (Part.AUDIT, settings.audit),
+        (Part.READER, settings.reader),
+    ):
+        if identity is not None:
+            yield _identity(f"{settings.name} {part.value}", part, identity, hub, known)
+
+
+def _identity(
+    name: str,
+    part: Part,
+    identity: IdentitySettings,
+    hub: HubSettings,
+    known: Mapping[bytes, str],
+) -> Actor:
+    card = card_file.read(ClientDir(identity.client).card)
+    secrets = frozenset([card.id_sign, card.id_dh, card.client_id])
+    principal = hub.policy.by_key(card.client_id) or hub.policy.by_key(card.id_sign)
+    if principal is None and identity.principal is not None:
+        principal = hub.policy.by_name(identity.principal)
+    granted = _granted(identity.capability, known) if identity.capability else ()
+    reads = principal.read if principal else ()
+    writes = principal.write if principal else ()
+    return Actor(
+        name=name,
+        part=part,
+        secrets=secrets | (_secrets(principal) if principal else frozenset()),
+        reads=(EVERYTHING,) if hub.reads == "open" else reads,
+        writes=tuple(sorted({*writes, *granted})),
+    )
+
+
+def _granted(path: Path, known: Mapping[bytes, str]) -> Iterator[str]:
+    """Names where they are known; a stream that nobody names could be any."""
+    return (known.get(one, EVERYTHING) for one in read_token(path).allow.stream_ids)
+
+
+def _principal(one: Principal) -> Actor:
+    return Actor(
+        name=f"principal {one.name} ({one.role.title})",
+        part=Part.PRINCIPAL,
+        secrets=_secrets(one),
+        reads=one.read,
+        writes=one.write,
+    )
+
+
+def _secrets(one: Principal) -> frozenset[bytes]:
+    return frozenset(key for key in (one.public_key, one.token_sha256) if key is not None)
+
+
+def _streams(settings: Settings, hub: HubSettings) -> Iterator[str]:
+    yield from (one.name for one in hub.streams)
+    yield from (ONLINE_LOG, OFFLINE_LOG)
+    for route in settings.streams.routes:
+        yield from (route.source, route.target)

@@ -1,0 +1,115 @@
+"""``veen bridge prove``: what a bridge must keep true, shown claim by claim (AGB0 4.8, 5.2)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bridge.prove import Claim
+from bridge.prove_directions import SAYS, prove_directions
+from bridge.prove_events import (
+    chain,
+    prove_completeness,
+    prove_origins,
+    prove_region,
+    prove_traces,
+)
+from bridge.prove_evidence import Evidence, OriginKey
+from bridge.reconcile.reconcile import reconcile
+from bridge.settings import DEFAULT_PATH, Settings, Zone, load
+from bridge.trust import TrustStore
+from cli.bridge_actors import zone_actors
+from cli.bridge_options import BridgeConfigOption, ZoneKeyOption
+from cli.bridge_reading import CarriersOption, collected, reader_of
+from cli.console import manner, show
+from cli.failure import INTEGRITY, Refused
+from hub import settings as hub_settings
+
+
+def prove(
+    config: BridgeConfigOption = DEFAULT_PATH,
+    online: Annotated[
+        Path | None,
+        typer.Option("--online", metavar="FILE", help="The bridge's settings of Z1, for J3."),
+    ] = None,
+    online_hub: Annotated[
+        Path | None, typer.Option("--online-hub", metavar="FILE", help="Settings of hub_online.")
+    ] = None,
+    offline_hub: Annotated[
+        Path | None, typer.Option("--offline-hub", metavar="FILE", help="Settings of hub_offline.")
+    ] = None,
+    event: Annotated[
+        str | None,
+        typer.Option("--event", metavar="NAME=SEQ", help="Show the way of this event of Z1."),
+    ] = None,
+    carrier: CarriersOption = None,
+    key: ZoneKeyOption = None,
+) -> None:
+    """Prove J1 to J3, K1 and K2, each with what it was judged by.
+
+    Every imported event is read and verified again. J3 needs the settings of both zones' hubs and
+    bridges, with the public cards of their identities; without them it is untold, which counts as
+    not proven.
+
+    Example: veen bridge prove --config z2/bridge.toml --online z1/bridge.toml \
+--online-hub z1/hub.toml --offline-hub z2/hub.toml
+    """
+    settings = load(config)
+    if settings.zone is not Zone.OFFLINE:
+        raise Refused("prove runs where events are imported; give the settings of that zone")
+    evidence = Evidence(TrustStore.read(settings.trust).hubs)
+    with reader_of(settings) as reader:
+        found = collected(settings, reader, carrier, key, evidence)
+    numbers = {one.bundle_id: one.n for one in found.facts.entries if one.bundle_id}
+    claims = [
+        prove_origins(evidence),
+        prove_completeness(evidence),
+        _directions(settings, online, online_hub, offline_hub),
+        prove_traces(evidence, numbers),
+        prove_region(evidence, reconcile(found.facts)),
+    ]
+    way = _way(evidence, event) if event else None
+    _tell_claims(claims, way)
+
+
+def _directions(
+    settings: Settings, online: Path | None, online_hub: Path | None, offline_hub: Path | None
+) -> Claim:
+    if online is None or online_hub is None or offline_hub is None:
+        missing = "give --online, --online-hub and --offline-hub"
+        return Claim(name="J3", says=SAYS, witness={}, untold=missing)
+    there = load(online)
+    if there.zone is not Zone.ONLINE:
+        raise Refused(f"{online} is not of an online zone")
+    return prove_directions(
+        zone_actors(there, hub_settings.load(online_hub)),
+        zone_actors(settings, hub_settings.load(offline_hub)),
+    )
+
+
+def _way(evidence: Evidence, event: str) -> dict[str, Any]:
+    name, _, number = event.rpartition("=")
+    keys = [
+        one
+        for one in evidence.events
+        if one.stream == name and number.isdecimal() and one.seq == int(number)
+    ]
+    if not keys:
+        raise Refused(f"{event} is not here; see veen bridge reconcile for where it is")
+    return chain(evidence, OriginKey(*min(keys)))
+
+
+def _tell_claims(claims: list[Claim], way: dict[str, Any] | None) -> None:
+    holds = all(one.holds for one in claims)
+    document = {"ok": holds, "claims": [one.document() for one in claims], "event": way}
+    if manner().json:
+        show(document)
+    else:
+        for one in claims:
+            show(one.document())
+        if way is not None:
+            show(way)
+    if not holds:
+        raise typer.Exit(INTEGRITY)

@@ -1,0 +1,60 @@
+"""What ``veen bridge reconcile`` and ``prove`` read a zone with."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bridge.carrier.check import Means
+from bridge.identities import open_client
+from bridge.reconcile.collect import Collected, Listener, collect_offline, collect_online
+from bridge.reconcile.collect_carriers import Carried
+from bridge.settings import Settings, Zone
+from bridge.trust import TrustStore
+from cli.bridge_options import zone_keys
+from cli.failure import Refused
+from cli.options import patience, surroundings
+from veen.client.client import Client
+
+CarriersOption = Annotated[
+    list[Path] | None,
+    typer.Option("--carrier", metavar="DIR", help="Carriers beside those in archive/; repeatable."),
+]
+
+
+@contextmanager
+def reader_of(settings: Settings) -> Iterator[Client]:
+    """Offline the reader; online the bridge's own identity reads the audit log."""
+    identity = settings.reader if settings.zone is Zone.OFFLINE else settings.bridge
+    if identity is None:
+        raise Refused("the settings have no [reader]; it is needed to read what was imported")
+    with open_client(
+        settings.hub, identity, surroundings=surroundings(), patience=patience()
+    ) as client:
+        client.meet()
+        yield client
+
+
+def collected(
+    settings: Settings,
+    reader: Client,
+    carrier: list[Path] | None,
+    key: list[Path] | None,
+    listener: Listener,
+) -> Collected:
+    if settings.zone is Zone.ONLINE:
+        return collect_online(settings, reader)
+    own = settings.importing.zone_keys if settings.importing else ()
+    with tempfile.TemporaryDirectory(prefix="veen-reconcile-") as scratch:
+        means = Means(
+            trust=TrustStore.read(settings.trust),
+            scratch=Path(scratch),
+            privates=zone_keys([*own, *(key or ())]),
+        )
+        media = [one.absolute() for one in carrier or ()]
+        return collect_offline(settings, reader, Carried(means), media, listener)

@@ -1,0 +1,140 @@
+"""``veen bridge reconcile``: what was exported against what is here (AGB0 4.7)."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from bridge.audit import AuditWriter
+from bridge.audit_events import Reconciled
+from bridge.identities import open_client, recipient
+from bridge.reconcile import fact_file
+from bridge.reconcile.collect import Nobody, with_more
+from bridge.reconcile.gaps import gap_files
+from bridge.reconcile.picture import svg
+from bridge.reconcile.reconcile import reconcile as reconciled
+from bridge.reconcile.report import Report
+from bridge.reconcile.report_text import text
+from bridge.reconcile.signed_report import SignedReport
+from bridge.reconcile.stream_report import Class
+from bridge.settings import DEFAULT_PATH, Settings, load
+from cli.bridge_options import BridgeConfigOption, OperatorOption, ZoneKeyOption, operator_of
+from cli.bridge_reading import CarriersOption, collected, reader_of
+from cli.console import manner, notice, show, show_text
+from cli.failure import INTEGRITY
+from cli.options import patience, surroundings
+from veen import durable, sign
+
+NOT_WHOLE: Final = 13
+"""The exit code of a reconciliation that has found something to be done, and nothing forged."""
+
+OutOption = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="The signed report, canonical JSON.")
+]
+
+
+def reconcile(
+    config: BridgeConfigOption = DEFAULT_PATH,
+    carrier: CarriersOption = None,
+    facts: Annotated[
+        list[Path] | None,
+        typer.Option("--facts", metavar="FILE", help="Facts from elsewhere; repeatable."),
+    ] = None,
+    facts_out: Annotated[
+        Path | None,
+        typer.Option("--facts-out", metavar="FILE", help="Keep the facts, for another zone."),
+    ] = None,
+    out: OutOption = None,
+    picture: Annotated[
+        Path | None, typer.Option("--svg", metavar="FILE", help="Draw a lane for each stream.")
+    ] = None,
+    gaps: Annotated[
+        Path | None,
+        typer.Option("--gaps", metavar="DIR", help="Write gap-<hub>.json for the exporter."),
+    ] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Enter the result in this zone's audit log.")
+    ] = False,
+    operator: OperatorOption = None,
+    key: ZoneKeyOption = None,
+) -> None:
+    """Tell of every exported event what became of it: here, kept out, waiting, or missing.
+
+    Nothing goes back to the other zone: what was lost shows in the ledgers of later carriers, and
+    in the other side's audit log, which is carried too. Exit code 0 says that all is here, 13 that
+    something is to be done, 3 that something must never have happened.
+
+    Example: veen bridge reconcile --config bridge.toml --out report.json --svg report.svg
+    """
+    settings = load(config)
+    with reader_of(settings) as reader:
+        found = collected(settings, reader, carrier, key, Nobody())
+        signer = reader.session.identity.id_sign
+    for one in found.refused:
+        notice(f"a carrier tells nothing: {one}")
+    told = with_more(found.facts, fact_file.read_files(facts)) if facts else found.facts
+    if facts_out is not None:
+        durable.write(facts_out.absolute(), b"".join(one + b"\n" for one in fact_file.lines(told)))
+    report = reconciled(told)
+    _keep(report, signer, out=out, picture=picture, gaps=gaps)
+    if record:
+        _record(settings, report, signer, operator_of(operator))
+    _tell(report)
+
+
+def _keep(
+    report: Report,
+    signer: sign.PrivateKey,
+    *,
+    out: Path | None,
+    picture: Path | None,
+    gaps: Path | None,
+) -> None:
+    if out is not None:
+        durable.write(out.absolute(), SignedReport.of(report, signer).encode() + b"\n")
+    if picture is not None:
+        durable.write(picture.absolute(), svg(report).encode())
+    if gaps is not None:
+        durable.make_directory(gaps.absolute())
+        for one in gap_files(report):
+            name = f"gap-{one.source_hub_id.hex()[:16]}.json"
+            durable.write(gaps.absolute() / name, one.encode() + b"\n")
+
+
+def _record(settings: Settings, report: Report, signer: sign.PrivateKey, operator: str) -> None:
+    with open_client(
+        settings.hub, settings.audit, surroundings=surroundings(), patience=patience()
+    ) as client:
+        client.meet()
+        writer = AuditWriter(
+            client,
+            settings.zone.audit_log,
+            origin=settings.name,
+            recipient=recipient(settings.audit_reader, int(time.time())),
+            clock=lambda: time.time_ns() // 1_000_000,
+        )
+        writer.settle()
+        writer.record(
+            Reconciled(
+                operator=operator,
+                report=report.digest(),
+                signer=signer.public,
+                whole=report.is_whole,
+                closed_before=report.closed_before,
+                **{one.value: report.count(one) for one in Class},
+            )
+        )
+
+
+def _tell(report: Report) -> None:
+    if manner().json:
+        show({"ok": report.is_whole, **report.document()})
+    else:
+        show_text(text(report).splitlines())
+    if report.has_alarms:
+        raise typer.Exit(INTEGRITY)
+    if not report.is_whole:
+        raise typer.Exit(NOT_WHOLE)

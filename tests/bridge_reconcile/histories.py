@@ -1,0 +1,272 @@
+"""Random histories of a bridge: what was carried, lost, doubled, cut short and carried again.
+
+A history is played out event by event; the facts that it leaves behind are what a reconciliation
+gets to see.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import sha256
+from random import Random
+
+from bridge.reconcile.facts import (
+    Checkpoint,
+    End,
+    Entry,
+    Export,
+    Facts,
+    Fork,
+    Held,
+    Import,
+    Repeat,
+    Route,
+    Standing,
+    State,
+)
+
+TAIL = 4
+"""Short, so that histories also lose more in a row than a ledger tells."""
+
+
+def named(*parts: object) -> bytes:
+    return sha256(repr(parts).encode()).digest()
+
+
+@dataclass(frozen=True)
+class Bundle:
+    hub_id: bytes
+    stream: str
+    first: int
+    last: int
+    bundle_id: bytes
+
+
+@dataclass
+class History:
+    """The facts so far, and the true times of all events."""
+
+    random: Random
+    hub_id: bytes
+    times: dict[str, list[int]] = field(default_factory=dict)
+    exports: list[Export] = field(default_factory=list)
+    imports: list[Import] = field(default_factory=list)
+    standings: list[Standing] = field(default_factory=list)
+    repeats: list[Repeat] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    forks: list[Fork] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)
+    at: int = 0
+
+    def tick(self) -> int:
+        self.at += 1
+        return self.at
+
+    def root(self, stream: str, seq: int) -> bytes:
+        return named("root", self.hub_id, stream, seq)
+
+
+def a_history(seed: int) -> tuple[Facts, History]:
+    random = Random(seed)
+    history = History(random, named("hub", random.randrange(2)))
+    streams = ["export/a", "export/<b>&", "record/c"][: random.randint(1, 3)]
+    for name in streams:
+        length = random.choice([0, 1, 7, 40])
+        history.times[name] = _times(random, length)
+    bundles = [one for name in streams for one in _bundles(history, name)]
+    random.shuffle(bundles)
+    _carry(history, bundles)
+    _misbehave(history, bundles)
+    facts = Facts(
+        exports=history.exports,
+        imports=history.imports,
+        standings=history.standings,
+        repeats=history.repeats,
+        entries=history.entries,
+        forks=history.forks,
+        routes=[
+            Route(history.hub_id, name, _target(name)) for name in streams if random.random() < 0.8
+        ],
+        sources=_source(history),
+        target=_c2(history),
+    )
+    return facts, history
+
+
+def _target(name: str) -> str:
+    return "import/" + name
+
+
+def _times(random: Random, length: int) -> list[int]:
+    found, now = [], 1_000
+    for _ in range(length):
+        now += random.choice([0, 0, 1, 5])
+        found.append(now)
+    return found
+
+
+def _bundles(history: History, name: str) -> list[Bundle]:
+    """Bundles one after another, and some ranges carried again under another id."""
+    random, at, found = history.random, 1, []
+    length = len(history.times[name])
+    exported = random.randint(0, length)
+    while at <= exported:
+        last = min(exported, at + random.randint(0, 8))
+        found.append(_bundle(history, name, at, last, 0))
+        at = last + 1
+    for again in range(1, random.randint(1, 3)):
+        if exported:
+            first = random.randint(1, exported)
+            found.append(_bundle(history, name, first, random.randint(first, exported), again))
+    return found
+
+
+def _bundle(history: History, name: str, first: int, last: int, again: int) -> Bundle:
+    bundle_id = named("bundle", history.hub_id, name, first, last, again)
+    return Bundle(history.hub_id, name, first, last, bundle_id)
+
+
+def _carry(history: History, bundles: list[Bundle]) -> None:
+    random, prev, ledger = history.random, bytes(32), []
+    audited = random.randint(0, len(bundles))
+    for n, bundle in enumerate(bundles, 1):
+        entry_hash = named("entry", n, prev, bundle.bundle_id)
+        ledger.append((Entry(named("bridge"), n, prev, entry_hash, bundle.bundle_id), bundle))
+        prev = entry_hash
+        if n <= audited:
+            root = history.root(bundle.stream, bundle.last)
+            history.exports.append(_export(bundle, "audit", root))
+    carriers = [n for n in range(1, len(ledger) + 1) if random.random() < 0.7]
+    random.shuffle(carriers)
+    for n in carriers:
+        for entry, bundle in ledger[max(0, n - TAIL) : n]:
+            history.entries.append(entry)
+            history.exports.append(_export(bundle, "ledger"))
+        for _ in range(random.choice([1, 1, 1, 2])):
+            _arrive(history, ledger[n - 1][1])
+
+
+def _export(bundle: Bundle, by: str, root: bytes = b"") -> Export:
+    return Export(
+        bundle.hub_id, bundle.stream, bundle.first, bundle.last, bundle.bundle_id, by, root
+    )
+
+
+def _arrive(history: History, bundle: Bundle) -> None:
+    """What became of a carrier that arrived."""
+    random = history.random
+    outcome = random.choice(["import"] * 5 + ["partial", "waiting", "quarantined", "unread"])
+    if outcome == "unread":
+        history.standings.append(Standing(bundle.bundle_id, history.tick(), State.QUARANTINED))
+        return
+    history.exports.append(_export(bundle, "bundle"))
+    if outcome == "import":
+        _import(history, bundle, bundle.last - bundle.first + 1, Held.IMPORTED)
+    elif outcome == "partial":
+        written = random.randint(0, bundle.last - bundle.first)
+        _import(history, bundle, written, Held.UNSEEN)
+        _stand(history, bundle, State.PARTIAL)
+    else:
+        _stand(history, bundle, State(outcome))
+
+
+def _stand(history: History, bundle: Bundle, state: State) -> None:
+    history.standings.append(
+        Standing(
+            bundle.bundle_id,
+            history.tick(),
+            state,
+            bundle.hub_id,
+            bundle.stream,
+            bundle.first,
+            bundle.last,
+        )
+    )
+
+
+def _import(history: History, bundle: Bundle, count: int, held: Held) -> None:
+    """Write the first events of a bundle that are not there yet, each under its own place."""
+    random = history.random
+    there = {
+        one.first
+        for one in history.imports
+        if one.stream == bundle.stream and one.held is not Held.UNSEEN
+    }
+    due = [n for n in range(bundle.first, bundle.last + 1) if n not in there][:count]
+    if held is Held.IMPORTED and not due:
+        history.repeats.append(Repeat(bundle.bundle_id, history.tick()))
+    for n in due:
+        kept_out = held is Held.IMPORTED and random.random() < 0.1
+        _write(history, bundle, n, Held.EXCLUDED if kept_out else held)
+    if held is Held.IMPORTED and random.random() < 0.9:
+        _stand(history, bundle, State.IMPORTED)
+
+
+def _write(history: History, bundle: Bundle, seq: int, held: Held) -> None:
+    target = _target(bundle.stream)
+    history.places[target] = history.places.get(target, 0) + 1
+    time = history.times[bundle.stream][seq - 1]
+    history.imports.append(
+        Import(
+            bundle.hub_id,
+            bundle.stream,
+            seq,
+            seq,
+            bundle.bundle_id,
+            held,
+            target,
+            history.places[target],
+            time,
+            time,
+            history.root(bundle.stream, seq) if history.random.random() < 0.2 else b"",
+        )
+    )
+
+
+def _misbehave(history: History, bundles: list[Bundle]) -> None:
+    """Now and then what must never be: doubled events, forks, a ledger told twice."""
+    random = history.random
+    if bundles and random.random() < 0.15:
+        bundle = random.choice(bundles)
+        _write(history, bundle, random.randint(bundle.first, bundle.last), Held.IMPORTED)
+    if bundles and random.random() < 0.1:
+        _stand(history, random.choice(bundles), State.IMPORTED)
+    if bundles and random.random() < 0.1:
+        bundle = random.choice(bundles)
+        history.forks.append(Fork(bundle.hub_id, bundle.stream, bundle.last))
+    if bundles and random.random() < 0.1:
+        bundle = random.choice(bundles)
+        other = named("another root")
+        history.exports.append(_export(bundle, "audit", other))
+        history.exports.append(_export(bundle, "audit", history.root(bundle.stream, bundle.last)))
+    if random.random() < 0.1:
+        history.standings.append(Standing(named("torn"), history.tick(), State.QUARANTINED))
+    if history.entries and random.random() < 0.15:
+        entry = random.choice(history.entries)
+        changed = {"entry_hash": named("other")} if random.random() < 0.5 else {
+            "prev": named("elsewhere"), "entry_hash": named("other")
+        }  # fmt: skip
+        history.entries.append(entry._replace(**changed))
+
+
+def _source(history: History) -> tuple[Checkpoint, ...]:
+    random = history.random
+    if random.random() < 0.3:
+        return ()
+    ends = []
+    for name, times in history.times.items():
+        last = random.choice([len(times), random.randint(0, len(times))])
+        if random.random() < 0.9:
+            ends.append(End(name, last, history.root(name, last)))
+    return (Checkpoint(history.hub_id, named("c1"), 5_000, named("log"), tuple(sorted(ends))),)
+
+
+def _c2(history: History) -> Checkpoint | None:
+    random = history.random
+    if random.random() < 0.5:
+        return None
+    ends = tuple(
+        End(name, random.choice([last, random.randint(0, last)]), named("r", name))
+        for name, last in sorted(history.places.items())
+    )
+    return Checkpoint(named("offline hub"), named("c2"), 6_000, named("log2"), ends)

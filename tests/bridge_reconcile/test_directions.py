@@ -1,0 +1,139 @@
+"""J3: by the enumeration of everybody who can act, nothing leads back."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from reconcile_histories import named
+
+from bridge.prove_directions import Actor, Part, ZoneActors, prove_directions
+from bridge.settings import Settings, parse
+from cli.bridge_actors import zone_actors
+from hub.settings import parse as parse_hub
+from veen import sign
+from veen.captoken import issue
+from veen.keystore.directory import ClientDir
+from veen.stream import stream_id
+
+
+def an_actor(name: str, part: Part = Part.PRINCIPAL, **more: object) -> Actor:
+    return Actor(name=name, part=part, secrets=frozenset([named(name)]), **more)  # type: ignore[arg-type]
+
+
+def a_zone(number: int, *actors: Actor) -> ZoneActors:
+    return ZoneActors(
+        hub_id=named("hub", number), url=f"http://h{number}", is_gated=True, actors=actors
+    )
+
+
+ONLINE = a_zone(
+    1,
+    an_actor("online bridge", Part.BRIDGE, reads=("export/*", "bridge/online/log")),
+    an_actor("online audit", Part.AUDIT, writes=("bridge/online/log",)),
+    an_actor("producer", writes=("record/a",)),
+    an_actor("online issuer", Part.ISSUER, writes=("*",)),
+)
+OFFLINE = a_zone(
+    2,
+    an_actor("offline bridge", Part.BRIDGE, writes=("import/*",)),
+    an_actor("offline audit", Part.AUDIT, writes=("bridge/offline/log",)),
+    an_actor("reader", Part.READER, reads=("*",)),
+)
+
+
+def test_zones_that_share_nothing_are_one_way() -> None:
+    claim = prove_directions(ONLINE, OFFLINE)
+    assert claim.holds
+    assert claim.witness["keys"] == {"online": 4, "offline": 3, "in_both": 0}
+    assert [one["name"] for one in claim.witness["offline"]["actors"]] == [
+        "offline bridge", "offline audit", "reader",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("online", "offline", "told"),
+    [
+        pytest.param(
+            ONLINE,
+            replace(OFFLINE, actors=(*OFFLINE.actors, an_actor("producer", reads=("*",)))),
+            "is producer in Z2 and producer in Z1, which writes ['record/a']",
+            id="a key that reads in Z2 and writes in Z1",
+        ),
+        pytest.param(
+            ONLINE,
+            replace(OFFLINE, actors=(*OFFLINE.actors, an_actor("online issuer"))),
+            "which writes ['*']",
+            id="who could grant anything in Z1 acts in Z2",
+        ),
+        pytest.param(
+            a_zone(1, an_actor("b", Part.BRIDGE, writes=("export/a",))),
+            OFFLINE,
+            "b writes export/a; the bridge of its zone writes nothing",
+            id="the bridge of Z1 writes",
+        ),
+        pytest.param(
+            ONLINE,
+            a_zone(2, an_actor("b", Part.BRIDGE, reads=("import/*",))),
+            "b reads import/*; the bridge of its zone reads nothing",
+            id="the bridge of Z2 reads",
+        ),
+        pytest.param(
+            a_zone(1, an_actor("a", Part.AUDIT, writes=("record/a",))),
+            OFFLINE,
+            "the audit of its zone writes only bridge/online/log",
+            id="an auditor writes elsewhere",
+        ),
+        pytest.param(replace(ONLINE, is_gated=False), OFFLINE, "from anybody", id="open hub"),
+        pytest.param(ONLINE, replace(OFFLINE, url=ONLINE.url), "one hub", id="one address"),
+        pytest.param(
+            a_zone(1, an_actor("p", writes=("import/x",))),
+            OFFLINE,
+            "Z2's events",
+            id="import in Z1",
+        ),
+    ],
+)
+def test_names_what_leads_back(online: ZoneActors, offline: ZoneActors, told: str) -> None:
+    claim = prove_directions(online, offline)
+    assert not claim.holds
+    assert told in (claim.counterexample or "")
+
+
+def settings_in(folder: Path, zone: str, number: int) -> Settings:
+    for one in ("bridge", "audit", "reader"):
+        ClientDir(folder / one).create(now=1, random=os.urandom, passphrase=None)
+    return parse(
+        {
+            "zone": zone,
+            "name": zone,
+            "hub": {"url": f"http://127.0.0.1:{number}", "hub_id": named(number).hex()},
+            "bridge": {"client": "bridge", "capability": "cap"},
+            "audit": {"client": "audit", "reader": "reader/identity_card.pub"},
+            "reader": {"client": "reader"},
+            "streams": [
+                {"source": "export/a"} | ({"hub_id": named(1).hex()} if zone == "offline" else {})
+            ],
+        },
+        folder,
+    )
+
+
+def test_capabilities_and_open_reads_are_in_the_enumeration(tmp_path: Path) -> None:
+    (tmp_path / "z2").mkdir()
+    settings = settings_in(tmp_path / "z2", "offline", 2)
+    issuer = sign.PrivateKey(named("issuer"))
+    bridge = ClientDir(settings.bridge.client).open(None).client_id
+    streams = [stream_id("import/a"), stream_id("nobody/knows")]
+    token = issue(issuer, subject_pk=bridge, stream_ids=streams, ttl=60)
+    (tmp_path / "z2" / "cap").write_bytes(token.encode())
+    found = zone_actors(settings, parse_hub({"issuers": [issuer.public.hex()], "reads": "open"}))
+    by_part = {one.part: one for one in found.actors}
+    # A stream that nobody names could be any, and so counts as all.
+    assert by_part[Part.BRIDGE].writes == ("*", "import/a")
+    assert by_part[Part.BRIDGE].reads == ("*",)
+    assert by_part[Part.ISSUER].secrets == frozenset([issuer.public])
+    claim = prove_directions(ONLINE, found)
+    assert "reads *" in (claim.counterexample or "")

@@ -1,0 +1,111 @@
+"""A query of the other zone run again here: the same digest, or the range that is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recorder.index import rebuild
+from recorder.index.home import IndexHome
+from recorder.index.imported import EXCLUDED, ImportedFollower
+from recorder.index.writer import writing
+from recorder.query.descriptor import Descriptor, normalise
+from recorder.query.digest import ResultDigest
+from recorder.query.evidence import Placed, receipted
+from recorder.query.run import digest_of, run
+from recorder.query.span import searched, span_of
+from recorder.service.replaying import Missing, ReplayVerdict, replay
+
+LAST = 12
+
+
+@pytest.fixture(scope="module")
+def hub(zone_tools: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with zone_tools.hub_in(tmp_path_factory.mktemp("z2") / "hub") as found:
+        yield found
+
+
+def asked_in_z1(zone: Any, identity: Any) -> tuple[Descriptor, ResultDigest]:
+    """A query over all events of the world, as the other zone's service answers it."""
+    stream, checkpoint = zone.world.stream, zone.world.checkpoint(LAST)
+    query = {
+        "version": 1,
+        "scope": [stream],
+        "filter": {},
+        "projection": ["subject_id", "event_type"],
+        "evidence": {"mode": "full"},
+    }
+    descriptor = normalise(query, query_id_if_missing="q-1")
+    entries = [
+        receipted(one.payload, one.receipt, one.body_key, Placed(stream, identity))
+        for one in zone.world.events[:LAST]
+    ]
+    span = span_of(descriptor.filter, LAST, lambda seq: entries[seq - 1].hub_ts)
+    outcome = run(descriptor, entries, checkpoint.log_root)
+    assert outcome.event_count == LAST
+    looked = searched(descriptor, checkpoint, {stream: span}, outcome.unread)
+    digest = digest_of(
+        descriptor,
+        outcome,
+        result_id="r-1",
+        executed_at_ms=1_700_000_000_000,
+        checkpoint=checkpoint,
+        searched=looked,
+    )
+    return descriptor, digest
+
+
+def indexed(zone: Any, home: IndexHome, identity: Any) -> int:
+    hub_id = zone.hub.client().hub_id
+    with (
+        zone.reader() as reader,
+        home.locked(),
+        writing(rebuild.create(home, hub_id)) as writer,
+    ):
+        hubs = {identity.hub_id: identity}
+        follower = ImportedFollower(reader, writer, hubs, frozenset([zone.target]))
+        return follower.round()
+
+
+def replayed(zone: Any, home: IndexHome, identity: Any) -> ReplayVerdict:
+    descriptor, digest = asked_in_z1(zone, identity)
+    return replay(home, descriptor, digest, zone.world.checkpoint(LAST), identity)
+
+
+def test_q1_replays_to_the_same_digest_or_names_what_was_withheld(
+    zone_tools: Any, hub: Any, tmp_path: Path
+) -> None:
+    zone = zone_tools.yard.Zone(tmp_path / "zone", hub, "index")
+    identity, home = zone_tools.yard.IDENTITY, IndexHome(tmp_path / "index")
+    media = [zone.medium(1, 5), zone.medium(6, 9), zone.medium(10, LAST)]
+    assert zone.states(media[0]) == ["imported"]
+    (behind,) = zone.run(media[2]).outcomes
+    zone.run(accepted=(behind.bundle_id.hex(),), reason="the middle is on its way")
+    assert len(zone.imported()) == 8
+    assert indexed(zone, home, identity) == 5
+    verdict = replayed(zone, home, identity)
+    assert not verdict.matches
+    assert verdict.missing == (Missing(zone.world.stream, 6, LAST),)
+    assert zone.states(media[1]) == ["imported"]
+    assert indexed(zone, home, identity) == 7
+    assert indexed(zone, home, identity) == 0
+    assert replayed(zone, home, identity).matches
+
+
+def test_what_the_policy_keeps_out_makes_the_digest_differ(
+    zone_tools: Any, hub: Any, tmp_path: Path
+) -> None:
+    zone = zone_tools.yard.Zone(tmp_path / "zone", hub, "kept-out")
+    identity, home = zone_tools.yard.IDENTITY, IndexHome(tmp_path / "index")
+    zone.write_settings(
+        '[[exclusions]]\nprefix = "export/"\nevent_type = "config.changed"\nreason = "no"\n'
+    )
+    assert zone.states(zone.medium(1, LAST)) == ["imported"]
+    assert indexed(zone, home, identity) == LAST
+    with writing(home.current()) as writer:
+        faults = [one for (one,) in writer.db.execute("SELECT fault FROM events")]
+    assert faults == [EXCLUDED] * LAST
+    assert not replayed(zone, home, identity).matches

@@ -1,0 +1,141 @@
+"""A zone at a real hub: what is lost, waits, is kept out or forged shows, and the claims hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.carrier.check import Means
+from bridge.prove_events import (
+    chain,
+    prove_completeness,
+    prove_origins,
+    prove_region,
+    prove_traces,
+)
+from bridge.prove_evidence import Evidence, OriginKey
+from bridge.reconcile.collect import Collected, collect_offline
+from bridge.reconcile.collect_carriers import Carried
+from bridge.reconcile.ranges import Ranges
+from bridge.reconcile.reconcile import reconcile
+from bridge.reconcile.stream_report import Class, StreamReport
+from bridge.trust import TrustStore
+
+
+@pytest.fixture(scope="module")
+def hub(zone_tools: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with zone_tools.hub_in(tmp_path_factory.mktemp("z2") / "hub") as found:
+        yield found
+
+
+@pytest.fixture
+def make_zone(zone_tools: Any, hub: Any, tmp_path: Path) -> Callable[[str], Any]:
+    return lambda name: zone_tools.yard.Zone(tmp_path / name, hub, name)
+
+
+def collected(zone: Any, scratch: Path) -> tuple[Collected, Evidence]:
+    settings = zone.settings
+    trust = TrustStore.read(settings.trust)
+    evidence = Evidence(trust.hubs)
+    with zone.reader() as reader:
+        means = Means(trust=trust, scratch=scratch)
+        return collect_offline(settings, reader, Carried(means), (), evidence), evidence
+
+
+def stream_of(zone: Any, found: Collected) -> StreamReport:
+    report = reconcile(found.facts)
+    return next(one for one in report.streams if one.stream == zone.world.stream)
+
+
+def test_a_lost_bundle_is_named_and_the_one_behind_it_waits(
+    make_zone: Callable[[str], Any], tmp_path: Path
+) -> None:
+    zone = make_zone("lost")
+    media = [zone.medium(1, 5), zone.medium(6, 9), zone.medium(10, 12)]
+    assert zone.states(media[0]) == ["imported"]
+    assert zone.states(media[2]) == ["waiting"]
+    found = stream_of(zone, collected(zone, tmp_path)[0])
+    assert found.classes[Class.IMPORTED] == Ranges([(1, 5)])
+    assert found.classes[Class.MISSING] == Ranges([(6, 9)])
+    assert found.classes[Class.WAITING] == Ranges([(10, 12)])
+    assert found.closed.to_seq == 5
+    assert [one.bundle_id for one in found.bundles if one.state is Class.MISSING] == [
+        zone.ledger.tail[1].bundle_id
+    ]
+    assert set(zone.states(media[1])) == {"imported"}
+    healed = stream_of(zone, collected(zone, tmp_path)[0])
+    assert healed.is_whole
+    assert healed.closed.to_seq == 12
+    assert healed.closed.before == zone.world.checkpoint(12).created_at
+
+
+def test_claims_hold_and_name_what_breaks_them(
+    make_zone: Callable[[str], Any], tmp_path: Path
+) -> None:
+    zone = make_zone("claims")
+    assert zone.states(zone.medium(1, 4)) == ["imported"]
+    found, evidence = collected(zone, tmp_path)
+    mine = {one: known for one, known in evidence.events.items() if one.stream == zone.world.stream}
+    evidence.events = mine
+    evidence.imports = {
+        key: one for key, one in evidence.imports.items() if one[1].stream == zone.world.stream
+    }
+    report = reconcile(found.facts)
+    assert prove_origins(evidence).holds
+    assert prove_completeness(evidence).holds
+    assert prove_region(evidence, report).holds
+    traces = prove_traces(evidence, {})
+    # The exporter's log has not come yet: what it does not reach is open, and named.
+    assert traces.holds
+    assert [[1, 4]] in traces.witness["open"].values()
+    key = OriginKey(min(mine).hub_id, zone.world.stream, 2)
+    way = chain(evidence, key)
+    assert way["imported"] == {"stream": zone.target, "seq": 2, "as": "imported"}
+    assert way["offline_audit"] is not None
+
+    evidence.doubled.append(mine[key]._replace(target_seq=99))
+    assert f"{zone.target} 99" in (prove_origins(evidence).counterexample or "")
+    evidence.events = {one: known for one, known in mine.items() if one != key}
+    assert f"{zone.world.stream} 2 was not imported" in (
+        prove_completeness(evidence).counterexample or ""
+    )
+    assert not prove_region(evidence, report).holds
+    evidence.events = mine | {key: mine[key]._replace(leaf=bytes(32))}
+    assert "another root" in (prove_region(evidence, report).counterexample or "")
+    unaudited = replace(evidence, imports={})
+    numbers = {mine[key].bundle_id: 0}
+    assert "no success of bundle" in (prove_traces(unaudited, numbers).counterexample or "")
+
+
+def test_the_command_tells_signs_draws_and_records(
+    make_zone: Callable[[str], Any], tmp_path: Path, veen: Callable[..., Any]
+) -> None:
+    zone = make_zone("command")
+    media = [zone.medium(1, 5), zone.medium(6, 9), zone.medium(10, 12)]
+    zone.run(media[0])
+    zone.run(media[2])
+    config = str(zone.root / "bridge.toml")
+    result = veen(
+        "bridge", "reconcile", "--config", config, "--json", "--record", "--operator", "command",
+        "--out", str(tmp_path / "report.json"), "--svg", str(tmp_path / "report.svg"),
+        "--gaps", str(tmp_path / "gaps"), "--facts-out", str(tmp_path / "facts.jsonl"),
+    )  # fmt: skip
+    assert result.returncode == 13, result.stderr
+    document = json.loads(result.stdout)
+    assert document.pop("ok") is False
+    assert document["events"]["missing"] == 4
+    signed = json.loads((tmp_path / "report.json").read_bytes())
+    assert signed["report"] == document
+    (gap,) = (tmp_path / "gaps").iterdir()
+    assert {"stream": zone.world.stream, "from": 6, "to": 9} in json.loads(gap.read_bytes())["gaps"]
+    assert (tmp_path / "report.svg").read_text().startswith("<svg")
+    assert zone.kinds()[-1] == "bridge.reconciled"
+    again = veen("bridge", "prove", "--config", config, "--json")
+    assert again.returncode == 3, again.stderr
+    verdicts = {one["claim"]: one["verdict"] for one in json.loads(again.stdout)["claims"]}
+    assert verdicts == {"J1": "holds", "J2": "holds", "J3": "untold", "K1": "holds", "K2": "holds"}
