@@ -37,7 +37,7 @@ def replay(
         bool, typer.Option("--record", help="Record the verdict in record/query/replays.")
     ] = False,
 ) -> None:
-    """Run the query of a package again over an index here, and tell whether the digest is the same.
+    """Run a query again over an index here, and tell whether its digest is the same.
 
     Every place that was searched is read and verified again, so an omitted row shows. Where events
     are missing here, the ranges are named.

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 import spark_jobs
+from cli.cap import read_token
 from cli.console import notice
 from cli.recorder_options import CapsOption, RecorderConfigOption
 from recorder.service import supervisor
@@ -23,7 +24,7 @@ def serve(
         bool, typer.Option("--spark/--no-spark", help="Let large queries go to Spark.")
     ] = True,
 ) -> None:
-    """Serve the Query API: HTTP workers, and a runner that follows the index and runs queries.
+    """Serve the Query API over HTTP, follow the index and run queries.
 
     Stays in the foreground, and stops on SIGTERM or Ctrl-C. What was submitted is on disk, and
     goes on when it is started again.
@@ -36,6 +37,8 @@ def serve(
         caps=tuple(one.absolute() for one in cap or ()),
     )
     settings = launch.settings()
+    for one in launch.caps:
+        read_token(one)
     scheme = "https" if settings.query.tls_cert else "http"
     notice(f"serving queries on {scheme}://{settings.query.listen}; stop with Ctrl-C")
     begin()

@@ -66,9 +66,27 @@ def fuzz(options: RunOptions, count: CountOption = None) -> None:
     _run("fuzz", options, count)
 
 
+@app.command()
+def recorder(options: RunOptions) -> None:
+    """Record, make a checkpoint, anchor it, replay with proofs, and tamper with all of it.
+
+    Example: veen selftest recorder --only tampering
+    """
+    _run("recorder", options, None)
+
+
+@app.command()
+def query(options: RunOptions) -> None:
+    """Ask a query service of its own, and make rows and hashes again by hand.
+
+    Example: veen selftest query --only evidence-full
+    """
+    _run("query", options, None)
+
+
 @app.command("all")
 def everything(options: RunOptions, count: CountOption = None) -> None:
-    """Run core, props and fuzz; exit code 5 says that a step failed, and which.
+    """Run every suite; exit code 5 says that a step failed, and which.
 
     Example: veen selftest all --json
     """

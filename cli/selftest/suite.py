@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from cli.selftest import (
     core_capabilities,
@@ -18,15 +19,24 @@ from cli.selftest import (
     props_hub,
     props_mmr,
     props_wire,
+    query_results,
+    query_trust,
+    recorder_events,
+    recorder_proofs,
+    recorder_replays,
 )
+from cli.selftest.query_world import QueryWorld, a_query_world
 from cli.selftest.step import Result, Step, run
 from cli.selftest.world import World, a_world
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
+    """``opening`` makes the world of its steps, which get it from ``begin``."""
+
     name: str
-    steps: tuple[Step[World], ...]
+    steps: tuple[Step[Any], ...]
+    opening: Callable[..., AbstractContextManager[World | QueryWorld]] = a_world
 
 
 SUITES: Final = (
@@ -43,6 +53,11 @@ SUITES: Final = (
     ),
     Suite("props", (*props_mmr.STEPS, *props_wire.STEPS, *props_hub.STEPS)),
     Suite("fuzz", (*fuzz_decoders.STEPS, *fuzz_hub.STEPS)),
+    Suite(
+        "recorder",
+        (*recorder_events.STEPS, *recorder_proofs.STEPS, *recorder_replays.STEPS),
+    ),
+    Suite("query", (*query_results.STEPS, *query_trust.STEPS), a_query_world),
 )
 
 
@@ -64,5 +79,5 @@ def results(
     for suite in suites:
         steps = [step for step in suite.steps if step.name in wanted]
         if steps:
-            with a_world(seed, count, timeout_sec, environment) as world:
+            with suite.opening(seed, count, timeout_sec, environment) as world:
                 yield from run(suite.name, steps, world.begin, clock)

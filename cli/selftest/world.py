@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cli.selftest import hub_settings
 from cli.selftest.hub_under_test import HubUnderTest
 from cli.selftest.interruption import unwinding
 from cli.selftest.probe import Probe
@@ -23,7 +24,6 @@ from veen.client.credentials import Bearer
 from veen.client.hub_api import HubApi
 from veen.client.surroundings import Surroundings
 from veen.client.transport import Patience, Transport
-from veen.digest import h
 from veen.keystore.directory import ClientDir
 from veen.label import EpochLabels, routing_key
 from veen.limits import Limits
@@ -53,6 +53,7 @@ class World:
     issuer: PrivateKey
     reader_token: str
     stranger_token: str
+    people: Mapping[str, bytes]
     step: str = ""
     random: random.Random = field(default_factory=random.Random)
     _of_step: ExitStack = field(default_factory=ExitStack)
@@ -105,7 +106,7 @@ class World:
         self.running()
         transport = Transport(
             self.hub.url,
-            surroundings=self._surroundings(),
+            surroundings=self.surroundings(),
             credentials=Bearer(self.reader_token),
             patience=Patience(attempts=1, timeout_sec=self.timeout_sec),
         )
@@ -175,11 +176,11 @@ class World:
             str(self.hub.datadir.root),
             credentials=Bearer(self.reader_token),
             patience=Patience(timeout_sec=self.timeout_sec),
-            surroundings=self._surroundings(),
+            surroundings=self.surroundings(),
         ) as client:
             yield client
 
-    def _surroundings(self) -> Surroundings:
+    def surroundings(self) -> Surroundings:
         return Surroundings(
             clock=lambda: int(time.time()), random=self.random.randbytes, sleep=time.sleep
         )
@@ -194,8 +195,11 @@ def a_world(
         chance, root = _chance(seed, "world"), Path(folder)
         issuer = PrivateKey(chance.randbytes(32))
         tokens = (chance.randbytes(16).hex(), chance.randbytes(16).hex())
-        hub = HubUnderTest(root, _settings(issuer.public, *tokens), environment)
-        world = World(root, hub, seed, count, timeout_sec, issuer, *tokens)
+        people = {name: _identity(root / name, chance) for name in hub_settings.PEOPLE}
+        streams = dict.fromkeys(ROLLING_STREAMS, ROLLING.epoch_sec)
+        settings = hub_settings.text(issuer.public, LIMITS, tokens, people, streams)
+        hub = HubUnderTest(root, settings, environment)
+        world = World(root, hub, seed, count, timeout_sec, issuer, *tokens, people)
         try:
             yield world
         finally:
@@ -203,34 +207,11 @@ def a_world(
             world.leave()
 
 
-def _settings(issuer: bytes, reader_token: str, stranger_token: str) -> str:
-    """Gated, read by policy: a hub as it should be run, but small."""
-    streams = "".join(
-        f'[[streams]]\nname = "{name}"\nepoch_sec = {ROLLING.epoch_sec}\n'
-        for name in ROLLING_STREAMS
+def _identity(directory: Path, chance: random.Random) -> bytes:
+    made = ClientDir(directory).create(
+        now=int(time.time()), random=chance.randbytes, passphrase=None
     )
-    return f"""
-workers = 1
-issuers = ["{issuer.hex()}"]
-
-[limits]
-max_msg_bytes = {LIMITS.max_msg_bytes}
-max_body_bytes = {LIMITS.max_body_bytes}
-max_epoch_skew_sec = {LIMITS.max_epoch_skew_sec}
-
-[[principals]]
-name = "reader"
-role = "recorder_admin"
-token_sha256 = "{h(reader_token.encode()).hex()}"
-read = ["*"]
-
-[[principals]]
-name = "stranger"
-role = "recorder_admin"
-token_sha256 = "{h(stranger_token.encode()).hex()}"
-read = ["elsewhere/*"]
-
-{streams}"""
+    return made.client_id
 
 
 def _chance(seed: int, name: str) -> random.Random:

@@ -24,7 +24,7 @@ def _load(name: str) -> ModuleType:
     return sys.modules[name]
 
 
-_BINARY, _NORMAL, _SCENARIO = map(_load, ("binary", "normal", "scenario"))
+_BINARY, _NORMAL, _, _SCENARIO = map(_load, ("binary", "normal", "recorder_scenario", "scenario"))
 
 
 @pytest.fixture(scope="session")

@@ -18,11 +18,15 @@ _TIMES = re.compile(r"\b1[789]\d{8}\b")
 _ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 _PROCESS = re.compile(r'^((?:stopped )?hub | "pid": |process )\d+', re.MULTILINE)
 _MEASURED = re.compile(r'\b((?:seconds|per_sec|p\d\d_ms|max_ms)"?[:=] ?)\d+\.\d+\b')
-_COUNTED = re.compile(r'\b((?:mean|p95_at_most|uptime_sec|age_sec)"?[:=] ?)\d+(?:\.\d+)?\b')
+_COUNTED = re.compile(
+    r'\b((?:mean|p95_at_most|uptime_sec|age_sec|asked_seconds_ago)"?[:=] ?)\d+(?:\.\d+)?\b'
+)
 _HEADS = re.compile(r'^(   "head_seq": )\d+', re.MULTILINE)  # by label, so in a random order
+_CAPS = re.compile(r"\b[0-9a-f]{8}(?=\.cap\b)")  # the beginning of a key
 _AGES = re.compile(r"\b\d+(?= s ago\b)")
 _VERSIONS = re.compile(r'("python": "|PyNaCl )\d+\.\d+\.\d+')
-_SIZED = {128: "64 bytes", 64: "32 bytes"}
+_MOMENTS = re.compile(r"\b20(?:2[6-9]|[3-9]\d)-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+_SIZED = {128: "64 bytes", 64: "32 bytes", 32: "16 bytes"}
 
 
 def normalised(text: str, folder: str) -> str:
@@ -34,6 +38,8 @@ def normalised(text: str, folder: str) -> str:
     text = _PROCESS.sub(r"\1<pid>", text)
     for numbers in (_MEASURED, _COUNTED, _HEADS):
         text = numbers.sub(r"\1<number>", text)
+    text = _CAPS.sub("<key>", text)
+    text = _MOMENTS.sub("<moment>", text)
     text = _AGES.sub("<number>", text)
     text = _VERSIONS.sub(r"\1<version>", text)
     return _TIMES.sub("<time>", text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from normal import normalised
+from recorder_scenario import show_recorder
 
 STREAM = ("--stream", "core/main")
 AT = ("--hub", "hub", "--client", "me")
@@ -45,7 +46,9 @@ class World:
 
     def show(self, name: str, *words: object) -> None:
         """Run a command whose output is kept; ``words`` begin with those of the command."""
-        done = veen(*words, *self.form, cwd=self.folder)
+        self.add(name, words, veen(*words, *self.form, cwd=self.folder))
+
+    def add(self, name: str, words: Iterable[object], done: Done) -> None:
         self.shown.append(Shown(name, " ".join(map(str, ("veen", *words, *self.form))), done))
         assert done.code == 0, (words, done)
 
@@ -59,7 +62,7 @@ class World:
             for part in (
                 self._identities, self._hub, self._messages, self._archive, self._capabilities,
                 self._portable, self._state, self._measure, self._checkpoints, self._stopped,
-                self._secured, self._words, self._self_tests,
+                self._secured, self._words, self._self_tests, self._recorder,
             ):  # fmt: skip
                 part()
         finally:
@@ -194,10 +197,14 @@ class World:
     def _self_tests(self) -> None:
         for suite, *steps in (
             ("core", "duplicate"), ("props", "range-proofs"), ("fuzz", "decode-receipt"),
+            ("recorder", "principal"), ("query", "evidence-full"),
             ("all", "inclusion-proofs", "decode-msg"),
         ):  # fmt: skip
             only = [word for step in steps for word in ("--only", step)]
             self.show(f"selftest-{suite}", "selftest", suite, *only)
+
+    def _recorder(self) -> None:
+        show_recorder(self)
 
     def _hub_pk(self, *more: str) -> str:
         told = json.loads(self.do("hub", "key", "--hub", "hub", "--json", *more).out)

@@ -14,8 +14,10 @@ import typer
 
 from cli.main import app
 
+pytestmark = pytest.mark.timeout(1_500)  # every command runs once before the first test is over
 GOLDEN = Path(__file__).parent / "golden"
 FORMS = ("text", "json")
+BY_LINE = ("stream", "query-result", "recorder-checkpoint-run", "recorder-serve")
 FILES = {form: sorted(path.stem for path in (GOLDEN / form).glob("*.txt")) for form in FORMS}
 
 
@@ -64,7 +66,7 @@ def test_everything_that_is_shown_has_a_golden_file(form: str, worlds: dict[str,
 @pytest.mark.parametrize("name", FILES["json"])
 def test_json_is_one_document_that_says_ok(name: str, worlds: dict[str, Any]) -> None:
     _, done = worlds["json"][name]
-    texts = done.out.splitlines() if name == "stream" else [done.out]
+    texts = done.out.splitlines() if name in BY_LINE else [done.out]
     assert [json.loads(text)["ok"] for text in texts] == [True] * len(texts)
 
 

@@ -17,7 +17,7 @@ from cli.main import app
 from veen.errors import Code, Failure
 
 ROOT = Path(__file__).parents[2]
-WIDTH, MOST_LINES = 100, 40
+WIDTH, MOST_LINES = 100, 42
 GLOBAL = {"--json", "--quiet", "--timeout-ms"}
 
 

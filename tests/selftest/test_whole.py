@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -63,6 +64,19 @@ def test_a_run_interrupted_while_the_hub_starts_leaves_nothing(
     assert selftest.processes_of(tmp_path) == []
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_run_that_ends_while_its_service_runs_leaves_no_process(
+    is_killed: bool, selftest: ModuleType, tmp_path: Path
+) -> None:
+    with selftest.running(tmp_path, "query", "--only", "pages", "--only", "audit") as process:
+        _wait_until(lambda: _runners(selftest, tmp_path) or process.poll() is not None)
+        process.send_signal(signal.SIGKILL if is_killed else signal.SIGTERM)
+        done = selftest.finish(process, timeout=60)
+    assert done.code == (-signal.SIGKILL if is_killed else 143), done
+    _wait_until(lambda: not selftest.processes_of(tmp_path))
+    assert is_killed or list(tmp_path.iterdir()) == []
+
+
 def test_a_killed_run_leaves_no_process(selftest: ModuleType, tmp_path: Path) -> None:
     with selftest.running(tmp_path, *ENDLESS):
         _wait_for_work(selftest, tmp_path)
@@ -112,6 +126,15 @@ def _wait_until(happened: Callable[[], Any], seconds: float = 60) -> None:
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def _runners(selftest: ModuleType, folder: Path) -> list[psutil.Process]:
+    """Of a query service: the process that has its client."""
+    found = []
+    for one in selftest.hub_of(folder):
+        with suppress(psutil.NoSuchProcess):
+            found += [one] if "recorder.service" in one.cmdline() else []
+    return found
 
 
 def _kill(process: psutil.Process) -> None:

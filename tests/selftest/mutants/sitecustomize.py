@@ -5,20 +5,23 @@ import sys
 
 
 def process() -> str:
-    """Which one this is: one of the hub's, or the program that started them."""
+    """Which one this is: one of a hub or of a query service, or the program that started it."""
     words = sys.orig_argv
     return words[words.index("-m") + 1] if "-m" in words else "client"
 
 
 if "VEEN_MUTANT" in os.environ:
     import local_mutants
+    import recorder_mutants
     import sequencer_mutants
     import web_mutants
 
     mutants = {
         "hub.web": web_mutants.MUTANTS,
         "hub.sequencer": sequencer_mutants.MUTANTS,
-        "client": local_mutants.MUTANTS,
+        "recorder.service": recorder_mutants.SERVICE,
+        "recorder.api": recorder_mutants.API,
+        "client": {**local_mutants.MUTANTS, **recorder_mutants.LOCAL},
     }
     for name in os.environ["VEEN_MUTANT"].split("|"):
         if name in mutants.get(process(), {}):
