@@ -9,7 +9,7 @@ from typing import Final
 import typer
 
 app = typer.Typer(
-    help="Carry events across an air gap, in one direction, so that nothing is lost unnoticed.",
+    help="Carry events across an air gap in one direction; no loss goes unnoticed.",
     no_args_is_help=True,
 )
 

@@ -29,7 +29,7 @@ def inspect(
     key: ZoneKeyOption = None,
     scratch: ScratchOption = None,
 ) -> None:
-    """Show what carriers, or files that are bundles, say of themselves; nothing is believed.
+    """Show what carriers, or files with bundles, say of themselves, without any check.
 
     The hashes of volumes are checked, since damaged ones cannot be read. For who signed what, and
     whether it holds, there is veen bridge verify.

@@ -48,7 +48,7 @@ def export_trust(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write the files.")],
     config: BridgeConfigOption = DEFAULT_PATH,
 ) -> None:
-    """Write what the other zone must trust: the hub's identity and the exporter's public key.
+    """Write what the other zone must trust: the hub's identity and the exporter's key.
 
     Carry the files by a way you trust, compare hub_id and bridge_id by voice or on paper, and put
     them into the trust directory of the offline zone. No secret is in them.

@@ -53,8 +53,7 @@ def prove(
     bridges, with the public cards of their identities; without them it is untold, which counts as
     not proven.
 
-    Example: veen bridge prove --config z2/bridge.toml --online z1/bridge.toml \
---online-hub z1/hub.toml --offline-hub z2/hub.toml
+    Example: veen bridge prove --online z1.toml --online-hub hub1.toml --offline-hub hub2.toml
     """
     settings = load(config)
     if settings.zone is not Zone.OFFLINE:

@@ -61,7 +61,7 @@ def reconcile(
     operator: OperatorOption = None,
     key: ZoneKeyOption = None,
 ) -> None:
-    """Tell of every exported event what became of it: here, kept out, waiting, or missing.
+    """Tell of every exported event whether it is here, kept out, waiting or missing.
 
     Nothing goes back to the other zone: what was lost shows in the ledgers of later carriers, and
     in the other side's audit log, which is carried too. Exit code 0 says that all is here, 13 that

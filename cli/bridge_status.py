@@ -25,7 +25,7 @@ _OFFLINE: Final = "cli.bridge_import"
 
 
 def status(config: BridgeConfigOption = DEFAULT_PATH) -> None:
-    """Show how far every stream has been carried, what is unfinished, and what to run next.
+    """Show how far every stream has come, what is unfinished, and what to run next.
 
     Nothing is changed. Online it asks the hub as the bridge's identity, and says so if an export
     that runs just now is using it.

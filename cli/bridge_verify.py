@@ -45,10 +45,10 @@ def verify(
     ] = 1,
     scratch: ScratchOption = None,
 ) -> None:
-    """Check every carrier on the media: complete, intact, or valid with all signatures and proofs.
+    """Check every carrier on the media: whether it is complete, intact and valid.
 
-    Nothing is written but the transcript, and nothing is asked of any network. Exit code 3 says
-    that a carrier was refused.
+    Valid means that all signatures and proofs hold. Nothing is written but the transcript, and
+    nothing is asked of any network. Exit code 3 says that a carrier was refused.
 
     Example: veen bridge verify /media/usb --trust trust --transcript check.txt
     """

@@ -13,7 +13,7 @@ import typer
 
 from cli.archive_options import store_credentials
 from cli.passphrase import PassphraseFileOption
-from cli.recorder_options import RecorderConfigOption, RecorderOptions
+from cli.recorder_options import PrincipalOption, RecorderConfigOption, RecorderOptions
 from recorder import timestamp
 from recorder.anchor.port import Anchored
 from recorder.checkpoints.door import Door
@@ -43,6 +43,7 @@ class ActorOptions:
     client: Annotated[
         Path | None, typer.Option("--client", metavar="DIR", help="Who asks; else [hub] client.")
     ] = None
+    principal: PrincipalOption = None
     passphrase_file: PassphraseFileOption = None
 
     def door(self) -> Door:
@@ -51,7 +52,10 @@ class ActorOptions:
     @contextmanager
     def session(self, settings: Settings) -> Iterator[Session]:
         options = RecorderOptions(
-            config=self.config, client=self.client, passphrase_file=self.passphrase_file
+            config=self.config,
+            client=self.client,
+            principal=self.principal,
+            passphrase_file=self.passphrase_file,
         )
         with options.open(settings) as client:
             yield client.meet()

@@ -29,6 +29,7 @@ _FILES: Final = {
     "recorder": "cli.recorder:app",
     "anchor": "cli.anchor:app",
     "query": "cli.query:app",
+    "bridge": "cli.bridge:app",
     "archive": "cli.archive:app",
     "audit": "cli.audit:app",
     "fold": "cli.fold:fold",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Annotated, Any, Final
 import httpx
 import typer
 
-from cli.options import CaOption, bearer, patience, surroundings, tls
+from cli.options import bearer, patience, surroundings, tls
 from cli.passphrase import PassphraseFileOption, passphrase_of
 from veen.client.credentials import Credentials, Principal
 from veen.client.errors import Unreachable
@@ -56,7 +57,7 @@ class QueryApi:
             headers = {**headers, "Content-Type": "application/json"}
         try:
             reply = self._http.request(method, url, content=body, headers=headers)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unreachable(f"{self._http.base_url} did not answer: {error}") from error
         if reply.is_success:
             return reply
@@ -97,17 +98,38 @@ class ApiOptions:
         str | None, typer.Option("--principal", metavar="NAME", help="Its name in the settings.")
     ] = None
     passphrase_file: PassphraseFileOption = None
-    ca: CaOption = None
+    ca: Annotated[
+        Path | None,
+        typer.Option("--ca", metavar="FILE", help="Authority of the service's certificate."),
+    ] = None
+    cert: Annotated[
+        Path | None,
+        typer.Option("--cert", metavar="FILE", help="Our certificate, where the service asks."),
+    ] = None
+    key: Annotated[
+        Path | None, typer.Option("--key", metavar="FILE", help="Its key; else it is in --cert.")
+    ] = None
 
     @contextmanager
     def open(self) -> Iterator[QueryApi]:
-        context = tls(self.ca)
         with httpx.Client(
             base_url=self.api,
-            verify=context if context is not None else True,
+            verify=self._tls(),
             timeout=max(patience().timeout_sec, 30.0),
         ) as http:
             yield QueryApi(http, self._credentials())
+
+    def _tls(self) -> ssl.SSLContext:
+        """Trust in one authority or in those of the system, and our own certificate if any."""
+        if self.cert is None and self.key is not None:
+            raise typer.BadParameter("--key goes with --cert FILE")
+        context = tls(self.ca) or ssl.create_default_context()
+        if self.cert is not None:
+            try:
+                context.load_cert_chain(self.cert, self.key, password="")
+            except (OSError, ssl.SSLError) as error:
+                raise typer.BadParameter(f"--cert {self.cert}: {error}") from error
+        return context
 
     def _credentials(self) -> Credentials:
         if self.client is None:

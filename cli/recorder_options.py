@@ -26,6 +26,10 @@ RecorderConfigOption = Annotated[
         "--config", envvar="VEEN_RECORDER", metavar="FILE", help="The recorder's settings (TOML)."
     ),
 ]
+PrincipalOption = Annotated[
+    str | None,
+    typer.Option("--principal", metavar="NAME", help="Its name at the hub; else [hub] principal."),
+]
 CapsOption = Annotated[
     list[Path] | None,
     typer.Option("--cap", metavar="FILE", help="Capability to write with; repeatable."),
@@ -40,6 +44,7 @@ class RecorderOptions:
     client: Annotated[
         Path | None, typer.Option("--client", metavar="DIR", help="Who acts; else [hub] client.")
     ] = None
+    principal: PrincipalOption = None
     passphrase_file: PassphraseFileOption = None
     cap: CapsOption = None
 
@@ -57,6 +62,7 @@ class RecorderOptions:
             passphrase=passphrase_of(directory, file),
             surroundings=surroundings(),
             directory=directory.root,
+            principal=self.principal,
             patience=patience(),
         ) as client:
             for path in self.cap or ():

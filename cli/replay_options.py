@@ -59,7 +59,10 @@ class ReaderOptions:
     def open(self) -> Iterator[Client]:
         if self.hub is None:
             known = RecorderOptions(
-                config=self.config, client=self.client, passphrase_file=self.passphrase_file
+                config=self.config,
+                client=self.client,
+                principal=self.principal,
+                passphrase_file=self.passphrase_file,
             )
             with known.open(known.settings()) as client:
                 yield client

@@ -21,9 +21,13 @@ def open_client(
     passphrase: bytes | None,
     surroundings: Surroundings,
     directory: Path | None = None,
+    principal: str | None = None,
     patience: Patience | None = None,
 ) -> Client:
-    """The identity of the settings, or that of another directory; it must be the pinned hub."""
+    """The identity of the settings, or that of another directory; it must be the pinned hub.
+
+    Requests are signed under ``principal``; without one, the identity of the settings has theirs.
+    """
     reader = _Reader()
     client = Client.open(
         directory or hub.client,
@@ -35,9 +39,10 @@ def open_client(
         tls=_tls(hub.ca),
         surroundings=surroundings,
     )
-    if hub.principal is not None and directory in (None, hub.client):
+    name = principal or (hub.principal if directory in (None, hub.client) else None)
+    if name is not None:
         key = client.session.identity.client
-        reader.credentials = Principal(hub.principal, key, surroundings.clock, surroundings.random)
+        reader.credentials = Principal(name, key, surroundings.clock, surroundings.random)
     return client
 
 

@@ -31,7 +31,11 @@ class QueryPrincipal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySettings:
-    """``engine`` "inline" never starts Spark; "auto" does beyond ``row_budget``."""
+    """``engine`` "inline" never starts Spark; "auto" does beyond ``row_budget``.
+
+    ``request_timeout_sec`` is longer than a submission waits for its receipt and its result.
+    ``keep_results_days`` None keeps rows for ever.
+    """
 
     listen: str
     workers: int
@@ -41,7 +45,9 @@ class QuerySettings:
     max_rows: int
     max_page: int
     max_descriptor_bytes: int
+    request_timeout_sec: int
     results: Path
+    keep_results_days: int | None
     engine: str
     spark_master: str
     airflow_url: str | None
@@ -64,7 +70,9 @@ def query_settings(table: Table) -> QuerySettings:
         max_descriptor_bytes=table.number(
             "max_descriptor_bytes", 65_536, least=256, most=1_000_000
         ),
+        request_timeout_sec=table.number("request_timeout_sec", 30, least=1, most=3_600),
         results=table.path("results", "results"),
+        keep_results_days=table.number("keep_results_days", 0, least=0, most=36_500) or None,
         engine=table.choice("engine", ("auto", "inline"), "auto"),
         spark_master=table.text("spark_master", "local[2]"),
         airflow_url=table.url("airflow_url", None),

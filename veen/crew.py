@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from multiprocessing.connection import Connection
+from threading import Lock
 from typing import Any, TypeVar
 
 from veen.errors import VeenError
@@ -21,10 +22,14 @@ class CrewEnded(VeenError):
 
 
 class Crew:
-    """Each process has one part of the work at a time; with no process, it is done here."""
+    """Each process has one part of the work at a time; with no process, it is done here.
+
+    Threads that ``run`` something take turns: an answer must not come to another's question.
+    """
 
     def __init__(self, pipes: Sequence[Connection]) -> None:
         self._pipes = pipes
+        self._turn = Lock()
         self._begun: list[Any] = []
 
     @property
@@ -39,7 +44,7 @@ class Crew:
             return
         self._begun = list(self._pipes[: len(parts)])
         for pipe, part in zip(self._begun, parts, strict=True):
-            pipe.send((work, part))
+            _ask(pipe, (work, part))
 
     def finish(self) -> list[Any]:
         """The results of what was begun, in order; the first error of the work is raised."""
@@ -50,18 +55,23 @@ class Crew:
 
     def run(self, work: Callable[[P], R], parts: Iterable[P]) -> Iterator[R]:
         """The result of every part, in order, with no more parts in memory than processes."""
-        left, waiting = iter(parts), deque[Connection]()
         if not self._pipes:
-            yield from map(work, left)
+            yield from map(work, parts)
+            return
+        with self._turn:
+            yield from self._run(work, iter(parts))
+
+    def _run(self, work: Callable[[P], R], left: Iterator[P]) -> Iterator[R]:
+        waiting = deque[Connection]()
         try:
             for pipe, part in zip(self._pipes, left, strict=False):
-                pipe.send((work, part))
+                _ask(pipe, (work, part))
                 waiting.append(pipe)
             while waiting:
                 pipe = waiting.popleft()
                 answer = _answer(pipe)
                 for part in islice(left, 1):
-                    pipe.send((work, part))
+                    _ask(pipe, (work, part))
                     waiting.append(pipe)
                 yield _result(answer)
         finally:
@@ -103,6 +113,13 @@ def _serve(pipe: Connection) -> None:
             pipe.send(_done(work, part))
     except (EOFError, ConnectionError, KeyboardInterrupt):
         return
+
+
+def _ask(pipe: Connection, work: tuple[Callable[[Any], Any], Any]) -> None:
+    try:
+        pipe.send(work)
+    except ConnectionError as error:
+        raise CrewEnded("a process that worked beside has ended: start again") from error
 
 
 def _answer(pipe: Connection) -> tuple[Any, VeenError | None]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import filterfalse
 from typing import Any, Final, Never
 
 import cbor2
@@ -17,6 +18,14 @@ from veen.errors import Malformed
 _FLOAT_BYTES: Final = {0xF9: 3, 0xFA: 5, 0xFB: 9}
 _FLOAT_MARKS: Final = tuple(bytes([first]) for first in _FLOAT_BYTES)
 _CONSTANTS: Final = (20, 21, 22)
+_TEXT_BYTES: Final = {cbor.TSTR << 5 | size: 1 + size for size in range(24)}
+_WHOLE: Final = {
+    **_FLOAT_BYTES,
+    **_TEXT_BYTES,
+    **{major << 5 | n: 1 for major in (cbor.UINT, cbor.NEGATIVE) for n in range(24)},
+    **{cbor.SIMPLE << 5 | n: 1 for n in _CONSTANTS},
+}
+"""The size of an item, head and all, where its first byte tells it."""
 
 
 def encode(text: str | bytes) -> bytes:
@@ -58,7 +67,7 @@ def _verify(value: Any, depth: int) -> None:
     if isinstance(value, dict | list):
         if depth == 0:
             raise Malformed(f"nested more than {cbor.MAX_DEPTH} deep")
-        for element in _elements(value):
+        for element in filterfalse(_is_ascii, _elements(value)):
             _verify(element, depth - 1)
     elif isinstance(value, str):
         cbor.refuse_surrogates(value)
@@ -72,6 +81,11 @@ def _verify(value: Any, depth: int) -> None:
         raise Malformed(f"a {type(value).__name__} is nothing that JSON has")
 
 
+def _is_ascii(value: Any) -> bool:
+    """Most of what events hold, and nothing can be wrong with it."""
+    return type(value) is str and value.isascii()
+
+
 def _elements(value: dict[Any, Any] | list[Any]) -> list[Any]:
     if isinstance(value, list):
         return value
@@ -83,22 +97,27 @@ def _elements(value: dict[Any, Any] | list[Any]) -> list[Any]:
 
 def _skip(raw: bytes, at: int, depth: int) -> int:
     """Where the item at ``at`` ends, if it is made of nothing but what JSON has."""
-    if at < len(raw) and raw[at] in _FLOAT_BYTES:
-        return at + _FLOAT_BYTES[raw[at]]
+    whole = _WHOLE.get(raw[at]) if at < len(raw) else None
+    if whole is not None:
+        return at + whole
     major, argument, end = cbor.head(raw, at)
     if major in (cbor.UINT, cbor.NEGATIVE):
         return end
     if major == cbor.TSTR:
         return end + argument
-    if major == cbor.SIMPLE and argument in _CONSTANTS:
-        return end
     if major not in (cbor.ARRAY, cbor.MAP) or depth == 0:
         raise Malformed(f"nothing that JSON has at byte {at}")
     for _ in range(argument):
         if major == cbor.MAP:
-            end = cbor.tstr(raw, end)[1]
+            end = _skip_key(raw, end)
         end = _skip(raw, end, depth - 1)
     return end
+
+
+def _skip_key(raw: bytes, at: int) -> int:
+    """That it is text is seen here; that it is UTF-8 and stands once, by decoding the whole."""
+    whole = _TEXT_BYTES.get(raw[at]) if at < len(raw) else None
+    return cbor.tstr(raw, at)[1] if whole is None else at + whole
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from gunicorn.app.base import BaseApplication
 
 from recorder.api.app import create_app
-from recorder.api.worker import REQUEST_SEC, DeadlineWorker
+from recorder.api.worker import DeadlineWorker
 from recorder.service.process import begin_as_child, parse_launch
 from recorder.settings import Settings
 from recorder.settings_query import QuerySettings
@@ -28,6 +28,7 @@ class QueryApplication(BaseApplication):  # type: ignore[misc]
 
 
 def options_of(settings: QuerySettings) -> dict[str, Any]:
+    DeadlineWorker.request_timeout_sec = settings.request_timeout_sec
     options: dict[str, Any] = {
         "bind": settings.listen,
         "workers": settings.workers,
@@ -36,8 +37,8 @@ def options_of(settings: QuerySettings) -> dict[str, Any]:
         "worker_connections": 1_000,
         "backlog": 512,
         "keepalive": 30,
-        "timeout": 2 * REQUEST_SEC,
-        "graceful_timeout": REQUEST_SEC,
+        "timeout": 2 * settings.request_timeout_sec,
+        "graceful_timeout": settings.request_timeout_sec,
         "loglevel": "warning",
         "control_socket_disable": True,
     }

@@ -19,7 +19,7 @@ from veen.client.outbox import Note
 from veen.client.progress import Progress, untold
 from veen.client.sending import Flushed, Options, Sent
 from veen.errors import Malformed
-from veen.overlay.body import AnyItem
+from veen.overlay.body import WholeItem
 from veen.record_event import MAX_NAME_BYTES, MAX_TIME_MS, SCHEMA, RecordEvent
 
 Clock = Callable[[], int]
@@ -58,7 +58,7 @@ class Emitter:
             event_type=observed.event_type,
             event_time=when,
             origin=observed.origin,
-            payload=AnyItem(payload),
+            payload=WholeItem(payload),
         )
         return Addressed(stream.name, event.encode())
 

@@ -21,6 +21,7 @@ from recorder.service.audit import Audits
 from recorder.service.bookkeeping import Bookkeeping
 from recorder.service.database import Database
 from recorder.service.engine import InlineEngine
+from recorder.service.expiry import Expiry
 from recorder.service.following import Following
 from recorder.service.home import Bell, BellListener, ServiceHome
 from recorder.service.hub_papers import HubPapers
@@ -81,11 +82,14 @@ def serve(launch: Launch, over: Event) -> None:
         beside = closing.enter_context(crew(settings.query.verifiers))
         runner = _runner(launch, settings, client, database, books, beside)
         closing.callback(runner.close)
+        expiry = Expiry(Results(database), home, settings.query.keep_results_days, _clock_ms)
         launch.say_ready()
-        _loop(runner, books, bell, over)
+        _loop(runner, books, expiry, bell, over)
 
 
-def _loop(runner: Runner, books: Bookkeeping, bell: BellListener, over: Event) -> None:
+def _loop(
+    runner: Runner, books: Bookkeeping, expiry: Expiry, bell: BellListener, over: Event
+) -> None:
     """Audits go out several together: their receipts are waited for by nobody."""
     audited = 0.0
     while not over.is_set():
@@ -93,6 +97,7 @@ def _loop(runner: Runner, books: Bookkeeping, bell: BellListener, over: Event) -
         if time.monotonic() - audited > _AUDIT_SEC:
             books.record_audits()
             audited = time.monotonic()
+        expiry.turn()
         bell.wait(_WAIT_SEC)
     books.record_audits()
 

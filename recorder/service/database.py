@@ -13,8 +13,14 @@ from typing import Any, Final
 from veen import durable
 from veen.errors import VeenError
 
-VERSION: Final = 1
+VERSION: Final = 2
 _BUSY_MS: Final = 10_000
+_EXPIRED: Final = """
+CREATE TABLE expired (result_id TEXT PRIMARY KEY, time INTEGER NOT NULL) WITHOUT ROWID;
+"""
+_UPGRADES: Final = {1: _EXPIRED}
+"""By the version it comes from: what an older file lacks."""
+
 _SCHEMA: Final = """
 CREATE TABLE queries (
     query_id TEXT PRIMARY KEY, result_id TEXT NOT NULL UNIQUE, principal TEXT NOT NULL,
@@ -91,10 +97,10 @@ class Database:
         os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, durable.FILE_MODE))
         with self.changing() as db:
             (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version not in (0, VERSION):
+            if version not in (0, VERSION, *_UPGRADES):
                 raise BadDatabase(f"{self._path} is of version {version}, this is {VERSION}")
-            if version == 0:
-                for statement in _statements():
+            if version != VERSION:
+                for statement in _statements(_UPGRADES.get(version, _SCHEMA + _EXPIRED)):
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version = {VERSION}")
         durable.sync_directory(self._path.parent)
@@ -109,10 +115,10 @@ class Database:
         return found
 
 
-def _statements() -> Iterator[str]:
+def _statements(script: str) -> Iterator[str]:
     """One by one: executescript would end the transaction they are to be in."""
     statement = ""
-    for line in _SCHEMA.splitlines(keepends=True):
+    for line in script.splitlines(keepends=True):
         statement += line
         if sqlite3.complete_statement(statement):
             yield statement

@@ -118,6 +118,18 @@ class Results:
             code.code, message, now_ms, query_id,
         )  # fmt: skip
 
+    def expire(self, ended_before: int, now_ms: int) -> None:
+        """The rows of what ended before that are given up; states and digests stay."""
+        with self._db.changing() as db:
+            db.execute(
+                "INSERT OR IGNORE INTO expired SELECT result_id, ? FROM queries "
+                "WHERE state IN ('completed', 'failed') AND finished < ?",
+                (now_ms, ended_before),
+            )
+
+    def is_expired(self, result_id: str) -> bool:
+        return bool(self._db.rows("SELECT 1 FROM expired WHERE result_id = ?", result_id))
+
     def _changed(self, change: str, *values: object) -> bool:
         with self._db.changing() as db:
             return db.execute(f"UPDATE queries SET {change}", values).rowcount > 0  # noqa: S608

@@ -20,6 +20,7 @@ from recorder.service.query_state import Query
 from recorder.service.refusal import ErrorCode
 from recorder.service.results import Results
 from recorder.service.spark_engine import SPARK, SparkEngine
+from veen.crew import CrewEnded
 from veen.errors import VeenError
 
 MAX_ATTEMPTS: Final = 3
@@ -108,6 +109,9 @@ class Runner:
             self._results.materialised(query.query_id, future.result().encode(), after)
         elif isinstance(error, TooLarge) and self._spark is not None:
             self._start(query, SPARK, self._spark_pool, self._run_spark)
+        elif isinstance(error, CrewEnded):
+            # No fault of the query: it stays as it is for the runner that comes after us.
+            raise error
         elif isinstance(error, VeenError):
             self._fail(query, str(error))
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,10 @@ from recorder.service.results import Results
 from recorder.service.rows_file import RowsFile
 from recorder.settings_query import QueryPrincipal
 
+EXPIRED: Final = (
+    "the rows of this result are kept no longer; its digest is recorded: run the query again, or "
+    "replay its package"
+)
 _RESULT_ID: Final = re.compile(r"r-[0-9a-f]{32}")
 
 
@@ -41,7 +45,10 @@ class Viewing:
     def status(self, principal: QueryPrincipal, result_id: str) -> Query:
         if not _RESULT_ID.fullmatch(result_id):
             raise not_found()
-        return _shown(principal, self._results.by_result(result_id))
+        found = _shown(principal, self._results.by_result(result_id))
+        if found.state is State.COMPLETED and self._results.is_expired(result_id):
+            return replace(found, message=EXPIRED)
+        return found
 
     def descriptor(self, principal: QueryPrincipal, query_id: str) -> Query:
         found = _shown(principal, self._results.by_query(query_id))
@@ -50,7 +57,7 @@ class Viewing:
         return found
 
     def completed(self, principal: QueryPrincipal, result_id: str) -> Query:
-        """A query with its result; one without has result_not_ready, or why it failed."""
+        """A query with its result; one without says why: not ready, failed, or expired."""
         found = self.status(principal, result_id)
         if found.state is State.FAILED:
             raise Refusal(
@@ -60,6 +67,8 @@ class Viewing:
             raise Refusal(
                 ErrorCode.RESULT_NOT_READY, f"the query is {found.state.value}; ask again later"
             )
+        if found.message is not None:
+            raise Refusal(ErrorCode.QUERY_NOT_FOUND, found.message)
         return found
 
     def page(self, query: Query, offset: int, limit: int) -> Page:

@@ -24,7 +24,9 @@ def _load(name: str) -> ModuleType:
     return sys.modules[name]
 
 
-_BINARY, _NORMAL, _, _SCENARIO = map(_load, ("binary", "normal", "recorder_scenario", "scenario"))
+_BINARY, _NORMAL, _, _, _SCENARIO = map(
+    _load, ("binary", "normal", "recorder_scenario", "bridge_scenario", "scenario")
+)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
-"""Write the golden files and the README's help again: python tests/cli/make_golden.py [--help-only]
+"""Write the golden files and the README's help again: python tests/cli/make_golden.py [OPTION]
 
-With --help-only, only the README.
+With --help-only, only the README; with --only-self_tests, --only-recorder or --only-bridge, the
+README and the golden files of that part.
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ def write_help() -> None:
     README.write_text(text)
 
 
-def write_golden() -> None:
+def write_golden(only: str | None) -> None:
     from scenario import forms  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
         worlds = dict(forms(Path(folder)))
         with ThreadPoolExecutor(len(worlds)) as pool:
-            shown = list(pool.map(lambda world: world.run(), worlds.values()))
+            shown = list(pool.map(lambda world: world.run(only), worlds.values()))
         for (form, world), found in zip(worlds.items(), shown, strict=True):
-            shutil.rmtree(GOLDEN / form, ignore_errors=True)
-            (GOLDEN / form).mkdir(parents=True)
+            if only is None:
+                shutil.rmtree(GOLDEN / form, ignore_errors=True)
+            (GOLDEN / form).mkdir(parents=True, exist_ok=True)
             for one in found:
                 (GOLDEN / form / f"{one.name}.txt").write_text(one.text(world.folder))
             print(form, len(found))
@@ -45,5 +47,7 @@ def write_golden() -> None:
 
 if __name__ == "__main__":
     write_help()
+    parts = [one.removeprefix("--only-") for one in sys.argv if one.startswith("--only-")]
     if "--help-only" not in sys.argv:
-        write_golden()
+        for part in parts or [None]:
+            write_golden(part)

@@ -25,16 +25,21 @@ _HEADS = re.compile(r'^(   "head_seq": )\d+', re.MULTILINE)  # by label, so in a
 _CAPS = re.compile(r"\b[0-9a-f]{8}(?=\.cap\b)")  # the beginning of a key
 _AGES = re.compile(r"\b\d+(?= s ago\b)")
 _VERSIONS = re.compile(r'("python": "|PyNaCl )\d+\.\d+\.\d+')
-_MOMENTS = re.compile(r"\b20(?:2[6-9]|[3-9]\d)-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
-_SIZED = {128: "64 bytes", 64: "32 bytes", 32: "16 bytes"}
+_MOMENTS = re.compile(r"\b20(?:2[6-9]|[3-9]\d)-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?Z")
+_BAGS = re.compile(r"\b[0-9a-f]{6}-[0-9a-f]{6}-(\d+)-[0-9a-f]{12}\b")  # hub, bridge, n, set
+_SAID = re.compile(r'\b([Ww]ords"?:? +"?|\\nWords +)[a-z]{5}(?: [a-z]{5}){5}\b')
+_SIZED = {128: "64 bytes", 64: "32 bytes", 32: "16 bytes", 16: "8 bytes", 12: "6 bytes"}
+_BEGINNING = r"(?:\b|(?<=\\n))"  # of a word, or of a line within JSON
 
 
 def normalised(text: str, folder: str) -> str:
     """Equal bytes of one text get equal names in it."""
     text = text.replace(folder, "<folder>")
     text = _ADDRESS.sub("127.0.0.1:<port>", text)
+    text = _BAGS.sub(r"<bag \1>", text)
+    text = _SAID.sub(r"\1<six words>", text)
     for digits, size in _SIZED.items():
-        text = re.sub(rf"\b[0-9a-f]{{{digits}}}\b", _naming(size), text)
+        text = re.sub(rf"{_BEGINNING}[0-9a-f]{{{digits}}}\b", _naming(size), text)
     text = _PROCESS.sub(r"\1<pid>", text)
     for numbers in (_MEASURED, _COUNTED, _HEADS):
         text = numbers.sub(r"\1<number>", text)

@@ -10,6 +10,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from binary import OPEN, Done, end_hub, free_port, veen
+from bridge_scenario import show_bridge
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -57,14 +58,16 @@ class World:
         assert done.code == 0, (words, done)
         return done
 
-    def run(self) -> list[Shown]:
+    def run(self, only: str | None = None) -> list[Shown]:
+        """All of it, or one part that stands alone: self_tests, recorder or bridge."""
         try:
             for part in (
                 self._identities, self._hub, self._messages, self._archive, self._capabilities,
                 self._portable, self._state, self._measure, self._checkpoints, self._stopped,
-                self._secured, self._words, self._self_tests, self._recorder,
+                self._secured, self._words, self._self_tests, self._recorder, self._bridge,
             ):  # fmt: skip
-                part()
+                if only is None or part.__name__ == f"_{only}":
+                    part()
         finally:
             end_hub(self.folder)
         return self.shown
@@ -205,6 +208,9 @@ class World:
 
     def _recorder(self) -> None:
         show_recorder(self)
+
+    def _bridge(self) -> None:
+        show_bridge(self)
 
     def _hub_pk(self, *more: str) -> str:
         told = json.loads(self.do("hub", "key", "--hub", "hub", "--json", *more).out)

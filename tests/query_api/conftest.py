@@ -32,12 +32,14 @@ for _name in ("spec_objects", "spec_client"):
     _load(SERVER, _name)
 _PROCESS = _load(SERVER, "hub_process")
 _WORLD = _load(HERE, "query_world")
+_GATED = _load(HERE, "gated_zone")
+_CERTIFICATES = _load(HERE, "certificates")
 _load(HERE, "memory_log")
 
 
-def _hub(folder: Path) -> Any:
+def _hub(folder: Path, toml: str) -> Any:
     hub = _PROCESS.HubProcess(folder)
-    (folder / "hub.toml").write_text(_WORLD.hub_toml())
+    (folder / "hub.toml").write_text(toml)
     options = json.dumps({"listen": f"127.0.0.1:{hub.port}"})
     where = ["--data-dir", str(hub.data), "--config", str(folder / "hub.toml")]
     hub.launch = lambda: hub.run([sys.executable, "-m", "hub", *where, "--options", options])
@@ -50,11 +52,16 @@ def world() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def make_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Any]]:
+def certificates() -> ModuleType:
+    return _CERTIFICATES
+
+
+@pytest.fixture(scope="session")
+def make_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
     made: list[Any] = []
 
-    def make() -> Any:
-        made.append(_hub(tmp_path_factory.mktemp("hub")))
+    def make(toml: str | None = None) -> Any:
+        made.append(_hub(tmp_path_factory.mktemp("hub"), toml or _WORLD.hub_toml()))
         return made[-1].start()
 
     yield make
@@ -63,7 +70,7 @@ def make_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], 
 
 
 @pytest.fixture(scope="session")
-def hub(make_hub: Callable[[], Any]) -> Any:
+def hub(make_hub: Callable[..., Any]) -> Any:
     """One hub for all tests that leave it running."""
     return make_hub()
 
@@ -91,3 +98,14 @@ def make_zone(tmp_path: Path) -> Iterator[Callable[..., Any]]:
             )
 
         yield make
+
+
+@pytest.fixture(scope="module")
+def gated(make_hub: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A service on a gated hub, with 5 events, that has no capability yet and is not started."""
+    folder = tmp_path_factory.mktemp("gated")
+    hub = make_hub(_GATED.hub_toml(folder))
+    with _WORLD.closing(_GATED.GatedZone(folder, hub)) as found:
+        found.emit("http.request", 5)
+        yield found
+    hub.stop()

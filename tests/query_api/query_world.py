@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -105,6 +106,8 @@ class Zone:
         self.config = folder / "recorder.toml"
         self.log = folder / "service.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.scheme = "http"
+        self.tls: ssl.SSLContext | bool = False
         self._seen: list[psutil.Process] = []
         folder.mkdir(exist_ok=True)
         self._transport = Transport(hub.url, surroundings=around(), credentials=Bearer(ADMIN))
@@ -116,12 +119,12 @@ class Zone:
         settings = recorder_toml(hub.url, self.hub_id.hex(), self.port, **more)
         self.config.write_text(f'{settings}{person}scopes = ["record/app/*"]\n')
         now = int(time.time())
-        self.reader = ClientDir(folder / "service").create(
-            now=now, random=os.urandom, passphrase=None
-        )
-        self._producer = self._client("producer")
+        if not (folder / "service").exists():
+            self.make_client("service")
+        self.reader = ClientDir(folder / "service").open(None)
+        self.producer = self._client("producer")
         self._emitter = Emitter(
-            self._producer,
+            self.producer,
             self.settings.streams,
             clock=lambda: START,
             recipient=self.reader.card.recipient(now),
@@ -133,7 +136,7 @@ class Zone:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
     def make_client(self, name: str) -> None:
         ClientDir(self.folder / name).create(
@@ -170,7 +173,7 @@ class Zone:
         assert self.process is not None
         assert self.process.poll() is None, self.log.read_text()[-3_000:]
         try:
-            return httpx.get(f"{self.url}/healthz", trust_env=False).status_code == 200
+            return self._get("/healthz").status_code == 200
         except httpx.HTTPError:
             return False
 
@@ -178,11 +181,14 @@ class Zone:
         """Until the service speaks up to a checkpoint."""
 
         def reached() -> bool:
-            reply = httpx.get(f"{self.url}/readyz", trust_env=False)
+            reply = self._get("/readyz")
             wanted = checkpoint.checkpoint_id.hex()
             return reply.status_code == 200 and reply.json()["checkpoint_id"] == wanted
 
         wait_until(reached, "an index at the checkpoint")
+
+    def _get(self, path: str) -> httpx.Response:
+        return httpx.get(self.url + path, trust_env=False, verify=self.tls)
 
     def processes(self) -> list[psutil.Process]:
         assert self.process is not None
@@ -216,7 +222,7 @@ class Zone:
         self.process = None
 
     def destroy(self) -> None:
-        self._producer.close()
+        self.producer.close()
         self._transport.close()
         if self.process is not None and self.process.poll() is None:
             self.processes()

@@ -21,6 +21,7 @@ from recorder.service.metrics import runner_metrics
 from recorder.service.query_state import Query, State
 from recorder.service.results import Results
 from recorder.service.runner import MAX_ATTEMPTS, Runner
+from veen.crew import CrewEnded
 from veen.errors import Untrusted
 
 
@@ -177,3 +178,18 @@ def test_a_query_that_ends_every_runner_is_given_up(results: Results, runner: Ma
     found = ended(runner(Engine(), owner="last"), results)
     assert found.state is State.FAILED
     assert "interrupted" in (found.message or "")
+
+
+def test_a_process_that_verified_beside_and_died_fails_no_query(
+    results: Results, runner: Make
+) -> None:
+    """The runner ends instead, and the one after it runs the query again."""
+    add(results)
+    broken = runner(Engine(CrewEnded("gone")), owner="broken")
+    with pytest.raises(CrewEnded):
+        ended(broken, results)
+    broken.close()
+    before = results.by_query("q-1")
+    assert before is not None
+    assert before.state is State.RUNNING
+    assert ended(runner(Engine(), owner="next"), results).state is State.COMPLETED

@@ -19,6 +19,7 @@ _NONCE_BYTES: Final = 24
 _FRAME_BYTES: Final = 40
 _ATT_ROOT_BYTES: Final = 35
 _ENVELOPE_BYTES: Final = 262  # a MSG around its ciphertext, with the longest numbers
+_MOST_REMEMBERED_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,20 +62,39 @@ class Draft:
 
 
 class Drafts:
-    """Drafts as they lie on a disk: each encrypted, and bound to its number."""
+    """Drafts as they lie on a disk: each encrypted, and bound to its number.
+
+    What was sealed here is mostly opened here soon after: it is remembered by its very bytes.
+    """
 
     def __init__(self, key: bytes, random: Randomness) -> None:
         self._key = key
         self._random = random
         self._last: tuple[bytes, Form] | None = None
+        self._sealed: dict[tuple[int, bytes], Draft] = {}
+        self._room = _MOST_REMEMBERED_BYTES
 
     def seal(self, number: int, draft: Draft) -> bytes:
         nonce = self._random(_NONCE_BYTES)
-        return nonce + aead.encrypt(self._key, nonce, u64be(number), draft.encode())
+        sealed = nonce + aead.encrypt(self._key, nonce, u64be(number), draft.encode())
+        self._remember(number, sealed, draft)
+        return sealed
 
     def open(self, number: int, sealed: bytes) -> Draft:
+        known = self._sealed.pop((number, sealed), None)
+        if known is not None:
+            self._room += len(sealed)
+            return known
         nonce, body = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
         return self.decode(aead.decrypt(self._key, nonce, u64be(number), body))
+
+    def _remember(self, number: int, sealed: bytes, draft: Draft) -> None:
+        if len(sealed) > self._room:
+            self._sealed.clear()
+            self._room = _MOST_REMEMBERED_BYTES
+        if len(sealed) <= self._room:
+            self._sealed[number, sealed] = draft
+            self._room -= len(sealed)
 
     def decode(self, raw: bytes) -> Draft:
         """One that has the form of the one before shares it."""

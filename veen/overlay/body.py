@@ -26,6 +26,12 @@ class AnyItem(bytes):
         return _Framed()
 
 
+class WholeItem(AnyItem):
+    """One whose framing was seen already, by whoever read or made it."""
+
+    __slots__ = ()
+
+
 class Body:
     __slots__ = ()
 
@@ -76,10 +82,11 @@ class Field(NamedTuple):
 class _Framed(Unchecked):
     def read(self, raw: bytes, at: int) -> tuple[AnyItem, int]:
         end = cbor.skip(raw, at)
-        return AnyItem(raw[at:end]), end
+        return WholeItem(raw[at:end]), end
 
     def plain(self, value: AnyItem) -> cbor.Verbatim:
-        cbor.finish(value, cbor.skip(value, 0))
+        if not isinstance(value, WholeItem):
+            cbor.finish(value, cbor.skip(value, 0))
         return cbor.Verbatim(bytes(value))
 
     def to_json(self, value: AnyItem) -> str:

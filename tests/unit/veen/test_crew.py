@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,10 @@ def test_a_killed_process_is_told_and_not_waited_for() -> None:
 
 def test_without_processes_the_work_is_done_here() -> None:
     assert list(HERE.run(_who, [1])) == [os.getpid()]
+
+
+def test_threads_take_turns_and_each_has_its_own_answers() -> None:
+    with crew(2) as beside, ThreadPoolExecutor(4) as threads:
+        asked = [range(100 * number, 100 * number + 50) for number in range(8)]
+        found = list(threads.map(lambda some: list(beside.run(abs, some)), asked))
+    assert found == [list(some) for some in asked]

@@ -160,7 +160,9 @@ def test_a_bridge_that_did_not_sign_makes_it_none(an_imported: Builder) -> None:
 
 def test_what_is_encoded_reads_back(an_imported: Builder, disclosed: Builder) -> None:
     placeholder = an_imported(origin_msg=None, excluded="personal data")
-    for event in (an_imported(), disclosed(), placeholder, an_imported(position=4, count=9)):
+    told = an_imported(metadata=AnyItem(cbor.dump(["user-42", 5])))
+    later = an_imported(position=4, count=9)
+    for event in (an_imported(), disclosed(), placeholder, told, later):
         assert read_imported(SCHEMA, event.encode(), BRIDGE) == event
 
 

@@ -1,0 +1,166 @@
+"""Whether a bundle of which everything holds may go in now: its route, its place, its scan and the
+people who must agree (AGB0 4.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bridge.audit_events import ImportBlocked, ImportQuarantined
+from bridge.carrier.check import Means
+from bridge.importer.approvals import standing
+from bridge.importer.audit_fields import bundle_fields
+from bridge.importer.commit import Batch
+from bridge.importer.equivocation import archived_receipt, equivocation, evidence
+from bridge.importer.examine import Examined, Loaded
+from bridge.importer.ledger_tables import BundleRow, Run, Span, Stream
+from bridge.importer.outcome import Outcome, State
+from bridge.importer.placement import Placement, place
+from bridge.importer.scan import scan
+from bridge.importer.tools import Tools
+from bridge.importer.verdicts import Verdicts
+from bridge.importer.work import Work
+from bridge.stream_map import UnmappedStream
+from bridge.verify import Verified
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A bundle that asks to be let in."""
+
+    work: Work
+    row: BundleRow
+    found: Examined
+    verified: Verified
+    loaded: Loaded
+
+
+class Admission:
+    def __init__(
+        self,
+        tools: Tools,
+        verdicts: Verdicts,
+        means: Callable[[], AbstractContextManager[Means]],
+    ) -> None:
+        self._tools = tools
+        self._verdicts = verdicts
+        self._means = means
+
+    def settle(self, one: Candidate, scratch: Path) -> Outcome | Batch:
+        """What is to be written of it, or what became of it instead."""
+        tools = self._tools
+        try:
+            route = tools.streams.route(one.row.source_hub_id, one.row.stream)
+        except UnmappedStream as error:
+            return self._unmapped(one, error)
+        one = replace(one, row=replace(one.row, target=route.target))
+        stream = Stream(one.row.source_hub_id, one.row.stream)
+        frozen = tools.ledger.frozen_at(stream)
+        if frozen is not None:
+            told = f"the stream is frozen: its hub told two histories at {frozen}"
+            return self._verdicts.blocked(one.work, one.row, State.FROZEN, "frozen", told)
+        return self._place(one, stream) or self._ask(one, stream, scratch)
+
+    def _place(self, one: Candidate, stream: Stream) -> Outcome | None:
+        placed, held = self._placed(one, stream)
+        if placed.fork is not None:
+            return self._fork(one, placed.fork, held)
+        if not placed.missing:
+            known = self._tools.ledger.bundle(one.row.bundle_id)
+            return self._verdicts.duplicate(one.work, one.row, known)
+        if placed.gap is not None and not self._tools.accepts_gap(one.row.bundle_id):
+            return self._verdicts.waiting(one.work, one.row, self._gap(stream, one.row))
+        return None
+
+    def _ask(self, one: Candidate, stream: Stream, scratch: Path) -> Outcome | Batch:
+        stopped = self._ask_scan(one, scratch) or self._ask_people(one)
+        return stopped or self._batch(one, self._placed(one, stream)[0])
+
+    def _placed(self, one: Candidate, stream: Stream) -> tuple[Placement, list[Run]]:
+        row = one.row
+        held = self._tools.ledger.runs(stream, Span(row.from_seq - 1, row.to_seq + 1))
+        offered = Run(Span(row.from_seq, row.to_seq), row.bundle_id, one.loaded.entries)
+        return place(one.verified.survey.proof, offered, held), held
+
+    def _batch(self, one: Candidate, placed: Placement) -> Batch:
+        return Batch(
+            row=one.row,
+            loaded=one.loaded,
+            missing=placed.missing,
+            duplicates=placed.duplicates,
+            accepted_gap=self._tools.reason if placed.gap is not None else None,
+            verification=_verification(one, self._tools.now),
+            source=self._tools.airlock.inside(one.work.place),
+            inbox=one.work.inbox,
+        )
+
+    def _ask_scan(self, one: Candidate, scratch: Path) -> Outcome | None:
+        settings = self._tools.settings
+        if not settings.scan:
+            return None
+        result = scan(settings.scan, one.found.content, scratch, settings.scan_timeout_sec)
+        if result.passed:
+            return None
+        fields = bundle_fields(one.row, self._tools.operator)
+        event = ImportBlocked(by="scan", told=result.told, **fields)
+        return self._verdicts.quarantine(one.work, one.row, event, "SCAN", result.told)
+
+    def _ask_people(self, one: Candidate) -> Outcome | None:
+        tools, row = self._tools, one.row
+        found = standing(
+            tools.airlock.approvals, row.bundle_id, row.stream, tools.settings.approvals
+        )
+        if found.is_met:
+            return None
+        if not found.rejected:
+            told = f"{found.told()}; veen bridge approve {row.bundle_id.hex()[:16]}"
+            return self._verdicts.blocked(one.work, row, State.BLOCKED, "approvals", told)
+        fields = bundle_fields(row, tools.operator)
+        event = ImportBlocked(by="approvals", told=found.told(), **fields)
+        return self._verdicts.quarantine(
+            one.work, row, event, "REJECTED", found.told(), state=State.REJECTED
+        )
+
+    def _fork(self, one: Candidate, seq: int, held: list[Run]) -> Outcome:
+        run = next(found for found in held if found.span.first <= seq <= found.span.last)
+        with self._means() as means:
+            archive = self._tools.airlock.archive("")
+            receipt = archived_receipt(archive, run, seq, means)
+        event = equivocation(self._tools, one.row, one.loaded, seq, run)
+        kept = evidence(one.row, one.loaded, seq, run, receipt)
+        return self._verdicts.quarantine(
+            one.work, one.row, event, "E.SEQ/FORK", event.told, evidence=kept
+        )
+
+    def _unmapped(self, one: Candidate, error: UnmappedStream) -> Outcome:
+        row = one.row
+        event = ImportQuarantined(
+            operator=self._tools.operator,
+            bundle_id=row.bundle_id,
+            sha256=row.sha256,
+            source_hub_id=row.source_hub_id,
+            stream=row.stream,
+            from_seq=row.from_seq,
+            to_seq=row.to_seq,
+            code="UNMAPPED",
+            told=str(error),
+        )
+        return self._verdicts.quarantine(one.work, row, event, "UNMAPPED", str(error))
+
+    def _gap(self, stream: Stream, row: BundleRow) -> Span:
+        spans = self._tools.ledger.spans(stream)
+        before = [span.last for span in spans if span.last < row.from_seq]
+        return Span(max(before, default=0) + 1, row.from_seq - 1)
+
+
+def _verification(one: Candidate, now: int) -> str:
+    """For the audit log: what was checked, and what could not be, or looks odd."""
+    verified, found = one.verified, ["valid"]
+    if verified.unopened:
+        found.append(f"{verified.unopened} events told of and not disclosed")
+    if now < one.row.checkpoint_at:
+        found.append(f"the importer's clock is {one.row.checkpoint_at - now} s behind the bundle")
+    return "; ".join([*found, *one.found.report.notes])[:4000]

@@ -1,0 +1,124 @@
+"""The directories of an importing zone: where a carrier is, is how far it has come (AGB0 4.5).
+
+All lie on one file system and belong to the importer alone, but for ``inbox``, which may be
+written by whoever brings carriers and is believed in nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from veen import durable
+from veen.errors import VeenError
+
+_NAMES: Final = (
+    "inbox",
+    "staging",
+    "waiting",
+    "committing",
+    "archive",
+    "quarantine",
+    "receipts",
+    "approvals",
+)
+
+
+class Busy(VeenError):
+    """Another process imports into the same directories."""
+
+
+@dataclass(frozen=True, slots=True)
+class Airlock:
+    root: Path
+
+    @property
+    def inbox(self) -> Path:
+        return self.root / "inbox"
+
+    @property
+    def staging(self) -> Path:
+        return self.root / "staging"
+
+    @property
+    def ledger(self) -> Path:
+        return self.root / "ledger.db"
+
+    @property
+    def approvals(self) -> Path:
+        return self.root / "approvals"
+
+    @property
+    def receipts(self) -> Path:
+        return self.root / "receipts"
+
+    def waiting(self, bundle_id: bytes) -> Path:
+        return self.root / "waiting" / bundle_id.hex()
+
+    def committing(self, bundle_id: bytes) -> Path:
+        return self.root / "committing" / bundle_id.hex()
+
+    def archive(self, name: str) -> Path:
+        return self.root / "archive" / name
+
+    def quarantine(self, name: str) -> Path:
+        return self.root / "quarantine" / name
+
+    def inside(self, path: Path) -> str:
+        return path.relative_to(self.root).as_posix()
+
+    def create(self) -> None:
+        durable.make_directory(self.root)
+        for name in _NAMES:
+            durable.make_directory(self.root / name)
+        durable.sync_directory(self.root)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One importer at a time; the lock ends with the process, however that ends."""
+        self.create()
+        handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise Busy(
+                f"{self.root} is in use by another import; wait for it to end, then run this again"
+            ) from None
+        try:
+            yield
+        finally:
+            os.close(handle)
+
+    def move(self, source: str, target: str) -> None:
+        """Move a directory, or finish a move that was cut short: source and target are inside."""
+        old, new = self.root / source, self.root / target
+        if not os.path.lexists(old):
+            return
+        durable.make_directory(new.parent)
+        durable.rename(old, new)
+        durable.sync_directory(old.parent)
+
+    def remove(self, name: str) -> None:
+        """Remove what lies at a name, whatever it is; links are removed and not followed."""
+        path = self.root / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+    def tidy(self, in_use: frozenset[str]) -> None:
+        """Remove what runs that were cut short have left behind."""
+        for path in sorted(self.staging.iterdir()):
+            if self.inside(path) not in in_use:
+                self.remove(self.inside(path))
+        for folder in (self.inbox, self.receipts):
+            for path in sorted(folder.iterdir()):
+                if path.name.startswith("."):
+                    self.remove(self.inside(path))

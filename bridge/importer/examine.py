@@ -1,0 +1,85 @@
+"""A carrier that is verified while it is open, so that what was verified is what is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bridge.bundle import TAG, BundleEvent
+from bridge.bundle_reader import read_batch
+from bridge.bundle_writer import array_head
+from bridge.carrier.check import Means, Report, verify_cargo
+from bridge.carrier.ledger import Ledger
+from bridge.carrier.open_set import CarrierSet
+from bridge.carrier.span import Span as Content
+from bridge.carrier.unpack import unpacked
+from bridge.refusal import Fault, Level, Refused
+from bridge.verify import Verified
+from veen import cbor
+from veen.digest import Hasher, h_blocks
+from veen.receipt import Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A carrier of which everything holds, and its content while it is open."""
+
+    report: Report
+    ledger: Ledger
+    content: Content
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The events of a bundle in memory: they are what its bundle_id names, and stay so."""
+
+    events: tuple[BundleEvent, ...]
+    receipts: tuple[Receipt, ...]
+    entries: bytes
+    """Leaf and root of each event."""
+    sha256: bytes
+    """Of the bundle's bytes."""
+
+
+@contextmanager
+def examined(bags: Sequence[Path], means: Means) -> Iterator[Examined]:
+    """Check in the order of ``check_carrier``; the first fault is Refused."""
+    report = Report(asked=Level.VALID)
+    with CarrierSet(bags) as found:
+        report.carrier = found.carrier
+        report.signer = found.verify_signatures(means.trust)
+        found.verify_complete()
+        found.verify_intact()
+        stored = found.stored(means.scratch)
+        with unpacked(found.carrier, stored, means.privates, means.scratch) as cargo:
+            report.ledger = cargo.ledger
+            verify_cargo(cargo, means, report)
+            report.held += Level
+            report.notes += found.notes
+            yield Examined(report, cargo.ledger, cargo.content)
+
+
+def load(content: Content, verified: Verified) -> Loaded:
+    """Read the events of a verified bundle once more, for good.
+
+    They are hashed as they are read: a file that was changed since it was verified is Refused.
+    """
+    survey = verified.survey
+    digest = Hasher.tagged(TAG)
+    digest.update(survey.header.unnamed())
+    digest.update(array_head(survey.header.count))
+    events: list[BundleEvent] = []
+    end = survey.size - len(survey.proof.encode())
+    for batch in survey.batches:
+        raw = read_batch(content, batch)
+        digest.update(raw)
+        events += map(BundleEvent.decode, cbor.decode_sequence(raw))
+    content.seek(end)
+    digest.update(content.read(survey.size - end))
+    if digest.digest() != survey.header.bundle_id:
+        raise Refused(Fault.BUNDLE_ID, "the bundle was changed after it had been verified")
+    receipts = tuple(Receipt.decode(one.receipt) for one in events)
+    entries = b"".join(one.leaf_hash + one.mmr_root for one in receipts)
+    return Loaded(tuple(events), receipts, entries, h_blocks(content.blocks()))

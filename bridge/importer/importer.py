@@ -1,0 +1,164 @@
+"""The importer: each carrier from the inbox to where it belongs, checks in their order (AGB0 4.5).
+
+Nothing is written to an import stream before everything about a bundle holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from bridge.carrier.check import Means
+from bridge.importer.admission import Admission, Candidate
+from bridge.importer.approvals import standing
+from bridge.importer.closing import close
+from bridge.importer.commit import Batch, Committer
+from bridge.importer.examine import Loaded, examined, load
+from bridge.importer.groups import Group
+from bridge.importer.ledger_tables import BundleRow, Plan, Stream
+from bridge.importer.outcome import Outcome, State
+from bridge.importer.receive import copy_bag, digest_of
+from bridge.importer.tools import Tools
+from bridge.importer.verdicts import Verdicts
+from bridge.importer.work import Work
+from bridge.refusal import Fault, Refused
+from bridge.verify import Verified
+from veen import durable
+from veen.digest import h
+
+
+class Importer:
+    """One run; whoever makes it holds the airlock's lock."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._verdicts = Verdicts(tools)
+        self._committer = Committer(tools)
+        self._admission = Admission(tools, self._verdicts, self._means)
+
+    def recover(self) -> list[Outcome]:
+        """Finish what an earlier run was cut short in; then nothing is open any more."""
+        tools = self._tools
+        tools.trail.settle()
+        for closing in tools.ledger.closings():
+            close(tools, closing)
+        plans = tools.ledger.open_plans()
+        tools.airlock.tidy(frozenset(plan.source for plan in plans))
+        return [self._resume(plan) for plan in plans]
+
+    def take(self, group: Group) -> Outcome:
+        """A carrier of the inbox: copied once, and from then on only the copy counts."""
+        airlock = self._tools.airlock
+        attempt = airlock.staging / self._tools.random(8).hex()
+        attempt.mkdir(mode=durable.DIR_MODE)
+        inbox = tuple(airlock.inside(path) for path in group.bags)
+        work = Work(name=group.name, place=attempt, bags=(), inbox=inbox, sha256=h(b""))
+        try:
+            received = [
+                copy_bag(bag, attempt / f"bag-{number:03d}", self._tools.settings.limits.max_bytes)
+                for number, bag in enumerate(group.bags, 1)
+            ]
+        except Refused as error:
+            return self._verdicts.refused(replace(work, sha256=digest_of(attempt)), error, None)
+        digest = received[0].sha256
+        if len(received) > 1:
+            digest = h(b"".join(one.sha256 for one in received))
+        return self._process(replace(work, bags=tuple(one.root for one in received), sha256=digest))
+
+    def take_held(self) -> Iterator[Outcome]:
+        """Bundles that waited and may go in by now, until none of them may."""
+        done: set[bytes] = set()
+        while found := [one for one in self._ready() if one.bundle_id not in done]:
+            done.add(found[0].bundle_id)
+            place = self._tools.airlock.waiting(found[0].bundle_id)
+            yield self._process(Work.held(found[0].bundle_id, place, found[0].sha256))
+
+    def _ready(self) -> list[BundleRow]:
+        held = self._tools.ledger.bundles(State.WAITING, State.BLOCKED)
+        return [row for row in held if self._is_ready(row)]
+
+    def _is_ready(self, row: BundleRow) -> bool:
+        tools, before = self._tools, row.from_seq - 1
+        if row.state == State.BLOCKED.value:
+            rules, folder = tools.settings.approvals, tools.airlock.approvals
+            found = standing(folder, row.bundle_id, row.stream, rules)
+            return found.is_met or bool(found.rejected)
+        spans = tools.ledger.spans(Stream(row.source_hub_id, row.stream))
+        is_there = any(span.first <= before <= span.last for span in spans)
+        return is_there or tools.accepts_gap(row.bundle_id)
+
+    def _process(self, work: Work) -> Outcome:
+        settled, row = None, None
+        with self._means() as means:
+            try:
+                with examined(work.bags, means) as found:
+                    verified = found.report.bundle
+                    self._tools.ledger.note_carrier(found.ledger)
+                    if verified is None:
+                        return self._verdicts.heartbeat(work, found.ledger.tail[-1])
+                    row = _row(verified)
+                    loaded = load(found.content, verified)
+                    row = replace(row, sha256=loaded.sha256)
+                    one = Candidate(work, row, found, verified, loaded)
+                    settled = self._admission.settle(one, means.scratch)
+            except Refused as error:
+                return self._verdicts.refused(work, error, row)
+        return self._committer.commit(settled) if isinstance(settled, Batch) else settled
+
+    def _resume(self, plan: Plan) -> Outcome:
+        """Go on with a plan; of what was handed over nothing is read again."""
+        tools, committer = self._tools, self._committer
+        row = tools.ledger.bundle(plan.bundle_id)
+        if row is None:
+            raise Refused(Fault.LEDGER, f"the ledger has a plan for {plan.bundle_id.hex()} alone")
+        resumed_from = committer.landed(row, plan)
+        place = committer.settle_place(plan)
+        if not committer.was_handed_over(plan):
+            work = Work.held(row.bundle_id, place, row.sha256)
+            try:
+                loaded = self._reload(work, plan)
+            except Refused as error:
+                return self._verdicts.refused(work, error, row, plan)
+            committer.hand_over(row, plan, loaded)
+        return committer.complete(row, plan, resumed_from)
+
+    def _reload(self, work: Work, plan: Plan) -> Loaded:
+        with self._means() as means, examined(work.bags, means) as found:
+            verified = found.report.bundle
+            if verified is None or verified.survey.digest != plan.bundle_id:
+                raise Refused(Fault.BUNDLE_ID, "it is not the bundle of the plan")
+            return load(found.content, verified)
+
+    @contextmanager
+    def _means(self) -> Iterator[Means]:
+        """With room for what is unpacked, which is gone afterwards."""
+        tools = self._tools
+        scratch = tools.airlock.staging / f"{tools.random(8).hex()}-work"
+        scratch.mkdir(mode=durable.DIR_MODE)
+        try:
+            yield Means(
+                trust=tools.trust,
+                scratch=scratch,
+                privates=tools.privates,
+                limits=tools.settings.limits,
+                workers=tools.settings.workers,
+            )
+        finally:
+            tools.airlock.remove(tools.airlock.inside(scratch))
+
+
+def _row(verified: Verified) -> BundleRow:
+    header = verified.header
+    return BundleRow(
+        bundle_id=verified.survey.digest,
+        state="",
+        source_hub_id=header.source_hub_id,
+        stream=header.export_stream,
+        target="",
+        from_seq=header.export_seq_from,
+        to_seq=header.export_seq_to,
+        checkpoint_id=header.export_checkpoint.checkpoint_id,
+        checkpoint_at=header.export_checkpoint.created_at,
+        sha256=b"",
+    )

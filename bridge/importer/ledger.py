@@ -1,0 +1,271 @@
+"""The import ledger: which events of which source are here, and what is still to be done.
+
+It is on disk when a call returns. Of a stream each event is in one run at most, which is what
+keeps an event from being imported twice; all of it can be made again from the import streams and
+the audit log of this zone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, fields, replace
+from pathlib import Path
+from typing import Any, Self
+
+from bridge.carrier.ledger import Ledger, LedgerEntry
+from bridge.importer.ledger_tables import (
+    SCHEMA,
+    VERSION,
+    BundleRow,
+    Closing,
+    Plan,
+    Restored,
+    Run,
+    Span,
+    Stream,
+)
+from bridge.importer.outcome import State
+from veen import durable
+from veen.errors import VeenError
+
+
+class BadLedger(VeenError):
+    """A ledger that cannot be used; nothing is imported until it is whole again."""
+
+
+class ImportLedger:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._db = self._open()
+
+    def close(self) -> None:
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def bundle(self, bundle_id: bytes) -> BundleRow | None:
+        rows = self._all("SELECT * FROM bundles WHERE bundle_id = ?", bundle_id)
+        return BundleRow(**rows[0]) if rows else None
+
+    def bundles(self, *states: State) -> list[BundleRow]:
+        """Those in any of the states, or all; by stream and place."""
+        query = "SELECT * FROM bundles ORDER BY source_hub_id, stream, from_seq, to_seq, bundle_id"
+        rows = [BundleRow(**row) for row in self._all(query)]
+        names = {one.value for one in states}
+        return [row for row in rows if not names or row.state in names]
+
+    def plan(self, bundle_id: bytes) -> Plan | None:
+        rows = self._all("SELECT * FROM plans WHERE bundle_id = ?", bundle_id)
+        return _plan(rows[0]) if rows else None
+
+    def knows_plan(self, plan_id: bytes) -> bool:
+        return bool(self._all("SELECT 1 FROM plans WHERE plan_id = ?", plan_id))
+
+    def open_plans(self) -> list[Plan]:
+        return [_plan(row) for row in self._all("SELECT * FROM plans WHERE NOT done")]
+
+    def closings(self) -> list[Closing]:
+        rows = self._all("SELECT document, token FROM closings ORDER BY n")
+        return [_closing(row["token"], row["document"]) for row in rows]
+
+    def runs(self, stream: Stream, within: Span) -> list[Run]:
+        """What is held of a stretch, in order; runs are given whole."""
+        query = """
+            SELECT from_seq, to_seq, bundle_id, entries FROM runs WHERE source_hub_id = ?
+            AND stream = ? AND to_seq >= ? AND from_seq <= ? AND is_held ORDER BY from_seq
+        """
+        rows = self._all(query, *stream, *within)
+        return [
+            Run(Span(row["from_seq"], row["to_seq"]), row["bundle_id"], row["entries"])
+            for row in rows
+        ]
+
+    def planned(self, bundle_id: bytes) -> list[Span]:
+        query = "SELECT from_seq, to_seq FROM runs WHERE bundle_id = ? ORDER BY from_seq"
+        return [Span(row["from_seq"], row["to_seq"]) for row in self._all(query, bundle_id)]
+
+    def spans(self, stream: Stream) -> list[Span]:
+        """Where events of a stream are held, in order, without their leaves."""
+        query = """
+            SELECT from_seq, to_seq FROM runs WHERE source_hub_id = ? AND stream = ? AND is_held
+            ORDER BY from_seq
+        """
+        return [Span(row["from_seq"], row["to_seq"]) for row in self._all(query, *stream)]
+
+    def streams(self) -> list[Stream]:
+        query = "SELECT DISTINCT source_hub_id, stream FROM runs WHERE is_held ORDER BY 1, 2"
+        return [Stream(row["source_hub_id"], row["stream"]) for row in self._all(query)]
+
+    def frozen_at(self, stream: Stream) -> int | None:
+        query = "SELECT seq FROM frozen WHERE source_hub_id = ? AND stream = ?"
+        rows = self._all(query, *stream)
+        return int(rows[0]["seq"]) if rows else None
+
+    def carrier_entries(self) -> list[tuple[bytes, LedgerEntry]]:
+        """What the ledgers of all carriers that came have told, with whose ledger it is.
+
+        Two entries of one number are both here: that bridge has told two stories.
+        """
+        rows = self._all("SELECT bridge_id, entry FROM carriers ORDER BY bridge_id, n, entry")
+        return [(row["bridge_id"], LedgerEntry.decode(row["entry"])) for row in rows]
+
+    def told(self, name: str) -> bytes | None:
+        rows = self._all("SELECT value FROM told WHERE name = ?", name)
+        return rows[0]["value"] if rows else None
+
+    def note(self, row: BundleRow) -> None:
+        with self._changing():
+            self._put(row)
+
+    def note_carrier(self, ledger: Ledger) -> None:
+        rows = [(ledger.bridge_id, one.n, one.encode()) for one in ledger.tail]
+        with self._changing():
+            self._db.executemany("INSERT OR IGNORE INTO carriers VALUES (?, ?, ?)", rows)
+
+    def begin(self, row: BundleRow, plan: Plan, runs: Sequence[Run]) -> None:
+        """Keep a plan before anything of it is written; its events are nobody else's from now."""
+        stream = Stream(row.source_hub_id, row.stream)
+        with self._changing():
+            self._put(row)
+            self._insert(plan)
+            self._db.executemany(
+                "INSERT INTO runs VALUES (?, ?, ?, ?, ?, 0, ?)",
+                [(*stream, *one.span, one.bundle_id, one.entries) for one in runs],
+            )
+
+    def finish(self, row: BundleRow, plan: Plan, closing: Closing) -> None:
+        """All events of a plan are in the hub's log."""
+        with self._changing():
+            self._put(row)
+            self._insert(replace(plan, done=True))
+            self._db.execute("UPDATE runs SET is_held = 1 WHERE bundle_id = ?", (row.bundle_id,))
+            self._add(closing)
+
+    def conclude(
+        self,
+        row: BundleRow | None,
+        closing: Closing,
+        told: tuple[str, bytes] | None = None,
+        abandoned: Plan | None = None,
+    ) -> None:
+        """Keep an outcome together with all that is still to be done about it.
+
+        ``abandoned`` is a plan of which nothing was written, and nothing will be.
+        """
+        with self._changing():
+            if abandoned is not None:
+                mine = (abandoned.bundle_id,)
+                self._db.execute("DELETE FROM plans WHERE bundle_id = ?", mine)
+                self._db.execute("DELETE FROM runs WHERE bundle_id = ? AND NOT is_held", mine)
+            if row is not None:
+                self._put(row)
+            if told is not None:
+                self._db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", told)
+            self._add(closing)
+
+    def freeze(self, row: BundleRow, seq: int, closing: Closing) -> None:
+        values = (row.source_hub_id, row.stream, seq, row.bundle_id)
+        with self._changing():
+            self._put(row)
+            self._db.execute("INSERT OR IGNORE INTO frozen VALUES (?, ?, ?, ?)", values)
+            self._add(closing)
+
+    def closed(self, closing: Closing) -> None:
+        with self._changing():
+            self._db.execute("DELETE FROM closings WHERE token = ?", (closing.token,))
+
+    def restore(self, found: Restored, closing: Closing, told: tuple[str, bytes]) -> None:
+        """Fill an empty ledger with what the logs tell."""
+        frozen = [(*stream, one.seq, one.bundle_id) for stream, one in found.frozen]
+        runs = [(*stream, *one.span, one.bundle_id, one.entries) for stream, one in found.runs]
+        with self._changing():
+            for row in found.rows:
+                self._put(row)
+            self._db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, 1, ?)", runs)
+            self._db.executemany("INSERT OR IGNORE INTO frozen VALUES (?, ?, ?, ?)", frozen)
+            self._db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", told)
+            self._add(closing)
+
+    def _put(self, row: BundleRow) -> None:
+        self._db.execute(
+            "INSERT OR REPLACE INTO bundles VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(row)
+        )
+
+    def _insert(self, plan: Plan) -> None:
+        marks = ", ".join("?" * len(fields(plan)))
+        self._db.execute(f"INSERT OR REPLACE INTO plans VALUES ({marks})", astuple(plan))  # noqa: S608
+
+    def _add(self, closing: Closing) -> None:
+        document = {
+            "bodies": [one.hex() for one in closing.bodies],
+            "writes": closing.writes,
+            "moves": closing.moves,
+            "removals": closing.removals,
+        }
+        values = (closing.token, json.dumps(document))
+        self._db.execute("INSERT INTO closings (token, document) VALUES (?, ?)", values)
+
+    def _all(self, query: str, *values: object) -> list[dict[str, Any]]:
+        with self._asked():
+            return [dict(row) for row in self._db.execute(query, values).fetchall()]
+
+    def _open(self) -> sqlite3.Connection:
+        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, durable.FILE_MODE))
+        with self._asked():
+            db = sqlite3.connect(self._path, isolation_level=None)
+            db.row_factory = sqlite3.Row
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT")
+                durable.sync_directory(self._path.parent)
+        if version not in (0, VERSION):
+            raise BadLedger(f"{self._path} is of version {version}, this is {VERSION}")
+        return db
+
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                raise durable.NoSpace(f"{self._path}: {error}") from error
+            raise BadLedger(
+                f"{self._path}: {error}; make it again with veen bridge import --rebuild-ledger"
+            ) from error
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self._asked():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+
+def _plan(row: dict[str, Any]) -> Plan:
+    return Plan(**(row | {"done": bool(row["done"])}))
+
+
+def _closing(token: bytes, document: str) -> Closing:
+    found = json.loads(document)
+    return Closing(
+        token=token,
+        bodies=tuple(bytes.fromhex(one) for one in found["bodies"]),
+        writes=tuple((path, text) for path, text in found["writes"]),
+        moves=tuple((old, new) for old, new in found["moves"]),
+        removals=tuple(found["removals"]),
+    )

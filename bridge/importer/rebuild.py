@@ -1,0 +1,211 @@
+"""The import ledger made again from the logs of this zone, by an identity that may read them.
+
+What is in the import streams is what is held; each event is verified before it counts. Carriers
+that waited, or were being committed, go back to the inbox and are looked at anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from bridge import identities
+from bridge.audit import read_log
+from bridge.audit_events import Equivocation, ImportBegin, ImportSuccess, LedgerRebuilt
+from bridge.carrier.open_set import CarrierSet
+from bridge.importer.airlock import Airlock
+from bridge.importer.closing import close
+from bridge.importer.commit import PLAN_NOTE
+from bridge.importer.imported_stream import Written, read_import_stream
+from bridge.importer.ledger_tables import BundleRow, Closing, Restored, Run, Stream
+from bridge.importer.outcome import State
+from bridge.importer.run import LAST_PLAN, Order, importing, opened
+from bridge.importer.tools import Tools
+from bridge.importer.work import bags_in
+from bridge.refusal import Refused
+from bridge.settings import Settings
+from bridge.stream_map import OFFLINE_LOG
+from veen.client.client import Client
+from veen.client.surroundings import Surroundings
+from veen.client.transport import Patience
+from veen.settings_table import BadSettings
+
+_FILES: Final = ("", "-wal", "-shm")
+
+
+class Rebuilt(NamedTuple):
+    streams: int
+    bundles: int
+    events: int
+
+
+@dataclass(slots=True)
+class _Audited:
+    """What the audit log tells of bundles."""
+
+    begun: dict[bytes, ImportBegin] = field(default_factory=dict)
+    succeeded: dict[bytes, ImportSuccess] = field(default_factory=dict)
+    forks: list[Equivocation] = field(default_factory=list)
+
+
+def rebuild_ledger(
+    settings: Settings,
+    order: Order,
+    surroundings: Surroundings,
+    patience: Patience | None = None,
+) -> Rebuilt:
+    """Set the ledger aside and make it again."""
+    if settings.reader is None:
+        raise BadSettings("no [reader] is given: name an identity that reads the import streams")
+    airlock = Airlock(importing(settings).state)
+    with airlock.locked():
+        _set_aside(airlock)
+    with (
+        opened(settings, order, surroundings, patience) as tools,
+        identities.open_client(
+            settings.hub, settings.reader, surroundings=surroundings, patience=patience
+        ) as reader,
+    ):
+        # What was handed over before the ledger was lost belongs to what is held.
+        tools.bridge.flush()
+        tools.trail.settle()
+        return _rebuild(tools, reader)
+
+
+def _rebuild(tools: Tools, reader: Client) -> Rebuilt:
+    audited = _audited(reader)
+    written = [read_import_stream(reader, route, tools.trust) for route in tools.streams.routes]
+    runs = [(one.stream, run) for one in written for run in one.runs]
+    rows, late = _rows(tools, written, audited)
+    found = Rebuilt(len({stream for stream, _ in runs}), len(rows), sum(map(_size, written)))
+    told = f"{found.events} events of {found.bundles} bundles are held"
+    event = LedgerRebuilt(
+        operator=tools.operator, streams=found.streams, bundles=found.bundles, told=told
+    )
+    closing = Closing(
+        token=tools.random(16),
+        bodies=tuple(tools.trail.body(one) for one in (*late, event)),
+        moves=_back_to_inbox(tools.airlock),
+        removals=tuple(tools.airlock.inside(place) for place in _unfinished(tools.airlock)),
+    )
+    frozen = [(Stream(one.source_hub_id, one.stream), one) for one in audited.forks]
+    tools.ledger.restore(
+        Restored(rows, runs, frozen), closing, (LAST_PLAN, tools.bridge.note(PLAN_NOTE) or b"")
+    )
+    close(tools, closing)
+    _note_carriers(tools)
+    return found
+
+
+def _rows(
+    tools: Tools, written: list[Written], audited: _Audited
+) -> tuple[list[BundleRow], list[ImportSuccess]]:
+    """The bundles that are here, and the successes that nobody had told of yet."""
+    rows: list[BundleRow] = []
+    late: list[ImportSuccess] = []
+    for one in written:
+        for bundle_id, runs in one.by_bundle().items():
+            success, begin = audited.succeeded.get(bundle_id), audited.begun.get(bundle_id)
+            is_whole = bundle_id in one.whole
+            rows.append(_row(one, bundle_id, runs, success or begin, is_whole))
+            if success is None and begin is not None and is_whole:
+                late.append(_success(tools, one, bundle_id, begin))
+    return rows, late
+
+
+def _row(
+    written: Written,
+    bundle_id: bytes,
+    runs: list[Run],
+    told: ImportBegin | ImportSuccess | None,
+    is_whole: bool,
+) -> BundleRow:
+    return BundleRow(
+        bundle_id=bundle_id,
+        state=(State.IMPORTED if is_whole else State.PARTIAL).value,
+        source_hub_id=written.stream.source_hub_id,
+        stream=written.stream.name,
+        target=written.target,
+        from_seq=told.from_seq if told else runs[0].span.first,
+        to_seq=told.to_seq if told else runs[-1].span.last,
+        checkpoint_id=bytes(32),
+        checkpoint_at=0,
+        sha256=told.sha256 if told else bytes(32),
+        told="" if is_whole else "its import was cut short; bring its carrier again",
+    )
+
+
+def _success(tools: Tools, written: Written, bundle_id: bytes, begin: ImportBegin) -> ImportSuccess:
+    first, last, imported, excluded = written.places[bundle_id]
+    return ImportSuccess(
+        operator=tools.operator,
+        bundle_id=bundle_id,
+        sha256=begin.sha256,
+        source_hub_id=begin.source_hub_id,
+        stream=begin.stream,
+        from_seq=begin.from_seq,
+        to_seq=begin.to_seq,
+        count=begin.count,
+        target=written.target,
+        target_from=first,
+        target_to=last,
+        imported=imported,
+        duplicates=begin.count - imported,
+        excluded=excluded,
+        verification_result="told from the import stream, when the ledger was made again",
+        resumed_from=imported,
+    )
+
+
+def _audited(reader: Client) -> _Audited:
+    found = _Audited()
+    for recorded in read_log(reader, OFFLINE_LOG):
+        event = recorded.event
+        if isinstance(event, ImportBegin):
+            found.begun[event.bundle_id] = event
+        elif isinstance(event, ImportSuccess):
+            found.succeeded[event.bundle_id] = event
+        elif isinstance(event, Equivocation):
+            found.forks.append(event)
+    return found
+
+
+def _size(written: Written) -> int:
+    return sum(run.span.size for run in written.runs)
+
+
+def _unfinished(airlock: Airlock) -> list[Path]:
+    folders = (airlock.root / "waiting", airlock.root / "committing")
+    return [place for folder in folders for place in sorted(folder.iterdir())]
+
+
+def _back_to_inbox(airlock: Airlock) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (airlock.inside(bag), f"inbox/again-{place.name}-{bag.name}")
+        for place in _unfinished(airlock)
+        for bag in bags_in(place)
+    )
+
+
+def _note_carriers(tools: Tools) -> None:
+    """What the ledgers of archived carriers tell; sealed ones told it when they were opened."""
+    for place in sorted(tools.airlock.archive("").iterdir()):
+        try:
+            with CarrierSet(bags_in(place)) as found:
+                found.verify_signatures(tools.trust)
+                if found.carrier.ledger is not None:
+                    tools.ledger.note_carrier(found.carrier.ledger)
+        except Refused:
+            continue
+
+
+def _set_aside(airlock: Airlock) -> None:
+    """The old ledger stays, under a name that says so."""
+    number = 1
+    while airlock.ledger.with_name(f"ledger.db.old-{number}").exists():
+        number += 1
+    for suffix in _FILES:
+        path: Path = airlock.ledger.with_name(f"ledger.db{suffix}")
+        if path.exists():
+            path.rename(path.with_name(f"ledger.db.old-{number}{suffix}"))

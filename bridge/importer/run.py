@@ -1,0 +1,194 @@
+"""One run of an import, from the settings of the zone to what became of every carrier.
+
+Its only connections are to the hub of its own zone; whom it trusts it reads from files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bridge import identities
+from bridge.audit import AuditPending, AuditWriter
+from bridge.importer.airlock import Airlock
+from bridge.importer.commit import PLAN_NOTE
+from bridge.importer.groups import groups
+from bridge.importer.importer import Importer
+from bridge.importer.ledger import BadLedger, ImportLedger
+from bridge.importer.outcome import Outcome, State
+from bridge.importer.receive import bags_on, fetch, partial_name
+from bridge.importer.tools import Tools
+from bridge.importer.trail import Trail
+from bridge.importer.verdicts import Verdicts
+from bridge.printable import printable
+from bridge.refusal import Refused
+from bridge.settings import Settings, Zone
+from bridge.settings_import import ImportSettings
+from bridge.stream_map import OFFLINE_LOG
+from bridge.trust import TrustStore
+from veen.client.progress import Progress, untold
+from veen.client.surroundings import Surroundings
+from veen.client.transport import Patience
+from veen.errors import VeenError
+from veen.keystore import card_file
+from veen.keystore.card import CardExpired
+from veen.settings_table import BadSettings
+
+LAST_PLAN: Final = "last plan"
+"""The last plan that was handed over when the ledger was made again."""
+_KEY: Final = re.compile(r"[0-9a-f]{64}\n?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a run is asked to do, and by whom."""
+
+    operator: str
+    media: Sequence[Path] = ()
+    accepted: Sequence[str] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """``pending`` is why the audit log does not have all of it yet."""
+
+    outcomes: tuple[Outcome, ...]
+    pending: AuditPending | None
+
+
+def run_import(
+    settings: Settings,
+    order: Order,
+    surroundings: Surroundings,
+    *,
+    patience: Patience | None = None,
+    progress: Progress = untold,
+) -> Result:
+    """Import what is in the inbox and on the media; first finish what was cut short."""
+    with opened(settings, order, surroundings, patience, progress) as tools:
+        refuse_lost_ledger(tools)
+        outcomes: list[Outcome] = []
+        try:
+            outcomes.extend(_work_through(tools, order))
+        except AuditPending as pending:
+            return Result(tuple(outcomes), pending)
+        return Result(tuple(outcomes), None)
+
+
+@contextmanager
+def opened(
+    settings: Settings,
+    order: Order,
+    surroundings: Surroundings,
+    patience: Patience | None = None,
+    progress: Progress = untold,
+) -> Iterator[Tools]:
+    """The airlock, locked, with both identities of the importer at the zone's hub."""
+    wanted, now = importing(settings), surroundings.clock()
+    airlock = Airlock(wanted.state)
+    with ExitStack() as closing:
+        closing.enter_context(airlock.locked())
+        ledger = closing.enter_context(ImportLedger(airlock.ledger))
+        bridge, audit = (
+            closing.enter_context(
+                identities.open_client(
+                    settings.hub, identity, surroundings=surroundings, patience=patience
+                )
+            )
+            for identity in (settings.bridge, settings.audit)
+        )
+        recipient = reader_key(settings.audit_reader, now)
+        writer = AuditWriter(
+            audit, OFFLINE_LOG, origin=settings.name, recipient=recipient, clock=lambda: now * 1000
+        )
+        yield Tools(
+            airlock=airlock,
+            ledger=ledger,
+            trail=Trail(audit, writer, OFFLINE_LOG, recipient),
+            bridge=bridge,
+            trust=TrustStore.read(settings.trust),
+            streams=settings.streams,
+            settings=wanted,
+            privates=[_private(path) for path in wanted.zone_keys],
+            recipient=recipient,
+            operator=order.operator,
+            now=now,
+            random=surroundings.random,
+            progress=progress,
+            accepted=order.accepted,
+            reason=order.reason,
+        )
+
+
+def importing(settings: Settings) -> ImportSettings:
+    if settings.zone is not Zone.OFFLINE or settings.importing is None:
+        raise BadSettings('zone = "online": only the offline side of a bridge imports')
+    return settings.importing
+
+
+def refuse_lost_ledger(tools: Tools) -> None:
+    """A ledger that does not know the last import is lost, or older than what it tells of."""
+    last = tools.bridge.note(PLAN_NOTE)
+    if last is None or last == tools.ledger.told(LAST_PLAN):
+        return
+    if not tools.ledger.knows_plan(last):
+        raise BadLedger(
+            f"{tools.airlock.ledger} does not know the last import of this bridge: it is new, or "
+            "was restored from an old copy; make it again with veen bridge import --rebuild-ledger"
+        )
+
+
+def reader_key(card: Path, now: int) -> bytes:
+    """The key to seal to. A card that has expired by this clock still serves: a wrong clock must
+    not keep anything out, and the newest key on it is the best there is.
+    """
+    found = card_file.read(card)
+    try:
+        return found.recipient(now)
+    except CardExpired:
+        return found.prekeys[0].prekey
+
+
+def _work_through(tools: Tools, order: Order) -> Iterator[Outcome]:
+    importer = Importer(tools)
+    for outcome in importer.recover():
+        yield outcome
+        if outcome.state is State.PARTIAL:
+            return
+    yield from _fetched(tools, order.media)
+    for group in groups(tools.airlock.inbox):
+        outcome = importer.take(group)
+        yield outcome
+        if outcome.state is State.PARTIAL:
+            return
+        yield from importer.take_held()
+    yield from importer.take_held()
+
+
+def _fetched(tools: Tools, media: Sequence[Path]) -> Iterator[Outcome]:
+    """Copy what media hold into the inbox; only what could not be copied is an outcome."""
+    for medium in media:
+        try:
+            bags = bags_on(medium)
+        except OSError as error:
+            raise VeenError(
+                f"{printable(str(medium))} cannot be read: {error.strerror}; is it mounted?"
+            ) from error
+        for bag in bags:
+            partial = partial_name(bag, tools.airlock.inbox)
+            try:
+                fetch(bag, partial, tools.settings.limits.max_bytes)
+            except Refused as error:
+                yield Verdicts(tools).unfetched(printable(bag.name), partial, error)
+
+
+def _private(path: Path) -> bytes:
+    text = path.read_text()
+    if not _KEY.fullmatch(text):
+        raise BadSettings(f"{path} is to hold a private key of 64 hex digits")
+    return bytes.fromhex(text.strip())

@@ -1,0 +1,43 @@
+"""What an import works with, put together once by whoever starts it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bridge.importer.airlock import Airlock
+from bridge.importer.ledger import ImportLedger
+from bridge.importer.trail import Trail
+from bridge.settings_import import ImportSettings
+from bridge.stream_map import StreamMap
+from bridge.trust import TrustStore
+from veen.client.client import Client
+from veen.client.progress import Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """``now`` is read once in a run. ``recipient`` is the key of whoever reads what is imported.
+
+    ``accepted`` are the bundles whose gap was accepted, by the beginning of their id in hex, and
+    ``reason`` is why.
+    """
+
+    airlock: Airlock
+    ledger: ImportLedger
+    trail: Trail
+    bridge: Client
+    trust: TrustStore
+    streams: StreamMap
+    settings: ImportSettings
+    privates: Sequence[bytes] = field(repr=False)
+    recipient: bytes
+    operator: str
+    now: int
+    random: Callable[[int], bytes]
+    progress: Progress
+    accepted: Sequence[str] = ()
+    reason: str = ""
+
+    def accepts_gap(self, bundle_id: bytes) -> bool:
+        return any(bundle_id.hex().startswith(one) for one in self.accepted)

@@ -1,0 +1,169 @@
+"""Imports in processes of their own, which can be told to die; started quickly: the parent has
+imported everything and forks one for each line that it reads.
+
+python import_process.py
+
+A line is a JSON object: settings, operator, media, and one of
+  {"count": true}            count the operations on disk and network, and say how many there were
+  {"die_at": n}              be killed at the n-th of them
+  {"point": [name, when, n]} be killed before or after the n-th call of a function
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bridge.importer import commit, importer
+from bridge.importer.airlock import Airlock
+from bridge.importer.ledger import ImportLedger
+from bridge.importer.run import Order, run_import
+from bridge.importer.trail import Trail
+from bridge.settings import load
+from veen.client.client import Client
+from veen.client.hub_api import HubApi
+from veen.client.outbox import Outbox
+from veen.client.surroundings import Surroundings
+from veen.client.transport import Patience
+
+POINTS: dict[str, tuple[type, str]] = {
+    "begin": (ImportLedger, "begin"),
+    "hand_over": (commit.Committer, "hand_over"),
+    "emit": (Client, "emit_each"),
+    "submit": (HubApi, "submit_batch"),
+    "settle": (Outbox, "settle"),
+    "flush": (Client, "flush"),
+    "finish": (ImportLedger, "finish"),
+    "conclude": (ImportLedger, "conclude"),
+    "audit": (Trail, "once"),
+    "move": (Airlock, "move"),
+    "closed": (ImportLedger, "closed"),
+    "take": (importer.Importer, "take"),
+}
+HASTY = Patience(attempts=3, first_sec=0.01, most_sec=0.05, timeout_sec=10)
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+_CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "shutil.rmtree"}
+
+
+class Counter:
+    """Every operation that changes a disk, or speaks to the hub, in this process."""
+
+    def __init__(self, die_at: int) -> None:
+        self.count = 0
+        self.die_at = die_at
+
+    def tick(self) -> None:
+        self.count += 1
+        if self.count == self.die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def install(self) -> None:
+        sys.addaudithook(self._audit)
+        for name in ("pwrite", "fsync", "fdatasync", "write"):
+            setattr(os, name, self._around(getattr(os, name)))
+        counter = self
+
+        class Connection(sqlite3.Connection):
+            def execute(self, sql: str, *more: Any) -> Any:
+                is_commit = sql.startswith("COMMIT")
+                if is_commit:
+                    counter.tick()
+                found = super().execute(sql, *more)
+                if is_commit:
+                    counter.tick()
+                return found
+
+        connect = sqlite3.connect
+        sqlite3.connect = lambda *args, **more: connect(*args, **({"factory": Connection} | more))
+        HubApi.submit_batch = self._around(HubApi.submit_batch)  # type: ignore[method-assign]
+
+    def _audit(self, event: str, args: tuple[Any, ...]) -> None:
+        if event in _CHANGES or (event == "open" and (args[2] or 0) & _WRITING):
+            self.tick()
+
+    def _around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **more: Any) -> Any:
+            self.tick()
+            found = function(*args, **more)
+            self.tick()
+            return found
+
+        return call
+
+
+def main() -> None:
+    for line in sys.stdin:
+        told = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            _live(told)
+        print(json.dumps({"child": child}), flush=True)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        print(json.dumps({"dead": code}), flush=True)
+
+
+def _live(told: dict[str, Any]) -> None:
+    status = 1
+    try:
+        _watch_sockets(told)
+        counter = Counter(told.get("die_at", 0))
+        if "die_at" in told or told.get("count"):
+            counter.install()
+        if "point" in told:
+            _die_at(*told["point"])
+        around = Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
+        order = Order(operator=told["operator"], media=tuple(map(Path, told["media"])))
+        result = run_import(load(Path(told["settings"])), order, around, patience=HASTY)
+        states = [one.state.value for one in result.outcomes]
+        pending = result.pending is not None
+        os.write(1, json.dumps([states, pending, counter.count]).encode() + b"\n")
+        status = 0
+    except BaseException:  # noqa: BLE001 - told by the process that ends
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _watch_sockets(told: dict[str, Any]) -> None:
+    """Whoever connects to anything but the zone's own hub, or asks for a name, dies of it."""
+    port = int(load(Path(told["settings"])).hub.url.rpartition(":")[2])
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        if event == "socket.connect" and args[1][:2] != ("127.0.0.1", port):
+            os.write(2, f"connects to {args[1]}\n".encode())
+            os._exit(77)
+        if event == "socket.getaddrinfo" and args[0] not in ("127.0.0.1", b"127.0.0.1"):
+            os.write(2, f"asks for {args[0]}\n".encode())
+            os._exit(78)
+
+    sys.addaudithook(hook)
+
+
+def _die_at(name: str, when: str, turns: int) -> None:
+    owner, method = POINTS[name]
+    called: Callable[..., Any] = getattr(owner, method)
+    left = [turns]
+
+    def call(*args: Any, **more: Any) -> Any:
+        left[0] -= 1
+        if when == "before" and left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = called(*args, **more)
+        if when == "after" and left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(owner, method, call)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+"""Both sides of a gap for tests: bundles cut from a log in memory, and a zone that imports them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bridge_world import EXPORTER, HUB, IDENTITY, World, parts
+
+from bridge import identities
+from bridge.audit import read_log
+from bridge.audit_events import AuditEvent
+from bridge.carrier.encryption import Sealing
+from bridge.carrier.ledger import Ledger
+from bridge.carrier.packing import Packing, Preset
+from bridge.carrier.stage import Content, stage
+from bridge.importer.airlock import Airlock
+from bridge.importer.ledger import ImportLedger
+from bridge.importer.ledger_tables import Stream
+from bridge.importer.run import Order, Result, run_import
+from bridge.settings import Settings, load
+from bridge.stream_map import OFFLINE_LOG
+from bridge.trust import pin_exporter, pin_hub
+from veen.client.surroundings import Surroundings
+from veen.client.transport import Patience
+from veen.digest import h, h_file
+from veen.import_event import ImportedEvent, read_imported
+from veen.keystore.directory import ClientDir
+
+LONG = bool(os.environ.get("VEEN_TEST_LONG"))
+HASTY = Patience(attempts=3, first_sec=0.01, most_sec=0.05, timeout_sec=10)
+FOLDERS = {
+    "inbox", "staging", "waiting", "committing", "archive", "quarantine", "receipts", "approvals",
+}  # fmt: skip
+FILES = {"lock", "ledger.db", "ledger.db-wal", "ledger.db-shm"}
+
+
+@dataclass
+class Zone:
+    """The importing zone at one hub; ``name`` keeps its stream and audit entries apart."""
+
+    root: Path
+    hub: Any
+    name: str
+    clock: int | None = None
+    toml: str = ""
+    capabilities: dict[str, Path] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.world = World(stream=f"export/z1/{self.name}")
+        self.target = f"import/z1/{self.name}"
+        self.root.mkdir()
+        (self.root / "trust").mkdir()
+        pin_hub(self.root / "trust", IDENTITY, IDENTITY.signature_by(HUB))
+        pin_exporter(self.root / "trust", "z1", EXPORTER.public)
+        # All zones at a hub write one audit log, so they have one reader.
+        self.reader_dir = self.hub.data.parent / "reader"
+        for one in (self.root / "bridge", self.root / "audit", self.reader_dir):
+            if not ClientDir(one).keystore.exists():
+                ClientDir(one).create(now=int(time.time()), random=os.urandom, passphrase=None)
+        self._numbers = itertools.count(1)
+        self.ledger = Ledger(bridge_id=h(b"bridge"))
+        self.write_settings()
+
+    def write_settings(self, more: str = "", importing: str = "") -> None:
+        granted = {one: f'capability = "{path}"' for one, path in self.capabilities.items()}
+        (self.root / "bridge.toml").write_text(f"""
+zone = "offline"
+name = "z2"
+trust = "trust"
+[hub]
+url = "{self.hub.url}"
+hub_id = "{self.hub.client().hub_id.hex()}"
+[bridge]
+client = "bridge"
+{granted.get("bridge", "")}
+[audit]
+client = "audit"
+reader = "{self.reader_dir}/identity_card.pub"
+{granted.get("audit", "")}
+[reader]
+client = "{self.reader_dir}"
+[import]
+state = "state"
+{importing}
+[[streams]]
+hub_id = "{IDENTITY.hub_id.hex()}"
+source = "{self.world.stream}"
+{more}
+""")
+
+    @property
+    def settings(self) -> Settings:
+        return load(self.root / "bridge.toml")
+
+    @property
+    def airlock(self) -> Airlock:
+        return Airlock(self.root / "state")
+
+    def around(self) -> Surroundings:
+        clock = self.clock
+        return Surroundings(
+            clock=lambda: int(time.time()) if clock is None else clock,
+            random=os.urandom,
+            sleep=time.sleep,
+        )
+
+    def bundle(self, first: int, last: int, size: int | None = None) -> bytes:
+        while len(self.world.events) < max(last, size or 0):
+            self.world.grow(1)
+        return self.world.bundle(first, last, size or last)
+
+    def carry(
+        self,
+        raw: bytes,
+        packing: Packing | None = None,
+        sealing: Sealing | None = None,
+        ledger: Ledger | None = None,
+    ) -> Path:
+        """A medium with a carrier of this bundle."""
+        if ledger is None:
+            self.ledger = ledger = self.ledger.with_bundle(parts(raw)[0])
+        place = self.root / f"z1-{next(self._numbers)}"
+        (place / "medium").mkdir(parents=True)
+        (place / "content").write_bytes(raw)
+        content = Content(file=place / "content", ledger=ledger)
+        packing = packing or Preset.ANY.packing()
+        stage(content, packing, EXPORTER, place / "medium", sealing)
+        return place / "medium"
+
+    def medium(self, first: int, last: int, size: int | None = None) -> Path:
+        return self.carry(self.bundle(first, last, size))
+
+    def run(self, *media: Path, **more: Any) -> Result:
+        order = Order(operator=self.name, media=media, **more)
+        return run_import(self.settings, order, self.around(), patience=HASTY)
+
+    def states(self, *media: Path, **more: Any) -> list[str]:
+        result = self.run(*media, **more)
+        assert result.pending is None, result.pending
+        return [one.state.value for one in result.outcomes]
+
+    def reader(self) -> Any:
+        settings = self.settings
+        assert settings.reader is not None
+        return identities.open_client(
+            settings.hub, settings.reader, surroundings=self.around(), patience=HASTY
+        )
+
+    def imported(self) -> list[ImportedEvent]:
+        """What is in the import stream, in order."""
+        with self.reader() as reader:
+            found = []
+            for pair in reader.read(self.target):
+                opened = reader.open_payload(pair.msg)
+                found.append(read_imported(opened.header.schema, opened.body, pair.msg.client_id))
+            return found
+
+    def audits(self) -> list[AuditEvent]:
+        """The audit entries of this zone's runs."""
+        with self.reader() as reader:
+            found = [one.event for one in read_log(reader, OFFLINE_LOG)]
+        return [one for one in found if one.operator == self.name]
+
+    def kinds(self) -> list[str]:
+        return [one.KIND for one in self.audits()]
+
+    def files(self, folder: str) -> list[str]:
+        return sorted(path.name for path in (self.airlock.root / folder).iterdir())
+
+    def reason(self) -> dict[str, Any]:
+        (place,) = (self.airlock.root / "quarantine").iterdir()
+        found: dict[str, Any] = json.loads((place / "reason.json").read_text())
+        return found
+
+    def check(self, seqs: Sequence[int], excluded: Sequence[int] = ()) -> None:
+        """The oracles, after a run and after the next, which has nothing to do."""
+        for _ in range(2):
+            self._check_once(seqs, excluded)
+            self.run()
+
+    def _check_once(self, seqs: Sequence[int], excluded: Sequence[int]) -> None:
+        found = self.imported()
+        keys = [one.receipt().stream_seq for one in found]
+        assert sorted(keys) == sorted(set(seqs))
+        assert keys == list(seqs)
+        for one in found:
+            seq = one.receipt().stream_seq
+            source = self.world.events[seq - 1]
+            assert one.origin_receipt == source.receipt
+            assert one.origin_msg == (None if seq in excluded else source.payload)
+            assert (one.excluded is not None) == (seq in excluded)
+            one.verify(IDENTITY)
+        self._check_audits(found)
+        self._check_files()
+        with ImportLedger(self.airlock.ledger) as ledger:
+            spans = ledger.spans(Stream(IDENTITY.hub_id, self.world.stream))
+            held = [seq for span in spans for seq in range(span.first, span.last + 1)]
+            assert held == sorted(seqs)
+            assert ledger.open_plans() == []
+            assert ledger.closings() == []
+
+    def _check_audits(self, found: list[ImportedEvent]) -> None:
+        successes = Counter(
+            one.bundle_id  # type: ignore[attr-defined]
+            for one in self.audits()
+            if one.KIND == "import.success"
+        )
+        assert set(successes.values()) <= {1}
+        assert set(successes) == {one.bundle_id for one in found}
+
+    def _check_files(self) -> None:
+        """Nothing but what is named, and nothing half-done."""
+        names = {path.name for path in self.airlock.root.iterdir()}
+        assert names <= FOLDERS | FILES | {one for one in names if one.startswith("ledger.db.old")}
+        assert self.files("staging") == []
+        assert self.files("committing") == []
+        assert [str(one) for one in self.airlock.root.rglob(".*")] == []
+        assert [str(one) for one in self.airlock.root.rglob("*.tmp")] == []
+
+
+def tree(root: Path) -> dict[str, str]:
+    """Every file below a folder with its hash, to see whether anything changed."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        if path.is_symlink() or not path.is_file():
+            found[str(path)] = "other"
+        else:
+            with path.open("rb") as file:
+                found[str(path)] = h_file(file).hex()
+    return found

@@ -1,0 +1,169 @@
+"""The commands of the bridge: two zones, each with a gated hub, and media that go from one over."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from binary import end_hub, free_port, veen
+
+ORDERS, LOG = "record/app/orders", "bridge/online/log"
+IMPORTED = f"import/{ORDERS}"
+BLOCKED = 12
+"""The exit code of an import that waits for approvals."""
+READ_ALL = 'read = ["*"]\n'
+ROLES = {
+    "z1": {
+        "admin": ("recorder_admin", READ_ALL),
+        "bridge": ("bridge_online", f'read = ["record/*", "{LOG}"]\n'),
+        "audit": ("audit_writer", f'write = ["{LOG}"]\n'),
+    },
+    "z2": {
+        "reader": ("recorder_admin", READ_ALL),
+        "bridge": ("bridge_offline", 'write = ["import/*"]\n'),
+        "audit": ("audit_writer", 'write = ["bridge/offline/log"]\n'),
+    },
+}
+STREAMS = {
+    "z1": (ORDERS, LOG),
+    "z2": (IMPORTED, f"import/{LOG}", "bridge/offline/log"),
+}
+WRITERS = {
+    "z1": {"shop": (ORDERS,), "audit": (LOG,)},
+    "z2": {"bridge": (IMPORTED, f"import/{LOG}"), "audit": ("bridge/offline/log",)},
+}
+
+
+def show_bridge(world: Any) -> None:
+    """``world`` is the scenario's; whatever happens, no hub of ours remains."""
+    try:
+        hub_ids = {zone: _set_up(world, zone) for zone in STREAMS}
+        _settings(world, hub_ids)
+        _keys(world)
+        _export(world)
+        _import(world)
+        _prove(world)
+    finally:
+        for zone in STREAMS:
+            end_hub(world.folder, f"{zone}/hub")
+
+
+def _set_up(world: Any, zone: str) -> str:
+    """Identities, a hub that knows them, and what each may write."""
+    (world.folder / zone).mkdir()
+    world.urls = getattr(world, "urls", {}) | {zone: f"127.0.0.1:{free_port()}"}
+    keys = {name: _identity(world, f"{zone}/{name}") for name in (*ROLES[zone], "issuer")}
+    if zone == "z1":
+        keys["shop"] = _identity(world, "z1/shop")
+    text = f'listen = "{world.urls[zone]}"\nworkers = 1\n'
+    text += f'issuers = ["{keys["issuer"]["id_sign_public"]}"]\n'
+    text += "".join(f'[[streams]]\nname = "{one}"\n' for one in STREAMS[zone])
+    for name, (role, more) in ROLES[zone].items():
+        text += f'[[principals]]\nname = "{name}"\nrole = "{role}"\n{more}'
+        text += f'public_key = "{keys[name]["client_id"]}"\n'
+    (world.folder / zone / "hub.toml").write_text(text)
+    at = ("--hub", f"{zone}/hub")
+    world.do("hub", "start", "--data-dir", at[1], "--config", f"{zone}/hub.toml")
+    for name, streams in WRITERS[zone].items():
+        to = [word for one in streams for word in ("--stream", one)]
+        who = ("--issuer", f"{zone}/issuer", "--subject", f"{zone}/{name}", "--ttl", "86400")
+        world.do("cap", "issue", *who, *to, "--out", f"{zone}/{name}.cap")
+        world.do("cap", "authorize", *at, "--cap", f"{zone}/{name}.cap")
+    return str(json.loads(world.do("hub", "key", *at, "--json").out)["hub_id"])
+
+
+def _identity(world: Any, name: str) -> dict[str, Any]:
+    world.do("keygen", "--out", name, "--insecure-plain")
+    found: dict[str, Any] = json.loads(world.do("id", "show", "--client", name, "--json").out)
+    return found
+
+
+def _settings(world: Any, hub_ids: dict[str, str]) -> None:
+    alice = _identity(world, "z2/alice")["client_id"]
+    for zone, name in (("z1", "online"), ("z2", "offline")):
+        reader = "bridge" if zone == "z1" else "reader"
+        hub = f'[hub]\nurl = "http://{world.urls[zone]}"\nhub_id = "{hub_ids[zone]}"\n'
+        text = f'zone = "{name}"\nname = "plant-{zone}"\n{hub}'
+        text += '[bridge]\nclient = "bridge"\nprincipal = "bridge"\n'
+        text += 'capability = "bridge.cap"\n' if zone == "z2" else ""
+        text += f'[audit]\nclient = "audit"\ncapability = "audit.cap"\nreader = "{reader}/identity_card.pub"\n'
+        text += '[reader]\nclient = "reader"\nprincipal = "reader"\n' if zone == "z2" else ""
+        text += f'[[streams]]\nsource = "{ORDERS}"\n'
+        text += f'hub_id = "{hub_ids["z1"]}"\n' if zone == "z2" else ""
+        if zone == "z2":
+            text += f'[[approvals]]\nprefix = "record/"\nneeded = 1\napprovers = ["{alice}"]\n'
+        (world.folder / zone / "bridge.toml").write_text(text)
+        actor = "admin" if zone == "z1" else "reader"
+        (world.folder / zone / "recorder.toml").write_text(
+            f'zone = "plant-{zone}"\n{hub}client = "{actor}"\nprincipal = "{actor}"\n'
+            f'reader = "{reader}/identity_card.pub"\n'
+            f'[[streams]]\nname = "{ORDERS}"\nevent_types = ["order.placed"]\n'
+        )
+
+
+def _keys(world: Any) -> None:
+    config = ("--config", "z1/bridge.toml")
+    world.show(
+        "bridge-keys-export-trust", "bridge", "keys", "export-trust", *config, "--out", "z2/trust"
+    )
+    world.show("bridge-keys-show", "bridge", "keys", "show", "--config", "z2/bridge.toml")
+    world.show("bridge-keys-zone", "bridge", "keys", "zone", "--out", "z2/zone.key")
+
+
+def _export(world: Any) -> None:
+    config = ("--config", "z1/bridge.toml")
+    recorder = ("--config", "z1/recorder.toml")
+    line = {"event_type": "order.placed", "subject_id": "u:7", "origin": "shop", "payload": {"n": 1},
+            "event_time": "2025-11-19T03:20:01.000Z"}  # fmt: skip
+    (world.folder / "z1" / "orders.jsonl").write_text(f"{json.dumps(line)}\n" * 3)
+    who = ("--client", "z1/shop", "--cap", "z1/shop.cap")
+    world.do("recorder", "emit", *recorder, *who, "--file", "z1/orders.jsonl")
+    world.do("recorder", "checkpoint", "create", *recorder)
+    world.show("bridge-status", "bridge", "status", *config)
+    for number in (1, 2):
+        medium = f"usb-{number}"
+        (world.folder / medium).mkdir()
+        words = (
+            "bridge",
+            "export",
+            *config,
+            "--medium",
+            medium,
+            "--medium-id",
+            f"USB-{number}",
+            "--operator",
+            "ann",
+        )
+        if number == 1:
+            world.show("bridge-export", *words)
+            world.do("recorder", "checkpoint", "create", *recorder)
+        else:
+            world.do(*words)
+    world.show("bridge-inspect", "bridge", "inspect", "usb-1", "--events", "1")
+    world.show("bridge-verify", "bridge", "verify", "usb-1", "usb-2", "--trust", "z2/trust")
+
+
+def _import(world: Any) -> None:
+    config = ("--config", "z2/bridge.toml")
+    words = ("bridge", "import", *config, "--operator", "bob", "--medium")
+    held = veen(*words, "usb-1", "--json", cwd=world.folder)
+    assert held.code == BLOCKED, held
+    bundle = json.loads(held.out)["carriers"][0]["bundle_id"]
+    world.show("bridge-approve", "bridge", "approve", bundle, *config, "--client", "z2/alice")
+    world.show("bridge-import", *words, "usb-2")
+    world.show("bridge-status.offline", "bridge", "status", *config)
+    world.show("bridge-receipt", "bridge", "receipt", bundle, *config)
+
+
+def _prove(world: Any) -> None:
+    config = ("--config", "z2/bridge.toml")
+    world.show("bridge-reconcile", "bridge", "reconcile", *config)
+    world.show(
+        "bridge-prove", "bridge", "prove", *config, "--online", "z1/bridge.toml",
+        "--online-hub", "z1/hub.toml", "--offline-hub", "z2/hub.toml", "--event", f"{ORDERS}=2",
+    )  # fmt: skip
+    world.show(
+        "recorder-index-imports", "recorder", "index", "imports", "--config", "z2/recorder.toml",
+        "--stream", IMPORTED, "--trust", "z2/trust", "--index", "z2/index",
+    )  # fmt: skip

@@ -1,0 +1,52 @@
+"""Drafts as they lie on a disk: bound to their numbers, whether remembered or not."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from veen.client.draft import Draft, Drafts, Form
+from veen.errors import Untrusted
+from veen.payload import PayloadHdr
+from veen.profile import DEFAULT_PROFILE
+
+KEY = bytes(range(32))
+FORM = Form(
+    stream="record/app/orders",
+    profile=DEFAULT_PROFILE,
+    recipient=bytes(32),
+    header=PayloadHdr(schema=bytes(32)),
+)
+
+
+def drafts() -> Drafts:
+    return Drafts(KEY, os.urandom)
+
+
+def test_what_was_sealed_here_is_what_another_opens() -> None:
+    here, draft = drafts(), Draft(FORM, b"body", (b"attached",))
+    sealed = here.seal(7, draft)
+    assert here.open(7, sealed) == here.open(7, sealed) == drafts().open(7, sealed) == draft
+
+
+@pytest.mark.parametrize("changed", ["number", "byte", "end"])
+def test_nothing_else_is_opened(changed: str) -> None:
+    here = drafts()
+    sealed = here.seal(7, Draft(FORM, b"body"))
+    others = {
+        "number": (8, sealed),
+        "byte": (7, sealed[:-1] + bytes([sealed[-1] ^ 1])),
+        "end": (7, sealed[:-1]),
+    }
+    with pytest.raises(Untrusted):
+        here.open(*others[changed])
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    here, body = drafts(), bytes(1 << 20)
+    sealed = [here.seal(number, Draft(FORM, body)) for number in range(20)]
+    assert len(here._sealed) < 10
+    for number, one in enumerate(sealed):
+        assert here.open(number, one).body == body
+    assert here._sealed == {}
