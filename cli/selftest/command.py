@@ -84,6 +84,15 @@ def query(options: RunOptions) -> None:
     _run("query", options, None)
 
 
+@app.command()
+def bridge(options: RunOptions) -> None:
+    """Carry events between two zones, lose and damage some, reconcile, and prove J1 to K2.
+
+    Example: veen selftest bridge --only claims
+    """
+    _run("bridge", options, None)
+
+
 @app.command("all")
 def everything(options: RunOptions, count: CountOption = None) -> None:
     """Run every suite; exit code 5 says that a step failed, and which.

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cli.selftest import (
+    bridge_carriers,
+    bridge_claims,
     core_capabilities,
     core_epochs,
     core_hub,
@@ -25,6 +27,7 @@ from cli.selftest import (
     recorder_proofs,
     recorder_replays,
 )
+from cli.selftest.bridge_world import BridgeWorld, a_bridge_world
 from cli.selftest.query_world import QueryWorld, a_query_world
 from cli.selftest.step import Result, Step, run
 from cli.selftest.world import World, a_world
@@ -36,7 +39,7 @@ class Suite:
 
     name: str
     steps: tuple[Step[Any], ...]
-    opening: Callable[..., AbstractContextManager[World | QueryWorld]] = a_world
+    opening: Callable[..., AbstractContextManager[World | QueryWorld | BridgeWorld]] = a_world
 
 
 SUITES: Final = (
@@ -58,6 +61,7 @@ SUITES: Final = (
         (*recorder_events.STEPS, *recorder_proofs.STEPS, *recorder_replays.STEPS),
     ),
     Suite("query", (*query_results.STEPS, *query_trust.STEPS), a_query_world),
+    Suite("bridge", (*bridge_carriers.STEPS, *bridge_claims.STEPS), a_bridge_world),
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from binary import end_hub, free_port, veen
@@ -12,6 +11,10 @@ ORDERS, LOG = "record/app/orders", "bridge/online/log"
 IMPORTED = f"import/{ORDERS}"
 BLOCKED = 12
 """The exit code of an import that waits for approvals."""
+LINE = {
+    "event_type": "order.placed", "subject_id": "u:7", "origin": "shop", "payload": {"n": 1},
+    "event_time": "2025-11-19T03:20:01.000Z",
+}  # fmt: skip
 READ_ALL = 'read = ["*"]\n'
 ROLES = {
     "z1": {
@@ -80,24 +83,28 @@ def _identity(world: Any, name: str) -> dict[str, Any]:
 
 
 def _settings(world: Any, hub_ids: dict[str, str]) -> None:
+    """In each zone what its bridge and its recorder are told."""
     alice = _identity(world, "z2/alice")["client_id"]
-    for zone, name in (("z1", "online"), ("z2", "offline")):
-        reader = "bridge" if zone == "z1" else "reader"
+    source = f'[[streams]]\nsource = "{ORDERS}"\n'
+    more = {
+        "z1": source,
+        "z2": '[reader]\nclient = "reader"\nprincipal = "reader"\n'
+        f'{source}hub_id = "{hub_ids["z1"]}"\n'
+        f'[[approvals]]\nprefix = "record/"\nneeded = 1\napprovers = ["{alice}"]\n',
+    }
+    granted = {"z1": "", "z2": 'capability = "bridge.cap"\n'}
+    opener, actor = {"z1": "bridge", "z2": "reader"}, {"z1": "admin", "z2": "reader"}
+    for zone, kind in (("z1", "online"), ("z2", "offline")):
         hub = f'[hub]\nurl = "http://{world.urls[zone]}"\nhub_id = "{hub_ids[zone]}"\n'
-        text = f'zone = "{name}"\nname = "plant-{zone}"\n{hub}'
-        text += '[bridge]\nclient = "bridge"\nprincipal = "bridge"\n'
-        text += 'capability = "bridge.cap"\n' if zone == "z2" else ""
-        text += f'[audit]\nclient = "audit"\ncapability = "audit.cap"\nreader = "{reader}/identity_card.pub"\n'
-        text += '[reader]\nclient = "reader"\nprincipal = "reader"\n' if zone == "z2" else ""
-        text += f'[[streams]]\nsource = "{ORDERS}"\n'
-        text += f'hub_id = "{hub_ids["z1"]}"\n' if zone == "z2" else ""
-        if zone == "z2":
-            text += f'[[approvals]]\nprefix = "record/"\nneeded = 1\napprovers = ["{alice}"]\n'
-        (world.folder / zone / "bridge.toml").write_text(text)
-        actor = "admin" if zone == "z1" else "reader"
+        reader = f'reader = "{opener[zone]}/identity_card.pub"\n'
+        (world.folder / zone / "bridge.toml").write_text(
+            f'zone = "{kind}"\nname = "plant-{zone}"\n{hub}'
+            f'[bridge]\nclient = "bridge"\nprincipal = "bridge"\n{granted[zone]}'
+            f'[audit]\nclient = "audit"\ncapability = "audit.cap"\n{reader}{more[zone]}'
+        )
         (world.folder / zone / "recorder.toml").write_text(
-            f'zone = "plant-{zone}"\n{hub}client = "{actor}"\nprincipal = "{actor}"\n'
-            f'reader = "{reader}/identity_card.pub"\n'
+            f'zone = "plant-{zone}"\n{hub}client = "{actor[zone]}"\n'
+            f'principal = "{actor[zone]}"\n{reader}'
             f'[[streams]]\nname = "{ORDERS}"\nevent_types = ["order.placed"]\n'
         )
 
@@ -112,34 +119,19 @@ def _keys(world: Any) -> None:
 
 
 def _export(world: Any) -> None:
-    config = ("--config", "z1/bridge.toml")
-    recorder = ("--config", "z1/recorder.toml")
-    line = {"event_type": "order.placed", "subject_id": "u:7", "origin": "shop", "payload": {"n": 1},
-            "event_time": "2025-11-19T03:20:01.000Z"}  # fmt: skip
-    (world.folder / "z1" / "orders.jsonl").write_text(f"{json.dumps(line)}\n" * 3)
+    """The second medium has the audit log, which tells of the first."""
+    config, recorder = ("--config", "z1/bridge.toml"), ("--config", "z1/recorder.toml")
+    (world.folder / "z1" / "orders.jsonl").write_text(f"{json.dumps(LINE)}\n" * 3)
     who = ("--client", "z1/shop", "--cap", "z1/shop.cap")
     world.do("recorder", "emit", *recorder, *who, "--file", "z1/orders.jsonl")
     world.do("recorder", "checkpoint", "create", *recorder)
     world.show("bridge-status", "bridge", "status", *config)
-    for number in (1, 2):
-        medium = f"usb-{number}"
+    for medium in ("usb-1", "usb-2"):
         (world.folder / medium).mkdir()
-        words = (
-            "bridge",
-            "export",
-            *config,
-            "--medium",
-            medium,
-            "--medium-id",
-            f"USB-{number}",
-            "--operator",
-            "ann",
-        )
-        if number == 1:
-            world.show("bridge-export", *words)
-            world.do("recorder", "checkpoint", "create", *recorder)
-        else:
-            world.do(*words)
+    words = ("bridge", "export", *config, "--operator", "ann", "--medium-id", "STICK-1", "--medium")
+    world.show("bridge-export", *words, "usb-1")
+    world.do("recorder", "checkpoint", "create", *recorder)
+    world.do(*words, "usb-2")
     world.show("bridge-inspect", "bridge", "inspect", "usb-1", "--events", "1")
     world.show("bridge-verify", "bridge", "verify", "usb-1", "usb-2", "--trust", "z2/trust")
 

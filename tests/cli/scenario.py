@@ -200,7 +200,7 @@ class World:
     def _self_tests(self) -> None:
         for suite, *steps in (
             ("core", "duplicate"), ("props", "range-proofs"), ("fuzz", "decode-receipt"),
-            ("recorder", "principal"), ("query", "evidence-full"),
+            ("recorder", "principal"), ("query", "evidence-full"), ("bridge", "damaged"),
             ("all", "inclusion-proofs", "decode-msg"),
         ):  # fmt: skip
             only = [word for step in steps for word in ("--only", step)]

@@ -119,11 +119,19 @@ BROKEN = [
         ("witness believed", "query", "tampered-index", "evidence that does not hold"),
         ("replay believed", "query", "replays", "a digest of fewer rows: expected"),
         ("no purpose", "query", "audit", "the entry of the query: expected"),
+        ("bodies undisclosed", "bridge", "carry", "disclosed: expected"),
+        ("ledger blind", "bridge", "presented-again", "BadLedger"),
+        ("volumes unchecked", "bridge", "damaged", "a changed volume: expected"),
+        ("gaps ignored", "bridge", "behind-a-gap", "the third: expected"),
+        ("nothing missing", "bridge", "reconcile", "missing: expected"),
+        ("log stays", "bridge", "claims", "events that are traced: expected"),
+        ("origins believed", "bridge", "claims-broken", "J1 does not hold"),
+        ("replay believed", "bridge", "query-replay", "a replay of half of it: expected"),
     ]
 ]
 SOUND = {
     "core": "capability-use", "props": "mmr-associativity", "fuzz": "decode-receipt",
-    "recorder": "anchor", "query": "evidence-none",
+    "recorder": "anchor", "query": "evidence-none", "bridge": "damaged",
 }  # fmt: skip
 """Steps that hardly anything above is to break, to show that the rest goes on."""
 
@@ -133,7 +141,8 @@ FATAL = {"does not start", "wrong root", "foreign receipts", "end unchecked"}
 ALONE = {
     "hidden entry", "loses what it promised", "rots", "wrong graft", "signature off",
     "crash on malformed", "die on malformed", "careless reader", "type ignored", "order by place",
-    "rows hashed backwards", "wrong evidence", *FATAL,
+    "rows hashed backwards", "wrong evidence", "bodies undisclosed", "ledger blind",
+    "gaps ignored", *FATAL,
 }  # fmt: skip
 """What would change how other mutants are found out."""
 

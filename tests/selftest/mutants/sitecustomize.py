@@ -11,6 +11,7 @@ def process() -> str:
 
 
 if "VEEN_MUTANT" in os.environ:
+    import bridge_mutants
     import local_mutants
     import recorder_mutants
     import sequencer_mutants
@@ -21,7 +22,7 @@ if "VEEN_MUTANT" in os.environ:
         "hub.sequencer": sequencer_mutants.MUTANTS,
         "recorder.service": recorder_mutants.SERVICE,
         "recorder.api": recorder_mutants.API,
-        "client": {**local_mutants.MUTANTS, **recorder_mutants.LOCAL},
+        "client": {**local_mutants.MUTANTS, **recorder_mutants.LOCAL, **bridge_mutants.LOCAL},
     }
     for name in os.environ["VEEN_MUTANT"].split("|"):
         if name in mutants.get(process(), {}):

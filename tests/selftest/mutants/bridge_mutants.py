@@ -1,0 +1,78 @@
+"""A bridge with one thing broken: by its name, and how."""
+# ruff: noqa: PLC0415, ARG005 - a process loads only what is broken in it
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from breaking import Everything
+
+
+def bodies_undisclosed() -> None:
+    from bridge.exporter import Opener
+
+    Opener._open = lambda self, pair: None
+
+
+def ledger_blind() -> None:
+    """Whatever is held, all of a bundle is new."""
+    from bridge.importer import admission
+    from bridge.importer.placement import Placement
+
+    admission.place = lambda proof, offered, held: Placement((offered,))
+
+
+def volumes_unchecked() -> None:
+    from bridge.carrier import open_set
+
+    open_set._digest = lambda whole: Everything()
+
+
+def gaps_ignored() -> None:
+    from bridge.importer import admission
+
+    strict = admission.place
+    admission.place = lambda *given: replace(strict(*given), gap=None)
+
+
+def nothing_missing() -> None:
+    from bridge.reconcile import reconcile
+    from bridge.reconcile.ranges import Ranges
+    from bridge.reconcile.stream_report import Class
+
+    strict = reconcile.reconcile_stream
+
+    def lax(facts: Any) -> Any:
+        found = strict(facts)
+        return replace(found, classes=found.classes | {Class.MISSING: Ranges()})
+
+    reconcile.reconcile_stream = lax
+
+
+def log_stays() -> None:
+    """The exporter's audit log is not carried."""
+    from bridge.stream_map import ONLINE_LOG, StreamMap
+
+    strict = StreamMap.sources
+    StreamMap.sources = lambda self, hub_id: tuple(
+        one for one in strict(self, hub_id) if one != ONLINE_LOG
+    )
+
+
+def origins_believed() -> None:
+    from bridge import prove_events
+
+    prove_events._bad_origins = lambda evidence: iter(())
+
+
+LOCAL: dict[str, Callable[[], None]] = {
+    "bodies undisclosed": bodies_undisclosed,
+    "ledger blind": ledger_blind,
+    "volumes unchecked": volumes_unchecked,
+    "gaps ignored": gaps_ignored,
+    "nothing missing": nothing_missing,
+    "log stays": log_stays,
+    "origins believed": origins_believed,
+}
