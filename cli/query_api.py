@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Annotated, Any, Final
 import httpx
 import typer
 
+from cli.failure import Refused
 from cli.options import bearer, patience, surroundings, tls
 from cli.passphrase import PassphraseFileOption, passphrase_of
 from veen.client.credentials import Credentials, Principal
@@ -22,6 +24,8 @@ from veen.keystore.directory import ClientDir
 
 DEFAULT_API: Final = "http://127.0.0.1:8090"
 _PREFIX: Final = "/api/v1/query"
+_MOST_WAIT_SEC: Final = 86_400.0
+_RESULT_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 class QueryRefused(VeenError):
@@ -42,13 +46,15 @@ class QueryApi:
         return _document(self._ask("POST", "/submit", body))
 
     def status(self, result_id: str) -> dict[str, Any]:
-        return _document(self._ask("GET", f"/status/{result_id}"))
+        return _document(self._ask("GET", f"/status/{_named(result_id)}"))
 
     def page(self, result_id: str, offset: int, limit: int) -> dict[str, Any]:
-        return _document(self._ask("GET", f"/result/{result_id}?offset={offset}&limit={limit}"))
+        return _document(
+            self._ask("GET", f"/result/{_named(result_id)}?offset={offset}&limit={limit}")
+        )
 
     def proof(self, result_id: str) -> bytes:
-        return self._ask("GET", f"/proof/{result_id}").content
+        return self._ask("GET", f"/proof/{_named(result_id)}").content
 
     def _ask(self, method: str, path: str, body: bytes = b"") -> httpx.Response:
         url = f"{self._http.base_url}".rstrip("/") + _PREFIX + path
@@ -62,6 +68,12 @@ class QueryApi:
         if reply.is_success:
             return reply
         raise _refusal(reply)
+
+
+def _named(result_id: str) -> str:
+    if _RESULT_ID.fullmatch(result_id) is None:
+        raise Refused(f"{result_id!a} is not a result_id: it is like r-0123 and has no spaces")
+    return result_id
 
 
 def _document(reply: httpx.Response) -> dict[str, Any]:
@@ -112,12 +124,18 @@ class ApiOptions:
 
     @contextmanager
     def open(self) -> Iterator[QueryApi]:
-        with httpx.Client(
-            base_url=self.api,
-            verify=self._tls(),
-            timeout=max(patience().timeout_sec, 30.0),
-        ) as http:
+        with self._http() as http:
             yield QueryApi(http, self._credentials())
+
+    def _http(self) -> httpx.Client:
+        try:
+            return httpx.Client(
+                base_url=self.api,
+                verify=self._tls(),
+                timeout=min(max(patience().timeout_sec, 30.0), _MOST_WAIT_SEC),
+            )
+        except (httpx.InvalidURL, UnicodeError) as error:
+            raise Refused(f"--api is not a URL like {DEFAULT_API}: {error}") from error
 
     def _tls(self) -> ssl.SSLContext:
         """Trust in one authority or in those of the system, and our own certificate if any."""
