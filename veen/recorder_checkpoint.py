@@ -68,7 +68,10 @@ class RecorderCheckpoint(WireMap):
 
     def end(self, name: str) -> StreamEnd | None:
         """Where the stream of that name ended; None when this does not speak of it."""
-        return self.ends[self.names.index(name)] if name in self.names else None
+        if name in self.names:
+            return self.ends[self.names.index(name)]
+        wanted = stream_id(name)
+        return next((one for one in self.ends if one.stream_id == wanted), None)
 
     def signed(self, key: sign.PrivateKey) -> RecorderCheckpoint:
         return replace(self, hub_sig=key.sign(self._signing_digest()))

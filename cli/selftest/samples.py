@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from types import ModuleType, NoneType
 from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
@@ -22,6 +22,7 @@ from veen import (
     range_proof,
     rate,
     receipt,
+    recorder_checkpoint,
     tooling,
 )
 from veen.captoken import Allow, CapToken
@@ -33,14 +34,16 @@ from veen.label import hub_id
 from veen.profile import Profile
 from veen.proof import Step
 from veen.range_proof import RangeProof
+from veen.recorder_checkpoint import EMPTY_ROOT, RecorderCheckpoint, StreamEnd
 from veen.schema import Size
+from veen.stream import stream_id
 from veen.tooling import LocateRequest
 from veen.wire import WireArray, WireMap, WireObject
 
 _UINTS: Final = (0, 1, 23, 24, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**64 - 1)
 _MODULES: Final = (
     msg, receipt, checkpoint, proof, inclusion, range_proof, captoken, rate, profile, payload,
-    hub_identity, envelope, tooling,
+    hub_identity, envelope, tooling, recorder_checkpoint,
 )  # fmt: skip
 
 
@@ -177,6 +180,27 @@ def _locate(chance: random.Random) -> dict[str, Any]:
     return {"leaf_hash": None, "label": chance.randbytes(32), "hub_ts": _uint(chance)}
 
 
+def _recorder_checkpoint(chance: random.Random) -> dict[str, Any]:
+    names = sorted({f"record/{_text(chance)}" for _ in range(chance.randrange(4))}, key=stream_id)
+    ends = tuple(_end(chance, name) for name in names)
+    full = [end for end in ends if end.last_seq]
+    return {
+        "names": tuple(names),
+        "ends": ends,
+        "log_root": recorder_checkpoint.log_root(ends),
+        "checkpoints": tuple(
+            replace(sample(chance, Checkpoint), upto_seq=end.last_seq, mmr_root=end.mmr_root)
+            for end in full
+        ),
+    }
+
+
+def _end(chance: random.Random, name: str) -> StreamEnd:
+    last_seq = _uint(chance)
+    root = chance.randbytes(32) if last_seq else EMPTY_ROOT
+    return StreamEnd(stream_id=stream_id(name), last_seq=last_seq, mmr_root=root)
+
+
 _SPECIAL: Final[dict[Any, Callable[[random.Random], dict[str, Any]]]] = {
     Allow: _allow,
     BatchResult: _batch_result,
@@ -188,5 +212,6 @@ _SPECIAL: Final[dict[Any, Callable[[random.Random], dict[str, Any]]]] = {
     LocateRequest: _locate,
     Profile: lambda _: {name: getattr(Profile(), name) for name in Profile.ALGORITHMS},
     RangeProof: _range,
+    RecorderCheckpoint: _recorder_checkpoint,
     Step: lambda chance: {"dir": chance.randrange(2)},
 }

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from veen.sign import PrivateKey
+
 HERE, TESTS = Path(__file__).parent, Path(__file__).parents[1]
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 _NUMBER = itertools.count(1)
@@ -88,7 +90,9 @@ def a_history() -> Callable[..., list[Any]]:
     """Messages with their meaning, as ``histories.history`` draws them for an overlay."""
 
     def build(seed: int, size: int, overlay: str) -> list[Any]:
-        found: list[Any] = HISTORIES.history(seed, size, HISTORIES.SCHEMAS[overlay])
+        found: list[Any] = HISTORIES.history(
+            seed, size, HISTORIES.SCHEMAS[overlay], public=lambda key: PrivateKey(key).public
+        )
         return found
 
     return build

@@ -5,6 +5,7 @@ Nothing here uses the library under test: bodies are written by the encoder belo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from random import Random
@@ -142,8 +143,13 @@ def broken(chance: Random, says: dict[str, Any]) -> bytes:
     )  # fmt: skip
 
 
-def history(seed: int, size: int, chosen: bytes) -> list[Made]:
-    """Messages of the chosen schema for the most part, and some of everything else."""
+def history(
+    seed: int, size: int, chosen: bytes, public: Callable[[bytes], bytes] = lambda client: client
+) -> list[Made]:
+    """Messages of the chosen schema for the most part, and some of everything else.
+
+    ``public`` gives the key that a client is known by, where what is drawn is its private one.
+    """
     chance = Random(seed)
     hub_ts, made = 1_700_000_000, []
     for seq in range(1, size + 1):
@@ -157,6 +163,6 @@ def history(seed: int, size: int, chosen: bytes) -> list[Made]:
             schema, body, says = b"", b"", None
         client = named("client", chance.randrange(3))
         if says is not None and schema == RECORD:
-            body, says = signed_record(chance, says, client)
+            body, says = signed_record(chance, says, public(client))
         made.append(Made(seq, hub_ts, client, schema, body, says))
     return made
