@@ -32,7 +32,6 @@ from veen.receipt import Receipt
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
-KINDS = ("kill", "killed-after", "eio", "enospc", "short")
 ROUNDS = 6
 START = 40
 """Operations of the start, when a full disk may make a hub refuse; later it must live on."""
@@ -153,22 +152,13 @@ def read_acknowledged(path: Path) -> list[tuple[bytes, bytes]]:
     return pairs
 
 
-def struck(kind: str, operations: int) -> range:
-    """The operations that fail. Without the long form every other one: a kind takes those that
-    the next kind leaves out, so that each operation fails in two ways at least.
-    """
-    if LONG:
-        return range(1, operations + 1)
-    return range(1 + KINDS.index(kind) % 2, operations + 1, 2)
-
-
 def main(directory: Path, kinds: list[str]) -> None:
     first = directory / "count"
     play_with_fault(first, directory / "count.ack", "none", 0)
     operations = int((first / "operations").read_text())
     runs = kills = 0
     for kind in kinds:
-        for at in struck(kind, operations):
+        for at in range(1, operations + 1):
             root, acknowledged = directory / "run", directory / "run.ack"
             shutil.rmtree(root, ignore_errors=True)
             acknowledged.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Every file operation of start, commit, seal and stop fails, and in the long form in every way."""
+"""Every file operation of start, commit, seal and stop fails once, in every way it can fail."""
 
 from __future__ import annotations
 
@@ -24,6 +24,5 @@ def test_nothing_acknowledged_is_lost_or_forked(kind: str, tmp_path: Path) -> No
     *wrong, said = done.stdout.splitlines()
     assert wrong == []
     runs, operations, kills = map(int, re.findall(r"\d+", said))
-    assert operations > 250
-    assert runs in ((operations,) if LONG else (operations // 2, operations - operations // 2))
+    assert runs == operations > 250
     assert kills > 10 * runs or not LONG
