@@ -34,7 +34,7 @@ def can_unshare() -> None:
         pytest.skip(f"no network namespace can be made here: {why}")
 
 
-def test_o8_hub_import_approval_and_rebuild_need_no_network_but_loopback(
+def test_o8_hub_import_and_rebuild_need_no_network_but_loopback(
     can_unshare: None, tmp_path: Path
 ) -> None:
     command = ["unshare", "--map-root-user", "--net", sys.executable, str(SCRIPT), str(tmp_path)]
