@@ -164,7 +164,8 @@ def test_the_audit_of_the_archive_says_the_same_as_that_of_the_directory(
     for name in names(data):
         path = path_of(Layout(folder).objects, key_of(carry, store, name))
         path.chmod(0o600)
-        changed = path.read_bytes()[:-1] + b"\x00"
+        whole = path.read_bytes()
+        changed = whole[:-1] + bytes([whole[-1] ^ 1])
         path.write_bytes(changed)
         (data / name).write_bytes(changed)
     found = archived()

@@ -91,7 +91,8 @@ def test_every_loss_up_to_the_parity_is_made_good_and_one_more_is_named(
 def test_a_changed_volume_is_made_good_like_a_lost_one(yard: Any, raw: bytes) -> None:
     (bag,) = yard.carry(raw, Packing(volume_bytes=2000, parity=1))
     path = bag / "data" / "v002.agv"
-    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     report = yard.check([bag])
     assert report.verdict == "valid"
     assert report.notes == ["data/v002.agv is changed: made good from parity"]
@@ -184,7 +185,8 @@ def test_a_report_says_which_levels_were_tested(yard: Any, raw: bytes, level: Le
 def test_a_changed_byte_is_complete_but_not_intact(yard: Any, raw: bytes) -> None:
     (bag,) = yard.carry(raw)
     path = bag / "data" / "v001.agv"
-    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     assert yard.check([bag], Level.COMPLETE).verdict == "complete"
     assert yard.check([bag], Level.INTACT).verdict == "E.SIG/VOLUME"
 

@@ -50,7 +50,8 @@ def test_exit_codes_say_what_became_of_the_carriers(zone: Any, world: Any) -> No
     assert "events 4 to 5" in waiting["told"]
     bad = zone.medium(4, 4)
     (volume,) = bad.rglob("v001.agv")
-    volume.write_bytes(volume.read_bytes()[:-1] + b"\x00")
+    whole = volume.read_bytes()
+    volume.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     assert bring(zone, bad, code=9)["carriers"][0]["code"] == "E.SIG/VOLUME"
     found = veen(zone, "status")
     assert found["streams"][0]["held"] == "1..3"

@@ -173,7 +173,8 @@ def test_an_anchor_is_refused_where_its_proof_was_touched(world: World, tmp_path
     alone = Path(shutil.copy(checkpoint, tmp_path / "alone.cbor"))
     assert world.veen("anchor", "verify", "--checkpoint", alone, code=4)["code"] == "REFUSED"
     assert world.veen(*words, "--hub-id", "ab" * 32, code=3)["code"] == "UNTRUSTED"
-    alone.write_bytes(alone.read_bytes()[:-1] + b"\0")
+    whole = alone.read_bytes()
+    alone.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     assert world.veen("anchor", "verify", "--checkpoint", alone, code=3)["code"] == "UNTRUSTED"
 
 

@@ -35,7 +35,8 @@ def test_refuses_damaged_objects(
     shelf.put(documents.a_checkpoint())
     (stored,) = (tmp_path / "objects").rglob("*-*.cbor")
     stored.chmod(0o600)
-    stored.write_bytes(stored.read_bytes()[:-1] + b"\0")
+    whole = stored.read_bytes()
+    stored.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     elsewhere = Shelf(Home(tmp_path / "elsewhere"), documents.HUB.hub_id, store.objects)
     with pytest.raises(ObjectDamaged):
         elsewhere.fetch()

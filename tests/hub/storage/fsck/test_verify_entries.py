@@ -86,7 +86,8 @@ def test_a_message_signed_by_another(forged: Any, size: int) -> None:
 
 def test_another_ciphertext_under_the_same_receipt(forged: Any, size: int) -> None:
     def edit(entries: list[Any]) -> None:
-        changed = entries[4].msg.ciphertext[:-1] + b"\x01"
+        whole = entries[4].msg.ciphertext
+        changed = whole[:-1] + bytes([whole[-1] ^ 1])
         entries[4].msg = replace(entries[4].msg, ciphertext=changed)
 
     ((at, seq, code),) = forged(edit)
