@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Two worker processes: the tests are bound by the processor.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup java lock check test test-unit test-long soak bench clean
 

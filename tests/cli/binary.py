@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -11,10 +13,13 @@ from contextlib import redirect_stderr, redirect_stdout
 from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 from unittest import mock
 
 from cli.main import main
 
+HERE = Path(__file__).parent
 VEEN = Path(sys.executable).with_name("veen")
 OPEN = ("--admission", "open", "--reads", "open", "--workers", "1")
 
@@ -55,6 +60,48 @@ def veen(*arguments: object, cwd: Path, stdin: bytes = b"", **more: str) -> Done
         timeout=120,
     )
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+class Forking:
+    """Runs commands as forks of one process that has loaded them all; ends with it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._door = str(folder / "door")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+            door.bind(self._door)
+            door.listen(8)
+            number = door.fileno()
+            self._server = subprocess.Popen(
+                [sys.executable, HERE / "fork_server.py", str(number)], pass_fds=(number,)
+            )
+
+    def veen(self, *arguments: object, cwd: Path, stdin: bytes = b"", **more: str) -> Done:
+        """A command, to its end."""
+        words = list(map(str, arguments))
+        request = {"words": words, "cwd": str(cwd), "env": environment(cwd, **more)}
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line,
+            TemporaryFile() as given,
+            TemporaryFile() as out,
+            TemporaryFile() as err,
+        ):
+            given.write(stdin)
+            given.seek(0)
+            line.settimeout(120)
+            line.connect(self._door)
+            streams = [one.fileno() for one in (given, out, err)]
+            socket.send_fds(line, [json.dumps(request).encode()], streams)
+            code = int(line.recv(16) or -signal.SIGKILL)
+            return Done(code, _whole(out), _whole(err))
+
+    def end(self) -> None:
+        self._server.kill()
+        self._server.wait()
+
+
+def _whole(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
 
 
 def called(*arguments: object, cwd: Path, stdin: bytes = b"", **more: str) -> Done:

@@ -35,6 +35,13 @@ def binary() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    made = _BINARY.Forking(tmp_path_factory.mktemp("forking"))
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="session")
 def scenario() -> ModuleType:
     return _SCENARIO
 

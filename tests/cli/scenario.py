@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
@@ -20,6 +20,7 @@ from recorder_scenario import show_recorder
 
 STREAM = ("--stream", "core/main")
 AT = ("--hub", "hub", "--client", "me")
+Veen = Callable[..., Done]
 
 
 @dataclass(frozen=True)
@@ -37,24 +38,28 @@ class Shown:
 
 
 class World:
-    """A folder with clients and a hub; ``form`` is added to every command that is shown."""
+    """A folder with clients and a hub; ``form`` is added to every command that is shown.
 
-    def __init__(self, folder: Path, *form: str) -> None:
+    ``veen`` runs a command.
+    """
+
+    def __init__(self, folder: Path, *form: str, veen: Veen = veen) -> None:
         self.folder = folder
+        self.veen = veen
         self.form = form
         self.port = free_port()
         self.shown: list[Shown] = []
 
     def show(self, name: str, *words: object) -> None:
         """Run a command whose output is kept; ``words`` begin with those of the command."""
-        self.add(name, words, veen(*words, *self.form, cwd=self.folder))
+        self.add(name, words, self.veen(*words, *self.form, cwd=self.folder))
 
     def add(self, name: str, words: Iterable[object], done: Done) -> None:
         self.shown.append(Shown(name, " ".join(map(str, ("veen", *words, *self.form))), done))
         assert done.code == 0, (words, done)
 
     def do(self, *words: object) -> Done:
-        done = veen(*words, cwd=self.folder)
+        done = self.veen(*words, cwd=self.folder)
         assert done.code == 0, (words, done)
         return done
 
@@ -239,7 +244,7 @@ def certificate(folder: Path) -> None:
     )
 
 
-def forms(folder: Path) -> Iterator[tuple[str, World]]:
+def forms(folder: Path, run: Veen = veen) -> Iterator[tuple[str, World]]:
     for name, form in (("text", ()), ("json", ("--json",))):
         (folder / name).mkdir()
-        yield name, World(folder / name, *form)
+        yield name, World(folder / name, *form, veen=run)

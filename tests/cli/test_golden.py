@@ -23,10 +23,10 @@ FILES = {form: sorted(path.stem for path in (GOLDEN / form).glob("*.txt")) for f
 
 @pytest.fixture(scope="module")
 def worlds(
-    scenario: ModuleType, tmp_path_factory: pytest.TempPathFactory
+    scenario: ModuleType, forking: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, dict[str, Any]]:
     """Both forms at once, each with a hub of its own."""
-    made = dict(scenario.forms(tmp_path_factory.mktemp("golden")))
+    made = dict(scenario.forms(tmp_path_factory.mktemp("golden"), forking.veen))
     with ThreadPoolExecutor(len(made)) as pool:
         shown = dict(zip(made, pool.map(lambda world: world.run(), made.values()), strict=True))
     return {

@@ -3,6 +3,9 @@
 A process of its own, single-threaded, so that each run is a fork of it and starts at once. In the
 long form, the start after each fault is killed as well: at its first operation, then at its second,
 until one start has no operation left to be killed at.
+
+A full disk and a short write are felt by writes alone: at any other operation the one is that of
+the next write, the other a kill just after it. The short form strikes them at writes only.
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ def play_with_fault(root: Path, acknowledged: Path, kind: str, at: int) -> int:
                     os._exit(71)  # room came back, and the hub did not
         except (VeenError, OSError):
             os._exit(3)  # a failed sync, write or rename ends the hub, as it must
-        (root / "operations").write_text(str(faults.count))
+        (root / "operations").write_text(" ".join(faults.log))
 
     return in_child(work)
 
@@ -152,13 +155,19 @@ def read_acknowledged(path: Path) -> list[tuple[bytes, bytes]]:
     return pairs
 
 
+def places(operations: list[str], kind: str) -> list[int]:
+    """The numbers of the operations that a kind of fault strikes."""
+    of_writes = kind in {"enospc", "short"} and not LONG
+    return [at for at, name in enumerate(operations, 1) if name == "pwrite" or not of_writes]
+
+
 def main(directory: Path, kinds: list[str]) -> None:
     first = directory / "count"
     play_with_fault(first, directory / "count.ack", "none", 0)
-    operations = int((first / "operations").read_text())
+    operations = (first / "operations").read_text().split()
     runs = kills = 0
     for kind in kinds:
-        for at in range(1, operations + 1):
+        for at in places(operations, kind):
             root, acknowledged = directory / "run", directory / "run.ack"
             shutil.rmtree(root, ignore_errors=True)
             acknowledged.unlink(missing_ok=True)
@@ -170,7 +179,8 @@ def main(directory: Path, kinds: list[str]) -> None:
             if in_child(lambda: check_after(root, acknowledged)):  # noqa: B023
                 print(f"{kind} at {at}: wrong after restart")
             runs += 1
-    print(f"{runs} runs over {operations} operations, {kills} starts killed")
+    struck, writes = len(operations), operations.count("pwrite")
+    print(f"{runs} runs over {struck} operations, {writes} writes, {kills} starts killed")
 
 
 if __name__ == "__main__":
