@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import inside
 import psutil
 from line import Line
 
+from cli.free_port import free_port
 from hub.storage.datadir import DataDir
 from hub.storage.identity import read_identity
 from veen.hub_identity import HubIdentity
@@ -88,7 +88,7 @@ class Served:
 def hub(*options: str) -> Iterator[Served]:
     """A gated hub in a directory of its own; it is stopped whatever happens."""
     with inside.directory() as datadir:
-        port = _free_port()
+        port = free_port()
         with (datadir.run / "hub.log").open("ab") as log:
             process = subprocess.Popen([*_command(datadir, port), *options], stdout=log, stderr=log)
         try:
@@ -114,12 +114,6 @@ def _command(datadir: DataDir, port: int) -> list[str]:
         "--listen", f"127.0.0.1:{port}", "--workers", str(WORKERS),
         "--issuer", feed.ISSUER.public.hex(),
     ]  # fmt: skip
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def _await(port: int, process: subprocess.Popen[bytes]) -> None:

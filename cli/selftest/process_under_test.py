@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-import secrets
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +14,7 @@ from typing import Final
 
 import httpx
 
+from cli.free_port import free_port
 from cli.selftest.interruption import held_back, let_go
 from cli.selftest.step import Unexpected
 
@@ -23,7 +22,6 @@ _PR_SET_PDEATHSIG: Final = 1
 _START_SEC: Final = 60.0
 _STOP_SEC: Final = 60.0
 _PAUSE_SEC: Final = 0.02
-_PORTS: Final = range(15_000, 32_000)
 
 
 class ProcessUnderTest:
@@ -31,7 +29,7 @@ class ProcessUnderTest:
 
     def __init__(self, name: str, log: Path, environment: Mapping[str, str], ready: str) -> None:
         self.log = log
-        self.port = _free_port()
+        self.port = free_port()
         self._name = name
         self._ready = ready
         # A folder named like one of our packages in the working directory is not that package.
@@ -113,12 +111,3 @@ def _end_with_parent() -> None:
     """Even where the self-test itself is killed, what it has started does not stay."""
     let_go()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _free_port() -> int:
-    """A port that nobody has, below those that the kernel gives out: it may be used again."""
-    while True:
-        port = secrets.choice(_PORTS)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port

@@ -31,12 +31,6 @@ class Done:
     err: str
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def environment(home: Path, **more: str) -> dict[str, str]:
     """Nothing of whoever runs the tests: a home, and where the program lies."""
     return {

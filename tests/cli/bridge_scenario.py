@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from binary import end_hub, free_port, veen
+from binary import end_hub, veen
+
+from cli.free_port import free_port
 
 ORDERS, LOG = "record/app/orders", "bridge/online/log"
 IMPORTED = f"import/{ORDERS}"

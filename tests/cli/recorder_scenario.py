@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from binary import VEEN, Done, end_hub, environment, free_port
+from binary import VEEN, Done, end_hub, environment
 
+from cli.free_port import free_port
 from veen.digest import h
 
 HUB = "recorder-hub"

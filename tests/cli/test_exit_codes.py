@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from cli.free_port import free_port
+
 Veen = Callable[..., Any]
 STREAM = ("--stream", "core/main")
 AT = ("--hub", "hub", "--client", "me")
@@ -22,7 +24,7 @@ AT = ("--hub", "hub", "--client", "me")
 @pytest.fixture(scope="module")
 def hub(veen: Veen, binary: ModuleType) -> str:
     """A gated hub that everybody may read, and a client that may not write."""
-    port = binary.free_port()
+    port = free_port()
     assert veen("keygen", "--out", "me", "--insecure-plain").code == 0
     options = ("--listen", f"127.0.0.1:{port}", "--reads", "open", "--workers", "1")
     assert veen("hub", "start", "--data-dir", "hub", *options).code == 0
@@ -74,7 +76,7 @@ def test_misuse_is_an_object_in_json(hub: str, veen: Veen) -> None:
 
 
 def test_a_hub_that_does_not_answer_is_2(veen: Veen, hub: str, binary: ModuleType) -> None:
-    nowhere = ("--hub", f"http://127.0.0.1:{binary.free_port()}")
+    nowhere = ("--hub", f"http://127.0.0.1:{free_port()}")
     done = veen("hub", "status", *nowhere)
     assert (done.code, "does not answer" in one_line(done)) == (2, True)
     done = veen("hub", "status", *nowhere, "--json", "--timeout-ms", "500")

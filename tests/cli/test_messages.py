@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cli.free_port import free_port
 from veen.digest import h
 
 Veen = Callable[..., Any]
@@ -60,7 +61,7 @@ def world(home: Path, told: Callable[..., Any], binary: ModuleType) -> None:
     settings = SETTINGS.format(key=key, token=h(TOKEN.encode()).hex())
     (home / "hub.toml").write_text(settings)
     (home / "token").write_text(f"{TOKEN}\n")
-    address = f"127.0.0.1:{binary.free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     start = ("hub", "start", "--data-dir", "hub", "--config", "hub.toml", "--listen", address)
     assert binary.veen(*start, cwd=home).code == 0
 

@@ -11,6 +11,8 @@ from types import ModuleType
 
 import pytest
 
+from cli.free_port import free_port
+
 MANUAL = Path(__file__).parents[2] / "docs" / "cli.md"
 PORT = "37411"
 END = "~~~ the end of a step"
@@ -53,7 +55,7 @@ def home(tmp_path: Path, binary: ModuleType) -> Iterator[Path]:
 
 
 def test_the_walk_prints_what_the_manual_says(home: Path, binary: ModuleType) -> None:
-    text = MANUAL.read_text().replace(PORT, str(binary.free_port()))
+    text = MANUAL.read_text().replace(PORT, str(free_port()))
     walk = list(steps(text))
     assert len(walk) > 20
     script = "".join(f"{one.command}\necho {END!r} $?\n" for one in walk)

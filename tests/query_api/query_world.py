@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 import httpx
 import psutil
 
+from cli.free_port import free_port
 from recorder.emit.emitter import Emitter
 from recorder.emit.observation import Observation
 from recorder.settings import Settings, load
@@ -76,12 +76,6 @@ def recorder_toml(hub_url: str, hub_id: str, port: int, **more: Any) -> str:
         f'[[query.principals]]\nname = "signer"\npublic_key = "{SIGNER.public.hex()}"\n'
         'scopes = ["record/app/*", "record/query/*"]\n'
     )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_until(happened: Callable[[], Any], what: str, seconds: float = WAIT_SEC) -> Any:

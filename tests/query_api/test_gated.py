@@ -15,6 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
+from cli.free_port import free_port
+
 ROOT = Path(__file__).parents[2]
 _BOX = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CAPPED = ("record/query/requests", "record/query/results", "record/query/audit/access")
@@ -63,7 +65,7 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path, world: ModuleType) -> Iterator[Site]:
-    found = Site(tmp_path, world.free_port(), world.free_port())
+    found = Site(tmp_path, free_port(), free_port())
     try:
         yield found
     finally:

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from cli.free_port import free_port
+
 ROOT = Path(__file__).parents[2]
 RUNBOOK = ROOT / "docs" / "runbook.md"
 _BOX = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -99,7 +101,6 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    from hub_process import free_port  # noqa: PLC0415 - loaded under that name by conftest
 
     found = Site(tmp_path, free_port())
     try:

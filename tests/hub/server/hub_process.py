@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,15 +15,11 @@ import httpx
 import psutil
 from spec_client import Client
 
+from cli.free_port import free_port
+
 VEEN = [sys.executable, "-m", "cli.main"]
 OPEN = ("--admission", "open", "--reads", "open")
 START_SEC = 60.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def veen(*arguments: object, timeout: float = 90) -> subprocess.CompletedProcess[str]:
