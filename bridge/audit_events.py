@@ -181,7 +181,7 @@ class ImportExcluded(AuditEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportBlocked(_Bundle):
-    """``by`` is ``scan`` or ``approvals``."""
+    """``by`` is ``scan``, ``approvals`` or ``operator``."""
 
     KIND: ClassVar[str] = "import.blocked"
     by: str
@@ -214,6 +214,33 @@ class Equivocation(AuditEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StreamThawed(AuditEvent):
+    """An operator lets a frozen stream go on with the history that is held; ``seq`` is where the
+    other one parted from it. The evidence stays where it is.
+    """
+
+    KIND: ClassVar[str] = "stream.thawed"
+    source_hub_id: bytes
+    stream: str
+    seq: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportCheckpoint(AuditEvent):
+    """A recorder checkpoint of this zone's hub covers ``bundles`` that were imported before it;
+    ``anchor`` is the name of the anchor beside it, where it has one by now.
+    """
+
+    KIND: ClassVar[str] = "import.checkpoint"
+    checkpoint_id: bytes
+    checkpoint_at: int
+    log_root: bytes
+    bundles: int
+    anchor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRebuilt(AuditEvent):
     KIND: ClassVar[str] = "ledger.rebuilt"
     streams: int
@@ -243,7 +270,8 @@ _KINDS: Final[dict[str, type[AuditEvent]]] = {
     for one in (
         ExportBegin, ExportSuccess, ExportHeartbeat, ExportFailed, ImportBegin, ImportSuccess,
         ImportFailed, ImportDuplicate, ImportWaiting, ImportQuarantined, ImportExcluded,
-        ImportBlocked, ImportHeartbeat, Equivocation, LedgerRebuilt, Reconciled,
+        ImportBlocked, ImportHeartbeat, ImportCheckpoint, Equivocation, StreamThawed,
+        LedgerRebuilt, Reconciled,
     )
 }  # fmt: skip
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from bridge.carrier.bag import SIGNATURE
-from bridge.carrier.medium import FOLDER, BadMedium, verify_written, write_medium
+from bridge.carrier.medium import FOLDER, BadMedium, verify_room, verify_written, write_medium
 from bridge.carrier.stage import Staged
 from veen.client.progress import Progress, untold
 from veen.durable import NoSpace, SyncFailed
@@ -28,12 +29,17 @@ class Media:
 
 
 def deliver(staged: Staged, media: Media, progress: Progress = untold) -> tuple[Path, ...]:
-    """Every bag on its medium, synced and read back; or BadMedium, and nothing counts."""
+    """Every bag on its medium, synced and read back; or BadMedium, and nothing counts.
+
+    Whether all media have room for what is to come is settled before the first byte.
+    """
     last = len(media.roots) - 1
-    return tuple(
-        _deliver(bag, media.roots[min(number, last)], media, progress)
-        for number, bag in enumerate(staged.bags)
-    )
+    places = [(bag, media.roots[min(number, last)]) for number, bag in enumerate(staged.bags)]
+    for medium in dict.fromkeys(media.roots):
+        due = [bag for bag, of in places if of == medium and not _lies_on(medium, bag).exists()]
+        with _told(medium):
+            verify_room(due, medium)
+    return tuple(_deliver(bag, medium, media, progress) for bag, medium in places)
 
 
 def medium_id(roots: Sequence[Path]) -> str:
@@ -44,8 +50,8 @@ def medium_id(roots: Sequence[Path]) -> str:
 
 
 def _deliver(bag: Path, medium: Path, media: Media, progress: Progress) -> Path:
-    root = medium / FOLDER / bag.name
-    try:
+    root = _lies_on(medium, bag)
+    with _told(root):
         if (root / SIGNATURE).exists() and not _is_cut(bag / SIGNATURE, root / SIGNATURE):
             # An earlier run ended between its signature and the audit entry.
             verify_written(bag, root)
@@ -53,13 +59,23 @@ def _deliver(bag: Path, medium: Path, media: Media, progress: Progress) -> Path:
         if root.exists():
             _discard(root, media)
         return write_medium(bag, medium, progress)
+
+
+def _lies_on(medium: Path, bag: Path) -> Path:
+    return medium / FOLDER / bag.name
+
+
+@contextmanager
+def _told(place: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise BadMedium(
-            f"{error.filename or medium}: {error.strerror}; take another medium"
+            f"{error.filename or place}: {error.strerror}; take another medium"
         ) from error
     except (NoSpace, SyncFailed) as error:
         # A sync that failed is not tried again: a second one may report what is not so.
-        raise BadMedium(f"{root}: {error}; take another medium") from error
+        raise BadMedium(f"{place}: {error}; take another medium") from error
 
 
 def _is_cut(whole: Path, written: Path) -> bool:

@@ -1,4 +1,4 @@
-"""The settings of one side of a bridge: one frozen object, built from ``bridge.toml``."""
+"""The settings of one side of a bridge: one frozen object, built from a TOML file."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from bridge.settings_export import ExportSettings, export_settings
 from bridge.settings_import import ImportSettings, import_settings
 from bridge.stream_map import OFFLINE_LOG, ONLINE_LOG, Route, StreamMap, default_target
 from veen.settings_table import BadSettings, Table
+from veen.zone_file import bridge_part, is_zone
 
 DEFAULT_PATH: Final = Path("bridge.toml")
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
@@ -70,7 +71,7 @@ class Settings:
 
 
 def load(path: Path) -> Settings:
-    """The settings of a TOML file; relative paths in it begin at its folder."""
+    """The settings of ``bridge.toml`` or of a zone's file; relative paths begin at its folder."""
     try:
         document = tomllib.loads(path.read_text())
     except OSError as error:
@@ -84,7 +85,10 @@ def load(path: Path) -> Settings:
 
 
 def parse(document: dict[str, Any], folder: Path) -> Settings:
-    table = Table(document, "", folder)
+    if is_zone(document):
+        table = Table(bridge_part(document), "bridge", folder)
+    else:
+        table = Table(document, "", folder)
     zone = Zone(table.choice("zone", [one.value for one in Zone]))
     hub, audit = _hub(table.table("hub")), table.table("audit")
     reader = table.table("reader")

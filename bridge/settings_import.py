@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from bridge.bundle import BundleLimits
+from bridge.carrier.packing import MAX_PARITY
 from veen.settings_table import Table
 
+DEFAULT_BUNDLE_BYTES: Final = 128 << 20
+DEFAULT_BUNDLE_EVENTS: Final = 200_000
+"""Twice what an exporter cuts by default: a bundle is held in memory until it is handed over."""
 _MOST_BYTES: Final = 1 << 40
 _MOST_EVENTS: Final = 1 << 30
 _MOST_APPROVERS: Final = 100
@@ -38,7 +42,8 @@ class ExclusionRule:
 class ImportSettings:
     """``state`` holds inbox, staging, waiting, committing, archive, quarantine, receipts and the
     ledger, on one file system. ``zone_keys`` are files with private keys, in hex, for carriers
-    that are sealed to this zone.
+    that are sealed to this zone. ``checkpoint`` are the settings of the recorder that makes and
+    anchors a checkpoint after an import.
     """
 
     state: Path
@@ -47,24 +52,32 @@ class ImportSettings:
     workers: int
     scan: tuple[str, ...]
     scan_timeout_sec: int
+    checkpoint: Path | None
     approvals: tuple[ApprovalRule, ...]
     exclusions: tuple[ExclusionRule, ...]
 
+    @property
+    def max_carrier_bytes(self) -> int:
+        """On disk: one volume of data may have as many of parity beside it as there can be."""
+        return self.limits.max_bytes * (1 + MAX_PARITY)
+
 
 def import_settings(table: Table, whole: Table) -> ImportSettings:
-    usual = BundleLimits()
     found = ImportSettings(
         state=table.path("state", "import"),
         zone_keys=table.paths("zone_keys"),
         limits=BundleLimits(
-            max_bytes=table.number("max_bundle_bytes", usual.max_bytes, least=1, most=_MOST_BYTES),
+            max_bytes=table.number(
+                "max_bundle_bytes", DEFAULT_BUNDLE_BYTES, least=1, most=_MOST_BYTES
+            ),
             max_events=table.number(
-                "max_bundle_events", usual.max_events, least=1, most=_MOST_EVENTS
+                "max_bundle_events", DEFAULT_BUNDLE_EVENTS, least=1, most=_MOST_EVENTS
             ),
         ),
         workers=table.number("workers", 1, least=1, most=_MOST_WORKERS),
         scan=table.texts("scan"),
         scan_timeout_sec=table.number("scan_timeout_sec", 300, least=1, most=_LONGEST_SCAN_SEC),
+        checkpoint=table.path("checkpoint", None),
         approvals=tuple(_approval(one) for one in whole.tables("approvals")),
         exclusions=tuple(_exclusion(one) for one in whole.tables("exclusions")),
     )

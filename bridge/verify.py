@@ -14,6 +14,7 @@ from bridge.continuity import Continuity, Held, verify_continuity
 from bridge.refusal import Fault, Refused
 from bridge.trust import TrustStore
 from bridge.verify_events import Findings, Terms, examine
+from veen.client.progress import Progress, untold
 from veen.crew import crew
 from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
@@ -50,10 +51,12 @@ def verify_bundle(
     held: Held | None,
     limits: BundleLimits = BundleLimits(),  # noqa: B008 - frozen
     workers: int = 1,
+    progress: Progress = untold,
 ) -> Verified:
     """Everything that can be known of a bundle without the hub it comes from, or Refused.
 
-    With ``workers`` above 1 the events are examined in so many other processes.
+    With ``workers`` above 1 the events are examined in so many other processes. ``progress`` hears
+    of events.
     """
     found = survey(source, limits)
     header = found.header
@@ -65,7 +68,8 @@ def verify_bundle(
     terms = Terms(hub, label(routing_key(hub.hub_id), header.export_stream_id, 0))
     with crew(workers if workers > 1 else 0) as beside:
         parts = ((read_batch(source, batch), batch.first_seq) for batch in found.batches)
-        replay = _verify_range(found, end, beside.run(partial(_examined, terms), parts))
+        examined = beside.run(partial(_examined, terms), parts)
+        replay = _verify_range(found, end, examined, progress)
     continuity = verify_continuity(found.proof, held)
     for fault in (replay.unsigned, replay.mistold):
         if fault is not None:
@@ -148,11 +152,14 @@ def _examined(terms: Terms, part: tuple[bytes, int]) -> Findings:
     return examine(raw, first_seq, terms)
 
 
-def _verify_range(found: Survey, end: StreamEnd, examined: Iterable[Findings]) -> _Replay:
+def _verify_range(
+    found: Survey, end: StreamEnd, examined: Iterable[Findings], progress: Progress
+) -> _Replay:
     """Replay the range over all events, and from the last of them to the checkpoint."""
     header, replay = found.header, _Replay(_before(found))
     for findings in examined:
         replay.add(findings)
+        progress(replay.peaks.size + 1 - header.export_seq_from, header.count)
     if replay.times != (header.export_time_from, header.export_time_to):
         raise Refused(Fault.RANGE, f"the events are of hub times {replay.times}, not as announced")
     try:

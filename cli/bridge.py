@@ -18,11 +18,12 @@ _PARTS: Final = {
     "inspect": "cli.bridge_inspect:inspect",
     "verify": "cli.bridge_verify:verify",
     "import": "cli.bridge_import:import_",
-    "approve": "cli.bridge_import:approve",
+    "approve": "cli.bridge_airlock:approve",
+    "thaw": "cli.bridge_thaw:thaw",
     "status": "cli.bridge_status:status",
     "reconcile": "cli.bridge_reconcile:reconcile",
     "prove": "cli.bridge_prove:prove",
-    "receipt": "cli.bridge_import:receipt",
+    "receipt": "cli.bridge_airlock:receipt",
     "keys": "cli.bridge_keys:app",
 }
 """In the order in which the help lists them: commands, and groups of commands."""

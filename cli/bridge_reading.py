@@ -10,16 +10,21 @@ from typing import Annotated
 
 import typer
 
+from bridge.audit import Recorded
 from bridge.carrier.check import Means
 from bridge.identities import open_client
 from bridge.reconcile.collect import Collected, Listener, collect_offline, collect_online
 from bridge.reconcile.collect_carriers import Carried
+from bridge.reconcile.collect_imports import Placed
+from bridge.reconcile.facts import Stranger
 from bridge.settings import Settings, Zone
 from bridge.trust import TrustStore
 from cli.bridge_options import zone_keys
+from cli.console import progress
 from cli.failure import Refused
 from cli.options import patience, surroundings
 from veen.client.client import Client
+from veen.client.progress import Progress
 
 CarriersOption = Annotated[
     list[Path] | None,
@@ -57,4 +62,30 @@ def collected(
             privates=zone_keys([*own, *(key or ())]),
         )
         media = [one.absolute() for one in carrier or ()]
-        return collect_offline(settings, reader, Carried(means), media, listener)
+        with progress("reading", "events") as report:
+            watched = Watched(listener, report)
+            return collect_offline(settings, reader, Carried(means), media, watched)
+
+
+class Watched:
+    """Tells how many events and entries have been read, and passes them on."""
+
+    def __init__(self, listener: Listener, report: Progress) -> None:
+        self._listener = listener
+        self._report = report
+        self._count = 0
+
+    def placed(self, one: Placed | Stranger) -> None:
+        self._told()
+        self._listener.placed(one)
+
+    def online(self, one: Recorded) -> None:
+        self._listener.online(one)
+
+    def offline(self, one: Recorded) -> None:
+        self._told()
+        self._listener.offline(one)
+
+    def _told(self) -> None:
+        self._count += 1
+        self._report(self._count, None)

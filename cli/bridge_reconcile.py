@@ -21,6 +21,7 @@ from bridge.reconcile.report_text import text
 from bridge.reconcile.signed_report import SignedReport
 from bridge.reconcile.stream_report import Class
 from bridge.settings import DEFAULT_PATH, Settings, load
+from cli.bridge_cover import cover_of
 from cli.bridge_options import BridgeConfigOption, OperatorOption, ZoneKeyOption, operator_of
 from cli.bridge_reading import CarriersOption, collected, reader_of
 from cli.console import manner, notice, show, show_text
@@ -47,6 +48,9 @@ def reconcile(
         Path | None,
         typer.Option("--facts-out", metavar="FILE", help="Keep the facts, for another zone."),
     ] = None,
+    collect: Annotated[
+        bool, typer.Option("--collect", help="Only keep the facts, for a Spark job.")
+    ] = False,
     out: OutOption = None,
     picture: Annotated[
         Path | None, typer.Option("--svg", metavar="FILE", help="Draw a lane for each stream.")
@@ -69,6 +73,8 @@ def reconcile(
 
     Example: veen bridge reconcile --config bridge.toml --out report.json --svg report.svg
     """
+    if collect and facts_out is None:
+        raise typer.BadParameter("--collect goes with --facts-out FILE")
     settings = load(config)
     with reader_of(settings) as reader:
         found = collected(settings, reader, carrier, key, Nobody())
@@ -78,10 +84,14 @@ def reconcile(
     told = with_more(found.facts, fact_file.read_files(facts)) if facts else found.facts
     if facts_out is not None:
         durable.write(facts_out.absolute(), b"".join(one + b"\n" for one in fact_file.lines(told)))
+    if collect:
+        show({"facts": str(facts_out), "refused": len(found.refused)})
+        return
     report = reconciled(told)
     _keep(report, signer, out=out, picture=picture, gaps=gaps)
     if record:
         _record(settings, report, signer, operator_of(operator))
+        _cover(settings)
     _tell(report)
 
 
@@ -127,6 +137,16 @@ def _record(settings: Settings, report: Report, signer: sign.PrivateKey, operato
                 **{one.value: report.count(one) for one in Class},
             )
         )
+
+
+def _cover(settings: Settings) -> None:
+    """Where imports are covered by an anchored checkpoint, so is the entry of a report."""
+    cover = cover_of(settings) if settings.importing is not None else None
+    if cover is not None:
+        found = cover()
+        anchored = f", anchored as {found.anchor}" if found.anchor else ""
+        checkpoint_id = found.checkpoint.checkpoint_id.hex()
+        notice(found.trouble or f"the entry is covered by checkpoint {checkpoint_id}{anchored}")
 
 
 def _tell(report: Report) -> None:

@@ -21,7 +21,7 @@ from cli.failure import Refused
 from cli.options import patience, surroundings
 from veen.client import recorder_checkpoints
 
-_OFFLINE: Final = "cli.bridge_import"
+_OFFLINE: Final = "cli.bridge_airlock"
 
 
 def status(config: BridgeConfigOption = DEFAULT_PATH) -> None:

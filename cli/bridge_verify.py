@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,10 +74,10 @@ def room(given: Path | None) -> Iterator[Path]:
 
 
 def _checked(found: list[tuple[Path, ...]], level: Level, means: Means) -> Iterator[Report]:
-    with progress("checking", "carriers") as report:
-        for number, bags in enumerate(found, 1):
-            yield check_carrier(bags, level, means)
-            report(number, len(found))
+    for number, bags in enumerate(found, 1):
+        with progress(f"carrier {number} of {len(found)}", "events") as report:
+            checked = check_carrier(bags, level, replace(means, progress=report))
+        yield checked
 
 
 def _tell(found: list[tuple[Path, ...]], reports: Sequence[Report], text: str) -> None:

@@ -15,6 +15,8 @@ from typing import Annotated, Any, Final, Protocol
 import typer
 
 _HEARTBEAT_SEC: Final = 10.0
+_SHORTEST_SEC: Final = 0.001
+_MANY: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,13 +136,22 @@ class _Heartbeat:
     def __init__(self, what: str, unit: str) -> None:
         self._what = what
         self._unit = unit
-        self._said = time.monotonic()
+        self._said = self._begun = time.monotonic()
 
     def __call__(self, done: int, total: int | None) -> None:
-        if time.monotonic() - self._said >= _HEARTBEAT_SEC:
-            self._said = time.monotonic()
+        now = time.monotonic()
+        if now - self._said >= _HEARTBEAT_SEC:
+            self._said = now
             of = f" of {total}" if total is not None else ""
-            typer.echo(f"{self._what}: {done}{of} {self._unit}", err=True)
+            rate = pace(done, total, now - self._begun)
+            typer.echo(f"{self._what}: {done}{of} {self._unit}, {rate}", err=True)
+
+
+def pace(done: int, total: int | None, seconds: float) -> str:
+    """How fast it goes, and how long it takes at that rate."""
+    rate = done / seconds
+    left = f", {(total - done) / rate:.0f} s left" if total is not None and rate else ""
+    return f"{rate:.3g}/s{left}" if rate < _MANY else f"{rate:.0f}/s{left}"
 
 
 @contextmanager
@@ -154,11 +165,17 @@ def _bar(what: str, unit: str) -> Iterator[Report]:
         rich_progress.BarColumn(),
         rich_progress.MofNCompleteColumn(),
         rich_progress.TextColumn(unit),
+        rich_progress.TextColumn("{task.fields[pace]}"),
         rich_progress.TimeRemainingColumn(),
     )
     console = Console(stderr=True)
     with rich_progress.Progress(
         *columns, console=console, redirect_stdout=False, redirect_stderr=False
     ) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        task, begun = bar.add_task(what, total=None, pace=""), time.monotonic()
+
+        def report(done: int, total: int | None) -> None:
+            told = pace(done, None, max(time.monotonic() - begun, _SHORTEST_SEC))
+            bar.update(task, completed=done, total=total, pace=told)
+
+        yield report

@@ -16,11 +16,12 @@ from cli.console import manner, notice, progress, show
 from cli.failure import INTEGRITY
 from cli.recorder_options import RecorderConfigOption
 from cli.replay_options import ReaderOptions
+from recorder.index import imports as subscriptions
 from recorder.index import rebuild as rebuilding
 from recorder.index.content import Compared
 from recorder.index.follower import Follower
-from recorder.index.home import IndexHome
-from recorder.index.imported import ImportedFollower
+from recorder.index.home import IndexBusy, IndexHome
+from recorder.index.imports import Imports
 from recorder.index.opener import Opener, opening
 from recorder.index.status import status as status_of
 from recorder.index.writer import writing
@@ -110,17 +111,27 @@ def imports(
     """Bring imported events into the index, under the place that they have at their origin.
 
     So veen query replay can run a query of the other zone again. A stream is indexed up to the
-    first event that is not here; run this again after each import.
+    first event that is not here. The index takes these streams up from now on: whoever follows it
+    keeps up with each import, and a rebuild has them too. Run it again to pin a hub's newer keys.
 
     Example: veen recorder index imports --stream import/plant-1/changes --trust trust
     """
     home = home_of(index, at.config)
-    with at.open() as client, home.locked():
+    wanted = subscriptions.read(home).joined(stream, TrustStore.read(trust).hubs)
+    subscriptions.keep(home, wanted)
+    try:
+        found = _taken_up(at, home, wanted)
+    except IndexBusy:
+        show({"indexed": None}, "the process that follows the index takes them up now")
+    else:
+        show({"indexed": found}, f"{found} events indexed")
+
+
+def _taken_up(at: ReaderOptions, home: IndexHome, wanted: Imports) -> int:
+    with home.locked(), at.open() as client:
         hub_id = b"" if home.exists() else client.meet().hub.hub_id
         with writing(rebuilding.create(home, hub_id)) as writer:
-            hubs = TrustStore.read(trust).hubs
-            found = ImportedFollower(client, writer, hubs, frozenset(stream)).round()
-    show({"indexed": found}, f"{found} events indexed")
+            return wanted.follower(client, writer).round()
 
 
 @app.command()

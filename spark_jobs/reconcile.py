@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
 OK, NOT_WHOLE, REFUSED = 0, 3, 4
+_MALFORMED: Final = f"{Malformed.__module__}.{Malformed.__name__}: "
 _SMALL: Final = frozenset({"repeat", "fork", "route", "stranger"})
 
 
@@ -150,11 +151,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(asked: argparse.Namespace) -> Report:
-    from spark_jobs.session import session  # noqa: PLC0415 - the rule is used without Spark too
+    # The rule is used without Spark too.
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    from spark_jobs.session import session  # noqa: PLC0415
 
     with session("reconcile") as spark:
         context = spark.sparkContext
-        return reconcile_on(context, context.textFile(",".join(asked.facts), asked.partitions))
+        lines = context.textFile(",".join(asked.facts), asked.partitions)
+        try:
+            return reconcile_on(context, lines)
+        except PySparkException as error:
+            told = _told_by_worker(str(error))
+            if told is None:
+                raise
+            raise Malformed(told) from error
+
+
+def _told_by_worker(trace: str) -> str | None:
+    """What a worker had to say of its facts, out of all that Spark says of it."""
+    found = [line for line in trace.splitlines() if line.startswith(_MALFORMED)]
+    return found[-1].removeprefix(_MALFORMED) if found else None
 
 
 if __name__ == "__main__":

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import json
+import subprocess
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
-from multiprocessing.connection import Connection
-from threading import Lock
-from typing import Any, TypeVar
+from multiprocessing.connection import Connection, Pipe
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any, Final, TypeVar
 
 from veen.errors import VeenError
 
 P = TypeVar("P")
 R = TypeVar("R")
+_AHEAD: Final = 3
+"""Parts that a process is given before its first result is taken: so it never waits for more."""
+_PROGRAM: Final = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); import veen.crew; "
+    "veen.crew.serve(int(sys.argv[2]))"
+)
 
 
 class CrewEnded(VeenError):
@@ -22,7 +31,7 @@ class CrewEnded(VeenError):
 
 
 class Crew:
-    """Each process has one part of the work at a time; with no process, it is done here.
+    """Each process does one part of the work at a time; with no process, it is done here.
 
     Threads that ``run`` something take turns: an answer must not come to another's question.
     """
@@ -54,7 +63,7 @@ class Crew:
         return [_result(answer) for answer in [_answer(pipe) for pipe in begun]]
 
     def run(self, work: Callable[[P], R], parts: Iterable[P]) -> Iterator[R]:
-        """The result of every part, in order, with no more parts in memory than processes."""
+        """The result of every part, in order, with a few parts for each process in memory."""
         if not self._pipes:
             yield from map(work, parts)
             return
@@ -64,7 +73,7 @@ class Crew:
     def _run(self, work: Callable[[P], R], left: Iterator[P]) -> Iterator[R]:
         waiting = deque[Connection]()
         try:
-            for pipe, part in zip(self._pipes, left, strict=False):
+            for pipe, part in zip(_AHEAD * tuple(self._pipes), left, strict=False):
                 _ask(pipe, (work, part))
                 waiting.append(pipe)
             while waiting:
@@ -92,27 +101,43 @@ def crew(processes: int) -> Iterator[Crew]:
 
 @contextmanager
 def _beside() -> Iterator[Connection]:
-    # Spawned, for a fork of a process with threads may stop for ever.
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs,), daemon=True)
-    process.start()
+    # A fork of a process with threads may stop for ever; and what this program is started from is
+    # not imported again, as multiprocessing would.
+    ours, theirs = Pipe()
+    path, end = json.dumps(sys.path), theirs.fileno()
+    process = subprocess.Popen(  # noqa: S603 - this interpreter
+        [sys.executable, "-P", "-c", _PROGRAM, path, str(end)],
+        stdin=subprocess.DEVNULL,
+        pass_fds=[end],
+    )
     theirs.close()
     try:
         yield ours
     finally:
         ours.close()
-        process.join()
+        process.wait()
 
 
-def _serve(pipe: Connection) -> None:
+def serve(end: int) -> None:
     """Until the other end is closed, also by the death of whoever had it."""
+    pipe, parts = Connection(end), SimpleQueue[Any]()
+    Thread(target=_receive, args=(pipe, parts), daemon=True).start()
+    try:
+        while (part := parts.get()) is not None:
+            pipe.send(_done(*part))
+    except (ConnectionError, KeyboardInterrupt):
+        return
+
+
+def _receive(pipe: Connection, parts: SimpleQueue[Any]) -> None:
+    """Whatever comes is taken at once, so that nobody waits who has a result to take from us."""
     try:
         while True:
-            work, part = pipe.recv()
-            pipe.send(_done(work, part))
-    except (EOFError, ConnectionError, KeyboardInterrupt):
+            parts.put(pipe.recv())
+    except (EOFError, OSError):
         return
+    finally:
+        parts.put(None)
 
 
 def _ask(pipe: Connection, work: tuple[Callable[[Any], Any], Any]) -> None:

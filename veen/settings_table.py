@@ -34,6 +34,10 @@ class Table:
     def has(self, key: str) -> bool:
         return key in self._content
 
+    def names(self) -> tuple[str, ...]:
+        """Every key there is, for a table whose keys are free."""
+        return tuple(self._content)
+
     def text(self, key: str, default: Any = _REQUIRED) -> Any:
         found = self._take(key, default)
         if found is default:

@@ -9,6 +9,7 @@ from typing import Final
 from bridge.carrier.carrier import Carrier
 from bridge.carrier.ledger import LedgerEntry
 from bridge.carrier.volume import volume_name
+from bridge.words import words
 from veen.digest import h
 
 BAGIT: Final = "bagit.txt"
@@ -116,4 +117,5 @@ def _contents(entry: LedgerEntry | None) -> list[str]:
         f"Stream      {entry.stream.encode('unicode_escape').decode()}",
         f"Events      {entry.from_seq} to {entry.to_seq} ({count})",
         f"Bundle      {entry.bundle_id.hex()[:16]}",
+        f"Words       {words(entry.bundle_id)}",
     ]

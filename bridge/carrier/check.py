@@ -15,6 +15,7 @@ from bridge.continuity import Held
 from bridge.refusal import Fault, Level, Refused
 from bridge.trust import TrustStore
 from bridge.verify import Verified, trusted_hub, verify_bundle, verify_checkpoint
+from veen.client.progress import Progress, untold
 from veen.errors import Malformed
 from veen.recorder_checkpoint import RecorderCheckpoint
 
@@ -32,6 +33,8 @@ class Means:
     held: Held | None = None
     limits: BundleLimits = field(default_factory=BundleLimits)
     workers: int = 1
+    progress: Progress = untold
+    """Hears of the events of the carrier that is checked."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,7 +90,8 @@ def _check(found: CarrierSet, means: Means, report: Report) -> None:
     report.held.append(Level.INTACT)
     if report.asked is Level.VALID:
         stored = found.stored(means.scratch)
-        with unpacked(found.carrier, stored, means.privates, means.scratch) as cargo:
+        most = means.limits.max_bytes
+        with unpacked(found.carrier, stored, means.privates, means.scratch, most) as cargo:
             report.ledger = cargo.ledger
             verify_cargo(cargo, means, report)
         report.held.append(Level.VALID)
@@ -101,7 +105,12 @@ def verify_cargo(cargo: Cargo, means: Means, report: Report) -> None:
         is_entered = entry.is_of_heartbeat(report.heartbeat)
     else:
         found = verify_bundle(
-            cargo.content, means.trust, means.held, limits=means.limits, workers=means.workers
+            cargo.content,
+            means.trust,
+            means.held,
+            limits=means.limits,
+            workers=means.workers,
+            progress=means.progress,
         )
         report.bundle, is_entered = found, entry.is_of_bundle(found.header)
     if not is_entered:

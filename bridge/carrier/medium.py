@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -25,6 +25,7 @@ _BLOCK: Final = 1 << 20
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _SPARE: Final = 1 << 20
 """What a file system takes for directories and tables, at least."""
+_LARGEST_FILE: Final = {"vfat": (1 << 32) - 1, "msdos": (1 << 32) - 1}
 
 
 class BadMedium(VeenError):
@@ -44,7 +45,7 @@ def write_medium(bag: Path, medium: Path, progress: Progress = untold) -> Path:
     """
     names = [f"{DATA}/{path.name}" for path in sorted((bag / DATA).iterdir())]
     names += [*TAGGED, TAGMANIFEST]
-    _verify_room(bag, names, medium)
+    verify_room([bag], medium)
     root = _new_directory(medium, bag.name)
     passed = _Passed(2 * sum((bag / name).stat().st_size for name in names), progress)
     for name in names:
@@ -78,12 +79,37 @@ class _Passed:
         self._progress(self._done, self._due)
 
 
-def _verify_room(bag: Path, names: list[str], medium: Path) -> None:
-    needed = sum((bag / name).stat().st_size for name in names) + _SPARE
+def verify_room(bags: Sequence[Path], medium: Path) -> None:
+    """Refuse a medium that cannot take all of these bags, before a byte is written to it."""
+    sizes = [one.stat().st_size for bag in bags for one in bag.rglob("*") if one.is_file()]
+    if not sizes:
+        return
     found = os.statvfs(medium)
-    free = found.f_bavail * found.f_frsize
+    if found.f_flag & os.ST_RDONLY:
+        raise BadMedium(f"{medium} is read-only; unlock it, or take another one")
+    free, needed = found.f_bavail * found.f_frsize, sum(sizes) + len(bags) * _SPARE
     if free < needed:
-        raise BadMedium(f"{medium} has {free} bytes free, {needed} are needed; take another one")
+        raise BadMedium(
+            f"{medium} has {free} bytes free, {needed} are needed; take another one, or several "
+            "with --medium for each"
+        )
+    largest = _LARGEST_FILE.get(_file_system(medium))
+    if largest is not None and max(sizes) > largest:
+        raise BadMedium(
+            f"{medium} takes files of {largest} bytes at most, a volume has {max(sizes)}; set "
+            '[export] medium = "fat32"'
+        )
+
+
+def _file_system(medium: Path) -> str:
+    """What the kernel calls the file system that a medium is mounted with; empty if unknown."""
+    device = medium.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines():
+        place, _, kind = line.partition(" - ")
+        if place.split()[2] == number:
+            return kind.split()[0]
+    return ""
 
 
 def _new_directory(medium: Path, name: str) -> Path:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from bridge.bundle import BundleLimits
 from bridge.carrier import compression
 from bridge.carrier.carrier import ZSTD, Carrier
 from bridge.carrier.encryption import unseal
@@ -31,12 +32,22 @@ class Cargo:
 
 @contextmanager
 def unpacked(
-    carrier: Carrier, stored: Span, privates: Sequence[bytes], scratch: Path
+    carrier: Carrier,
+    stored: Span,
+    privates: Sequence[bytes],
+    scratch: Path,
+    most: int = BundleLimits().max_bytes,
 ) -> Iterator[Cargo]:
-    """The cargo of volumes whose hashes and signature hold; it needs room below ``scratch``."""
+    """The cargo of volumes whose hashes and signature hold; it needs room below ``scratch``.
+
+    One that says itself that it is more than ``most`` bytes is not unpacked at all.
+    """
     if carrier.encryption is None and carrier.compression is None:
         yield _cargo(carrier, stored)
         return
+    plain_len = carrier.compression.plain_len if carrier.compression else carrier.stored_len
+    if plain_len > most + _MAX_LEDGER:
+        raise Refused(Fault.BUNDLE_SIZE, f"{plain_len} bytes unpacked; {most} are allowed")
     path = scratch / "unpacked"
     with path.open("x+b") as file:
         # It lives as long as it is open.

@@ -57,6 +57,8 @@ class Admission:
         except UnmappedStream as error:
             return self._unmapped(one, error)
         one = replace(one, row=replace(one.row, target=route.target))
+        if tools.rejects(one.row.bundle_id):
+            return self._rejected(one, "operator", f"rejected by {tools.operator}: {tools.reason}")
         stream = Stream(one.row.source_hub_id, one.row.stream)
         frozen = tools.ledger.frozen_at(stream)
         if frozen is not None:
@@ -110,6 +112,9 @@ class Admission:
 
     def _ask_people(self, one: Candidate) -> Outcome | None:
         tools, row = self._tools, one.row
+        if not tools.lets_in(row.bundle_id):
+            told = "nobody has decided about it in this run"
+            return self._verdicts.blocked(one.work, row, State.BLOCKED, "operator", told)
         found = standing(
             tools.airlock.approvals, row.bundle_id, row.stream, tools.settings.approvals
         )
@@ -118,10 +123,12 @@ class Admission:
         if not found.rejected:
             told = f"{found.told()}; veen bridge approve {row.bundle_id.hex()[:16]}"
             return self._verdicts.blocked(one.work, row, State.BLOCKED, "approvals", told)
-        fields = bundle_fields(row, tools.operator)
-        event = ImportBlocked(by="approvals", told=found.told(), **fields)
+        return self._rejected(one, "approvals", found.told())
+
+    def _rejected(self, one: Candidate, by: str, told: str) -> Outcome:
+        event = ImportBlocked(by=by, told=told, **bundle_fields(one.row, self._tools.operator))
         return self._verdicts.quarantine(
-            one.work, row, event, "REJECTED", found.told(), state=State.REJECTED
+            one.work, one.row, event, "REJECTED", told, state=State.REJECTED
         )
 
     def _fork(self, one: Candidate, seq: int, held: list[Run]) -> Outcome:

@@ -74,10 +74,20 @@ class Airlock:
         return path.relative_to(self.root).as_posix()
 
     def create(self) -> None:
+        if all((self.root / name).is_dir() for name in _NAMES):
+            return
         durable.make_directory(self.root)
         for name in _NAMES:
             durable.make_directory(self.root / name)
         durable.sync_directory(self.root)
+        durable.sync_directory(self.root.parent)
+
+    def attempt(self, name: str) -> Path:
+        """A new folder of our own, which is there to stay."""
+        made = self.staging / name
+        made.mkdir(mode=durable.DIR_MODE)
+        durable.sync_directory(self.staging)
+        return made
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -101,9 +111,15 @@ class Airlock:
         old, new = self.root / source, self.root / target
         if not os.path.lexists(old):
             return
-        durable.make_directory(new.parent)
+        self.make_folder(new.parent)
         durable.rename(old, new)
         durable.sync_directory(old.parent)
+
+    def make_folder(self, folder: Path) -> None:
+        """A folder one below those of the airlock, on disk as well as what will lie in it."""
+        if not folder.is_dir():
+            durable.make_directory(folder)
+            durable.sync_directory(folder.parent)
 
     def remove(self, name: str) -> None:
         """Remove what lies at a name, whatever it is; links are removed and not followed."""

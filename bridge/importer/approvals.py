@@ -72,6 +72,7 @@ def decide(folder: Path, approval: Approval) -> Path:
     """Keep a decision; a second one of the same person about the same bundle is refused."""
     approval.verify()
     durable.make_directory(folder / approval.bundle_id.hex())
+    durable.sync_directory(folder)
     path = folder / approval.bundle_id.hex() / f"{approval.approver.hex()}.cbor"
     if path.exists():
         raise AlreadyDecided(

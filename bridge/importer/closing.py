@@ -16,7 +16,7 @@ def close(tools: Tools, closing: Closing) -> None:
     tools.trail.once(closing.token, closing.bodies)
     for path, text in closing.writes:
         target = tools.airlock.root / path
-        durable.make_directory(target.parent)
+        tools.airlock.make_folder(target.parent)
         durable.write(target, text.encode())
     for source, target_name in closing.moves:
         tools.airlock.move(source, target_name)

@@ -157,7 +157,8 @@ class Committer:
             removals=tuple(name for name in plan.inbox.split("\n") if name),
         )
         imported = replace(row, state=State.IMPORTED.value, told="")
-        tools.ledger.finish(imported, done, closing)
+        to_cover = tools.settings.checkpoint is not None
+        tools.ledger.finish(imported, done, closing, to_cover=to_cover)
         close(tools, closing)
         return Outcome(
             state=State.IMPORTED,

@@ -53,7 +53,8 @@ def examined(bags: Sequence[Path], means: Means) -> Iterator[Examined]:
         found.verify_complete()
         found.verify_intact()
         stored = found.stored(means.scratch)
-        with unpacked(found.carrier, stored, means.privates, means.scratch) as cargo:
+        most = means.limits.max_bytes
+        with unpacked(found.carrier, stored, means.privates, means.scratch, most) as cargo:
             report.ledger = cargo.ledger
             verify_cargo(cargo, means, report)
             report.held += Level

@@ -50,13 +50,12 @@ class Importer:
     def take(self, group: Group) -> Outcome:
         """A carrier of the inbox: copied once, and from then on only the copy counts."""
         airlock = self._tools.airlock
-        attempt = airlock.staging / self._tools.random(8).hex()
-        attempt.mkdir(mode=durable.DIR_MODE)
+        attempt = airlock.attempt(self._tools.random(8).hex())
         inbox = tuple(airlock.inside(path) for path in group.bags)
         work = Work(name=group.name, place=attempt, bags=(), inbox=inbox, sha256=h(b""))
         try:
             received = [
-                copy_bag(bag, attempt / f"bag-{number:03d}", self._tools.settings.limits.max_bytes)
+                copy_bag(bag, attempt / f"bag-{number:03d}", self._tools.settings.max_carrier_bytes)
                 for number, bag in enumerate(group.bags, 1)
             ]
         except Refused as error:
@@ -75,16 +74,21 @@ class Importer:
             yield self._process(Work.held(found[0].bundle_id, place, found[0].sha256))
 
     def _ready(self) -> list[BundleRow]:
-        held = self._tools.ledger.bundles(State.WAITING, State.BLOCKED)
+        held = self._tools.ledger.bundles(State.WAITING, State.BLOCKED, State.FROZEN)
         return [row for row in held if self._is_ready(row)]
 
     def _is_ready(self, row: BundleRow) -> bool:
         tools, before = self._tools, row.from_seq - 1
+        stream = Stream(row.source_hub_id, row.stream)
+        if tools.rejects(row.bundle_id):
+            return True
+        if row.state == State.FROZEN.value:
+            return tools.ledger.frozen_at(stream) is None
         if row.state == State.BLOCKED.value:
             rules, folder = tools.settings.approvals, tools.airlock.approvals
             found = standing(folder, row.bundle_id, row.stream, rules)
-            return found.is_met or bool(found.rejected)
-        spans = tools.ledger.spans(Stream(row.source_hub_id, row.stream))
+            return (found.is_met and tools.lets_in(row.bundle_id)) or bool(found.rejected)
+        spans = tools.ledger.spans(stream)
         is_there = any(span.first <= before <= span.last for span in spans)
         return is_there or tools.accepts_gap(row.bundle_id)
 
@@ -143,6 +147,7 @@ class Importer:
                 privates=tools.privates,
                 limits=tools.settings.limits,
                 workers=tools.settings.workers,
+                progress=tools.progress,
             )
         finally:
             tools.airlock.remove(tools.airlock.inside(scratch))

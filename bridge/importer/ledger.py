@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from bridge.carrier.ledger import Ledger, LedgerEntry
 from bridge.importer.ledger_tables import (
@@ -31,6 +31,9 @@ from bridge.importer.ledger_tables import (
 from bridge.importer.outcome import State
 from veen import durable
 from veen.errors import VeenError
+
+_UNCOVERED: Final = "uncovered/"
+"""How a bundle is noted that no checkpoint covers yet."""
 
 
 class BadLedger(VeenError):
@@ -141,9 +144,12 @@ class ImportLedger:
                 [(*stream, *one.span, one.bundle_id, one.entries) for one in runs],
             )
 
-    def finish(self, row: BundleRow, plan: Plan, closing: Closing) -> None:
-        """All events of a plan are in the hub's log."""
+    def finish(self, row: BundleRow, plan: Plan, closing: Closing, *, to_cover: bool) -> None:
+        """All events of a plan are in the hub's log; a checkpoint is to cover them, or not."""
         with self._changing():
+            if to_cover:
+                name = _UNCOVERED + row.bundle_id.hex()
+                self._db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", (name, b""))
             self._put(row)
             self._insert(replace(plan, done=True))
             self._db.execute("UPDATE runs SET is_held = 1 WHERE bundle_id = ?", (row.bundle_id,))
@@ -176,6 +182,23 @@ class ImportLedger:
         with self._changing():
             self._put(row)
             self._db.execute("INSERT OR IGNORE INTO frozen VALUES (?, ?, ?, ?)", values)
+            self._add(closing)
+
+    def thaw(self, stream: Stream, closing: Closing) -> None:
+        with self._changing():
+            self._db.execute("DELETE FROM frozen WHERE source_hub_id = ? AND stream = ?", stream)
+            self._add(closing)
+
+    def uncovered(self) -> list[bytes]:
+        """The bundles that were imported and that no checkpoint is known to cover yet."""
+        query = "SELECT name FROM told WHERE name GLOB ? ORDER BY name"
+        rows = self._all(query, f"{_UNCOVERED}*")
+        return [bytes.fromhex(row["name"].removeprefix(_UNCOVERED)) for row in rows]
+
+    def cover(self, bundle_ids: Sequence[bytes], closing: Closing) -> None:
+        names = [(_UNCOVERED + one.hex(),) for one in bundle_ids]
+        with self._changing():
+            self._db.executemany("DELETE FROM told WHERE name = ?", names)
             self._add(closing)
 
     def closed(self, closing: Closing) -> None:

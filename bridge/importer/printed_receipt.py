@@ -17,6 +17,7 @@ from qrcode.util import MODE_8BIT_BYTE, QRData
 from bridge.importer.bodies import read_exclusions
 from bridge.importer.ledger_tables import BundleRow, Plan
 from bridge.printable import printable
+from bridge.words import words
 from veen import sign
 from veen.digest import ht, u64be
 from veen.errors import Malformed
@@ -25,8 +26,6 @@ _VERSION: Final = 1
 _IMPORTED: Final = 1
 _SIG_BYTES: Final = 64
 _SIZE: Final = 166
-_CONSONANTS: Final = "bdfghjklmnprstvz"
-_VOWELS: Final = "aiou"
 _BORDER: Final = 4
 
 
@@ -63,8 +62,7 @@ class PrintedReceipt:
 
     def words(self) -> str:
         """Six words that two people can compare over a telephone: 96 bits of its digest."""
-        digest = ht("veen/agb0-receipt-words", self.raw[:-_SIG_BYTES])
-        return " ".join(_word(digest[at : at + 2]) for at in range(0, 12, 2))
+        return words(ht("veen/agb0-receipt-words", self.raw[:-_SIG_BYTES]))
 
 
 def receipt_files(
@@ -129,18 +127,6 @@ def svg(printed: PrintedReceipt, row: BundleRow) -> str:
         f' width="{size * 2}mm" height="{height * 2}mm">\n'
         f'<rect width="{size}" height="{height}" fill="#fff"/>\n<path d="{squares}"/>\n'
         f"{written}</svg>\n"
-    )
-
-
-def _word(two: bytes) -> str:
-    """Sixteen bits as a word that can be said: consonants and vowels in turn (proquint)."""
-    bits = int.from_bytes(two, "big")
-    return (
-        _CONSONANTS[bits >> 12]
-        + _VOWELS[bits >> 10 & 3]
-        + _CONSONANTS[bits >> 6 & 15]
-        + _VOWELS[bits >> 4 & 3]
-        + _CONSONANTS[bits & 15]
     )
 
 

@@ -12,7 +12,13 @@ from typing import Final, NamedTuple
 
 from bridge import identities
 from bridge.audit import read_log
-from bridge.audit_events import Equivocation, ImportBegin, ImportSuccess, LedgerRebuilt
+from bridge.audit_events import (
+    Equivocation,
+    ImportBegin,
+    ImportSuccess,
+    LedgerRebuilt,
+    StreamThawed,
+)
 from bridge.carrier.open_set import CarrierSet
 from bridge.importer.airlock import Airlock
 from bridge.importer.closing import close
@@ -168,6 +174,9 @@ def _audited(reader: Client) -> _Audited:
             found.succeeded[event.bundle_id] = event
         elif isinstance(event, Equivocation):
             found.forks.append(event)
+        elif isinstance(event, StreamThawed):
+            thawed = (event.source_hub_id, event.stream)
+            found.forks = [one for one in found.forks if (one.source_hub_id, one.stream) != thawed]
     return found
 
 

@@ -16,6 +16,7 @@ from bridge import identities
 from bridge.audit import AuditPending, AuditWriter
 from bridge.importer.airlock import Airlock
 from bridge.importer.commit import PLAN_NOTE
+from bridge.importer.covering import Cover, Covering, cover_imports
 from bridge.importer.groups import groups
 from bridge.importer.importer import Importer
 from bridge.importer.ledger import BadLedger, ImportLedger
@@ -45,11 +46,16 @@ _KEY: Final = re.compile(r"[0-9a-f]{64}\n?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What a run is asked to do, and by whom."""
+    """What a run is asked to do, and by whom.
+
+    ``only`` are the bundles that may go in, where not all may; ``rejected`` go to quarantine.
+    """
 
     operator: str
     media: Sequence[Path] = ()
     accepted: Sequence[str] = ()
+    only: Sequence[str] | None = None
+    rejected: Sequence[str] = ()
     reason: str = ""
 
 
@@ -59,6 +65,7 @@ class Result:
 
     outcomes: tuple[Outcome, ...]
     pending: AuditPending | None
+    covering: Covering | None = None
 
 
 def run_import(
@@ -68,16 +75,21 @@ def run_import(
     *,
     patience: Patience | None = None,
     progress: Progress = untold,
+    cover: Cover | None = None,
 ) -> Result:
-    """Import what is in the inbox and on the media; first finish what was cut short."""
+    """Import what is in the inbox and on the media; first finish what was cut short.
+
+    ``cover`` is asked for a checkpoint over what was imported, by this run or by one before it.
+    """
     with opened(settings, order, surroundings, patience, progress) as tools:
         refuse_lost_ledger(tools)
         outcomes: list[Outcome] = []
         try:
             outcomes.extend(_work_through(tools, order))
+            covering = None if cover is None else cover_imports(tools, cover)
         except AuditPending as pending:
             return Result(tuple(outcomes), pending)
-        return Result(tuple(outcomes), None)
+        return Result(tuple(outcomes), None, covering)
 
 
 @contextmanager
@@ -121,6 +133,8 @@ def opened(
             random=surroundings.random,
             progress=progress,
             accepted=order.accepted,
+            only=order.only,
+            rejected=order.rejected,
             reason=order.reason,
         )
 
@@ -182,7 +196,7 @@ def _fetched(tools: Tools, media: Sequence[Path]) -> Iterator[Outcome]:
         for bag in bags:
             partial = partial_name(bag, tools.airlock.inbox)
             try:
-                fetch(bag, partial, tools.settings.limits.max_bytes)
+                fetch(bag, partial, tools.settings.max_carrier_bytes)
             except Refused as error:
                 yield Verdicts(tools).unfetched(printable(bag.name), partial, error)
 

@@ -22,22 +22,29 @@ class StreamStanding:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """``unclosed`` outcomes are decided, and wait for their audit entry or for files to move."""
+    """``unclosed`` outcomes are decided, and wait for their audit entry or for files to move.
+    ``uncovered`` bundles are imported, and wait for the checkpoint that the settings ask for.
+    """
 
     streams: tuple[StreamStanding, ...]
     bundles: dict[str, int]
     unfinished: tuple[BundleRow, ...]
     inbox: int
     unclosed: int
+    uncovered: int
 
     def next_command(self) -> str:
         states = {one.state for one in self.unfinished}
-        if self.unclosed or states & {State.COMMITTING.value, State.PARTIAL.value} or self.inbox:
+        begun = states & {State.COMMITTING.value, State.PARTIAL.value}
+        if self.unclosed or begun or self.inbox or self.uncovered:
             return "veen bridge import"
         if State.BLOCKED.value in states:
             return "veen bridge approve"
         if State.FROZEN.value in states or any(one.frozen_at for one in self.streams):
-            return "look at quarantine/, and ask the exporting zone which history is theirs"
+            return (
+                "look at quarantine/, and ask the exporting zone which history is theirs; "
+                "veen bridge thaw, if it is the one that is held"
+            )
         if State.WAITING.value in states:
             return "bring the missing carriers: veen bridge reconcile names them"
         return "veen bridge import --medium DIR"
@@ -53,7 +60,7 @@ def standing(airlock: Airlock) -> Standing:
         streams = tuple(
             StreamStanding(one, _joined(ledger.spans(one)), ledger.frozen_at(one)) for one in names
         )
-        unclosed = len(ledger.closings())
+        unclosed, uncovered = len(ledger.closings()), len(ledger.uncovered())
     open_states = {one.value for one in _OPEN}
     return Standing(
         streams,
@@ -61,6 +68,7 @@ def standing(airlock: Airlock) -> Standing:
         tuple(one for one in rows if one.state in open_states),
         sum(not path.name.startswith(".") for path in airlock.inbox.iterdir()),
         unclosed,
+        uncovered,
     )
 
 

@@ -20,7 +20,8 @@ class Tools:
     """``now`` is read once in a run. ``recipient`` is the key of whoever reads what is imported.
 
     ``accepted`` are the bundles whose gap was accepted, by the beginning of their id in hex, and
-    ``reason`` is why.
+    ``reason`` is why. In the same way ``only`` are those that may go in, where not all may, and
+    ``rejected`` those that must not.
     """
 
     airlock: Airlock
@@ -37,7 +38,19 @@ class Tools:
     random: Callable[[int], bytes]
     progress: Progress
     accepted: Sequence[str] = ()
+    only: Sequence[str] | None = None
+    rejected: Sequence[str] = ()
     reason: str = ""
 
     def accepts_gap(self, bundle_id: bytes) -> bool:
-        return any(bundle_id.hex().startswith(one) for one in self.accepted)
+        return _is_named(bundle_id, self.accepted)
+
+    def lets_in(self, bundle_id: bytes) -> bool:
+        return self.only is None or _is_named(bundle_id, self.only)
+
+    def rejects(self, bundle_id: bytes) -> bool:
+        return _is_named(bundle_id, self.rejected)
+
+
+def _is_named(bundle_id: bytes, beginnings: Sequence[str]) -> bool:
+    return any(bundle_id.hex().startswith(one) for one in beginnings)

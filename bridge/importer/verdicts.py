@@ -30,6 +30,11 @@ from bridge.printable import printable
 from bridge.refusal import Fault, Refused
 
 _LINE = 4000
+_TOO_LARGE = (
+    "; have it exported in smaller bundles ([export] max_bundle_bytes), or raise max_bundle_bytes "
+    "and max_bundle_events of [import], which take six times as much memory, and move it back to "
+    "the inbox"
+)
 _LINKS = (errno.ELOOP, errno.ENOTDIR)
 """How a link shows that is not followed."""
 
@@ -46,6 +51,8 @@ class Verdicts:
         if error.fault is Fault.INCOMPLETE and work.is_new:
             return self.incomplete(work, error, code)
         told = printable(str(error), _LINE)
+        if error.fault is Fault.BUNDLE_SIZE:
+            told += _TOO_LARGE
         event = self._quarantined(work, row, code, told, error)
         return self.quarantine(work, row, event, code, told, plan=plan)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from bridge.audit_events import Equivocation, ImportSuccess
 from bridge.export_gaps import Gap
 from bridge.exporter import Opener
 from bridge.prove import Claim
@@ -22,7 +23,7 @@ from bridge.reconcile.report import Report
 from bridge.reconcile.stream_report import Class
 from cli.bridge_actors import zone_actors
 from cli.selftest.bridge_side import IMPORTED, ORDERS
-from cli.selftest.bridge_world import BUNDLE_EVENTS, BridgeWorld, states
+from cli.selftest.bridge_world import BUNDLE_EVENTS, OPERATOR, BridgeWorld, states
 from cli.selftest.step import Step, expect, expect_that
 from recorder.index import rebuild
 from recorder.index.home import IndexHome
@@ -34,7 +35,7 @@ from recorder.query.evidence import Placed, receipted
 from recorder.query.run import digest_of, run
 from recorder.query.span import searched, span_of
 from recorder.service.replaying import Missing, ReplayVerdict, replay
-from veen.import_event import SCHEMA as IMPORT_SCHEMA
+from veen.digest import h
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 _QUERY: Final = {
@@ -81,18 +82,68 @@ def claims(world: BridgeWorld) -> None:
 
 
 def claims_broken(world: BridgeWorld) -> None:
-    """A bundle that stands twice is found by J1, and a key of both zones by J3."""
+    """Identities that do what they should not: each claim finds it out and names it."""
     _bring_all(world)
-    bundle = [one.encode() for one in world.imported()[:BUNDLE_EVENTS]]
-    with world.z2.acting("bridge") as client:
-        to = world.z2.recipient("reader")
-        for _ in client.send_many(IMPORTED, bundle, schema=IMPORT_SCHEMA, recipient=to):
-            pass
+    world.record(BUNDLE_EVENTS)
+    unbrought = _carried_log(world)
+    world.smuggle([one.encode() for one in world.imported()[:BUNDLE_EVENTS]])
+    world.smuggle([world.by_hand(len(world.recorded) - 1, unbrought).encode()])
+    world.claim(_success_of_nothing(world), _equivocation(world))
     found = {one.name: one for one in _claims(world)}
-    expect_that(not found["J1"].holds, "J1 does not hold of a bundle that stands twice")
-    expect_that("stands twice" in str(found["J1"].counterexample), "J1 names it")
+    for name, what, told in (
+        ("J1", "a bundle that stands twice", "stands twice"),
+        ("J2", "a success of what never came", "was not imported"),
+        ("K1", "an event of no audited import", "no success of bundle"),
+        ("K2", "a stream with two histories", "has two histories"),
+    ):
+        expect_that(not found[name].holds, f"{name} does not hold of {what}")
+        expect_that(told in str(found[name].counterexample), f"{name} names {what}")
     there = zone_actors(world.online, world.z1.hub.settings)
     expect_that(not prove_directions(there, there).holds, "J3 does not hold of shared keys")
+
+
+def _carried_log(world: BridgeWorld) -> bytes:
+    """Bring the exporter's log, and not the bundle of orders that it tells of last."""
+    exported = world.export()
+    world.checkpoint()
+    exported += world.export()
+    orders = [one for one in exported if one.entry.stream == ORDERS]
+    world.bring(world.carry(*(one for one in exported if one not in orders)))
+    return orders[-1].entry.bundle_id or b""
+
+
+def _success_of_nothing(world: BridgeWorld) -> ImportSuccess:
+    last = len(world.recorded)
+    return ImportSuccess(
+        operator=OPERATOR,
+        bundle_id=h(b"a bundle that never came"),
+        sha256=h(b""),
+        source_hub_id=world.z1.identity.hub_id,
+        stream=ORDERS,
+        from_seq=last,
+        to_seq=last,
+        count=1,
+        target=IMPORTED,
+        target_from=last,
+        target_to=last,
+        imported=1,
+        duplicates=0,
+        excluded=0,
+        verification_result="valid",
+    )
+
+
+def _equivocation(world: BridgeWorld) -> Equivocation:
+    return Equivocation(
+        operator=OPERATOR,
+        bundle_id=h(b"another history"),
+        source_hub_id=world.z1.identity.hub_id,
+        stream=ORDERS,
+        seq=1,
+        held=h(b"one"),
+        other=h(b"other"),
+        told="two histories",
+    )
 
 
 def query_replay(world: BridgeWorld) -> None:

@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from bridge.audit import read_log
+from bridge.audit import AuditWriter, read_log
+from bridge.audit_events import AuditEvent
 from bridge.carrier.check import Means
 from bridge.export_delivery import Media
 from bridge.export_gaps import Gap
 from bridge.export_run import Exported
 from bridge.export_setup import Run, opened
+from bridge.exporter import Opener
 from bridge.importer.outcome import Outcome
 from bridge.importer.run import Order, run_import
 from bridge.reconcile.collect import Collected, Listener, Nobody, collect_offline
@@ -30,6 +32,7 @@ from cli.selftest.step import expect
 from veen import json_body
 from veen.client import recorder_checkpoints
 from veen.digest import h
+from veen.import_event import SCHEMA as IMPORT_SCHEMA
 from veen.import_event import ImportedEvent, read_imported
 from veen.keystore.directory import ClientDir
 from veen.overlay.body import AnyItem
@@ -152,6 +155,45 @@ class BridgeWorld:
                 body = reader.open_payload(pair.msg)
                 found.append(read_imported(body.header.schema, body.body, pair.msg.client_id))
             return found
+
+    def smuggle(self, bodies: Sequence[bytes]) -> None:
+        """The bridge's own identity writes to its stream past the importer."""
+        with self.z2.acting("bridge") as client:
+            to = self.z2.recipient("reader")
+            for _ in client.send_many(IMPORTED, bodies, schema=IMPORT_SCHEMA, recipient=to):
+                pass
+
+    def by_hand(self, seq: int, bundle_id: bytes) -> ImportedEvent:
+        """An event of Z1 as an import of it alone from that bundle would write it."""
+        with self.z1.acting("bridge") as client:
+            opener = Opener(client.session.identity.readers(), client.session.limits)
+            (pair,) = client.read(ORDERS, from_seq=seq, to_seq=seq)
+            event = opener.event(pair)
+        return ImportedEvent(
+            source_hub_id=self.z1.identity.hub_id,
+            origin_stream=ORDERS,
+            origin_msg=event.payload,
+            origin_receipt=event.receipt,
+            body_key=event.body_key,
+            bundle_id=bundle_id,
+            position=0,
+            count=1,
+            import_time=int(time.time()),
+            bridge_id=self.z2.keys["bridge"],
+        )
+
+    def claim(self, *events: AuditEvent) -> None:
+        """The audit identity of Z2 writes what nobody has done."""
+        with self.z2.acting("audit") as client:
+            writer = AuditWriter(
+                client,
+                OFFLINE_LOG,
+                origin=OPERATOR,
+                recipient=self.z2.recipient("reader"),
+                clock=lambda: time.time_ns() // 1_000_000,
+            )
+            for one in events:
+                writer.record(one)
 
     def audits(self) -> list[str]:
         """The kinds of entries in the importer's audit log."""

@@ -49,7 +49,7 @@ def compare(one: Generation, other: Generation) -> Compared:
         for row in tables.streams(ours):
             match = known.get((row.hub_id, row.name))
             if match is None and row.hub_id != bytes(tables.meta(ours)["hub_id"]):
-                # An imported stream: no log of this hub has it under its origin's places.
+                # An imported stream that is not taken up any more.
                 continue
             if match is None:
                 found.append(Difference(row.name, 1, "the other has no such stream"))

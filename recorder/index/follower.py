@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Final
 
 from recorder.index import checkpoints
+from recorder.index.imports import ImportTurns
 from recorder.index.opener import Opener
 from recorder.index.reading import Reading
 from recorder.index.tables import StreamRow, transaction
@@ -45,8 +46,13 @@ class Follower:
         self._writer = writer
         self._opener = opener
         self._wanted = wanted
+        self._imports = ImportTurns(client, writer)
         self._left_out: set[str] = set()
         self._is_first = True
+
+    @property
+    def import_trouble(self) -> str | None:
+        return self._imports.trouble
 
     def run(self, is_over: Callable[[], bool]) -> None:
         """Follow until it is over. A hub that is down is waited for; one that lies ends it."""
@@ -69,8 +75,11 @@ class Follower:
     def round(self, is_over: Callable[[], bool] = lambda: False) -> int:
         """One look at every stream and at the checkpoints; how many entries were indexed."""
         self._meet()
-        self._note_heads(self._session.api.streams())
-        found = 0
+        infos = self._session.api.streams()
+        self._note_heads(infos)
+        found = self._imports.round(infos)
+        if self.import_trouble is not None:
+            self._note_trouble(self.import_trouble)
         for row in self._writer.streams():
             # An end before ours is a lie that reading brings to light.
             if row.hub_id == self._writer.hub_id and (

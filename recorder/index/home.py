@@ -3,6 +3,7 @@
 lock         held by whoever writes
 current      a link to the generation that is read
 g-1/         index.sqlite and nodes/, the first that was built
+imports.cbor the import streams that are taken up, if any
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ class Generation:
 @dataclass(frozen=True, slots=True)
 class IndexHome:
     root: Path
+
+    @property
+    def imports(self) -> Path:
+        return self.root / "imports.cbor"
 
     def exists(self) -> bool:
         return (self.root / _CURRENT).is_symlink()

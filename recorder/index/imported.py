@@ -78,10 +78,12 @@ class ImportedFollower:
 
     def round(self) -> int:
         """One look at every import stream; how many events were indexed."""
-        return sum(self._catch_up(target) for target in sorted(self._targets))
+        return sum(self.catch_up(target) for target in sorted(self._targets))
 
-    def _catch_up(self, target: str) -> int:
-        """Everything is read again from the first event that is not indexed, so that nothing
+    def catch_up(self, target: str) -> int:
+        """Index what one import stream has beyond our place.
+
+        Everything is read again from the first event that is not indexed, so that nothing
         needs to be kept of what waits for a gap to close or for the rest of its bundle.
         """
         start = self._cursor(target)
@@ -115,6 +117,9 @@ class ImportedFollower:
             some = found[start : start + _BATCH]
             pairs = [OriginPair(one.event.msg(), one.receipt) for one in some]
             row = self._writer.append(row, pairs, [_reading(one.event) for one in some])
+        with transaction(self._writer.db):
+            # Its end is nowhere told here; what came is all there is to keep up with.
+            self._writer.update(row._replace(head_seq=row.position, head_ts=row.last_ts))
         return len(found)
 
     def _event(self, target: str, pair: Pair) -> ImportedEvent | None:
@@ -128,7 +133,8 @@ class ImportedFollower:
         if hub is None:
             raise Untrusted(
                 f"{target}, stream_seq {pair.receipt.stream_seq}: hub "
-                f"{event.source_hub_id.hex()} is not pinned; add it to the trust store"
+                f"{event.source_hub_id.hex()} is not pinned; add it to the trust store and run "
+                "veen recorder index imports again"
             )
         event.verify(hub)
         return event

@@ -12,6 +12,7 @@ from recorder.index.home import Generation, IndexHome
 from recorder.index.opener import Opener
 from recorder.index.writer import writing
 from veen.client.client import Client
+from veen.errors import Untrusted
 
 Progress = Callable[[int], None]
 
@@ -40,7 +41,7 @@ def build(
     wanted: frozenset[str] | None,
     progress: Progress,
 ) -> Generation:
-    """A new index of all that the hub has by now, beside the current one."""
+    """A new index of all that the hub has by now, imports included, beside the current one."""
     fresh = home.fresh()
     tables.create(fresh, client.meet().hub.hub_id)
     with writing(fresh) as writer:
@@ -52,6 +53,9 @@ def build(
             progress(done)
             found = follower.round()
             done += found
+        if follower.import_trouble is not None:
+            # Whoever follows goes on without such a stream; an index that is made again does not.
+            raise Untrusted(follower.import_trouble)
     return fresh
 
 

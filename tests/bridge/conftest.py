@@ -153,3 +153,9 @@ def verdict(world: Any) -> Callable[[bytes], str]:
         return found
 
     return of
+
+
+@pytest.fixture(scope="session")
+def losses() -> ModuleType:
+    """What a power cut takes."""
+    return _load("losses")

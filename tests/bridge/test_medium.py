@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from bridge.carrier.medium import BadMedium, write_medium
+from bridge.carrier.medium import BadMedium, _file_system, write_medium
 from bridge.carrier.packing import Packing
+from bridge.carrier.stage import Staged
+from bridge.export_delivery import Media, deliver
 from veen.durable import NoSpace, SyncFailed
 from veen.errors import VeenError
 
@@ -59,6 +61,44 @@ def test_a_medium_without_room_is_left_as_it_is(
     full = os.statvfs_result([*found[:4], 10, *found[5:]])
     monkeypatch.setattr(os, "statvfs", lambda _: full)
     with pytest.raises(BadMedium):
+        write_medium(bag, medium)
+    assert list(medium.iterdir()) == []
+
+
+def _claims(patch: pytest.MonkeyPatch, medium: Path, free: int, flag: int = 0) -> None:
+    found = os.statvfs(medium)
+    told = [1, 1, found[2], free, free, *found[5:8], flag, found[9]]
+    patch.setattr(os, "statvfs", lambda _: os.statvfs_result(told))
+
+
+def test_a_set_that_one_medium_cannot_take_is_refused_before_its_first_byte(
+    yard: Any, grown: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bags = yard.carry(grown.bundle(2, 8), Packing(volume_bytes=900, volumes_per_bag=2))
+    staged, media = Staged(yard.world.carrier_of(bags[0]), tuple(bags)), (yard.new(), yard.new())
+    assert len(bags) > 2
+    with monkeypatch.context() as patched:
+        _claims(patched, media[0], 2 << 20)
+        with pytest.raises(BadMedium, match=r"2097152 bytes free, \d+ are needed"):
+            deliver(staged, Media(roots=media, medium_id="discs"))
+    assert [list(one.iterdir()) for one in media] == [[], []]
+    assert len(deliver(staged, Media(roots=media, medium_id="discs"))) == len(bags)
+    with monkeypatch.context() as patched:
+        # What lies there already needs no room.
+        _claims(patched, media[0], 0)
+        assert len(deliver(staged, Media(roots=media, medium_id="discs"))) == len(bags)
+
+
+def test_a_medium_that_is_read_only_or_takes_no_large_files_is_named(
+    bag: Path, yard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    medium = yard.new()
+    with monkeypatch.context() as patched:
+        _claims(patched, medium, 1 << 30, os.ST_RDONLY)
+        with pytest.raises(BadMedium, match="read-only"):
+            write_medium(bag, medium)
+    monkeypatch.setattr("bridge.carrier.medium._LARGEST_FILE", {_file_system(medium): 1000})
+    with pytest.raises(BadMedium, match=r"files of 1000 bytes at most.*fat32"):
         write_medium(bag, medium)
     assert list(medium.iterdir()) == []
 
@@ -114,6 +154,34 @@ def test_cut_anywhere_it_is_whole_or_not_finished(yard: Any, bag: Path, failure:
                 assert found["carrier.sig"] != due["carrier.sig"]
     assert at > 30
     assert files_of(result) == due
+
+
+@pytest.mark.parametrize("how", ["dropped", "torn"])
+def test_x05_a_medium_that_loses_what_was_not_synced_is_whole_or_not_finished(
+    yard: Any, bag: Path, losses: Any, how: str
+) -> None:
+    due, at = files_of(bag), 0
+    while True:
+        at, medium = at + 1, yard.new()
+        lost = losses.Losses(str(medium))
+        with pytest.MonkeyPatch.context() as patch:
+            lost.install(patch.setattr)
+            counter = Counter(patch, at, Pulled())
+            try:
+                result = write_medium(bag, medium)
+            except Pulled:
+                result = None
+            is_over = counter.count < at
+        lost.lose(how)
+        written = medium / "agb0" / bag.name
+        found = files_of(written) if written.exists() else {}
+        assert found == due or not yard.check([written]).ok
+        if is_over:
+            break
+    assert at > 30
+    # Whoever was told that it is written can take the medium away.
+    assert result is not None
+    assert found == due
 
 
 def test_a_sync_that_fails_is_not_tried_again(yard: Any, bag: Path) -> None:

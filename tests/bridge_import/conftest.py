@@ -104,8 +104,12 @@ class Zygote:
         return int(line["dead"]), told
 
     def run(self, zone: Any, *media: Path, **more: Any) -> tuple[int, Any]:
+        before = [_YARD.tree(one) for one in media]
         self.start(zone, *media, **more)
-        return self.wait()
+        found = self.wait()
+        # O9: whoever was killed has not written to a medium either.
+        assert [_YARD.tree(one) for one in media] == before
+        return found
 
     def close(self) -> None:
         self._process.communicate()

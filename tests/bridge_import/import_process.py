@@ -6,6 +6,7 @@ python import_process.py
 A line is a JSON object: settings, operator, media, and one of
   {"count": true}            count the operations on disk and network, and say how many there were
   {"die_at": n}              be killed at the n-th of them
+  {"die_at": n, "lose": how} and whatever was not synced is dropped, or torn
   {"point": [name, when, n]} be killed before or after the n-th call of a function
 """
 
@@ -21,6 +22,10 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "bridge"))
+
+from losses import Losses
 
 from bridge.importer import commit, importer
 from bridge.importer.airlock import Airlock
@@ -56,14 +61,15 @@ _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "shutil
 class Counter:
     """Every operation that changes a disk, or speaks to the hub, in this process."""
 
-    def __init__(self, die_at: int) -> None:
+    def __init__(self, die_at: int, cut: Callable[[], None]) -> None:
         self.count = 0
         self.die_at = die_at
+        self._cut = cut
 
     def tick(self) -> None:
         self.count += 1
         if self.count == self.die_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+            self._cut()
 
     def install(self) -> None:
         sys.addaudithook(self._audit)
@@ -114,11 +120,12 @@ def _live(told: dict[str, Any]) -> None:
     status = 1
     try:
         _watch_sockets(told)
-        counter = Counter(told.get("die_at", 0))
+        cut = _cut(told)
+        counter = Counter(told.get("die_at", 0), cut)
         if "die_at" in told or told.get("count"):
             counter.install()
         if "point" in told:
-            _die_at(*told["point"])
+            _die_at(cut, *told["point"])
         around = Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
         order = Order(operator=told["operator"], media=tuple(map(Path, told["media"])))
         result = run_import(load(Path(told["settings"])), order, around, patience=HASTY)
@@ -148,7 +155,21 @@ def _watch_sockets(told: dict[str, Any]) -> None:
     sys.addaudithook(hook)
 
 
-def _die_at(name: str, when: str, turns: int) -> None:
+def _cut(told: dict[str, Any]) -> Callable[[], None]:
+    """How this process ends: what it has not synced goes with it, if that is asked for."""
+    losses = Losses(str(Path(told["settings"]).parent))
+    if "lose" in told:
+        losses.install()
+
+    def cut() -> None:
+        if "lose" in told:
+            losses.lose(told["lose"])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    return cut
+
+
+def _die_at(cut: Callable[[], None], name: str, when: str, turns: int) -> None:
     owner, method = POINTS[name]
     called: Callable[..., Any] = getattr(owner, method)
     left = [turns]
@@ -156,10 +177,10 @@ def _die_at(name: str, when: str, turns: int) -> None:
     def call(*args: Any, **more: Any) -> Any:
         left[0] -= 1
         if when == "before" and left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            cut()
         result = called(*args, **more)
         if when == "after" and left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            cut()
         return result
 
     setattr(owner, method, call)

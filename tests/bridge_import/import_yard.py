@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from bridge_world import EXPORTER, HUB, IDENTITY, World, parts
 from bridge import identities
 from bridge.audit import read_log
 from bridge.audit_events import AuditEvent
+from bridge.carrier.check import Means
 from bridge.carrier.encryption import Sealing
 from bridge.carrier.ledger import Ledger
 from bridge.carrier.packing import Packing, Preset
@@ -25,9 +26,13 @@ from bridge.importer.airlock import Airlock
 from bridge.importer.ledger import ImportLedger
 from bridge.importer.ledger_tables import Stream
 from bridge.importer.run import Order, Result, run_import
+from bridge.reconcile.collect import collect_offline
+from bridge.reconcile.collect_carriers import Carried
+from bridge.reconcile.reconcile import reconcile
+from bridge.reconcile.stream_report import Class
 from bridge.settings import Settings, load
 from bridge.stream_map import OFFLINE_LOG
-from bridge.trust import pin_exporter, pin_hub
+from bridge.trust import TrustStore, pin_exporter, pin_hub
 from veen.client.surroundings import Surroundings
 from veen.client.transport import Patience
 from veen.digest import h, h_file
@@ -139,8 +144,11 @@ source = "{self.world.stream}"
         return self.carry(self.bundle(first, last, size))
 
     def run(self, *media: Path, **more: Any) -> Result:
-        order = Order(operator=self.name, media=media, **more)
-        return run_import(self.settings, order, self.around(), patience=HASTY)
+        order, before = Order(operator=self.name, media=media, **more), [tree(one) for one in media]
+        result = run_import(self.settings, order, self.around(), patience=HASTY)
+        # O9: whatever became of it, a medium is only read.
+        assert [tree(one) for one in media] == before
+        return result
 
     def states(self, *media: Path, **more: Any) -> list[str]:
         result = self.run(*media, **more)
@@ -185,6 +193,7 @@ source = "{self.world.stream}"
         for _ in range(2):
             self._check_once(seqs, excluded)
             self.run()
+        self._check_report(set(seqs) - set(excluded), set(excluded))
 
     def _check_once(self, seqs: Sequence[int], excluded: Sequence[int]) -> None:
         found = self.imported()
@@ -207,6 +216,21 @@ source = "{self.world.stream}"
             assert ledger.open_plans() == []
             assert ledger.closings() == []
 
+    def _check_report(self, imported: set[int], excluded: set[int]) -> None:
+        """O5: the reconciliation says of every event what became of it, and of none two things."""
+        scratch = self.root / "reconcile"
+        scratch.mkdir(exist_ok=True)
+        means = Means(trust=TrustStore.read(self.settings.trust), scratch=scratch)
+        with self.reader() as reader:
+            found = collect_offline(self.settings, reader, Carried(means))
+        report = reconcile(found.facts)
+        (mine,) = (one for one in report.streams if one.stream == self.world.stream)
+        held = {kind: _seqs(ranges) for kind, ranges in mine.classes.items()}
+        assert (held[Class.IMPORTED], held[Class.EXCLUDED]) == (imported, excluded)
+        assert sum(map(len, held.values())) == len(set().union(*held.values()))
+        assert not mine.duplicate
+        assert not mine.unfulfilled
+
     def _check_audits(self, found: list[ImportedEvent]) -> None:
         successes = Counter(
             one.bundle_id  # type: ignore[attr-defined]
@@ -224,6 +248,10 @@ source = "{self.world.stream}"
         assert self.files("committing") == []
         assert [str(one) for one in self.airlock.root.rglob(".*")] == []
         assert [str(one) for one in self.airlock.root.rglob("*.tmp")] == []
+
+
+def _seqs(ranges: Iterable[tuple[int, int]]) -> set[int]:
+    return {seq for first, last in ranges for seq in range(first, last + 1)}
 
 
 def tree(root: Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ import pytest
 from bridge.bundle import BundleEvent, Header
 from bridge.carrier.encryption import Sealing
 from bridge.carrier.packing import Packing
+from bridge.importer.receive import fetch
 from bridge.trust import pin_exporter
 from veen import cbor, hpke
 from veen.digest import h
@@ -40,23 +41,39 @@ def _refused(zone: Any, medium: Path, code: str, state: str = "quarantined") -> 
     return entry
 
 
-def test_i01_a_medium_that_is_removed_while_it_is_copied(
-    zone: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    medium, read, left = zone.carry(zone.bundle(1, 5), SMALL), os.read, [4]
+class Removed:
+    """A medium that cannot be read any more from the n-th read on; 0 is never."""
 
-    def failing(fd: int, size: int) -> bytes:
-        left[0] -= 1
-        if left[0] == 0:
+    def __init__(self, at: int) -> None:
+        self.reads = 0
+        self._at = at
+        self._read = os.read
+
+    def __call__(self, fd: int, size: int) -> bytes:
+        self.reads += 1
+        if self._at and self.reads >= self._at:
             raise OSError(5, "Input/output error")
-        return read(fd, size)
+        return self._read(fd, size)
 
+
+def test_i01_a_medium_that_is_removed_at_any_byte_of_it_leaves_nothing_behind(
+    zone: Any, monkeypatch: pytest.MonkeyPatch, import_yard: Any
+) -> None:
+    medium = zone.carry(zone.bundle(1, 5), SMALL)
+    whole = Removed(0)
     with monkeypatch.context() as patched:
-        patched.setattr(os, "read", failing)
-        result = zone.run(medium)
-    assert [one.state.value for one in result.outcomes] == ["incomplete"]
-    assert zone.files("inbox") == []
-    assert zone.kinds() == ["import.failed"]
+        patched.setattr(os, "read", whole)
+        fetch(bag_of(medium), zone.root / ".copy", 1 << 30)
+    step = 1 if import_yard.LONG else whole.reads // 3
+    tried = range(1, whole.reads + 1, step)
+    for at in tried:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "read", Removed(at))
+            (outcome,) = zone.run(medium).outcomes
+        assert outcome.state.value == "incomplete", at
+        assert "cannot be read: Input/output error" in outcome.told
+        assert zone.files("inbox") == []
+    assert zone.kinds() == ["import.failed"] * len(tried)
     zone.check([])
     assert zone.states(medium) == ["imported"]
     zone.check([1, 2, 3, 4, 5])

@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 
+from bridge.importer.ledger import ImportLedger
+from bridge.importer.status import standing
 from veen.client.client import Client
+from veen.client.errors import HubRefused
 from veen.client.hub_api import HubApi
 from veen.errors import Failure, Rejected
+from veen.keystore.directory import ClientDir
+from veen.msg import Msg
 
 
 def test_i11_a_bundle_once_more_is_a_duplicate_and_writes_nothing(zone: Any) -> None:
@@ -32,26 +37,49 @@ def test_i12_of_an_overlapping_bundle_only_what_is_missing_goes_in(zone: Any) ->
     zone.check(list(range(1, 10)))
 
 
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        pytest.param(Rejected(Failure.CAP_TTL, "it has ended"), "E.TIME/CAP_TTL", id="ended"),
+        pytest.param(Rejected(Failure.CAP_RATE, "too fast"), "E.RATE/CAP_RATE", id="rate"),
+        pytest.param(Rejected(Failure.CAP_INVALID, "revoked"), "E.CAP/CAP_INVALID", id="cap"),
+        pytest.param(HubRefused("E.UNAVAILABLE", "no room", {}, 0), "E.UNAVAILABLE", id="no room"),
+    ],
+)
+@pytest.mark.parametrize("position", [1, 4])
 def test_i15_a_hub_that_rejects_leaves_a_partial_import_that_goes_on_later(
-    zone: Any, monkeypatch: pytest.MonkeyPatch
+    zone: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Rejected | HubRefused,
+    code: str,
+    position: int,
 ) -> None:
-    submit, calls = HubApi.submit_batch, []
+    submit, taken = HubApi.submit_batch, [0]
 
     def limited(api: HubApi, msgs: Any) -> Any:
-        calls.append(len(msgs))
-        if len(msgs) > 1:
-            return [Rejected(Failure.CAP_TTL, "the capability has ended") for _ in msgs]
-        return submit(api, msgs)
+        """Of the bridge's messages the hub takes so many, and no more."""
+        if Msg.decode(msgs[0]).client_id != bridge_id:
+            return submit(api, msgs)
+        room = position - taken[0]
+        taken[0] += min(room, len(msgs))
+        if room <= 0 and isinstance(error, HubRefused):
+            raise error
+        found = submit(api, msgs[:room]) if room > 0 else []
+        refused = error if isinstance(error, Rejected) else Rejected(Failure.CAP_RATE, "wait")
+        return [*found, *[refused for _ in msgs[room:]]]
 
+    bridge_id = ClientDir(zone.root / "bridge").read_card().client_id
     medium = zone.medium(1, 6)
     with monkeypatch.context() as patched:
         patched.setattr(HubApi, "submit_batch", limited)
         (outcome,) = zone.run(medium).outcomes
-    assert (outcome.state.value, outcome.code) == ("partial", "E.TIME/CAP_TTL")
+    assert (outcome.state.value, outcome.code) == ("partial", code)
     failed = [one for one in zone.audits() if one.KIND == "import.failed"]
-    assert [one.position for one in failed] == [1]
+    assert [one.position for one in failed] == [position]
     with zone.reader() as reader:
-        assert len(list(reader.read(zone.target))) == 1
+        assert len(list(reader.read(zone.target))) == position
+    assert [one.state for one in standing(zone.airlock).unfinished] == ["partial"]
+    assert standing(zone.airlock).next_command() == "veen bridge import"
     assert zone.states() == ["imported"]
     zone.check([1, 2, 3, 4, 5, 6])
 
@@ -78,9 +106,16 @@ def test_i20_an_audit_log_that_ends_before_the_success_is_told_as_pending(
         _cut_audit(patched, zone, after=1)
         result = zone.run(medium)
     assert result.pending is not None
+    assert "wait on disk" in str(result.pending)
     assert result.outcomes == ()
     assert "import.success" not in zone.kinds()
+    assert zone.files("receipts") == []
+    assert standing(zone.airlock).next_command() == "veen bridge import"
+    with ImportLedger(zone.airlock.ledger) as ledger:
+        (closing,) = ledger.closings()
+        assert closing.bodies
     assert zone.run().pending is None
+    assert zone.kinds().count("import.success") == 1
     zone.check([1, 2, 3])
 
 

@@ -67,6 +67,51 @@ def test_i18_killed_around_the_move_to_the_archive(zone: Any, zygote: Any, when:
     assert len(zone.files("archive")) == 1
 
 
+@pytest.mark.parametrize(
+    "point",
+    [
+        ["take", "after", 1],
+        ["begin", "after", 1],
+        ["move", "after", 1],
+        ["emit", "after", 2],
+        ["finish", "after", 1],
+        ["audit", "after", 2],
+        ["move", "after", 2],
+        ["closed", "after", 1],
+    ],
+    ids=lambda one: "-".join(map(str, one)),
+)
+def test_a_power_cut_right_after_a_step_undoes_none_that_counts(
+    zone: Any, zygote: Any, point: list[Any]
+) -> None:
+    medium = zone.medium(1, 5)
+    assert zygote.run(zone, medium, point=point, lose="dropped")[0] == KILLED
+    assert zygote.run(zone)[0] == 0
+    assert zygote.run(zone, medium)[0] == 0
+    zone.check([1, 2, 3, 4, 5])
+    assert len(zone.files("archive")) == 1
+
+
+@pytest.mark.parametrize("how", ["dropped", "torn"])
+def test_a_power_cut_that_takes_what_was_not_synced_loses_doubles_and_hides_nothing(
+    zone: Any, zygote: Any, import_yard: Any, how: str
+) -> None:
+    """One bundle of two events for each place at which the power goes."""
+    code, told = zygote.run(zone, zone.medium(1, 2), count=True)
+    assert (code, told[0]) == (0, ["imported"])
+    count, last = told[2], 2
+    step = 1 if import_yard.LONG else max(1, count // 16)
+    first = 1 if how == "dropped" else 1 + step // 2
+    for number in range(first, count + 1, step):
+        medium = zone.medium(last + 1, last + 2)
+        code, told = zygote.run(zone, medium, die_at=number, lose=how)
+        assert code in (KILLED, 0), number
+        code, told = zygote.run(zone, medium)
+        assert (code, told[1]) == (0, False), number
+        last += 2
+    zone.check(list(range(1, last + 1)))
+
+
 def test_killed_at_every_operation_nothing_is_lost_doubled_or_unaudited(
     zone: Any, zygote: Any, import_yard: Any
 ) -> None:

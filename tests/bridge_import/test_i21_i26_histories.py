@@ -8,6 +8,7 @@ import os
 import shutil
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +16,12 @@ import pytest
 from bridge.carrier.ledger import Ledger
 from bridge.importer import examine
 from bridge.importer.airlock import Busy
+from bridge.importer.commit import Committer
 from bridge.importer.ledger import BadLedger
+from bridge.importer.ledger_tables import Stream
 from bridge.importer.rebuild import rebuild_ledger
 from bridge.importer.run import Order
+from bridge.importer.thaw import NotFrozen, thaw
 from veen.digest import h
 from veen.receipt import Receipt
 
@@ -29,11 +33,7 @@ def test_i21_a_file_that_changes_after_it_was_verified_is_not_imported(
 
     def altered(content: Any, verified: Any) -> Any:
         (volume,) = zone.airlock.staging.rglob("v001.agv")
-        with volume.open("r+b") as file:
-            file.seek(-300, os.SEEK_END)
-            byte = file.read(1)
-            file.seek(-1, os.SEEK_CUR)
-            file.write(bytes([byte[0] ^ 1]))
+        _flip(volume)
         return load(content, verified)
 
     monkeypatch.setattr("bridge.importer.importer.load", altered)
@@ -41,6 +41,44 @@ def test_i21_a_file_that_changes_after_it_was_verified_is_not_imported(
     assert (outcome.state.value, outcome.code) == ("quarantined", "E.SIG/BUNDLE_ID")
     monkeypatch.undo()
     zone.check([])
+
+
+def _flip(volume: Path) -> None:
+    with volume.open("r+b") as file:
+        file.seek(-300, os.SEEK_END)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+def test_i21_a_file_that_changes_once_it_was_read_for_good_changes_nothing(
+    zone: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand_over = Committer.hand_over
+
+    def altered(committer: Any, *given: Any) -> None:
+        (volume,) = zone.airlock.root.glob("committing/*/*/data/v001.agv")
+        _flip(volume)
+        hand_over(committer, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Committer, "hand_over", altered)
+        assert zone.states(zone.medium(1, 3)) == ["imported"]
+    zone.check([1, 2, 3])
+
+
+def test_i21_a_file_that_changes_between_a_crash_and_its_recovery_is_not_imported(
+    zone: Any, zygote: Any
+) -> None:
+    medium = zone.medium(1, 3)
+    assert zygote.run(zone, medium, point=["hand_over", "before", 1])[0] < 0
+    (volume,) = zone.airlock.root.glob("committing/*/*/data/v001.agv")
+    _flip(volume)
+    bad, sound = zone.run().outcomes
+    assert (bad.state.value, bad.code) == ("quarantined", "E.SIG/VOLUME")
+    # What came still lies in the inbox as it came, and is looked at anew.
+    assert sound.state.value == "imported"
+    zone.check([1, 2, 3])
 
 
 @pytest.mark.parametrize("what", ["lost", "old"])
@@ -177,3 +215,51 @@ def test_i26_a_fork_freezes_the_stream_and_keeps_both_receipts(
         world.IDENTITY.verify_receipt(one)
     assert zone.states(zone.medium(5, 6)) == ["frozen"]
     zone.check([1, 2, 3, 4])
+
+
+def test_i26_a_frozen_stream_goes_on_by_an_operators_word_and_the_evidence_stays(
+    zone: Any, world: Any
+) -> None:
+    stream = Stream(world.IDENTITY.hub_id, zone.world.stream)
+    order = Order(operator=zone.name, reason="case 12")
+    assert zone.states(zone.medium(1, 4)) == ["imported"]
+    with pytest.raises(NotFrozen, match="not frozen"):
+        thaw(zone.settings, stream, order, zone.around())
+    raw = _other(zone, world, 2).bundle(1, 6, 8)
+    lie = zone.carry(raw, ledger=Ledger(bridge_id=h(b"x")).with_bundle(world.parts(raw)[0]))
+    assert zone.run(lie).outcomes[0].code == "E.SEQ/FORK"
+    assert zone.states(zone.medium(5, 6)) == ["frozen"]
+    assert zone.states() == []
+    assert thaw(zone.settings, stream, order, zone.around()) == 3
+    (entry,) = (one for one in zone.audits() if one.KIND == "stream.thawed")
+    assert (entry.stream, entry.seq, entry.reason) == (stream.name, 3, "case 12")
+    assert zone.reason()["seq"] == 3
+    assert zone.states() == ["imported"]
+    zone.check([1, 2, 3, 4, 5, 6])
+    rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
+    assert zone.states(zone.medium(7, 7)) == ["imported"]
+    assert zone.run(lie).outcomes[0].code == "E.SEQ/FORK"
+    rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
+    assert zone.states(zone.medium(8, 8)) == ["frozen"]
+
+
+def test_i26_a_thaw_that_is_killed_is_audited_once_or_not_at_all(
+    zone: Any, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Stream(world.IDENTITY.hub_id, zone.world.stream)
+    order = Order(operator=zone.name, reason="case 12")
+    assert zone.states(zone.medium(1, 4)) == ["imported"]
+    raw = _other(zone, world, 2).bundle(1, 6, 8)
+    zone.run(zone.carry(raw, ledger=Ledger(bridge_id=h(b"x")).with_bundle(world.parts(raw)[0])))
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("bridge.importer.thaw.close", killed)
+        with pytest.raises(KeyboardInterrupt):
+            thaw(zone.settings, stream, order, zone.around())
+    assert "stream.thawed" not in zone.kinds()
+    assert zone.states(zone.medium(5, 5)) == ["imported"]
+    assert zone.kinds().count("stream.thawed") == 1
+    zone.check([1, 2, 3, 4, 5])

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recorder.index import rebuild
+from recorder.index import imports, rebuild
+from recorder.index.content import Compared
+from recorder.index.follower import Follower
 from recorder.index.home import IndexHome
 from recorder.index.imported import EXCLUDED, ImportedFollower
+from recorder.index.opener import Opener, opening
+from recorder.index.status import status
 from recorder.index.writer import writing
 from recorder.query.descriptor import Descriptor, normalise
 from recorder.query.digest import ResultDigest
@@ -18,6 +23,7 @@ from recorder.query.evidence import Placed, receipted
 from recorder.query.run import digest_of, run
 from recorder.query.span import searched, span_of
 from recorder.service.replaying import Missing, ReplayVerdict, replay
+from veen.errors import Malformed, Untrusted
 
 LAST = 12
 
@@ -109,3 +115,77 @@ def test_what_the_policy_keeps_out_makes_the_digest_differ(
         faults = [one for (one,) in writer.db.execute("SELECT fault FROM events")]
     assert faults == [EXCLUDED] * LAST
     assert not replayed(zone, home, identity).matches
+
+
+@contextmanager
+def opened(reader: Any) -> Iterator[Opener]:
+    with opening(reader.session.identity.readers(), reader.session.limits, 0) as found:
+        yield found
+
+
+def subscribed(zone: Any, home: IndexHome, *identities: Any) -> None:
+    hubs = {one.hub_id: one for one in identities}
+    imports.keep(home, imports.read(home).joined([zone.target], hubs))
+
+
+def test_a_follower_takes_imports_up_and_a_rebuild_does_not_lose_them(
+    zone_tools: Any, hub: Any, tmp_path: Path
+) -> None:
+    zone = zone_tools.yard.Zone(tmp_path / "zone", hub, "followed")
+    identity, home = zone_tools.yard.IDENTITY, IndexHome(tmp_path / "index")
+    subscribed(zone, home, identity)
+    with zone.reader() as reader, home.locked(), opened(reader) as opener:
+        generation = rebuild.create(home, reader.meet().hub.hub_id)
+        with writing(generation) as writer:
+            follower = Follower(reader, writer, opener)
+            assert follower.round() == 0
+    assert zone.states(zone.medium(1, LAST)) == ["imported"]
+    with zone.reader() as reader, home.locked(), opened(reader) as opener:
+        with writing(home.current()) as writer:
+            follower = Follower(reader, writer, opener)
+            assert [follower.round(), follower.round()] == [LAST, 0]
+        assert replayed(zone, home, identity).matches
+        found = rebuild.rebuild(home, reader, opener, None, lambda _: None)
+        assert found.compared == Compared(LAST, [])
+        assert replayed(zone, home, identity).matches
+        meddled(home)
+        compared = rebuild.verify(home, reader, opener, None, lambda _: None)
+        assert [(one.stream, one.seq) for one in compared.differences] == [(zone.world.stream, 3)]
+    (row,) = (one for one in status(home, 0).streams if one.stream == zone.world.stream)
+    assert (row.indexed, row.head, row.entries) == (LAST, LAST, 0)
+
+
+def meddled(home: IndexHome) -> None:
+    with writing(home.current()) as writer:
+        writer.db.execute("UPDATE events SET event_type = 'other' WHERE place & 0xff = 3")
+
+
+def test_an_import_stream_of_a_hub_that_is_not_pinned_stops_itself_alone(
+    zone_tools: Any, hub: Any, tmp_path: Path
+) -> None:
+    zone = zone_tools.yard.Zone(tmp_path / "zone", hub, "unpinned")
+    identity, home = zone_tools.yard.IDENTITY, IndexHome(tmp_path / "index")
+    assert zone.states(zone.medium(1, 3)) == ["imported"]
+    subscribed(zone, home)
+    with (
+        zone.reader() as reader,
+        home.locked(),
+        opened(reader) as opener,
+        writing(rebuild.create(home, reader.meet().hub.hub_id)) as writer,
+    ):
+        follower = Follower(reader, writer, opener)
+        assert [follower.round(), follower.round()] == [0, 0]
+        assert "is not pinned" in str(status(home, 0).trouble)
+        with pytest.raises(Untrusted, match="is not pinned"):
+            rebuild.rebuild(home, reader, opener, None, lambda _: None)
+        subscribed(zone, home, identity)
+        assert follower.round() == 3
+        assert status(home, 0).trouble is None
+
+
+def test_a_list_of_imports_that_is_damaged_is_refused_and_not_forgotten(tmp_path: Path) -> None:
+    home = IndexHome(tmp_path / "index")
+    imports.keep(home, imports.Imports(streams=("import/a",)))
+    home.imports.write_bytes(home.imports.read_bytes()[:-1])
+    with pytest.raises(Malformed, match="veen recorder index imports"):
+        imports.read(home)

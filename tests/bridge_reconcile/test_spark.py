@@ -1,6 +1,7 @@
 """Reconciliation on Spark gives the bytes that one process gives."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,10 @@ from reconcile_histories import a_history
 from bridge.reconcile import fact_file
 from bridge.reconcile.reconcile import reconcile
 from spark_jobs.reconcile import reconcile_on
+
+JOB = Path(__file__).parents[2] / "spark_jobs" / "reconcile.py"
+BIN = Path(sys.executable).parent
+OFF = ("--conf", "spark.ui.enabled=false", "--conf", "spark.driver.bindAddress=127.0.0.1")
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +50,39 @@ def test_spark_and_one_process_agree_byte_for_byte(
         path.write_bytes(b"\n".join(fact_file.lines(facts)))
         lines = spark.sparkContext.textFile(str(path), 3)
         assert reconcile_on(spark.sparkContext, lines).encode() == reconcile(facts).encode()
+
+
+def submitted(*words: object) -> subprocess.CompletedProcess[str]:
+    """The job as its users run it."""
+    command = [BIN / "spark-submit", "--master", "local[2]", *OFF, JOB, *words]
+    return subprocess.run(
+        list(map(str, command)),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        cwd=JOB.parents[1],
+        env=os.environ
+        | {
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        },
+    )
+
+
+def test_submitted_it_refuses_no_facts_and_writes_the_same_bytes(tmp_path: Path) -> None:
+    out = tmp_path / "report.json"
+    (tmp_path / "bad.jsonl").write_text('{"fact": "unheard of"}\n')
+    refused = submitted("--facts", tmp_path / "bad.jsonl", "--out", out)
+    assert refused.returncode == 3, refused.stderr[-2000:]
+    assert "reconcile: line 1: not a fact" in refused.stdout + refused.stderr
+    assert not out.exists()
+    facts, _ = a_history(11)
+    lines = list(fact_file.lines(facts))
+    (tmp_path / "facts-1.jsonl").write_bytes(b"\n".join(lines[::2]))
+    (tmp_path / "facts-2.jsonl").write_bytes(b"\n".join(lines[1::2]))
+    report = reconcile(facts)
+    done = submitted("--facts", tmp_path / "facts-*.jsonl", "--out", out)
+    assert done.returncode == (0 if report.is_whole else 3), done.stderr[-2000:]
+    assert out.read_bytes() == report.encode() + b"\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 from binary import end_hub, veen
@@ -49,6 +51,7 @@ def show_bridge(world: Any) -> None:
         _export(world)
         _import(world)
         _prove(world)
+        _thaw(world, hub_ids["z1"])
     finally:
         for zone in STREAMS:
             end_hub(world.folder, f"{zone}/hub")
@@ -148,6 +151,16 @@ def _import(world: Any) -> None:
     world.show("bridge-import", *words, "usb-2")
     world.show("bridge-status.offline", "bridge", "status", *config)
     world.show("bridge-receipt", "bridge", "receipt", bundle, *config)
+
+
+def _thaw(world: Any, hub_id: str) -> None:
+    """A stream that is frozen, as a fork would have left it."""
+    ledger = sqlite3.connect(world.folder / "z2" / "import" / "ledger.db")
+    with closing(ledger), ledger:
+        values = (bytes.fromhex(hub_id), ORDERS, 2, bytes(32))
+        ledger.execute("INSERT INTO frozen VALUES (?, ?, ?, ?)", values)
+    words = ("bridge", "thaw", ORDERS, "--config", "z2/bridge.toml", "--operator", "bob")
+    world.show("bridge-thaw", *words, "--reason", "case 12")
 
 
 def _prove(world: Any) -> None:

@@ -63,7 +63,9 @@ def test_a_line_every_ten_seconds_where_there_is_no_terminal(
     with progress("verify", "messages") as report:
         for now in (101.0, 109.9, 110.0, 119.0, 120.5):
             report(int(now), 200 if now < 120 else None)
-    assert capsys.readouterr().err == ("verify: 110 of 200 messages\nverify: 120 messages\n")
+    assert capsys.readouterr().err == (
+        "verify: 110 of 200 messages, 11/s, 8 s left\nverify: 120 messages, 5.85/s\n"
+    )
 
 
 def test_a_bar_on_a_terminal(binary: ModuleType, tmp_path: Path) -> None:

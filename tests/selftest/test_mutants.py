@@ -126,6 +126,9 @@ BROKEN = [
         ("nothing missing", "bridge", "reconcile", "missing: expected"),
         ("log stays", "bridge", "claims", "events that are traced: expected"),
         ("origins believed", "bridge", "claims-broken", "J1 does not hold"),
+        ("successes believed", "bridge", "claims-broken", "J2 does not hold"),
+        ("traces believed", "bridge", "claims-broken", "K1 does not hold"),
+        ("forks forgotten", "bridge", "claims-broken", "K2 does not hold"),
         ("replay believed", "bridge", "query-replay", "a replay of half of it: expected"),
     ]
 ]

@@ -156,7 +156,10 @@ def carrier() -> dict[str, bytes]:
     })  # fmt: skip
     files = {
         "LABEL.txt": LABEL.format(
-            set=set_id.hex()[:16], hub=hub_id().hex()[:16], bundle=identifier.hex()[:16]
+            set=set_id.hex()[:16],
+            hub=hub_id().hex()[:16],
+            bundle=identifier.hex()[:16],
+            words=proquints(identifier[:12]),
         ).encode(),
         "bag-info.txt": (
             f"Payload-Oxum: {len(volume)}.1\nSource-Organization: veen hub {hub_id().hex()}\n"
@@ -177,6 +180,16 @@ def carrier() -> dict[str, bytes]:
     }
 
 
+def proquints(raw: bytes) -> str:
+    """Sixteen bits a word, by draft-rayner-proquint; with spaces for people."""
+    found = []
+    for (bits,) in struct.iter_unpack(">H", raw):
+        letters = ["bdfghjklmnprstvz"[bits >> shift & 15] for shift in (12, 6, 0)]
+        vowels = ["aiou"[bits >> shift & 3] for shift in (10, 4)]
+        found.append(letters[0] + vowels[0] + letters[1] + vowels[1] + letters[2])
+    return " ".join(found)
+
+
 LABEL = """Carrier of the VEEN air-gap bridge (AGB0)
 
 Medium      1 of 1
@@ -186,6 +199,7 @@ Hub         {hub}
 Stream      export/vector
 Events      3 to 5 (3)
 Bundle      {bundle}
+Words       {words}
 
 Check with stock tools, in this directory:
     sha256sum -c manifest-sha256.txt

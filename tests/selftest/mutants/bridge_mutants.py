@@ -67,6 +67,26 @@ def origins_believed() -> None:
     prove_events._bad_origins = lambda evidence: iter(())
 
 
+def successes_believed() -> None:
+    from bridge import prove_events
+
+    prove_events._incomplete = lambda evidence: iter(())
+
+
+def traces_believed() -> None:
+    from bridge import prove_events
+
+    prove_events._untraced = lambda evidence, one: None
+
+
+def forks_forgotten() -> None:
+    from bridge.reconcile import collect
+    from bridge.reconcile.facts import Fork
+
+    strict = collect.offline_facts
+    collect.offline_facts = lambda log: (one for one in strict(log) if type(one) is not Fork)
+
+
 LOCAL: dict[str, Callable[[], None]] = {
     "bodies undisclosed": bodies_undisclosed,
     "ledger blind": ledger_blind,
@@ -75,4 +95,7 @@ LOCAL: dict[str, Callable[[], None]] = {
     "nothing missing": nothing_missing,
     "log stays": log_stays,
     "origins believed": origins_believed,
+    "successes believed": successes_believed,
+    "traces believed": traces_believed,
+    "forks forgotten": forks_forgotten,
 }

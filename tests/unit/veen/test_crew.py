@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -68,3 +69,39 @@ def test_threads_take_turns_and_each_has_its_own_answers() -> None:
         asked = [range(100 * number, 100 * number + 50) for number in range(8)]
         found = list(threads.map(lambda some: list(beside.run(abs, some)), asked))
     assert found == [list(some) for some in asked]
+
+
+def _large(part: bytes) -> bytes:
+    return bytes(len(part))
+
+
+class _Unreadable:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return __import__, ("no_such_module_anywhere",)
+
+
+def test_parts_and_results_larger_than_any_pipe_do_not_wait_for_each_other() -> None:
+    with crew(2) as beside:
+        found = list(beside.run(_large, (bytes(2 << 20) for _ in range(20))))
+    assert [len(one) for one in found] == [2 << 20] * 20
+
+
+def test_a_part_that_a_process_cannot_read_ends_it_and_is_told() -> None:
+    with crew(1) as beside, pytest.raises(CrewEnded):
+        list(beside.run(_double, [_Unreadable()]))  # type: ignore[list-item]
+
+
+def test_only_a_few_parts_are_taken_before_their_results_are() -> None:
+    taken = []
+
+    def parts() -> Iterator[int]:
+        for number in range(100):
+            taken.append(number)
+            yield number
+
+    with crew(2) as beside:
+        run = beside.run(_double, parts())
+        next(run)
+        assert len(taken) <= 8
+        run.close()  # type: ignore[attr-defined]
+        assert list(beside.run(_double, [5])) == [10]

@@ -1,0 +1,71 @@
+"""How large a bundle may be that is held in memory, and what is said of a larger one (I8)."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.bundle import BundleLimits
+from bridge.carrier import compression
+from bridge.carrier.packing import Packing
+from bridge.settings_export import DEFAULT_BUNDLE_BYTES, DEFAULT_BUNDLE_EVENTS
+
+SMALL = Packing(volume_bytes=1200)
+
+
+def _again(zone: Any) -> None:
+    """What the reason tells to do: back to the inbox."""
+    (place,) = (zone.airlock.root / "quarantine").iterdir()
+    shutil.move(place / "1", zone.airlock.inbox / "again")
+    shutil.rmtree(place)
+
+
+def test_the_usual_bounds_hold_what_an_exporter_cuts_and_not_much_more(zone: Any) -> None:
+    limits = zone.settings.importing.limits
+    assert DEFAULT_BUNDLE_BYTES < limits.max_bytes <= 4 * DEFAULT_BUNDLE_BYTES
+    assert DEFAULT_BUNDLE_EVENTS < limits.max_events <= 4 * DEFAULT_BUNDLE_EVENTS
+    assert limits.max_bytes < BundleLimits().max_bytes
+
+
+@pytest.mark.parametrize("bound", ["max_bundle_bytes = 2000", "max_bundle_events = 4"])
+def test_i08_a_bundle_beyond_the_bounds_is_refused_and_says_what_to_do(
+    zone: Any, bound: str
+) -> None:
+    zone.write_settings(importing=bound)
+    (outcome,) = zone.run(zone.medium(1, 5)).outcomes
+    assert (outcome.state.value, outcome.code) == ("quarantined", "E.SIZE/BUNDLE_SIZE")
+    assert "smaller bundles" in outcome.told
+    assert "max_bundle_bytes" in zone.reason()["told"]
+    zone.check([])
+    zone.write_settings()
+    _again(zone)
+    assert zone.states() == ["imported"]
+    zone.check([1, 2, 3, 4, 5])
+
+
+def test_i08_a_carrier_that_says_it_unpacks_to_more_is_not_unpacked(
+    zone: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unpacking(*_: object) -> None:
+        pytest.fail("it was unpacked")
+
+    medium = zone.carry(zone.bundle(1, 200), Packing(volume_bytes=1 << 20, compress=True))
+    zone.write_settings(importing="max_bundle_bytes = 1000")
+    with monkeypatch.context() as patched:
+        patched.setattr(compression, "decompress", unpacking)
+        patched.setattr("bridge.carrier.unpack._MAX_LEDGER", 0)
+        (outcome,) = zone.run(medium).outcomes
+    assert (outcome.state.value, outcome.code) == ("quarantined", "E.SIZE/BUNDLE_SIZE")
+    zone.check([])
+
+
+def test_parity_beside_a_bundle_does_not_count_against_its_bound(zone: Any) -> None:
+    raw = zone.bundle(1, 5)
+    zone.write_settings(importing=f"max_bundle_bytes = {len(raw)}")
+    medium: Path = zone.carry(raw, replace(SMALL, parity=6))
+    assert zone.states(medium) == ["imported"]
+    zone.check([1, 2, 3, 4, 5])
