@@ -1,0 +1,120 @@
+"""The container files, as far as they can be judged without a container engine."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+DOCKER = Path(__file__).parents[2] / "docker"
+BIN = Path(sys.executable).parent
+OURS = ("hub", "recorder", "airflow", "spark")
+ZONES = ("z1", "z2")
+PARTS = (
+    "hub", "recorder", "database", "objects", "spark-master", "spark-worker", "migrate",
+    "api-server", "scheduler", "dag-processor", "triggerer",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def resolved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The compose file as podman-compose resolves it, with the environment files of a user."""
+    folder = tmp_path_factory.mktemp("project") / "docker"
+    shutil.copytree(DOCKER, folder)
+    for zone in ZONES:
+        shutil.copy(folder / "zone.env.example", folder / f"{zone}.env")
+    done = subprocess.run(
+        [
+            # It asks its engine for a version first, and needs none to read a file.
+            BIN / "podman-compose", "--podman-path", "/bin/echo", "--profile", "init",
+            "-f", folder / "compose.yaml", "config",
+        ],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = yaml.safe_load(done.stdout)
+    return found["services"]  # type: ignore[no-any-return]
+
+
+def networks(one: dict[str, Any]) -> set[str]:
+    return set(one.get("networks") or ())
+
+
+def sources(one: dict[str, Any]) -> set[str]:
+    """Of its volumes, with what it may do."""
+    volumes = one.get("volumes", ())
+    return {f"{v['source']}:{v['target']}" if isinstance(v, dict) else v for v in volumes}
+
+
+def test_hadolint_has_nothing_to_say() -> None:
+    done = subprocess.run(
+        [BIN / "hadolint", "--no-color", DOCKER / "Dockerfile"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_every_image_ends_as_a_user_without_rights_and_tells_its_health() -> None:
+    stages = re.split(r"^FROM ", (DOCKER / "Dockerfile").read_text(), flags=re.MULTILINE)[1:]
+    bases = {re.search(r"AS (\S+)", one)[1]: one for one in stages}  # type: ignore[index]
+    for name in OURS:
+        users: list[str] = []
+        stage = bases[name]
+        assert "HEALTHCHECK" in stage
+        while stage is not None:
+            users += reversed(re.findall(r"^USER (\S+)", stage, re.MULTILINE))
+            stage = bases.get(stage.split()[0])  # type: ignore[assignment]
+        assert users[0] == "10001"
+
+
+def test_both_zones_are_whole(resolved: dict[str, Any]) -> None:
+    expected = {f"{zone}-{part}" for zone in ZONES for part in (*PARTS, "init")}
+    assert set(resolved) == expected
+
+
+def test_every_root_file_system_is_read_only(resolved: dict[str, Any]) -> None:
+    assert [name for name, one in resolved.items() if not one.get("read_only")] == []
+
+
+def test_no_network_and_no_volume_but_the_medium_is_in_both_zones(resolved: dict[str, Any]) -> None:
+    for name, one in resolved.items():
+        zone = name[:2]
+        assert networks(one) <= {zone}
+        assert one.get("network_mode", "none") in ("none", f"service:{zone}-hub")
+        own = {v for v in sources(one) if not v.startswith((f"{zone}-", "medium:"))}
+        assert own == ({"z1-zone:/handover"} if name == "z2-init" else set())
+
+
+def test_the_offline_zone_can_only_read_the_medium(resolved: dict[str, Any]) -> None:
+    media = {
+        name: {v for v in sources(one) if v.startswith("medium:")} for name, one in resolved.items()
+    }
+    for name, found in media.items():
+        if found:
+            assert found == {"medium:/medium:ro" if name.startswith("z2") else "medium:/medium"}
+    assert media["z1-scheduler"]
+    assert media["z2-scheduler"]
+
+
+def test_the_initialiser_of_z2_sees_what_is_handed_over_and_no_more(
+    resolved: dict[str, Any],
+) -> None:
+    (shown,) = [v for v in resolved["z2-init"]["volumes"] if isinstance(v, dict)]
+    assert (shown["read_only"], shown["volume"]["subpath"]) == (True, "handover")
+
+
+def test_ports_are_published_on_loopback_alone(resolved: dict[str, Any]) -> None:
+    ports = [str(port) for one in resolved.values() for port in one.get("ports", ())]
+    assert len(ports) == 4
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_no_secret_is_in_the_compose_file() -> None:
+    text = (DOCKER / "compose.yaml").read_text()
+    assert not re.search(r"PASSWORD|SECRET|change-me", text)
