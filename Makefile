@@ -10,7 +10,11 @@ STAMP := $(VENV)/.installed
 # Two worker processes: the tests are bound by the processor.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup java lock check test test-unit test-long soak bench clean
+# Where make up and make demo keep their zones, and where the objects of the demonstration go.
+DIR ?= var
+STORE ?= files
+
+.PHONY: help setup java lock check test test-unit test-long soak bench demo up down clean
 
 help:  ## Show what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -60,6 +64,19 @@ soak: setup  ## Ten minutes of steady load on a hub; fails when its memory grows
 
 bench: setup  ## Print benchmarks as JSON lines
 	$(BIN)/python bench/run.py
+
+demo: setup  ## Two zones, the whole story, every claim judged; STORE=s3 over an S3 server
+	$(BIN)/veen demo --directory $(DIR)/demo --store $(STORE) --again
+
+up: setup  ## Start two zones and leave them running; URLs and passwords are printed
+	@test -e $(DIR)/z1/veen.toml || $(BIN)/veen zone init --directory $(DIR)/z1 --name z1 \
+	  --role online --medium $(DIR)/medium
+	@test -e $(DIR)/z2/veen.toml || $(BIN)/veen zone init --directory $(DIR)/z2 --name z2 \
+	  --role offline --trust $(DIR)/z1/handover --medium $(DIR)/medium
+	$(BIN)/veen zone up --directory $(DIR)
+
+down:  ## Stop them; all state stays
+	$(BIN)/veen zone down --directory $(DIR)
 
 clean:  ## Remove everything that make setup and the tests made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -163,6 +163,24 @@ def log(
     _show(found)
 
 
+@app.command()
+def terms(
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Write them here.")],
+    config: ConfigOption = None,
+) -> None:
+    """Write what an audit must be told beside the log, for a job that is submitted by itself.
+
+    These are the limits and streams of the hub's settings, as the option --terms of
+    spark_jobs/verify_log.py and spark_jobs/events_table.py takes them.
+
+    Example: veen audit terms --config hub.toml --out terms.json
+    """
+    settings = load(config)
+    found = AuditTerms(limits=settings.limits, streams=settings.streams)
+    durable.write(out.absolute(), found.to_json())
+    show({"out": str(out), "streams": len(found.streams)})
+
+
 def _here(inventory: LogInventory, terms: AuditTerms, depth: Depth) -> Report:
     chunks = sum(len(one.segments()) for one in inventory.log().stock.labels.values())
     with progress("audit", "chunks") as report:

@@ -30,6 +30,8 @@ _FILES: Final = {
     "anchor": "cli.anchor:app",
     "query": "cli.query:app",
     "bridge": "cli.bridge:app",
+    "zone": "cli.zone:app",
+    "demo": "cli.demo.command:demo",
     "archive": "cli.archive:app",
     "audit": "cli.audit:app",
     "fold": "cli.fold:fold",

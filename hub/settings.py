@@ -13,6 +13,8 @@ from veen.control import StreamRecord
 from veen.errors import Malformed, VeenError
 from veen.limits import BadLimit, Limits
 from veen.profile import DEFAULT_PROFILE, Profile
+from veen.settings_table import BadSettings as BadZone
+from veen.zone_file import hub_part, is_zone
 
 
 class BadSettings(VeenError):
@@ -79,17 +81,21 @@ _TABLES = ("issuers", "streams", "limits", "principals", "retention")
 
 
 def load(path: Path | None) -> Settings:
-    """The settings of a TOML file, or the defaults. An unknown key is refused."""
+    """The settings of ``hub.toml`` or of a zone's file, or the defaults.
+
+    An unknown key is refused.
+    """
     if path is None:
         return Settings()
     try:
-        text = path.read_text()
-        return parse(tomllib.loads(text))
+        document = tomllib.loads(path.read_text())
+        return parse(hub_part(document) if is_zone(document) else document)
     except OSError as error:
         raise BadSettings(f"{path}: {error.strerror}") from error
     except (
         tomllib.TOMLDecodeError,
         BadSettings,
+        BadZone,
         BadPolicy,
         BadRetention,
         BadLimit,

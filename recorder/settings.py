@@ -1,4 +1,4 @@
-"""The settings of a recorder: one frozen object, built once from ``recorder.toml`` (SDR0 3.2.2)."""
+"""The settings of a recorder: one frozen object, built once from a TOML file (SDR0 3.2.2)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from recorder.stream_map import (
 from veen.objects.settings import BadStoreSettings, StoreSettings, settings_of
 from veen.record_event import MAX_NAME_BYTES
 from veen.settings_table import BadSettings, Table
+from veen.zone_file import is_zone, recorder_part
 
 DEFAULT_PATH: Final = Path("recorder.toml")
 _ZONE: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -61,7 +62,7 @@ class Settings:
 
 
 def load(path: Path) -> Settings:
-    """The settings of a TOML file; relative paths in it begin at its folder."""
+    """The settings of ``recorder.toml`` or of a zone's file; relative paths begin at its folder."""
     try:
         document = tomllib.loads(path.read_text())
     except OSError as error:
@@ -75,16 +76,23 @@ def load(path: Path) -> Settings:
 
 
 def parse(document: dict[str, Any], folder: Path) -> Settings:
+    if is_zone(document):
+        storage = Table(document["storage"], "storage", folder) if "storage" in document else None
+        return _settings(Table(recorder_part(document), "recorder", folder), storage)
     table = Table(document, "", folder)
-    streams = tuple(_stream(one) for one in table.tables("streams"))
     objects = table.table("objects")
+    return _settings(table, objects if table.has("objects") else None)
+
+
+def _settings(table: Table, objects: Table | None) -> Settings:
+    streams = tuple(_stream(one) for one in table.tables("streams"))
     found = Settings(
         zone=_zone(table),
         hub=_hub(table.table("hub")),
         streams=StreamMap(streams, table.keys("admins")),
         checkpoint=checkpoint_settings(table.table("checkpoint")),
         anchor=anchor_settings(table.table("anchor")),
-        objects=_objects(objects) if table.has("objects") else None,
+        objects=None if objects is None else store_of(objects),
         index=_index(table.table("index")),
         query=query_settings(table.table("query")),
     )
@@ -144,7 +152,8 @@ def _stream_name(table: Table) -> str:
     return found
 
 
-def _objects(table: Table) -> StoreSettings:
+def store_of(table: Table) -> StoreSettings:
+    """The store that [objects], or [storage] of a zone, names."""
     url = table.text("url")
     try:
         found = settings_of(

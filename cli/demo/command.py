@@ -1,0 +1,204 @@
+"""``veen demo``: two zones, a gap between them, and what is claimed of them judged in public."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from cli import zone_state as states
+from cli.console import manner, notice, show
+from cli.demo import carrying, querying, recording, tampering
+from cli.demo.claim import Claims, table
+from cli.demo.object_server import object_server
+from cli.demo.stage import PATIENCE_SEC, Stage, staged
+from cli.demo.words import Words
+from cli.failure import SELFTEST, Refused
+from cli.selftest.interruption import unwinding
+from cli.zone import storage_of
+from cli.zone_home import ZoneHome
+from cli.zone_init import Wanted, init
+from cli.zone_process import Born, below
+from cli.zone_run import leading
+from cli.zone_state import is_held
+from recorder.zone import OFFLINE, ONLINE
+from veen.errors import VeenError
+
+_PACE: Final[Mapping[str, str | int]] = {
+    "checkpoint_minutes": 60, "anchor_minutes": 60, "audit": "off", "export": "off",
+    "reconcile": "off", "retention": "off", "poll_sec": 10, "retry_sec": 5,
+}  # fmt: skip
+"""Airflow does at once what is asked for, and nothing else while we look."""
+
+_DAGS: Final = {
+    ONLINE: {"veen_checkpoint", "veen_archive", "veen_anchor", "veen_audit", "veen_export"},
+    OFFLINE: {"veen_checkpoint", "veen_import", "veen_reconcile"},
+}
+_BUCKETS: Final = ("veen-z1", "veen-z2")
+
+
+class StoreKind(Enum):
+    FILES = "files"
+    S3 = "s3"
+
+
+def demo(
+    directory: Annotated[
+        Path, typer.Option("--directory", metavar="DIR", help="A folder to make for all of it.")
+    ] = Path("var/demo"),
+    store: Annotated[
+        StoreKind, typer.Option("--store", help="Object storage: a folder, or a server like S3.")
+    ] = StoreKind.FILES,
+    again: Annotated[
+        bool, typer.Option("--again", help="Remove what an earlier demonstration left there.")
+    ] = False,
+) -> None:
+    """Show the whole story in two zones on this host, and judge every claim.
+
+    Events are recorded in Z1; Airflow has them checkpointed, anchored, archived and audited by
+    Spark, and exports them to a directory that stands for a medium. In Z2 a person lets them in;
+    they are reconciled, and a query of Z1 is run again. Then a medium that was changed is refused.
+    Everything is stopped at the end; the files stay. Exit code 5 says that a claim did not hold.
+
+    Example: veen demo --directory ./demo
+    """
+    root, began = directory.absolute(), time.monotonic()
+    _make_room(root, again=again)
+    environment = dict(os.environ)
+    with unwinding(), _playing(root, store, environment) as stage:
+        _play_to_the_end(stage)
+        started = _started(stage)
+    claims = stage.claims
+    _judge_the_end(stage, started)
+    seconds = time.monotonic() - began
+    show(
+        {
+            "claims": [one.document() for one in claims.judged],
+            "held": len(claims.judged) - len(claims.broken),
+            "seconds": round(seconds),
+        },
+        "\n".join([*table(claims.judged), "", _verdict(claims, seconds)]),
+    )
+    if claims.broken:
+        raise typer.Exit(SELFTEST)
+
+
+def _play_to_the_end(stage: Stage) -> None:
+    """What cannot go on is a claim that does not hold; what was judged before is shown all the
+    same."""
+    try:
+        _play(stage)
+    except VeenError as error:
+        stage.claims.judge(
+            "the story goes to its end", False, told=str(error), link=str(stage.folder)
+        )
+
+
+def _play(stage: Stage) -> None:
+    for side in (stage.online, stage.offline):
+        side.operator.await_dags(_DAGS[side.zone.role], PATIENCE_SEC)
+    recording.record_and_secure(stage)
+    audit = recording.begin_audit(stage)
+    carrying.carry(stage)
+    recording.judge_audit(stage, audit)
+    querying.query(stage)
+    tampering.tamper(stage)
+
+
+@contextmanager
+def _playing(root: Path, store: StoreKind, environment: dict[str, str]) -> Iterator[Stage]:
+    """Both zones up; whatever ends the block, nothing of them runs after it."""
+    tell = _clock()
+    with ExitStack() as stack:
+        endpoint = None
+        if store is StoreKind.S3:
+            endpoint = stack.enter_context(object_server(root / "object-server.log", _BUCKETS))
+            # The server takes any, and the zones need some.
+            os.environ.setdefault("AWS_ACCESS_KEY_ID", "demo")
+            os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "demo")
+            tell(f"an S3-compatible server answers on {endpoint}")
+        homes = _zones(root, endpoint)
+        tell("two zones start: hub, query service, PostgreSQL and Airflow in each")
+        os.environ["AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION"] = "True"
+        stack.enter_context(leading(homes, lambda line: tell(f"  {line}")))
+        words = Words({**environment, **_store_keys()}, lambda line: tell(f"  {line}"))
+        for home in homes:
+            tell(f"  {home.root.name}: Airflow is at {home.zone().airflow.url}")
+        yield stack.enter_context(staged(root, homes, words, tell))
+        tell("both zones stop")
+
+
+def _zones(root: Path, endpoint: str | None) -> tuple[ZoneHome, ZoneHome]:
+    homes = ZoneHome(root / "z1"), ZoneHome(root / "z2")
+    for home, role, bucket in zip(homes, (ONLINE, OFFLINE), _BUCKETS, strict=True):
+        wanted = Wanted(
+            name=home.root.name,
+            role=role,
+            storage=None if endpoint is None else storage_of(f"s3://{bucket}/demo", endpoint),
+            trust=homes[0].handover if role == OFFLINE else None,
+            medium=root / ("stick-1" if role == ONLINE else "mounted"),
+            pace=_PACE,
+        )
+        init(home, wanted, now=int(time.time()), random=os.urandom)
+    return homes
+
+
+def _store_keys() -> dict[str, str]:
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def _make_room(root: Path, *, again: bool) -> None:
+    zones = [ZoneHome(root / name) for name in ("z1", "z2")]
+    if any(is_held(home) for home in zones):
+        raise Refused(f"a demonstration runs in {root}; wait for it, or take another --directory")
+    if again and (root / ".demo").exists():
+        shutil.rmtree(root)
+    if root.exists() and any(root.iterdir()):
+        raise Refused(f"{root} is not empty; add --again to remove an earlier demonstration")
+    root.mkdir(parents=True, exist_ok=True)
+    (root / ".demo").touch()
+
+
+def _started(stage: Stage) -> list[Born]:
+    """Every process of both zones at this moment."""
+    found: list[Born] = []
+    for side in (stage.online, stage.offline):
+        supervisor = states.read(side.home).supervisor
+        found += [] if supervisor is None else [supervisor, *below(supervisor.pid)]
+    return found
+
+
+def _judge_the_end(stage: Stage, started: list[Born]) -> None:
+    left = [one.pid for one in started if one.is_alive()]
+    held = [side.zone.name for side in (stage.online, stage.offline) if is_held(side.home)]
+    stage.claims.judge(
+        "everything that was started is stopped",
+        len(started) > 0 and not left and not held,
+        told=f"of {len(started)} processes {len(left)} are left",
+        link=str(stage.folder),
+    )
+
+
+def _verdict(claims: Claims, seconds: float) -> str:
+    broken = claims.broken
+    count = f"{len(claims.judged) - len(broken)} of {len(claims.judged)} claims held"
+    again = "to look around: veen zone up --directory DIR, of z1 or z2 in there"
+    return f"{count}, after {seconds:.0f} s; " + (f"NOT: {broken[0].says}" if broken else again)
+
+
+def _clock() -> Callable[[str], None]:
+    began = time.monotonic()
+
+    def tell(line: str) -> None:
+        if not manner().json:
+            notice(f"[{time.monotonic() - began:5.0f} s] {line}")
+
+    return tell

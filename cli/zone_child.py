@@ -1,0 +1,57 @@
+"""A process that the supervisor of a zone has started, from its start to its end."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cli.zone_home import ZoneHome
+from cli.zone_process import end_with_parent
+from cli.zone_services import Service
+
+_STOP_SEC: Final = 20.0
+_log = logging.getLogger(__name__)
+
+
+class Child(NamedTuple):
+    service: Service
+    process: subprocess.Popen[bytes]
+
+
+def start(
+    one: Service, home: ZoneHome, environment: Mapping[str, str], log: Path
+) -> subprocess.Popen[bytes]:
+    """In a session of its own, and not for longer than we live."""
+    with log.open("ab") as file:
+        return subprocess.Popen(  # noqa: S603 - our own programs
+            one.command,
+            env={**environment, **one.more},
+            cwd=home.postgres if one.user else home.root,
+            user=one.user,
+            group=one.user,
+            extra_groups=None if one.user is None else [],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+            preexec_fn=end_with_parent,  # noqa: PLW1509 - there is one thread
+        )
+
+
+def stop(group: Sequence[Child]) -> None:
+    """All at once; those that do not end in time are killed."""
+    for one, process in group:
+        if process.poll() is None:
+            process.send_signal(one.stop)
+    deadline = time.monotonic() + _STOP_SEC
+    for one, process in group:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            _log.warning("%s did not end within %.0f s and is killed", one.name, _STOP_SEC)
+            process.kill()
+            process.wait()

@@ -1,0 +1,102 @@
+"""What the processes of a zone are told by their environment: Airflow, Spark, and the zone."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import cli
+from cli.zone_home import ZoneHome
+from cli.zone_postgres import Postgres
+from recorder.zone import VARIABLE, Zone
+
+DATABASE: Final = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
+USERS: Final = (("admin", "admin"), ("operator", "op"), ("viewer", "viewer"), ("service", "user"))
+"""The users of Airflow and their roles; ``service`` is the query service."""
+
+_REPOSITORY: Final = Path(cli.__file__).parents[1]
+
+
+def environment(home: ZoneHome, zone: Zone, ours: Mapping[str, str]) -> dict[str, str]:
+    """Our own with the zone's; what the caller says of Airflow holds, but for where that is."""
+    found = _airflow(home, zone) | _spark(zone) | _database(home) | dict(ours) | _place(zone)
+    found[VARIABLE] = str(home.file)
+    found["AIRFLOW_HOME"] = str(home.airflow)
+    # A folder of the zone that is called like one of our packages is not that package.
+    found["PYTHONSAFEPATH"] = "1"
+    programs = Path(sys.executable).parent
+    found["PATH"] = f"{programs}{os.pathsep}{ours.get('PATH', os.defpath)}"
+    return found
+
+
+def service_account(home: ZoneHome) -> dict[str, str]:
+    """By which the query service has Airflow run a query on Spark."""
+    passwords: dict[str, str] = json.loads(home.passwords.read_bytes())
+    return {"VEEN_AIRFLOW_USER": "service", "VEEN_AIRFLOW_PASSWORD": passwords["service"]}
+
+
+def has_own_database(ours: Mapping[str, str]) -> bool:
+    """Whether PostgreSQL is embedded: nobody has named another one."""
+    return DATABASE not in ours
+
+
+def _database(home: ZoneHome) -> dict[str, str]:
+    postgres = Postgres(home.postgres)
+    return {
+        DATABASE: postgres.url("psycopg2"),
+        f"{DATABASE}_ASYNC": postgres.url("asyncpg"),
+    }
+
+
+def _airflow(home: ZoneHome, zone: Zone) -> dict[str, str]:
+    keys: dict[str, str] = json.loads(home.airflow_keys.read_bytes())
+    return {
+        "AIRFLOW__CORE__DAGS_FOLDER": str(_REPOSITORY / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(_REPOSITORY / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__PARALLELISM": str(zone.airflow.parallelism),
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{n}:{role}" for n, role in USERS),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home.passwords),
+        "AIRFLOW__CORE__FERNET_KEY": _base64(keys["fernet"]),
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__API__SECRET_KEY": keys["api"],
+        "AIRFLOW__API_AUTH__JWT_SECRET": keys["jwt"],
+        "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
+        # Our DAG files change with a new version; to read them all twice a minute costs a core.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "120",
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+        "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
+    }
+
+
+def _place(zone: Zone) -> dict[str, str]:
+    """Where Airflow is, by the zone's file alone: two zones may be started from one shell."""
+    host, _, port = zone.airflow.listen.rpartition(":")
+    return {
+        "AIRFLOW__API__HOST": host,
+        "AIRFLOW__API__PORT": port,
+        "AIRFLOW__API__BASE_URL": zone.airflow.url,
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{zone.airflow.url}/execution/",
+    }
+
+
+def _spark(zone: Zone) -> dict[str, str]:
+    found = {
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
+            {"conn_type": "spark", "host": zone.spark.master}, sort_keys=True
+        ),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    if zone.spark.master.startswith("local"):
+        found["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return found
+
+
+def _base64(digits: str) -> str:
+    return base64.urlsafe_b64encode(bytes.fromhex(digits)).decode()

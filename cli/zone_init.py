@@ -1,0 +1,188 @@
+"""A new zone: its identities, its hub's name, what each may write, and the one file of it all."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from bridge.trust import TrustStore, pin_exporter, pin_hub
+from cli.failure import Refused
+from cli.zone_home import ZoneHome
+from cli.zone_people import TYPES, Person, people
+from cli.zone_toml import Draft, Ports, text
+from hub.storage import identity as hub_identity
+from hub.storage.datadir import DataDir
+from recorder.zone import OFFLINE, ONLINE, StorageSettings
+from veen import captoken, durable
+from veen.digest import h
+from veen.hub_identity import HubIdentity
+from veen.sign import PrivateKey
+from veen.stream import stream_id
+
+STREAMS: Final = "streams.txt"
+"""In what is handed over: the streams that cross, a name a line."""
+
+NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
+_YEAR_SEC: Final = 31_536_000
+_PORTS: Final = range(15_000, 32_000)
+_USERS: Final = ("admin", "operator", "viewer", "service")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """``trust`` is what an online zone has handed over; only an offline one takes it.
+
+    ``medium`` is where media are mounted; the zone has a folder for it otherwise. ``pace`` goes to
+    [dags], where nothing else is said.
+    """
+
+    name: str
+    role: str
+    storage: StorageSettings | None
+    trust: Path | None
+    medium: Path | None = None
+    pace: Mapping[str, str | int] = field(default_factory=dict)
+
+
+def init(
+    home: ZoneHome, wanted: Wanted, *, now: int, random: Callable[[int], bytes]
+) -> HubIdentity:
+    """Make the zone, the file of it last: before that is there, no zone is."""
+    _refuse(home, wanted)
+    there = _taken(wanted.trust) if wanted.trust is not None else _Handed((), None)
+    for folder in (home.root, home.root / "identities", home.capabilities, home.secrets):
+        durable.make_directory(folder)
+    if wanted.trust is not None:
+        _copy_trust(wanted.trust, home.trust)
+    everyone = people(wanted.role, there.sources)
+    keys = {name: _identity(home, name, now, random) for name in everyone}
+    issuer = home.identity("issuer").open(None).id_sign
+    _issue(home, everyone, keys, issuer)
+    datadir = DataDir(home.hub)
+    datadir.create()
+    hub = hub_identity.load_or_create(datadir, random, now).identity
+    sources = tuple(TYPES) if wanted.role == ONLINE else there.sources
+    draft = Draft(
+        name=wanted.name,
+        role=wanted.role,
+        hub_id=hub.hub_id,
+        ports=Ports(*_free_ports(3)),
+        people=everyone,
+        keys=keys | {"issuer": issuer.public},
+        token_sha256=_token(home, random),
+        storage=wanted.storage or _files(home),
+        medium=wanted.medium or home.root / "medium",
+        pace=wanted.pace,
+        sources=sources,
+        source_hub=there.hub_id,
+    )
+    _airflow_secrets(home, random)
+    durable.make_directory(draft.medium)
+    if wanted.role == ONLINE:
+        _hand_over(home, wanted.name, sources)
+    durable.write(home.file, text(draft).encode())
+    return hub
+
+
+@dataclass(frozen=True, slots=True)
+class _Handed:
+    sources: tuple[str, ...]
+    hub_id: bytes | None
+
+
+def _refuse(home: ZoneHome, wanted: Wanted) -> None:
+    if not NAME.fullmatch(wanted.name):
+        raise Refused(f"{wanted.name!r} names no zone: up to 40 of a-z, 0-9, '.' and '-' are due")
+    if home.file.exists():
+        raise Refused(f"{home.root} is a zone already; nothing was changed")
+    if home.root.exists() and any(home.root.iterdir()):
+        raise Refused(f"{home.root} is not empty; give another --directory, or empty it")
+    if (wanted.role == OFFLINE) != (wanted.trust is not None):
+        raise Refused(
+            "an offline zone needs --trust, the handover/ folder of the online zone, and no other "
+            "zone takes it"
+        )
+
+
+def _taken(folder: Path) -> _Handed:
+    """What the online zone says of itself; signatures are checked, names are only names."""
+    store = TrustStore.read(folder)
+    if len(store.hubs) != 1 or not store.exporters:
+        raise Refused(f"{folder} is to hold one hub and its exporter; see veen zone init --help")
+    names = (folder / STREAMS).read_text().split()
+    return _Handed(tuple(names), next(iter(store.hubs)))
+
+
+def _copy_trust(source: Path, target: Path) -> None:
+    durable.make_directory(target)
+    for path in sorted(source.iterdir()):
+        if path.suffix in (".cbor", ".sig", ".pub"):
+            durable.write(target / path.name, path.read_bytes())
+
+
+def _identity(home: ZoneHome, name: str, now: int, random: Callable[[int], bytes]) -> bytes:
+    return home.identity(name).create(now=now, random=random, passphrase=None).client_id
+
+
+def _issue(
+    home: ZoneHome, everyone: Mapping[str, Person], keys: Mapping[str, bytes], issuer: PrivateKey
+) -> None:
+    for name, one in everyone.items():
+        if one.granted:
+            token = captoken.issue(
+                issuer,
+                subject_pk=keys[name],
+                stream_ids=[stream_id(stream) for stream in one.granted],
+                ttl=_YEAR_SEC,
+            )
+            durable.write(home.capability(name), token.encode())
+
+
+def _token(home: ZoneHome, random: Callable[[int], bytes]) -> bytes:
+    token = random(32).hex().encode()
+    durable.write(home.token, token + b"\n")
+    return h(token)
+
+
+def _airflow_secrets(home: ZoneHome, random: Callable[[int], bytes]) -> None:
+    passwords = {name: random(12).hex() for name in _USERS}
+    durable.write(home.passwords, json.dumps(passwords).encode() + b"\n")
+    keys = {"jwt": random(64).hex(), "api": random(32).hex(), "fernet": random(32).hex()}
+    durable.write(home.airflow_keys, json.dumps(keys).encode() + b"\n")
+
+
+def _hand_over(home: ZoneHome, name: str, sources: tuple[str, ...]) -> None:
+    durable.make_directory(home.handover)
+    signed = hub_identity.read_signed_identity(DataDir(home.hub))
+    pin_hub(home.handover, signed.identity, signed.signature)
+    pin_exporter(home.handover, name, home.identity("bridge").open(None).id_sign.public)
+    durable.write(home.handover / STREAMS, "".join(f"{one}\n" for one in sources).encode())
+
+
+def _files(home: ZoneHome) -> StorageSettings:
+    return StorageSettings(
+        url=(home.root / "objects").as_uri(),
+        endpoint=None,
+        region="us-east-1",
+        addressing="auto",
+        accept_overwriting_store=False,
+    )
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody has, below those that the kernel gives out: they may be used again."""
+    found: list[int] = []
+    while len(found) < count:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            if port not in found:
+                found.append(port)
+    return found

@@ -1,0 +1,93 @@
+"""Who is in a zone, and what each may read and write: one identity for one part (AGB0 4.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from bridge.stream_map import OFFLINE_LOG, ONLINE_LOG, default_target
+from recorder.stream_map import AUDIT, CHANGES, REPLAYS, REQUESTS, RESULTS
+from recorder.zone import OFFLINE, ONLINE
+
+AUDITS: Final = "record/infrastructure/audits"
+HTTP: Final = "record/app/http"
+ACCESS: Final = "record/security/access"
+HOSTS: Final = "record/infrastructure/hosts"
+
+TYPES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        HTTP: ("http.access", "http.error"),
+        ACCESS: ("login.succeeded", "login.failed", "role.granted", "key.used"),
+        HOSTS: ("host.started", "host.alarm", "service.deployed", "disk.usage"),
+    }
+)
+"""The streams that a zone begins with, and what they hold."""
+
+PRODUCERS: Final[Mapping[str, str]] = MappingProxyType(
+    {"gateway": HTTP, "access": ACCESS, "hosts": HOSTS}
+)
+"""Who records, and where."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """``role`` is that of a principal of the hub; ``granted`` are streams of its capability."""
+
+    role: str | None = None
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    granted: tuple[str, ...] = ()
+
+
+def people(role: str, sources: tuple[str, ...]) -> dict[str, Person]:
+    """By name; ``sources`` are the streams that come from the other zone."""
+    found = {"issuer": Person(), "keeper": Person(), **_recorder()}
+    if role == ONLINE:
+        found["bridge"] = Person(role="bridge_online", reads=("record/*", ONLINE_LOG))
+        found["audit"] = _writer(ONLINE_LOG)
+    if role == OFFLINE:
+        targets = tuple(default_target(one) for one in (*sources, ONLINE_LOG))
+        found["bridge"] = Person(role="bridge_offline", writes=("import/*",), granted=targets)
+        found["audit"] = _writer(OFFLINE_LOG)
+        found["reader"] = Person(role="recorder_admin", reads=("*",))
+    else:
+        found |= {
+            name: Person(role="recorder_producer", writes=(stream,), granted=(stream,))
+            for name, stream in PRODUCERS.items()
+        }
+    return found
+
+
+def _recorder() -> dict[str, Person]:
+    """The service asks and answers; the admin manages; an auditor records what it replayed."""
+    return {
+        "admin": Person(
+            role="recorder_admin",
+            reads=("*",),
+            writes=("record/infrastructure/*",),
+            granted=(CHANGES, AUDITS),
+        ),
+        "service": Person(
+            role="query",
+            reads=("record/*", "import/*"),
+            writes=("record/query/*",),
+            granted=(REQUESTS, RESULTS, AUDIT),
+        ),
+        "auditor": Person(
+            role="query",
+            reads=("record/*", "import/*"),
+            writes=(REPLAYS,),
+            granted=(REPLAYS,),
+        ),
+    }
+
+
+def _writer(log: str) -> Person:
+    return Person(role="audit_writer", writes=(log,), granted=(log,))
+
+
+def streams(found: Mapping[str, Person]) -> tuple[str, ...]:
+    """Every stream that somebody of the zone writes."""
+    return tuple(sorted({one for person in found.values() for one in person.granted}))

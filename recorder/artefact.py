@@ -1,0 +1,138 @@
+"""What one run made, kept as a small file beside the zone, so that a page can list it."""
+
+from __future__ import annotations
+
+import fcntl
+import heapq
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from veen import durable
+from veen.errors import VeenError
+
+FOLDER: Final = "artefacts"
+KINDS: Final = (
+    "checkpoint", "anchor", "archive", "audit", "fold", "query",
+    "export", "import", "reconcile", "retention", "alarm",
+)  # fmt: skip
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+=@-]{0,180}")
+_NAME: Final = re.compile(r"([0-9]{20})-(.+)\.json")
+_MOST_MS: Final = 10**20 - 1
+_TEXTS: Final = ("kind", "id", "dag_id", "run_id", "task_id", "state")
+_SHAPE: Final = dict.fromkeys(_TEXTS, str) | {"made_at": int, "summary": dict}
+_SHAPES: Final = (_SHAPE | {"path": str}, _SHAPE | {"path": type(None)})
+
+
+class BadArtefact(VeenError):
+    """A description of an artefact that is none, and where it stands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artefact:
+    """``id`` is that of the thing itself, so that a second run tells of the same one.
+
+    ``made_at`` is in milliseconds; ``path`` is where the thing lies, if it is a file.
+    ``summary`` has ids and counts, never payloads.
+    """
+
+    kind: str
+    id: str
+    made_at: int
+    dag_id: str
+    run_id: str
+    task_id: str
+    state: str
+    summary: Mapping[str, Any]
+    path: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise BadArtefact(f"kind {self.kind!r}: it is one of {', '.join(KINDS)}")
+        if not _ID.fullmatch(self.id):
+            raise BadArtefact(
+                f"id {self.id!r}: it becomes the name of a file; up to 181 of A-Z, a-z, 0-9 "
+                "and . _ : + = @ - are due"
+            )
+        if not 0 <= self.made_at <= _MOST_MS:
+            raise BadArtefact(f"made_at {self.made_at}: milliseconds since 1970 are due")
+
+    @property
+    def name(self) -> str:
+        """Names sort by time; the last one of a page is where the next begins."""
+        return f"{self.made_at:020d}-{self.id}"
+
+
+def write(zone_folder: Path, artefact: Artefact) -> Path:
+    """Keep what was made, whole or not at all. Of one id there is one file, whose time is that of
+    the first; told again, it has the newer state and summary."""
+    folder = zone_folder / FOLDER / artefact.kind
+    durable.make_directory(folder)
+    with _locked(folder):
+        first = _made_at(folder, artefact.id)
+        kept = artefact if first is None else replace(artefact, made_at=first)
+        target, data = folder / f"{kept.name}.json", _encode(kept)
+        if first is None or target.read_bytes() != data:
+            durable.write(target, data)
+    return target
+
+
+def newest(
+    zone_folder: Path, kind: str, limit: int, before: str | None = None
+) -> tuple[Artefact, ...]:
+    """The last ones, newest first; those that were made before the one called ``before``.
+
+    Names alone are listed; only what is returned is read.
+    """
+    folder = zone_folder / FOLDER / kind
+    names = (one for one in _names(folder) if before is None or one < f"{before}.json")
+    return tuple(decode(folder / one) for one in heapq.nlargest(limit, names))
+
+
+def decode(file: Path) -> Artefact:
+    try:
+        found = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise BadArtefact(f"{file}: not JSON: {error}; remove it") from error
+    if type(found) is not dict or {key: type(found[key]) for key in found} not in _SHAPES:
+        raise BadArtefact(f"{file}: it has not the fields of an artefact; remove it")
+    artefact = Artefact(**found)
+    if f"{artefact.name}.json" != file.name:
+        raise BadArtefact(f"{file}: it describes {artefact.name}, not what it is called; remove it")
+    return artefact
+
+
+def _encode(artefact: Artefact) -> bytes:
+    document = {one.name: getattr(artefact, one.name) for one in fields(artefact)}
+    document["summary"] = dict(artefact.summary)
+    return json.dumps(document, sort_keys=True, indent=1).encode() + b"\n"
+
+
+def _made_at(folder: Path, wanted: str) -> int | None:
+    ending = f"-{wanted}.json"
+    for name in _names(folder):
+        if name.endswith(ending) and len(name) == 20 + len(ending):
+            return int(name[:20])
+    return None
+
+
+def _names(folder: Path) -> Iterator[str]:
+    if folder.is_dir():
+        with os.scandir(folder) as entries:
+            yield from (one.name for one in entries if _NAME.fullmatch(one.name))
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Two runs that tell of one thing at once make one file."""
+    handle = os.open(folder / ".lock", os.O_WRONLY | os.O_CREAT, durable.FILE_MODE)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

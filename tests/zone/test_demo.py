@@ -1,0 +1,107 @@
+"""``make demo``, once, as anybody runs it; and its judges, who must be able to say no."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.demo import workload
+from cli.demo.claim import Claims, table
+from cli.demo.tampering import turn_one_bit
+from cli.failure import Refused
+from veen.digest import h
+
+LIMIT_SEC = 3_000
+COMMAND = [sys.executable, "-P", "-m", "cli.main", "demo"]
+
+
+def test_a_claim_that_does_not_hold_is_shown_and_counted() -> None:
+    claims = Claims()
+    claims.judge("one", True, told="seen", link="/a")
+    claims.judge("two", False, told="not seen", link="/b")
+    assert [one.says for one in claims.broken] == ["two"]
+    assert "two  NO    not seen" in "\n".join(table(claims.judged))
+
+
+def test_the_workload_is_the_same_for_the_same_seed() -> None:
+    counts = {"gateway": 40, "access": 30, "hosts": 20}
+    found = workload.events(5, 1_000, counts)
+    assert found == workload.events(5, 1_000, counts)
+    assert found != workload.events(6, 1_000, counts)
+    assert {name: len(lines) for name, lines in found.items()} == counts
+
+
+def test_one_bit_is_turned_and_the_manifests_made_to_fit(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    volume, manifest = tmp_path / "data" / "v1", tmp_path / "manifest-sha256.txt"
+    volume.write_bytes(b"events")
+    manifest.write_text(f"{h(b'events').hex()}  data/v1\n")
+    tags = tmp_path / "tagmanifest-sha256.txt"
+    tags.write_text(f"{h(manifest.read_bytes()).hex()}  {manifest.name}\n")
+    turn_one_bit(tmp_path)
+    changed = volume.read_bytes()
+    assert sum((a ^ b).bit_count() for a, b in zip(changed, b"events", strict=True)) == 1
+    assert manifest.read_text() == f"{h(changed).hex()}  data/v1\n"
+    assert tags.read_text() == f"{h(manifest.read_bytes()).hex()}  {manifest.name}\n"
+
+
+def test_refuses_to_remove_what_no_demonstration_left(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    done = subprocess.run([*COMMAND, "--directory", str(tmp_path), "--again"], check=False)
+    assert done.returncode == 4
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
+def processes_in(folder: Path) -> list[str]:
+    """Command lines of whatever still works there."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            try:
+                words = (
+                    (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
+                place = str((entry / "cwd").readlink())
+            except OSError:
+                continue
+            if str(folder) in words or place.startswith(str(folder)):
+                found.append(words)
+    return found
+
+
+@pytest.mark.timeout(LIMIT_SEC)
+def test_every_claim_of_the_demonstration_holds(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    done = subprocess.Popen(
+        [*COMMAND, "--directory", str(folder), "--json"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        out, err = done.communicate(timeout=LIMIT_SEC - 60)
+    finally:
+        if done.poll() is None:
+            done.send_signal(signal.SIGTERM)
+            done.wait()
+    assert done.returncode == 0, (out, err)
+    found = json.loads(out)
+    assert [one["says"] for one in found["claims"] if not one["holds"]] == []
+    assert len(found["claims"]) >= 18
+    for one in found["claims"]:
+        if one["link"].startswith("/"):
+            assert Path(one["link"]).exists(), one
+    assert processes_in(folder) == []
+
+
+def test_the_judges_are_not_asked_to_believe(tmp_path: Path) -> None:
+    """A carrier without a manifest line for its volume is no carrier to play with."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "v1").write_bytes(b"events")
+    (tmp_path / "manifest-sha256.txt").write_text("")
+    with pytest.raises(Refused, match="tells of v1"):
+        turn_one_bit(tmp_path)

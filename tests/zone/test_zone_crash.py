@@ -1,0 +1,166 @@
+"""A start that goes wrong: whatever ends it, nothing of the zone is left running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from cli import zone_state as states
+from cli.zone_home import ZoneHome
+from cli.zone_process import Born, born, of_session
+from cli.zone_run import stop
+from cli.zone_state import Stage
+from hub import settings as hub_settings
+
+MakeZone = Callable[..., ZoneHome]
+WAIT_SEC = 270.0
+# Each costs a start; the third ends like the second.
+SIGNALS = [signal.SIGKILL, signal.SIGINT]
+if os.environ.get("VEEN_TEST_LONG"):
+    SIGNALS += [signal.SIGTERM]
+
+
+def veen(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "cli.main", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_SEC)
+
+
+@pytest.fixture
+def home(a_zone: MakeZone, tmp_path: Path) -> Iterator[ZoneHome]:
+    """A zone of the test's own, of which nothing runs afterwards."""
+    found = a_zone(tmp_path / "z1")
+    yield found
+    stop(found)
+
+
+def wait_until(there: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WAIT_SEC
+    while not there():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def starting(home: ZoneHome) -> subprocess.Popen[bytes]:
+    """``veen zone up`` at the moment at which the hub runs and Airflow does not yet."""
+    up = subprocess.Popen(
+        [sys.executable, "-P", "-m", "cli.main", "zone", "up", "--directory", str(home.root)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        wait_until(lambda: any("hub: ready" in line for line in states.read(home).told))
+    except BaseException:
+        up.terminate()
+        up.wait()
+        raise
+    return up
+
+
+def started(home: ZoneHome) -> list[Born]:
+    state = states.read(home)
+    assert state.supervisor is not None
+    return [state.supervisor, *(one.process for one in state.running)]
+
+
+def left(those: list[Born]) -> list[Born]:
+    return [one for leader in those for one in (leader, *of_session(leader)) if one.is_alive()]
+
+
+def port_is_free(home: ZoneHome) -> bool:
+    host, _, port = hub_settings.load(home.file).listen.rpartition(":")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with suppress(OSError):
+            probe.bind((host, int(port)))
+            return True
+    return False
+
+
+def test_a_taken_port_is_refused_and_named(home: ZoneHome) -> None:
+    host, _, port = hub_settings.load(home.file).listen.rpartition(":")
+    with socket.socket() as taken:
+        taken.bind((host, int(port)))
+        taken.listen()
+        done = veen("zone", "up", "--directory", home.root)
+    assert done.returncode == 4
+    assert f"{host}:{port} is not to be had" in done.stderr
+    assert "[hub] listen" in done.stderr
+    assert states.read(home).stage is Stage.DOWN
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_start_that_is_ended_leaves_nothing(home: ZoneHome, number: signal.Signals) -> None:
+    up = starting(home)
+    those = started(home)
+    assert len(left(those)) > 3
+    up.send_signal(number)
+    up.wait(WAIT_SEC)
+    wait_until(lambda: not left(those))
+    assert not states.is_held(home)
+    assert port_is_free(home)
+    assert states.read(home).stage is Stage.DOWN
+
+
+def test_what_a_killed_supervisor_leaves_is_stopped_by_down(home: ZoneHome) -> None:
+    up = starting(home)
+    those = started(home)
+    os.kill(those[0].pid, signal.SIGKILL)
+    assert up.wait(WAIT_SEC) != 0
+    told = veen("zone", "status", "--directory", home.root)
+    assert "crashed" in told.stdout or "down" in told.stdout
+    assert veen("zone", "down", "--directory", home.root).returncode == 0
+    assert left(those) == []
+    assert port_is_free(home)
+
+
+def test_a_second_start_is_refused_while_the_first_goes_on(home: ZoneHome) -> None:
+    up = starting(home)
+    done = veen("zone", "up", "--directory", home.root)
+    assert done.returncode == 4
+    assert "is up already" in done.stderr
+    assert up.poll() is None
+    up.terminate()
+    up.wait(WAIT_SEC)
+
+
+def test_a_process_that_cannot_run_is_named_with_its_last_words(home: ZoneHome) -> None:
+    """The rest of the zone is stopped, and the status tells why."""
+    (home.hub / "hub-identity.sig").write_bytes(bytes(64))
+    done = veen("zone", "up", "--directory", home.root)
+    assert done.returncode == 4
+    assert "hub ended with" in done.stderr
+    assert states.read(home).running == ()
+    told = veen("zone", "status", "--directory", home.root)
+    assert told.returncode == 4
+    assert "z1 is failed: hub ended with" in told.stdout
+
+
+def test_down_says_when_nothing_ran(home: ZoneHome) -> None:
+    for _ in range(2):
+        done = veen("zone", "down", "--directory", home.root)
+        assert (done.returncode, done.stdout) == (0, "z1: nothing ran\n")
+
+
+def test_a_number_that_is_somebody_elses_by_now_is_let_be() -> None:
+    """Down goes by number and birth: a process of the same number, born later, is a stranger."""
+    stranger = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        found = born(stranger.pid)
+        assert found is not None
+        earlier = Born(found.pid, found.born - 1)
+        assert not earlier.is_alive()
+        assert of_session(earlier) == []
+        earlier.send(signal.SIGKILL)
+        assert found.is_alive()
+        assert of_session(found) == [found]
+    finally:
+        stranger.kill()
+        stranger.wait()

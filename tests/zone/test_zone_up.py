@@ -1,0 +1,123 @@
+"""A zone with a real Airflow on PostgreSQL: up, looked at, down, up again with all it knew."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from cli import zone_state as states
+from cli.demo.airflow_api import AirflowApi
+from cli.failure import Refused
+from cli.zone_home import ZoneHome
+from cli.zone_run import stop
+
+MakeZone = Callable[..., ZoneHome]
+WAIT_SEC = 600.0
+QUIET = {
+    "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
+}
+
+
+@pytest.fixture(scope="module")
+def home(a_zone: MakeZone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZoneHome]:
+    found = a_zone(tmp_path_factory.mktemp("up") / "z1")
+    yield found
+    stop(found)
+
+
+def veen(home: ZoneHome, *words: str | Path) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "cli.main", *map(str, words), "--json"],
+        env={**_environ(), **QUIET}, capture_output=True, check=False, timeout=WAIT_SEC,
+    )  # fmt: skip
+    assert done.returncode == 0, (words, done.stdout, done.stderr, _logs(home))
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _environ() -> dict[str, str]:
+    return dict(psutil.Process().environ())
+
+
+def _logs(home: ZoneHome) -> str:
+    return (home.logs / "supervisor.log").read_text()[-2000:] if home.logs.exists() else ""
+
+
+def listening(home: ZoneHome) -> set[str]:
+    """Addresses on which any process of the zone listens."""
+    supervisor = states.read(home).supervisor
+    assert supervisor is not None
+    family = psutil.Process(supervisor.pid).children(recursive=True)
+    return {
+        one.laddr.ip
+        for process in family
+        for one in process.net_connections("tcp")
+        if one.status == psutil.CONN_LISTEN
+    }
+
+
+@pytest.mark.timeout(1_500)
+def test_a_zone_goes_up_and_down_and_up_again(home: ZoneHome) -> None:
+    first = veen(home, "zone", "up", "--directory", home.root)["zones"][0]
+    _looks_healthy(home)
+    _people_may_what_they_may(home, first["passwords"])
+    emitted = _emit(home)
+    before = states.read(home)
+    assert veen(home, "zone", "down", "--directory", home.root)["stopped"] == {"z1": True}
+    assert not any(one.process.is_alive() for one in before.running)
+    assert veen(home, "zone", "down", "--directory", home.root)["stopped"] == {"z1": False}
+    assert veen(home, "zone", "status", "--directory", home.root)["zones"][0]["stage"] == "down"
+    again = veen(home, "zone", "up", "--directory", home.root)["zones"][0]
+    assert "passwords" not in again
+    assert {key: again[key] for key in ("airflow", "hub", "query")} == {
+        key: first[key] for key in ("airflow", "hub", "query")
+    }
+    assert _head(home) == emitted
+    assert veen(home, "zone", "down", "--directory", home.root)["stopped"] == {"z1": True}
+
+
+def _looks_healthy(home: ZoneHome) -> None:
+    found = veen(home, "zone", "status", "--directory", home.root)["zones"][0]
+    assert (found["stage"], found["wrong"]) == ("up", [])
+    assert [one["name"] for one in found["processes"]] == [
+        "postgres", "hub", "recorder", "api-server", "scheduler", "dag-processor", "triggerer",
+    ]  # fmt: skip
+    assert listening(home) == {"127.0.0.1"}
+
+
+def _people_may_what_they_may(home: ZoneHome, passwords: dict[str, str]) -> None:
+    url = home.zone().airflow.url
+    assert set(passwords) == {"admin", "operator", "viewer"}
+    with pytest.raises(Refused, match="401"):
+        AirflowApi(url, "operator", "wrong")
+    operator = AirflowApi(url, "operator", passwords["operator"])
+    viewer = AirflowApi(url, "viewer", passwords["viewer"])
+    operator.await_dags({"veen_checkpoint", "veen_export"}, WAIT_SEC)
+    assert operator.ask("GET", "/api/v2/importErrors")["total_entries"] == 0
+    refused = viewer.reply("PATCH", "/api/v2/dags/veen_export", {"is_paused": True})
+    assert refused.status_code == httpx.codes.FORBIDDEN
+    for one in (operator, viewer):
+        one.close()
+
+
+def _emit(home: ZoneHome) -> int:
+    who = ("--client", home.identity("gateway").root, "--cap", home.capability("gateway"))
+    event = ("--type", "http.access", "--subject", "user:1", "--origin", "shop")
+    found = veen(
+        home, "recorder", "emit", "--config", home.file, *who, *event, "--payload", '{"n": 1}'
+    )
+    return int(found["stream_seq"])
+
+
+def _head(home: ZoneHome) -> int:
+    who = ("--client", home.identity("admin").root, "--principal", "admin")
+    found = veen(home, "recorder", "checkpoint", "create", "--config", home.file, *who)
+    return next(one["last_seq"] for one in found["streams"] if one["name"] == "record/app/http")
