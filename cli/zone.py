@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from enum import Enum
@@ -14,25 +15,23 @@ import typer
 
 from cli import zone_state as states
 from cli.console import notice, show
-from cli.failure import REFUSED, Refused
+from cli.failure import REFUSED, Refused, UsageError
 from cli.zone_environment import USERS
 from cli.zone_home import ZoneHome
 from cli.zone_init import Wanted
 from cli.zone_init import init as make
+from cli.zone_options import DirectoryOption
+from cli.zone_part import probe, run
 from cli.zone_run import start, stop
 from cli.zone_services import answers, unhealthy
 from cli.zone_state import Stage
+from cli.zone_toml import Ports
 from hub import settings as hub_settings
 from recorder import settings as recorder_settings
 from recorder import zone as zones
 from recorder.zone import StorageSettings
 
 app = typer.Typer(help="A whole zone in one folder: make it, run it.", no_args_is_help=True)
-
-DirectoryOption = Annotated[
-    Path,
-    typer.Option("--directory", metavar="DIR", help="A zone's folder, or one with such folders."),
-]
 
 
 class RoleOption(Enum):
@@ -65,6 +64,14 @@ def init(
     endpoint: Annotated[
         str | None, typer.Option("--endpoint", metavar="URL", help="Of a store like S3.")
     ] = None,
+    listen: Annotated[
+        str,
+        typer.Option("--listen", metavar="IP", help="Where Airflow and the query service listen."),
+    ] = "127.0.0.1",
+    ports: Annotated[
+        str | None,
+        typer.Option("--ports", metavar="N,N,N", help="Of hub, query service and Airflow."),
+    ] = None,
 ) -> None:
     """Make a zone: identities, capabilities, the name of its hub, and veen.toml.
 
@@ -82,6 +89,8 @@ def init(
         storage=None if store is None else storage_of(store, endpoint),
         trust=None if trust is None else trust.absolute(),
         medium=None if medium is None else medium.absolute(),
+        listen=listen,
+        ports=None if ports is None else _ports(ports),
     )
     hub = make(home, wanted, now=int(time.time()), random=os.urandom)
     show(
@@ -147,6 +156,13 @@ def _homes(directory: Path) -> list[ZoneHome]:
     if not inner:
         raise Refused(f"{directory} holds no zone: make one with veen zone init")
     return sorted((ZoneHome(one) for one in inner), key=lambda one: one.zone().imports)
+
+
+def _ports(given: str) -> Ports:
+    found = re.fullmatch(r"(\d{1,5}),(\d{1,5}),(\d{1,5})", given)
+    if found is None or len(set(found.groups())) < 3:
+        raise UsageError(f"--ports {given}: three different numbers are due, as in 8080,8090,8081")
+    return Ports(*map(int, found.groups()))
 
 
 def storage_of(url: str, endpoint: str | None) -> StorageSettings:
@@ -219,3 +235,7 @@ def _status_lines(found: dict[str, Any]) -> Iterator[str]:
     for one in found["processes"]:
         yield f"  {one['name']:<14} {'runs' if one['runs'] else 'has ended'}, pid {one['pid']}"
     yield from (f"  WRONG: {one}" for one in found["wrong"])
+
+
+app.command()(run)
+app.command()(probe)

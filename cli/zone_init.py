@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
-import socket
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from bridge.trust import TrustStore, pin_exporter, pin_hub
 from cli.failure import Refused
+from cli.free_port import free_port
 from cli.zone_home import ZoneHome
 from cli.zone_people import TYPES, Person, people
 from cli.zone_toml import Draft, Ports, text
@@ -31,7 +29,6 @@ STREAMS: Final = "streams.txt"
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
 _YEAR_SEC: Final = 31_536_000
-_PORTS: Final = range(15_000, 32_000)
 _USERS: Final = ("admin", "operator", "viewer", "service")
 
 
@@ -48,6 +45,8 @@ class Wanted:
     storage: StorageSettings | None
     trust: Path | None
     medium: Path | None = None
+    listen: str = "127.0.0.1"
+    ports: Ports | None = None
     pace: Mapping[str, str | int] = field(default_factory=dict)
 
 
@@ -73,7 +72,8 @@ def init(
         name=wanted.name,
         role=wanted.role,
         hub_id=hub.hub_id,
-        ports=Ports(*_free_ports(3)),
+        listen=wanted.listen,
+        ports=wanted.ports or Ports(*_free_ports(3)),
         people=everyone,
         keys=keys | {"issuer": issuer.public},
         token_sha256=_token(home, random),
@@ -177,12 +177,7 @@ def _files(home: ZoneHome) -> StorageSettings:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody has, below those that the kernel gives out: they may be used again."""
-    found: list[int] = []
+    found: set[int] = set()
     while len(found) < count:
-        port = secrets.choice(_PORTS)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            if port not in found:
-                found.append(port)
-    return found
+        found.add(free_port())
+    return list(found)

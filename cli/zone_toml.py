@@ -16,12 +16,14 @@ class Draft:
     """What a new zone is to be.
 
     ``keys`` are the public keys of its people (an issuer's signs capabilities); ``sources`` are
-    the streams that cross, and ``source_hub`` the hub that they come from.
+    the streams that cross, and ``source_hub`` the hub that they come from. People reach Airflow
+    and the query service at ``listen``; the hub is for the zone alone.
     """
 
     name: str
     role: str
     hub_id: bytes
+    listen: str
     ports: Ports
     people: Mapping[str, Person]
     keys: Mapping[str, bytes]
@@ -55,8 +57,8 @@ def _top(draft: Draft) -> Iterator[str]:
 
 def _hub(draft: Draft) -> Iterator[str]:
     yield from _table("hub")
-    issuers = [draft.keys["issuer"].hex()]
-    yield from _pairs({"listen": _at(draft.ports.hub), "workers": 1, "issuers": issuers})
+    yield from _pairs({"listen": f"127.0.0.1:{draft.ports.hub}", "workers": 1})
+    yield from _pairs({"issuers": [draft.keys["issuer"].hex()]})
     for name in streams(draft.people):
         yield from _table("[hub.streams]")
         yield from _pairs({"name": name})
@@ -85,7 +87,7 @@ def _recorder(draft: Draft) -> Iterator[str]:
 
 def _query(draft: Draft) -> Iterator[str]:
     yield from _table("recorder.query")
-    yield from _pairs({"listen": _at(draft.ports.query), "workers": 1})
+    yield from _pairs({"listen": f"{draft.listen}:{draft.ports.query}", "workers": 1})
     yield from _table("[recorder.query.principals]")
     scopes = ["record/*"]
     roles = ["submitter", "auditor"]
@@ -107,7 +109,7 @@ def _rest(draft: Draft) -> Iterator[str]:
     yield from _table("spark")
     yield from _pairs({"master": "local[2]"})
     yield from _table("airflow")
-    yield from _pairs({"listen": _at(draft.ports.airflow)})
+    yield from _pairs({"listen": f"{draft.listen}:{draft.ports.airflow}"})
     yield from _table("dags")
     yield from _pairs({"medium": str(draft.medium), **draft.pace})
     yield from _table("dags.acting")
@@ -162,7 +164,3 @@ def _card(name: str) -> str:
 
 def _key(draft: Draft, name: str) -> str:
     return draft.keys[name].hex()
-
-
-def _at(port: int) -> str:
-    return f"127.0.0.1:{port}"

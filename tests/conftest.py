@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 
 LONG_FILES = (
+    "zone/test_demo.py",
     "cli/test_golden.py",
     "hub/faults/test_faults.py",
+    "zone/test_zone_crash.py",
+    "zone/test_zone_up.py",
     "hub/server/test_kill.py",
+    "plugins/",
+    "dags/",
     "selftest/test_mutants.py",
     "selftest/test_whole.py",
     "hub/server/test_power_cut.py",

@@ -1,7 +1,7 @@
 """Write the golden files and the README's help again: python tests/cli/make_golden.py [OPTION]
 
-With --help-only, only the README; with --only-self_tests, --only-recorder or --only-bridge, the
-README and the golden files of that part.
+With --help-only, only the README; with --only-self_tests, --only-recorder, --only-bridge or
+--only-zones, the README and the golden files of that part.
 """
 
 from __future__ import annotations

@@ -66,12 +66,13 @@ class World:
         return done
 
     def run(self, only: str | None = None) -> list[Shown]:
-        """All of it, or one part that stands alone: self_tests, recorder or bridge."""
+        """All of it, or one part that stands alone: self_tests, recorder, bridge or zones."""
         try:
             for part in (
                 self._identities, self._hub, self._messages, self._archive, self._capabilities,
                 self._portable, self._state, self._measure, self._checkpoints, self._stopped,
                 self._secured, self._words, self._self_tests, self._recorder, self._bridge,
+                self._zones,
             ):  # fmt: skip
                 if only is None or part.__name__ == f"_{only}":
                     part()
@@ -218,6 +219,15 @@ class World:
 
     def _bridge(self) -> None:
         show_bridge(self)
+
+    def _zones(self) -> None:
+        """As far as no process is started; tests/zone do that."""
+        at = ("--directory", "zone")
+        self.show("zone-init", "zone", "init", *at, "--name", "z1", "--role", "online")
+        self.show("zone-status", "zone", "status", *at)
+        self.show("zone-down", "zone", "down", *at)
+        of = ("--config", "zone/veen.toml", "--out", "terms.json")
+        self.show("audit-terms", "audit", "terms", *of)
 
     def _hub_pk(self, *more: str) -> str:
         told = json.loads(self.do("hub", "key", "--hub", "hub", "--json", *more).out)

@@ -17,7 +17,7 @@ BIN = Path(sys.executable).parent
 OURS = ("hub", "recorder", "airflow", "spark")
 ZONES = ("z1", "z2")
 PARTS = (
-    "hub", "recorder", "database", "objects", "spark-master", "spark-worker", "migrate",
+    "hub", "recorder", "database", "objects", "spark-master", "spark-worker", "setup",
     "api-server", "scheduler", "dag-processor", "triggerer",
 )  # fmt: skip
 

@@ -1,0 +1,63 @@
+"""From values to HTML: every value is escaped, and one that is missing is an error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import veen_page_words as words
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+PREFIX: Final = "/veen"
+TITLES: Final = {
+    "checkpoint": "Checkpoints",
+    "anchor": "Anchors",
+    "archive": "Archive",
+    "audit": "Audits",
+    "fold": "Folds",
+    "query": "Queries",
+    "export": "Carriers out",
+    "import": "Carriers in",
+    "reconcile": "Reconciliations",
+    "retention": "Retention",
+    "alarm": "Alarms",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """``root`` is the path below which Airflow stands."""
+
+    root: str
+    now: int
+
+    @property
+    def page(self) -> str:
+        return self.root + PREFIX
+
+    def run(self, dag_id: str, run_id: str) -> str:
+        return self.root + words.run_path(dag_id, run_id)
+
+    def task(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> str:
+        return self.root + words.task_path(dag_id, run_id, task_id, map_index)
+
+
+def render(template: str, frame: Frame, **values: Any) -> str:
+    return _ENVIRONMENT.get_template(template).render(at=frame, titles=TITLES, **values)
+
+
+def _environment() -> Environment:
+    found = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in ("age", "moment", "short", "shade", "plain", "brief", "part"):
+        found.filters[name] = getattr(words, name)
+    return found
+
+
+_ENVIRONMENT: Final = _environment()

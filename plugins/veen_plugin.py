@@ -1,0 +1,140 @@
+"""The plugin: a page in Airflow's navigation, and links from tasks to what they made.
+
+Every process of Airflow loads it, so it imports little; the page comes with its first request.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+from urllib.parse import quote, urlsplit
+
+from airflow.configuration import conf
+from airflow.plugins_manager import AirflowPlugin
+from airflow.sdk.bases.operatorlink import BaseOperatorLink
+
+if TYPE_CHECKING:
+    from recorder.artefact import Artefact
+
+PREFIX: Final = "/veen"
+ROUTE: Final = "recorder-bridge"
+_ROOT: Final = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
+_OURS: Final = "veen_"
+_OF_RUN: Final = 100
+"""Among so many of a kind before the end of a run, what it made is looked for."""
+
+Message = MutableMapping[str, Any]
+
+
+class LazyPage:
+    """The page's application, made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._app: Any = None
+
+    async def __call__(
+        self,
+        scope: Message,
+        receive: Callable[[], Awaitable[Message]],
+        send: Callable[[Message], Awaitable[None]],
+    ) -> None:
+        if self._app is None:
+            from veen_page import app  # noqa: PLC0415 - heavy, and only the api-server needs it
+
+            self._app = app
+        await self._app(scope, receive, send)
+
+
+class MadeLink(BaseOperatorLink):
+    """From any task of a run to what that run made; only those that made something show it."""
+
+    kinds: ClassVar[tuple[str, ...]] = ()
+    anchor: ClassVar[str] = ""
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's own
+        if not ti_key.dag_id.startswith(_OURS):
+            return ""
+        found = [one for one in _made(ti_key.dag_id, ti_key.run_id, self.kinds) if self.shows(one)]
+        if not found:
+            return ""
+        run = f"/run/{quote(ti_key.dag_id, safe='')}/{quote(ti_key.run_id, safe='')}"
+        one = f"/{found[0].kind}/{quote(found[0].id, safe='')}{self.anchor}"
+        return f"{_ROOT}/plugin/{ROUTE}{_ROOT}{PREFIX}{one if len(found) == 1 else run}"
+
+    def shows(self, artefact: Artefact) -> bool:  # noqa: ARG002 - others look at it
+        return True
+
+
+class BundleLink(MadeLink):
+    name = "Bundle"
+    kinds = ("export", "import")
+
+
+class ReceiptLink(MadeLink):
+    """Of an import that went in: only then is there a receipt."""
+
+    name = "Receipt"
+    kinds = ("import",)
+    anchor = "#receipt"
+
+    def shows(self, artefact: Artefact) -> bool:
+        return artefact.state == "imported"
+
+
+class ReportLink(MadeLink):
+    name = "Report"
+    kinds = ("audit", "reconcile", "retention", "query", "fold")
+
+
+class VeenPlugin(AirflowPlugin):
+    name = "veen"
+    fastapi_apps = [  # noqa: RUF012 - so Airflow has it
+        {"app": LazyPage(), "url_prefix": PREFIX, "name": "Recorder & Bridge"}
+    ]
+    external_views = [  # noqa: RUF012 - so Airflow has it
+        {
+            "name": "Recorder & Bridge",
+            "href": f"{_ROOT}{PREFIX}/",
+            "destination": "nav",
+            "nav_top_level": True,
+            "url_route": ROUTE,
+        }
+    ]
+    global_operator_extra_links = [  # noqa: RUF012
+        BundleLink(),
+        ReceiptLink(),
+        ReportLink(),
+    ]
+
+
+def _made(dag_id: str, run_id: str, kinds: Sequence[str]) -> list[Artefact]:
+    from recorder.artefact import newest  # noqa: PLC0415 - only when a task is looked at
+    from recorder.zone import VARIABLE  # noqa: PLC0415
+
+    file = os.environ.get(VARIABLE)
+    if not file:
+        return []
+    before = f"{_ended_ms(dag_id, run_id) + 1:020d}"
+    folder = Path(file).parent
+    return [
+        one
+        for kind in kinds
+        for one in newest(folder, kind, _OF_RUN, before)
+        if (one.dag_id, one.run_id) == (dag_id, run_id)
+    ]
+
+
+def _ended_ms(dag_id: str, run_id: str) -> int:
+    """When the run ended; now, while it goes on."""
+    from airflow.models.dagrun import DagRun  # noqa: PLC0415 - the database is the api-server's
+    from airflow.utils.session import create_session  # noqa: PLC0415
+    from sqlalchemy import select  # noqa: PLC0415
+
+    with create_session() as session:
+        found = session.scalar(
+            select(DagRun.end_date).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
+        )
+    return time.time_ns() // 1_000_000 if found is None else int(found.timestamp() * 1000)

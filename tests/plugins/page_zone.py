@@ -1,0 +1,143 @@
+"""A zone whose files are written by hand, and the page of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from veen_page_checkpoints import door_of
+from veen_page_overview import overview
+from veen_page_render import Frame, render
+from veen_page_services import Service
+from veen_page_zone import opened
+
+from bridge.importer.airlock import Airlock
+from bridge.importer.ledger import ImportLedger
+from recorder.artefact import Artefact, write
+from recorder.checkpoints.shelf import Shelf
+from recorder.zone import VARIABLE
+from veen.recorder_checkpoint import RecorderCheckpoint
+
+NOW = 1_794_000_600
+
+
+class PageZone:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def place(self) -> Any:
+        return opened({VARIABLE: str(self.folder / "veen.toml")})
+
+    def overview(self, **changes: Any) -> Any:
+        """All of the first page; services are said to be ready unless a test has others."""
+        usual: dict[str, Any] = {
+            "now": NOW,
+            "may_read": lambda _dag_id: True,
+            "open_questions": lambda: (),
+            "look": lambda one: Service(one.name, one.url, True, True, "ready"),
+            "random": os.urandom,
+        }
+        return overview(self.place(), **(usual | changes))
+
+    def html(self, **changes: Any) -> str:
+        found = self.overview(**changes)
+        text: str = render("veen_page_overview.html", Frame("", NOW), of=found, zone=found.zone)
+        return text
+
+    def keep(self, **changes: Any) -> Artefact:
+        usual: dict[str, Any] = {
+            "kind": "checkpoint",
+            "id": "c" * 64,
+            "made_at": NOW * 1000,
+            "dag_id": "veen_checkpoint",
+            "run_id": "manual__2026-11-16T10:00:00+00:00",
+            "task_id": "create",
+            "state": "verified",
+            "summary": {"streams": 3},
+            "path": None,
+        }
+        found = Artefact(**(usual | changes))
+        write(self.folder, found)
+        return found
+
+    def keep_many(self, kind: str, count: int) -> None:
+        """As ``keep``, without waiting for the disk each time."""
+        folder = self.folder / "artefacts" / kind
+        folder.mkdir(parents=True)
+        for number in range(count):
+            one = {
+                "kind": kind,
+                "id": f"{number:064x}",
+                "made_at": NOW * 1000 + number,
+                "dag_id": f"veen_{kind}",
+                "run_id": f"run-{number}",
+                "task_id": "t",
+                "state": "imported",
+                "summary": {},
+                "path": None,
+            }
+            name = f"{one['made_at']:020d}-{one['id']}.json"
+            (folder / name).write_text(json.dumps(one))
+
+    def sign(self, *checkpoints: RecorderCheckpoint) -> None:
+        shelf: Shelf = door_of(self.place(), os.urandom).shelf()
+        for one in checkpoints:
+            shelf.put(one)
+
+    def bundles(self, count: int, state: str = "imported", told: str = "") -> Airlock:
+        """A ledger with so many bundles in one state."""
+        airlock = Airlock(self.folder / "import")
+        airlock.create()
+        ImportLedger(airlock.ledger).close()
+        names, rest = ("record/app/http", "import/record/app/http"), (b"s" * 32, told)
+        rows = [
+            (n.to_bytes(32, "big"), state, b"h" * 32, *names, n + 1, n + 1, b"c" * 32, NOW, *rest)
+            for n in range(count)
+        ]
+        with sqlite3.connect(airlock.ledger) as db:
+            marks = ", ".join("?" * 11)
+            db.executemany(f"INSERT INTO bundles VALUES ({marks})", rows)
+        db.close()
+        return airlock
+
+    def quarantine(
+        self, airlock: Airlock, name: str, told: str, at: int = NOW, received: str = "bag"
+    ) -> None:
+        folder = airlock.quarantine(name)
+        folder.mkdir(parents=True)
+        reason = {"code": "E.BUNDLE/BYTES", "told": told, "received": [f"inbox/{received}"]}
+        (folder / "reason.json").write_text(json.dumps(reason))
+        os.utime(folder, (at, at))
+
+
+class _Opened:
+    """Counts the files that are opened below a folder; Python tells of each of them."""
+
+    def __init__(self) -> None:
+        self.below: Path | None = None
+        self.names: list[str] = []
+        sys.addaudithook(self._heard)
+
+    def _heard(self, event: str, args: tuple[Any, ...]) -> None:
+        if self.below is None or event != "open" or not isinstance(args[0], str):
+            return
+        if args[0].startswith(str(self.below)):
+            self.names.append(args[0])
+
+
+_OPENED = _Opened()
+
+
+@contextmanager
+def opened_below(folder: Path) -> Iterator[list[str]]:
+    _OPENED.below, _OPENED.names = folder, []
+    try:
+        yield _OPENED.names
+    finally:
+        _OPENED.below = None

@@ -1,0 +1,184 @@
+"""Who may see the page, asked of a real Airflow: each route, without a session and with too little
+right."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow_server import AirflowServer
+from page_zone import PageZone
+
+from cli.zone_home import ZoneHome
+from cli.zone_init import Wanted, init
+
+# Airflow makes its database and starts before the first of them.
+pytestmark = pytest.mark.timeout(900)
+PAGES = (
+    "/veen/",
+    "/veen/page.css",
+    "/veen/page.js",
+    "/veen/streams",
+    "/veen/reconcile",
+    "/veen/reconcile/r",
+    "/veen/reconcile/r/picture",
+    "/veen/run/veen_reconcile/r1",
+)
+FILES = ("/veen/reconcile/r/file",)
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowServer]:
+    folder: Path = tmp_path_factory.mktemp("served") / "zone"
+    home = ZoneHome(folder)
+    wanted = Wanted(name="z1", role="online", storage=None, trust=None, medium=None)
+    init(home, wanted, now=1_794_000_000, random=os.urandom)
+    report = folder / "reports" / "reconcile" / "r"
+    report.mkdir(parents=True)
+    (report / "report.json").write_text('{"whole": true}')
+    (report / "report.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    PageZone(folder).keep(
+        kind="reconcile",
+        id="r",
+        dag_id="veen_reconcile",
+        run_id="r1",
+        path=str(report / "report.json"),
+        summary={"what": HOSTILE},
+    )
+    found = AirflowServer(home)
+    try:
+        yield found.start()
+    finally:
+        found.stop()
+
+
+@pytest.fixture(scope="module")
+def tokens(server: AirflowServer) -> dict[str, str]:
+    return {name: server.token(name) for name in ("admin", "operator", "viewer", "nobody")}
+
+
+def get(server: AirflowServer, path: str, cookie: str | None) -> Any:
+    with closing(server.client()) as http:
+        if cookie is not None:
+            http.cookies.set("_token", cookie)
+        return http.get(path)
+
+
+@pytest.mark.parametrize("path", [*PAGES, *FILES])
+def test_refuses_without_a_session(server: AirflowServer, path: str) -> None:
+    reply = get(server, path, None)
+    assert reply.status_code == 401
+    assert "Log in to Airflow" in reply.text
+    assert "reconcile" not in reply.text.replace("/veen/", "")
+
+
+@pytest.mark.parametrize("path", [*PAGES, *FILES])
+def test_refuses_a_session_that_is_none(server: AirflowServer, path: str) -> None:
+    assert get(server, path, "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZG1pbiJ9.").status_code in (401, 403)
+
+
+@pytest.mark.parametrize("path", [*PAGES, *FILES])
+def test_refuses_an_account_without_rights(
+    server: AirflowServer, tokens: dict[str, str], path: str
+) -> None:
+    reply = get(server, path, tokens["nobody"])
+    assert reply.status_code == 403
+    assert HOSTILE not in reply.text
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_refuses_files_to_a_viewer(
+    server: AirflowServer, tokens: dict[str, str], path: str
+) -> None:
+    assert get(server, path, tokens["viewer"]).status_code == 403
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_nothing_can_be_changed_here(
+    server: AirflowServer, tokens: dict[str, str], method: str
+) -> None:
+    with closing(server.client(Authorization=f"Bearer {tokens['admin']}")) as http:
+        assert http.request(method, "/veen/reconcile/r").status_code == 405
+
+
+@pytest.mark.parametrize("name", ["viewer", "operator", "admin"])
+@pytest.mark.parametrize("path", PAGES)
+def test_shows_its_pages_to_whoever_may_see_runs(
+    server: AirflowServer, tokens: dict[str, str], path: str, name: str
+) -> None:
+    assert get(server, path, tokens[name]).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["operator", "admin"])
+@pytest.mark.parametrize("path", FILES)
+def test_gives_files_to_whoever_may_start_runs(
+    server: AirflowServer, tokens: dict[str, str], path: str, name: str
+) -> None:
+    reply = get(server, path, tokens[name])
+    assert (reply.status_code, reply.text) == (200, '{"whole": true}')
+    assert reply.headers["content-disposition"].startswith("attachment")
+
+
+def test_takes_a_token_as_well_as_a_session(server: AirflowServer, tokens: dict[str, str]) -> None:
+    with closing(server.client(Authorization=f"Bearer {tokens['viewer']}")) as http:
+        assert http.get("/veen/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/veen/nothing", 404),
+        ("/veen/reconcile/nothing", 404),
+        ("/veen/reconcile/nothing/file", 404),
+        ("/veen/reconcile/nothing/picture", 404),
+        ("/veen/quarantine", 404),
+        ("/veen/reconcile?before=../../etc", 400),
+        ("/veen/quarantine?before=%3Cscript%3E", 400),
+        ("/veen/..%2f..%2fveen.toml", 404),
+        ("/veen/%3Cscript%3Ealert(1)%3C%2Fscript%3E", 404),
+    ],
+)
+def test_refuses_what_is_not_there(
+    server: AirflowServer, tokens: dict[str, str], path: str, status: int
+) -> None:
+    reply = get(server, path, tokens["admin"])
+    assert reply.status_code == status
+    assert "<script>alert" not in reply.text
+
+
+def test_a_page_takes_nothing_from_elsewhere(server: AirflowServer, tokens: dict[str, str]) -> None:
+    reply = get(server, "/veen/reconcile/r", tokens["viewer"])
+    policy = reply.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'self'" in policy
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert reply.headers["cache-control"] == "no-store"
+    assert "http://" not in reply.text
+    assert "https://" not in reply.text
+    assert HOSTILE not in reply.text
+    assert "&lt;script&gt;alert(1)" in reply.text
+
+
+def test_a_picture_may_run_nothing(server: AirflowServer, tokens: dict[str, str]) -> None:
+    reply = get(server, "/veen/reconcile/r/picture", tokens["viewer"])
+    assert reply.headers["content-type"] == "image/svg+xml"
+    assert "sandbox" in reply.headers["content-security-policy"]
+    assert "script-src" not in reply.headers["content-security-policy"]
+
+
+def test_it_stands_in_the_navigation(server: AirflowServer, tokens: dict[str, str]) -> None:
+    with closing(server.client(Authorization=f"Bearer {tokens['viewer']}")) as http:
+        (plugin,) = http.get("/api/v2/plugins").json()["plugins"]
+        assert http.get("/api/v2/plugins/importErrors").json()["import_errors"] == []
+    (view,) = plugin["external_views"]
+    assert (view["name"], view["href"], view["destination"]) == (
+        "Recorder & Bridge",
+        "/veen/",
+        "nav",
+    )

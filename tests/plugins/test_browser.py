@@ -1,0 +1,208 @@
+"""A person at a real Airflow and at the recorder's own page, with Chromium.
+
+VEEN_SCREENSHOTS=docs/screenshots keeps what was seen.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import query_world
+from airflow_person import AirflowPerson
+from chromium import Chromium, programs
+from hub_process import HubProcess
+from two_zones import COUNTS, TwoZones
+
+pytestmark = [
+    pytest.mark.timeout(1500),
+    pytest.mark.skipif(
+        programs() is None,
+        reason="no Chromium here: apt-get install chromium chromium-driver, to see the pages tried",
+    ),
+]
+DAMAGED = "record/infrastructure/hosts"
+
+
+@pytest.fixture
+def chromium(tmp_path: Path) -> Iterator[Chromium]:
+    with closing(Chromium(tmp_path)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def zones() -> Iterator[TwoZones]:
+    """An offline zone that runs, with three carriers on its medium; one is damaged.
+
+    PostgreSQL runs as another user where we are root, and would not get through pytest's folders.
+    """
+    with TemporaryDirectory(prefix="veen-zones-") as folder:
+        found = TwoZones(Path(folder)).make()
+        found.damage(DAMAGED)
+        try:
+            found.up()
+            yield found
+        finally:
+            found.down()
+
+
+def airflow(zones: TwoZones, name: str) -> AirflowPerson:
+    return AirflowPerson(zones.offline.zone().airflow.url, name, zones.passwords()[name])
+
+
+def log_in(chromium: Chromium, zones: TwoZones, name: str) -> None:
+    chromium.log_in(zones.offline.zone().airflow.url, name, zones.passwords()[name])
+    chromium.open_page()
+
+
+def decide(chromium: Chromium) -> None:
+    """From the page to the question, and yes."""
+    chromium.click("a", "Decide in Airflow")
+    chromium.leave_frame()
+    chromium.click("button", "Approve")
+
+
+def test_an_operator_lets_in_what_a_viewer_may_only_see(
+    chromium: Chromium, zones: TwoZones
+) -> None:
+    with closing(airflow(zones, "admin")) as admin:
+        assert admin.end(admin.start("veen_checkpoint")) == "success"
+        run = admin.start("veen_import")
+        admin.await_question(run)
+        be_refused(chromium, zones)
+        assert len(admin.questions(run)) == 1, "nobody has decided"
+        log_in(chromium, zones, "operator")
+        decide(chromium)
+        ended, tasks = admin.end(run), admin.tasks(run)
+        assert (tasks["import"], tasks["receipt"]) == ("success", "success"), (ended, tasks)
+        assert admin.end(admin.start("veen_reconcile")) == "success"
+        receipt = admin.links(run, "receipt")["Receipt"]
+    see_what_came(chromium, zones)
+    see_receipt(chromium, zones, receipt)
+    assert chromium.refused_resources() == []
+
+
+def be_refused(chromium: Chromium, zones: TwoZones) -> None:
+    """A viewer sees all of it, and may not answer."""
+    log_in(chromium, zones, "viewer")
+    text = chromium.text()
+    assert "Hub: ready" in text
+    assert "Let in what came to zone z2?" in text
+    assert "signed by the hub" in text
+    assert text.count("verified") >= 3, "a checkpoint and two carriers"
+    assert "refused" in text
+    chromium.shoot("page-waiting")
+    decide(chromium)
+    chromium.wait(lambda: "Access Denied" in chromium.text(), "a refusal")
+    chromium.shoot("viewer-refused")
+
+
+def see_what_came(chromium: Chromium, zones: TwoZones) -> None:
+    chromium.driver.get(zones.offline.zone().airflow.url)
+    chromium.open_page()
+    text = chromium.text()
+    assert "2 imported" in text
+    assert f"1 to {COUNTS['gateway']}" in text
+    assert "Nothing waits for a person." in text
+    assert "1 in quarantine" in text
+    picture = chromium.find("img")
+    chromium.show("#in")
+    chromium.wait(lambda: picture.get_property("naturalWidth") > 0, "the picture")
+    chromium.shoot("page-imported")
+    chromium.show("#quarantine")
+    chromium.shoot("page-quarantine")
+    chromium.leave_frame()
+    chromium.as_phone()
+    chromium.driver.get(f"{zones.offline.zone().airflow.url}/veen/")
+    page, window = chromium.widths()
+    assert page <= window, "a phone does not scroll sideways"
+    chromium.shoot("page-phone")
+    chromium.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def see_receipt(chromium: Chromium, zones: TwoZones, link: str) -> None:
+    """By the link of the task, in Airflow's own window."""
+    chromium.driver.get(zones.offline.zone().airflow.url + link)
+    chromium.driver.switch_to.frame(chromium.find("iframe[title='Recorder & Bridge']"))
+    rows = chromium.wait(lambda: chromium.all("tbody tr"), "what the run made")
+    (first, *_) = [one for one in rows if " imported" in one.text]
+    chromium.driver.execute_script("arguments[0].querySelector('a.id').click()", first)
+    chromium.find("#receipt")
+    assert "Words" in chromium.text()
+    chromium.leave_frame()
+    chromium.shoot("receipt")
+
+
+@pytest.fixture(scope="module")
+def recorder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A hub and ``veen recorder serve`` with 50 events."""
+    folder = tmp_path_factory.mktemp("hub")
+    hub = HubProcess(folder)
+    (folder / "hub.toml").write_text(query_world.hub_toml())
+    options = json.dumps({"listen": f"127.0.0.1:{hub.port}"})
+    where = ["--data-dir", str(hub.data), "--config", str(folder / "hub.toml")]
+    hub.launch = lambda: hub.run([sys.executable, "-m", "hub", *where, "--options", options])
+    hub.start()
+    try:
+        zone = query_world.Zone(tmp_path_factory.mktemp("recorder"), hub)
+        with query_world.closing(zone):
+            zone.emit("http.request", 50)
+            checkpoint = zone.checkpoint()
+            zone.start("recorder", "serve").catch_up(checkpoint)
+            yield zone
+    finally:
+        hub.destroy()
+
+
+def test_the_recorders_page_refuses_a_wrong_token(chromium: Chromium, recorder: Any) -> None:
+    chromium.driver.get(recorder.url)
+    chromium.find("#token").send_keys("not the token")
+    chromium.click("button", "Submit")
+    state = chromium.find("#state")
+    chromium.wait(lambda: state.get_attribute("class") == "bad", "a refusal")
+    assert state.text == "unauthorized: the token is nobody's"
+    assert not chromium.find("#found").is_displayed()
+
+
+def test_the_recorders_page_shows_digest_evidence_and_verification(
+    chromium: Chromium, recorder: Any
+) -> None:
+    chromium.driver.get(recorder.url)
+    chromium.find("#token").send_keys(query_world.TOKENS["alice"])
+    chromium.find("#reason").send_keys("seen in a browser")
+    chromium.click("button", "Submit")
+    state = chromium.find("#state")
+    chromium.wait(lambda: "the digest" in state.text, "a verdict")
+    assert (state.get_attribute("class"), state.text[:23]) == ("good", "Completed and recorded.")
+    terms = [one.text for one in chromium.all("#digest dt")]
+    facts = dict(zip(terms, [one.text for one in chromium.all("#digest dd")], strict=True))
+    assert facts["rows"] == "50"
+    assert len(facts["rows_hash"]) == len(facts["evidence_hash"]) == 64
+    assert json.loads(facts["evidence"])["mode"] == "full"
+    assert facts["hub_id"] == recorder.hub_id.hex()
+    assert len(chromium.all("#rows tr")) == 51
+    chromium.shoot("recorder-query")
+    verify_saved(chromium, recorder, facts["result_id"])
+    chromium.as_phone()
+    page, window = chromium.widths()
+    assert page <= window, "a phone does not scroll sideways"
+    assert chromium.refused_resources() == []
+
+
+def verify_saved(chromium: Chromium, recorder: Any, result_id: str) -> None:
+    """The package that the page saves holds offline, by the command that the page names."""
+    package = chromium.downloads() / f"{result_id}.veenproof"
+    chromium.click("button", "Save the evidence package")
+    chromium.wait(package.exists, "the package")
+    words = ["query", "verify", str(package), "--hub-id", recorder.hub_id.hex(), "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "cli.main", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

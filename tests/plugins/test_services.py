@@ -1,0 +1,100 @@
+"""Whether the services of a zone answer: down, silent, not ready, ready; and never for long."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from veen_page_services import Address, look, services
+
+from cli.free_port import free_port
+
+
+def address(port: int) -> Any:
+    return Address("Hub", f"http://127.0.0.1:{port}", None)
+
+
+@contextmanager
+def answering(status: int, body: bytes) -> Iterator[int]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+def test_says_that_a_service_is_down() -> None:
+    found = look(address(free_port()))
+    assert (found.is_up, found.is_ready) == (False, False)
+    assert "down: " in found.told
+    assert "refused" in found.told
+
+
+def test_does_not_wait_for_one_that_is_silent() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        began = time.monotonic()
+        (found,) = services((address(silent.getsockname()[1]),), look)
+        assert time.monotonic() - began < 5
+    assert not found.is_up
+    assert found.told.startswith("down: ")
+
+
+def test_does_not_wait_for_one_that_never_ends() -> None:
+    ends = threading.Event()
+
+    def hangs(_address: Any) -> Any:
+        ends.wait(60)
+
+    (found,) = services((address(1),), hangs)
+    ends.set()
+    assert found.told == "down: no answer within 1 s"
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b'{"error_code": "UNAVAILABLE", "message": "there is no index yet"}', "no index yet"),
+        (b"not JSON at all", "HTTP 503"),
+        (b'["a", "list"]', "HTTP 503"),
+        (b"\xff\xfe", "HTTP 503"),
+        (json.dumps({"message": "x" * 100_000}).encode(), "HTTP 503"),
+    ],
+)
+def test_says_why_a_service_is_not_ready(body: bytes, told: str) -> None:
+    with answering(503, body) as port:
+        found = look(address(port))
+    assert (found.is_up, found.is_ready) == (True, False)
+    assert told in found.told
+    assert len(found.told) < 400
+
+
+def test_says_that_a_service_is_ready() -> None:
+    with answering(200, b'{"ok": true}') as port:
+        assert look(address(port)).is_ready
+
+
+def test_the_page_says_plainly_what_is_down(make_zone: Callable[..., Any]) -> None:
+    html = make_zone("online").html(look=look)
+    assert 'role="alert">Hub (http://127.0.0.1:' in html
+    assert 'role="alert">Recorder service (http://127.0.0.1:' in html
+    assert html.count("Connection refused") == 2
