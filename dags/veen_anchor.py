@@ -1,0 +1,47 @@
+"""### Have the root of a checkpoint remembered outside of the hub
+After each checkpoint, and by its own cadence: what is due is published, what failed before is tried
+again. Then every anchor of the latest checkpoint is verified, offline. An anchor that is later than
+`alarm_after_min` is an alarm.
+
+By hand: `veen anchor publish --due`, `veen anchor list`.
+"""
+
+from datetime import timedelta
+
+from airflow.sdk import Asset, AssetOrTimeSchedule, DeltaTriggerTimetable, dag
+from veen_kept import anchors_of, refuse_lateness
+from veen_operators import VeenOperator
+from veen_words import anchor_list, anchor_publish, checkpoint_verify
+from veen_zone import CHECKPOINT, usual, zone
+
+ZONE = zone()
+SCHEDULE = AssetOrTimeSchedule(
+    timetable=DeltaTriggerTimetable(timedelta(minutes=ZONE.dags.anchor_minutes)),
+    assets=[Asset(CHECKPOINT)],
+)
+
+
+@dag(schedule=SCHEDULE, **usual(ZONE, "recorder", __doc__))
+def veen_anchor() -> None:
+    publish = VeenOperator(
+        task_id="publish",
+        words=[*anchor_publish(ZONE), "--due"],
+        runbook="An anchor is late",
+    )
+    verify = VeenOperator(
+        task_id="verify",
+        words=[*checkpoint_verify(ZONE), "--offline"],
+        made=anchors_of,
+        runbook="After an incident: does the last checkpoint still hold?",
+    )
+    lateness = VeenOperator(
+        task_id="lateness",
+        words=anchor_list(ZONE),
+        made=refuse_lateness,
+        runbook="An anchor is late",
+        trigger_rule="all_done",
+    )
+    publish >> [verify, lateness]
+
+
+veen_anchor()

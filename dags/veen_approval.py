@@ -1,0 +1,90 @@
+"""The person in an import: who is asked, who may answer, and that nobody answers twice."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from veen_carriers import undecided
+from veen_command import RUNBOOK
+from veen_imported import APPROVE, REJECT, asked_about, description, earlier
+from veen_notify import tell
+from veen_zone import zone
+
+from recorder.zone_acting import ApprovalSettings
+
+_AGAIN: Final = 1_000
+_LOG = logging.getLogger(__name__)
+
+
+class MediumSensor(BaseSensorOperator):
+    """Waits for a carrier that nobody has decided about; it holds no slot while it waits."""
+
+    def __init__(self, *, poll_sec: int, **kwargs: Any) -> None:
+        super().__init__(
+            mode="reschedule",
+            poke_interval=poll_sec,
+            timeout=zone().dags.alarm_after_min * 60,
+            soft_fail=True,
+            **kwargs,
+        )
+
+    def poke(self, context: Any) -> PokeReturnValue:
+        found = undecided(context)
+        _LOG.info("%d carriers that nobody has decided about", len(found))
+        return PokeReturnValue(is_done=bool(found), xcom_value=found)
+
+
+def people(wanted: ApprovalSettings) -> list[ApprovalOperator]:
+    """One question for each person that is needed, in turn."""
+    numbers = range(1, wanted.needed + 1)
+    return [ApprovalOperator(number=one, people=wanted.people) for one in numbers]
+
+
+class ApprovalOperator(HITLOperator):
+    """One person of those that are needed. There is no default and no timeout, ever."""
+
+    def __init__(self, *, number: int, people: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(
+            task_id=f"approve_{number}",
+            subject=f"Let in what came to zone {zone().name}? (person {number})",
+            body="The carriers and what was verified are told when the question is asked.",
+            options=[APPROVE, REJECT],
+            assigned_users=[{"id": one, "name": one} for one in people] or None,
+            # The same person again is asked again, as if nothing had been said.
+            retries=_AGAIN,
+            retry_delay=timedelta(seconds=1),
+            **kwargs,
+        )
+        self._number = number
+
+    def execute(self, context: Any) -> Any:
+        if not asked_about(context):
+            raise AirflowSkipException("nothing came that asks for a decision")
+        if any(one["decision"] == REJECT for one in earlier(context, self._number)):
+            raise AirflowSkipException("it is rejected already; one rejection is enough")
+        self.body = description(context)
+        tell(context, f"a decision is needed: {self.subject}")
+        return super().execute(context)
+
+    def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
+        said = super().execute_complete(context, event)
+        who = said.get("responded_by_user")
+        if not who:
+            raise AirflowFailException(
+                "nobody has answered, and an import is never let in by default. What to do: "
+                f'{RUNBOOK}, section "Approve an import"'
+            )
+        before = [one["id"] for one in earlier(context, self._number)]
+        if who["id"] in before:
+            raise AirflowException(
+                f"{who['name']} has decided already, and another person must: we ask again"
+            )
+        (decision,) = said["chosen_options"]
+        _LOG.info("%s by %s (%s)", decision, who["name"], who["id"])
+        return {"decision": decision, "id": who["id"], "person": who["name"]}

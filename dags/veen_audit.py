@@ -1,0 +1,47 @@
+"""### Check every byte of the archived log against what the hub signed
+Once a day, and by hand. The job runs on Spark, one task for each chunk. Its report is recorded as
+an event, once, whatever happens; a checkpoint over it is made and anchored. Faults fail the run.
+
+By hand: `veen audit log --engine spark`.
+"""
+
+import veen_audited as audited
+from airflow.sdk import Param, dag
+from veen_kept import checkpoint_of
+from veen_operators import JudgeOperator, SparkOperator, VeenOperator
+from veen_words import archive_push, checkpoint_create
+from veen_zone import usual, zone
+
+ZONE = zone()
+FAULTS = "An audit has found faults"
+HASHES = "Leave out the two signatures of each entry; quicker, and proves less"
+PARAMS = {"hashes_only": Param(False, type="boolean", description=HASHES)}
+
+
+@dag(schedule=ZONE.dags.audit, params=PARAMS, **usual(ZONE, "recorder", __doc__))
+def veen_audit() -> None:
+    push = VeenOperator(
+        task_id="push", words=archive_push(ZONE), runbook="The archive is behind, or refuses"
+    )
+    terms = VeenOperator(task_id="terms", words=audited.terms_words, runbook=FAULTS)
+    audit = SparkOperator(
+        task_id="audit", job="verify_log", arguments=audited.audit_arguments, runbook=FAULTS
+    )
+    record = VeenOperator(
+        task_id="record", words=audited.report_words, made=audited.recorded,
+        runbook="A report is not recorded", trigger_rule="all_done",
+    )  # fmt: skip
+    checkpoint = VeenOperator(
+        task_id="checkpoint", words=checkpoint_create(ZONE), runbook="A checkpoint, now",
+        made=checkpoint_of("signed", is_last=True),
+    )  # fmt: skip
+    anchor = VeenOperator(
+        task_id="anchor", words=audited.anchored_words, runbook="An anchor is late"
+    )
+    judge = JudgeOperator(
+        task_id="judge", judge=audited.judged, runbook=FAULTS, trigger_rule="all_done"
+    )
+    push >> terms >> audit >> record >> checkpoint >> anchor >> judge
+
+
+veen_audit()

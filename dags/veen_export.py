@@ -1,0 +1,47 @@
+"""### Carry what is new to the medium
+By its schedule, and by hand with ranges or with the gap file of the other zone. An export goes up
+to the last checkpoint; each carrier is read back, signed, and entered in the audit log of this
+zone. Then all carriers on the medium are checked. What was cut off is finished by the next run,
+byte for byte. One export runs at a time, which the command itself sees to.
+
+By hand: `veen bridge export`.
+"""
+
+from airflow.sdk import Param, dag
+from veen_exported import check_words, export_words
+from veen_kept import carriers_of
+from veen_operators import VeenOperator
+from veen_zone import usual, zone
+
+ZONE = zone()
+NOTHING_TO_DO = 6
+TEXT = ["string", "null"]
+RANGE = {"type": "string", "pattern": r"^.+=[0-9]+\.\.[0-9]+$"}
+PARAMS = {
+    "medium": Param(str(ZONE.dags.medium), type="string", description="Where it is mounted"),
+    "medium_id": Param(None, type=TEXT, description="What is written on it, as USB-17"),
+    "ranges": Param([], type="array", items=RANGE, description="Export again: stream=FROM..TO"),
+    "gap_file": Param(None, type=TEXT, description="Export again what this file names"),
+    "heartbeat": Param(False, type="boolean", description="Only tell how far everything is"),
+}
+
+
+@dag(schedule=ZONE.dags.export, params=PARAMS, **usual(ZONE, "bridge", __doc__))
+def veen_export() -> None:
+    export = VeenOperator(
+        task_id="export",
+        words=export_words,
+        nothing=(NOTHING_TO_DO,),
+        runbook="An export does not end",
+    )
+    check = VeenOperator(
+        task_id="check",
+        words=check_words,
+        made=carriers_of,
+        runbook="A carrier is refused",
+    )
+    export >> check
+
+
+if ZONE.exports:
+    veen_export()

@@ -1,0 +1,36 @@
+"""### Fold the archived streams, and state what they came to
+After each push. The table of events is written by a Spark job, and only where the zone's file asks
+for plaintext at rest; otherwise that step says that it is skipped. Then each stream is folded into
+a state, a snapshot states its hash, and the snapshot is verified from the log.
+
+By hand: `veen snapshot create` and `veen snapshot verify`.
+"""
+
+from airflow.sdk import Asset, dag
+from veen_audited import terms_words
+from veen_folded import events_arguments, folded, snapshot_words
+from veen_operators import SparkOperator, VeenOperator
+from veen_zone import ARCHIVE, usual, zone
+
+ZONE = zone()
+FOLD = "A fold or its snapshot does not hold"
+EMPTY = 4
+
+
+@dag(schedule=[Asset(ARCHIVE)], **usual(ZONE, "recorder", __doc__))
+def veen_fold() -> None:
+    terms = VeenOperator(task_id="terms", words=terms_words, runbook=FOLD)
+    events = SparkOperator(
+        task_id="events", job="events_table", arguments=events_arguments, runbook=FOLD
+    )
+    snapshots = VeenOperator(
+        task_id="snapshots", words=snapshot_words("create"), accept=(0, EMPTY), runbook=FOLD,
+        trigger_rule="none_failed",
+    )  # fmt: skip
+    verify = VeenOperator(
+        task_id="verify", words=snapshot_words("verify"), made=folded, runbook=FOLD
+    )
+    terms >> events >> snapshots >> verify
+
+
+veen_fold()

@@ -1,0 +1,49 @@
+"""### Let in what came with a medium
+When a carrier appears on the medium or in the inbox, and by hand. It is verified; then as many
+different people as `[dags.approval]` asks for decide, and nothing else does: no default, no
+timeout. Approved bundles, and no others, are let in, a checkpoint is made, and the receipts are
+shown. One rejection is enough: the bundle goes to quarantine and says by whom. Signatures that
+`[[bridge.approvals]]` asks for come in addition.
+
+By hand: `veen bridge verify`, `veen bridge import --only`, `veen bridge receipt`.
+"""
+
+import veen_imported as imported
+from airflow.sdk import Asset, AssetWatcher, Param, chain, dag
+from veen_approval import MediumSensor, people
+from veen_kept import checkpoint_of
+from veen_operators import JudgeOperator, VeenOperator
+from veen_watch import MediumTrigger
+from veen_zone import IMPORT, MEDIUM, usual, zone
+
+ZONE = zone()
+CAME = AssetWatcher(name="veen_medium", trigger=MediumTrigger(str(ZONE.file)))
+WHERE = "Where the medium is mounted; the inbox is always looked at"
+PARAMS = {"medium": Param(str(ZONE.dags.medium), type="string", description=WHERE)}
+REFUSED, PARTIAL, ENDS = "A carrier is refused", "An import does not end", (0, 6, 7, 8, 9, 12)
+
+
+@dag(schedule=[Asset(MEDIUM, watchers=[CAME])], params=PARAMS, **usual(ZONE, "bridge", __doc__))
+def veen_import() -> None:
+    carriers = MediumSensor(task_id="carriers", poll_sec=ZONE.dags.poll_sec)
+    verify = VeenOperator(
+        task_id="verify", words=imported.verify_words, made=imported.found_valid, accept=(0, 3),
+        runbook=REFUSED,
+    )  # fmt: skip
+    let_in = VeenOperator(
+        task_id="import", words=imported.import_words, made=imported.let_in, accept=ENDS,
+        runbook=PARTIAL, trigger_rule="none_failed",
+    )  # fmt: skip
+    checkpoint = VeenOperator(
+        task_id="checkpoint", words=imported.checkpoint_words, outlets=[Asset(IMPORT)],
+        made=checkpoint_of("signed", is_last=True), runbook="A checkpoint, now",
+    )  # fmt: skip
+    receipt = VeenOperator(task_id="receipt", words=imported.receipt_words, made=imported.shown,
+                           runbook=PARTIAL)  # fmt: skip
+    judge = JudgeOperator(task_id="judge", judge=imported.judged, runbook=REFUSED)
+    chain(carriers, verify, *people(ZONE.dags.approval), let_in, [checkpoint, judge])
+    checkpoint >> receipt
+
+
+if ZONE.imports:
+    veen_import()

@@ -1,0 +1,92 @@
+"""What a run has made, kept as an artefact of the zone, and told to the runs after it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from recorder.artefact import Artefact
+    from recorder.zone import Zone
+
+PAGE: Final = "/veen"
+"""Where the page of artefacts stands in Airflow; the plugin serves it."""
+
+_LOG = logging.getLogger(__name__)
+
+
+class Nothing(Exception):
+    """There is nothing to do; what follows is skipped."""
+
+
+class Alarm(Exception):
+    """Something that people must hear of; ``key`` names it, so that told again it is one thing."""
+
+    def __init__(self, key: str, what: str) -> None:
+        super().__init__(what)
+        self.key = key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """``final`` is the state in which there is nothing left to be done about it.
+
+    ``is_news`` is false when the command has found all of it done before.
+    """
+
+    kind: str
+    id: str
+    state: str
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    path: str | None = None
+    is_news: bool = True
+    final: str = ""
+
+    @property
+    def link(self) -> str:
+        return f"{PAGE}/{self.kind}/{self.id}"
+
+
+def keep(zone: Zone, made: Made, context: Mapping[str, Any]) -> None:
+    """Write it down; the same thing again is the same file."""
+    from recorder.artefact import Artefact, write  # noqa: PLC0415 - a DAG is parsed without it
+
+    task = context["ti"]
+    write(
+        zone.folder,
+        Artefact(
+            kind=made.kind,
+            id=made.id,
+            made_at=time.time_ns() // 1_000_000,
+            dag_id=task.dag_id,
+            run_id=task.run_id,
+            task_id=task.task_id,
+            state=made.state,
+            summary=made.summary,
+            path=made.path,
+        ),
+    )
+    _LOG.info("%s %s: %s", made.kind, made.id, made.state)
+
+
+def keep_alarm(zone: Zone, alarm: Alarm, context: Mapping[str, Any]) -> None:
+    name = f"{context['ti'].dag_id}-{alarm.key}"
+    keep(zone, Made(kind="alarm", id=name, state="raised", summary={"what": str(alarm)}), context)
+
+
+def known(zone: Zone, kind: str, wanted: str) -> str | None:
+    """The state in which an earlier task has left a thing; None if it is new."""
+    found = kept(zone, kind, wanted)
+    return found.state if found else None
+
+
+def kept(zone: Zone, kind: str, wanted: str) -> Artefact | None:
+    """What an earlier task has told of a thing."""
+    from recorder.artefact import FOLDER, decode  # noqa: PLC0415 - a DAG is parsed without it
+
+    folder = zone.folder / FOLDER / kind
+    found = [one for one in folder.glob(f"*-{wanted}.json") if one.name[21:-5] == wanted]
+    return decode(found[0]) if found else None

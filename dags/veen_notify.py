@@ -1,0 +1,90 @@
+"""How people hear of what went wrong: the port, a log, and a webhook.
+
+A notice has ids, counts and a section of the runbook; never payloads, keys or tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+TOKEN: Final = "VEEN_NOTIFY_TOKEN"  # noqa: S105 - the name of a variable
+"""The environment variable with the bearer token of the webhook, where it asks for one."""
+
+_TIMEOUT_SEC: Final = 10.0
+_LONGEST: Final = 2_000
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """``what`` is one plain sentence with what to do next."""
+
+    zone: str
+    dag_id: str
+    run_id: str
+    task_id: str
+    what: str
+
+
+class Notifier(Protocol):
+    def tell(self, notice: Notice) -> None:
+        """Bring a notice to people. What cannot be brought is logged, and fails nothing."""
+
+
+class LogNotifier:
+    def tell(self, notice: Notice) -> None:
+        _LOG.warning("NOTICE of zone %s, %s: %s", notice.zone, notice.dag_id, notice.what)
+
+
+class WebhookNotifier:
+    """Posts the notice as JSON; it is logged as well."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self._url = url
+        self._token = token
+
+    def tell(self, notice: Notice) -> None:
+        LogNotifier().tell(notice)
+        headers = {"Content-Type": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        body = json.dumps(asdict(notice), sort_keys=True).encode()
+        request = urllib.request.Request(self._url, body, headers)  # noqa: S310 - http or https
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_SEC):  # noqa: S310 - as above
+                _LOG.info("the webhook took the notice")
+        except OSError as error:
+            _LOG.warning("the webhook %s did not take the notice: %s", self._url, error)
+
+
+def notifier(where: str) -> Notifier:
+    """``log``, or the URL of a webhook."""
+    return LogNotifier() if where == "log" else WebhookNotifier(where, os.environ.get(TOKEN))
+
+
+def tell(context: Mapping[str, Any], what: str) -> None:
+    """Tell of something in the run at hand, in the way that the zone's file says."""
+    from recorder.zone import VARIABLE, load  # noqa: PLC0415 - only when there is something to tell
+
+    zone, task = load(Path(os.environ[VARIABLE])), context["ti"]
+    notifier(zone.dags.notify).tell(
+        Notice(
+            zone=zone.name,
+            dag_id=task.dag_id,
+            run_id=task.run_id,
+            task_id=task.task_id,
+            what=what[:_LONGEST],
+        )
+    )
+
+
+def tell_of_failure(context: Mapping[str, Any]) -> None:
+    """The callback of every task: it has failed, and is not tried again."""
+    tell(context, str(context.get("exception") or "the task failed; its log tells why"))

@@ -1,0 +1,212 @@
+"""The operators of these DAGs: a ``veen`` command, a Spark job, and a person who decides."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import BaseOperator
+from airflow.sdk.bases.operatorlink import BaseOperatorLink
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from veen_command import OK, RUNBOOK, Answer, Command, CommandFailed, environment
+from veen_made import Alarm, Made, Nothing, keep, keep_alarm, known
+from veen_zone import zone
+
+Context = Mapping[str, Any]
+Words = Sequence[str] | Sequence[Sequence[str]]
+_CODE: Final = re.compile(r"Error code is: (\d+)")
+_FINAL_CODES: Final = (2, 3)
+
+
+class MadeLink(BaseOperatorLink):
+    """From a task to what it has made: a checkpoint, a bundle, a receipt, a report."""
+
+    name = "What it made"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's own
+        return getattr(operator, "link", "") or ""
+
+
+class StepOperator(BaseOperator):
+    """A step that people may have to hear of: nothing to do skips, an alarm fails for good."""
+
+    operator_extra_links = (MadeLink(),)
+
+    def __init__(self, *, runbook: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._runbook = runbook
+        self.link = ""
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        try:
+            return self._step(context)
+        except Nothing as nothing:
+            raise AirflowSkipException(str(nothing)) from None
+        except Alarm as alarm:
+            keep_alarm(zone(), alarm, context)
+            raise AirflowFailException(told(str(alarm), self._runbook)) from None
+        except CommandFailed as failed:
+            kind = AirflowFailException if failed.is_final else AirflowException
+            raise kind(str(failed)) from None
+
+    def _step(self, context: Any) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _keep(self, made: Sequence[Made], context: Any) -> dict[str, Any]:
+        of = zone()
+        seen = [one for one in made if not one.is_news and known(of, one.kind, one.id) == one.final]
+        for one in made:
+            if one not in seen:
+                keep(of, one, context)
+        if made:
+            self.link = made[-1].link
+        if made and len(seen) == len(made):
+            raise Nothing(f"nothing has moved: {made[-1].kind} {made[-1].id} is known")
+        return {"made": [{"id": one.id, "state": one.state} for one in made]}
+
+
+class VeenOperator(StepOperator):
+    """Runs ``veen`` with these words, or with several sets of them in turn, and keeps what it made.
+
+    ``words`` may be worked out when the task runs. ``runbook`` is the section that a failure names.
+    ``accept`` are exit codes that are no failure, ``nothing`` those that skip what follows.
+    ``made`` tells from an answer what there is now.
+    """
+
+    def __init__(
+        self,
+        *,
+        words: Words | Callable[[Context], Words],
+        made: Callable[[Answer, Context], Sequence[Made]] | None = None,
+        accept: Collection[int] = (OK,),
+        nothing: Collection[int] = (),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self._words = words
+        self._made = made
+        self._accept = (*accept, *nothing)
+        self._nothing = tuple(nothing)
+        self._command: Command | None = None
+
+    def on_kill(self) -> None:
+        if self._command is not None:
+            self._command.end()
+
+    def _step(self, context: Any) -> dict[str, Any]:
+        made: list[Made] = []
+        answers = [self._answer(words) for words in self._commands(context)]
+        for answer in answers:
+            made += self._made(answer, context) if self._made else ()
+        kept, codes = self._keep(made, context), [one.code for one in answers]
+        # A second try may find all done by the first, which could not say so any more.
+        if set(codes) <= set(self._nothing) and context["ti"].try_number <= 1:
+            raise Nothing("there was nothing to do")
+        return {"codes": codes, **kept}
+
+    def _commands(self, context: Any) -> list[Sequence[str]]:
+        words: Any = self._words(context) if callable(self._words) else self._words
+        return [words] if words and isinstance(words[0], str) else list(words)
+
+    def _answer(self, words: Sequence[str]) -> Answer:
+        self._command = Command(words, environment=environment())
+        return self._command.answer(self._runbook, self._accept)
+
+
+class JudgeOperator(StepOperator):
+    """Looks at what the steps before it have left, and says whether that is well."""
+
+    def __init__(self, *, judge: Callable[[Context], Sequence[Made]], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._judge = judge
+
+    def _step(self, context: Any) -> dict[str, Any]:
+        return self._keep(self._judge(context), context)
+
+
+class SparkOperator(SparkSubmitOperator):
+    """Submits a file of ``spark_jobs`` with the zone's Spark settings.
+
+    ``arguments`` are worked out when it runs. ``made`` is told whether it is "done" or "failed". A
+    job that ends with 3 has found something that does not hold; it is not tried again. ``accept``
+    are exit codes of which another task judges.
+    """
+
+    operator_extra_links = (MadeLink(),)
+
+    def __init__(
+        self,
+        *,
+        job: str,
+        runbook: str,
+        arguments: Callable[[Context], Sequence[str]],
+        made: Callable[[Context, str], Made] | None = None,
+        accept: Collection[int] = (),
+        **kwargs: Any,
+    ) -> None:
+        of = zone()
+        super().__init__(
+            application=str(job_file(job)),
+            name=f"{of.name}-{job}",
+            conn_id="spark_default",
+            conf={"spark.ui.enabled": "false", "spark.log.level": "ERROR", **of.spark.conf},
+            env_vars=spark_environment(of.spark.master),
+            **kwargs,
+        )
+        self._runbook = runbook
+        self._arguments = arguments
+        self._made = made
+        self._accept = tuple(accept)
+        self.link = ""
+
+    def execute(self, context: Any) -> Any:
+        try:
+            self.application_args = list(self._arguments(context))
+            super().execute(context)
+        except Nothing as nothing:
+            raise AirflowSkipException(str(nothing)) from None
+        except AirflowException as error:
+            found = _CODE.search(str(error))
+            code = int(found[1]) if found else None
+            if code in self._accept:
+                return
+            self._keep(context, "failed")
+            is_final = code in _FINAL_CODES
+            kind = AirflowFailException if is_final else AirflowException
+            raise kind(told(str(error), self._runbook)) from None
+        self._keep(context, "done")
+
+    def _keep(self, context: Any, state: str) -> None:
+        if self._made is not None:
+            made = self._made(context, state)
+            keep(zone(), made, context)
+            self.link = made.link
+
+
+def told(what: str, section: str) -> str:
+    return f'{what} What to do: {RUNBOOK}, section "{section}"'
+
+
+def job_file(job: str) -> Path:
+    """The file of a job, found without importing it."""
+    found = find_spec("recorder")
+    places = list(found.submodule_search_locations or ()) if found else []
+    return Path(places[0]).parent / "spark_jobs" / f"{job}.py"
+
+
+def spark_environment(master: str) -> dict[str, str]:
+    """Where spark-submit is, and with which Python it works."""
+    folder = str(Path(sys.executable).parent)
+    found = {
+        "PATH": f"{folder}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+    }
+    if master.startswith("local"):
+        found["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+    return found

@@ -1,0 +1,36 @@
+"""### Answer one query that is too large for the index
+Started by the query service, whose run_id is the result_id; asking twice starts one run. The
+archive is brought up to the checkpoint of the query, then the job reads, verifies and hashes on
+Spark. The service waits for this run, hashes the rows again and records the digest. If the run
+fails, the query is FAILED for whoever asked.
+
+By hand: `veen query submit`.
+"""
+
+from airflow.sdk import Param, dag
+from veen_operators import SparkOperator, VeenOperator
+from veen_queried import queried, query_arguments
+from veen_words import archive_push
+from veen_zone import usual, zone
+
+ZONE = zone()
+RESULT = "result_id of a query that the service has accepted"
+PARAMS = {"result_id": Param(type="string", pattern="^r-[0-9a-f]{32}$", description=RESULT)}
+
+
+@dag(schedule=None, params=PARAMS, **usual(ZONE, "query", __doc__, max_active_runs=4))
+def veen_query() -> None:
+    push = VeenOperator(
+        task_id="push", words=archive_push(ZONE), runbook="The archive is behind, or refuses"
+    )
+    answer = SparkOperator(
+        task_id="answer",
+        job="query_digest",
+        arguments=query_arguments,
+        made=queried,
+        runbook="A query has failed on Spark",
+    )
+    push >> answer
+
+
+veen_query()

@@ -1,0 +1,45 @@
+"""### Tell of every exported event whether it is here
+After each import, and once a day. The report is written with a picture and, where something is
+missing, with a gap file to be carried back; people are told of gaps. What must never be, such as
+two histories, fails the run. Small histories are reconciled here; with `reconcile_on = "spark"` the
+facts are collected here and reconciled by a Spark job, which gives the same report.
+
+By hand: `veen bridge reconcile`.
+"""
+
+import veen_reconciled as bridge
+from airflow.sdk import Asset, AssetOrTimeSchedule, CronTriggerTimetable, dag
+from veen_operators import JudgeOperator, SparkOperator, VeenOperator
+from veen_zone import IMPORT, usual, zone
+
+ZONE = zone()
+GAPS = "The bridge has gaps"
+ALL_HERE, TO_DO, NEVER = 0, 13, 3
+ON_IMPORT = [Asset(IMPORT)]
+DAILY = ZONE.dags.reconcile
+SCHEDULE = ON_IMPORT if DAILY is None else AssetOrTimeSchedule(
+    timetable=CronTriggerTimetable(DAILY, timezone="UTC"), assets=ON_IMPORT
+)  # fmt: skip
+
+
+@dag(schedule=SCHEDULE, **usual(ZONE, "bridge", __doc__))
+def veen_reconcile() -> None:
+    if ZONE.dags.reconcile_on == "spark":
+        facts = VeenOperator(task_id="facts", words=bridge.facts_words, runbook=GAPS)
+        on_spark = SparkOperator(
+            task_id="reconcile", job="reconcile", arguments=bridge.facts_arguments, runbook=GAPS,
+            accept=(NEVER,),
+        )  # fmt: skip
+        judge = JudgeOperator(
+            task_id="judge", judge=bridge.reconciled_on_spark, runbook=GAPS, trigger_rule="all_done"
+        )
+        facts >> on_spark >> judge
+    else:
+        VeenOperator(
+            task_id="reconcile", words=bridge.reconcile_words, made=bridge.reconciled, runbook=GAPS,
+            accept=(ALL_HERE, TO_DO, NEVER),
+        )  # fmt: skip
+
+
+if ZONE.imports:
+    veen_reconcile()

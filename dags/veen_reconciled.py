@@ -1,0 +1,62 @@
+"""A reconciliation: how it is run, here or on Spark, and what its report means for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from veen_command import Answer
+from veen_made import Alarm, Made
+from veen_notify import tell
+from veen_words import bridge_reconcile
+from veen_zone import keep_once, workplace, zone
+
+Context = Mapping[str, Any]
+
+
+def facts_words(context: Context) -> Sequence[str]:
+    of, place = zone(), workplace(zone(), context)
+    facts = ["--facts-out", str(place / "facts.jsonl"), "--collect"]
+    return ["bridge", "reconcile", "--config", str(of.file), *facts]
+
+
+def facts_arguments(context: Context) -> Sequence[str]:
+    place = workplace(zone(), context)
+    return ["--facts", str(place / "facts.jsonl"), "--out", str(place / "report.json")]
+
+
+def reconcile_words(context: Context) -> Sequence[str]:
+    return bridge_reconcile(zone(), workplace(zone(), context) / "report.json")
+
+
+def reconciled(answer: Answer, context: Context) -> Sequence[Made]:
+    """What is missing is told to people; what must never be is an alarm that fails the run."""
+    return judge_reconciliation(answer.document, context)
+
+
+def reconciled_on_spark(context: Context) -> Sequence[Made]:
+    file = workplace(zone(), context) / "report.json"
+    if not file.exists():
+        raise Alarm("no-report", "the job has left no report; its own task tells why.")
+    return judge_reconciliation(json.loads(file.read_bytes()), context)
+
+
+def judge_reconciliation(report: Mapping[str, Any], context: Context) -> Sequence[Made]:
+    from veen.digest import h  # noqa: PLC0415 - only a task needs it
+
+    of, place = zone(), workplace(zone(), context)
+    name = h(json.dumps({**report, "ok": True}, sort_keys=True).encode()).hex()
+    folder = of.folder / "reports" / "reconcile" / name
+    for file in sorted(place.glob("report.*")) + sorted(place.glob("gaps/*.json")):
+        keep_once(folder / file.name, file.read_bytes())
+    events = dict(report["events"])
+    if report["alarms"]:
+        kinds = sorted({one["alarm"] for one in report["alarms"]})
+        raise Alarm(name[:16], f"what must never be: {', '.join(kinds)}; see {folder}.")
+    left = {one: n for one, n in events.items() if n and one not in ("imported", "excluded")}
+    if not report["whole"]:
+        tell(context, f"the bridge has gaps: {left or 'see the report'}; {folder} has the gap file")
+    state = "whole" if report["whole"] else "gaps"
+    path = str(folder / "report.json")
+    return [Made(kind="reconcile", id=name, state=state, path=path, summary=events)]

@@ -1,0 +1,44 @@
+"""### Let go what the policy lets go, and prove that nothing else is gone
+Once a week. Where no chunk is due, nothing is stopped. Otherwise the archive is brought up to date,
+the hub is stopped, the chunks are pruned, every byte that is left is verified, and the hub is
+started again, whatever happened in between; producers keep their events meanwhile. Then the hub
+proves that its log still continues the last checkpoint.
+
+By hand: `veen hub retention`, with the commands of the runbook around it.
+"""
+
+from airflow.sdk import dag
+from veen_kept import checkpoint_of
+from veen_operators import VeenOperator
+from veen_retained import due_of, pruned_of, start_words, stop_words
+from veen_words import archive_push, checkpoint_verify, hub_verify, retention
+from veen_zone import usual, zone
+
+ZONE = zone()
+PRUNE, RESTART = "Retention did not end", "Restart the hub"
+NOT_RUNNING = 4
+
+
+@dag(schedule=ZONE.dags.retention, **usual(ZONE, "hub", __doc__))
+def veen_retention() -> None:
+    plan = VeenOperator(task_id="plan", words=retention(ZONE), made=due_of, runbook=PRUNE)
+    push = VeenOperator(task_id="push", words=archive_push(ZONE), runbook=PRUNE)
+    stop = VeenOperator(
+        task_id="stop", words=stop_words, accept=(0, NOT_RUNNING), runbook=RESTART
+    ).as_setup()  # type: ignore[no-untyped-call]
+    prune = VeenOperator(
+        task_id="prune", words=[*retention(ZONE), "--prune"], made=pruned_of, runbook=PRUNE
+    )
+    verify = VeenOperator(task_id="verify", words=hub_verify(ZONE), runbook=PRUNE)
+    start = VeenOperator(
+        task_id="start", words=start_words, accept=(0, NOT_RUNNING), runbook=RESTART
+    ).as_teardown(setups=stop)
+    proof = VeenOperator(
+        task_id="proof", words=checkpoint_verify(ZONE), runbook=RESTART,
+        made=checkpoint_of("verified"),
+    )  # fmt: skip
+    plan >> push >> stop >> prune >> verify >> start
+    [verify, start] >> proof
+
+
+veen_retention()

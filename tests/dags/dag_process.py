@@ -1,0 +1,77 @@
+"""Runs DAGs in this process, as ``airflow dags test`` does, and prints how each run ended.
+
+With ``kill`` each command that a task starts is killed once, somewhere in its middle.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+from airflow.dag_processing.dagbag import BundleDagBag
+
+
+class Killer:
+    """Kills every command once, by its words; its second try is left alone."""
+
+    def __init__(self, seed: int, most_sec: float) -> None:
+        self.killed: list[str] = []
+        self._random = random.Random(seed)
+        self._most = most_sec
+        self._seen: set[tuple[str, ...]] = set()
+        self._is_over = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def stop(self) -> None:
+        self._is_over.set()
+
+    def _watch(self) -> None:
+        me = psutil.Process()
+        while not self._is_over.is_set():
+            for one in me.children(recursive=True):
+                try:
+                    self._strike(one)
+                except psutil.Error:
+                    continue
+            time.sleep(0.02)
+
+    def _strike(self, one: psutil.Process) -> None:
+        words = tuple(one.cmdline())
+        is_ours = "cli.main" in words or any("SparkSubmit" in word for word in words)
+        if not is_ours or words in self._seen:
+            return
+        self._seen.add(words)
+        time.sleep(self._random.uniform(0, self._most))
+        one.kill()
+        self.killed.append(" ".join(words[-6:]))
+
+
+def main() -> None:
+    folder = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
+    bag = BundleDagBag(str(folder), bundle_path=folder, bundle_name="dags-folder")
+    assert not bag.import_errors, bag.import_errors
+    for one in json.loads(sys.argv[1]):
+        killer = Killer(one["kill"], one.get("most_sec", 0.7)) if "kill" in one else None
+        run = bag.dags[one["dag_id"]].test(run_conf=one.get("conf"))
+        if killer:
+            killer.stop()
+        killed = killer.killed if killer else []
+        print("\n" + json.dumps(_told(run) | {"killed": killed}), flush=True)
+
+
+def _told(run: Any) -> dict[str, Any]:
+    tasks = {one.task_id: str(one.state) for one in run.get_task_instances()}
+    tries = {one.task_id: one.try_number for one in run.get_task_instances()}
+    found = {"dag_id": run.dag_id, "run_id": run.run_id, "state": str(run.state)}
+    return found | {"tasks": tasks, "tries": tries}
+
+
+if __name__ == "__main__":
+    main()

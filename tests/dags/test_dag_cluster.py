@@ -1,0 +1,72 @@
+"""The same DAGs over S3 and on a Spark cluster: only the zone's file names other ones.
+
+The cluster and the server are those of the tests of Spark and of object storage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from dag_zones import Site, veen
+
+pytestmark = pytest.mark.timeout(900)
+BUCKET_URL = "s3://archive/z1"
+
+
+@pytest.fixture(scope="module")
+def keys(servers: Any) -> dict[str, str]:
+    found = {
+        "AWS_ACCESS_KEY_ID": servers.KEYS.access_key,
+        "AWS_SECRET_ACCESS_KEY": servers.KEYS.secret_key,
+    }
+    return found | {"PYSPARK_PYTHON": sys.executable}
+
+
+@pytest.fixture(scope="module")
+def z1(
+    pair: tuple[Site, Site],
+    servers: Any,
+    standalone: Any,
+    keys: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Site]:
+    site = pair[0]
+    server = servers.moto()
+    work = tmp_path_factory.mktemp("spark-work")
+    try:
+        with standalone.cluster(os.environ | keys, work) as master:
+            store = f'url = "{BUCKET_URL}"\nendpoint = "{server.endpoint}"\naddressing = "path"\n'
+            text = site.file.read_text()
+            head, _, rest = text.partition("[storage]\n")
+            _, _, tail = rest.partition("[spark]\n")
+            _, _, tail = tail.partition("\n")
+            conf = dict(one.split("=", 1) for one in standalone.LIGHT)
+            lines = "".join(f"{json.dumps(k)} = {json.dumps(v)}\n" for k, v in conf.items())
+            spark = f'[spark]\nmaster = "{master}"\n[spark.conf]\n{lines}'
+            site.file.write_text(f"{head}[storage]\n{store}{spark}{tail}")
+            yield site
+    finally:
+        server.stop()
+
+
+def test_the_dags_run_on_a_cluster_over_s3(z1: Site, keys: dict[str, str]) -> None:
+    zone = z1.home.zone()
+    assert zone.spark.master.startswith("spark://")
+    names = ("veen_checkpoint", "veen_archive", "veen_audit")
+    runs = z1.run(*({"dag_id": one} for one in names), **keys)
+    for run in runs:
+        assert run.state == "success", run.log[-6000:]
+        assert set(run.tasks.values()) == {"success"}
+    assert f"--master {zone.spark.master}" in runs[2].log
+    (audit,) = z1.made("audit")
+    assert (audit.state, audit.summary["faults"]) == ("whole", 0)
+    assert audit.summary["entries"] >= 20
+    held = veen("archive", "status", *zone.storage.options(), **keys)
+    assert held["kind"] == "s3"
+    assert [one["hub_id"] for one in held["hubs"]] == [zone.hub_id.hex()]
+    assert not (z1.home.root / "objects").exists()

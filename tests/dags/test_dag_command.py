@@ -1,0 +1,160 @@
+"""The runner of commands: what it tells of a failure, and that nothing outlives a task."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import veen_command
+from veen_command import Command, CommandFailed, environment
+
+ROOT = Path(__file__).parents[2]
+SECTION = "Restart the hub"
+
+
+def a_command(*words: str) -> Command:
+    return Command(words, environment=environment())
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def a_hub(folder: Path) -> tuple[str, ...]:
+    """A command that runs until it is told to end, with processes of its own."""
+    where = ("--data-dir", str(folder / "hub"), "--listen", f"127.0.0.1:{free_port()}")
+    return ("hub", "start", "--foreground", "--workers", "1", *where)
+
+
+def until(found: object, what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not found():  # type: ignore[operator]
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def processes_of(folder: Path) -> list[psutil.Process]:
+    found = []
+    for one in psutil.process_iter():
+        try:
+            if str(folder) in " ".join(one.cmdline()) and one.status() != psutil.STATUS_ZOMBIE:
+                found.append(one)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_a_failure_names_the_command_the_reason_and_the_section_of_the_runbook(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    words = ("hub", "retention", "--data-dir", str(tmp_path))
+    with pytest.raises(CommandFailed) as failed:
+        a_command(*words).answer(SECTION)
+    said = str(failed.value)
+    assert said.startswith(f"veen hub retention --data-dir {tmp_path} ended with 4: ")
+    assert "has no log" in said
+    assert said.endswith(f'What to do: docs/runbook.md, section "{SECTION}"')
+    assert not failed.value.is_final
+    assert f"$ veen {' '.join(words)}" in caplog.text
+
+
+@pytest.mark.parametrize(("words", "code"), [(("hub", "no-such"), 1), (("fold", "x"), 1)])
+def test_a_wrong_call_is_final(words: tuple[str, ...], code: int) -> None:
+    with pytest.raises(CommandFailed) as failed:
+        a_command(*words).answer(SECTION)
+    assert f"ended with {code}" in str(failed.value)
+    assert failed.value.is_final
+
+
+def test_an_accepted_code_is_an_answer(tmp_path: Path) -> None:
+    answer = a_command("hub", "stop", "--data-dir", str(tmp_path)).answer(SECTION, accept=(0, 4))
+    assert answer.code == 4
+    assert answer.document["code"] == "REFUSED"
+
+
+def test_what_a_command_says_beside_its_answer_is_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    out = tmp_path / "me"
+    answer = a_command("keygen", "--insecure-plain", "--out", str(out)).answer(SECTION)
+    assert len(answer.document["client_id"]) == 64
+    assert answer.last_words in caplog.text
+
+
+def test_a_command_waits_for_another_that_holds_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl  # noqa: PLC0415 - only this test holds a lock
+
+    monkeypatch.setattr(veen_command, "_LOOK_SEC", 0.05)
+    where = ("--data-dir", str(tmp_path / "hub"))
+    a_hub_once = a_command("hub", "rotate-key", *where)
+    (tmp_path / "hub").mkdir()
+    with (tmp_path / "hub" / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        timer = threading.Timer(1.5, lambda: fcntl.flock(lock, fcntl.LOCK_UN))
+        timer.start()
+        with pytest.raises(CommandFailed) as failed:
+            a_hub_once.answer(SECTION)
+        timer.join()
+    assert "held by another hub" not in str(failed.value)
+
+
+def test_a_command_gives_up_waiting_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl  # noqa: PLC0415 - only this test holds a lock
+
+    monkeypatch.setattr(veen_command, "PATIENCE_SEC", 0.0)
+    (tmp_path / "hub").mkdir()
+    with (tmp_path / "hub" / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(CommandFailed, match="held by another hub"):
+            a_command("hub", "rotate-key", "--data-dir", str(tmp_path / "hub")).answer(SECTION)
+
+
+def test_a_killed_task_ends_the_whole_group_of_its_command(tmp_path: Path) -> None:
+    command = a_command(*a_hub(tmp_path))
+    ended: list[CommandFailed] = []
+
+    def run() -> None:
+        try:
+            command.answer(SECTION)
+        except CommandFailed as failed:
+            ended.append(failed)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    until(lambda: len(processes_of(tmp_path)) > 2, "the command has no processes of its own")
+    command.end()
+    thread.join(60)
+    assert not thread.is_alive()
+    until(lambda: not processes_of(tmp_path), "something outlives the command")
+
+
+def test_a_command_ends_when_its_task_is_killed_outright(tmp_path: Path) -> None:
+    script = (
+        "import sys; sys.path.append(sys.argv[1])\n"
+        "from veen_command import Command, environment\n"
+        "Command(sys.argv[2:], environment=environment()).answer('x')\n"
+    )
+    task = subprocess.Popen(
+        [sys.executable, "-c", script, str(ROOT / "dags"), *a_hub(tmp_path)], cwd=ROOT
+    )
+    mine = {task.pid}
+    until(lambda: len({one.pid for one in processes_of(tmp_path)} - mine) > 2, "nothing started")
+    os.kill(task.pid, signal.SIGKILL)
+    task.wait(10)
+    until(lambda: not processes_of(tmp_path), "something outlives the task")

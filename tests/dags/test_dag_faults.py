@@ -1,0 +1,92 @@
+"""Commands killed in their middle, and DAGs run twice at once: the result is that of one run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dag_zones import HTTP, Run, Site, veen
+
+pytestmark = pytest.mark.timeout(900)
+
+NAMES = ("veen_checkpoint", "veen_anchor", "veen_archive", "veen_export", "veen_fold")
+
+
+@pytest.fixture(scope="module")
+def z1(pair: tuple[Site, Site]) -> Site:
+    pair[0].configure("[dags.acting]", f'[dags.fold]\nstreams = ["{HTTP}"]\n[dags.acting]')
+    return pair[0]
+
+
+def carried(z1: Site) -> list[tuple[int, int]]:
+    """The events of the stream on the medium, by carriers, all of which are whole."""
+    found = veen("bridge", "verify", str(z1.home.zone().dags.medium), "--level", "intact")
+    rows = [one for one in found["carriers"] if one["stream"] == HTTP]
+    return sorted((one["from_seq"], one["to_seq"]) for one in rows)
+
+
+def checkpoints(z1: Site) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = veen("recorder", "checkpoint", "list", "--config", str(z1.file))[
+        "checkpoints"
+    ]
+    return found
+
+
+def archived(z1: Site) -> dict[str, Any]:
+    return veen("archive", "verify", *z1.home.zone().storage.options())
+
+
+def states(z1: Site, kind: str) -> list[str]:
+    return [one.state for one in z1.made(kind)]
+
+
+@pytest.fixture(scope="module")
+def killed(z1: Site, is_long: bool) -> list[Run]:
+    names = (*NAMES, "veen_audit") if is_long else NAMES
+    return z1.run(*({"dag_id": one, "kill": seed} for seed, one in enumerate(names)))
+
+
+def test_killing_each_command_in_its_middle_leaves_what_one_clean_run_leaves(
+    killed: list[Run], z1: Site
+) -> None:
+    for run in killed:
+        assert run.state == "success", run.log[-4000:]
+        assert run.killed, run.dag_id
+    assert len(checkpoints(z1)) == len(z1.made("checkpoint"))
+    assert states(z1, "checkpoint")[-1] == "verified"
+    assert all(one["anchors"] >= 1 for one in checkpoints(z1))
+    assert archived(z1)["manifest"] == z1.made("archive")[0].id
+    assert carried(z1) == [(1, 20)]
+    assert [one.summary["upto_stream_seq"] for one in z1.made("fold")] == [20]
+
+
+def test_two_runs_at_once_leave_what_one_run_leaves(killed: list[Run], z1: Site) -> None:
+    before = len(checkpoints(z1))
+    z1.emit(5)
+    both = [z1.begin(*({"dag_id": one} for one in NAMES)) for _ in range(2)]
+    for running in both:
+        for run in running.ended():
+            assert run.state == "success", run.log[-4000:]
+    assert len(checkpoints(z1)) == before + 1
+    assert carried(z1) == [(1, 20), (21, 25)]
+    assert set(states(z1, "checkpoint")) == {"verified"}
+    assert archived(z1)["manifest"] == z1.made("archive")[0].id
+    assert sorted(one.summary["upto_stream_seq"] for one in z1.made("fold")) == [20, 25]
+
+
+def test_a_run_that_is_killed_as_a_whole_is_finished_by_the_next(
+    killed: list[Run], z1: Site
+) -> None:
+    z1.emit(5)
+    last = carried(z1)[-1][1]
+    running = z1.begin({"dag_id": "veen_checkpoint"}, {"dag_id": "veen_export"})
+    running.says("$ veen bridge export")
+    running.process.kill()
+    running.process.wait()
+    for run in z1.run({"dag_id": "veen_checkpoint"}, {"dag_id": "veen_export"}):
+        assert run.state == "success", run.log[-4000:]
+    spans = carried(z1)
+    assert spans[-1][1] == last + 5
+    assert [one[0] for one in spans] == [1, *(one[1] + 1 for one in spans[:-1])]
+    assert not list(Path(z1.home.root).glob("**/hub.rest"))

@@ -1,0 +1,171 @@
+"""The DAGs as Airflow sees them: they load quickly, say what they are, and approve nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dag_zones import veen
+
+from cli.zone_environment import environment
+from cli.zone_home import ZoneHome
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+BOTH = {
+    "veen_anchor", "veen_archive", "veen_audit", "veen_checkpoint", "veen_fold", "veen_query",
+    "veen_retention",
+}  # fmt: skip
+SPARK = {"veen_audit": "audit", "veen_fold": "events", "veen_query": "answer"}
+
+
+def facts(folder: Path, role: str, change: tuple[str, str] = ("", "")) -> dict[str, Any]:
+    """What Airflow makes of the DAGs in a zone of this role."""
+    home = ZoneHome(folder / role)
+    words = ["--directory", str(home.root), "--name", role, "--role", role]
+    trust = ["--trust", str(folder / "online" / "handover")] if role == "offline" else []
+    veen("zone", "init", *words, *trust)
+    home.file.write_text(home.file.read_text().replace(*change))
+    ours = {"PATH": "/usr/bin:/bin", "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "sqlite://"}
+    done = subprocess.run(
+        [sys.executable, "-P", str(HERE / "dag_facts.py")],
+        env=environment(home, home.zone(), ours),
+        capture_output=True, text=True, check=False, timeout=200,
+    )  # fmt: skip
+    lines = [one for one in done.stdout.splitlines() if one.startswith("FACTS ")]
+    assert lines, done.stderr[-4000:]
+    found: dict[str, Any] = json.loads(lines[0].removeprefix("FACTS "))
+    return found
+
+
+@pytest.fixture(scope="module")
+def online(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return facts(tmp_path_factory.getbasetemp(), "online")
+
+
+@pytest.fixture(scope="module")
+def offline(online: object, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    two = ('people = ["operator"]', 'needed = 2\npeople = ["operator", "admin", "third"]')
+    return facts(tmp_path_factory.getbasetemp(), "offline", two)
+
+
+@pytest.fixture(scope="module")
+def dags(online: dict[str, Any], offline: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = online["dags"] | offline["dags"]
+    return found
+
+
+def test_each_zone_has_the_dags_of_its_side(
+    online: dict[str, Any], offline: dict[str, Any]
+) -> None:
+    assert set(online["dags"]) == {*BOTH, "veen_export"}
+    assert set(offline["dags"]) == {*BOTH, "veen_import", "veen_reconcile"}
+
+
+@pytest.mark.parametrize("side", ["online", "offline"])
+def test_all_load_without_an_error_quickly_and_without_what_only_tasks_need(
+    side: str, request: pytest.FixtureRequest
+) -> None:
+    found = request.getfixturevalue(side)
+    assert found["errors"] == {}
+    assert found["heavy"] == []
+    assert found["cpu_seconds"] < 3
+
+
+def test_each_dag_says_what_it_is_for_and_how_to_do_it_by_hand(dags: dict[str, Any]) -> None:
+    for name, dag in dags.items():
+        assert dag["doc"].startswith("### "), name
+        assert "By hand: `veen " in dag["doc"], name
+        assert not dag["catchup"]
+        zone, product = sorted(dag["tags"], key=lambda one: ":" not in one)
+        assert zone in ("zone:online", "zone:offline")
+        assert product in ("recorder", "query", "bridge", "hub")
+
+
+def test_one_run_at_a_time_but_for_queries(dags: dict[str, Any]) -> None:
+    most = {name: dag["max_active_runs"] for name, dag in dags.items()}
+    assert most.pop("veen_query") > 1
+    assert set(most.values()) == {1}
+
+
+def test_every_param_is_typed_and_described(dags: dict[str, Any]) -> None:
+    params = {(name, key): one for name, dag in dags.items() for key, one in dag["params"].items()}
+    assert {name for name, _ in params} == {
+        "veen_audit", "veen_export", "veen_import", "veen_query"
+    }  # fmt: skip
+    for key, one in params.items():
+        assert one["schema"]["type"], key
+        assert one["description"], key
+    pattern = params["veen_query", "result_id"]["schema"]["pattern"]
+    assert re.fullmatch(pattern, "r-" + "0a" * 16)
+    assert not re.fullmatch(pattern, "../../etc")
+
+
+def test_every_task_that_can_fail_names_a_section_that_the_runbook_has(
+    dags: dict[str, Any],
+) -> None:
+    sections = re.findall(r"^## (.+)$", (ROOT / "docs" / "runbook.md").read_text(), re.MULTILINE)
+    for name, dag in dags.items():
+        for task, one in dag["tasks"].items():
+            if one["runbook"] is not None:
+                assert one["runbook"] in sections, (name, task)
+                assert one["links"] == ["What it made"], (name, task)
+            else:
+                assert one["kind"] in ("MediumSensor", "ApprovalOperator"), (name, task)
+            assert one["tells"], (name, task)
+    assert "Approve an import" in sections
+
+
+def test_what_grows_with_the_log_goes_to_spark(dags: dict[str, Any]) -> None:
+    for name, task in SPARK.items():
+        assert "SparkSubmitOperator" in dags[name]["tasks"][task]["bases"]
+
+
+def test_assets_lead_from_one_dag_to_the_next(dags: dict[str, Any]) -> None:
+    outlets = {
+        one: name for name, dag in dags.items() for task in dag["tasks"].values()
+        for one in task["outlets"]
+    }  # fmt: skip
+    assert outlets == {
+        "veen://checkpoint": "veen_checkpoint",
+        "veen://archive": "veen_archive",
+        "veen://import": "veen_import",
+    }
+
+
+def test_an_import_asks_two_people_and_nobody_answers_for_them(offline: dict[str, Any]) -> None:
+    tasks = offline["dags"]["veen_import"]["tasks"]
+    people = [one for name, one in sorted(tasks.items()) if name.startswith("approve_")]
+    assert len(people) == 2
+    for one in people:
+        assert "HITLOperator" in one["bases"]
+        assert one["defaults"] is None
+        assert one["response_timeout"] is None
+    assert people[1]["upstream"] == ["approve_1"]
+    assert tasks["import"]["upstream"] == ["approve_2"]
+    assert tasks["approve_1"]["upstream"] == ["verify"]
+
+
+def test_the_sensor_holds_no_slot_while_it_waits(offline: dict[str, Any]) -> None:
+    assert offline["dags"]["veen_import"]["tasks"]["carriers"]["mode"] == "reschedule"
+
+
+def test_a_dag_file_is_short_and_is_named_for_its_dag(dags: dict[str, Any]) -> None:
+    for name in dags:
+        assert len((ROOT / "dags" / f"{name}.py").read_text().splitlines()) < 50, name
+    ignored = (ROOT / "dags" / ".airflowignore").read_text().splitlines()[1:]
+    others = {one.name for one in (ROOT / "dags").glob("*.py")} - {f"{one}.py" for one in dags}
+    assert sorted(ignored) == sorted(others)
+
+
+def test_without_a_zone_the_dags_say_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    import veen_zone  # noqa: PLC0415 - the environment is read when it is called
+
+    monkeypatch.delenv("VEEN_ZONE", raising=False)
+    with pytest.raises(veen_zone.NoZone, match="VEEN_ZONE is not set"):
+        veen_zone.zone()

@@ -1,0 +1,72 @@
+"""Notices: where they go, and that one that cannot be brought fails nothing."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+from veen_notify import LogNotifier, Notice, WebhookNotifier, notifier
+
+NOTICE = Notice(
+    zone="z1", dag_id="veen_anchor", run_id="r", task_id="lateness", what="anchors are late"
+)
+
+
+@contextmanager
+def a_webhook(status: int) -> Iterator[tuple[str, list[Any]]]:
+    taken: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            taken.append((self.headers["Authorization"], json.loads(body)))
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/hook", taken
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_webhook_is_given_the_notice_and_the_token_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("VEEN_NOTIFY_TOKEN", "t0ken")
+    with a_webhook(204) as (url, taken):
+        notifier(url).tell(NOTICE)
+    ((authorization, body),) = taken
+    assert authorization == "Bearer t0ken"
+    assert body == {
+        "zone": "z1", "dag_id": "veen_anchor", "run_id": "r", "task_id": "lateness",
+        "what": "anchors are late",
+    }  # fmt: skip
+
+
+def test_a_webhook_that_refuses_or_is_silent_fails_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with a_webhook(500) as (url, _):
+        WebhookNotifier(url, None).tell(NOTICE)
+    WebhookNotifier(url, None).tell(NOTICE)
+    assert caplog.text.count("did not take the notice") == 2
+
+
+def test_every_notice_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    notifier("log").tell(NOTICE)
+    assert isinstance(notifier("log"), LogNotifier)
+    assert "NOTICE of zone z1, veen_anchor: anchors are late" in caplog.text

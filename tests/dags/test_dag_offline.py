@@ -1,0 +1,169 @@
+"""An import from the medium to the receipt: people decide, and nothing else lets a bundle in."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dag_zones import HTTP, People, Run, Site, veen
+
+pytestmark = pytest.mark.timeout(900)
+
+APPROVE, REJECT = "Approve", "Reject"
+
+
+@pytest.fixture(scope="module")
+def z2(pair: tuple[Site, Site]) -> Site:
+    """Two of three people let a bundle in."""
+    found = pair[1]
+    three = 'needed = 2\npeople = ["operator", "admin", "viewer"]'
+    found.configure('people = ["operator"]', three)
+    return found
+
+
+@pytest.fixture(scope="module")
+def people(z2: Site) -> Iterator[People]:
+    with People(z2).served() as found:
+        yield found
+
+
+def carry(pair: tuple[Site, Site]) -> Path:
+    """Have what is new carried to the medium of the other zone; the bag that is new there."""
+    z1, z2 = pair
+    who = ["--client", str(z1.home.identity("admin").root), "--principal", "admin"]
+    veen("recorder", "checkpoint", "create", "--config", str(z1.file), *who)
+    medium = z1.home.zone().dags.medium
+    veen("bridge", "export", "--config", str(z1.file), "--medium", str(medium), "--stream", HTTP)
+    there = z2.home.zone().dags.medium / "agb0"
+    (bag,) = (one for one in (medium / "agb0").iterdir() if not (there / one.name).exists())
+    shutil.copytree(bag, there / bag.name)
+    return there / bag.name
+
+
+def flip(bag: Path) -> None:
+    """Change one bit in the middle of the largest file."""
+    file = max((one for one in bag.rglob("*") if one.is_file()), key=lambda one: one.stat().st_size)
+    raw = bytearray(file.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    file.write_bytes(raw)
+
+
+def held(z2: Site) -> str | None:
+    rows = veen("bridge", "status", "--config", str(z2.file))["streams"]
+    return next((one["held"] for one in rows if one["stream"] == HTTP), None)
+
+
+@pytest.fixture(scope="module")
+def approved(pair: tuple[Site, Site], z2: Site, people: People) -> Run:
+    """Each command is killed once in its middle; a second try goes on."""
+    carry(pair)
+    running = z2.begin({"dag_id": "veen_import", "kill": 8})
+    first = people.asked("approve_1", running)
+    assert held(z2) is None
+    assert people.says("service", APPROVE, first) == 403
+    assert people.says("viewer", APPROVE, first) == 403
+    assert people.says("operator", APPROVE, first) == 200
+    again = people.asked("approve_2", running)
+    assert people.says("operator", APPROVE, again) == 200
+    asked_again = people.asked("approve_2", running)
+    assert held(z2) is None
+    assert people.says("admin", APPROVE, asked_again) == 200
+    (run,) = running.ended()
+    return run
+
+
+def test_two_different_people_let_a_bundle_in(approved: Run, z2: Site) -> None:
+    assert set(approved.tasks.values()) == {"success"}
+    assert held(z2) == "1..20"
+    (made,) = z2.made("import")
+    assert made.state == "imported"
+    assert made.summary["decided_by"] == ["operator: Approve", "admin: Approve"]
+    assert "approved by: operator, admin" in approved.log
+    assert "another person must: we ask again" in approved.log
+
+
+def test_a_killed_command_is_tried_again_and_nothing_is_there_twice(
+    approved: Run, z2: Site
+) -> None:
+    assert approved.killed
+    assert 2 in (approved.tries[one] for one in ("verify", "import", "checkpoint", "receipt"))
+    report = reconciled(z2)
+    assert report["events"]["imported"] == 20
+    assert report["alarms"] == []
+
+
+def test_the_receipt_is_shown_and_a_checkpoint_covers_the_import(approved: Run, z2: Site) -> None:
+    assert "Words" in approved.log
+    (checkpoint,) = z2.made("checkpoint")
+    assert checkpoint.run_id == approved.run_id
+    (made,) = z2.made("import")
+    assert made.path is not None
+    assert Path(made.path).read_text().startswith("<svg")
+
+
+@pytest.fixture(scope="module")
+def tampered(approved: Run, pair: tuple[Site, Site], z2: Site) -> tuple[Run, Path]:
+    pair[0].emit(5)
+    bag = carry(pair)
+    flip(bag)
+    (run,) = z2.run({"dag_id": "veen_import"})
+    return run, bag
+
+
+def test_a_tampered_carrier_is_refused_and_nobody_is_asked(
+    tampered: tuple[Run, Path], z2: Site
+) -> None:
+    run, _bag = tampered
+    assert run.state == "failed"
+    assert run.tasks["judge"] == "failed"
+    assert run.tasks["approve_1"] == run.tasks["approve_2"] == run.tasks["checkpoint"] == "skipped"
+    assert 'docs/runbook.md, section "A carrier is refused"' in run.log
+    assert "NOTICE of zone z2, veen_import: carriers were refused" in run.log
+    assert held(z2) == "1..20"
+    assert len(list((z2.home.root / "import" / "quarantine").iterdir())) == 1
+
+
+@pytest.fixture(scope="module")
+def rejected(
+    tampered: tuple[Run, Path], pair: tuple[Site, Site], z2: Site, people: People
+) -> list[Run]:
+    _run, bag = tampered
+    shutil.rmtree(bag)
+    shutil.copytree(pair[0].home.zone().dags.medium / "agb0" / bag.name, bag)
+    running = z2.begin({"dag_id": "veen_import"}, {"dag_id": "veen_reconcile"})
+    assert people.says("operator", REJECT, people.asked("approve_1", running)) == 200
+    return running.ended()
+
+
+def test_one_rejection_is_enough_and_the_carrier_says_by_whom(
+    rejected: list[Run], z2: Site
+) -> None:
+    run = rejected[0]
+    assert run.state == "success"
+    assert run.tasks["approve_2"] == run.tasks["checkpoint"] == "skipped"
+    assert held(z2) == "1..20"
+    made = [one for one in z2.made("import") if one.state == "rejected"]
+    assert [one.summary["decided_by"] for one in made] == [["operator: Reject"]]
+    reason = z2.home.root / "import" / "quarantine" / made[0].id / "reason.json"
+    told = json.loads(reason.read_text())
+    assert told["code"] == "REJECTED"
+    assert told["told"] == f"rejected by operator: Airflow's run {run.run_id}"
+    assert made[0].id not in [one.id for one in z2.made("import") if one.state == "imported"]
+
+
+def test_people_are_told_of_gaps(rejected: list[Run], z2: Site) -> None:
+    run = rejected[1]
+    assert run.state == "success"
+    made = z2.made("reconcile")[0]
+    assert (made.state, made.summary["imported"]) == ("gaps", 20)
+    assert sum(made.summary.values()) == 25
+    assert made.path is not None
+    assert (Path(made.path).parent / "report.svg").exists()
+    assert "the bridge has gaps" in run.log
+
+
+def reconciled(z2: Site) -> dict[str, object]:
+    return veen("bridge", "reconcile", "--config", str(z2.file))
