@@ -7,6 +7,7 @@ from pathlib import Path
 from dag_zones import veen
 
 from cli import zone_services as services
+from cli.zone_child import stop
 from cli.zone_home import ZoneHome
 from cli.zone_supervisor import Supervisor
 from hub.settings import load
@@ -37,4 +38,4 @@ def test_a_hub_rests_while_it_is_asked_to(tmp_path: Path) -> None:
         assert not home.resting.exists()
     finally:
         while supervisor._groups:
-            supervisor._end(supervisor._groups.pop())
+            stop(supervisor._groups.pop())
