@@ -170,6 +170,6 @@ def store_of(table: Table) -> StoreSettings:
 
 
 def _index(table: Table) -> Path:
-    found: Path = table.path("path", "index.sqlite")
+    found: Path = table.path("path", "index")
     table.done()
     return found
