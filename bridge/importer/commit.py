@@ -106,8 +106,12 @@ class Committer:
         )
 
     def landed(self, row: BundleRow, plan: Plan) -> int:
-        """How many events of a plan are in the log, as far as we have their receipts."""
-        return self._view(row.target).cursor(self._bridge_id).client_seq - plan.base_client_seq
+        """How many events of a plan are in the log, as far as we have their receipts.
+
+        A crash may have taken what we knew before the plan as well: then none, until we ask again.
+        """
+        known = self._view(row.target).cursor(self._bridge_id).client_seq
+        return max(0, known - plan.base_client_seq)
 
     def complete(self, row: BundleRow, plan: Plan, resumed_from: int | None) -> Outcome:
         """Send what was handed over, count it, and say that it is done."""
