@@ -20,7 +20,7 @@ from cli.zone_environment import USERS
 from cli.zone_home import ZoneHome
 from cli.zone_init import Wanted
 from cli.zone_init import init as make
-from cli.zone_options import DirectoryOption
+from cli.zone_options import DirectoryOption, ListenOption, PortsOption
 from cli.zone_part import probe, run
 from cli.zone_run import start, stop
 from cli.zone_services import answers, unhealthy
@@ -64,14 +64,8 @@ def init(
     endpoint: Annotated[
         str | None, typer.Option("--endpoint", metavar="URL", help="Of a store like S3.")
     ] = None,
-    listen: Annotated[
-        str,
-        typer.Option("--listen", metavar="IP", help="Where Airflow and the query service listen."),
-    ] = "127.0.0.1",
-    ports: Annotated[
-        str | None,
-        typer.Option("--ports", metavar="N,N,N", help="Of hub, query service and Airflow."),
-    ] = None,
+    listen: ListenOption = "127.0.0.1",
+    ports: PortsOption = None,
 ) -> None:
     """Make a zone: identities, capabilities, the name of its hub, and veen.toml.
 

@@ -14,3 +14,11 @@ DirectoryOption = Annotated[
 OneDirectoryOption = Annotated[
     Path, typer.Option("--directory", metavar="DIR", help="The folder of the zone.")
 ]
+ListenOption = Annotated[
+    str,
+    typer.Option("--listen", metavar="IP", help="Where Airflow and the query service listen."),
+]
+PortsOption = Annotated[
+    str | None,
+    typer.Option("--ports", metavar="N,N,N", help="Of hub, query service and Airflow."),
+]
