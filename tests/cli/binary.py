@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
-from contextvars import copy_context
+from contextvars import Context
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -113,7 +113,7 @@ def called(*arguments: object, cwd: Path, stdin: bytes = b"", **more: str) -> Do
     ):
         os.chdir(cwd)
         try:
-            copy_context().run(main)
+            Context().run(main)
         except SystemExit as ended:
             return Done(int(ended.code or 0), out.getvalue(), err.getvalue())
         finally:

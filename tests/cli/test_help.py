@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterator
+from contextvars import Context
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,7 +38,9 @@ def named(words: tuple[str, ...]) -> str:
 
 @pytest.mark.parametrize("words", ALL, ids=named)
 def test_help_fits_a_screen_and_shows_an_example(words: tuple[str, ...]) -> None:
-    done = CliRunner().invoke(app, [*words, "--help"], prog_name="veen", terminal_width=WIDTH)
+    done = Context().run(
+        CliRunner().invoke, app, [*words, "--help"], prog_name="veen", terminal_width=WIDTH
+    )
     assert done.exit_code == 0
     lines = done.output.splitlines()
     listed = len(getattr(ALL[words], "commands", ()))
@@ -113,7 +116,7 @@ def test_a_former_code_is_told_by_its_new_name(name: str, veen_text: Callable[[s
 @pytest.fixture
 def veen_text() -> Callable[[str], str]:
     def explained(code: str) -> str:
-        done = CliRunner().invoke(app, ["explain-error", code])
+        done = Context().run(CliRunner().invoke, app, ["explain-error", code])
         assert done.exit_code == 0
         return done.output
 

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from contextvars import Context
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ def veen(zone: Any, tmp_path: Path, world: Any) -> Veen:
 
     def run(*words: object, asks: bool = True) -> Any:
         who = ["--api", zone.url, "--token-file", str(tmp_path / "token")] if asks else []
-        found = CliRunner().invoke(app, [*map(str, words), *who, "--json"], env={"NO_PROXY": "*"})
+        found = Context().run(
+            CliRunner().invoke, app, [*map(str, words), *who, "--json"], env={"NO_PROXY": "*"}
+        )
         if isinstance(found.exception, VeenError):
             raise found.exception
         assert found.exit_code in (0, 3), found.output

@@ -7,6 +7,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
+from contextvars import Context
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -71,7 +72,7 @@ def ask(site: Site, world: ModuleType, tmp_path: Path) -> Asked:
     def run(*words: object, api: str = "") -> Any:
         who = ("--api", api or site.zone.url, "--token-file", tmp_path / "token")
         asked = ("query", "submit", "--stream", "record/app/http", *who, *words, "--json")
-        found = CliRunner().invoke(app, list(map(str, asked)), env={"NO_PROXY": "*"})
+        found = Context().run(CliRunner().invoke, app, list(map(str, asked)), env={"NO_PROXY": "*"})
         if isinstance(found.exception, VeenError):
             raise found.exception
         return found

@@ -65,7 +65,7 @@ def veen(capsys: pytest.CaptureFixture[str]) -> Veen:
 
 
 def _invoked(capsys: pytest.CaptureFixture[str], words: list[str], stdin: bytes) -> Done:
-    found = CliRunner().invoke(app, ["recorder", *words], input=stdin)
+    found = Context().run(CliRunner().invoke, app, ["recorder", *words], input=stdin)
     if not isinstance(found.exception, VeenError | OSError):
         return Done(found.exit_code, found.stdout, found.stderr)
     capsys.readouterr()
