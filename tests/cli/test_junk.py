@@ -15,7 +15,7 @@ from cli.main import app
 JUNK = ("ü\udcff\x1b[31m", "9" * 25)
 if os.environ.get("VEEN_TEST_LONG"):
     JUNK = (*JUNK, "", "-1", "/dev/null", ".", "nowhere/at/all", "ab" * 32)
-START_HUBS = ("hub start", "selftest")
+START_HUBS = ("hub start", "selftest", "demo")
 
 
 def commands(group: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:

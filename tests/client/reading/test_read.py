@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import tracemalloc
 from collections import deque
@@ -157,6 +158,7 @@ def test_memory_does_not_grow_with_the_log(
 ) -> None:
     def peak(name: str) -> int:
         session = make_session(hub.url, name)
+        gc.collect()
         tracemalloc.start()
         try:
             deque(read(session, hub.labels(NAME), NAME, page_items=200), maxlen=0)
