@@ -13,12 +13,10 @@ from bridge.audit_events import Reconciled
 from bridge.identities import open_client, recipient
 from bridge.reconcile import fact_file
 from bridge.reconcile.collect import Nobody, with_more
-from bridge.reconcile.gaps import gap_files
-from bridge.reconcile.picture import svg
+from bridge.reconcile.kept import Places, keep
 from bridge.reconcile.reconcile import reconcile as reconciled
 from bridge.reconcile.report import Report
 from bridge.reconcile.report_text import text
-from bridge.reconcile.signed_report import SignedReport
 from bridge.reconcile.stream_report import Class
 from bridge.settings import DEFAULT_PATH, Settings, load
 from cli.bridge_cover import cover_of
@@ -88,30 +86,11 @@ def reconcile(
         show({"facts": str(facts_out), "refused": len(found.refused)})
         return
     report = reconciled(told)
-    _keep(report, signer, out=out, picture=picture, gaps=gaps)
+    keep(report, signer, Places(out=out, picture=picture, gaps=gaps))
     if record:
         _record(settings, report, signer, operator_of(operator))
         _cover(settings)
     _tell(report)
-
-
-def _keep(
-    report: Report,
-    signer: sign.PrivateKey,
-    *,
-    out: Path | None,
-    picture: Path | None,
-    gaps: Path | None,
-) -> None:
-    if out is not None:
-        durable.write(out.absolute(), SignedReport.of(report, signer).encode() + b"\n")
-    if picture is not None:
-        durable.write(picture.absolute(), svg(report).encode())
-    if gaps is not None:
-        durable.make_directory(gaps.absolute())
-        for one in gap_files(report):
-            name = f"gap-{one.source_hub_id.hex()[:16]}.json"
-            durable.write(gaps.absolute() / name, one.encode() + b"\n")
 
 
 def _record(settings: Settings, report: Report, signer: sign.PrivateKey, operator: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from veen_command import Answer
 from veen_made import Alarm, Made
 from veen_notify import tell
-from veen_words import bridge_reconcile
+from veen_words import bridge_reconcile, report_files
 from veen_zone import keep_once, workplace, zone
 
 Context = Mapping[str, Any]
@@ -22,8 +22,16 @@ def facts_words(context: Context) -> Sequence[str]:
 
 
 def facts_arguments(context: Context) -> Sequence[str]:
-    place = workplace(zone(), context)
-    return ["--facts", str(place / "facts.jsonl"), "--out", str(place / "report.json")]
+    """Everything is written that the command writes, signed by the same reader."""
+    from bridge.settings import load  # noqa: PLC0415 - only a task needs it
+
+    place, reader = workplace(zone(), context), load(zone().file).reader
+    found = ["--facts", str(place / "facts.jsonl"), *report_files(place / "report.json")]
+    if reader is not None:
+        found += ["--sign-with", str(reader.client)]
+    if reader is not None and reader.passphrase_file is not None:
+        found += ["--passphrase-file", str(reader.passphrase_file)]
+    return found
 
 
 def reconcile_words(context: Context) -> Sequence[str]:
@@ -39,7 +47,7 @@ def reconciled_on_spark(context: Context) -> Sequence[Made]:
     file = workplace(zone(), context) / "report.json"
     if not file.exists():
         raise Alarm("no-report", "the job has left no report; its own task tells why.")
-    return judge_reconciliation(json.loads(file.read_bytes()), context)
+    return judge_reconciliation(json.loads(file.read_bytes())["report"], context)
 
 
 def judge_reconciliation(report: Mapping[str, Any], context: Context) -> Sequence[Made]:

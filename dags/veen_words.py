@@ -103,10 +103,13 @@ def bridge_verify(places: Sequence[str], level: Sequence[str], transcript: Path)
 
 
 def bridge_reconcile(of: Zone, out: Path) -> list[str]:
-    """Everything that it writes stands beside ``out``."""
+    return ["bridge", "reconcile", "--config", str(of.file), *report_files(out)]
+
+
+def report_files(out: Path) -> list[str]:
+    """Everything that a reconciliation writes stands beside ``out``."""
     files = ["--out", str(out), "--svg", str(out.with_suffix(".svg"))]
-    gaps = ["--gaps", str(out.parent / "gaps")]
-    return ["bridge", "reconcile", "--config", str(of.file), *files, *gaps]
+    return [*files, "--gaps", str(out.parent / "gaps")]
 
 
 def hub_start(of: Zone) -> list[str]:

@@ -24,6 +24,7 @@ from veen_page_checkpoints import door_of
 from veen_page_made import PAGE, by_id, file_of, is_place, of_run, page, picture_of, where
 from veen_page_overview import overview
 from veen_page_render import PREFIX, Frame, render
+from veen_page_runs import ended_ms
 from veen_page_services import look
 from veen_page_streams import kept, streams
 from veen_page_waiting import waiting
@@ -38,8 +39,6 @@ POLICY: Final = (
     "form-action 'none'; frame-ancestors 'self'"
 )
 PICTURE_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
-_LATER: Final = 253_402_300_799_000
-"""The last moment that a date can be, in milliseconds: for runs that have not ended."""
 
 app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, dependencies=LOOK)
 Place_ = Annotated[str | None, Query(max_length=300)]
@@ -113,10 +112,12 @@ def all_quarantined(request: Request, user: GetUserDep, before: Place_ = None) -
 
 
 @app.get("/run/{dag_id}/{run_id:path}")
-def run(request: Request, user: GetUserDep, dag_id: str, run_id: str) -> HTMLResponse:
+def run(
+    request: Request, user: GetUserDep, session: SessionDep, dag_id: str, run_id: str
+) -> HTMLResponse:
     """What one run made; a link of its tasks leads here."""
-    place = opened(os.environ)
-    rows = of_run(place.folder, dag_id, run_id, _LATER) if may_see(user)(dag_id) else ()
+    place, ended = opened(os.environ), ended_ms(session, dag_id, run_id)
+    rows = of_run(place.folder, dag_id, run_id, ended) if may_see(user)(dag_id) else ()
     asked = {"dag_id": dag_id, "run_id": run_id, "rows": rows}
     return _shown("veen_page_run.html", request, zone=place.zone, **asked)
 

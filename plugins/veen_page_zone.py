@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,5 +58,5 @@ def reading(what: str) -> Iterator[None]:
     """What cannot be read is told in its own part of the page, and the others are shown."""
     try:
         yield
-    except OSError as error:
+    except (OSError, sqlite3.Error) as error:
         raise Unreadable(f"{what} cannot be read: {error}") from error

@@ -1,6 +1,7 @@
 """Reconcile a bridge from many facts: the report that one process gives, byte for byte (AGB0 4.7).
 
     spark-submit spark_jobs/reconcile.py --facts PATH [--facts PATH ...] --out FILE
+        [--sign-with DIR] [--svg FILE] [--gaps DIR]
 
 Facts are lines as ``veen bridge reconcile --facts-out`` writes them; paths may be patterns, and
 whatever Spark reads. Ends with 0 when all is whole, with 3 when it is not.
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bridge.reconcile import alarms, compact, fact_file
 from bridge.reconcile.facts import Checkpoint, Export, Facts, Fork, Standing
+from bridge.reconcile.kept import Places, keep
 from bridge.reconcile.portions import CHECKPOINTS, distilled
 from bridge.reconcile.reconcile import (
     StreamKey,
@@ -26,7 +28,7 @@ from bridge.reconcile.reconcile import (
 )
 from bridge.reconcile.report import Report
 from bridge.reconcile.stream_report import StreamReport, reconcile_stream
-from veen import durable
+from spark_jobs.signer import identity_in
 from veen.errors import Malformed, VeenError
 
 if TYPE_CHECKING:
@@ -138,14 +140,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="reconcile", description=__doc__)
     parser.add_argument("--facts", action="append", required=True, metavar="PATH")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--sign-with", type=Path, metavar="DIR", help="the identity of the reader")
+    parser.add_argument(
+        "--passphrase-file", type=Path, metavar="FILE", help="its own; else $VEEN_PASSPHRASE"
+    )
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="a lane for each stream")
+    parser.add_argument("--gaps", type=Path, metavar="DIR", help="gap-<hub>.json for the exporter")
     parser.add_argument("--partitions", type=int, default=8, metavar="N")
     asked = parser.parse_args(argv)
     try:
+        signer = asked.sign_with and identity_in(asked.sign_with, asked.passphrase_file).id_sign
         report = _run(asked)
     except (VeenError, OSError) as error:
         sys.stderr.write(f"reconcile: {error}\n")
         return NOT_WHOLE if isinstance(error, Malformed) else REFUSED
-    durable.write(asked.out.absolute(), report.encode() + b"\n")
+    keep(report, signer, Places(out=asked.out, picture=asked.svg, gaps=asked.gaps))
     sys.stdout.write(f"reconcile: {'whole' if report.is_whole else 'not whole'}\n")
     return OK if report.is_whole else NOT_WHOLE
 

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from reconcile_histories import a_history
 
 from bridge.reconcile import fact_file
+from bridge.reconcile.kept import Places, keep
 from bridge.reconcile.reconcile import reconcile
 from spark_jobs.reconcile import reconcile_on
 
@@ -83,6 +84,13 @@ def test_submitted_it_refuses_no_facts_and_writes_the_same_bytes(tmp_path: Path)
     (tmp_path / "facts-1.jsonl").write_bytes(b"\n".join(lines[::2]))
     (tmp_path / "facts-2.jsonl").write_bytes(b"\n".join(lines[1::2]))
     report = reconcile(facts)
-    done = submitted("--facts", tmp_path / "facts-*.jsonl", "--out", out)
+    more = ("--svg", tmp_path / "report.svg", "--gaps", tmp_path / "gaps")
+    done = submitted("--facts", tmp_path / "facts-*.jsonl", "--out", out, *more)
     assert done.returncode == (0 if report.is_whole else 3), done.stderr[-2000:]
     assert out.read_bytes() == report.encode() + b"\n"
+    keep(report, None, Places(picture=tmp_path / "own.svg", gaps=tmp_path / "own"))
+    assert (tmp_path / "report.svg").read_bytes() == (tmp_path / "own.svg").read_bytes()
+    names = sorted(one.name for one in (tmp_path / "own").iterdir())
+    assert names == sorted(one.name for one in (tmp_path / "gaps").iterdir())
+    for one in names:
+        assert (tmp_path / "own" / one).read_bytes() == (tmp_path / "gaps" / one).read_bytes()

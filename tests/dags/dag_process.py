@@ -21,6 +21,10 @@ MOST_SEC = (0.7, 0.5, 0.3, 0.1)
 """When the strike comes at the latest; on a quick machine all commands may have ended by then, and
 the run is made again with earlier ones."""
 
+SPARK, LAUNCHER = "org.apache.spark.deploy.SparkSubmit", "org.apache.spark.launcher.Main"
+SPARK_TIMES = 8
+"""A Spark job lasts longer than a command, so that the strike may come later."""
+
 
 class Killer:
     """Kills every command once, by its words; its second try is left alone."""
@@ -48,11 +52,14 @@ class Killer:
 
     def _strike(self, one: psutil.Process) -> None:
         words = tuple(one.cmdline())
-        is_ours = "cli.main" in words or any("SparkSubmit" in word for word in words)
-        if not is_ours or words in self._seen:
+        # Not the scripts before it, nor the launcher that works out how it is called.
+        is_spark = (
+            words[:1] and words[0].endswith("java") and SPARK in words and LAUNCHER not in words
+        )
+        if not (is_spark or "cli.main" in words) or words in self._seen:
             return
         self._seen.add(words)
-        time.sleep(self._random.uniform(0, self._most))
+        time.sleep(self._random.uniform(0, self._most) * (SPARK_TIMES if is_spark else 1))
         one.kill()
         self.killed.append(" ".join(words[-6:]))
 

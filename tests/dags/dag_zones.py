@@ -155,6 +155,15 @@ class Site:
     def made(self, kind: str) -> tuple[Artefact, ...]:
         return newest(self.home.root, kind, 1000)
 
+    def audits(self) -> list[str]:
+        """The digests of the audit reports that the log holds."""
+        out = self.home.root / "audits.jsonl"
+        out.unlink(missing_ok=True)
+        stream = ["--stream", "record/infrastructure/audits", "--from", "1", "--out", str(out)]
+        veen("recorder", "replay", "--config", str(self.file), *stream)
+        lines: list[dict[str, Any]] = [json.loads(one) for one in out.read_text().splitlines()]
+        return [one["payload"]["report"] for one in lines if one["kind"] == "event"]
+
 
 def start_postgres(folder: Path) -> tuple[Postgres, subprocess.Popen[bytes]]:
     found = Postgres(folder)
@@ -255,13 +264,9 @@ class People:
         """The question that this task puts; waits until it does."""
         deadline = time.monotonic() + 200
         while time.monotonic() < deadline:
-            found = self._as("admin").get(
-                "/api/v2/dags/~/dagRuns/~/hitlDetails", params={"response_received": False}
-            )
-            for one in found.json()["hitl_details"]:
+            for one in self._questions():
                 if one["task_instance"]["task_id"] == task:
-                    question: dict[str, Any] = one
-                    return question
+                    return one
             assert running.process.poll() is None, running.log.read_text()[-6000:]
             time.sleep(0.5)
         raise AssertionError(f"{task} asked nothing")
@@ -275,6 +280,21 @@ class People:
             json={"chosen_options": [what], "params_input": {}},
         )
         return reply.status_code
+
+    def approve_all(self, persons: Mapping[str, str], *running: Running) -> list[Run]:
+        """Have every question answered by the person of its task, until all runs have ended."""
+        while any(one.process.poll() is None for one in running):
+            for one in self._questions():
+                self.says(persons[one["task_instance"]["task_id"]], "Approve", one)
+            time.sleep(0.5)
+        return [run for one in running for run in one.ended()]
+
+    def _questions(self) -> list[dict[str, Any]]:
+        found = self._as("admin").get(
+            "/api/v2/dags/~/dagRuns/~/hitlDetails", params={"response_received": False}
+        )
+        questions: list[dict[str, Any]] = found.json()["hitl_details"]
+        return questions
 
     def _as(self, name: str) -> httpx.Client:
         if name not in self._clients:

@@ -5,17 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as ds
 import pytest
 from dag_zones import HTTP, Run, Site, veen
 
 pytestmark = pytest.mark.timeout(900)
 
-NAMES = ("veen_checkpoint", "veen_anchor", "veen_archive", "veen_export", "veen_fold")
+NAMES = (
+    "veen_checkpoint", "veen_anchor", "veen_archive", "veen_export", "veen_fold", "veen_audit",
+)  # fmt: skip
+FOLD = f"""[dags.fold]
+streams = ["{HTTP}"]
+plaintext_at_rest = true
+[dags.acting]"""
 
 
 @pytest.fixture(scope="module")
 def z1(pair: tuple[Site, Site]) -> Site:
-    pair[0].configure("[dags.acting]", f'[dags.fold]\nstreams = ["{HTTP}"]\n[dags.acting]')
+    pair[0].configure("[dags.acting]", FOLD)
     return pair[0]
 
 
@@ -41,10 +48,16 @@ def states(z1: Site, kind: str) -> list[str]:
     return [one.state for one in z1.made(kind)]
 
 
+def rows(z1: Site) -> list[int]:
+    """The places of the stream's events in the table of events."""
+    folder = z1.home.root / "objects"
+    found = ds.dataset(sorted(str(one) for one in folder.rglob("*.parquet"))).to_table()
+    return sorted(found.filter(ds.field("stream") == HTTP)["stream_seq"].to_pylist())
+
+
 @pytest.fixture(scope="module")
-def killed(z1: Site, is_long: bool) -> list[Run]:
-    names = (*NAMES, "veen_audit") if is_long else NAMES
-    return z1.run(*({"dag_id": one, "kill": seed} for seed, one in enumerate(names)))
+def killed(z1: Site) -> list[Run]:
+    return z1.run(*({"dag_id": one, "kill": seed} for seed, one in enumerate(NAMES)))
 
 
 def test_killing_each_command_in_its_middle_leaves_what_one_clean_run_leaves(
@@ -59,6 +72,9 @@ def test_killing_each_command_in_its_middle_leaves_what_one_clean_run_leaves(
     assert archived(z1)["manifest"] == z1.made("archive")[0].id
     assert carried(z1) == [(1, 20)]
     assert [one.summary["upto_stream_seq"] for one in z1.made("fold")] == [20]
+    assert rows(z1) == list(range(1, 21))
+    assert z1.audits() == [one.id for one in z1.made("audit")]
+    assert states(z1, "audit") == ["whole"]
 
 
 def test_two_runs_at_once_leave_what_one_run_leaves(killed: list[Run], z1: Site) -> None:
@@ -73,6 +89,9 @@ def test_two_runs_at_once_leave_what_one_run_leaves(killed: list[Run], z1: Site)
     assert set(states(z1, "checkpoint")) == {"verified"}
     assert archived(z1)["manifest"] == z1.made("archive")[0].id
     assert sorted(one.summary["upto_stream_seq"] for one in z1.made("fold")) == [20, 25]
+    assert rows(z1) == list(range(1, 26))
+    assert sorted(z1.audits()) == sorted(one.id for one in z1.made("audit"))
+    assert set(states(z1, "audit")) == {"whole"}
 
 
 def test_a_run_that_is_killed_as_a_whole_is_finished_by_the_next(

@@ -105,7 +105,25 @@ def test_the_receipt_is_shown_and_a_checkpoint_covers_the_import(approved: Run, 
 
 
 @pytest.fixture(scope="module")
-def tampered(approved: Run, pair: tuple[Site, Site], z2: Site) -> tuple[Run, Path]:
+def twice(approved: Run, pair: tuple[Site, Site], z2: Site, people: People) -> list[Run]:
+    """Two runs at once for one carrier; people are asked in both."""
+    pair[0].emit(5)
+    carry(pair)
+    both = [z2.begin({"dag_id": "veen_import"}) for _ in range(2)]
+    return people.approve_all({"approve_1": "operator", "approve_2": "admin"}, *both)
+
+
+def test_two_runs_at_once_let_a_bundle_in_once(twice: list[Run], z2: Site) -> None:
+    assert [one.state for one in twice] == ["success", "success"], twice[1].log[-4000:]
+    assert held(z2) == "1..25"
+    assert [one.state for one in z2.made("import")] == ["imported", "imported"]
+    report = reconciled(z2)
+    assert report["events"]["imported"] == 25
+    assert report["alarms"] == []
+
+
+@pytest.fixture(scope="module")
+def tampered(twice: list[Run], pair: tuple[Site, Site], z2: Site) -> tuple[Run, Path]:
     pair[0].emit(5)
     bag = carry(pair)
     flip(bag)
@@ -122,7 +140,7 @@ def test_a_tampered_carrier_is_refused_and_nobody_is_asked(
     assert run.tasks["approve_1"] == run.tasks["approve_2"] == run.tasks["checkpoint"] == "skipped"
     assert 'docs/runbook.md, section "A carrier is refused"' in run.log
     assert "NOTICE of zone z2, veen_import: carriers were refused" in run.log
-    assert held(z2) == "1..20"
+    assert held(z2) == "1..25"
     assert len(list((z2.home.root / "import" / "quarantine").iterdir())) == 1
 
 
@@ -133,7 +151,7 @@ def rejected(
     _run, bag = tampered
     shutil.rmtree(bag)
     shutil.copytree(pair[0].home.zone().dags.medium / "agb0" / bag.name, bag)
-    running = z2.begin({"dag_id": "veen_import"}, {"dag_id": "veen_reconcile"})
+    running = z2.begin({"dag_id": "veen_import"}, {"dag_id": "veen_reconcile", "kill": 2})
     assert people.says("operator", REJECT, people.asked("approve_1", running)) == 200
     return running.ended()
 
@@ -144,7 +162,7 @@ def test_one_rejection_is_enough_and_the_carrier_says_by_whom(
     run = rejected[0]
     assert run.state == "success"
     assert run.tasks["approve_2"] == run.tasks["checkpoint"] == "skipped"
-    assert held(z2) == "1..20"
+    assert held(z2) == "1..25"
     made = [one for one in z2.made("import") if one.state == "rejected"]
     assert [one.summary["decided_by"] for one in made] == [["operator: Reject"]]
     reason = z2.home.root / "import" / "quarantine" / made[0].id / "reason.json"
@@ -154,15 +172,38 @@ def test_one_rejection_is_enough_and_the_carrier_says_by_whom(
     assert made[0].id not in [one.id for one in z2.made("import") if one.state == "imported"]
 
 
-def test_people_are_told_of_gaps(rejected: list[Run], z2: Site) -> None:
+def test_people_are_told_of_gaps_though_the_command_was_killed(
+    rejected: list[Run], z2: Site
+) -> None:
     run = rejected[1]
-    assert run.state == "success"
+    assert (run.state, len(run.killed)) == ("success", 1)
     made = z2.made("reconcile")[0]
-    assert (made.state, made.summary["imported"]) == ("gaps", 20)
-    assert sum(made.summary.values()) == 25
-    assert made.path is not None
-    assert (Path(made.path).parent / "report.svg").exists()
+    assert (made.state, made.summary["imported"]) == ("gaps", 25)
+    assert sum(made.summary.values()) == 30
     assert "the bridge has gaps" in run.log
+
+
+def test_two_reconciliations_at_once_and_one_on_spark_leave_the_same_files(
+    rejected: list[Run], z2: Site
+) -> None:
+    before = reports(z2)
+    assert {Path(one).suffix for one in before} == {".json", ".svg"}
+    assert any(one.startswith("gap-") for one in before)
+    both = [z2.begin({"dag_id": "veen_reconcile"}) for _ in range(2)]
+    assert [run.state for one in both for run in one.ended()] == ["success", "success"]
+    (z2.home.root / "reports" / "reconcile").rename(z2.home.root / "reports" / "in-process")
+    z2.configure("[dags]", '[dags]\nreconcile_on = "spark"')
+    (run,) = z2.run({"dag_id": "veen_reconcile", "kill": 3})
+    assert run.tasks == {"facts": "success", "reconcile": "success", "judge": "success"}
+    assert len(run.killed) == 2
+    assert reports(z2) == before
+    assert len(z2.made("reconcile")) == 1
+
+
+def reports(z2: Site) -> dict[str, bytes]:
+    """The files of the one report that there is, by name."""
+    (folder,) = (z2.home.root / "reports" / "reconcile").iterdir()
+    return {one.name: one.read_bytes() for one in folder.iterdir()}
 
 
 def reconciled(z2: Site) -> dict[str, object]:

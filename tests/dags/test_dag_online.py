@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 from dag_zones import HTTP, Run, Site, veen
 
@@ -88,19 +85,7 @@ def test_an_audit_is_recorded_as_an_event_and_anchored(runs: list[Run], z1: Site
     assert set(run.tasks.values()) == {"success"}
     (made,) = z1.made("audit")
     assert (made.state, made.summary["faults"]) == ("whole", 0)
-    assert audit_events(z1) == [made.id]
+    assert z1.audits() == [made.id]
     (checkpoint,) = [one for one in z1.made("checkpoint") if one.run_id == run.run_id]
     listed = veen("anchor", "list", "--config", str(z1.file))["anchors"]
     assert checkpoint.id in [one["checkpoint_id"] for one in listed]
-
-
-def audit_events(z1: Site) -> list[str]:
-    """The digests of the reports that the log holds."""
-    out = z1.home.root / "audits.jsonl"
-    out.unlink(missing_ok=True)
-    veen(
-        "recorder", "replay", "--config", str(z1.file), "--stream", "record/infrastructure/audits",
-        "--from", "1", "--out", str(out),
-    )  # fmt: skip
-    lines: list[dict[str, Any]] = [json.loads(one) for one in out.read_text().splitlines()]
-    return [one["payload"]["report"] for one in lines if one["kind"] == "event"]

@@ -37,6 +37,23 @@ def test_a_damaged_artefact_hides_its_own_list_only(make_zone: Callable[..., Any
     assert "/veen/audit/" + "a" * 64 in html
 
 
+def test_a_damaged_index_or_ledger_hides_its_own_part_only(make_zone: Callable[..., Any]) -> None:
+    zone = make_zone("offline")
+    airlock = zone.bundles(1)
+    home = zone.place().recorder.index
+    (home / "g-1").mkdir(parents=True)
+    (home / "current").symlink_to("g-1")
+    for file in (home / "g-1" / "index.sqlite", airlock.ledger):
+        file.write_bytes(b"not a database at all" * 400)
+    zone.keep(kind="audit", id="a" * 64, state="whole")
+    found = zone.overview()
+    assert found.streams.known is None
+    assert found.streams.trouble
+    assert found.importing.known is None
+    assert found.importing.trouble
+    assert "/veen/audit/" + "a" * 64 in zone.html()
+
+
 def test_a_checkpoint_that_the_hub_did_not_sign_is_shown_as_such(
     make_zone: Callable[..., Any],
 ) -> None:
