@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, Final
 from bridge.settings_export import ExportSettings, export_settings
 from bridge.settings_import import ImportSettings, import_settings
 from bridge.stream_map import OFFLINE_LOG, ONLINE_LOG, Route, StreamMap, default_target
+from veen import settings_file
 from veen.settings_table import BadSettings, Table
 from veen.zone_file import bridge_part, is_zone
 
@@ -72,16 +72,9 @@ class Settings:
 
 def load(path: Path) -> Settings:
     """The settings of ``bridge.toml`` or of a zone's file; relative paths begin at its folder."""
-    try:
-        document = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise BadSettings(f"{path}: {error.strerror}; see docs/bridge.example.toml") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadSettings(f"{path}: not TOML: {error}") from error
-    try:
-        return parse(document, path.absolute().parent)
-    except BadSettings as error:
-        raise BadSettings(f"{path}: {error}") from error
+    return settings_file.read(
+        path, lambda one: parse(one, path.absolute().parent), "docs/bridge.example.toml"
+    )
 
 
 def parse(document: dict[str, Any], folder: Path) -> Settings:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
 import os
 import shutil
-import signal
 import sys
 from argparse import ArgumentParser
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from hub.settings import Settings, load, parse_key, with_options
 from hub.storage.datadir import DataDir
 from veen import durable
-
-_PR_SET_PDEATHSIG: Final = 1
-READY: Final = b"+"
-REFUSED: Final = 3
-"""Exit code of a hub that would not start; standard error says why."""
+from veen.child_process import end_with, say_ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +37,7 @@ class Launch:
         return with_options(load(self.config), {**self.options, "issuers": issuers})
 
     def say_ready(self) -> None:
-        if self.ready_fd is not None:
-            os.write(self.ready_fd, READY)
-            os.close(self.ready_fd)
+        say_ready(self.ready_fd)
 
     def command(self, module: str) -> list[str]:
         arguments = ["--data-dir", str(self.datadir.root), "--options", json.dumps(self.options)]
@@ -81,10 +73,7 @@ def begin(log_level: str = "INFO") -> None:
 def begin_as_child(launch: Launch) -> None:
     """Set up a process that ends when its parent does, or at once when it has ended already."""
     begin()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if launch.parent is not None and os.getppid() != launch.parent:
-        sys.exit(REFUSED)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
+    end_with(launch.parent)
 
 
 def metrics_directory(datadir: DataDir) -> Path:

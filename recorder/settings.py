@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,9 +22,10 @@ from recorder.stream_map import (
     RecorderStream,
     StreamMap,
 )
+from veen import settings_file
 from veen.objects.settings import BadStoreSettings, StoreSettings, settings_of
 from veen.record_event import MAX_NAME_BYTES
-from veen.settings_table import BadSettings, Table
+from veen.settings_table import Table
 from veen.zone_file import is_zone, recorder_part
 
 DEFAULT_PATH: Final = Path("recorder.toml")
@@ -63,16 +63,9 @@ class Settings:
 
 def load(path: Path) -> Settings:
     """The settings of ``recorder.toml`` or of a zone's file; relative paths begin at its folder."""
-    try:
-        document = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise BadSettings(f"{path}: {error.strerror}; see docs/recorder.example.toml") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadSettings(f"{path}: not TOML: {error}") from error
-    try:
-        return parse(document, path.absolute().parent)
-    except BadSettings as error:
-        raise BadSettings(f"{path}: {error}") from error
+    return settings_file.read(
+        path, lambda one: parse(one, path.absolute().parent), "docs/recorder.example.toml"
+    )
 
 
 def parse(document: dict[str, Any], folder: Path) -> Settings:

@@ -6,7 +6,6 @@ It is read whenever Airflow parses a DAG, so it imports little.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from recorder.zone_dags import DagSettings, dag_settings
+from veen import settings_file
 from veen.settings_table import BadSettings, Table
 from veen.zone_file import AIRFLOW_LISTEN, is_zone, refuse_unknown
 
@@ -100,16 +100,9 @@ class Zone:
 
 def load(path: Path) -> Zone:
     """The zone of a ``veen.toml``; relative paths in it begin at its folder."""
-    try:
-        document = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise BadSettings(f"{path}: {error.strerror}; see docs/veen.example.toml") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadSettings(f"{path}: not TOML: {error}") from error
-    try:
-        return parse(document, path.absolute())
-    except BadSettings as error:
-        raise BadSettings(f"{path}: {error}") from error
+    return settings_file.read(
+        path, lambda one: parse(one, path.absolute()), "docs/veen.example.toml"
+    )
 
 
 def parse(document: dict[str, Any], file: Path) -> Zone:

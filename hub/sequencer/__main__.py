@@ -9,8 +9,9 @@ import sys
 from prometheus_client import CollectorRegistry
 
 from hub.metrics import sequencer_metrics
-from hub.process import REFUSED, begin_as_child, clear_metrics, parse_launch
+from hub.process import begin_as_child, clear_metrics, parse_launch
 from hub.sequencer.service import Sequencer
+from veen.child_process import REFUSED
 from veen.errors import VeenError
 
 

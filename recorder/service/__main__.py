@@ -27,7 +27,7 @@ from recorder.service.home import Bell, BellListener, ServiceHome
 from recorder.service.hub_papers import HubPapers
 from recorder.service.metrics import runner_metrics
 from recorder.service.principals import Principals
-from recorder.service.process import REFUSED, Launch, begin_as_child, parse_launch
+from recorder.service.process import Launch, begin_as_child, parse_launch
 from recorder.service.recording import Recording
 from recorder.service.results import Results
 from recorder.service.runner import Runner
@@ -35,6 +35,7 @@ from recorder.service.scheduling import JobTerms, LocalSubmitter, Scheduler, sto
 from recorder.service.spark_engine import SparkEngine
 from recorder.settings import Settings
 from veen.captoken import CapToken
+from veen.child_process import REFUSED
 from veen.client.client import Client
 from veen.client.surroundings import Surroundings
 from veen.client.transport import Patience

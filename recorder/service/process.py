@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import shutil
-import signal
 import sys
 from argparse import ArgumentParser
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from recorder.service.home import ServiceHome
 from recorder.settings import Settings, load
 from veen import durable
-
-_PR_SET_PDEATHSIG: Final = 1
-READY: Final = b"+"
-REFUSED: Final = 3
-"""Exit code of a service that would not start; standard error says why."""
+from veen.child_process import end_with, say_ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +33,7 @@ class Launch:
         return load(self.config)
 
     def say_ready(self) -> None:
-        if self.ready_fd is not None:
-            os.write(self.ready_fd, READY)
-            os.close(self.ready_fd)
+        say_ready(self.ready_fd)
 
     def command(self, module: str) -> list[str]:
         arguments = ["--config", str(self.config), "--parent", str(os.getpid())]
@@ -79,10 +70,7 @@ def begin() -> None:
 def begin_as_child(launch: Launch) -> None:
     """Set up a process that ends when its parent does, or at once when it has ended already."""
     begin()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if launch.parent is not None and os.getppid() != launch.parent:
-        sys.exit(REFUSED)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
+    end_with(launch.parent)
 
 
 def clear_metrics(home: ServiceHome) -> None:

@@ -11,12 +11,11 @@ import time
 from typing import Final
 
 from recorder.service.home import ServiceHome
-from recorder.service.process import READY, REFUSED, Launch, begin, clear_metrics, parse_launch
+from recorder.service.process import Launch, begin, clear_metrics, parse_launch
 from veen import durable
+from veen.child_process import REFUSED, SIGNALS, end, start_ready
 
 _log = logging.getLogger(__name__)
-_SIGNALS: Final = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
-_STOP_SEC: Final = 60.0
 _STEADY_SEC: Final = 10.0
 MAX_RESTARTS: Final = 5
 """So often may a runner end without having run steadily; then something is wrong with more."""
@@ -27,7 +26,7 @@ def run(launch: Launch) -> int:
     settings = launch.settings()
     home = ServiceHome(settings.query.results)
     home.create()
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     clear_metrics(home)
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(home.metrics)
     runner = _start_runner(launch)
@@ -37,10 +36,10 @@ def run(launch: Launch) -> int:
     durable.write(home.run / "service.pid", f"{os.getpid()}\n".encode())
     watch = _Watch(launch, runner, web)
     try:
-        return watch.until_end()
+        return watch.untilend()
     finally:
-        _end(web)
-        _end(watch.runner)
+        end(web)
+        end(watch.runner)
         (home.run / "service.pid").unlink(missing_ok=True)
 
 
@@ -54,10 +53,10 @@ class _Watch:
         self._started = time.monotonic()
         self._restarts = 0
 
-    def until_end(self) -> int:
+    def untilend(self) -> int:
         """0 when it was asked for, 1 when the service cannot go on."""
         while True:
-            received = signal.sigwait(_SIGNALS)
+            received = signal.sigwait(SIGNALS)
             if received != signal.SIGCHLD:
                 return 0
             if self._web.poll() is not None:
@@ -84,28 +83,8 @@ class _Watch:
 
 
 def _start_runner(launch: Launch) -> subprocess.Popen[bytes] | None:
-    """The runner once it holds the client; None when it ended, saying why."""
-    reading, writing = os.pipe()
-    command = [*launch.command("recorder.service"), "--ready-fd", str(writing)]
-    process = subprocess.Popen(command, pass_fds=[writing])  # noqa: S603
-    os.close(writing)
-    is_ready = os.read(reading, 1) == READY
-    os.close(reading)
-    if is_ready:
-        return process
-    process.wait()
-    return None
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is not None:
-        return
-    process.terminate()
-    try:
-        process.wait(_STOP_SEC)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    """The runner once it holds the client."""
+    return start_ready(launch.command("recorder.service"))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ def _load(name: str, folder: Path = HERE) -> ModuleType:
 
 
 _ZONES = _load("dag_zones")
+_load("dag_queries")
 
 
 @pytest.fixture(scope="session")

@@ -9,12 +9,19 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from dag_zones import Site, veen
+from dag_queries import ByDag, answered
+from dag_zones import HTTP, Site, veen
 
 pytestmark = pytest.mark.timeout(900)
+RESULT = "r-" + "5" * 32
+FOLD = f"""[dags.fold]
+streams = ["{HTTP}"]
+plaintext_at_rest = true
+[dags.acting]"""
 BUCKET_URL = "s3://archive/z1"
 
 
@@ -40,6 +47,7 @@ def z1(
     work = tmp_path_factory.mktemp("spark-work")
     try:
         with standalone.cluster(os.environ | keys, work) as master:
+            site.configure("[dags.acting]", FOLD)
             store = f'url = "{BUCKET_URL}"\nendpoint = "{server.endpoint}"\naddressing = "path"\n'
             text = site.file.read_text()
             head, _, rest = text.partition("[storage]\n")
@@ -57,12 +65,15 @@ def z1(
 def test_the_dags_run_on_a_cluster_over_s3(z1: Site, keys: dict[str, str]) -> None:
     zone = z1.home.zone()
     assert zone.spark.master.startswith("spark://")
-    names = ("veen_checkpoint", "veen_archive", "veen_audit")
+    names = ("veen_checkpoint", "veen_archive", "veen_audit", "veen_fold")
     runs = z1.run(*({"dag_id": one} for one in names), **keys)
     for run in runs:
         assert run.state == "success", run.log[-6000:]
         assert set(run.tasks.values()) == {"success"}
-    assert f"--master {zone.spark.master}" in runs[2].log
+    for run in runs[2:]:
+        assert f"--master {zone.spark.master}" in run.log
+    (fold,) = z1.made("fold")
+    assert fold.summary["upto_stream_seq"] == 20
     (audit,) = z1.made("audit")
     assert (audit.state, audit.summary["faults"]) == ("whole", 0)
     assert audit.summary["entries"] >= 20
@@ -70,3 +81,22 @@ def test_the_dags_run_on_a_cluster_over_s3(z1: Site, keys: dict[str, str]) -> No
     assert held["kind"] == "s3"
     assert [one["hub_id"] for one in held["hubs"]] == [zone.hub_id.hex()]
     assert not (z1.home.root / "objects").exists()
+
+
+def test_a_query_runs_on_a_cluster_over_s3(z1: Site, keys: dict[str, str], tmp_path: Path) -> None:
+    by = ByDag(z1, {}, **keys)
+    assert answered(z1, by, RESULT, tmp_path).row_count == 20
+    assert f"--master {z1.home.zone().spark.master}" in by.runs[0].log
+    assert f"--store {BUCKET_URL}" in by.runs[0].log
+
+
+def test_a_reconciliation_runs_on_a_cluster(
+    pair: tuple[Site, Site], z1: Site, keys: dict[str, str]
+) -> None:
+    z2, master = pair[1], z1.home.zone().spark.master
+    z2.configure("[dags]", '[dags]\nreconcile_on = "spark"')
+    z2.configure('master = "local[2]"', f'master = "{master}"')
+    (run,) = z2.run({"dag_id": "veen_reconcile"}, **keys)
+    assert set(run.tasks.values()) == {"success"}, run.log[-6000:]
+    assert f"--master {master}" in run.log
+    assert [one.state for one in z2.made("reconcile")] == ["whole"]

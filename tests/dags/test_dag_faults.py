@@ -11,9 +11,7 @@ from dag_zones import HTTP, Run, Site, veen
 
 pytestmark = pytest.mark.timeout(900)
 
-NAMES = (
-    "veen_checkpoint", "veen_anchor", "veen_archive", "veen_export", "veen_fold", "veen_audit",
-)  # fmt: skip
+NAMES = ("veen_checkpoint", "veen_anchor", "veen_archive", "veen_export", "veen_fold")
 FOLD = f"""[dags.fold]
 streams = ["{HTTP}"]
 plaintext_at_rest = true
@@ -73,8 +71,6 @@ def test_killing_each_command_in_its_middle_leaves_what_one_clean_run_leaves(
     assert carried(z1) == [(1, 20)]
     assert [one.summary["upto_stream_seq"] for one in z1.made("fold")] == [20]
     assert rows(z1) == list(range(1, 21))
-    assert z1.audits() == [one.id for one in z1.made("audit")]
-    assert states(z1, "audit") == ["whole"]
 
 
 def test_two_runs_at_once_leave_what_one_run_leaves(killed: list[Run], z1: Site) -> None:
@@ -90,8 +86,6 @@ def test_two_runs_at_once_leave_what_one_run_leaves(killed: list[Run], z1: Site)
     assert archived(z1)["manifest"] == z1.made("archive")[0].id
     assert sorted(one.summary["upto_stream_seq"] for one in z1.made("fold")) == [20, 25]
     assert rows(z1) == list(range(1, 26))
-    assert sorted(z1.audits()) == sorted(one.id for one in z1.made("audit"))
-    assert set(states(z1, "audit")) == {"whole"}
 
 
 def test_a_run_that_is_killed_as_a_whole_is_finished_by_the_next(
@@ -109,3 +103,15 @@ def test_a_run_that_is_killed_as_a_whole_is_finished_by_the_next(
     assert spans[-1][1] == last + 5
     assert [one[0] for one in spans] == [1, *(one[1] + 1 for one in spans[:-1])]
     assert not list(Path(z1.home.root).glob("**/hub.rest"))
+
+
+def test_audits_are_recorded_once_though_killed_or_two_at_once(killed: list[Run], z1: Site) -> None:
+    (run,) = z1.run({"dag_id": "veen_audit", "kill": 5})
+    assert run.state == "success", run.log[-4000:]
+    assert run.killed
+    assert z1.audits() == [one.id for one in z1.made("audit")]
+    both = [z1.begin({"dag_id": "veen_audit"}) for _ in range(2)]
+    for run in (run for one in both for run in one.ended()):
+        assert run.state == "success", run.log[-4000:]
+    assert sorted(z1.audits()) == sorted(one.id for one in z1.made("audit"))
+    assert set(states(z1, "audit")) == {"whole"}

@@ -1,0 +1,52 @@
+"""Queries as the service has Airflow run them, here in processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from dag_zones import HTTP, Run, Site, veen
+
+from recorder import settings as recorder_settings
+from recorder.query.descriptor import normalise
+from recorder.query.digest import ResultDigest
+from recorder.service.scheduling import JobFailed, SparkWork
+from recorder.service.spark_engine import SparkEngine
+from veen.recorder_checkpoint import RecorderCheckpoint
+
+
+class ByDag:
+    """The port that the service schedules by; here Airflow is asked in processes."""
+
+    def __init__(self, site: Site, *more: dict[str, object], **keys: str) -> None:
+        """``more`` are the runs that are made at once, each as its own process."""
+        self._site = site
+        self._more = more
+        self._keys = keys
+        self.runs: list[Run] = []
+
+    def run(self, work: SparkWork, is_over: Callable[[], bool]) -> None:  # noqa: ARG002 - the port
+        asked = {"dag_id": "veen_query", "conf": {"result_id": work.result_id}}
+        begun = [self._site.begin(asked | one, **self._keys) for one in self._more]
+        self.runs = [run for one in begun for run in one.ended()]
+        for run in self.runs:
+            if run.state != "success":
+                raise JobFailed(run.log[-4000:])
+
+
+def answered(z1: Site, by: ByDag, result_id: str, folder: Path) -> ResultDigest:
+    """All events of the stream, up to a checkpoint that is made for it."""
+    who = ["--client", str(z1.home.identity("admin").root), "--principal", "admin"]
+    veen("recorder", "checkpoint", "create", "--config", str(z1.file), *who)
+    last = folder / f"{result_id}.cbor"
+    veen("recorder", "checkpoint", "latest", "--config", str(z1.file), "--out", str(last))
+    asked = {
+        "scope": [HTTP],
+        "filter": {},
+        "projection": ["origin", "receipt_id"],
+        "evidence": {"mode": "full"},
+    }
+    descriptor = normalise(asked, query_id_if_missing="q-" + "3" * 32)
+    results = recorder_settings.load(z1.file).query.results
+    engine = SparkEngine(by, results / "spark", folder / "rows", lambda: 1)
+    return engine.run(descriptor, result_id, RecorderCheckpoint.decode(last.read_bytes()))
