@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,5 +57,5 @@ def reading(what: str) -> Iterator[None]:
     """What cannot be read is told in its own part of the page, and the others are shown."""
     try:
         yield
-    except (OSError, sqlite3.Error) as error:
+    except OSError as error:
         raise Unreadable(f"{what} cannot be read: {error}") from error

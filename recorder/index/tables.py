@@ -135,6 +135,8 @@ def connected(generation: Generation, *, writable: bool) -> Iterator[sqlite3.Con
     db = connect(generation, writable=writable)
     try:
         yield db
+    except sqlite3.DatabaseError as error:
+        raise BadIndex(f"{generation.database}: {error}; {REMEDY}") from error
     finally:
         db.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,24 @@ from veen_page_render import Frame, render
 from veen_page_streams import Kept, streams
 from veen_page_zone import NoZone, opened
 
+from recorder.index import tables
+from recorder.index.home import Generation
+
 MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
+
+
+def spoil(database: Path, table: str) -> None:
+    """Overwrite the first page of one table; the rest of the database is as it was."""
+    with sqlite3.connect(database) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        wanted = (
+            "SELECT rootpage, (SELECT * FROM pragma_page_size) FROM sqlite_master WHERE name = ?"
+        )
+        number, size = db.execute(wanted, (table,)).fetchone()
+    db.close()
+    with database.open("r+b") as file:
+        file.seek((number - 1) * size)
+        file.write(b"\xff" * size)
 
 
 def test_a_process_without_a_zone_is_told_so() -> None:
@@ -43,14 +61,15 @@ def test_a_damaged_index_or_ledger_hides_its_own_part_only(make_zone: Callable[.
     home = zone.place().recorder.index
     (home / "g-1").mkdir(parents=True)
     (home / "current").symlink_to("g-1")
-    for file in (home / "g-1" / "index.sqlite", airlock.ledger):
-        file.write_bytes(b"not a database at all" * 400)
+    tables.create(Generation(home / "g-1"), zone.place().zone.hub_id)
+    spoil(home / "g-1" / "index.sqlite", "checkpoints")
+    spoil(airlock.ledger, "bundles")
     zone.keep(kind="audit", id="a" * 64, state="whole")
     found = zone.overview()
     assert found.streams.known is None
-    assert found.streams.trouble
+    assert "veen recorder index rebuild" in found.streams.trouble
     assert found.importing.known is None
-    assert found.importing.trouble
+    assert "--rebuild-ledger" in found.importing.trouble
     assert "/veen/audit/" + "a" * 64 in zone.html()
 
 
