@@ -39,8 +39,9 @@ from veen import cbor
 from veen.digest import h
 from veen.label import label, routing_key
 from veen.msg import Msg
+from veen.objects.opened import Store
 from veen.objects.settings import FileSettings
-from veen.objects.store import Store, open_store
+from veen.objects.store import open_store
 from veen.overlay.ledger import SCHEMA
 from veen.overlay.tree import Node
 from veen.payload import PayloadHdr

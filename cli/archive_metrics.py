@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
 from cli.failure import Refused
 from recorder.archive.status import HubStatus
-from veen.objects.store import StoreStatus
+from veen.objects.opened import StoreStatus
 
 
 def write_metrics(path: Path, store: StoreStatus, hubs: Iterable[HubStatus], now: int) -> None:

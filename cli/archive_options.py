@@ -27,8 +27,9 @@ from recorder.archive.store import HubArchive, hubs
 from veen.keystore import card_file
 from veen.keystore.directory import ClientDir
 from veen.keystore.directory import Lock as ClientLock
+from veen.objects.opened import Store, StoreStatus
 from veen.objects.settings import Credentials, StoreSettings, settings_of
-from veen.objects.store import Store, StoreStatus, look_at, open_store, open_to_read
+from veen.objects.store import look_at, open_store, open_to_read
 
 EscrowOption = Annotated[
     Path | None,

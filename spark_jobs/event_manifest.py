@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 
 from veen.digest import h
 from veen.errors import Malformed, Untrusted, VeenError
+from veen.objects.opened import Store
 from veen.objects.port import Head, HeadMoved, HeadUnknown
-from veen.objects.store import Store
 from veen.schema import Bytes32, Version
 from veen.wire import WireMap
 

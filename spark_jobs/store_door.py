@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final, Self
 
+from veen.objects.opened import Store
 from veen.objects.port import StoreRefused
 from veen.objects.settings import Credentials, StoreSettings, settings_of
-from veen.objects.store import Store, open_probed, open_store, open_to_read
+from veen.objects.store import open_probed, open_store, open_to_read
 
 OPTIONS: Final = ("endpoint", "region", "addressing")
 ACCEPT: Final = "accept_overwriting_store"

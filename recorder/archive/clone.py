@@ -12,8 +12,8 @@ from recorder.archive.label_push import OldCopy
 from recorder.archive.manifest import ArchiveManifest
 from recorder.archive.reach import Wanted
 from recorder.archive.store import HubArchive
+from veen.objects.opened import Store
 from veen.objects.port import HeadUnknown, ObjectMissing
-from veen.objects.store import Store
 
 Progress = Callable[[int, int], None]
 

@@ -18,8 +18,8 @@ from recorder.archive.store import HubArchive
 from veen.control import control_label
 from veen.errors import Untrusted, VeenError
 from veen.hub_identity import HubIdentity
+from veen.objects.opened import Store
 from veen.objects.port import HeadMoved, HeadUnknown
-from veen.objects.store import Store
 
 _TRIES: Final = 10
 

@@ -22,8 +22,8 @@ from veen import layout
 from veen.digest import h
 from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
+from veen.objects.opened import Store
 from veen.objects.port import Head, ObjectMissing
-from veen.objects.store import Store
 from veen.wire import WireObject
 
 W = TypeVar("W", bound=WireObject)

@@ -27,7 +27,7 @@ from veen.audit.report import Report
 from veen.keystore.directory import ClientDir
 from veen.keystore.identity import Identity
 from veen.limits import Limits
-from veen.objects.store import Store
+from veen.objects.opened import Store
 
 VEEN = [sys.executable, "-m", "cli.main"]
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from veen.objects.opened import Store
 from veen.objects.settings import FileSettings
-from veen.objects.store import Store, open_store
+from veen.objects.store import open_store
 
 HERE = Path(__file__).parent
 SERVER, OBJECTS = HERE.parent / "hub" / "server", HERE.parent / "objects"

@@ -17,8 +17,9 @@ from recorder.archive.push import push
 from recorder.archive.source import Source
 from recorder.archive.store import HubArchive
 from veen.limits import Limits
+from veen.objects.opened import Store
 from veen.objects.settings import FileSettings
-from veen.objects.store import Store, open_store
+from veen.objects.store import open_store
 
 
 def quiet(_done: int, _total: int) -> None:

@@ -14,7 +14,7 @@ from recorder.archive.push import push
 from recorder.archive.source import Source
 from veen.chunk import read_entries
 from veen.limits import Limits
-from veen.objects.store import Store
+from veen.objects.opened import Store
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 PUSHES = 40 if LONG else 4

@@ -12,9 +12,10 @@ from recorder.archive.clone import clone
 from recorder.archive.label_push import OldCopy
 from veen.errors import Untrusted
 from veen.objects.files import FileRetention, Layout
+from veen.objects.opened import Store
 from veen.objects.port import ObjectMissing
 from veen.objects.settings import FileSettings
-from veen.objects.store import Store, open_store
+from veen.objects.store import open_store
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from recorder.archive.store import HubArchive, hubs
-from veen.objects.store import Store
+from veen.objects.opened import Store
 
 
 def test_status_tells_of_the_store_and_of_every_hub(

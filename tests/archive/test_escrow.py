@@ -16,7 +16,7 @@ from recorder.archive.escrow import Escrow, NoKeys, Sealer, read_seeds
 from veen import cbor
 from veen.errors import Undecryptable, Untrusted
 from veen.keystore.directory import ClientDir
-from veen.objects.store import Store
+from veen.objects.opened import Store
 
 
 def rotate(data: Path) -> None:

@@ -18,7 +18,7 @@ from hub.settings import load as load_settings
 from hub.storage import retention
 from hub.storage.datadir import DataDir
 from recorder.archive.cut import CannotCut
-from veen.objects.store import Store
+from veen.objects.opened import Store
 
 
 def cut_inside(recorded: Any, carry: ModuleType, store: Store) -> int:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from recorder.archive.label_push import OldCopy
+from veen.objects.opened import Store
 from veen.objects.port import Head, HeadStore, HeadUnknown, StoreError
-from veen.objects.store import Store
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 KILLS = 300 if LONG else 20

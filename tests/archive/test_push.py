@@ -21,7 +21,7 @@ from veen.entry import Entry
 from veen.errors import Untrusted, VeenError
 from veen.layout import parse_chunk
 from veen.limits import Limits
-from veen.objects.store import Store
+from veen.objects.opened import Store
 
 
 def prune(data: Path, toml: Path, count: int) -> list[Any]:

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from veen.objects.opened import Store
 from veen.objects.settings import Credentials
-from veen.objects.store import Store, open_store
+from veen.objects.store import open_store
 
 OK, REFUSED = 0, 4
 

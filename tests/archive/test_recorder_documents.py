@@ -26,8 +26,9 @@ from spark_jobs.verify_log import audit, here
 from veen.audit.context import Depth
 from veen.errors import Malformed, Untrusted, VeenError
 from veen.objects.files import Layout, path_of
+from veen.objects.opened import Store
 from veen.objects.settings import FileSettings
-from veen.objects.store import Store, open_store
+from veen.objects.store import open_store
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 PROFILE = bytes(32)

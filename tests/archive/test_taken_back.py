@@ -13,7 +13,7 @@ from hub.storage.writer import Writer
 from recorder.archive.push import Pushed, push
 from recorder.archive.source import Source
 from veen.limits import Limits
-from veen.objects.store import Store
+from veen.objects.opened import Store
 
 GROUP = 200
 """Entries at once: more than fit into the pages that the index has."""

@@ -18,9 +18,10 @@ from recorder.archive.manifest import LabelManifest, Piece
 from veen import cbor
 from veen.errors import Malformed, VeenError
 from veen.objects.files import Layout, path_of
+from veen.objects.opened import Store
 from veen.objects.port import ObjectMissing
 from veen.objects.settings import FileSettings
-from veen.objects.store import Store, open_store
+from veen.objects.store import open_store
 
 DEEP = {"segment", "tail", "leaves"}
 KINDS = (

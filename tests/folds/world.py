@@ -31,8 +31,9 @@ from veen.keystore.directory import ClientDir
 from veen.label import label, routing_key
 from veen.limits import Limits
 from veen.msg import Msg
+from veen.objects.opened import Store
 from veen.objects.settings import FileSettings
-from veen.objects.store import Store, open_store
+from veen.objects.store import open_store
 from veen.payload import PayloadHdr
 from veen.profile import DEFAULT_PROFILE
 from veen.receipt import Receipt

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from veen.objects.opened import Store
 from veen.objects.port import HeadStore, ObjectStore, Retention
 from veen.objects.settings import FileSettings, StoreSettings
-from veen.objects.store import Store, open_retention, open_store
+from veen.objects.store import open_retention, open_store
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 _NUMBER = itertools.count(1)

@@ -12,12 +12,12 @@ from urllib.request import Request, urlopen
 
 import boto3
 
+from veen.objects.opened import Store, StoreStatus
 from veen.objects.retries import Retries
 from veen.objects.s3 import open_bucket
 from veen.objects.s3_heads import S3Heads
 from veen.objects.s3_objects import S3Objects, S3Retention
 from veen.objects.settings import Addressing, Credentials, S3Settings
-from veen.objects.store import Store, StoreStatus
 
 BUCKET = "archive"
 KEYS = Credentials(access_key="AKIDVEEN", secret_key="the secret of the tests")

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from veen.objects.opened import Store
 from veen.objects.port import (
     HeadMoved,
     HeadUnknown,
@@ -20,7 +21,7 @@ from veen.objects.port import (
     Retention,
     StoreUnavailable,
 )
-from veen.objects.store import Store, open_store
+from veen.objects.store import open_store
 
 T = TypeVar("T")
 TIMEOUT = 0.15

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from veen.objects.key import InvalidKey
+from veen.objects.opened import Store
 from veen.objects.port import Head, HeadMoved, HeadStore, ObjectMissing
-from veen.objects.store import Store
 
 
 def test_a_head_begins_as_nothing(heads: HeadStore) -> None:

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from veen.objects.opened import Store
 from veen.objects.settings import FileSettings, StoreSettings
-from veen.objects.store import Store
 
 SCRIPT = Path(__file__).with_name("object_worker.py")
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from veen.objects.opened import Store
 from veen.objects.port import HeadMoved, ObjectConflict, StoreRefused
-from veen.objects.store import Store, open_retention, open_store
+from veen.objects.store import open_retention, open_store
 
 StartRclone = Callable[[Path], Any]
 

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from veen.objects.files import Layout
+from veen.objects.opened import Store
 from veen.objects.port import Head, NotAllowed, ObjectMissing, StoreRefused
 from veen.objects.s3 import open_bucket
 from veen.objects.settings import Credentials, FileSettings, S3Settings, StoreSettings
-from veen.objects.store import Store, look_at, open_probed, open_store, open_to_read
+from veen.objects.store import look_at, open_probed, open_store, open_to_read
 
 
 class Guarded(NamedTuple):

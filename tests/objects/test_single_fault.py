@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from veen.objects.opened import Store
 from veen.objects.port import (
     HeadMoved,
     HeadUnknown,
@@ -17,7 +18,6 @@ from veen.objects.port import (
     ObjectMissing,
     StoreUnavailable,
 )
-from veen.objects.store import Store
 
 FAULTS = [
     "500",

@@ -14,8 +14,9 @@ import pytest
 
 from recorder.checkpoints.home import Home
 from recorder.checkpoints.shelf import Shelf
+from veen.objects.opened import Store
 from veen.objects.settings import FileSettings
-from veen.objects.store import Store, open_store
+from veen.objects.store import open_store
 
 HERE = Path(__file__).parent
 SERVER = HERE.parent / "hub" / "server"

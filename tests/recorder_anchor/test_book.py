@@ -22,8 +22,8 @@ from recorder.checkpoints.cadence import AnchorCadence
 from recorder.checkpoints.home import CheckpointName, Home
 from recorder.checkpoints.shelf import Shelf
 from veen.errors import Malformed, Untrusted
+from veen.objects.opened import Store
 from veen.objects.port import ObjectStore, StoreUnavailable
-from veen.objects.store import Store
 
 NOW = 1_794_000_100
 EACH = AnchorCadence(every_checkpoints=1, every_minutes=0)

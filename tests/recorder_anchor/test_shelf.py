@@ -13,8 +13,8 @@ from recorder.checkpoints.home import CheckpointName, Home, parse_name
 from recorder.checkpoints.shelf import Shelf, read
 from veen import layout
 from veen.errors import Malformed, Untrusted
+from veen.objects.opened import Store
 from veen.objects.port import ObjectDamaged, StoreUnavailable
-from veen.objects.store import Store
 from veen.sign import PrivateKey
 
 

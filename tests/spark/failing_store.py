@@ -11,8 +11,8 @@ from typing import Any
 from failing_files import fail_once
 
 from spark_jobs.store_door import StoreDoor
+from veen.objects.opened import Store
 from veen.objects.port import StoreUnavailable
-from veen.objects.store import Store
 
 LOST = 3
 
