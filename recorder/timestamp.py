@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 from veen.errors import Malformed
@@ -19,8 +20,14 @@ def render(ms: int) -> str:
     """``2025-11-19T03:20:00.000Z``; Malformed before 1970 and after the year 9999."""
     if not 0 <= ms <= MAX_TIME_MS:
         raise Malformed(f"{ms} ms is no time from 1970 to 9999")
-    moment = _EPOCH + timedelta(milliseconds=ms)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
+    seconds, rest = divmod(ms, 1000)
+    return f"{_second(seconds)}.{rest:03d}Z"
+
+
+@lru_cache(maxsize=4096)
+def _second(seconds: int) -> str:
+    """Rows of one answer come from few different seconds."""
+    return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}"
 
 
 def parse(text: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from recorder.query.evidence import Verified, Witness, is_sampled, verified, verify_witness
+from recorder.query.evidence import Verified, Witness, WitnessCheck, is_sampled, verified
 from spark_jobs.query_chunk import Terms
 from spark_jobs.query_found import Refused, Taken
 from spark_jobs.query_nodes import Place, proof
@@ -56,7 +56,7 @@ def prove(terms: Terms, proofs: ProofTerms, one: Numbered) -> Proven | Refused:
         witness = Witness(
             msg=shown.msg, receipt=shown.receipt, body_key=shown.body_key, inclusion=path
         )
-        verify_witness(witness, entry, terms.hub, terms.checkpoint)
+        WitnessCheck(terms.hub, terms.checkpoint).event(witness, entry)
     except (Malformed, Untrusted) as error:
         return Refused(str(error))
     return Proven(one.taken.key.question, witness.encode(), verified(entry, terms.checkpoint))

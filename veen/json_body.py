@@ -16,11 +16,10 @@ from veen import cbor
 from veen.errors import Malformed
 
 _FLOAT_BYTES: Final = {0xF9: 3, 0xFA: 5, 0xFB: 9}
-_FLOAT_MARKS: Final = tuple(bytes([first]) for first in _FLOAT_BYTES)
 _CONSTANTS: Final = (20, 21, 22)
 _TEXT_BYTES: Final = {cbor.TSTR << 5 | size: 1 + size for size in range(24)}
+_LONGER_TEXT: Final = cbor.TSTR << 5 | 24
 _WHOLE: Final = {
-    **_FLOAT_BYTES,
     **_TEXT_BYTES,
     **{major << 5 | n: 1 for major in (cbor.UINT, cbor.NEGATIVE) for n in range(24)},
     **{cbor.SIMPLE << 5 | n: 1 for n in _CONSTANTS},
@@ -53,14 +52,9 @@ def decode(raw: bytes) -> Any:
     """The JSON value of which ``raw`` is the encoding, or Malformed when it is of none."""
     cbor.finish(raw, _skip(raw, 0, cbor.MAX_DEPTH))
     try:
-        value = cbor2.loads(raw)
+        return cbor2.loads(raw)
     except (cbor2.CBORDecodeError, UnicodeDecodeError) as error:
         raise Malformed(f"no JSON in CBOR: {error}") from error
-    if any(mark in raw for mark in _FLOAT_MARKS):
-        _verify(value, cbor.MAX_DEPTH)
-    if cbor2.dumps(value, canonical=True) != raw:
-        raise Malformed("not the one encoding of its value")
-    return value
 
 
 def _verify(value: Any, depth: int) -> None:
@@ -96,10 +90,23 @@ def _elements(value: dict[Any, Any] | list[Any]) -> list[Any]:
 
 
 def _skip(raw: bytes, at: int, depth: int) -> int:
-    """Where the item at ``at`` ends, if it is made of nothing but what JSON has."""
-    whole = _WHOLE.get(raw[at]) if at < len(raw) else None
-    if whole is not None:
-        return at + whole
+    """Where the item at ``at`` ends, if it is the one encoding of something that JSON has.
+
+    That text is UTF-8 is left to be seen by decoding the whole.
+    """
+    if at >= len(raw):
+        raise Malformed(f"cut short at byte {at}")
+    first = raw[at]
+    if first in _WHOLE:
+        return at + _WHOLE[first]
+    if first == _LONGER_TEXT and at + 1 < len(raw) and raw[at + 1] > 23:
+        return at + 2 + raw[at + 1]
+    if first in _FLOAT_BYTES:
+        return _skip_float(raw, at, at + _FLOAT_BYTES[first])
+    return _skip_by_head(raw, at, depth)
+
+
+def _skip_by_head(raw: bytes, at: int, depth: int) -> int:
     major, argument, end = cbor.head(raw, at)
     if major in (cbor.UINT, cbor.NEGATIVE):
         return end
@@ -107,17 +114,41 @@ def _skip(raw: bytes, at: int, depth: int) -> int:
         return end + argument
     if major not in (cbor.ARRAY, cbor.MAP) or depth == 0:
         raise Malformed(f"nothing that JSON has at byte {at}")
+    if major == cbor.MAP:
+        return _skip_pairs(raw, end, argument, depth - 1)
     for _ in range(argument):
-        if major == cbor.MAP:
-            end = _skip_key(raw, end)
         end = _skip(raw, end, depth - 1)
     return end
 
 
+def _skip_pairs(raw: bytes, at: int, count: int, depth: int) -> int:
+    """Past the pairs of an object, whose keys are text, stand once and in order."""
+    before = b""
+    for _ in range(count):
+        end = _skip_key(raw, at)
+        key = raw[at:end]
+        if key <= before:
+            raise Malformed(f"a key that stands twice or out of order at byte {at}")
+        before = key
+        at = _skip(raw, end, depth)
+    return at
+
+
 def _skip_key(raw: bytes, at: int) -> int:
-    """That it is text is seen here; that it is UTF-8 and stands once, by decoding the whole."""
     whole = _TEXT_BYTES.get(raw[at]) if at < len(raw) else None
     return cbor.tstr(raw, at)[1] if whole is None else at + whole
+
+
+def _skip_float(raw: bytes, at: int, end: int) -> int:
+    """Past a number that is finite and as short as it can be without loss."""
+    item = raw[at:end]
+    cbor.finish(item, end - at)
+    value = cbor2.loads(item)
+    if not math.isfinite(value):
+        raise Malformed("a number that JSON does not have")
+    if cbor2.dumps(value, canonical=True) != item:
+        raise Malformed(f"a number that is longer than need be at byte {at}")
+    return end
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

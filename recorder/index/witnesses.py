@@ -12,7 +12,7 @@ from recorder.index.prover import Prover
 from recorder.index.snapshot import Snapshot
 from recorder.index.tables import BadIndex, StreamRow
 from recorder.query.entry import Entry
-from recorder.query.evidence import Witness, verify_witness
+from recorder.query.evidence import Witness, WitnessCheck
 from recorder.query.run import Sampled
 from veen.crew import Crew
 from veen.errors import Untrusted
@@ -78,8 +78,9 @@ def _prover(held: Snapshot, row: StreamRow, checkpoint: RecorderCheckpoint) -> P
 
 
 def _verify(terms: Terms, shown: Sequence[Shown]) -> None:
+    check = WitnessCheck(terms.hub, terms.checkpoint)
     for witness, entry in shown:
         try:
-            verify_witness(witness, entry, terms.hub, terms.checkpoint)
+            check.event(witness, entry)
         except Untrusted as error:
             raise Untrusted(f"{error}; run veen recorder index verify") from error

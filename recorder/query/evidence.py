@@ -13,7 +13,7 @@ from veen import canonical_json
 from veen.digest import h_blocks, ht, u64be
 from veen.errors import Malformed, Untrusted
 from veen.hub_identity import HubIdentity
-from veen.inclusion import InclusionProof
+from veen.inclusion import InclusionProof, Shown
 from veen.label import label, routing_key
 from veen.msg import Msg
 from veen.profile import DEFAULT_PROFILE
@@ -89,32 +89,42 @@ def evidence_hash(descriptor: Descriptor, result_id: str, lines: Iterable[Verifi
     return h_blocks(_blocks(head, lines)).hex()
 
 
-def witnessed(
-    witness: Witness, stream: str, hub: HubIdentity, checkpoint: RecorderCheckpoint
-) -> Entry:
-    """The entry that a witness shows to stand below the checkpoint, or Untrusted.
+class WitnessCheck:
+    """Verifies witnesses against one checkpoint of a hub, both of which have been verified."""
 
-    ``hub`` and ``checkpoint`` have been verified. That the message was sealed as an event is the
-    reader's word: its header stays closed to whoever has only the key of the body.
-    """
-    try:
-        place = Placed(stream, hub)
-        entry = receipted(witness.msg, witness.receipt, witness.body_key, place)
-        verify_included(witness.inclusion, entry, checkpoint)
-    except (Malformed, Untrusted) as error:
-        seq = witness.inclusion.stream_seq
-        raise Untrusted(f"{stream} {seq} is not shown to be in the log: {error}") from error
-    return entry
+    def __init__(self, hub: HubIdentity, checkpoint: RecorderCheckpoint) -> None:
+        self._hub = hub
+        self._checkpoint = checkpoint
+        self._shown: dict[str, Shown] = {}
 
+    def entry(self, witness: Witness, stream: str) -> Entry:
+        """The entry that a witness shows to stand below the checkpoint, or Untrusted.
 
-def verify_witness(
-    witness: Witness, entry: Entry, hub: HubIdentity, checkpoint: RecorderCheckpoint
-) -> RecordEvent:
-    """The event of the entry, once the witness shows all of the entry to be what was recorded."""
-    shown = witnessed(witness, entry.stream, hub, checkpoint)
-    if shown.event is None or shown != entry:
-        raise Untrusted(f"{entry.stream} {entry.seq} was recorded otherwise than the row says")
-    return shown.event
+        That the message was sealed as an event is the reader's word: its header stays closed to
+        whoever has only the key of the body.
+        """
+        try:
+            place = Placed(stream, self._hub)
+            found = receipted(witness.msg, witness.receipt, witness.body_key, place)
+            self.verify_included(witness.inclusion, found)
+        except (Malformed, Untrusted) as error:
+            seq = witness.inclusion.stream_seq
+            raise Untrusted(f"{stream} {seq} is not shown to be in the log: {error}") from error
+        return found
+
+    def event(self, witness: Witness, entry: Entry) -> RecordEvent:
+        """The event of an entry, once the witness shows all of it to be what was recorded."""
+        shown = self.entry(witness, entry.stream)
+        if shown.event is None or shown != entry:
+            raise Untrusted(f"{entry.stream} {entry.seq} was recorded otherwise than the row says")
+        return shown.event
+
+    def verify_included(self, proof: InclusionProof, entry: Entry) -> None:
+        """Refuse unless the entry stands below the checkpoint."""
+        shown = self._shown.get(entry.stream)
+        if shown is None:
+            shown = self._shown[entry.stream] = Shown(*_end(entry.stream, self._checkpoint))
+        shown.verify(proof, leaf_hash=entry.leaf_hash, stream_seq=entry.seq)
 
 
 def _head(descriptor: Descriptor, result_id: str) -> dict[str, Any]:
@@ -147,12 +157,6 @@ def receipted(msg_raw: bytes, receipt_raw: bytes, body_key: bytes, at: Placed) -
     body = open_body(body_key=body_key, msg=msg, profile=DEFAULT_PROFILE)
     event = read_event(SCHEMA, body, msg.client_id)
     return Entry(at.stream, receipt.stream_seq, receipt.hub_ts, leaf, event)
-
-
-def verify_included(proof: InclusionProof, entry: Entry, checkpoint: RecorderCheckpoint) -> None:
-    """Refuse unless the entry stands below a verified checkpoint."""
-    size, root = _end(entry.stream, checkpoint)
-    proof.verify(leaf_hash=entry.leaf_hash, stream_seq=entry.seq, size=size, root=root)
 
 
 @lru_cache(maxsize=256)

@@ -7,7 +7,7 @@ from typing import Final
 
 from recorder.query.digest import SpokenUpTo
 from recorder.query.entry import Entry
-from recorder.query.evidence import Placed, receipted, verify_included, witnessed
+from recorder.query.evidence import Placed, WitnessCheck, receipted
 from recorder.query.package import Package, Recorded
 from recorder.query.select import matches
 from veen import canonical_json
@@ -67,10 +67,8 @@ class Facts:
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
         """The witnessed events: in the log, in the order of rows, searched, and matching."""
-        found = tuple(
-            witnessed(one.witness, one.stream, self.hub, self.checkpoint)
-            for one in self.package.witnesses
-        )
+        check = WitnessCheck(self.hub, self.checkpoint)
+        found = tuple(check.entry(one.witness, one.stream) for one in self.package.witnesses)
         spans = {one.stream: one for one in self.digest.searched}
         for entry in found:
             span = spans.get(entry.stream)
@@ -92,7 +90,7 @@ class Facts:
     def verify_in_log(self, entry: Entry, recorded: Recorded | None) -> None:
         if recorded is None or recorded.inclusion is None:
             raise NotCovered("the package has the hub's receipt, and no proof at a checkpoint")
-        verify_included(recorded.inclusion, entry, self.later_checkpoint)
+        WitnessCheck(self.hub, self.later_checkpoint).verify_included(recorded.inclusion, entry)
 
     def _recorded(self, one: Recorded | None, stream: str, kind: str, due: bytes) -> Entry:
         if one is None:

@@ -14,12 +14,11 @@ from recorder.query.entry import Entry
 from recorder.query.evidence import (
     Verified,
     Witness,
+    WitnessCheck,
     evidence_hash,
     evidence_summary,
     is_sampled,
     verified,
-    verify_witness,
-    witnessed,
 )
 from veen import canonical_json
 from veen.digest import h
@@ -49,7 +48,9 @@ def test_every_event_can_be_witnessed(small_log: Any) -> None:
     events = [entry for entry in small_log.entries if entry.event is not None]
     assert len(events) > 40
     for entry in events:
-        found = verify_witness(small_log.witness(entry), entry, small_log.hub, small_log.checkpoint)
+        found = WitnessCheck(small_log.hub, small_log.checkpoint).event(
+            small_log.witness(entry), entry
+        )
         assert found == entry.event
 
 
@@ -80,7 +81,7 @@ def test_refuses_an_entry_that_says_otherwise(
     assert entry.stream != "record/app/jobs"
     lie = list(lies(entry))[number]
     with pytest.raises(Untrusted, match=f"{lie.stream} [0-9]+ (was recorded|is not shown)"):
-        verify_witness(witness, lie, small_log.hub, small_log.checkpoint)
+        WitnessCheck(small_log.hub, small_log.checkpoint).event(witness, lie)
 
 
 def test_refuses_every_flipped_bit_of_a_witness(
@@ -91,8 +92,8 @@ def test_refuses_every_flipped_bit_of_a_witness(
         changed = bytearray(raw)
         changed[bit // 8] ^= 1 << bit % 8
         with pytest.raises(VeenError):
-            verify_witness(
-                Witness.decode(bytes(changed)), entry, small_log.hub, small_log.checkpoint
+            WitnessCheck(small_log.hub, small_log.checkpoint).event(
+                Witness.decode(bytes(changed)), entry
             )
 
 
@@ -100,7 +101,7 @@ def test_refuses_a_receipt_of_another_hub(small_log: Any, entry: Entry, witness:
     receipt = Receipt.decode(witness.receipt).signed(PrivateKey(h(b"another hub")))
     forged = replace(witness, receipt=receipt.encode())
     with pytest.raises(Untrusted, match="not signed by a key valid at its hub_ts"):
-        verify_witness(forged, entry, small_log.hub, small_log.checkpoint)
+        WitnessCheck(small_log.hub, small_log.checkpoint).event(forged, entry)
 
 
 def test_refuses_a_message_signed_by_another(
@@ -109,7 +110,7 @@ def test_refuses_a_message_signed_by_another(
     msg = Msg.decode(witness.msg).signed(PrivateKey(h(b"another client")))
     forged = replace(witness, msg=msg.encode())
     with pytest.raises(Untrusted, match="not signed by its client"):
-        verify_witness(forged, entry, small_log.hub, small_log.checkpoint)
+        WitnessCheck(small_log.hub, small_log.checkpoint).event(forged, entry)
 
 
 @pytest.mark.parametrize("field", ["leaf_hash", "label"])
@@ -119,7 +120,7 @@ def test_refuses_a_receipt_of_another_message_that_the_hub_itself_signed(
     receipt = replace(Receipt.decode(witness.receipt), **{field: bytes(32)})
     forged = replace(witness, receipt=receipt.signed(small_log.hub_key).encode())
     with pytest.raises(Untrusted, match="the receipt is of another message"):
-        verify_witness(forged, entry, small_log.hub, small_log.checkpoint)
+        WitnessCheck(small_log.hub, small_log.checkpoint).event(forged, entry)
 
 
 def test_refuses_a_message_that_the_hub_put_into_another_stream(
@@ -138,7 +139,7 @@ def test_refuses_a_message_that_the_hub_put_into_another_stream(
     later = log.make_checkpoint(1_800_000_000)
     shown = log.witness(replace(moved, stream=results, seq=1), later)
     with pytest.raises(Untrusted, match="the message is of another stream"):
-        witnessed(shown, results, log.hub, later)
+        WitnessCheck(log.hub, later).entry(shown, results)
 
 
 def test_refuses_a_message_behind_the_checkpoint(
@@ -150,9 +151,9 @@ def test_refuses_a_message_behind_the_checkpoint(
     newer = log.append(last.stream, last.hub_ts, last.event)
     later = log.make_checkpoint(old.created_at + 1)
     shown = log.witness(newer, later)
-    assert witnessed(shown, newer.stream, log.hub, later) == newer
+    assert WitnessCheck(log.hub, later).entry(shown, newer.stream) == newer
     with pytest.raises(Untrusted, match="is not shown to be in the log"):
-        witnessed(shown, newer.stream, log.hub, old)
+        WitnessCheck(log.hub, old).entry(shown, newer.stream)
 
 
 def test_refuses_a_stream_the_checkpoint_does_not_speak_of(
@@ -160,7 +161,7 @@ def test_refuses_a_stream_the_checkpoint_does_not_speak_of(
 ) -> None:
     checkpoint = small_log.make_checkpoint(1_700_100_000, ["record/query/results"])
     with pytest.raises(Untrusted, match="does not speak of"):
-        verify_witness(witness, entry, small_log.hub, checkpoint)
+        WitnessCheck(small_log.hub, checkpoint).event(witness, entry)
     with pytest.raises(Untrusted, match="does not speak of"):
         verified(entry, checkpoint)
 

@@ -15,7 +15,7 @@ from recorder.index.plan import TooLarge, plan
 from recorder.index.snapshot import NotReached, snapshot
 from recorder.query.descriptor import Descriptor, normalise
 from recorder.query.digest import Searched, rows_hash
-from recorder.query.evidence import verify_witness
+from recorder.query.evidence import WitnessCheck
 from recorder.query.run import run
 from veen.errors import Untrusted
 
@@ -164,7 +164,7 @@ def test_samples_and_searches_what_a_run_in_memory_does(
         assert found.searched == tuple(_searched(world, descriptor, name, due.unread)
                                        for name in descriptor.scope)  # fmt: skip
         for witness, one in zip(found.witnesses, found.outcome.sampled, strict=True):
-            verify_witness(witness, one.entry, world.hub, world.checkpoint)
+            WitnessCheck(world.hub, world.checkpoint).event(witness, one.entry)
         sampled += len(found.witnesses)
     assert sampled > 300
 

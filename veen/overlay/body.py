@@ -58,8 +58,7 @@ class Body:
 
     def check(self) -> None:
         for field in _layout(type(self)):
-            value = getattr(self, field.name)
-            if value is not None:
+            if field.is_checked and (value := getattr(self, field.name)) is not None:
                 field.kind.check(value)
         self.rule()
 
@@ -72,6 +71,8 @@ class Field(NamedTuple):
     key: bytes
     kind: Kind
     optional: bool
+    is_checked: bool
+    """Whether a value that reads may still be wrong."""
 
     def read(self, raw: bytes, at: int) -> tuple[Any, int]:
         if self.optional and raw.startswith(_NULL, at):
@@ -113,7 +114,6 @@ def _lay_out(cls: Any) -> tuple[Field, ...]:
 
 
 def _field(name: str, annotation: Any) -> Field:
-    kind = kind_of(annotation)
-    if isinstance(kind, Optional):
-        return Field(name, cbor.dump(name), kind.kind, optional=True)
-    return Field(name, cbor.dump(name), kind, optional=False)
+    found = kind_of(annotation)
+    kind, optional = (found.kind, True) if isinstance(found, Optional) else (found, False)
+    return Field(name, cbor.dump(name), kind, optional, not isinstance(kind, Unchecked))

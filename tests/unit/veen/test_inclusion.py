@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from veen import cbor
 from veen.errors import Malformed, Untrusted
-from veen.inclusion import InclusionProof
+from veen.inclusion import InclusionProof, Shown
 
 if TYPE_CHECKING:
     from conftest import Tree
@@ -176,3 +176,42 @@ def test_refuses_a_leaf_that_is_not_of_the_range(tree: Tree, seq: int, size: int
     proof = InclusionProof(stream_seq=seq, size=size, path=(), peaks=())
     with pytest.raises(Untrusted):
         proof.verify(leaf_hash=tree.leaf(1), stream_seq=seq, size=size, root=tree.leaf(1))
+
+
+@given(st.integers(1, 300), st.data())
+def test_many_proofs_of_one_range_fare_as_each_would_alone(
+    tree: Tree, size: int, data: st.DataObject
+) -> None:
+    shown = Shown(size, tree.root(size))
+    for seq in data.draw(st.lists(st.integers(1, size), min_size=1, max_size=12)):
+        proof = data.draw(
+            st.sampled_from(list(_perhaps_changed(InclusionProof.build(tree, seq, size))))
+        )
+        leaf = tree.leaf(data.draw(st.sampled_from((seq, max(1, seq - 1)))))
+        assert _refused(
+            lambda p=proof, h=leaf, s=seq: shown.verify(p, leaf_hash=h, stream_seq=s)
+        ) == _refused(
+            lambda p=proof, h=leaf, s=seq: p.verify(
+                leaf_hash=h, stream_seq=s, size=size, root=tree.root(size)
+            )
+        )  # fmt: skip
+
+
+def _perhaps_changed(proof: InclusionProof) -> Iterator[InclusionProof]:
+    yield proof
+    yield proof
+    for field in ("path", "peaks"):
+        hashes = getattr(proof, field)
+        for i, one in enumerate(hashes):
+            bad = bytes([one[0] ^ 1]) + one[1:]
+            yield replace(proof, **{field: (*hashes[:i], bad, *hashes[i + 1 :])})
+        if len(hashes) > 1:
+            yield replace(proof, **{field: tuple(reversed(hashes))})
+
+
+def _refused(verify: Callable[[], None]) -> bool:
+    try:
+        verify()
+    except Untrusted:
+        return True
+    return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import cbor2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,3 +109,28 @@ def test_accepts_only_its_own_encoding(raw: bytes) -> None:
     except Malformed:
         return
     assert json_body.encode(json.dumps(value)) == raw
+
+
+@given(VALUES, st.data())
+def test_takes_a_changed_encoding_only_when_it_is_the_one_of_another_value(
+    value: Any, data: st.DataObject
+) -> None:
+    raw = bytearray(json_body.encode_value(value))
+    at = data.draw(st.integers(0, len(raw) - 1))
+    raw[at] = data.draw(st.integers(0, 255))
+    found = bytes(raw)
+    try:
+        read = json_body.decode(found)
+    except Malformed:
+        assert not _is_the_one_encoding(found)
+    else:
+        assert json_body.encode_value(read) == found
+
+
+def _is_the_one_encoding(raw: bytes) -> bool:
+    """The naive way: read with a lenient reader, write again, compare."""
+    try:
+        value = cbor2.loads(raw)
+        return json_body.encode_value(value) == raw
+    except (cbor2.CBORError, Malformed, ValueError, TypeError, RecursionError, OverflowError):
+        return False
