@@ -70,7 +70,7 @@ def client(hub: served.Served) -> Iterator[Client]:
     with tempfile.TemporaryDirectory(prefix="veen-bench-", dir="/var/tmp") as root:
         home = ClientDir(Path(root) / "client")
         home.create(now=int(time.time()), random=os.urandom, passphrase=None)
-        with Client.open(home.root, f"http://127.0.0.1:{hub.port}") as found:
+        with Client.open(home.root, f"http://127.0.0.1:{hub.port}", sealers=1) as found:
             token = issue(
                 feed.ISSUER,
                 subject_pk=found.session.identity.client_id,

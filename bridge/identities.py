@@ -28,6 +28,7 @@ def open_client(
     surroundings: Surroundings,
     passphrase: bytes | None = None,
     patience: Patience | None = None,
+    sealers: int = 0,
 ) -> Client:
     """The identity at the pinned hub, with its capability if it has one.
 
@@ -43,6 +44,7 @@ def open_client(
         patience=patience,
         tls=_tls(hub.ca),
         surroundings=surroundings,
+        sealers=sealers,
     )
     if identity.principal is not None:
         key = client.session.identity.client

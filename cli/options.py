@@ -150,6 +150,11 @@ def key_in_hex(option: str, text: str) -> bytes:
     return found
 
 
+def spare_processes() -> int:
+    """One for work that can be done beside, where there is a second processor to do it."""
+    return min((os.cpu_count() or 1) - 1, 1)
+
+
 def bearer(token_file: Path | None) -> Credentials:
     if token_file is None:
         return Anonymous()

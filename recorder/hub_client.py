@@ -23,6 +23,7 @@ def open_client(
     directory: Path | None = None,
     principal: str | None = None,
     patience: Patience | None = None,
+    sealers: int = 0,
 ) -> Client:
     """The identity of the settings, or that of another directory; it must be the pinned hub.
 
@@ -38,6 +39,7 @@ def open_client(
         patience=patience,
         tls=_tls(hub.ca),
         surroundings=surroundings,
+        sealers=sealers,
     )
     name = principal or (hub.principal if directory in (None, hub.client) else None)
     if name is not None:

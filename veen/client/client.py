@@ -20,6 +20,7 @@ from veen.client.errors import HubRefused, StateLost
 from veen.client.hub_api import HubApi
 from veen.client.outbox import Bounds, Late, Note, Outbox
 from veen.client.pair import Pair
+from veen.client.payloads import SealingCrew
 from veen.client.progress import Progress, untold
 from veen.client.receipt_book import ReceiptBook
 from veen.client.remedy import is_lasting
@@ -32,6 +33,7 @@ from veen.client.state_check import StateVerdict
 from veen.client.surroundings import Surroundings
 from veen.client.transport import Patience, Transport
 from veen.client.verdict import Landed
+from veen.crew import crew
 from veen.errors import Rejected, VeenError, WrongSize
 from veen.keystore.directory import ClientDir, Lock
 from veen.msg import Msg
@@ -53,6 +55,7 @@ class Client:
         outbox: Outbox,
         address: HubAddress,
         batch: int,
+        sealing: SealingCrew,
     ) -> None:
         self.session = session
         self._outbox = outbox
@@ -63,7 +66,7 @@ class Client:
         self._own_prekey, self._own_key_until = b"", -1
         self._closing = ExitStack()
         self._draining = RLock()
-        self._sealer = Sealer(session, directory.attachments)
+        self._sealer = Sealer(session, directory.attachments, sealing)
         book = ReceiptBook(directory.receipts)
         self._batch = batch
         self._sender = Sender(session, outbox, self._sealer, book, batch)
@@ -82,9 +85,12 @@ class Client:
         surroundings: Surroundings | None = None,
         bounds: Bounds | None = None,
         batch: int = BATCH,
+        sealers: int = 0,
     ) -> Client:
         """No other process can have the directory meanwhile. The hub is asked when it is needed,
         and at once only where neither ``hub_id``, a data directory nor the past names it.
+
+        So many ``sealers`` are processes beside this one, started when there is much to send.
         """
         around = surroundings or Surroundings(
             clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep
@@ -104,7 +110,9 @@ class Client:
             session = Session(home.root, identity, HubApi(transport), around)
             outbox = Outbox(home.outbox, identity.outbox_key, around.random, bounds)
             closing.callback(outbox.close)
-            client = cls(home, session, outbox, address, batch)
+            sealing = SealingCrew(lambda: crew(sealers))
+            closing.callback(sealing.close)
+            client = cls(home, session, outbox, address, batch, sealing)
             client._name_hub(hub_id)
             client._closing = closing.pop_all()
         return client

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, groupby
 from pathlib import Path
 
-from veen import attachment, durable, msg
+from veen import attachment, durable, msg, seal
 from veen.captoken import CapToken
 from veen.client.draft import Draft
 from veen.client.errors import StateLost
 from veen.client.flight import Flight
+from veen.client.payloads import Payload, Payloads, SealingCrew
 from veen.client.session import Session
 from veen.errors import Malformed
 from veen.hpke import KEY_BYTES
 from veen.label import EpochLabels
-from veen.seal import Place, seal
 from veen.stream import stream_id
 
 
@@ -47,9 +48,10 @@ class Sealed:
 
 
 class Sealer:
-    def __init__(self, session: Session, attachments: Path) -> None:
+    def __init__(self, session: Session, attachments: Path, crew: SealingCrew) -> None:
         self._session = session
         self._attachments = attachments
+        self._crew = crew
         self._auth_refs: dict[bytes, bytes] = {}
 
     def renew(self, token: CapToken) -> bytes:
@@ -83,9 +85,12 @@ class Sealer:
 
     def seal(self, berth: Berth, events: Sequence[tuple[int, Draft]]) -> list[Sealed]:
         """Touches nothing but its arguments and chance: another thread may run it."""
+        payloads = self._crew.seal(self._payloads(berth, [draft for _, draft in events]))
         return [
-            self._sealed(Berth(berth.label, berth.epoch, seq, berth.prev_ack), event_id, draft)
-            for seq, (event_id, draft) in enumerate(events, berth.client_seq)
+            self._signed(replace(berth, client_seq=seq), event_id, draft, payload)
+            for seq, ((event_id, draft), payload) in enumerate(
+                zip(events, payloads, strict=True), berth.client_seq
+            )
         ]
 
     def store(self, sealed: Sequence[Sealed]) -> list[Flight]:
@@ -104,33 +109,34 @@ class Sealer:
     def path(self, coid: bytes) -> Path:
         return self._attachments / coid.hex()
 
-    def _sealed(self, berth: Berth, event_id: int, draft: Draft) -> Sealed:
-        identity, form = self._session.identity, draft.form
-        place = Place(
-            profile=form.profile,
-            label=berth.label,
-            client_id=identity.client_id,
-            client_seq=berth.client_seq,
-            prev_ack=berth.prev_ack,
-            auth_ref=self.auth_ref(draft),
-        )
-        sealed = seal(
-            recipient=form.recipient,
-            ephemeral=self._session.surroundings.random(KEY_BYTES),
-            place=place,
-            header=form.header,
-            body=draft.body,
-            attachments=draft.attachments,
-            limits=self._session.limits,
-        )
+    def _payloads(self, berth: Berth, drafts: Sequence[Draft]) -> Iterator[Payloads]:
+        """What is to be sealed, in runs of the same form."""
+        random = self._session.surroundings.random
+        seqs = count(berth.client_seq)
+        for (form, auth_ref), some in groupby(drafts, lambda one: (one.form, self.auth_ref(one))):
+            yield Payloads(
+                form=form,
+                limits=self._session.limits,
+                label=berth.label,
+                client_id=self._session.identity.client_id,
+                prev_ack=berth.prev_ack,
+                auth_ref=auth_ref,
+                each=[
+                    Payload(next(seqs), random(KEY_BYTES), one.body, one.attachments)
+                    for one in some
+                ],
+            )
+
+    def _signed(self, berth: Berth, event_id: int, draft: Draft, payload: seal.Sealed) -> Sealed:
+        identity, auth_ref = self._session.identity, self.auth_ref(draft)
         issued = msg.issue(
             identity.client,
-            profile_id=form.profile.profile_id(),
-            label=place.label,
-            client_seq=place.client_seq,
-            prev_ack=place.prev_ack,
-            auth_ref=place.auth_ref,
-            ciphertext=sealed.ciphertext,
+            profile_id=draft.form.profile.profile_id(),
+            label=berth.label,
+            client_seq=berth.client_seq,
+            prev_ack=berth.prev_ack,
+            auth_ref=auth_ref,
+            ciphertext=payload.ciphertext,
         )
         flight = Flight(
             event_id=event_id,
@@ -139,9 +145,9 @@ class Sealer:
             client_id=identity.client_id,
             client_seq=berth.client_seq,
             prev_ack=berth.prev_ack,
-            auth_ref=place.auth_ref,
+            auth_ref=auth_ref,
             leaf=issued.leaf,
-            coids=b"".join(attachment.coid(one) for one in sealed.attachments),
+            coids=b"".join(attachment.coid(one) for one in payload.attachments),
             msg=issued.raw,
         )
-        return Sealed(flight, sealed.attachments)
+        return Sealed(flight, payload.attachments)
