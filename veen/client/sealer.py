@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import count, groupby
 from pathlib import Path
 
-from veen import attachment, durable, msg, seal
+from veen import attachment, durable, msg
 from veen.captoken import CapToken
 from veen.client.draft import Draft
 from veen.client.errors import StateLost
@@ -17,6 +17,7 @@ from veen.client.session import Session
 from veen.errors import Malformed
 from veen.hpke import KEY_BYTES
 from veen.label import EpochLabels
+from veen.seal import Sealed as SealedPayload
 from veen.stream import stream_id
 
 
@@ -127,7 +128,7 @@ class Sealer:
                 ],
             )
 
-    def _signed(self, berth: Berth, event_id: int, draft: Draft, payload: seal.Sealed) -> Sealed:
+    def _signed(self, berth: Berth, event_id: int, draft: Draft, payload: SealedPayload) -> Sealed:
         identity, auth_ref = self._session.identity, self.auth_ref(draft)
         issued = msg.issue(
             identity.client,
