@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from cli.cap import read_token
-from cli.options import patience, surroundings
+from cli.options import patience, spare_processes, surroundings
 from cli.passphrase import PassphraseFileOption, passphrase_of
 from recorder.emit.emitter import Emitter
 from recorder.hub_client import open_client, reader_key
@@ -64,6 +64,7 @@ class RecorderOptions:
             directory=directory.root,
             principal=self.principal,
             patience=patience(),
+            sealers=spare_processes(),
         ) as client:
             for path in self.cap or ():
                 client.renew(read_token(path))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -21,7 +21,19 @@ from veen_page_access import LOOK, TAKE, may_see, refuse_unless_may_take, seen_d
 from veen_page_bridge import is_place as is_quarantine_place
 from veen_page_bridge import quarantine, receipt, runs_of
 from veen_page_checkpoints import door_of
-from veen_page_made import PAGE, by_id, file_of, is_place, of_run, page, picture_of, where
+from veen_page_heads import heads
+from veen_page_made import (
+    PAGE,
+    OfRun,
+    alarms,
+    by_id,
+    file_of,
+    is_place,
+    of_run,
+    page,
+    picture_of,
+    where,
+)
 from veen_page_overview import overview
 from veen_page_render import PREFIX, Frame, render
 from veen_page_runs import ended_ms
@@ -74,6 +86,7 @@ def index(request: Request, user: GetUserDep, session: SessionDep) -> HTMLRespon
         may_read=may_see(user),
         open_questions=lambda: waiting(session, seen_dags(user)),
         look=look,
+        heads=_heads,
         random=os.urandom,
     )
     return _shown("veen_page_overview.html", request, zone=found.zone, of=found)
@@ -90,10 +103,15 @@ def script() -> FileResponse:
 
 
 @app.get("/streams")
-def all_streams(request: Request, after: Place_ = None) -> HTMLResponse:
+def all_streams(request: Request, user: GetUserDep, after: Place_ = None) -> HTMLResponse:
     place = opened(os.environ)
     found = streams(
-        place, kept(door_of(place, os.urandom)), now=int(time.time()), after=after or ""
+        place,
+        kept(door_of(place, os.urandom)),
+        now=int(time.time()),
+        may_read=may_see(user),
+        live=_heads(place),
+        after=after or "",
     )
     return _shown("veen_page_streams.html", request, zone=place.zone, streams=found)
 
@@ -117,8 +135,9 @@ def run(
 ) -> HTMLResponse:
     """What one run made; a link of its tasks leads here."""
     place, ended = opened(os.environ), ended_ms(session, dag_id, run_id)
-    rows = of_run(place.folder, dag_id, run_id, ended) if may_see(user)(dag_id) else ()
-    asked = {"dag_id": dag_id, "run_id": run_id, "rows": rows}
+    seen = may_see(user)(dag_id)
+    found = of_run(place.folder, dag_id, run_id, ended) if seen else OfRun()
+    asked = {"dag_id": dag_id, "run_id": run_id, "found": found}
     return _shown("veen_page_run.html", request, zone=place.zone, **asked)
 
 
@@ -130,7 +149,9 @@ def listed(request: Request, user: GetUserDep, kind: str, before: Place_ = None)
     if before is not None and not is_place(before):
         raise HTTPException(400, "before: the place where the page before this one ended is due")
     found = page(place.folder, kind, PAGE, may_see(user), before)
-    return _shown("veen_page_list.html", request, zone=place.zone, found=found, before=before)
+    first = alarms(place.folder, may_see(user)) if kind == "alarm" and before is None else None
+    asked = {"found": found, "before": before, "first": first}
+    return _shown("veen_page_list.html", request, zone=place.zone, **asked)
 
 
 @app.get("/{kind}/{name}")
@@ -176,6 +197,10 @@ def _artefact(user: Any, kind: str, name: str) -> tuple[Place, Artefact]:
     if found is None or not may_see(user)(found.dag_id):
         raise HTTPException(404, f"no {kind} of that name is known here")
     return place, found
+
+
+def _heads(place: Place) -> Mapping[str, int] | None:
+    return heads(place, lambda: int(time.time()), os.urandom)
 
 
 def _shown(template: str, request: Request, **values: Any) -> HTMLResponse:

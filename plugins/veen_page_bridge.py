@@ -5,26 +5,26 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from veen_page_made import by_id
+from veen_page_made import MayRead, seen_by_id
 from veen_page_zone import Place, reading
 
 from bridge.export_setup import exporting
 from bridge.export_state import ExportState
 from bridge.importer.airlock import Airlock
-from bridge.importer.ledger_tables import BundleRow, Span
-from bridge.importer.status import standing
+from bridge.importer.ledger_tables import BundleRow
+from bridge.importer.status import Most, StreamStanding, standing
 from bridge.settings import Settings
 from recorder.artefact import Artefact
 
 PAGE: Final = 25
 HELD: Final = 25
 """How many held-up bundles stand on the page; the rest is counted."""
-_MOST_SPANS: Final = 8
+_MOST: Final = Most(bundles=HELD, streams=50, spans=8)
 _MOST_BYTES: Final = 64 << 10
 _BUNDLE: Final = re.compile(r"[0-9a-f]{64}")
 _ENTRY: Final = re.compile(r"[0-9]{20}-[0-9a-f-]{1,100}")
@@ -39,15 +39,18 @@ class ImportedStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importing:
-    """``held_up`` is the beginning of ``held_up_total``; ``next_command`` is by hand."""
+    """``held_up`` is the beginning of ``held_up_total``, and ``made`` what runs have kept of it;
+    ``streams`` is the beginning of ``streams_total``. ``next_command`` is by hand."""
 
     states: tuple[tuple[str, int], ...]
     held_up: tuple[BundleRow, ...]
     held_up_total: int
+    made: Mapping[str, Artefact]
     inbox: int
     unclosed: int
     uncovered: int
     streams: tuple[ImportedStream, ...]
+    streams_total: int
     next_command: str
 
 
@@ -87,24 +90,27 @@ class Quarantine:
     next_before: str | None
 
 
-def importing_of(place: Place) -> Importing | None:
+def importing_of(place: Place, may_read: MayRead) -> Importing | None:
     """None where this zone imports nothing, or did not yet."""
     airlock = place.airlock()
     if airlock is None:
         return None
     with reading("the import ledger"):
-        found = standing(airlock)
+        found = standing(airlock, _MOST)
+    ids = [one.bundle_id.hex() for one in found.unfinished]
     return Importing(
         states=tuple(found.bundles.items()),
-        held_up=found.unfinished[:HELD],
-        held_up_total=len(found.unfinished),
+        held_up=found.unfinished,
+        held_up_total=found.unfinished_total,
+        made=seen_by_id(place.folder, "import", ids, may_read),
         inbox=found.inbox,
         unclosed=found.unclosed,
         uncovered=found.uncovered,
         streams=tuple(
-            ImportedStream(name=one.stream.name, held=_spans(one.held), frozen_at=one.frozen_at)
+            ImportedStream(name=one.stream.name, held=_spans(one), frozen_at=one.frozen_at)
             for one in found.streams
         ),
+        streams_total=found.streams_total,
         next_command=found.next_command(),
     )
 
@@ -123,13 +129,12 @@ def quarantine(airlock: Airlock, before: str | None = None) -> Quarantine:
     return Quarantine(rows, len(entries), rows[-1].place if len(wanted) > PAGE else None)
 
 
-def runs_of(
-    place: Place, found: Quarantine, may_read: Callable[[str], bool]
-) -> Mapping[str, Artefact]:
+def runs_of(place: Place, found: Quarantine, may_read: MayRead) -> Mapping[str, Artefact]:
     """By its name in quarantine, what a run has kept of a carrier."""
-    made = by_id(place.folder, "import", (one for row in found.rows for one in row.ids))
+    ids = (one for row in found.rows for one in row.ids)
+    made = seen_by_id(place.folder, "import", ids, may_read)
     known = {row.name: [made[one] for one in row.ids if one in made] for row in found.rows}
-    return {name: rows[0] for name, rows in known.items() if rows and may_read(rows[0].dag_id)}
+    return {name: rows[0] for name, rows in known.items() if rows}
 
 
 def is_place(before: str) -> bool:
@@ -178,6 +183,7 @@ def _reason(airlock: Airlock, entry: str) -> Quarantined:
     return Quarantined(name=name, made_at=made_at, code=code, told=told, received=received)
 
 
-def _spans(held: tuple[Span, ...]) -> str:
-    shown = ", ".join(f"{one.first} to {one.last}" for one in held[:_MOST_SPANS])
-    return f"{shown}, and {len(held) - _MOST_SPANS} more" if len(held) > _MOST_SPANS else shown
+def _spans(one: StreamStanding) -> str:
+    shown = ", ".join(f"{span.first} to {span.last}" for span in one.held)
+    more = one.held_total - len(one.held)
+    return f"{shown}, and {more} more" if more else shown

@@ -11,7 +11,7 @@ from typing import Final
 
 from veen_page_zone import reading
 
-from recorder.artefact import FOLDER, KINDS, Artefact, decode, newest
+from recorder.artefact import FOLDER, KINDS, Artefact, decode, newest, standing
 
 PAGE: Final = 25
 SHORT: Final = 6
@@ -59,16 +59,45 @@ def by_id(folder: Path, kind: str, ids: Iterable[str]) -> Mapping[str, Artefact]
     return {one.id: one for one in found}
 
 
-def of_run(folder: Path, dag_id: str, run_id: str, ended_ms: int) -> tuple[Artefact, ...]:
-    """What one run made, of any kind, oldest first."""
+def seen_by_id(
+    folder: Path, kind: str, ids: Iterable[str], may_read: MayRead
+) -> Mapping[str, Artefact]:
+    """As ``by_id``, without what the one who asks may not see."""
+    found = by_id(folder, kind, ids)
+    return {name: one for name, one in found.items() if may_read(one.dag_id)}
+
+
+def alarms(folder: Path, may_read: MayRead) -> Page:
+    """Those that stand, newest first; ``next_before`` is set where there are more."""
+    with reading("the list of alarms"):
+        found = standing(folder, PAGE + 1)
+    shown = found[:PAGE]
+    rows = tuple(one for one in shown if may_read(one.dag_id))
+    return Page("alarm", rows, shown[-1].name if len(found) > PAGE else None)
+
+
+@dataclass(frozen=True, slots=True)
+class OfRun:
+    """``made`` by the run; ``looked_at`` was made by another, oldest first."""
+
+    made: tuple[Artefact, ...] = ()
+    looked_at: tuple[Artefact, ...] = ()
+
+
+def of_run(folder: Path, dag_id: str, run_id: str, ended_ms: int) -> OfRun:
+    """What one run made, of any kind, and what it has looked at again."""
     with reading("what the run made"):
         found = [
-            one
-            for kind in KINDS
-            for one in newest(folder, kind, OF_RUN, f"{ended_ms + 1:020d}")
-            if (one.dag_id, one.run_id) == (dag_id, run_id)
+            one for kind in KINDS for one in newest(folder, kind, OF_RUN, f"{ended_ms + 1:020d}")
         ]
-    return tuple(sorted(found, key=lambda one: one.made_at))
+    found.sort(key=lambda one: one.made_at)
+    run = (dag_id, run_id)
+    return OfRun(
+        made=tuple(one for one in found if (one.dag_id, one.run_id) == run),
+        looked_at=tuple(
+            one for one in found if one.seen and (one.seen.dag_id, one.seen.run_id) == run
+        ),
+    )
 
 
 def file_of(folder: Path, artefact: Artefact) -> Path | None:

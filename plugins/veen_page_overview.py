@@ -16,8 +16,9 @@ from veen_page_bridge import (
     runs_of,
 )
 from veen_page_checkpoints import Checkpoints, checkpoints, door_of
-from veen_page_made import SHORT, MayRead, Page, page, picture_of
-from veen_page_services import Look, Service, addresses, services
+from veen_page_heads import Heads
+from veen_page_made import SHORT, MayRead, Page, alarms, page, picture_of
+from veen_page_services import Asked, Look, Service, addresses, services
 from veen_page_streams import Kept, Streams, kept, streams
 from veen_page_zone import Place
 
@@ -55,6 +56,7 @@ class Overview:
     zone: Zone
     services: tuple[Service, ...]
     waiting: Sequence[Any]
+    alarms: Part[Page]
     streams: Part[Streams]
     checkpoints: Part[Checkpoints]
     importing: Part[Importing | None]
@@ -64,7 +66,7 @@ class Overview:
     made: Mapping[str, Part[Page]]
 
 
-LISTS = ("alarm", "audit", "checkpoint", "anchor", "export", "import")
+LISTS = ("audit", "checkpoint", "anchor", "export", "import")
 """The lists whose beginning stands on the first page."""
 
 
@@ -75,20 +77,25 @@ def overview(
     may_read: MayRead,
     open_questions: Callable[[], Sequence[Any]],
     look: Look,
+    heads: Heads,
     random: Callable[[int], bytes],
 ) -> Overview:
     door = door_of(place, random)
     found = _part(lambda: kept(door))
     ends = found.known or Kept(None, None)
+    asked = Asked(lambda: heads(place))
+    ready = services(addresses(place), look)
+    live = asked.answer()
     return Overview(
         zone=place.zone,
-        services=services(addresses(place), look),
+        services=ready,
         waiting=open_questions(),
-        streams=_part(lambda: streams(place, ends, now=now)),
+        alarms=_part(lambda: alarms(place.folder, may_read)),
+        streams=_part(lambda: streams(place, ends, now=now, may_read=may_read, live=live)),
         checkpoints=Part(None, found.trouble)
         if found.trouble
-        else _part(lambda: checkpoints(door, ends, now=now)),
-        importing=_part(lambda: importing_of(place)),
+        else _part(lambda: checkpoints(place, door, ends, now=now, may_read=may_read)),
+        importing=_part(lambda: importing_of(place, may_read)),
         exporting=_part(lambda: exporting_of(place)),
         held=_part(lambda: _held(place, may_read)),
         reconciled=_part(lambda: _reconciled(place, may_read)),

@@ -6,14 +6,15 @@ import json
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 from veen_page_zone import Place
 
+T = TypeVar("T")
 TIMEOUT_SEC: Final = 0.8
 """For a connection and for each part of an answer."""
 _MOST_SEC: Final = 1.0
@@ -41,11 +42,15 @@ class Address:
 Look = Callable[[Address], Service]
 
 
+def hub_of(place: Place) -> Address:
+    return Address("Hub", place.recorder.hub.url, place.recorder.hub.ca)
+
+
 def addresses(place: Place) -> tuple[Address, ...]:
-    hub, query = place.recorder.hub, place.recorder.query
+    query = place.recorder.query
     scheme = "http" if query.tls_cert is None else "https"
     return (
-        Address("Hub", hub.url, hub.ca),
+        hub_of(place),
         Address("Recorder service", f"{scheme}://{query.listen}", query.tls_cert),
     )
 
@@ -62,23 +67,41 @@ def services(asked: tuple[Address, ...], look: Look) -> tuple[Service, ...]:
     )
 
 
+class Asked(Generic[T]):
+    """A question that is under way beside others; no answer in time is None."""
+
+    def __init__(self, question: Callable[[], T | None]) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=1)
+        self._future = self._pool.submit(question)
+
+    def answer(self) -> T | None:
+        wait([self._future], timeout=_MOST_SEC)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        return self._future.result() if self._future.done() else None
+
+
 def look(address: Address) -> Service:
     """Ask a service whether it is ready; its words are shown, never believed."""
-    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
-    if address.url.startswith("https:"):
-        handlers.append(urllib.request.HTTPSHandler(context=_tls(address.ca)))
-    opener = urllib.request.build_opener(*handlers)
-    request = urllib.request.Request(  # noqa: S310 - an address of the zone's file
-        f"{address.url}/readyz", headers={"Accept": "application/json"}
-    )
     try:
-        with opener.open(request, timeout=TIMEOUT_SEC):
+        with ask(address, "/readyz", {"Accept": "application/json"}):
             return Service(address.name, address.url, True, True, "ready")
     except urllib.error.HTTPError as error:
         told = _message(error.read1(_MOST_BYTES)) or f"HTTP {error.code}"
         return Service(address.name, address.url, True, False, f"up, but not ready: {told}")
     except (OSError, ValueError) as error:
         return _down(address, str(getattr(error, "reason", error)) or type(error).__name__)
+
+
+def ask(address: Address, path: str, headers: Mapping[str, str]) -> Any:
+    """The answer to one question, to be closed; nothing stands between, whatever the environment
+    says."""
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    if address.url.startswith("https:"):
+        handlers.append(urllib.request.HTTPSHandler(context=_tls(address.ca)))
+    request = urllib.request.Request(  # noqa: S310 - an address of the zone's file
+        f"{address.url}{path}", headers=dict(headers)
+    )
+    return urllib.request.build_opener(*handlers).open(request, timeout=TIMEOUT_SEC)
 
 
 def _down(address: Address, why: str) -> Service:

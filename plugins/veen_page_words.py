@@ -14,7 +14,7 @@ _BRIEF: Final = 48
 _REASONS: Final = ("what", "reason", "told")
 GOOD: Final = frozenset(
     {"verified", "imported", "whole", "signed", "pushed", "anchored", "intact", "heartbeat"}
-    | {"exported", "recorded", "completed", "pruned", "trusted", "approved", "ok"}
+    | {"exported", "recorded", "completed", "pruned", "trusted", "approved", "ok", "over"}
 )
 BAD: Final = frozenset(
     {"quarantined", "rejected", "refused", "faults", "failed", "raised", "frozen", "gaps"}

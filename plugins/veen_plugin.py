@@ -57,7 +57,8 @@ class MadeLink(BaseOperatorLink):
     def get_link(self, operator: Any, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's own
         if not ti_key.dag_id.startswith(_OURS):
             return ""
-        found = [one for one in _made(ti_key.dag_id, ti_key.run_id, self.kinds) if self.shows(one)]
+        made, seen = _made(ti_key.dag_id, ti_key.run_id, self.kinds)
+        found = self.chosen([one for one in made if self.shows(one)], seen)
         if not found:
             return ""
         run = f"/run/{quote(ti_key.dag_id, safe='')}/{quote(ti_key.run_id, safe='')}"
@@ -66,6 +67,10 @@ class MadeLink(BaseOperatorLink):
 
     def shows(self, artefact: Artefact) -> bool:  # noqa: ARG002 - others look at it
         return True
+
+    def chosen(self, made: list[Artefact], seen: list[Artefact]) -> list[Artefact]:
+        """A run that has made nothing leads to what it has looked at again."""
+        return made or [one for one in seen if self.shows(one)]
 
 
 class BundleLink(MadeLink):
@@ -82,6 +87,10 @@ class ReceiptLink(MadeLink):
 
     def shows(self, artefact: Artefact) -> bool:
         return artefact.state == "imported"
+
+    def chosen(self, made: list[Artefact], seen: list[Artefact]) -> list[Artefact]:
+        """A bundle that waited before is another run's, and went in with this one."""
+        return [*made, *(one for one in seen if self.shows(one))]
 
 
 class ReportLink(MadeLink):
@@ -110,21 +119,21 @@ class VeenPlugin(AirflowPlugin):
     ]
 
 
-def _made(dag_id: str, run_id: str, kinds: Sequence[str]) -> list[Artefact]:
+def _made(dag_id: str, run_id: str, kinds: Sequence[str]) -> tuple[list[Artefact], list[Artefact]]:
+    """What a run made, and what it has looked at again."""
     from recorder.artefact import newest  # noqa: PLC0415 - only when a task is looked at
     from recorder.zone import VARIABLE  # noqa: PLC0415
 
     file = os.environ.get(VARIABLE)
     if not file:
-        return []
-    before = f"{_ended_ms(dag_id, run_id) + 1:020d}"
+        return [], []
+    before, run = f"{_ended_ms(dag_id, run_id) + 1:020d}", (dag_id, run_id)
     folder = Path(file).parent
-    return [
-        one
-        for kind in kinds
-        for one in newest(folder, kind, _OF_RUN, before)
-        if (one.dag_id, one.run_id) == (dag_id, run_id)
-    ]
+    found = [one for kind in kinds for one in newest(folder, kind, _OF_RUN, before)]
+    return (
+        [one for one in found if (one.dag_id, one.run_id) == run],
+        [one for one in found if one.seen and (one.seen.dag_id, one.seen.run_id) == run],
+    )
 
 
 def _ended_ms(dag_id: str, run_id: str) -> int:

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +27,12 @@ _MOST_MS: Final = 10**20 - 1
 _TEXTS: Final = ("kind", "id", "dag_id", "run_id", "task_id", "state")
 _SHAPE: Final = dict.fromkeys(_TEXTS, str) | {"made_at": int, "summary": dict}
 _SHAPES: Final = (_SHAPE | {"path": str}, _SHAPE | {"path": type(None)})
+_SEEN: Final = {"dag_id": str, "run_id": str, "seen_at": int}
+_BEGUN: Final = ("signed", "pushed")
+"""States in which a thing begins; one that has come further does not go back to them."""
+OVER: Final = "over"
+"""The state of an alarm that nobody has to hear of any more."""
+_STANDING: Final = "standing"
 
 
 class BadArtefact(VeenError):
@@ -34,11 +40,21 @@ class BadArtefact(VeenError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A later run that has looked at the thing again; ``seen_at`` is in milliseconds."""
+
+    dag_id: str
+    run_id: str
+    seen_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Artefact:
     """``id`` is that of the thing itself, so that a second run tells of the same one.
 
     ``made_at`` is in milliseconds; ``path`` is where the thing lies, if it is a file.
-    ``summary`` has ids and counts, never payloads.
+    ``summary`` has ids and counts, never payloads. The run is the one that made it; ``seen`` is
+    the last other one that told of it.
     """
 
     kind: str
@@ -50,6 +66,7 @@ class Artefact:
     state: str
     summary: Mapping[str, Any]
     path: str | None = None
+    seen: Seen | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -67,19 +84,47 @@ class Artefact:
         """Names sort by time; the last one of a page is where the next begins."""
         return f"{self.made_at:020d}-{self.id}"
 
+    def told_again(self, by: Artefact) -> Artefact:
+        """With what a later telling adds; who made it, and when, stays."""
+        state = self.state if by.state in _BEGUN and self.state not in _BEGUN else by.state
+        seen = Seen(dag_id=by.dag_id, run_id=by.run_id, seen_at=by.made_at)
+        is_own = (by.dag_id, by.run_id) == (self.dag_id, self.run_id)
+        return replace(
+            self,
+            state=state,
+            summary=by.summary,
+            path=by.path,
+            seen=self.seen if is_own else seen,
+        )
+
 
 def write(zone_folder: Path, artefact: Artefact) -> Path:
-    """Keep what was made, whole or not at all. Of one id there is one file, whose time is that of
-    the first; told again, it has the newer state and summary."""
+    """Keep what was made, whole or not at all. Of one id there is one file, which names the run
+    that made it; told again, it has the newer state and summary, and who told."""
     folder = zone_folder / FOLDER / artefact.kind
     durable.make_directory(folder)
     with _locked(folder):
-        first = _made_at(folder, artefact.id)
-        kept = artefact if first is None else replace(artefact, made_at=first)
+        known = _known(folder, artefact.id)
+        kept = artefact if known is None else decode(known).told_again(artefact)
+        if kept.kind == "alarm" and kept.state != OVER:
+            _mark(folder, kept)
         target, data = folder / f"{kept.name}.json", _encode(kept)
-        if first is None or target.read_bytes() != data:
+        if known is None or target.read_bytes() != data:
             durable.write(target, data)
+        if kept.kind == "alarm" and kept.state == OVER:
+            (folder / _STANDING / kept.name).unlink(missing_ok=True)
     return target
+
+
+def standing(zone_folder: Path, limit: int) -> tuple[Artefact, ...]:
+    """The newest alarms that are not over; however many are, those are not read."""
+    folder = zone_folder / FOLDER / "alarm"
+    marks = folder / _STANDING
+    names = os.listdir(marks) if marks.is_dir() else []  # noqa: PTH208 - names alone
+    files = [folder / f"{one}.json" for one in heapq.nlargest(limit, names)]
+    # A mark is there before its alarm, and after it: a write may have been cut off between them.
+    found = [decode(one) for one in files if one.exists()]
+    return tuple(one for one in found if one.state != OVER)
 
 
 def newest(
@@ -99,26 +144,44 @@ def decode(file: Path) -> Artefact:
         found = json.loads(file.read_bytes())
     except ValueError as error:
         raise BadArtefact(f"{file}: not JSON: {error}; remove it") from error
+    seen = _seen(file, found.pop("seen", None)) if type(found) is dict else None
     if type(found) is not dict or {key: type(found[key]) for key in found} not in _SHAPES:
         raise BadArtefact(f"{file}: it has not the fields of an artefact; remove it")
-    artefact = Artefact(**found)
+    artefact = Artefact(**found, seen=seen)
     if f"{artefact.name}.json" != file.name:
         raise BadArtefact(f"{file}: it describes {artefact.name}, not what it is called; remove it")
     return artefact
 
 
+def _seen(file: Path, found: Any) -> Seen | None:
+    if found is None:
+        return None
+    if type(found) is not dict or {key: type(found[key]) for key in found} != _SEEN:
+        raise BadArtefact(f"{file}: seen is not a run and its time; remove it")
+    return Seen(**found)
+
+
 def _encode(artefact: Artefact) -> bytes:
     document = {one.name: getattr(artefact, one.name) for one in fields(artefact)}
     document["summary"] = dict(artefact.summary)
+    seen = document.pop("seen")
+    if seen is not None:
+        document["seen"] = asdict(seen)
     return json.dumps(document, sort_keys=True, indent=1).encode() + b"\n"
 
 
-def _made_at(folder: Path, wanted: str) -> int | None:
+def _known(folder: Path, wanted: str) -> Path | None:
     ending = f"-{wanted}.json"
     for name in _names(folder):
         if name.endswith(ending) and len(name) == 20 + len(ending):
-            return int(name[:20])
+            return folder / name
     return None
+
+
+def _mark(folder: Path, alarm: Artefact) -> None:
+    durable.make_directory(folder / _STANDING)
+    (folder / _STANDING / alarm.name).touch(mode=durable.FILE_MODE)
+    durable.sync_directory(folder / _STANDING)
 
 
 def _names(folder: Path) -> Iterator[str]:

@@ -1,40 +1,80 @@
-"""Where an importing zone stands, from its ledger alone, and the next safe command."""
+"""Where an importing zone stands, from its ledger alone, and the next safe command.
+
+The ledger counts and joins; what is read of it is what is told, however much it holds.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Final
 
 from bridge.importer.airlock import Airlock
-from bridge.importer.ledger import ImportLedger
-from bridge.importer.ledger_tables import BundleRow, Span, Stream
+from bridge.importer.ledger import BadLedger
+from bridge.importer.ledger_tables import VERSION, BundleRow, Span, Stream
 from bridge.importer.outcome import State
 
-_OPEN = (State.WAITING, State.BLOCKED, State.FROZEN, State.COMMITTING, State.PARTIAL)
+EVERYTHING: Final = -1
+_OPEN: Final = (State.WAITING, State.BLOCKED, State.FROZEN, State.COMMITTING, State.PARTIAL)
+_MARKS: Final = ", ".join("?" * len(_OPEN))
+_STATES: Final = "SELECT state, count(*) FROM bundles GROUP BY state ORDER BY state"
+_UNFINISHED: Final = f"""
+    SELECT * FROM bundles WHERE state IN ({_MARKS})
+    ORDER BY source_hub_id, stream, from_seq, to_seq, bundle_id LIMIT ?
+"""  # noqa: S608 - marks alone
+_STREAMS: Final = """
+    WITH known AS (
+      SELECT source_hub_id, stream FROM bundles
+      UNION SELECT source_hub_id, stream FROM runs WHERE is_held)
+    SELECT source_hub_id, stream, seq, count(*) OVER () FROM known
+    LEFT JOIN frozen USING (source_hub_id, stream) ORDER BY 1, 2 LIMIT ?
+"""
+_HELD: Final = """
+    WITH stepped AS (
+      SELECT from_seq, to_seq, lag(to_seq, 1, -1) OVER (ORDER BY from_seq) + 1 <> from_seq AS is_new
+      FROM runs WHERE source_hub_id = ? AND stream = ? AND is_held),
+    numbered AS (
+      SELECT from_seq, to_seq, sum(is_new) OVER (ORDER BY from_seq) AS n FROM stepped)
+    SELECT min(from_seq), max(to_seq), count(*) OVER () FROM numbered GROUP BY n ORDER BY n LIMIT ?
+"""
+"""Runs that follow each other without a hole are one. Numbers begin at 1: before the first run of
+a stream there is none that it could follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStanding:
+    """``held`` is the beginning of ``held_total``."""
+
     stream: Stream
     held: tuple[Span, ...]
+    held_total: int
     frozen_at: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """``unclosed`` outcomes are decided, and wait for their audit entry or for files to move.
     ``uncovered`` bundles are imported, and wait for the checkpoint that the settings ask for.
+    ``streams`` and ``unfinished`` are the beginnings of as many as their totals say.
     """
 
     streams: tuple[StreamStanding, ...]
+    streams_total: int
     bundles: dict[str, int]
     unfinished: tuple[BundleRow, ...]
     inbox: int
     unclosed: int
     uncovered: int
 
+    @property
+    def unfinished_total(self) -> int:
+        return sum(self.bundles.get(one.value, 0) for one in _OPEN)
+
     def next_command(self) -> str:
-        states = {one.state for one in self.unfinished}
+        states = set(self.bundles)
         begun = states & {State.COMMITTING.value, State.PARTIAL.value}
         if self.unclosed or begun or self.inbox or self.uncovered:
             return "veen bridge import"
@@ -50,33 +90,99 @@ class Standing:
         return "veen bridge import --medium DIR"
 
 
-def standing(airlock: Airlock) -> Standing:
-    """What the ledger tells; a run that goes on meanwhile does not mind."""
-    airlock.create()
-    with ImportLedger(airlock.ledger) as ledger:
-        rows = ledger.bundles()
-        names = sorted({Stream(one.source_hub_id, one.stream) for one in rows})
-        names = sorted({*names, *ledger.streams()})
-        streams = tuple(
-            StreamStanding(one, _joined(ledger.spans(one)), ledger.frozen_at(one)) for one in names
-        )
-        unclosed, uncovered = len(ledger.closings()), len(ledger.uncovered())
-    open_states = {one.value for one in _OPEN}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Most:
+    """How many of each are told of."""
+
+    bundles: int = EVERYTHING
+    streams: int = EVERYTHING
+    spans: int = EVERYTHING
+
+
+def standing(airlock: Airlock, most: Most | None = None) -> Standing:
+    """What the ledger tells. Nothing is written; a run that goes on meanwhile does not mind."""
+    inbox = _names(airlock.inbox)
+    if not airlock.ledger.exists():
+        return _nothing(inbox)
+    with _reading(airlock.ledger) as db:
+        return told(db, inbox, most or Most()) if _is_begun(db, airlock.ledger) else _nothing(inbox)
+
+
+def told(db: sqlite3.Connection, inbox: int, most: Most) -> Standing:
+    streams = db.execute(_STREAMS, (most.streams,)).fetchall()
+    open_states = [one.value for one in _OPEN]
     return Standing(
-        streams,
-        dict(sorted(Counter(one.state for one in rows).items())),
-        tuple(one for one in rows if one.state in open_states),
-        sum(not path.name.startswith(".") for path in airlock.inbox.iterdir()),
-        unclosed,
-        uncovered,
+        streams=tuple(
+            _stream(db, Stream(hub_id, name), frozen, most) for hub_id, name, frozen, _ in streams
+        ),
+        streams_total=streams[0][3] if streams else 0,
+        bundles=dict(db.execute(_STATES).fetchall()),
+        unfinished=tuple(
+            _bundle(row) for row in db.execute(_UNFINISHED, (*open_states, most.bundles))
+        ),
+        inbox=inbox,
+        unclosed=_count(db, "SELECT count(*) FROM closings"),
+        uncovered=_count(db, "SELECT count(*) FROM told WHERE name GLOB 'uncovered/*'"),
     )
 
 
-def _joined(spans: list[Span]) -> tuple[Span, ...]:
-    found: list[Span] = []
-    for span in spans:
-        if found and found[-1].last + 1 == span.first:
-            found[-1] = Span(found[-1].first, span.last)
-        else:
-            found.append(span)
-    return tuple(found)
+def _nothing(inbox: int) -> Standing:
+    return Standing(
+        streams=(),
+        streams_total=0,
+        bundles={},
+        unfinished=(),
+        inbox=inbox,
+        unclosed=0,
+        uncovered=0,
+    )
+
+
+def _stream(
+    db: sqlite3.Connection, stream: Stream, frozen_at: int | None, most: Most
+) -> StreamStanding:
+    rows = db.execute(_HELD, (*stream, most.spans)).fetchall()
+    held = tuple(Span(first, last) for first, last, _ in rows)
+    return StreamStanding(stream, held, rows[0][2] if rows else 0, frozen_at)
+
+
+def _bundle(row: tuple[object, ...]) -> BundleRow:
+    names = [one.name for one in fields(BundleRow)]
+    return BundleRow(**dict(zip(names, row, strict=True)))  # type: ignore[arg-type]
+
+
+def _count(db: sqlite3.Connection, query: str) -> int:
+    return int(db.execute(query).fetchone()[0])
+
+
+def _names(folder: Path) -> int:
+    if not folder.is_dir():
+        return 0
+    return sum(not path.name.startswith(".") for path in folder.iterdir())
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """A look leaves no file behind: where no log lies beside it, nobody has it open, and SQLite
+    need not make one to share."""
+    log = path.with_name(f"{path.name}-wal")
+    mode = "mode=ro" if log.exists() else "immutable=1"
+    try:
+        db = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
+        try:
+            db.execute("BEGIN")
+            yield db
+        finally:
+            db.close()
+    except sqlite3.Error as error:
+        raise BadLedger(
+            f"{path}: {error}; make it again with veen bridge import --rebuild-ledger"
+        ) from error
+
+
+def _is_begun(db: sqlite3.Connection, path: Path) -> bool:
+    """Whether it has its tables; whoever makes it is about to write them otherwise."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version not in (0, VERSION):
+        raise BadLedger(f"{path} is of version {version}, this is {VERSION}")
+    return bool(version)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from recorder.checkpoints.home import Home, HubPrefix, files
+from recorder.checkpoints.home import CheckpointName, Home, HubPrefix, files
 from veen import durable
 from veen.objects.port import ObjectConflict, ObjectStore
 
@@ -63,8 +64,18 @@ class Refs:
     def of(self, checkpoint_id: bytes) -> list[Ref]:
         return read_refs(self._home.anchors_of(checkpoint_id))
 
+    def after_last(self, names: Sequence[CheckpointName]) -> Sequence[CheckpointName]:
+        """Of these, in order of time, those after the last that has an anchor here.
+
+        They are looked at from the newest on, and none before the one that is looked for.
+        """
+        for at in range(len(names), 0, -1):
+            if files(self._home.anchors_of(names[at - 1].checkpoint_id)):
+                return names[at:]
+        return names
+
     def anchored(self) -> set[bytes]:
-        """The ids of all checkpoints that have an anchor here."""
+        """The ids of all checkpoints that have an anchor here; each has a folder to be read."""
         found = files(self._home.anchors)
         return {bytes.fromhex(name) for name in found if files(self._home.anchors / name)}
 

@@ -115,6 +115,71 @@ def test_ports_are_published_on_loopback_alone(resolved: dict[str, Any]) -> None
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
+def example() -> dict[str, str]:
+    lines = (DOCKER / "zone.env.example").read_text().splitlines()
+    return dict(one.split("=", maxsplit=1) for one in lines if not one.startswith("#"))
+
+
+def test_every_volume_that_our_user_writes_is_made_as_theirs_in_the_image(
+    resolved: dict[str, Any],
+) -> None:
+    """A new volume takes its owner from the folder of the image; without one it is root's."""
+    ours = [one for one in resolved.values() if one["image"].startswith("veen-")]
+    written = {
+        volume.split(":")[1]
+        for one in ours
+        for volume in one.get("volumes", ())
+        if isinstance(volume, str) and not volume.endswith(":ro")
+    }
+    (made,) = re.findall(
+        r"install -d -o veen -g veen -m 0700 (.+)$",
+        (DOCKER / "Dockerfile").read_text(),
+        re.MULTILINE,
+    )
+    assert written == set(made.split()) == {"/zone", "/medium"}
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_the_client_of_the_store_knows_its_password_and_can_keep_files(
+    resolved: dict[str, Any], zone: str
+) -> None:
+    given, one = example(), resolved[f"{zone}-objects"]
+    who = f"{given['MINIO_ROOT_USER']}:{given['MINIO_ROOT_PASSWORD']}"
+    assert given["MC_HOST_local"] == f"http://{who}@127.0.0.1:9000"
+    assert f"{zone}.env" in str(one["env_file"])
+    kept = Path(one["environment"]["MC_CONFIG_DIR"])
+    assert any(kept.is_relative_to(place) for place in one["tmpfs"])
+    made = f"exec {zone}-objects mc mb --ignore-existing local/veen"
+    assert made in (DOCKER / "README.md").read_text()
+    assert one["healthcheck"]["test"][-1] == "local"
+
+
+def test_an_example_password_is_the_same_wherever_it_stands() -> None:
+    given = example()
+    for name in ("SQL_ALCHEMY_CONN", "SQL_ALCHEMY_CONN_ASYNC"):
+        assert f"airflow:{given['POSTGRES_PASSWORD']}@" in given[f"AIRFLOW__DATABASE__{name}"]
+    assert given["AWS_SECRET_ACCESS_KEY"] == given["MINIO_ROOT_PASSWORD"]
+
+
+def test_no_container_stops_a_hub_by_a_process_number_of_another(tmp_path: Path) -> None:
+    """What the Dockerfile does to dags/, done here: Airflow reads no retention DAG."""
+    shutil.copytree(DOCKER.parent / "dags", tmp_path / "dags")
+    (line,) = re.findall(
+        r"^RUN (echo .*\.airflowignore) ", (DOCKER / "Dockerfile").read_text(), re.MULTILINE
+    )
+    subprocess.run(["/bin/sh", "-c", line], cwd=tmp_path, check=True)
+    ignored = (tmp_path / "dags" / ".airflowignore").read_text().splitlines()
+    stopping = [one.name for one in (tmp_path / "dags").glob("*.py") if is_stopping(one)]
+    assert stopping == ["veen_retention.py"]
+    assert set(stopping) <= set(ignored)
+
+
+def is_stopping(file: Path) -> bool:
+    """Whether a DAG has a task that stops the hub."""
+    text = file.read_text()
+    return "@dag(" in text and "stop_words" in text
+
+
 def test_no_secret_is_in_the_compose_file() -> None:
     text = (DOCKER / "compose.yaml").read_text()
     assert not re.search(r"PASSWORD|SECRET|change-me", text)

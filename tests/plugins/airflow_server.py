@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 
@@ -18,6 +19,26 @@ from cli.zone_home import ZoneHome
 USERS = {"admin": "admin", "operator": "op", "viewer": "viewer", "nobody": ""}
 """And their roles; one has an account and no right at all."""
 _PATIENCE_SEC = 240.0
+_ROUTES = """
+import json, sys
+sys.path.append(sys.argv[1])
+from veen_page import LOOK, TAKE, app
+def has(route, wanted):
+    given = [one.dependency for one in route.dependencies]
+    return all(one.dependency in given for one in wanted)
+print(json.dumps([
+    [one.path, sorted(one.methods), has(one, LOOK), has(one, TAKE)] for one in app.routes
+]))
+"""
+
+
+class Route(NamedTuple):
+    """A route of the page's application as it is, and what it asks of whoever comes."""
+
+    path: str
+    methods: list[str]
+    is_guarded: bool
+    gives_files: bool
 
 
 class AirflowServer:
@@ -36,9 +57,14 @@ class AirflowServer:
         self._passwords = dict.fromkeys(USERS, "a password of a test")
         home.passwords.write_text(json.dumps(self._passwords))
         self._process: subprocess.Popen[bytes] | None = None
+        self._listing: subprocess.Popen[str] | None = None
 
     def start(self) -> AirflowServer:
         self._run("db", "migrate").wait(_PATIENCE_SEC)
+        self._listing = subprocess.Popen(
+            [sys.executable, "-c", _ROUTES, self._environ["AIRFLOW__CORE__PLUGINS_FOLDER"]],
+            env=self._environ, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
         self._process = self._run("api-server")
         deadline = time.monotonic() + _PATIENCE_SEC
         while not self._answers():
@@ -51,6 +77,12 @@ class AirflowServer:
         if self._process is not None:
             self._process.terminate()
             self._process.wait()
+
+    def routes(self) -> list[Route]:
+        """All that the page's application answers to."""
+        assert self._listing is not None
+        said, _ = self._listing.communicate(timeout=_PATIENCE_SEC)
+        return [Route(*one) for one in json.loads(said.splitlines()[-1])]
 
     def token(self, name: str) -> str:
         given = {"username": name, "password": self._passwords[name]}

@@ -20,6 +20,7 @@ from veen_page_zone import opened
 from bridge.importer.airlock import Airlock
 from bridge.importer.ledger import ImportLedger
 from recorder.artefact import Artefact, write
+from recorder.checkpoints.home import CheckpointName
 from recorder.checkpoints.shelf import Shelf
 from recorder.zone import VARIABLE
 from veen.recorder_checkpoint import RecorderCheckpoint
@@ -41,6 +42,7 @@ class PageZone:
             "may_read": lambda _dag_id: True,
             "open_questions": lambda: (),
             "look": lambda one: Service(one.name, one.url, True, True, "ready"),
+            "heads": lambda _place: None,
             "random": os.urandom,
         }
         return overview(self.place(), **(usual | changes))
@@ -90,6 +92,28 @@ class PageZone:
         for one in checkpoints:
             shelf.put(one)
 
+    def anchored(self, *checkpoints: RecorderCheckpoint) -> None:
+        """Signed, and known to the zone's own ledger of anchors."""
+        self.sign(*checkpoints)
+        book = door_of(self.place(), os.urandom).book()
+        for one in checkpoints:
+            book.do(book.ask(CheckpointName.of(one), NOW), NOW)
+
+    def old_anchors(self, count: int) -> None:
+        """Checkpoints of long ago by their names alone, each with an anchor: nobody reads them."""
+        home = door_of(self.place(), os.urandom).home
+        home.make()
+        for number in range(count):
+            name = CheckpointName(number, number.to_bytes(32, "big"))
+            (home.checkpoints / name.file).touch()
+            home.anchors_of(name.checkpoint_id).mkdir()
+            (home.anchors_of(name.checkpoint_id) / "file-1.cbor").touch()
+
+    def files(self) -> dict[str, bytes | None]:
+        """All that lies in the zone's folder."""
+        found = {str(one): one for one in sorted(self.folder.rglob("*"))}
+        return {name: one.read_bytes() if one.is_file() else None for name, one in found.items()}
+
     def bundles(self, count: int, state: str = "imported", told: str = "") -> Airlock:
         """A ledger with so many bundles in one state."""
         airlock = Airlock(self.folder / "import")
@@ -100,9 +124,11 @@ class PageZone:
             (n.to_bytes(32, "big"), state, b"h" * 32, *names, n + 1, n + 1, b"c" * 32, NOW, *rest)
             for n in range(count)
         ]
+        runs = [(b"h" * 32, names[0], n + 1, n + 1, row[0], 1, b"") for n, row in enumerate(rows)]
         with sqlite3.connect(airlock.ledger) as db:
             marks = ", ".join("?" * 11)
             db.executemany(f"INSERT INTO bundles VALUES ({marks})", rows)
+            db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", runs)
         db.close()
         return airlock
 
@@ -116,28 +142,42 @@ class PageZone:
         os.utime(folder, (at, at))
 
 
-class _Opened:
-    """Counts the files that are opened below a folder; Python tells of each of them."""
+class _Heard:
+    """Counts what is opened or listed below a folder; Python tells of each of them."""
 
     def __init__(self) -> None:
         self.below: Path | None = None
+        self.events: tuple[str, ...] = ()
         self.names: list[str] = []
         sys.addaudithook(self._heard)
 
     def _heard(self, event: str, args: tuple[Any, ...]) -> None:
-        if self.below is None or event != "open" or not isinstance(args[0], str):
+        if self.below is None or event not in self.events:
             return
-        if args[0].startswith(str(self.below)):
-            self.names.append(args[0])
+        if str(args[0]).startswith(str(self.below)):
+            self.names.append(str(args[0]))
 
 
-_OPENED = _Opened()
+_HEARD = _Heard()
 
 
 @contextmanager
 def opened_below(folder: Path) -> Iterator[list[str]]:
-    _OPENED.below, _OPENED.names = folder, []
+    with _heard_below(folder, "open") as names:
+        yield names
+
+
+@contextmanager
+def touched_below(folder: Path) -> Iterator[list[str]]:
+    """Files that are opened, databases among them, and folders that are listed."""
+    with _heard_below(folder, "open", "os.listdir", "os.scandir") as names:
+        yield names
+
+
+@contextmanager
+def _heard_below(folder: Path, *events: str) -> Iterator[list[str]]:
+    _HEARD.below, _HEARD.events, _HEARD.names = folder, events, []
     try:
-        yield _OPENED.names
+        yield _HEARD.names
     finally:
-        _OPENED.below = None
+        _HEARD.below = None

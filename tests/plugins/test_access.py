@@ -3,46 +3,35 @@ right."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow_server import AirflowServer
+from airflow_server import AirflowServer, Route
 from page_zone import PageZone
 
 from cli.zone_home import ZoneHome
-from cli.zone_init import Wanted, init
 
 # Airflow makes its database and starts before the first of them.
 pytestmark = pytest.mark.timeout(900)
-PAGES = (
-    "/veen/",
-    "/veen/page.css",
-    "/veen/page.js",
-    "/veen/streams",
-    "/veen/reconcile",
-    "/veen/reconcile/r",
-    "/veen/reconcile/r/picture",
-    "/veen/run/veen_reconcile/r1",
-)
-FILES = ("/veen/reconcile/r/file",)
+FILLED = {"kind": "reconcile", "name": "r", "dag_id": "veen_reconcile", "run_id": "r1"}
+"""For each name in a path of a route, something that is there."""
 HOSTILE = "<script>alert(1)</script>"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowServer]:
-    folder: Path = tmp_path_factory.mktemp("served") / "zone"
-    home = ZoneHome(folder)
-    wanted = Wanted(name="z1", role="online", storage=None, trust=None, medium=None)
-    init(home, wanted, now=1_794_000_000, random=os.urandom)
-    report = folder / "reports" / "reconcile" / "r"
+def server(
+    make_zone_in: Callable[..., PageZone], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AirflowServer]:
+    zone = make_zone_in(tmp_path_factory.mktemp("served"), "offline")
+    zone.quarantine(zone.bundles(1), "ab" * 32, HOSTILE)
+    report = zone.folder / "reports" / "reconcile" / "r"
     report.mkdir(parents=True)
     (report / "report.json").write_text('{"whole": true}')
     (report / "report.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
-    PageZone(folder).keep(
+    zone.keep(
         kind="reconcile",
         id="r",
         dag_id="veen_reconcile",
@@ -50,11 +39,31 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowServer]:
         path=str(report / "report.json"),
         summary={"what": HOSTILE},
     )
-    found = AirflowServer(home)
+    found = AirflowServer(ZoneHome(zone.folder))
     try:
         yield found.start()
     finally:
         found.stop()
+
+
+@pytest.fixture(scope="module")
+def routes(server: AirflowServer) -> list[Route]:
+    return server.routes()
+
+
+@pytest.fixture(scope="module")
+def pages(routes: list[Route]) -> list[str]:
+    return [path(one) for one in routes if not one.gives_files]
+
+
+@pytest.fixture(scope="module")
+def files(routes: list[Route]) -> list[str]:
+    return [path(one) for one in routes if one.gives_files]
+
+
+def path(route: Route) -> str:
+    """One that a person could ask for; a route with a name that is not filled fails all."""
+    return "/veen" + re.sub(r"{(\w+)(:path)?}", lambda found: FILLED[found[1]], route.path)
 
 
 @pytest.fixture(scope="module")
@@ -69,33 +78,50 @@ def get(server: AirflowServer, path: str, cookie: str | None) -> Any:
         return http.get(path)
 
 
-@pytest.mark.parametrize("path", [*PAGES, *FILES])
-def test_refuses_without_a_session(server: AirflowServer, path: str) -> None:
-    reply = get(server, path, None)
-    assert reply.status_code == 401
-    assert "Log in to Airflow" in reply.text
-    assert "reconcile" not in reply.text.replace("/veen/", "")
+def statuses(server: AirflowServer, paths: list[str], cookie: str | None) -> dict[str, int]:
+    return {one: get(server, one, cookie).status_code for one in paths}
 
 
-@pytest.mark.parametrize("path", [*PAGES, *FILES])
-def test_refuses_a_session_that_is_none(server: AirflowServer, path: str) -> None:
-    assert get(server, path, "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZG1pbiJ9.").status_code in (401, 403)
+def test_every_route_is_tried_here(pages: list[str], files: list[str]) -> None:
+    assert set(pages) >= {"/veen/", "/veen/page.css", "/veen/quarantine", "/veen/streams"}
+    assert files == ["/veen/reconcile/r/file"]
 
 
-@pytest.mark.parametrize("path", [*PAGES, *FILES])
+def test_every_route_reads_alone_and_asks_who_comes(routes: list[Route]) -> None:
+    assert [one for one in routes if not one.is_guarded or one.methods != ["GET"]] == []
+
+
+def test_refuses_without_a_session(
+    server: AirflowServer, pages: list[str], files: list[str]
+) -> None:
+    for one in [*pages, *files]:
+        reply = get(server, one, None)
+        assert reply.status_code == 401, one
+        assert "Log in to Airflow" in reply.text
+        assert "reconcile" not in reply.text.replace("/veen/", "")
+
+
+def test_refuses_a_session_that_is_none(
+    server: AirflowServer, pages: list[str], files: list[str]
+) -> None:
+    forged = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZG1pbiJ9."
+    found = statuses(server, [*pages, *files], forged)
+    assert {one: code for one, code in found.items() if code not in (401, 403)} == {}
+
+
 def test_refuses_an_account_without_rights(
-    server: AirflowServer, tokens: dict[str, str], path: str
+    server: AirflowServer, tokens: dict[str, str], pages: list[str], files: list[str]
 ) -> None:
-    reply = get(server, path, tokens["nobody"])
-    assert reply.status_code == 403
-    assert HOSTILE not in reply.text
+    for one in [*pages, *files]:
+        reply = get(server, one, tokens["nobody"])
+        assert reply.status_code == 403, one
+        assert HOSTILE not in reply.text
 
 
-@pytest.mark.parametrize("path", FILES)
 def test_refuses_files_to_a_viewer(
-    server: AirflowServer, tokens: dict[str, str], path: str
+    server: AirflowServer, tokens: dict[str, str], files: list[str]
 ) -> None:
-    assert get(server, path, tokens["viewer"]).status_code == 403
+    assert set(statuses(server, files, tokens["viewer"]).values()) == {403}
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
@@ -107,21 +133,20 @@ def test_nothing_can_be_changed_here(
 
 
 @pytest.mark.parametrize("name", ["viewer", "operator", "admin"])
-@pytest.mark.parametrize("path", PAGES)
 def test_shows_its_pages_to_whoever_may_see_runs(
-    server: AirflowServer, tokens: dict[str, str], path: str, name: str
+    server: AirflowServer, tokens: dict[str, str], pages: list[str], name: str
 ) -> None:
-    assert get(server, path, tokens[name]).status_code == 200
+    assert statuses(server, pages, tokens[name]) == dict.fromkeys(pages, 200)
 
 
 @pytest.mark.parametrize("name", ["operator", "admin"])
-@pytest.mark.parametrize("path", FILES)
 def test_gives_files_to_whoever_may_start_runs(
-    server: AirflowServer, tokens: dict[str, str], path: str, name: str
+    server: AirflowServer, tokens: dict[str, str], files: list[str], name: str
 ) -> None:
-    reply = get(server, path, tokens[name])
-    assert (reply.status_code, reply.text) == (200, '{"whole": true}')
-    assert reply.headers["content-disposition"].startswith("attachment")
+    for one in files:
+        reply = get(server, one, tokens[name])
+        assert (reply.status_code, reply.text) == (200, '{"whole": true}')
+        assert reply.headers["content-disposition"].startswith("attachment")
 
 
 def test_takes_a_token_as_well_as_a_session(server: AirflowServer, tokens: dict[str, str]) -> None:
@@ -136,7 +161,6 @@ def test_takes_a_token_as_well_as_a_session(server: AirflowServer, tokens: dict[
         ("/veen/reconcile/nothing", 404),
         ("/veen/reconcile/nothing/file", 404),
         ("/veen/reconcile/nothing/picture", 404),
-        ("/veen/quarantine", 404),
         ("/veen/reconcile?before=../../etc", 400),
         ("/veen/quarantine?before=%3Cscript%3E", 400),
         ("/veen/..%2f..%2fveen.toml", 404),

@@ -82,10 +82,15 @@ def test_an_operator_lets_in_what_a_viewer_may_only_see(
         decide(chromium)
         ended, tasks = admin.end(run), admin.tasks(run)
         assert (tasks["import"], tasks["receipt"]) == ("success", "success"), (ended, tasks)
-        assert admin.end(admin.start("veen_reconcile")) == "success"
-        receipt = admin.links(run, "receipt")["Receipt"]
+        reconciled = admin.start("veen_reconcile")
+        assert admin.end(reconciled) == "failed", "a carrier is missing, which is an alarm"
+        links = admin.links(run, "import")
+        report = admin.links(reconciled, "reconcile")
     see_what_came(chromium, zones)
-    see_receipt(chromium, zones, receipt)
+    see_receipt(chromium, zones, links["Receipt"])
+    see_bundle(chromium, zones, links["Bundle"])
+    see_one(chromium, zones, links["What it made"], "Carriers in:")
+    see_one(chromium, zones, report["Report"], "Reconciliations:")
     assert chromium.refused_resources() == []
 
 
@@ -112,6 +117,7 @@ def see_what_came(chromium: Chromium, zones: TwoZones) -> None:
     assert f"1 to {COUNTS['gateway']}" in text
     assert "Nothing waits for a person." in text
     assert "1 in quarantine" in text
+    assert "the bridge has gaps" in text.partition("Waiting for approval")[0], "among the alarms"
     picture = chromium.find("img")
     chromium.show("#in")
     chromium.wait(lambda: picture.get_property("naturalWidth") > 0, "the picture")
@@ -127,10 +133,34 @@ def see_what_came(chromium: Chromium, zones: TwoZones) -> None:
     chromium.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def see_receipt(chromium: Chromium, zones: TwoZones, link: str) -> None:
-    """By the link of the task, in Airflow's own window."""
+def follow(chromium: Chromium, zones: TwoZones, link: str) -> None:
+    """A link of a task; those of the plugin are shown in Airflow's own window."""
     chromium.driver.get(zones.offline.zone().airflow.url + link)
-    chromium.driver.switch_to.frame(chromium.find("iframe[title='Recorder & Bridge']"))
+    if link.startswith("/plugin/"):
+        chromium.driver.switch_to.frame(chromium.find("iframe[title='Recorder & Bridge']"))
+
+
+def see_bundle(chromium: Chromium, zones: TwoZones, link: str) -> None:
+    """Three came with the run, so that the link leads to all that it made."""
+    follow(chromium, zones, link)
+    cells = "td[data-name=State]"
+    chromium.find(cells)
+    states = [one.text for one in chromium.all(cells)]
+    assert sorted(states)[:2] == ["imported", "imported"]
+    assert len(states) >= 3
+    chromium.leave_frame()
+
+
+def see_one(chromium: Chromium, zones: TwoZones, link: str, title: str) -> None:
+    follow(chromium, zones, link)
+    heading = chromium.find("h1")
+    chromium.wait(lambda: heading.text.startswith(title), title)
+    assert "Run" in [one.text for one in chromium.all("dt")]
+    chromium.leave_frame()
+
+
+def see_receipt(chromium: Chromium, zones: TwoZones, link: str) -> None:
+    follow(chromium, zones, link)
     rows = chromium.wait(lambda: chromium.all("tbody tr"), "what the run made")
     (first, *_) = [one for one in rows if " imported" in one.text]
     chromium.driver.execute_script("arguments[0].querySelector('a.id').click()", first)

@@ -19,8 +19,11 @@ plugins, errors = plugins_manager._get_plugins()
 import bridge, hub, recorder, veen
 packages = [one.__file__ for one in (bridge, hub, recorder, veen)]
 ours = sorted(name for name in sys.modules if name.startswith("veen_"))
+sys.path.append(sys.argv[1])
+from veen_made import Made
+made = Made(kind="retention", id="manual__10:00+00:00", state="pruned").link
 print(json.dumps({"names": [one.name for one in plugins], "errors": errors, "packages": packages,
-                  "modules": ours, "views": [one.external_views for one in plugins]}))
+                  "modules": ours, "views": [one.external_views for one in plugins], "made": made}))
 """
 
 
@@ -33,7 +36,11 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Any:
         "AIRFLOW__API__BASE_URL": "https://airflow.example/below",
     }
     done = subprocess.run(
-        [sys.executable, "-c", LOADED], env=environ, capture_output=True, text=True, check=False
+        [sys.executable, "-c", LOADED, str(ROOT / "dags")],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -56,3 +63,7 @@ def test_our_packages_are_still_ours(loaded: Any) -> None:
 def test_the_page_is_found_where_airflow_stands_below_a_path(loaded: Any) -> None:
     views = [view for some in loaded["views"] for view in some]
     assert [view["href"] for view in views] == ["/below/veen/"]
+
+
+def test_a_task_leads_to_what_it_made_where_airflow_stands_below_a_path(loaded: Any) -> None:
+    assert loaded["made"] == "/below/veen/retention/manual__10%3A00%2B00%3A00"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from recorder.artefact import Artefact, BadArtefact, newest, write
+from recorder.artefact import OVER, Artefact, BadArtefact, Seen, newest, standing, write
 
 
 def an_artefact(**changes: Any) -> Artefact:
@@ -51,6 +51,8 @@ def test_refuses(changes: dict[str, Any], told: str) -> None:
         lambda found: found.update(id="other"),
         lambda found: found.update(summary=[]),
         lambda found: found.update(path=3),
+        lambda found: found.update(seen="run"),
+        lambda found: found.update(seen={"dag_id": "veen_export"}),
     ],
 )
 def test_refuses_a_file_that_is_none(tmp_path: Path, damage: Any) -> None:
@@ -81,6 +83,66 @@ def test_the_same_thing_again_is_the_same_file_with_the_newer_state(tmp_path: Pa
     assert first == second
     (found,) = newest(tmp_path, "export", 9)
     assert (found.made_at, found.state) == (1_794_000_000_000, "carried")
+
+
+def test_who_looks_again_never_becomes_the_maker(tmp_path: Path) -> None:
+    write(tmp_path, an_artefact(run_id="made"))
+    for number in (1, 2):
+        write(tmp_path, an_artefact(run_id=f"looked-{number}", dag_id="d", made_at=10**13 + number))
+    (found,) = newest(tmp_path, "export", 9)
+    assert (found.dag_id, found.run_id, found.task_id) == ("veen_export", "made", "export")
+    assert found.seen == Seen(dag_id="d", run_id="looked-2", seen_at=10**13 + 2)
+
+
+def test_the_maker_that_tells_again_is_nobody_else(tmp_path: Path) -> None:
+    write(tmp_path, an_artefact())
+    write(tmp_path, an_artefact(state="intact", task_id="check"))
+    (found,) = newest(tmp_path, "export", 9)
+    assert (found.task_id, found.state, found.seen) == ("export", "intact", None)
+
+
+@pytest.mark.parametrize(
+    ("before", "told", "after"),
+    [
+        ("signed", "verified", "verified"),
+        ("verified", "signed", "verified"),
+        ("verified", "pushed", "verified"),
+        ("verified", "damaged", "damaged"),
+        ("damaged", "verified", "verified"),
+        ("pushed", "signed", "signed"),
+    ],
+)
+def test_what_was_verified_is_not_merely_signed_again(
+    tmp_path: Path, before: str, told: str, after: str
+) -> None:
+    write(tmp_path, an_artefact(state=before))
+    write(tmp_path, an_artefact(state=told, run_id="later"))
+    assert [one.state for one in newest(tmp_path, "export", 9)] == [after]
+
+
+def test_an_alarm_stands_until_it_is_over_and_again_when_it_is_raised_again(
+    tmp_path: Path,
+) -> None:
+    alarm = an_artefact(kind="alarm", id="late", state="raised")
+    seen = []
+    for state in ("raised", "raised", OVER, OVER, "raised"):
+        write(tmp_path, replace(alarm, state=state))
+        seen.append([one.state for one in standing(tmp_path, 9)])
+    assert seen == [["raised"], ["raised"], [], [], ["raised"]]
+
+
+def test_an_old_alarm_that_stands_is_found_behind_many_that_are_over(tmp_path: Path) -> None:
+    write(tmp_path, an_artefact(kind="alarm", id="old", state="raised", made_at=1))
+    for number in range(30):
+        told = an_artefact(kind="alarm", id=f"new-{number}", made_at=2 + number, state="raised")
+        write(tmp_path, told)
+        write(tmp_path, replace(told, state=OVER)).write_text("read by nobody")
+    assert [one.id for one in standing(tmp_path, 2)] == ["old"]
+
+
+def test_an_alarm_whose_writing_was_cut_off_stands_in_nobodys_way(tmp_path: Path) -> None:
+    write(tmp_path, an_artefact(kind="alarm", id="a", state="raised")).unlink()
+    assert standing(tmp_path, 9) == ()
 
 
 def test_an_id_that_ends_like_another_is_another(tmp_path: Path) -> None:

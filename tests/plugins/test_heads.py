@@ -1,0 +1,85 @@
+"""Heads as a real hub tells them: to the recorder's own reader, and to nobody else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from veen_page_heads import heads
+from veen_page_zone import opened
+
+from cli.demo import workload
+from cli.zone_home import ZoneHome
+from cli.zone_services import hub
+from cli.zone_setup import authorize
+from recorder.zone import VARIABLE
+
+STREAM = "record/app/http"
+
+
+@pytest.fixture(scope="module")
+def home(make_zone_in: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZoneHome]:
+    """A zone of which the hub runs and nothing else, with three events."""
+    found = ZoneHome(make_zone_in(tmp_path_factory.mktemp("heads")).folder)
+    service = hub(found, found.zone())
+    with (found.root / "hub.log").open("wb") as log:
+        process = subprocess.Popen(service.command, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 60
+        while not service.is_ready():
+            assert time.monotonic() < deadline, (found.root / "hub.log").read_text()
+            time.sleep(0.1)
+        authorize(found)
+        record(found)
+        yield found
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def record(home: ZoneHome) -> None:
+    events = workload.events(7, 1_767_225_600_000, {"gateway": 3})
+    ((name, path), *_) = workload.write(home.root / "workload", events)
+    words = ["recorder", "emit", "--config", str(home.file), "--file", str(path)]
+    who = ["--client", str(home.root / "identities" / name), "--principal", name]
+    cap = ["--cap", str(home.capability(name))]
+    subprocess.run([sys.executable, "-m", "cli.main", *words, *who, *cap], check=True)
+
+
+def place(file: Path) -> Any:
+    return opened({VARIABLE: str(file)})
+
+
+def told(file: Path) -> Any:
+    return heads(place(file), lambda: int(time.time()), os.urandom)
+
+
+def test_the_hub_tells_the_heads_of_all_streams_of_the_recorder(home: ZoneHome) -> None:
+    before = sorted(home.root.glob("identities/**/*"))
+    found = told(home.file)
+    assert found[STREAM] == 3
+    assert set(found) >= {"record/security/access", "record/infrastructure/hosts"}
+    assert sorted(home.root.glob("identities/**/*")) == before
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ('principal = "service"', 'principal = "somebody"'),
+        ('principal = "service"', 'principal = "service"\nurl = "http://127.0.0.1:9"'),
+        ('principal = "service"', 'principal = "service"\npassphrase_file = "phrase"'),
+        ('client = "identities/service"', 'client = "identities/none"'),
+    ],
+)
+def test_a_hub_that_cannot_be_asked_tells_nothing(home: ZoneHome, line: str, other: str) -> None:
+    text = home.file.read_text()
+    assert line in text
+    file = home.root / "other.toml"
+    file.write_text(text.replace(line, other, 1))
+    assert told(file) is None
