@@ -174,6 +174,7 @@ def _status(book: Book, now: int) -> dict[str, Any]:
         "anchored": found.anchored,
         "waiting": found.waiting,
         "oldest_waiting": oldest.checkpoint_id.hex() if oldest else None,
+        "waiting_since": moment(oldest.created_at) if oldest else None,
         "pending": found.pending,
         "failed": found.failed,
         "unstored": found.unstored,

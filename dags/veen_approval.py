@@ -9,15 +9,17 @@ from typing import Any, Final
 
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from veen_carriers import undecided
-from veen_command import RUNBOOK
+from veen_failure import in_plain_words, told
 from veen_imported import APPROVE, REJECT, asked_about, description, earlier
+from veen_made import Nothing
 from veen_notify import tell
 from veen_zone import zone
 
 from recorder.zone_acting import ApprovalSettings
 
+APPROVAL: Final = "Approve an import"
 _AGAIN: Final = 1_000
 _LOG = logging.getLogger(__name__)
 
@@ -35,7 +37,8 @@ class MediumSensor(BaseSensorOperator):
         )
 
     def poke(self, context: Any) -> PokeReturnValue:
-        found = undecided(context)
+        with in_plain_words(context, APPROVAL):
+            found = undecided(context)
         _LOG.info("%d carriers that nobody has decided about", len(found))
         return PokeReturnValue(is_done=bool(found), xcom_value=found)
 
@@ -64,22 +67,21 @@ class ApprovalOperator(HITLOperator):
         self._number = number
 
     def execute(self, context: Any) -> Any:
-        if not asked_about(context):
-            raise AirflowSkipException("nothing came that asks for a decision")
-        if any(one["decision"] == REJECT for one in earlier(context, self._number)):
-            raise AirflowSkipException("it is rejected already; one rejection is enough")
-        self.body = description(context)
-        tell(context, f"a decision is needed: {self.subject}")
+        with in_plain_words(context, APPROVAL):
+            if not asked_about(context):
+                raise Nothing("nothing came that asks for a decision")
+            if any(one["decision"] == REJECT for one in earlier(context, self._number)):
+                raise Nothing("it is rejected already; one rejection is enough")
+            self.body = description(context)
+            tell(context, f"a decision is needed: {self.subject}")
         return super().execute(context)
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
         said = super().execute_complete(context, event)
         who = said.get("responded_by_user")
         if not who:
-            raise AirflowFailException(
-                "nobody has answered, and an import is never let in by default. What to do: "
-                f'{RUNBOOK}, section "Approve an import"'
-            )
+            why = "nobody has answered, and an import is never let in by default"
+            raise AirflowFailException(told(why, APPROVAL))
         before = [one["id"] for one in earlier(context, self._number)]
         if who["id"] in before:
             raise AirflowException(

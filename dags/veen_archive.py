@@ -1,16 +1,16 @@
 """### Bring what the hub has sealed to object storage
 After each checkpoint. The push runs beside the hub and takes no lock; a second one writes nothing,
 one that was cut off is completed by the next. Then the archive is checked to be complete and of
-this hub. Where nothing is new, the run is skipped.
+this hub. Where nothing is new, or the zone has no [storage], the run is skipped.
 
 By hand: `veen archive push` and `veen archive verify`.
 """
 
 from airflow.sdk import Asset, dag
-from veen_kept import archive_of
+from veen_kept import archive_of, push_words
 from veen_operators import VeenOperator
-from veen_words import archive_push, archive_verify
-from veen_zone import ARCHIVE, CHECKPOINT, usual, zone
+from veen_words import archive_verify
+from veen_zone import ARCHIVE, CHECKPOINT, at_run, usual, zone
 
 ZONE = zone()
 
@@ -19,13 +19,13 @@ ZONE = zone()
 def veen_archive() -> None:
     push = VeenOperator(
         task_id="push",
-        words=archive_push(ZONE),
+        words=push_words,
         made=archive_of("pushed"),
         runbook="The archive is behind, or refuses",
     )
     verify = VeenOperator(
         task_id="verify",
-        words=archive_verify(ZONE),
+        words=at_run(archive_verify),
         made=archive_of("verified"),
         runbook="The archive is behind, or refuses",
         outlets=[Asset(ARCHIVE)],

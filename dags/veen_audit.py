@@ -7,9 +7,10 @@ By hand: `veen audit log --engine spark`.
 
 import veen_audited as audited
 from airflow.sdk import Param, dag
-from veen_kept import checkpoint_of
+from veen_command import INTEGRITY
+from veen_kept import checkpoint_of, push_words
 from veen_operators import JudgeOperator, SparkOperator, VeenOperator
-from veen_words import archive_push, checkpoint_create
+from veen_words import checkpoint_create
 from veen_zone import usual, zone
 
 ZONE = zone()
@@ -21,12 +22,13 @@ PARAMS = {"hashes_only": Param(False, type="boolean", description=HASHES)}
 @dag(schedule=ZONE.dags.audit, params=PARAMS, **usual(ZONE, "recorder", __doc__))
 def veen_audit() -> None:
     push = VeenOperator(
-        task_id="push", words=archive_push(ZONE), runbook="The archive is behind, or refuses"
+        task_id="push", words=push_words, runbook="The archive is behind, or refuses"
     )
     terms = VeenOperator(task_id="terms", words=audited.terms_words, runbook=FAULTS)
     audit = SparkOperator(
-        task_id="audit", job="verify_log", arguments=audited.audit_arguments, runbook=FAULTS
-    )
+        task_id="audit", job="verify_log", arguments=audited.audit_arguments, runbook=FAULTS,
+        accept=(INTEGRITY,),
+    )  # fmt: skip
     record = VeenOperator(
         task_id="record", words=audited.report_words, made=audited.recorded,
         runbook="A report is not recorded", trigger_rule="all_done",

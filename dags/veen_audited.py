@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from veen_alarm import Alarm
 from veen_command import Answer, Command, environment
-from veen_made import Alarm, Made, Nothing
+from veen_made import Made, Nothing
 from veen_words import anchor_list, anchor_publish, audit_terms, record_file, store
 from veen_zone import keep_once, workplace, zone
 
@@ -70,6 +71,8 @@ def anchored_words(context: Context) -> Sequence[str]:
 
 def judged(context: Context) -> Sequence[Made]:
     """Faults fail the run, once the report of them is safe; so does an audit without a report."""
+    if zone().storage is None:
+        raise Nothing("this zone has no [storage]: there is no archive to audit")
     if not (workplace(zone(), context) / "report.json").exists():
         raise Alarm("no-report", "the audit has left no report; its own task tells why.")
     _file, digest, report = _audited(context)

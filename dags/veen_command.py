@@ -38,7 +38,7 @@ class CommandFailed(Exception):
     """A command that ended badly: which, how, why, and where the runbook tells what to do.
 
     ``is_final`` says that to run it again changes nothing: it was called wrongly, or something
-    that was signed does not hold.
+    that was signed does not hold, which ``is_evidence`` says.
     """
 
     def __init__(self, words: Sequence[str], answer: Answer, section: str) -> None:
@@ -47,6 +47,7 @@ class CommandFailed(Exception):
             f"{spelled(words)} ended with {answer.code}: {why}. "
             f'What to do: {RUNBOOK}, section "{section}"'
         )
+        self.is_evidence = answer.code == INTEGRITY
         self.is_final = answer.code in (USAGE, INTEGRITY)
 
 
@@ -67,8 +68,13 @@ class Command:
         self._environment = dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
 
-    def answer(self, section: str, accept: Sequence[int] = (OK,)) -> Answer:
-        """Run it, and again while another process holds what it needs."""
+    def answer(
+        self, section: str, accept: Sequence[int] = (OK,), refusals: Sequence[str] = ()
+    ) -> Answer:
+        """Run it, and again while another process holds what it needs.
+
+        ``refusals`` are codes in the document of a refusal that are an answer, too.
+        """
         deadline = time.monotonic() + PATIENCE_SEC
         while True:
             found = self._run()
@@ -76,7 +82,7 @@ class Command:
                 break
             _LOG.info("%s; we wait", found.document.get("detail"))
             time.sleep(_LOOK_SEC)
-        if found.code not in accept:
+        if found.code not in accept and found.document.get("code") not in refusals:
             raise CommandFailed(self.words, found, section)
         return found
 
@@ -101,7 +107,7 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509 - one call into libc, loaded before
+            preexec_fn=end_with_parent,  # noqa: PLW1509 - one call into libc, loaded before
         )
         try:
             said, last = _heard(process)
@@ -155,7 +161,8 @@ def _document(said: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """For a child, before it is another program: it is asked to end when its parent does."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 

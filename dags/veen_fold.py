@@ -14,7 +14,7 @@ from veen_zone import ARCHIVE, usual, zone
 
 ZONE = zone()
 FOLD = "A fold or its snapshot does not hold"
-EMPTY = 4
+EMPTY = "NOTHING_ARCHIVED"
 
 
 @dag(schedule=[Asset(ARCHIVE)], **usual(ZONE, "recorder", __doc__))
@@ -24,7 +24,7 @@ def veen_fold() -> None:
         task_id="events", job="events_table", arguments=events_arguments, runbook=FOLD
     )
     snapshots = VeenOperator(
-        task_id="snapshots", words=snapshot_words("create"), accept=(0, EMPTY), runbook=FOLD,
+        task_id="snapshots", words=snapshot_words("create"), refusals=(EMPTY,), runbook=FOLD,
         trigger_rule="none_failed",
     )  # fmt: skip
     verify = VeenOperator(

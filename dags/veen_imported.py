@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from veen_alarm import Alarm
 from veen_carriers import import_state, seen
 from veen_command import Answer
-from veen_made import Alarm, Made, Nothing, kept, known
+from veen_made import Made, Nothing, kept, known
 from veen_notify import tell
 from veen_words import bridge_verify, checkpoint_create
 from veen_zone import keep_once, workplace, zone
@@ -70,6 +71,8 @@ def earlier(context: Context, number: int) -> list[dict[str, str]]:
 
 
 def import_words(context: Context) -> Sequence[str]:
+    if not _came(context):
+        raise Nothing("no carrier came")
     of, bundles = zone(), asked_about(context)
     said = earlier(context, of.dags.approval.needed + 1)
     rejected = [one["person"] for one in said if one["decision"] == REJECT]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
+from veen_alarm import Alarm
 from veen_command import Answer
-from veen_made import Alarm, Made
+from veen_made import Made, Nothing
+from veen_words import archive_push
 from veen_zone import zone
+
+from recorder.zone import Zone
 
 Context = Mapping[str, Any]
 Made_of = Callable[[Answer, Context], Sequence[Made]]
@@ -35,6 +41,15 @@ def checkpoint_of(state: str, *, is_last: bool = False) -> Made_of:
         ]
 
     return made
+
+
+def push_words(_context: Context) -> Sequence[str]:
+    """For a DAG that runs by itself: without an archive there is nothing to do."""
+    if zone().storage is None:
+        raise Nothing(
+            "this zone has no [storage]: nothing is archived, and no archive is worked on"
+        )
+    return archive_push(zone())
 
 
 def archive_of(state: str) -> Made_of:
@@ -70,15 +85,26 @@ def anchors_of(answer: Answer, _context: Context) -> Sequence[Made]:
 
 def refuse_lateness(answer: Answer, _context: Context) -> Sequence[Made]:
     """An anchor may be late for a while; then it is an alarm."""
-    status, most = answer.document["status"], zone().dags.alarm_after_min * _MINUTE_SEC
-    if status and status["late_seconds"] > most:
-        oldest = status["oldest_waiting"] or "none"
+    of, status = zone(), answer.document["status"]
+    if not status or status["oldest_waiting"] is None:
+        return ()
+    age = time.time() - datetime.fromisoformat(status["waiting_since"]).timestamp()
+    late = int(age) - _allowed_min(of) * _MINUTE_SEC
+    if late > of.dags.alarm_after_min * _MINUTE_SEC:
+        oldest = status["oldest_waiting"]
         raise Alarm(
             f"late-{oldest[:16]}",
-            f"anchors are {status['late_seconds']} s late: {status['waiting']} checkpoints wait, "
-            f"the oldest is {oldest}; last error: {status['last_error'] or 'none'}.",
+            f"anchors are {late} s late: {status['waiting']} checkpoints wait, the oldest is "
+            f"{oldest}; last error: {status['last_error'] or 'none'}.",
         )
     return ()
+
+
+def _allowed_min(of: Zone) -> int:
+    """How old a checkpoint gets without an anchor when all is well."""
+    from recorder.settings import load  # noqa: PLC0415 - only a task needs it
+
+    return max(of.dags.anchor_minutes, load(of.file).anchor.every_minutes)
 
 
 def carriers_of(answer: Answer, _context: Context) -> Sequence[Made]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlsplit
 
 if TYPE_CHECKING:
     from recorder.artefact import Artefact
@@ -22,12 +23,8 @@ class Nothing(Exception):
     """There is nothing to do; what follows is skipped."""
 
 
-class Alarm(Exception):
-    """Something that people must hear of; ``key`` names it, so that told again it is one thing."""
-
-    def __init__(self, key: str, what: str) -> None:
-        super().__init__(what)
-        self.key = key
+class Refusal(Exception):
+    """What cannot be done as things are; to try it again changes nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +44,11 @@ class Made:
 
     @property
     def link(self) -> str:
-        return f"{PAGE}/{self.kind}/{self.id}"
+        """Below the path that Airflow stands at, where that is not the root of its host."""
+        from airflow.sdk.configuration import conf  # noqa: PLC0415 - a DAG is parsed without it
+
+        root = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
+        return f"{root}{PAGE}/{self.kind}/{quote(self.id, safe='')}"
 
 
 def keep(zone: Zone, made: Made, context: Mapping[str, Any]) -> None:
@@ -70,11 +71,6 @@ def keep(zone: Zone, made: Made, context: Mapping[str, Any]) -> None:
         ),
     )
     _LOG.info("%s %s: %s", made.kind, made.id, made.state)
-
-
-def keep_alarm(zone: Zone, alarm: Alarm, context: Mapping[str, Any]) -> None:
-    name = f"{context['ti'].dag_id}-{alarm.key}"
-    keep(zone, Made(kind="alarm", id=name, state="raised", summary={"what": str(alarm)}), context)
 
 
 def known(zone: Zone, kind: str, wanted: str) -> str | None:

@@ -5,14 +5,17 @@ A notice has ids, counts and a section of the runbook; never payloads, keys or t
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import os
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
 
 TOKEN: Final = "VEEN_NOTIFY_TOKEN"  # noqa: S105 - the name of a variable
 """The environment variable with the bearer token of the webhook, where it asks for one."""
@@ -60,8 +63,22 @@ class WebhookNotifier:
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_SEC):  # noqa: S310 - as above
                 _LOG.info("the webhook took the notice")
-        except OSError as error:
-            _LOG.warning("the webhook %s did not take the notice: %s", self._url, error)
+        except (OSError, http.client.HTTPException) as error:
+            # What else stands in a URL is often a secret.
+            _LOG.warning("%s did not take the notice: %s", _place(self._url), _why(error))
+
+
+def _place(url: str) -> str:
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return f"the webhook at {parts.scheme}://{host}"
+
+
+def _why(error: OSError | http.client.HTTPException) -> str:
+    """Without the words of a server, or of a library, that may have the URL in them."""
+    if isinstance(error, urllib.error.HTTPError):
+        return f"it answered {error.code}"
+    return str(getattr(error, "reason", "") or type(error).__name__)
 
 
 def notifier(where: str) -> Notifier:

@@ -1,4 +1,4 @@
-"""The operators of these DAGs: a ``veen`` command, a Spark job, and a person who decides."""
+"""The operators of these DAGs: a ``veen`` command, a Spark job, and a judge of what they left."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -13,15 +14,17 @@ from typing import Any, Final
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseOperator
 from airflow.sdk.bases.operatorlink import BaseOperatorLink
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
-from veen_command import OK, RUNBOOK, Answer, Command, CommandFailed, environment
-from veen_made import Alarm, Made, Nothing, keep, keep_alarm, known
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from veen_alarm import end_alarms
+from veen_command import INTEGRITY, OK, Answer, Command, end_with_parent, environment
+from veen_failure import evidence, in_plain_words, told
+from veen_made import Made, Nothing, keep, known
 from veen_zone import zone
 
 Context = Mapping[str, Any]
 Words = Sequence[str] | Sequence[Sequence[str]]
 _CODE: Final = re.compile(r"Error code is: (\d+)")
-_FINAL_CODES: Final = (2, 3)
+_WRONGLY_CALLED: Final = 2
 
 
 class MadeLink(BaseOperatorLink):
@@ -34,7 +37,7 @@ class MadeLink(BaseOperatorLink):
 
 
 class StepOperator(BaseOperator):
-    """A step that people may have to hear of: nothing to do skips, an alarm fails for good."""
+    """A step that people may have to hear of; what it has alarmed of is over once it succeeds."""
 
     operator_extra_links = (MadeLink(),)
 
@@ -44,29 +47,24 @@ class StepOperator(BaseOperator):
         self.link = ""
 
     def execute(self, context: Any) -> dict[str, Any]:
-        try:
-            return self._step(context)
-        except Nothing as nothing:
-            raise AirflowSkipException(str(nothing)) from None
-        except Alarm as alarm:
-            keep_alarm(zone(), alarm, context)
-            raise AirflowFailException(told(str(alarm), self._runbook)) from None
-        except CommandFailed as failed:
-            kind = AirflowFailException if failed.is_final else AirflowException
-            raise kind(str(failed)) from None
+        with in_plain_words(context, self._runbook):
+            done = self._step(context)
+            end_alarms(zone(), context)
+            return done
 
     def _step(self, context: Any) -> dict[str, Any]:
         raise NotImplementedError
 
     def _keep(self, made: Sequence[Made], context: Any) -> dict[str, Any]:
         of = zone()
-        seen = [one for one in made if not one.is_news and known(of, one.kind, one.id) == one.final]
+        done = [one for one in made if one.final and known(of, one.kind, one.id) == one.final]
         for one in made:
-            if one not in seen:
+            # What came to its end before stays there, whoever goes on with it.
+            if one not in done or (one.is_news and one.state == one.final):
                 keep(of, one, context)
         if made:
             self.link = made[-1].link
-        if made and len(seen) == len(made):
+        if made and all(one in done and not one.is_news for one in made):
             raise Nothing(f"nothing has moved: {made[-1].kind} {made[-1].id} is known")
         return {"made": [{"id": one.id, "state": one.state} for one in made]}
 
@@ -75,8 +73,8 @@ class VeenOperator(StepOperator):
     """Runs ``veen`` with these words, or with several sets of them in turn, and keeps what it made.
 
     ``words`` may be worked out when the task runs. ``runbook`` is the section that a failure names.
-    ``accept`` are exit codes that are no failure, ``nothing`` those that skip what follows.
-    ``made`` tells from an answer what there is now.
+    ``accept`` are exit codes that are no failure, ``refusals`` the codes of refusals that are none,
+    ``nothing`` exit codes that skip what follows. ``made`` tells from an answer what there is now.
     """
 
     def __init__(
@@ -85,6 +83,7 @@ class VeenOperator(StepOperator):
         words: Words | Callable[[Context], Words],
         made: Callable[[Answer, Context], Sequence[Made]] | None = None,
         accept: Collection[int] = (OK,),
+        refusals: Collection[str] = (),
         nothing: Collection[int] = (),
         **kwargs: Any,
     ) -> None:
@@ -92,6 +91,7 @@ class VeenOperator(StepOperator):
         self._words = words
         self._made = made
         self._accept = (*accept, *nothing)
+        self._refusals = tuple(refusals)
         self._nothing = tuple(nothing)
         self._command: Command | None = None
 
@@ -116,7 +116,7 @@ class VeenOperator(StepOperator):
 
     def _answer(self, words: Sequence[str]) -> Answer:
         self._command = Command(words, environment=environment())
-        return self._command.answer(self._runbook, self._accept)
+        return self._command.answer(self._runbook, self._accept, self._refusals)
 
 
 class JudgeOperator(StepOperator):
@@ -134,8 +134,8 @@ class SparkOperator(SparkSubmitOperator):
     """Submits a file of ``spark_jobs`` with the zone's Spark settings.
 
     ``arguments`` are worked out when it runs. ``made`` is told whether it is "done" or "failed". A
-    job that ends with 3 has found something that does not hold; it is not tried again. ``accept``
-    are exit codes of which another task judges.
+    job that ends with 3 has found something that does not hold, which is an alarm. ``accept`` are
+    exit codes of which another task judges. Spark's process ends with the task, even a killed one.
     """
 
     operator_extra_links = (MadeLink(),)
@@ -166,31 +166,38 @@ class SparkOperator(SparkSubmitOperator):
         self.link = ""
 
     def execute(self, context: Any) -> Any:
-        try:
+        with in_plain_words(context, self._runbook):
             self.application_args = list(self._arguments(context))
-            super().execute(context)
-        except Nothing as nothing:
-            raise AirflowSkipException(str(nothing)) from None
-        except AirflowException as error:
-            found = _CODE.search(str(error))
-            code = int(found[1]) if found else None
-            if code in self._accept:
+            try:
+                super().execute(context)
+            except AirflowException as error:
+                self._judge(error, context)
                 return
-            self._keep(context, "failed")
-            is_final = code in _FINAL_CODES
-            kind = AirflowFailException if is_final else AirflowException
-            raise kind(told(str(error), self._runbook)) from None
-        self._keep(context, "done")
+            self._keep(context, "done")
+            end_alarms(zone(), context)
+
+    def _get_hook(self) -> Any:
+        hook = super()._get_hook()
+        hook.submit = partial(hook.submit, preexec_fn=end_with_parent)  # type: ignore[method-assign]
+        return hook
+
+    def _judge(self, error: AirflowException, context: Any) -> None:
+        found = _CODE.search(str(error))
+        code = int(found[1]) if found else None
+        if code in self._accept:
+            return
+        self._keep(context, "failed")
+        if code == INTEGRITY:
+            self.log.error("%s", error)
+            raise evidence(context, f"{self.name} found that what was signed does not hold.")
+        kind = AirflowFailException if code == _WRONGLY_CALLED else AirflowException
+        raise kind(told(str(error), self._runbook))
 
     def _keep(self, context: Any, state: str) -> None:
         if self._made is not None:
             made = self._made(context, state)
             keep(zone(), made, context)
             self.link = made.link
-
-
-def told(what: str, section: str) -> str:
-    return f'{what} What to do: {RUNBOOK}, section "{section}"'
 
 
 def job_file(job: str) -> Path:

@@ -11,7 +11,7 @@ from airflow.sdk import Param, dag
 from veen_operators import SparkOperator, VeenOperator
 from veen_queried import queried, query_arguments
 from veen_words import archive_push
-from veen_zone import usual, zone
+from veen_zone import at_run, usual, zone
 
 ZONE = zone()
 RESULT = "result_id of a query that the service has accepted"
@@ -21,7 +21,7 @@ PARAMS = {"result_id": Param(type="string", pattern="^r-[0-9a-f]{32}$", descript
 @dag(schedule=None, params=PARAMS, **usual(ZONE, "query", __doc__, max_active_runs=4))
 def veen_query() -> None:
     push = VeenOperator(
-        task_id="push", words=archive_push(ZONE), runbook="The archive is behind, or refuses"
+        task_id="push", words=at_run(archive_push), runbook="The archive is behind, or refuses"
     )
     answer = SparkOperator(
         task_id="answer",

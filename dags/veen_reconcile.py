@@ -1,8 +1,9 @@
 """### Tell of every exported event whether it is here
 After each import, and once a day. The report is written with a picture and, where something is
-missing, with a gap file to be carried back; people are told of gaps. What must never be, such as
-two histories, fails the run. Small histories are reconciled here; with `reconcile_on = "spark"` the
-facts are collected here and reconciled by a Spark job, which gives the same report.
+missing, with a gap file to be carried back. Gaps, and what must never be, such as two histories,
+are alarms: the report is kept, and the run fails. Small histories are reconciled here; with
+`reconcile_on = "spark"` the facts are collected here and reconciled by a Spark job, which gives the
+same report.
 
 By hand: `veen bridge reconcile`.
 """

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from veen_alarm import Alarm
 from veen_command import Answer
-from veen_made import Alarm, Made
-from veen_notify import tell
+from veen_made import Made
 from veen_words import bridge_reconcile, report_files
 from veen_zone import keep_once, workplace, zone
 
@@ -39,7 +39,7 @@ def reconcile_words(context: Context) -> Sequence[str]:
 
 
 def reconciled(answer: Answer, context: Context) -> Sequence[Made]:
-    """What is missing is told to people; what must never be is an alarm that fails the run."""
+    """What is missing is an alarm, and so is what must never be; the report is kept before."""
     return judge_reconciliation(answer.document, context)
 
 
@@ -58,13 +58,13 @@ def judge_reconciliation(report: Mapping[str, Any], context: Context) -> Sequenc
     folder = of.folder / "reports" / "reconcile" / name
     for file in sorted(place.glob("report.*")) + sorted(place.glob("gaps/*.json")):
         keep_once(folder / file.name, file.read_bytes())
-    events = dict(report["events"])
+    events, path = dict(report["events"]), str(folder / "report.json")
+    state = "faults" if report["alarms"] else "whole" if report["whole"] else "gaps"
+    made = [Made(kind="reconcile", id=name, state=state, path=path, summary=events)]
     if report["alarms"]:
         kinds = sorted({one["alarm"] for one in report["alarms"]})
-        raise Alarm(name[:16], f"what must never be: {', '.join(kinds)}; see {folder}.")
-    left = {one: n for one, n in events.items() if n and one not in ("imported", "excluded")}
+        raise Alarm(name[:16], f"what must never be: {', '.join(kinds)}; see {folder}.", made)
     if not report["whole"]:
-        tell(context, f"the bridge has gaps: {left or 'see the report'}; {folder} has the gap file")
-    state = "whole" if report["whole"] else "gaps"
-    path = str(folder / "report.json")
-    return [Made(kind="reconcile", id=name, state=state, path=path, summary=events)]
+        left = {one: n for one, n in events.items() if n and one not in ("imported", "excluded")}
+        raise Alarm("gaps", f"the bridge has gaps: {left or 'see the report'}; see {folder}.", made)
+    return made

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from veen_alarm import Alarm
 from veen_command import Answer, Command, environment
-from veen_made import Alarm, Made, Nothing
+from veen_made import Made, Nothing
 from veen_words import data_dir, hub_start
 from veen_zone import zone
 

@@ -12,7 +12,7 @@ from veen_kept import checkpoint_of
 from veen_operators import VeenOperator
 from veen_retained import due_of, pruned_of, start_words, stop_words
 from veen_words import archive_push, checkpoint_verify, hub_verify, retention
-from veen_zone import usual, zone
+from veen_zone import at_run, usual, zone
 
 ZONE = zone()
 PRUNE, RESTART = "Retention did not end", "Restart the hub"
@@ -22,7 +22,7 @@ NOT_RUNNING = 4
 @dag(schedule=ZONE.dags.retention, **usual(ZONE, "hub", __doc__))
 def veen_retention() -> None:
     plan = VeenOperator(task_id="plan", words=retention(ZONE), made=due_of, runbook=PRUNE)
-    push = VeenOperator(task_id="push", words=archive_push(ZONE), runbook=PRUNE)
+    push = VeenOperator(task_id="push", words=at_run(archive_push), runbook=PRUNE)
     stop = VeenOperator(
         task_id="stop", words=stop_words, accept=(0, NOT_RUNNING), runbook=RESTART
     ).as_setup()  # type: ignore[no-untyped-call]

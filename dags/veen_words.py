@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from veen_made import Refusal
+
 from recorder.zone import StorageSettings, Zone
 
 
-class NoStorage(Exception):
+class NoStorage(Refusal):
     """A zone without [storage] has no archive."""
 
 

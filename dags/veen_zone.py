@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -53,6 +53,11 @@ def attempts(of: Zone) -> Mapping[str, Any]:
         "retry_delay": timedelta(seconds=of.dags.retry_sec),
         "on_failure_callback": tell_of_failure,
     }
+
+
+def at_run(words: Callable[[Zone], Sequence[str]]) -> Callable[[Any], Sequence[str]]:
+    """Words that a zone may not have: whoever runs them is told so, and the DAG is there."""
+    return lambda _context: words(zone())
 
 
 def workplace(of: Zone, context: Mapping[str, Any]) -> Path:

@@ -1,31 +1,45 @@
 """What the triggerer watches for a zone: so many new events, and carriers that came with a medium.
 
-A look costs no task and no process. Whatever is forgotten when the triggerer ends is told once more
-when it starts; the DAGs do nothing twice.
+A look costs no task and no process. What was seen is forgotten when the triggerer ends: carriers
+that lie there are told of once more, and the DAGs do nothing twice; events are counted anew, so
+that a checkpoint by volume can be late by as many as were counted, and comes by time instead.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import http.client
 import logging
+import os
+import ssl
+import time
+import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from veen.errors import VeenError
+
 _TIMEOUT_SEC: Final = 5.0
+_WHO: Final = (401, 403)
 _COUNTED: Final = "veen_submit_ok_total"
 _LOG = logging.getLogger(__name__)
 
 
 class _ZoneTrigger(BaseEventTrigger):
-    """``zone_file`` is read at each look, so that a change of it counts at once."""
+    """``zone_file`` is read at each look, so that a change of it counts at once.
+
+    While it cannot be read, it counts as it was.
+    """
 
     def __init__(self, zone_file: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.zone_file = zone_file
+        self._known: Any = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return f"veen_watch.{type(self).__name__}", {"zone_file": self.zone_file}
@@ -33,7 +47,13 @@ class _ZoneTrigger(BaseEventTrigger):
     def zone(self) -> Any:
         from recorder.zone import load  # noqa: PLC0415 - Airflow loads this file in every process
 
-        return load(Path(self.zone_file))
+        try:
+            self._known = load(Path(self.zone_file))
+        except (OSError, VeenError) as error:
+            if self._known is None:
+                raise
+            _LOG.warning("%s: it counts as it was until it is corrected", error)
+        return self._known
 
 
 class VolumeTrigger(_ZoneTrigger):
@@ -43,7 +63,7 @@ class VolumeTrigger(_ZoneTrigger):
         before: int | None = None
         while True:
             zone = self.zone()
-            count = await asyncio.to_thread(taken, hub_url(Path(self.zone_file)))
+            count = await asyncio.to_thread(taken, zone)
             # A hub that was started again counts from nothing.
             if before is None or (count is not None and count < before):
                 before = count
@@ -60,7 +80,11 @@ class MediumTrigger(_ZoneTrigger):
         before: frozenset[str] = frozenset()
         while True:
             zone = self.zone()
-            now = await asyncio.to_thread(signed_carriers, zone)
+            try:
+                now = await asyncio.to_thread(signed_carriers, zone)
+            except VeenError as error:
+                _LOG.warning("no carrier is looked for until this is corrected: %s", error)
+                now = before
             if now - before:
                 yield _event(carriers=len(now - before))
             before = now
@@ -75,22 +99,63 @@ def is_due(events: int, zone: Any) -> bool:
     return bool(0 < zone.dags.checkpoint_events <= events)
 
 
-def taken(url: str) -> int | None:
-    """How many messages the hub says it has taken; None while it does not answer."""
+def taken(zone: Any) -> int | None:
+    """How many messages the hub says it has taken; None while it does not tell."""
+    from recorder.settings import load  # noqa: PLC0415 - Airflow loads this file in every process
+
     try:
-        with urllib.request.urlopen(f"{url}/metrics", timeout=_TIMEOUT_SEC) as reply:  # noqa: S310
-            text = reply.read().decode(errors="replace")
-    except OSError as error:
-        _LOG.info("the hub at %s does not tell its counts: %s", url, error)
+        hub = load(zone.file).hub
+        text = _metrics(f"{hub.url}/metrics", hub.ca, zone.dags.acting)
+    except (OSError, http.client.HTTPException, VeenError) as error:
+        _LOG.warning(
+            "the hub does not tell its counts, and no checkpoint comes by volume: %s. See that it "
+            "runs (veen hub health), that [recorder.hub] has its url and ca, and that "
+            "[dags.acting] names a principal that manages it",
+            error,
+        )
         return None
     found = [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(_COUNTED)]
     return sum(int(float(one)) for one in found)
 
 
-def hub_url(file: Path) -> str:
-    from recorder.settings import load  # noqa: PLC0415 - Airflow loads this file in every process
+def _metrics(url: str, ca: Path | None, who: Any) -> str:
+    """On its own host a hub tells everyone; elsewhere it tells who manages it."""
+    tls = None if ca is None else ssl.create_default_context(cafile=ca)
+    try:
+        return _got(url, {}, tls)
+    except urllib.error.HTTPError as error:
+        if error.code not in _WHO or who.client is None or who.principal is None:
+            raise
+    return _got(url, _signed(url, who), tls)
 
-    return load(file).hub.url
+
+def _got(url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> str:
+    request = urllib.request.Request(url, headers=dict(headers))  # noqa: S310 - http or https
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_SEC, context=tls) as reply:  # noqa: S310
+        return str(reply.read().decode(errors="replace"))
+
+
+def _signed(url: str, who: Any) -> dict[str, str]:
+    from veen.client.credentials import Principal  # noqa: PLC0415 - only a hub elsewhere asks
+
+    key = _key(who.client, who.passphrase_file)
+    principal = Principal(who.principal, key, lambda: int(time.time()), os.urandom)
+    return principal.headers("GET", url, b"")
+
+
+@functools.cache
+def _key(client: Path, passphrase_file: Path | None) -> Any:
+    """It is only read: no lock is taken, so that tasks can use the identity meanwhile."""
+    from veen.keystore.directory import ClientDir  # noqa: PLC0415 - only a hub elsewhere asks
+    from veen.keystore.identity import identity_of  # noqa: PLC0415
+    from veen.keystore.secrets import Secrets  # noqa: PLC0415
+
+    given = os.environb.get(b"VEEN_PASSPHRASE")
+    if passphrase_file is not None:
+        given = passphrase_file.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
+    sealed = ClientDir(client).sealed()
+    opened = sealed.open(None if sealed.is_plain else given)
+    return identity_of(Secrets.decode(opened), is_plain=sealed.is_plain).client
 
 
 def signed_carriers(zone: Any) -> frozenset[str]:
@@ -98,9 +163,22 @@ def signed_carriers(zone: Any) -> frozenset[str]:
     from bridge.settings import load  # noqa: PLC0415 - Airflow loads this file in every process
 
     importing = load(zone.file).importing
-    inbox = [] if importing is None else importing.state.glob("inbox/*/carrier.sig")
-    found = []
-    for file in (*zone.dags.medium.glob("agb0/*/carrier.sig"), *inbox):
-        state = file.stat()
-        found.append(f"{file.parent}/{state.st_size}/{state.st_mtime_ns}")
-    return frozenset(found)
+    inbox = () if importing is None else importing.state.glob("inbox/*/carrier.sig")
+    medium = zone.dags.medium.glob("agb0/*/carrier.sig")
+    return frozenset((*_lying(medium), *_lying(inbox)))
+
+
+def _lying(files: Iterable[Path]) -> Iterator[str]:
+    """A medium may be taken away at any moment; what was on it is not there then."""
+    try:
+        found = list(files)
+    except OSError as error:
+        _LOG.warning("a medium cannot be looked at: %s. See that it is mounted and whole", error)
+        return
+    for file in found:
+        try:
+            state = file.stat()
+        except OSError as error:
+            _LOG.warning("a carrier went away: %s. Put the medium back if it is still due", error)
+        else:
+            yield f"{file.parent}/{state.st_size}/{state.st_mtime_ns}"

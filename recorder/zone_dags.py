@@ -31,9 +31,11 @@ _MANY: Final = 1_000_000_000
 class DagSettings:
     """A schedule is in cron's words; None is by hand alone.
 
-    ``medium`` is where carriers are written to, or looked for. ``poll_sec`` is how often a sensor
-    looks. ``alarm_after_min`` is how late an anchor or an import may be before someone is told.
-    ``notify`` is "log" or the URL of a webhook. ``reconcile_on`` is "here" or "spark".
+    ``medium`` is where carriers are written to, or looked for; with ``medium_is_mount`` nothing is
+    exported unless something is mounted there. ``poll_sec`` is how often a sensor looks.
+    ``alarm_after_min`` is how late an anchor may be, or how long an import waits for a carrier,
+    before someone is told. ``notify`` is "log" or the URL of a webhook. ``reconcile_on`` is "here"
+    or "spark".
     """
 
     checkpoint_minutes: int
@@ -44,6 +46,7 @@ class DagSettings:
     reconcile: str | None
     retention: str | None
     medium: Path
+    medium_is_mount: bool
     poll_sec: int
     alarm_after_min: int
     notify: str
@@ -65,6 +68,7 @@ def dag_settings(table: Table) -> DagSettings:
         reconcile=_schedule(table, "reconcile", "47 4 * * *"),
         retention=_schedule(table, "retention", "23 5 * * 0"),
         medium=table.path("medium", "medium"),
+        medium_is_mount=table.flag("medium_is_mount", default=False),
         poll_sec=table.number("poll_sec", 30, least=1, most=_DAY_OF_SECONDS),
         alarm_after_min=table.number("alarm_after_min", 60, least=1, most=_YEAR_OF_MINUTES),
         notify=_notify(table),

@@ -20,6 +20,7 @@ def tamper(stage: Stage) -> None:
     record(stage, {"gateway": 120}, seed=7)
     stage.heads(stage.online, HTTP)
     medium = stage.folder / "stick-2"
+    medium.mkdir()
     export(stage, medium, "STICK-2")
     carrier = _carrier_of(stage, medium, HTTP)
     changed = turn_one_bit(carrier)

@@ -32,6 +32,10 @@ class NotArchived(VeenError):
     """A label, or places of it, that the archive does not hold."""
 
 
+class NothingArchived(NotArchived):
+    """A stream of which the archive holds no event at all."""
+
+
 class ArchivedLog:
     def __init__(
         self, archive: HubArchive, manifest: bytes, label: bytes, *, cache: Cache, block: int

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from recorder.archive.store import HubArchive
 from recorder.folds.job import FoldJob
-from recorder.folds.log import NotArchived
+from recorder.folds.log import NotArchived, NothingArchived
 from veen.label import EpochLabels, routing_key
 from veen.overlay.tree import BLOCK, Run
 from veen.profile import DEFAULT_PROFILE, Profile
@@ -56,5 +56,5 @@ class Wanted:
         ref = found.ref(self.label(archive.keys.hub_id))
         if ref is None or not ref.end_seq:
             epoch = f" in epoch {self.epoch}" if self.profile.epoch_sec else ""
-            raise NotArchived(f"the archive holds nothing of stream {self.stream}{epoch}")
+            raise NothingArchived(f"the archive holds nothing of stream {self.stream}{epoch}")
         return manifest, ref.end_seq

@@ -1,19 +1,38 @@
-"""Queries on Spark scheduled by Airflow, over its REST API (version 2 of the API)."""
+"""Queries on Spark scheduled by Airflow, over its REST API (version 2 of the API).
+
+An Airflow that is started again, or busy, is asked again; only what it says itself, or a long
+silence, ends a query.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 
 from recorder.service.scheduling import JobFailed, SparkWork
 
 DAG: Final = "veen_query"
+PATIENCE_SEC: Final = 900.0
+"""How long Airflow may be silent, or out of order, before a query fails for it."""
+
 _FIRST_LOOK_SEC: Final = 0.5
 _MOST_LOOK_SEC: Final = 10.0
 _TIMEOUT_SEC: Final = 30.0
+_LATER: Final = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_EARLY, httpx.codes.TOO_MANY_REQUESTS)
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+class _Unanswered(JobFailed):
+    """No answer, or none about what was asked: to ask again may give one."""
+
+
+class _LoggedOut(JobFailed):
+    """Airflow does not know us; a token lasts for a day only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +51,8 @@ class AirflowScheduler:
 
     def run(self, work: SparkWork, is_over: Callable[[], bool]) -> None:
         with httpx.Client(base_url=self._url, timeout=_TIMEOUT_SEC) as http:
-            self._log_in(http)
-            self._start(http, work)
+            self._patiently(lambda: self._log_in(http), is_over)
+            self._patiently(lambda: self._start(http, work), is_over)
             self._await(http, work, is_over)
 
     def _log_in(self, http: httpx.Client) -> None:
@@ -52,18 +71,41 @@ class AirflowScheduler:
     def _await(self, http: httpx.Client, work: SparkWork, is_over: Callable[[], bool]) -> None:
         pause = _FIRST_LOOK_SEC
         while True:
-            found = _asked(http, "GET", f"/api/v2/dags/{DAG}/dagRuns/{work.result_id}")
-            state = found.get("state")
+            state = self._patiently(lambda: self._state(http, work), is_over)
             if state == "success":
                 return
             if state == "failed":
                 raise JobFailed(
                     f"Airflow's run {work.result_id} of {DAG} failed; see its log there"
                 )
-            if is_over():
-                raise JobFailed("the service ended; the query is taken up when it starts")
-            self._sleep(pause)
+            self._pause(pause, is_over)
             pause = min(2 * pause, _MOST_LOOK_SEC)
+
+    def _state(self, http: httpx.Client, work: SparkWork) -> object:
+        path = f"/api/v2/dags/{DAG}/dagRuns/{work.result_id}"
+        try:
+            return _asked(http, "GET", path).get("state")
+        except _LoggedOut:
+            self._log_in(http)
+            return _asked(http, "GET", path).get("state")
+
+    def _patiently(self, ask: Callable[[], T], is_over: Callable[[], bool]) -> T:
+        """Ask until there is an answer, each time a little later, up to a bound."""
+        waited, pause = 0.0, _FIRST_LOOK_SEC
+        while True:
+            try:
+                return ask()
+            except _Unanswered as error:
+                if waited >= PATIENCE_SEC:
+                    raise
+                _log.warning("%s; it is asked again in %.1f s", error, pause)
+            self._pause(pause, is_over)
+            waited, pause = waited + pause, min(2 * pause, _MOST_LOOK_SEC)
+
+    def _pause(self, seconds: float, is_over: Callable[[], bool]) -> None:
+        if is_over():
+            raise JobFailed("the service ended; the query is taken up when it starts")
+        self._sleep(seconds)
 
 
 def _asked(
@@ -78,13 +120,20 @@ def _asked(
     try:
         reply = http.request(method, path, json=given)
     except httpx.HTTPError as error:
-        raise JobFailed(f"Airflow did not answer at {http.base_url}: {error}") from error
+        raise _Unanswered(f"Airflow did not answer at {http.base_url}: {error}") from error
     if not reply.is_success and reply.status_code not in accept:
-        raise JobFailed(f"Airflow refused {method} {path} with {reply.status_code}")
+        raise _refused(reply.status_code, f"{method} {path}")
     try:
         found = reply.json()
     except ValueError as error:
-        raise JobFailed(f"Airflow answered {method} {path} with no JSON") from error
+        raise _Unanswered(f"Airflow answered {method} {path} with no JSON") from error
     if not isinstance(found, dict):
-        raise JobFailed(f"Airflow answered {method} {path} with no object")
+        raise _Unanswered(f"Airflow answered {method} {path} with no object")
     return found
+
+
+def _refused(status: int, what: str) -> JobFailed:
+    told = f"Airflow refused {what} with {status}"
+    if httpx.codes.is_server_error(status) or status in _LATER:
+        return _Unanswered(told)
+    return _LoggedOut(told) if status == httpx.codes.UNAUTHORIZED else JobFailed(told)

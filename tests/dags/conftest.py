@@ -31,6 +31,7 @@ def _load(name: str, folder: Path = HERE) -> ModuleType:
 
 _ZONES = _load("dag_zones")
 _load("dag_queries")
+_load("dag_steps")
 
 
 @pytest.fixture(scope="session")

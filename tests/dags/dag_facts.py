@@ -36,6 +36,7 @@ def _dag(dag: Any) -> dict[str, Any]:
         "doc": dag.doc_md or "",
         "max_active_runs": dag.max_active_runs,
         "catchup": dag.catchup,
+        "schedule": _schedule(dag.timetable),
         "params": {
             name: {"schema": dag.params.get_param(name).schema,
                    "description": dag.params.get_param(name).description}
@@ -45,6 +46,18 @@ def _dag(dag: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _schedule(of: Any) -> list[str]:
+    """In plain words: cron's, minutes, and the assets that a run comes after."""
+    timed = getattr(of, "timetable", of)
+    found = [timed.expression] if hasattr(timed, "expression") else []
+    if hasattr(timed, "delta"):
+        found.append(f"{timed.delta.total_seconds() / 60:g} minutes")
+    for one in of.asset_condition.objects if of.asset_condition else ():
+        watchers = [type(each.trigger).__name__ for each in one.watchers]
+        found.append(" ".join((one.name, *watchers)))
+    return found
+
+
 def _task(task: Any) -> dict[str, Any]:
     return {
         "kind": type(task).__name__,
@@ -52,6 +65,7 @@ def _task(task: Any) -> dict[str, Any]:
         "runbook": getattr(task, "_runbook", None),
         "upstream": sorted(task.upstream_task_ids),
         "outlets": [one.name for one in task.outlets],
+        "trigger_rule": task.trigger_rule.value,
         "mode": getattr(task, "mode", None),
         "defaults": getattr(task, "defaults", None),
         "response_timeout": getattr(task, "response_timeout", None),

@@ -14,7 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 import veen_command
+from dag_zones import veen
 from veen_command import Command, CommandFailed, environment
+
+from cli.zone_environment import environment as zone_environment
+from cli.zone_home import ZoneHome
 
 ROOT = Path(__file__).parents[2]
 SECTION = "Restart the hub"
@@ -81,6 +85,13 @@ def test_an_accepted_code_is_an_answer(tmp_path: Path) -> None:
     answer = a_command("hub", "stop", "--data-dir", str(tmp_path)).answer(SECTION, accept=(0, 4))
     assert answer.code == 4
     assert answer.document["code"] == "REFUSED"
+
+
+def test_only_the_refusal_that_was_named_is_an_answer(tmp_path: Path) -> None:
+    stop = a_command("hub", "stop", "--data-dir", str(tmp_path))
+    assert stop.answer(SECTION, refusals=("REFUSED",)).code == 4
+    with pytest.raises(CommandFailed, match="ended with 4"):
+        stop.answer(SECTION, refusals=("NOTHING_ARCHIVED",))
 
 
 def test_what_a_command_says_beside_its_answer_is_in_the_log(
@@ -158,3 +169,32 @@ def test_a_command_ends_when_its_task_is_killed_outright(tmp_path: Path) -> None
     os.kill(task.pid, signal.SIGKILL)
     task.wait(10)
     until(lambda: not processes_of(tmp_path), "something outlives the task")
+
+
+SPARK_TASK = """
+import sys; sys.path.append(sys.argv[1])
+from veen_operators import SparkOperator
+task = SparkOperator(task_id="job", job="fold", arguments=lambda _: (), runbook="x")
+task.env_vars = {"PATH": sys.argv[2]}
+task._get_hook().submit("job.py")
+"""
+
+
+def test_a_spark_job_ends_when_its_task_is_killed_outright(tmp_path: Path) -> None:
+    home = ZoneHome(tmp_path / "z1")
+    veen("zone", "init", "--directory", str(home.root), "--name", "z1", "--role", "alone")
+    spark = tmp_path / "bin" / "spark-submit"
+    spark.parent.mkdir()
+    spark.write_text(
+        f"#!/bin/sh\nexec /bin/sh -c 'while :; do /bin/sleep 1; done' {tmp_path}/job\n"
+    )
+    spark.chmod(0o755)
+    ours = os.environ | {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "sqlite://"}
+    task = subprocess.Popen(
+        [sys.executable, "-P", "-c", SPARK_TASK, str(ROOT / "dags"), str(spark.parent)],
+        env=zone_environment(home, home.zone(), ours),
+    )
+    until(lambda: processes_of(tmp_path / "job"), "nothing started")
+    os.kill(task.pid, signal.SIGKILL)
+    task.wait(10)
+    until(lambda: not processes_of(tmp_path / "job"), "Spark outlives the task")

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import veen_imported as imported
 from dag_zones import veen
+from veen_alarm import Alarm
 from veen_command import Answer
-from veen_made import Alarm, keep
+from veen_made import Nothing, keep
 
 A, B = "a" * 64, "b" * 64
 
@@ -89,6 +90,13 @@ def test_one_rejection_lets_nothing_in() -> None:
 
 def test_where_nothing_is_to_be_decided_nothing_goes_in() -> None:
     assert only(imported.import_words(context([]))) == ["none"]
+
+
+def test_where_no_carrier_came_the_run_ends_quietly() -> None:
+    now = context([])
+    now["ti"] = Task({})
+    with pytest.raises(Nothing, match="no carrier came"):
+        imported.import_words(now)
 
 
 def test_a_bundle_that_came_meanwhile_is_asked_about_and_not_let_in_by_the_next_run() -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,27 @@ BOTH = {
 SPARK = {"veen_audit": "audit", "veen_fold": "events", "veen_query": "answer"}
 
 
-def facts(folder: Path, role: str, change: tuple[str, str] = ("", "")) -> dict[str, Any]:
-    """What Airflow makes of the DAGs in a zone of this role."""
+SCHEDULES = {
+    "veen_anchor": ["15 minutes", "veen://checkpoint"],
+    "veen_archive": ["veen://checkpoint"],
+    "veen_audit": ["17 3 * * *"],
+    "veen_checkpoint": ["5 minutes", "veen://volume VolumeTrigger"],
+    "veen_export": ["*/15 * * * *"],
+    "veen_fold": ["veen://archive"],
+    "veen_import": ["veen://medium MediumTrigger"],
+    "veen_query": [],
+    "veen_reconcile": ["47 4 * * *", "veen://import"],
+    "veen_retention": ["23 5 * * 0"],
+}
+
+
+def facts(folder: Path, role: str, change: Callable[[str], str] = str) -> dict[str, Any]:
+    """What Airflow makes of the DAGs in a zone of this role, whose file is changed before."""
     home = ZoneHome(folder / role)
     words = ["--directory", str(home.root), "--name", role, "--role", role]
     trust = ["--trust", str(folder / "online" / "handover")] if role == "offline" else []
     veen("zone", "init", *words, *trust)
-    home.file.write_text(home.file.read_text().replace(*change))
+    home.file.write_text(change(home.file.read_text()))
     ours = {"PATH": "/usr/bin:/bin", "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "sqlite://"}
     done = subprocess.run(
         [sys.executable, "-P", str(HERE / "dag_facts.py")],
@@ -50,8 +65,12 @@ def online(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def offline(online: object, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    two = ('people = ["operator"]', 'needed = 2\npeople = ["operator", "admin", "third"]')
-    return facts(tmp_path_factory.getbasetemp(), "offline", two)
+    two = 'needed = 2\npeople = ["operator", "admin", "third"]'
+    return facts(
+        tmp_path_factory.getbasetemp(),
+        "offline",
+        lambda text: text.replace('people = ["operator"]', two),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +94,29 @@ def test_all_load_without_an_error_quickly_and_without_what_only_tasks_need(
     assert found["errors"] == {}
     assert found["heavy"] == []
     assert found["cpu_seconds"] < 3
+
+
+def test_each_dag_runs_when_it_is_said_to(dags: dict[str, Any]) -> None:
+    assert {name: dag["schedule"] for name, dag in dags.items()} == SCHEDULES
+
+
+def test_a_zone_without_storage_has_every_dag(tmp_path: Path) -> None:
+    found = facts(tmp_path, "alone", without_storage)
+    assert found["errors"] == {}
+    assert set(found["dags"]) == BOTH
+
+
+def without_storage(text: str) -> str:
+    head, _, rest = text.partition("[storage]\n")
+    assert rest
+    return head + rest[rest.index("\n[") :]
+
+
+def test_nothing_follows_an_import_of_nothing(offline: dict[str, Any]) -> None:
+    tasks = offline["dags"]["veen_import"]["tasks"]
+    rules = {name: one["trigger_rule"] for name, one in tasks.items()}
+    assert rules.pop("import") == "none_failed"
+    assert set(rules.values()) == {"all_success"}
 
 
 def test_each_dag_says_what_it_is_for_and_how_to_do_it_by_hand(dags: dict[str, Any]) -> None:

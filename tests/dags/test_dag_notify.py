@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,6 +65,39 @@ def test_a_webhook_that_refuses_or_is_silent_fails_nothing(
         WebhookNotifier(url, None).tell(NOTICE)
     WebhookNotifier(url, None).tell(NOTICE)
     assert caplog.text.count("did not take the notice") == 2
+
+
+@contextmanager
+def a_babbler() -> Iterator[str]:
+    """What answers there speaks no HTTP."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def babble() -> None:
+            line, _ = server.accept()
+            with line:
+                line.recv(65_536)
+                line.sendall(b"220 mail.example ESMTP\r\n\r\n")
+
+        thread = threading.Thread(target=babble)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        thread.join()
+
+
+def test_what_speaks_no_http_fails_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with a_babbler() as url:
+        WebhookNotifier(url, None).tell(NOTICE)
+    assert "did not take the notice: BadStatusLine" in caplog.text
+
+
+@pytest.mark.parametrize("end", ["/s3cret", "/s3cret with a blank", "?token=s3cret"])
+def test_of_the_url_only_scheme_and_host_are_logged(
+    end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    WebhookNotifier(f"http://s3cret:s3cret@127.0.0.1:1{end}", None).tell(NOTICE)
+    assert "the webhook at http://127.0.0.1:1 did not take the notice" in caplog.text
+    assert "s3cret" not in caplog.text
 
 
 def test_every_notice_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -172,15 +172,18 @@ def test_one_rejection_is_enough_and_the_carrier_says_by_whom(
     assert made[0].id not in [one.id for one in z2.made("import") if one.state == "imported"]
 
 
-def test_people_are_told_of_gaps_though_the_command_was_killed(
+def test_gaps_are_an_alarm_and_the_report_is_kept_though_the_command_was_killed(
     rejected: list[Run], z2: Site
 ) -> None:
     run = rejected[1]
-    assert (run.state, len(run.killed)) == ("success", 1)
+    assert (run.state, len(run.killed)) == ("failed", 1)
     made = z2.made("reconcile")[0]
     assert (made.state, made.summary["imported"]) == ("gaps", 25)
     assert sum(made.summary.values()) == 30
-    assert "the bridge has gaps" in run.log
+    assert "NOTICE of zone z2, veen_reconcile: the bridge has gaps" in run.log
+    assert 'docs/runbook.md, section "The bridge has gaps"' in run.log
+    alarms = {one.id: one.state for one in z2.made("alarm")}
+    assert alarms["veen_reconcile-gaps"] == "raised"
 
 
 def test_two_reconciliations_at_once_and_one_on_spark_leave_the_same_files(
@@ -189,11 +192,11 @@ def test_two_reconciliations_at_once_and_one_on_spark_leave_the_same_files(
     before = reports(z2)
     assert sorted(before) == ["report.json", "report.svg"]
     both = [z2.begin({"dag_id": "veen_reconcile"}) for _ in range(2)]
-    assert [run.state for one in both for run in one.ended()] == ["success", "success"]
+    assert [run.state for one in both for run in one.ended()] == ["failed", "failed"]
     (z2.home.root / "reports" / "reconcile").rename(z2.home.root / "reports" / "in-process")
     z2.configure("[dags]", '[dags]\nreconcile_on = "spark"')
     (run,) = z2.run({"dag_id": "veen_reconcile", "kill": 3})
-    assert run.tasks == {"facts": "success", "reconcile": "success", "judge": "success"}
+    assert run.tasks == {"facts": "success", "reconcile": "success", "judge": "failed"}
     assert len(run.killed) == 2
     assert reports(z2) == before
     assert len(z2.made("reconcile")) == 1

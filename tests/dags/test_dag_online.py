@@ -18,10 +18,12 @@ def z1(pair: tuple[Site, Site]) -> Site:
 @pytest.fixture(scope="module")
 def runs(z1: Site) -> list[Run]:
     """In one process, since the start of Airflow costs more than all of them."""
-    z1.configure("[dags.acting]", f'[dags.fold]\nstreams = ["{HTTP}"]\n[dags.acting]')
+    streams = f'streams = ["{HTTP}", "record/security/access"]'
+    z1.configure("[dags.acting]", f"[dags.fold]\n{streams}\n[dags.acting]")
     names = ["checkpoint", "checkpoint", "anchor", "archive", "archive", "export", "export"]
     names += ["fold", "retention", "audit"]
-    return z1.run(*({"dag_id": f"veen_{one}"} for one in names))
+    again = {"dag_id": "veen_export", "conf": {"ranges": [f"{HTTP}=3..4"]}}
+    return z1.run(*({"dag_id": f"veen_{one}"} for one in names), again)
 
 
 def one_of(runs: list[Run], name: str, number: int = 0) -> Run:
@@ -63,7 +65,13 @@ def test_an_export_leaves_a_checked_carrier_on_the_medium(runs: list[Run], z1: S
     assert (made.state, made.summary["from_seq"], made.summary["to_seq"]) == ("intact", 1, 20)
 
 
-def test_a_fold_is_stated_and_verified_and_the_table_is_not_written_unasked(
+def test_an_export_brings_again_what_it_is_asked_for(runs: list[Run], z1: Site) -> None:
+    run = one_of(runs, "veen_export", 2)
+    assert set(run.tasks.values()) == {"success"}, run.log[-4000:]
+    assert f"--range {HTTP}=3..4" in run.log
+
+
+def test_a_fold_is_stated_and_verified_and_a_stream_without_events_is_left_out(
     runs: list[Run], z1: Site
 ) -> None:
     run = one_of(runs, "veen_fold")

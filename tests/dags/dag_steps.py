@@ -1,0 +1,58 @@
+"""The operators of the DAGs in this process, and what a task of theirs is told."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+PLUGINS = Path(__file__).parents[2] / "plugins"
+SECTION = "Restart the hub"
+
+
+def loaded(name: str, folder: Path) -> ModuleType:
+    """A module that imports Airflow, which takes seconds and is told to leave our log alone."""
+    given = {"AIRFLOW_HOME": str(folder), "_AIRFLOW__AS_LIBRARY": "1"}
+    before = {one: os.environ.get(one) for one in given}
+    os.environ.update(given)
+    if str(PLUGINS) not in sys.path:
+        sys.path.append(str(PLUGINS))
+    try:
+        return import_module(name)
+    finally:
+        for one, value in before.items():
+            if value is None:
+                del os.environ[one]
+            else:
+                os.environ[one] = value
+
+
+class Task:
+    """What a task sees of itself and of those before it."""
+
+    def __init__(self, task_id: str, run_id: str, said: Mapping[str, Any]) -> None:
+        self.dag_id, self.task_id, self.run_id, self.try_number = "veen_any", task_id, run_id, 1
+        self._said = said
+
+    def xcom_pull(self, task_ids: str) -> Any:
+        return self._said.get(task_ids)
+
+
+def context(
+    task_id: str = "step",
+    run_id: str = "run-1",
+    said: Mapping[str, Any] | None = None,
+    run_type: str = "manual",
+    **params: Any,
+) -> dict[str, Any]:
+    return {
+        "ti": Task(task_id, run_id, said or {}),
+        "run_id": run_id,
+        "dag": SimpleNamespace(dag_id="veen_any"),
+        "dag_run": SimpleNamespace(run_type=run_type),
+        "params": params,
+    }
