@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.archive_forget import forget
 from cli.archive_options import KeysOptions, StoreOptions
 from cli.archive_store import app
 from cli.console import manner, notice, progress, show
@@ -26,6 +27,8 @@ from veen.audit.report import Report
 from veen.errors import Untrusted
 
 __all__ = ["app"]
+
+app.command()(forget)
 
 ToOption = Annotated[Path, typer.Option("--to", metavar="DIR", help="The data directory to make.")]
 

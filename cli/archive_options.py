@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -28,9 +28,11 @@ from veen.keystore import card_file
 from veen.keystore.directory import ClientDir
 from veen.keystore.directory import Lock as ClientLock
 from veen.objects.opened import Store, StoreStatus
+from veen.objects.port import Retention
 from veen.objects.settings import Credentials, StoreSettings, settings_of
-from veen.objects.store import look_at, open_store, open_to_read
+from veen.objects.store import look_at, open_retention, open_store, open_to_read
 
+_OF_TARGET: Final = "VEEN_TO_"
 EscrowOption = Annotated[
     Path | None,
     typer.Option("--escrow", metavar="CARD", help="Seal the hub's keys to this identity card."),
@@ -60,16 +62,17 @@ class StoreOptions:
     ] = False
 
     def open(self) -> Store:
-        return self.open_at(self.store, self.endpoint)
-
-    def open_at(self, url: str, endpoint: str | None) -> Store:
-        return open_store(self._settings(url, endpoint), store_credentials())
+        return open_store(self._settings(), store_credentials())
 
     def to_read(self) -> Store:
-        return open_to_read(self._settings(self.store, self.endpoint), store_credentials())
+        return open_to_read(self._settings(), store_credentials())
 
     def looked_at(self) -> StoreStatus:
-        return look_at(self._settings(self.store, self.endpoint), store_credentials())
+        return look_at(self._settings(), store_credentials())
+
+    def retention(self) -> Retention:
+        """The right to delete, for the one command that does."""
+        return open_retention(self._settings(), store_credentials())
 
     def wanted(self) -> bytes:
         return key_in_hex("--hub-id", self.hub_id or "")
@@ -85,14 +88,42 @@ class StoreOptions:
             raise typer.BadParameter(f"name the hub with --hub-id; {self.store} holds: {names}")
         return HubArchive(store, found[0])
 
-    def _settings(self, url: str, endpoint: str | None) -> StoreSettings:
+    def _settings(self) -> StoreSettings:
         return settings_of(
-            url,
-            endpoint=endpoint,
+            self.store,
+            endpoint=self.endpoint,
             region=self.region,
             addressing=self.addressing,
             accept_overwriting_store=self.accept_overwriting_store,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetOptions:
+    """Another store, which may be another's: where it is not told otherwise, as the first."""
+
+    to_store: Annotated[
+        str, typer.Option("--to-store", metavar="URL", help="The other store, as --store.")
+    ]
+    to_endpoint: Annotated[
+        str | None, typer.Option("--to-endpoint", metavar="URL", help="Its S3 endpoint.")
+    ] = None
+    to_region: Annotated[
+        str | None, typer.Option("--to-region", metavar="NAME", help="Its region, if not --region.")
+    ] = None
+    to_addressing: Annotated[
+        str | None, typer.Option("--to-addressing", metavar="HOW", help="If not --addressing.")
+    ] = None
+
+    def open(self, source: StoreOptions) -> Store:
+        settings = settings_of(
+            self.to_store,
+            endpoint=self.to_endpoint,
+            region=self.to_region or source.region,
+            addressing=self.to_addressing or source.addressing,
+            accept_overwriting_store=source.accept_overwriting_store,
+        )
+        return open_store(settings, store_credentials(_OF_TARGET) or store_credentials())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,10 +181,16 @@ def _from_escrow(
     return seeds
 
 
-def store_credentials() -> Credentials | None:
+def store_credentials(prefix: str = "") -> Credentials | None:
     """From the environment alone, so that no secret stands on a command line."""
-    access, secret = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
-    if not access or not secret:
+    access, secret, token = (
+        os.environ.get(f"{prefix}AWS_{name}") or None
+        for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")
+    )
+    if prefix and (access is None) != (secret is None):
+        raise Refused(
+            f"of {prefix}AWS_ACCESS_KEY_ID and {prefix}AWS_SECRET_ACCESS_KEY one is not set"
+        )
+    if access is None or secret is None:
         return None
-    token = os.environ.get("AWS_SESSION_TOKEN") or None
     return Credentials(access_key=access, secret_key=secret, session_token=token)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from cli.archive_metrics import write_metrics
-from cli.archive_options import EscrowOption, StoreOptions, sealer_to
+from cli.archive_options import EscrowOption, StoreOptions, TargetOptions, sealer_to
 from cli.console import manner, notice, progress, show
 from cli.failure import INTEGRITY
 from cli.options import DEFAULT_DATA_DIR, DataDirOption
@@ -45,7 +45,7 @@ def push(
     Example: veen archive push --data-dir ./hub --store file:///mnt/archive --escrow card.pub
     """
     datadir, store = DataDir(data_dir.resolve()), at.open()
-    with progress("push", "labels") as report, Writer(datadir) as hub:
+    with progress("push", "objects") as report, Writer(datadir) as hub:
         source = Source(datadir.root, Limits(), hub)
         found = push_directory(source, store, sealer=sealer_to(escrow), progress=report)
     if not found.is_escrowed:
@@ -78,7 +78,7 @@ def verify(
     Example: veen archive verify --store file:///mnt/archive
     """
     archive = at.archive()
-    with progress("verify", "labels") as report:
+    with progress("verify", "objects") as report:
         found = check(archive, read_all=read_all, progress=report)
     _show_checked(found)
 
@@ -86,12 +86,7 @@ def verify(
 @app.command()
 def clone(
     at: StoreOptions,
-    to_store: Annotated[
-        str, typer.Option("--to-store", metavar="URL", help="The other store, as --store.")
-    ],
-    to_endpoint: Annotated[
-        str | None, typer.Option("--to-endpoint", metavar="URL", help="Its S3 endpoint.")
-    ] = None,
+    to: TargetOptions,
 ) -> None:
     """Copy an archive to another store: the same keys, the same bytes, the same head.
 
@@ -99,9 +94,7 @@ def clone(
     """
     hub_id = at.archive().keys.hub_id
     with progress("clone", "objects") as report:
-        found = clone_archive(
-            at.to_read(), at.open_at(to_store, to_endpoint), hub_id, progress=report
-        )
+        found = clone_archive(at.to_read(), to.open(at), hub_id, progress=report)
     show(
         {
             "hub_id": found.hub_id.hex(),

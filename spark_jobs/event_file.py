@@ -62,7 +62,8 @@ class EventWriter:
     ) -> EventFile:
         with path.open("rb") as file:
             sha256 = digest_of(file)
-        key = f"{self.prefix}/{_folder(stream, chunk)}/day={_date(day)}/{_name(chunk, sha256)}"
+        folder = f"stream={_stream(stream, chunk)}/day={_date(day)}"
+        key = f"{self.prefix}/{folder}/{_name(chunk, sha256)}"
         self.objects.put_file(key, path)
         return EventFile(
             key=key,
@@ -98,7 +99,7 @@ class _Spool:
         return self._folder / f"{day}.parquet"
 
 
-def _folder(stream: Stream, chunk: ArchivedChunk) -> str:
+def _stream(stream: Stream, chunk: ArchivedChunk) -> str:
     return stream.stream_id.hex() if stream.stream_id else f"label-{chunk.name.label.hex()}"
 
 

@@ -187,4 +187,5 @@ class EventTable:
         self.store.objects.put(self._key(h(raw)), raw)
 
     def _key(self, sha256: bytes) -> str:
-        return f"{self.prefix}/manifest/{sha256.hex()}"
+        # Whoever reads the whole folder as a table passes over what begins with an underscore.
+        return f"{self.prefix}/_manifest/{sha256.hex()}"

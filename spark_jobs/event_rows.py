@@ -18,10 +18,11 @@ from veen.seal import Opened, open_msg
 
 DAY_SEC: Final = 86_400
 
-# expires_at is for the client to choose, up to 2^64 - 1.
+# expires_at is for the client to choose, up to 2^64 - 1. No column is called stream or day: the
+# folders are.
 ARROW: Final = pa.schema(
     [
-        ("stream", pa.string()),
+        ("stream_name", pa.string()),
         ("stream_id", pa.binary()),
         ("label", pa.binary()),
         ("stream_seq", pa.int64()),

@@ -27,6 +27,7 @@ from recorder.archive.manifest import (
 from recorder.archive.reach import Wanted
 from recorder.archive.recorder_check import RecorderCheck
 from recorder.archive.source import Place, bindings
+from recorder.archive.steps import Progress, Steps
 from recorder.archive.store import HubArchive
 from veen import cbor, checkpoint_index, layout
 from veen.audit import leaves
@@ -39,7 +40,6 @@ from veen.objects.port import ObjectMissing
 from veen.tombstone import Tombstone
 from veen.wire import WireObject
 
-Progress = Callable[[int, int], None]
 T = TypeVar("T")
 W = TypeVar("W", bound=WireObject)
 _BAD = (ObjectMissing, Untrusted, Malformed)
@@ -77,16 +77,14 @@ class _Check:
 
     def run(self, progress: Progress) -> Checked:
         sha256, manifest = self._archive.latest_with_hash()
-        hub = self._documents(manifest)
-        held, found = set(), []
-        for done, ref in enumerate(manifest.labels):
-            progress(done, len(manifest.labels))
-            label = self._label(ref)
-            if label is not None:
-                self._check_label(label, hub)
-                held |= {(label.label, upto) for upto in label.checkpoints()}
-                found.append(label)
-        progress(len(manifest.labels), len(manifest.labels))
+        hub, keys = self._documents(manifest), self._archive.keys
+        found = [one for one in map(self._label, manifest.labels) if one is not None]
+        steps = Steps(progress, sum(len([*reach.of_label(keys, one)]) for one in found))
+        steps.begin()
+        for label in found:
+            self._check_label(label, hub, steps)
+        steps.finish()
+        held = {(label.label, upto) for label in found for upto in label.checkpoints()}
         self._bindings(manifest, held)
         documents = self._recorder(manifest, hub, held)
         return Checked(
@@ -147,11 +145,12 @@ class _Check:
         key = self._archive.keys.version(ref.sha256)
         return self._try(key, lambda: self._archive.label_of(ref))
 
-    def _check_label(self, label: LabelManifest, hub: HubIdentity | None) -> None:
+    def _check_label(self, label: LabelManifest, hub: HubIdentity | None, steps: Steps) -> None:
         keys = self._archive.keys
         small: dict[str, bytes] = {}
         for wanted in reach.of_label(keys, label):
             raw = self._try(wanted.key, partial(self._present, wanted))
+            steps.add()
             if raw is not None:
                 small[wanted.key] = raw
         for segment in label.segments:

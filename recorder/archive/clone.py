@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,11 +11,10 @@ from recorder.archive import reach
 from recorder.archive.label_push import OldCopy
 from recorder.archive.manifest import ArchiveManifest
 from recorder.archive.reach import Wanted
+from recorder.archive.steps import Progress, Steps
 from recorder.archive.store import HubArchive
 from veen.objects.opened import Store
 from veen.objects.port import HeadUnknown, ObjectMissing
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +44,13 @@ class _Clone:
         if head.value not in {None, sha256, *(known for known, _ in past)}:
             raise OldCopy("the other store holds a state of this hub that this one does not know")
         wanted = dict.fromkeys(reach.of_manifest(self._source, sha256, manifest))
-        for done, one in enumerate(wanted):
-            progress(done, len(wanted))
+        steps = Steps(progress, len(wanted))
+        steps.begin()
+        for one in wanted:
             self._carry(one)
-        progress(len(wanted), len(wanted))
+            steps.add()
         seen = {one.key for one in wanted}
-        lost = sum(self._history(known, state, seen) for known, state in past)
+        lost = sum(self._history(known, state, seen, steps) for known, state in past)
         if head.value != sha256:
             try:
                 self._target.heads.swap(head, sha256)
@@ -66,7 +66,9 @@ class _Clone:
             lost=lost,
         )
 
-    def _history(self, sha256: bytes, manifest: ArchiveManifest, seen: set[str]) -> int:
+    def _history(
+        self, sha256: bytes, manifest: ArchiveManifest, seen: set[str], steps: Steps
+    ) -> int:
         """Carry an earlier state as far as it is still there; how much of it is not."""
         lost = 0
         try:
@@ -75,6 +77,7 @@ class _Clone:
                     self._carry(one)
                 except ObjectMissing:
                     lost += 1
+                steps.add()
         except ObjectMissing:
             lost += 1
         return lost

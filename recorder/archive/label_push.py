@@ -9,6 +9,7 @@ from pathlib import Path
 from recorder.archive import frames
 from recorder.archive.manifest import LabelManifest, Piece, Segment, Tail
 from recorder.archive.source import Source
+from recorder.archive.steps import Steps
 from recorder.archive.store import HubArchive
 from veen import checkpoint_index, layout
 from veen.audit import leaves
@@ -57,12 +58,18 @@ class LabelPush:
     """``known`` is the label as it was archived before; what it names is not read again."""
 
     def __init__(
-        self, source: Source, upload: Upload, files: LabelStock, known: LabelManifest | None
+        self,
+        source: Source,
+        upload: Upload,
+        files: LabelStock,
+        known: LabelManifest | None,
+        steps: Steps,
     ) -> None:
         self._source = source
         self._upload = upload
         self._files = files
         self._known = known
+        self._steps = steps
         self._keys = upload.archive.keys
         self._copy = upload.scratch / "tail"
 
@@ -132,6 +139,7 @@ class LabelPush:
                 raise self._old(f"has a chunk to {name.end_seq}, the archive to {found.end_seq}")
             is_new = found is None or (found.is_pruned and name in self._files.chunks)
             yield self._new_segment(name) if is_new or found is None else found
+            self._steps.add()
 
     def _new_segment(self, name: ChunkName) -> Segment:
         if name not in self._files.chunks:
@@ -144,6 +152,7 @@ class LabelPush:
         archived = {one.name: one for one in self._known.pieces} if self._known else {}
         for name in sorted({*_names(self._files, held), *archived}):
             yield archived.get(name) or self._put(self._source.piece(name))
+            self._steps.add()
 
     def _copied_tail(self) -> Tail | None:
         ends = (one.end_seq for one in self._files.chunks | self._files.tombstones)
@@ -165,6 +174,12 @@ class LabelPush:
     def _old(self, what: str) -> OldCopy:
         label = self._files.label.hex()
         return OldCopy(f"label {label} of the directory {what}: it is an old or another copy")
+
+
+def files_in(files: LabelStock) -> int:
+    """About how many files a push looks at."""
+    chunks = files.chunks | files.tombstones
+    return len(chunks) + len(_names(files, {one.end_seq for one in chunks}))
 
 
 def _names(files: LabelStock, held: set[int]) -> set[str]:

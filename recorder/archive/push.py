@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from recorder.archive import escrow as escrows
 from recorder.archive.escrow import Escrow, Sealer
-from recorder.archive.label_push import LabelPush, OldCopy, Upload
+from recorder.archive.label_push import LabelPush, OldCopy, Upload, files_in
 from recorder.archive.manifest import NO_DOCUMENTS, ArchiveManifest, LabelManifest, LabelRef
 from recorder.archive.recorder_push import push_recorder
 from recorder.archive.source import Documents, Moved, Source
+from recorder.archive.steps import Progress, Steps
 from recorder.archive.store import HubArchive
 from veen.control import control_label
 from veen.errors import Untrusted, VeenError
@@ -22,9 +22,6 @@ from veen.objects.opened import Store
 from veen.objects.port import HeadMoved, HeadUnknown
 
 _TRIES: Final = 10
-
-Progress = Callable[[int, int], None]
-"""Done, and in all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,22 +78,24 @@ class _Push:
     def _labels(self, progress: Progress) -> list[LabelManifest]:
         """The control log comes last: it holds what the entries of all others stand on."""
         control = control_label(self._archive.keys.hub_id)
-        names = sorted(self._source.stock().labels, key=lambda one: (one == control, one))
+        stock = self._source.stock()
+        names = sorted(stock.labels, key=lambda one: (one == control, one))
         self._refuse_lost(set(names))
+        steps = Steps(progress, sum(map(files_in, stock.labels.values())))
+        steps.begin()
         found = []
-        for done, label in enumerate(names):
-            progress(done, len(names))
+        for label in names:
             known = self._archive.label(self._previous, label) if self._previous else None
-            found.append(self._label(label, known))
-        progress(len(names), len(names))
+            found.append(self._label(label, known, steps))
+        steps.finish()
         return [one for one in found if one.end_seq]
 
-    def _label(self, label: bytes, known: LabelManifest | None) -> LabelManifest:
+    def _label(self, label: bytes, known: LabelManifest | None, steps: Steps) -> LabelManifest:
         """The label as it is now; what is renamed while we look makes us look again."""
         for _ in range(_TRIES):
             files = self._source.stock().of(label)
             try:
-                return LabelPush(self._source, self._upload, files, known).run()
+                return LabelPush(self._source, self._upload, files, known, steps).run()
             except (FileNotFoundError, Moved):
                 continue
             except Untrusted:

@@ -15,14 +15,13 @@ from recorder.archive.manifest import ArchiveManifest, LabelManifest, Segment, T
 from recorder.archive.recorder_check import places
 from recorder.archive.recorder_push import read_document
 from recorder.archive.source import Place, bindings
+from recorder.archive.steps import Progress, Steps
 from recorder.archive.store import HubArchive
 from veen import checkpoint_index, durable, layout
 from veen.audit import leaves
 from veen.errors import Untrusted, VeenError
 from veen.layout import OpenChunkName
 from veen.limits import Limits
-
-Progress = Callable[[int, int], None]
 
 
 class Occupied(VeenError):
@@ -70,14 +69,11 @@ class _Restore:
     def run(self, sha256: bytes, manifest: ArchiveManifest, progress: Progress) -> Restored:
         for folder in ("log", layout.RECORDER, escrows.KEYS):
             durable.make_directory(self._root / folder)
-        found, done = [], 0
         labels = list(self._archive.labels(manifest))
-        total = sum(one.stored_bytes for one in labels)
-        for one in labels:
-            progress(done, total)
-            found.append(self._label(one))
-            done += one.stored_bytes
-        progress(done, total)
+        steps = Steps(progress, sum(one.stored_bytes for one in labels))
+        steps.begin()
+        found = [self._label(one, steps) for one in labels]
+        steps.finish()
         kept = tuple(one for one in found if one.end_seq)
         self._documents(manifest, {(one.label, upto) for one in kept for upto in one.checkpoints})
         made_at = self._recorder(manifest, {one.label: one.end_seq for one in kept})
@@ -87,16 +83,18 @@ class _Restore:
         for identifier, seed in sorted(seeds.items()):
             durable.write(self._root / escrows.KEYS / escrows.file_name(identifier), seed)
 
-    def _label(self, label: LabelManifest) -> RestoredLabel:
+    def _label(self, label: LabelManifest, steps: Steps) -> RestoredLabel:
         kept = kept_until(label, self._at)
         end_seq = kept.segments[-1].end_seq if kept.segments else 0
         last_ts = kept.segments[-1].last_ts if kept.segments else 0
         if kept.opened is not None:
             last = self._opened(label.label, kept.opened)
             end_seq, last_ts = last.stream_seq, last.hub_ts
+            steps.add(kept.opened.size)
         pieces = pieces_until(label, kept.segments, end_seq)
         for piece in pieces:
             self._archive.fetch_piece(piece, self._root)
+            steps.add(piece.size)
         names = {one.name for one in pieces}
         for segment in kept.segments:
             name = segment.name(label.label)
@@ -104,6 +102,7 @@ class _Restore:
             if leaves.tombstone(name) not in names:
                 target = self._root / layout.chunk(name)
                 self._archive.fetch_segment(label.label, segment, target)
+                steps.add(segment.size)
         here = {upto for upto in label.checkpoints() if upto <= end_seq}
         self._index(label, here)
         return RestoredLabel(label.label, end_seq, last_ts, frozenset(here))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +36,13 @@ from veen.profile import DEFAULT_PROFILE, Profile
 from veen.rate import Rate
 from veen.receipt import Receipt
 from veen.sign import PrivateKey
+
+# Tests import the plants by their bare name; parameters are made of them.
+_SPEC = importlib.util.spec_from_file_location("plants", Path(__file__).with_name("plants.py"))
+assert _SPEC is not None
+assert _SPEC.loader is not None
+sys.modules["plants"] = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(sys.modules["plants"])
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 START = 1_700_000_000

@@ -128,6 +128,7 @@ class World:
         self.show("archive-verify", "archive", "verify", *store)
         copy = ("--to-store", f"file://{self.folder}/copy")
         self.show("archive-clone", "archive", "clone", *store, *copy)
+        self.show("archive-forget", "archive", "forget", *store, "--keep", "4", "--delete")
         self.show("archive-restore", "archive", "restore", *store, *keys, "--to", "restored")
         until = ("--at", "4102444800")
         self.show("archive-fork", "archive", "fork", *store, *keys, "--to", "fork", *until)

@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 
 from recorder.folds.job import carry_out
-from recorder.folds.parallel import PreparedSource, make, plan
+from recorder.folds.parallel import PreparedSource, height_for, make, plan
 from veen.overlay.registry import OVERLAYS
 
 NAMES = [overlay.name for overlay in OVERLAYS]
-CHUNKS = (4, 11, 32, 200)
-STREAMS = 50
+HUBS, STREAMS = 4, 50
 
 
-@pytest.fixture(scope="module", params=CHUNKS, ids=lambda entries: f"chunks of {entries}")
+@pytest.fixture(scope="module", params=range(HUBS), ids=lambda number: f"hub {number}")
 def many(
     request: pytest.FixtureRequest,
     new_hub: Callable[[int], Any],
@@ -28,23 +27,38 @@ def many(
     long_factor: int,
     swift: Callable[[str], Path],
 ) -> Any:
-    """A hub with streams of every overlay, all of them archived."""
-    hub, chance = new_hub(request.param), Random(request.param)
-    streams = {}
+    """A hub with streams of every overlay, each in chunks of a size of its own, archived."""
+    hub, chance = new_hub(1), Random(f"chunks {request.param}")
     for number in range(STREAMS * long_factor):
         overlay, seed = NAMES[number % len(NAMES)], request.param * 10_000 + number
-        streams[f"{overlay} {number}"] = a_history(seed, chance.randrange(1, 70), overlay)
-    hub.write_all(streams, chance)
+        size = chance.choice([chance.randint(1, 9), *[chance.randint(10, 60)] * 4])
+        hub.entries_in_chunk = chance.randint(1, max(size // 3, 1))
+        hub.write(f"{overlay} {number}", a_history(seed, size, overlay), chance)
     return world.in_directory(hub, swift("store"))
 
 
 def by_hands(archived: Any, job: Any, chance: Random) -> bytes:
-    """The same, its nodes made apart and in an order of chance."""
-    source = archived.source(job)
-    found = plan(job, source, chance.randrange(3))
-    due = chance.sample(found.due, len(found.due))
-    made = [make(job, archived.source(job), node) for node in due]
+    """The same, its nodes dealt out by chance to as many partitions as chance wills."""
+    source, partitions = archived.source(job), chance.randint(1, 9)
+    found = plan(job, source, chance.choice([height_for(job, partitions), chance.randrange(3)]))
+    dealt: list[list[Any]] = [[] for _ in range(partitions)]
+    for node in chance.sample(found.due, len(found.due)):
+        chance.choice(dealt).append(node)
+    made = []
+    for nodes in dealt:
+        own = archived.source(job)
+        made += [make(job, own, node) for node in nodes]
     return bytes(carry_out(job, PreparedSource(source, found, made)).encode())
+
+
+def test_most_histories_fill_several_chunks(many: Any) -> None:
+    archive = many.archive
+    sealed = [len(one.segments) for one in archive.labels(archive.latest())]
+    assert len(sealed) >= STREAMS
+    assert sum(count >= 3 for count in sealed) > 0.7 * len(sealed)
+    sizes = {seg.end_seq - seg.start_seq + 1 for one in archive.labels(archive.latest())
+             for seg in one.segments}  # fmt: skip
+    assert len(sizes) >= 10
 
 
 def test_every_way_of_folding_gives_the_bytes_of_the_naive_fold(
@@ -77,10 +91,11 @@ def test_some_of_them_on_spark(many: Any, naive: ModuleType, spark: Any, reader:
 
     door = StoreDoor(FileSettings(Path(many.folder)))
     site = Site(door=door, client=reader.root, profile=DEFAULT_PROFILE)
-    for stream, messages in list(many.hub.told.items())[:2]:
+    streams = sorted(many.hub.told.items())
+    for stream, messages in Random(many.hub.now).sample(streams, 2):
         chance, overlay = Random(f"spark {stream}"), stream.split()[0]
-        wanted = {"block": chance.randrange(1, 9), "keeps_summaries": chance.random() < 0.5}
+        wanted = {"block": chance.randint(1, 5), "keeps_summaries": chance.random() < 0.5}
         job = many.job(stream, overlay, **wanted)
-        result = fold_on(spark, site, job, chance.randrange(4))
+        result = fold_on(spark, site, job, chance.randint(1, 12))
         assert result.folded == naive.folded(overlay, messages)
         assert result.encode() == many.fold(job).encode()

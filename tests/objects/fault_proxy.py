@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-# Faults and how often each is drawn; the rest of a hundred goes well. "late" faults come after
-# the server has done what it was asked.
+# Faults and how often each is drawn; the rest of a hundred, or of what a plan says, goes well.
+# "late" faults come after the server has done what it was asked.
 WEIGHTS = {
     "500": 6,
     "503": 6,
@@ -30,8 +30,8 @@ WEIGHTS = {
     "twice": 4,
 }
 # Only by script: the request reaches the server after the client has given up, or with one bit
-# of its body changed.
-DELAYED, FLIPPED = "delayed", "flipped upload"
+# of its body changed, or never though it is answered as done; or the server's ETag is no MD5.
+DELAYED, FLIPPED, SWALLOWED, OTHER_ETAG = "delayed", "flipped upload", "swallowed", "other etag"
 CODES = {"500": "InternalError", "503": "SlowDown", "429": "TooManyRequests"}
 MARK = b"\r\n\r\n"
 
@@ -57,6 +57,7 @@ class FaultProxy:
         self._lock = threading.Lock()
         self._turn = threading.Lock()
         self._chance: random.Random | None = None
+        self._out_of = 100
         self._script: list[str] = []
         self._release = threading.Event()
         self._delivered = threading.Event()
@@ -68,9 +69,10 @@ class FaultProxy:
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def plan(self, seed: int | None) -> None:
+    def plan(self, seed: int | None, *, out_of: int = 100) -> None:
         """Faults by this seed from now on, or none."""
         with self._lock:
+            self._out_of = out_of
             self._chance = None if seed is None else random.Random(seed)
 
     def script(self, *faults: str) -> None:
@@ -123,7 +125,7 @@ class FaultProxy:
             if self._chance is None:
                 return "well"
             names = [*WEIGHTS, "well"]
-            weights = [*WEIGHTS.values(), 100 - sum(WEIGHTS.values())]
+            weights = [*WEIGHTS.values(), self._out_of - sum(WEIGHTS.values())]
             fault = self._chance.choices(names, weights)[0]
             self.seen[fault] += 1
             return fault
@@ -131,6 +133,11 @@ class FaultProxy:
     def _handle(self, connection: socket.socket, request: Message, fault: str) -> None:
         if fault in CODES:
             connection.sendall(_refusal(fault))
+        elif fault == SWALLOWED:
+            connection.sendall(
+                b'HTTP/1.1 200 OK\r\nETag: "of another kind"\r\nContent-Length: 0\r\n'
+                b"Connection: close\r\n\r\n"
+            )
         elif fault == "reset":
             _reset(connection)
         elif fault == "silence":
@@ -198,6 +205,9 @@ def _pass_on(connection: socket.socket, answer: Message, fault: str) -> None:
         _wait_for_the_end(connection)
     elif fault == "cut answer" and answer.body:
         connection.sendall(answer.head + MARK + half)
+    elif fault == OTHER_ETAG:
+        head = re.sub(rb"(?im)^etag:[^\r]*", b'ETag: "of another kind"', answer.head)
+        connection.sendall(head + MARK + answer.body)
     elif fault == "short answer" and _field(answer.head, b"x-amz-checksum-sha256") and half:
         # Length and bytes agree; only the checksum of the store can tell.
         length = b"Content-Length: %d" % len(half)

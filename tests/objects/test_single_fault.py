@@ -176,3 +176,20 @@ def test_an_upload_changed_on_its_way_is_noticed(store: Store, proxy: Any) -> No
         store.objects.put("flipped", b"some bytes")
     with pytest.raises(ObjectDamaged):
         store.objects.get("flipped")
+
+
+def test_an_etag_of_another_kind_makes_a_put_look(store: Store, proxy: Any) -> None:
+    proxy.script("other etag")
+    store.objects.put("other etag", b"body")
+    assert store.objects.get("other etag") == b"body"
+    proxy.script("flipped upload", "other etag")
+    with pytest.raises((ObjectConflict, ObjectDamaged)):
+        store.objects.put("other etag, other bytes", b"body")
+
+
+def test_a_put_that_the_store_has_swallowed_is_no_success(store: Store, proxy: Any) -> None:
+    proxy.script("swallowed")
+    with pytest.raises(StoreUnavailable, match="is not there, though the store has taken it"):
+        store.objects.put("swallowed", b"body")
+    store.objects.put("swallowed", b"body")
+    assert store.objects.get("swallowed") == b"body"

@@ -38,13 +38,15 @@ def _load(name: str, path: Path) -> ModuleType:
 
 HUBS = _load("spark_hubs", TESTS / "hub" / "storage" / "conftest.py")
 LOGS = _load("spark_logs", TESTS / "audit" / "conftest.py")
-PLANTED = _load("spark_planted", TESTS / "audit" / "test_planted.py")
+PLANTED = _load("plants", TESTS / "audit" / "plants.py")
 FAILING = _load("failing_files", HERE / "failing_files.py")
 STORES = _load("failing_store", HERE / "failing_store.py")
 SEALED = _load("sealed_hub", HERE / "sealed_hub.py")
 SERVERS = _load("object_servers", TESTS / "objects" / "object_servers.py")
+PROXIES = _load("fault_proxy", TESTS / "objects" / "fault_proxy.py")
 STANDALONE = _load("standalone", HERE / "standalone.py")
 ARCHIVES = _load("archived_hub", HERE / "archived_hub.py")
+_load("table_rows", HERE / "table_rows.py")
 for _name in ("query_histories", "query_oracle"):
     _load(_name, TESTS / "query" / f"{_name}.py")
 _load("query_archive", HERE / "query_archive.py")
@@ -112,6 +114,12 @@ def moto() -> Iterator[Any]:
     server = SERVERS.moto()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def proxies() -> ModuleType:
+    """Proxies that break what passes between a job and the bucket."""
+    return PROXIES
 
 
 @pytest.fixture(scope="session")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from table_rows import due, rows_of, said
 
 from spark_jobs import events_table
 from spark_jobs.chunk_window import chunk_of
@@ -22,7 +19,6 @@ from spark_jobs.events_table import EventsJob
 from spark_jobs.known_streams import learn_streams
 from spark_jobs.store_door import StoreDoor
 from veen import layout
-from veen.chunk import read_entries
 from veen.control import control_label
 from veen.errors import Untrusted, VeenError
 from veen.limits import Limits
@@ -48,38 +44,6 @@ def job(
 def the_table(sealed_hub: Any, name: str = "events") -> EventTable:
     found = sealed_hub.archived
     return EventTable(found.door.to_read(), name, found.hub_id)
-
-
-def rows_of(table: EventTable) -> list[dict[str, Any]]:
-    """All rows of the committed files, each checked against its place and its manifest."""
-    rows: list[dict[str, Any]] = []
-    for file in table.files():
-        raw = table.store.objects.get(file.key, expect=file.sha256)
-        found = pq.read_table(pa.BufferReader(raw)).to_pylist()
-        days = {datetime.fromtimestamp(one["hub_ts"], UTC).strftime("%Y-%m-%d") for one in found}
-        assert days == {file.day}
-        assert f"/{found[0]['stream_id'].hex()}/day={file.day}/" in file.key
-        assert len(found) == file.rows
-        rows += found
-    return rows
-
-
-def due(sealed_hub: Any) -> list[tuple[Any, ...]]:
-    """What must be in the table: every sealed entry of the directory, by what was sent."""
-    found, control = [], control_label(sealed_hub.archived.hub_id).hex()
-    for path in (sealed_hub.archived.root / "log").glob("*.log"):
-        if control in path.name:
-            continue
-        for _, header, entry in read_entries(path.read_bytes(), Limits()):
-            msg_id = entry.msg().leaf_hash()
-            found.append((header.label, header.stream_seq, msg_id, *sealed_hub.sent[msg_id]))
-    return sorted(found, key=lambda one: one[:2])
-
-
-def said(rows: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    names = ("label", "stream_seq", "msg_id", "stream", "hub_ts", "client_id", "body",
-             "parent_id", "expires_at")  # fmt: skip
-    return sorted((tuple(row[name] for name in names) for row in rows), key=lambda one: one[:2])
 
 
 def test_every_sealed_event_is_a_row_and_only_new_ones_are_added(
@@ -119,8 +83,32 @@ def test_answers_that_are_lost_put_no_event_twice(
     assert outcome.rows == len(rows_of(table))
     assert said(rows_of(table)) == due(sealed_hub)
     keys = set(table.store.objects.keys(f"{table.prefix}/"))
-    data = {key for key in keys if "/manifest/" not in key}
+    data = {key for key in keys if "/_manifest/" not in key}
     assert data == {one.key for one in table.files()}
+
+
+def test_the_folders_of_a_table_are_its_partitions(
+    spark: SparkSession, sealed_hub: Any, terms: Any, tmp_path: Path
+) -> None:
+    """As a bucket shows it: keys are paths, whatever lies beside the files."""
+    job(sealed_hub, terms).run(spark.sparkContext)
+    table = the_table(sealed_hub)
+    for key in table.store.objects.keys(f"{table.prefix}/"):
+        (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / key).write_bytes(table.store.objects.get(key))
+    found = spark.read.parquet(str(tmp_path / table.prefix))
+    assert dict(found.dtypes)["stream"] == "string"
+    assert dict(found.dtypes)["day"] == "date"
+    rows = [row.asDict() for row in found.collect()]
+    assert said(rows) == due(sealed_hub)
+    assert all(row["stream"] == row["stream_id"].hex() for row in rows)
+    assert {row["day"].isoformat() for row in rows} == {file.day for file in table.files()}
+    stream, day = rows[0]["stream"], rows[0]["day"]
+    part = found.where((found.stream == stream) & (found.day == day))
+    for file in table.files():
+        if f"/stream={stream}/day={day}/" not in file.key:
+            (tmp_path / file.key).unlink()
+    assert part.count() == sum((row["stream"], row["day"]) == (stream, day) for row in rows)
 
 
 def writing(sealed_hub: Any, terms: Any) -> tuple[Terms, list[Work]]:

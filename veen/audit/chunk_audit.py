@@ -18,6 +18,7 @@ from veen.audit.context import Context
 from veen.audit.findings import ChunkFindings, Kind, Read, Start, Task, Use
 from veen.audit.frames import Bad, Good, split
 from veen.audit.report import Fault
+from veen.audit.strays import ORDER, StrayCheck
 from veen.audit.walk import EntryWalk, See, nobody
 from veen.chunk import Tally
 from veen.entry import FramedEntry
@@ -42,7 +43,7 @@ def audit_chunk(
     begin, first = _begin(frames)
     first_ts = first.receipt.hub_ts if first else None
     start = task.start or guess_start(task, read, context, first_ts)
-    found = _ChunkAudit(task, start, read, context, see, hint).run(len(raw), chain(begin, frames))
+    found = _ChunkAudit(task, start, read, context, see, hint).run(raw, chain(begin, frames))
     return replace(
         found,
         first_seq=first.receipt.stream_seq if first else None,
@@ -82,10 +83,13 @@ class _ChunkAudit:
         self._climb = Climb(task, read, start.peaks, hint)
         self._artefacts = beside(task, start, read, context)
         self._walk = EntryWalk(task, start, context, self._climb, self._artefacts, see)
+        self._walk.clients.place_by(lambda: self._walk.seen)
+        self._strays = StrayCheck(task, start, context)
         self._notes: list[str] = []
 
-    def run(self, size: int, frames: Iterable[Good | Bad]) -> ChunkFindings:
+    def run(self, raw: bytes, frames: Iterable[Good | Bad]) -> ChunkFindings:
         last: Good | Bad | None = None
+        size = len(raw)
         for frame in frames:
             if last is not None:
                 self._walk.take(last)
@@ -96,6 +100,7 @@ class _ChunkAudit:
         elif last is not None:
             self._walk.take(last)
         self._walk.finish()
+        self._strays.look(raw, self._walk.faults)
         seal = self._seal(size, is_torn=is_torn)
         self._artefacts.finish()
         return self._findings(size, seal)
@@ -129,7 +134,9 @@ class _ChunkAudit:
 
     def _summary(self, actual: ChunkName, due: ChunkName) -> _Seal:
         peaks, walk = self._climb.peaks, self._walk
-        is_whole = not walk.faults and actual.start_seq == self._task.segment.start_seq
+        # An entry that stands there twice takes nothing away.
+        is_sound = all(one.code == ORDER for one in (*walk.faults, *self._strays.faults))
+        is_whole = is_sound and actual.start_seq == self._task.segment.start_seq
         if not is_whole and actual not in self._task.summaries:
             alone = self._artefacts.summary_alone(due, peaks if actual == due else None)
         else:
@@ -160,13 +167,15 @@ class _ChunkAudit:
             size=size,
             entries=len(walk.hashes),
             checkpoints=artefacts.checkpoints,
-            faults=(*walk.faults, *artefacts.faults),
+            faults=(*walk.faults, *self._strays.faults, *artefacts.faults),
             if_whole=seal.if_whole,
             if_not=seal.if_not,
             notes=tuple(self._notes),
             firsts=tuple(walk.clients.firsts.items()),
             lasts=tuple(walk.clients.lasts.items()),
             gaps=tuple(walk.clients.gaps),
+            after=tuple(walk.clients.after.items()),
+            strays=tuple(self._strays.found),
             uses=tuple(Use(ref, hub_ts, count) for (ref, hub_ts), count in walk.uses.items()),
             told=tuple(walk.told),
             refs=tuple(artefacts.refs.items()),

@@ -72,16 +72,30 @@ class Task:
 
 
 class Jump(NamedTuple):
-    """A client whose numbers leave a gap: a fault, unless as many entries were lost before."""
+    """A client whose numbers leave a gap: a fault, unless entries that were lost may fill it."""
 
+    client: bytes
+    first: int
+    """The first number that is not there."""
     gap: int
+    since: int | None
+    """How many losses of the chunk came before the client's last entry; None if it has none."""
     fault: Fault
 
 
 class Loss(NamedTuple):
     """Entries of which no client is known."""
 
+    first: int
     entries: int
+
+
+class Stray(NamedTuple):
+    """An entry that stands out of its place, and whose number it is by the hub's receipt."""
+
+    stream_seq: int
+    client: bytes
+    client_seq: int
 
 
 class Use(NamedTuple):
@@ -124,6 +138,9 @@ class ChunkFindings:
     firsts: tuple[tuple[bytes, ClientCursor], ...] = ()
     lasts: tuple[tuple[bytes, ClientCursor], ...] = ()
     gaps: tuple[Jump | Loss, ...] = ()
+    after: tuple[tuple[bytes, int], ...] = ()
+    """How many losses of the chunk came before the last entry of a client; else none did."""
+    strays: tuple[Stray, ...] = ()
     uses: tuple[Use, ...] = ()
     told: tuple[Told, ...] = ()
     refs: tuple[tuple[int, CheckpointRef], ...] = ()

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from veen import checkpoint_index, layout
 from veen.audit.artefacts import compare
 from veen.audit.context import Context, Origin, Told
-from veen.audit.findings import Binding, ChunkFindings, Jump, Kind, Read, Start, Use
+from veen.audit.findings import Binding, ChunkFindings, Kind, Read, Start, Use
+from veen.audit.gaps import Gaps
 from veen.audit.plan import LabelPlan
 from veen.audit.report import Fault, Head
 from veen.checkpoint_index import CheckpointRef
@@ -60,7 +61,7 @@ class LabelJoint:
     _peaks: Peaks | None = EMPTY
     _last_ts: int = 0
     _excused: int = 0
-    _lost: int = 0
+    _gaps: Gaps = field(default_factory=Gaps)
     _rolled: Tally | None = None
     _origin: Origin | None = None
     _cursors: dict[bytes, ClientCursor] = field(default_factory=dict)
@@ -101,8 +102,8 @@ class LabelJoint:
             chunks=self._chunks,
             entries=self._entries,
             checkpoints=self._checkpoints,
-            faults=tuple(self._faults),
-            notes=tuple(self._notes),
+            faults=(*self._faults, *self._gaps.faults),
+            notes=(*self._notes, *self._gaps.notes),
             told=tuple(self._told),
             uses=tuple(self._uses),
             bindings=tuple(self._bindings),
@@ -150,13 +151,13 @@ class LabelJoint:
             first = max(self._seen, self._excused) + 1
             if start_seq > first:
                 self._missing(first, start_seq - 1, "the chunk is missing")
-            self._lost += start_seq - 1 - self._seen
+            self._gaps.lose(self._seen + 1, start_seq - 1)
         if found.start.seen + 1 != start_seq:
             first = found.start.seen + 1
             what = f"begins at {first}, not at {start_seq} as its name says"
             self._faults.append(Fault(task.file, 0, first, what, "NAME"))
         self._note_roll(found)
-        is_whole = self._excuse(found)
+        is_whole = self._gaps.settle(found)
         self._rolled = found.rolled if is_whole else None
         self._move(found)
         return is_whole
@@ -169,19 +170,6 @@ class LabelJoint:
             else:
                 self._gather(found, is_whole)
         self._pending.clear()
-
-    def _excuse(self, found: ChunkFindings) -> bool:
-        """Gaps in the numbers of clients, which entries that were lost may explain."""
-        is_whole = True
-        for one in found.gaps:
-            if not isinstance(one, Jump):
-                self._lost += one.entries
-            elif one.gap <= self._lost:
-                self._lost -= one.gap
-            else:
-                self._faults.append(one.fault)
-                is_whole = False
-        return is_whole
 
     def _gather(self, found: ChunkFindings, is_whole: bool) -> None:
         task = found.task

@@ -108,8 +108,8 @@ class S3Objects:
             if not self._holds(place, body):
                 raise
         else:
-            if not stored.is_confirmed:
-                self._holds(place, body)
+            if not stored.is_confirmed and not self._holds(place, body):
+                raise StoreUnavailable(f"{key} is not there, though the store has taken it")
 
     def _read(self, key: str, attempt: Callable[[], T]) -> T:
         """Bytes that are wrong each time were not garbled on their way."""

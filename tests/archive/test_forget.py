@@ -1,0 +1,143 @@
+"""Earlier states are forgotten on demand: what any state that stays needs is never deleted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from recorder.archive import reach
+from recorder.archive.forget import Forgettable, Keeping, forget, forgettable
+from recorder.archive.store import HubArchive
+from veen.chunk import read_entries
+from veen.limits import Limits
+from veen.objects.files import FileRetention, Layout
+from veen.objects.opened import Store
+from veen.objects.port import Retention
+
+
+@pytest.fixture
+def retention(folder: Path) -> Retention:
+    return FileRetention(Layout(folder))
+
+
+@pytest.fixture
+def grown(recorded: Any, data: Path, store: Store, carry: ModuleType) -> HubArchive:
+    """An archive that was pushed after each of the last entries of an open chunk."""
+    label = recorded.writers["record/b"].label
+    opened = next((data / "log").glob(f"chunk-{label.hex()}-*.open"))
+    raw = opened.read_bytes()
+    ends = [*[at for at, _, _ in read_entries(raw, Limits())][1:], len(raw)]
+    for end in ends:
+        opened.write_bytes(raw[:end])
+        carry.push(data, store)
+    archive: HubArchive = carry.archive_of(store)
+    assert len(states(archive)) == len(ends) >= 5
+    return archive
+
+
+def states(archive: HubArchive) -> list[Any]:
+    found = archive.latest_with_hash()
+    return [found, *reach.past(archive, found[1])]
+
+
+def needed(archive: HubArchive, count: int) -> set[str]:
+    """What the last states stand on."""
+    kept = states(archive)[:count]
+    return {one.key for state in kept for one in reach.of_manifest(archive, *state)}
+
+
+@pytest.mark.parametrize("keep", [1, 2, 4])
+def test_only_what_no_kept_state_needs_is_deleted(
+    grown: HubArchive, data: Path, store: Store, retention: Retention, carry: ModuleType,
+    tmp_path: Path, keep: int,
+) -> None:  # fmt: skip
+    before, due, count = carry.contents(store), needed(grown, keep), len(states(grown))
+    found = forgettable(grown, Keeping(keep))
+    assert (found.kept, found.states) == (keep, count - keep)
+    assert set(found.keys) == before.keys() - due
+    assert found.size == sum(len(before[key]) for key in found.keys)
+    kinds = {key.removeprefix(grown.keys.prefix).partition("/")[0] for key in found.keys}
+    assert kinds == {"tail", "version"}
+    forget(retention, found, carry.quiet)
+    assert carry.contents(store) == {key: before[key] for key in due}
+    assert carry.checked(store, read_all=True).ok
+    carry.restore(store, tmp_path / "again")
+    assert carry.files(tmp_path / "again") == carry.files(data)
+    assert forgettable(grown, Keeping(keep)).keys == ()
+    assert carry.push(data, store).new_objects == 0
+
+
+def test_a_young_state_stays(grown: HubArchive) -> None:
+    count = len(states(grown))
+    assert forgettable(grown, Keeping(1, since=0)).kept == count
+    assert forgettable(grown, Keeping(1, since=2**60)).kept == 1
+    with pytest.raises(ValueError, match="always stays"):
+        Keeping(0)
+
+
+def test_what_nobody_names_is_left_alone(
+    grown: HubArchive, store: Store, retention: Retention, carry: ModuleType
+) -> None:
+    """A push that runs meanwhile puts objects before any state names them."""
+    key = grown.keys.version(bytes(32))
+    store.objects.put(key, b"just put")
+    forget(retention, forgettable(grown, Keeping(1)), carry.quiet)
+    assert key in carry.contents(store)
+
+
+class Enough(Exception):
+    pass
+
+
+def stopping_at(count: int) -> Callable[[int, int], None]:
+    def stop(done: int, _total: int) -> None:
+        if done == count:
+            raise Enough
+
+    return stop
+
+
+def test_cut_off_anywhere_a_second_run_takes_the_rest(
+    grown: HubArchive, store: Store, retention: Retention, carry: ModuleType
+) -> None:
+    due = needed(grown, 2)
+    left = len(forgettable(grown, Keeping(2)).keys)
+    while left:
+        found: Forgettable = forgettable(grown, Keeping(2))
+        assert len(found.keys) == left
+        with pytest.raises(Enough):
+            forget(retention, found, stopping_at(1))
+        left -= 1
+        assert carry.checked(store).ok
+    assert carry.contents(store).keys() == due
+
+
+def test_the_command_tells_first_and_deletes_when_told(
+    grown: HubArchive, folder: Path, store: Store, carry: ModuleType
+) -> None:
+    before = carry.contents(store)
+    words = ("archive", "forget", "--store", folder.as_uri(), "--keep", "2")
+    told = carry.veen(*words)
+    assert told.returncode == 0, told.stderr
+    assert "nothing was deleted: give --delete" in told.stderr
+    assert carry.contents(store) == before
+    done = carry.veen(*words, "--delete", "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert (said["deleted"], said["kept_states"]) == (True, 2)
+    assert said["objects"] == len(before) - len(carry.contents(store)) > 0
+    assert carry.checked(store, read_all=True).ok
+
+
+def test_younger_states_stay_by_the_clock(
+    grown: HubArchive, folder: Path, store: Store, carry: ModuleType
+) -> None:
+    words = ("archive", "forget", "--store", folder.as_uri(), "--keep", "1", "--json")
+    done = carry.veen(*words, "--keep-sec", str(10**9))
+    assert json.loads(done.stdout)["objects"] == 0
+    assert json.loads(carry.veen(*words).stdout)["objects"] > 0

@@ -1,0 +1,30 @@
+"""Reads one archived chunk as a task of ``veen_log`` does; prints rows and the most memory."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from spark_jobs.chunk_window import ArchivedChunk
+from spark_jobs.store_door import StoreDoor
+from spark_jobs.veen_log import ChunkPartition, LogReader
+from veen.layout import ChunkName
+from veen.objects.settings import FileSettings
+
+
+def most_memory() -> int:
+    """In bytes. What getrusage tells is not less than what the parent once held."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (found,) = (line for line in lines if line.startswith("VmHWM:"))
+    return int(found.split()[1]) * 1_024
+
+
+def main(store: Path, hub_id: bytes, label: bytes, entries: int, size: int, window: int) -> None:
+    reader = LogReader(StoreDoor(FileSettings(store)), hub_id, window)
+    chunk = ArchivedChunk(hub_id, ChunkName(label, 1, entries), size)
+    rows = sum(part.num_rows for part in reader.read(ChunkPartition(chunk)))
+    print(rows, most_memory())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *map(bytes.fromhex, sys.argv[2:4]), *map(int, sys.argv[4:7]))
