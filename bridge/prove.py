@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from bridge.reconcile.ranges import Ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +39,8 @@ class Claim:
         if self.counterexample is not None:
             return "broken"
         return "untold" if self.untold is not None else "holds"
+
+
+def spans(seqs: Iterable[int]) -> list[list[int]]:
+    """Sequence numbers as a witness tells them: ranges, both ends included."""
+    return [list(one) for one in Ranges((n, n) for n in seqs)]

@@ -1,7 +1,7 @@
 """J3: nothing leads from Z2 to hub_online, by the enumeration of everybody who can act (AGB0 4.8).
 
-What is enumerated is what the settings of both zones give: principals and issuers of the hubs,
-identities of the bridge, and the capabilities that they hold.
+What is enumerated is what both zones give: principals and issuers in the settings of the hubs,
+identities of the bridge, and every capability that the control log of a hub has ever taken.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ class Part(Enum):
     AUDIT = "audit"
     READER = "reader"
     PRINCIPAL = "principal"
+    SUBJECT = "subject"
+    """Known by a capability alone."""
     ISSUER = "issuer"
 
 
@@ -52,17 +54,22 @@ class Actor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneActors:
-    """Everybody of one zone; ``hubs`` are the hubs and addresses that its bridge goes to."""
+    """Everybody of one zone, by the settings and by ``control_entries`` of its hub's control log,
+    which lead to ``control_root``.
+    """
 
     hub_id: bytes
     url: str
     is_gated: bool
     actors: tuple[Actor, ...]
+    control_entries: int
+    control_root: bytes
 
     def document(self) -> dict[str, Any]:
         return {
             "hub_id": self.hub_id.hex(),
             "gated": self.is_gated,
+            "control_log": {"entries": self.control_entries, "root": self.control_root.hex()},
             "actors": [one.document() for one in self.actors],
         }
 

@@ -1,18 +1,16 @@
-"""J1, J2, K1 and K2, judged event by event, each with its witness (AGB0 4.8, 5.2)."""
+"""J1, J2 and K2, judged event by event, each with its witness (AGB0 4.8, 5.2)."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from bridge.prove import Claim
-from bridge.prove_evidence import Evidence, Known, OriginKey
+from bridge.prove import Claim, spans
+from bridge.prove_evidence import Evidence, OriginKey
 from bridge.reconcile.facts import Held
-from bridge.reconcile.ranges import Ranges
 from bridge.reconcile.report import Report
 from bridge.reconcile.stream_report import StreamReport
-from bridge.stream_map import ONLINE_LOG
 from veen import cbor
 from veen.digest import Hasher
 from veen.mmr import EMPTY, Peaks
@@ -33,7 +31,7 @@ def prove_origins(evidence: Evidence) -> Claim:
             "events": len(evidence.events),
             "mapping": pairs.digest().hex(),
             "streams": {
-                f"{stream} of {hub_id.hex()}": _spans(seqs)
+                f"{stream} of {hub_id.hex()}": spans(seqs)
                 for (hub_id, stream), seqs in sorted(_by_stream(evidence).items())
             },
         },
@@ -51,37 +49,6 @@ def prove_completeness(evidence: Evidence) -> Claim:
             "bundles": len(evidence.imports),
             "events": sum(one.count for _, one in evidence.imports.values()),
             "excluded": len(evidence.exclusions),
-        },
-        counterexample=broken,
-    )
-
-
-def prove_traces(evidence: Evidence, ledger_numbers: Mapping[bytes, int]) -> Claim:
-    """K1: every event here can be followed from its origin, over both audits, to its place.
-
-    The exporter's log comes later than what it tells of. What its newest entry does not reach yet
-    is open, and named.
-    """
-    newest = max((one.n for told in evidence.exports.values() for _, one in told), default=0)
-    opened: dict[str, list[int]] = defaultdict(list)
-    broken, traced = None, 0
-    for key in sorted(evidence.events):
-        one = evidence.events[key]
-        fault = _untraced(evidence, one)
-        if fault is None:
-            traced += 1
-        elif key.stream == ONLINE_LOG or ledger_numbers.get(one.bundle_id, newest + 1) > newest:
-            opened[f"{key.stream} of {key.hub_id.hex()}"].append(key.seq)
-        elif broken is None:
-            broken = f"{key}: {fault}"
-    sample = next((key for key in sorted(evidence.events) if _is_traced(evidence, key)), None)
-    return Claim(
-        name="K1",
-        says="each imported event is traced from its origin over both audits to its place",
-        witness={
-            "traced": traced,
-            "open": {name: _spans(seqs) for name, seqs in sorted(opened.items())},
-            "chain": chain(evidence, sample) if sample else None,
         },
         counterexample=broken,
     )
@@ -118,27 +85,6 @@ def prove_region(evidence: Evidence, report: Report) -> Claim:
     )
 
 
-def chain(evidence: Evidence, key: OriginKey) -> dict[str, Any]:
-    """The way of one event, as far as it can be told: null where a link is not here."""
-    one = evidence.events[key]
-    exported = _export_of(evidence, one)
-    imported = evidence.imports.get(one.bundle_id)
-    return {
-        "origin": {
-            "hub_id": key.hub_id.hex(),
-            "stream": key.stream,
-            "seq": key.seq,
-            "hub_ts": one.hub_ts,
-            "leaf_hash": one.leaf.hex(),
-            "mmr_root": one.root.hex(),
-        },
-        "bundle": one.bundle_id.hex(),
-        "online_audit": {"stream": ONLINE_LOG, "seq": exported} if exported else None,
-        "offline_audit": {"stream": "bridge/offline/log", "seq": imported[0]} if imported else None,
-        "imported": {"stream": one.target, "seq": one.target_seq, "as": one.held.value},
-    }
-
-
 def _bad_origins(evidence: Evidence) -> Iterator[str]:
     yield from evidence.faults
     for one in evidence.doubled:
@@ -157,29 +103,6 @@ def _incomplete(evidence: Evidence) -> Iterator[str]:
                 yield f"bundle {bundle_id.hex()}: {told.stream} {n} was not imported"
             elif one.held is Held.EXCLUDED and (one.bundle_id, n) not in evidence.exclusions:
                 yield f"bundle {bundle_id.hex()}: {told.stream} {n} was kept out without a record"
-
-
-def _untraced(evidence: Evidence, one: Known) -> str | None:
-    imported = evidence.imports.get(one.bundle_id)
-    if imported is None:
-        return f"no success of bundle {one.bundle_id.hex()} stands in bridge/offline/log"
-    if not imported[1].from_seq <= one.key.seq <= imported[1].to_seq:
-        return f"bridge/offline/log {imported[0]} tells of other events"
-    if _export_of(evidence, one) is None:
-        return f"no export of bundle {one.bundle_id.hex()} stands in {ONLINE_LOG}"
-    return None
-
-
-def _is_traced(evidence: Evidence, key: OriginKey) -> bool:
-    return _untraced(evidence, evidence.events[key]) is None
-
-
-def _export_of(evidence: Evidence, one: Known) -> int | None:
-    for seq, told in evidence.exports.get(one.bundle_id, ()):
-        key = (told.source_hub_id, told.stream)
-        if key == one.key[:2] and told.from_seq <= one.key.seq <= told.to_seq:
-            return seq
-    return None
 
 
 def _replayed(evidence: Evidence, hub_id: bytes, stream: str, to_seq: int) -> bytes | None:
@@ -207,7 +130,3 @@ def _by_stream(evidence: Evidence) -> dict[tuple[bytes, str], list[int]]:
     for key in evidence.events:
         found[key.hub_id, key.stream].append(key.seq)
     return found
-
-
-def _spans(seqs: list[int]) -> list[list[int]]:
-    return [list(one) for one in Ranges((n, n) for n in seqs)]

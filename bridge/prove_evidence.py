@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bridge.audit import Recorded
-from bridge.audit_events import ExportSuccess, ImportExcluded, ImportSuccess
+from bridge.audit_events import (
+    ExportHeartbeat,
+    ExportSuccess,
+    ImportBegin,
+    ImportExcluded,
+    ImportSuccess,
+)
 from bridge.reconcile.collect_imports import Placed
 from bridge.reconcile.facts import Held, Stranger
 from veen.errors import Untrusted
@@ -39,7 +45,8 @@ class Known(NamedTuple):
 @dataclass(slots=True)
 class Evidence:
     """``faults`` are messages in import streams that no origin stands behind; ``doubled`` are
-    places of events that are there already.
+    places of events that are there already. ``reached`` is the last entry of each exporter's ledger
+    that its own log tells of; ``begun`` are the bundles of which an import was begun.
     """
 
     hubs: Mapping[bytes, HubIdentity]
@@ -47,6 +54,8 @@ class Evidence:
     doubled: list[Known] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     exports: dict[bytes, list[tuple[int, ExportSuccess]]] = field(default_factory=dict)
+    reached: dict[bytes, int] = field(default_factory=dict)
+    begun: dict[bytes, ImportBegin] = field(default_factory=dict)
     imports: dict[bytes, tuple[int, ImportSuccess]] = field(default_factory=dict)
     exclusions: dict[tuple[bytes, int], int] = field(default_factory=dict)
 
@@ -58,12 +67,17 @@ class Evidence:
             self._add(one)
 
     def online(self, one: Recorded) -> None:
-        if isinstance(one.event, ExportSuccess):
-            self.exports.setdefault(one.event.bundle_id, []).append((one.seq, one.event))
+        event = one.event
+        if isinstance(event, ExportSuccess):
+            self.exports.setdefault(event.bundle_id, []).append((one.seq, event))
+        if isinstance(event, ExportSuccess | ExportHeartbeat):
+            self.reached[event.bridge_id] = max(event.n, self.reached.get(event.bridge_id, 0))
 
     def offline(self, one: Recorded) -> None:
         if isinstance(one.event, ImportSuccess):
             self.imports[one.event.bundle_id] = (one.seq, one.event)
+        elif isinstance(one.event, ImportBegin):
+            self.begun[one.event.bundle_id] = one.event
         elif isinstance(one.event, ImportExcluded):
             self.exclusions[one.event.bundle_id, one.event.seq] = one.seq
 

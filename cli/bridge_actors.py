@@ -1,42 +1,63 @@
-"""Everybody who can act in a zone, from the settings of its hub and its bridge."""
+"""Everybody who can act in a zone: by the settings of its hub and its bridge, and by the control
+log of its hub, which has every capability that was ever authorized.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from dataclasses import replace
 
 from bridge.prove_directions import EVERYTHING, Actor, Part, ZoneActors
 from bridge.settings import IdentitySettings, Settings
 from bridge.stream_map import OFFLINE_LOG, ONLINE_LOG
+from cli.bridge_granted import Granted
 from cli.cap import read_token
 from hub.policy import Principal
 from hub.settings import Settings as HubSettings
+from veen.captoken import CapToken
 from veen.keystore import card_file
 from veen.keystore.directory import ClientDir
 from veen.stream import stream_id
 
 
-def zone_actors(settings: Settings, hub: HubSettings) -> ZoneActors:
-    """Principals and issuers of the hub, and the identities of the bridge with what they hold."""
-    known = {stream_id(one): one for one in _streams(settings, hub)}
+def zone_actors(settings: Settings, hub: HubSettings, granted: Granted) -> ZoneActors:
+    """Principals, issuers, holders of capabilities, and the identities of the bridge."""
+    known = {stream_id(one): one for one in (*_streams(settings, hub), *granted.streams)}
     bridge = list(_bridge_actors(settings, hub, known))
     mine = frozenset().union(*(one.secrets for one in bridge))
-    others = (_principal(one) for one in hub.policy.principals if not _secrets(one) & mine)
-    issuers = (
-        Actor(
-            name=f"issuer {one.hex()[:16]}",
-            part=Part.ISSUER,
-            secrets=frozenset([one]),
-            writes=(EVERYTHING,),
-        )
-        for one in sorted(hub.issuers)
-    )
+    others = [_principal(one) for one in hub.policy.principals if not _secrets(one) & mine]
+    issuers = hub.issuers | {one.issuer_pk for one in granted.tokens}
     return ZoneActors(
         hub_id=settings.hub.hub_id,
         url=settings.hub.url,
         is_gated=hub.gated,
-        actors=(*bridge, *others, *issuers),
+        actors=(
+            *_with_grants([*bridge, *others], granted, known),
+            *(_issuer(one) for one in sorted(issuers)),
+        ),
+        control_entries=granted.entries,
+        control_root=granted.root,
     )
+
+
+def _with_grants(
+    actors: list[Actor], granted: Granted, known: Mapping[bytes, str]
+) -> Iterator[Actor]:
+    """Each with what its capabilities let it write; then those who are known by one alone."""
+    writes: dict[bytes, set[str]] = defaultdict(set)
+    for one in granted.tokens:
+        writes[one.subject_pk] |= set(_names(one, known))
+    for actor in actors:
+        more = [name for key in actor.secrets for name in writes.pop(key, ())]
+        yield replace(actor, writes=tuple(sorted({*actor.writes, *more})))
+    for key, names in sorted(writes.items()):
+        yield Actor(
+            name=f"holder {key.hex()[:16]} of a capability",
+            part=Part.SUBJECT,
+            secrets=frozenset([key]),
+            writes=tuple(sorted(names)),
+        )
 
 
 def _bridge_actors(
@@ -63,7 +84,7 @@ def _identity(
     principal = hub.policy.by_key(card.client_id) or hub.policy.by_key(card.id_sign)
     if principal is None and identity.principal is not None:
         principal = hub.policy.by_name(identity.principal)
-    granted = _granted(identity.capability, known) if identity.capability else ()
+    granted = _names(read_token(identity.capability), known) if identity.capability else ()
     reads = principal.read if principal else ()
     writes = principal.write if principal else ()
     return Actor(
@@ -75,9 +96,18 @@ def _identity(
     )
 
 
-def _granted(path: Path, known: Mapping[bytes, str]) -> Iterator[str]:
+def _names(token: CapToken, known: Mapping[bytes, str]) -> Iterator[str]:
     """Names where they are known; a stream that nobody names could be any."""
-    return (known.get(one, EVERYTHING) for one in read_token(path).allow.stream_ids)
+    return (known.get(one, EVERYTHING) for one in token.allow.stream_ids)
+
+
+def _issuer(key: bytes) -> Actor:
+    return Actor(
+        name=f"issuer {key.hex()[:16]}",
+        part=Part.ISSUER,
+        secrets=frozenset([key]),
+        writes=(EVERYTHING,),
+    )
 
 
 def _principal(one: Principal) -> Actor:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from bridge.prove import Claim
-from bridge.prove_directions import SAYS, prove_directions
-from bridge.prove_events import (
-    chain,
-    prove_completeness,
-    prove_origins,
-    prove_region,
-    prove_traces,
-)
+from bridge.prove_directions import SAYS, ZoneActors, prove_directions
+from bridge.prove_events import prove_completeness, prove_origins, prove_region
 from bridge.prove_evidence import Evidence, OriginKey
+from bridge.prove_traces import chain, prove_traces
 from bridge.reconcile.reconcile import reconcile
 from bridge.settings import DEFAULT_PATH, Settings, Zone, load
 from bridge.trust import TrustStore
 from cli.bridge_actors import zone_actors
+from cli.bridge_granted import read_granted
 from cli.bridge_options import BridgeConfigOption, ZoneKeyOption
 from cli.bridge_reading import CarriersOption, collected, reader_of
 from cli.console import manner, show
@@ -28,18 +25,35 @@ from cli.failure import INTEGRITY, Refused
 from hub import settings as hub_settings
 
 
-def prove(
-    config: BridgeConfigOption = DEFAULT_PATH,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZonesOptions:
+    """What J3 is judged by: everybody of both zones."""
+
     online: Annotated[
         Path | None,
         typer.Option("--online", metavar="FILE", help="The bridge's settings of Z1, for J3."),
-    ] = None,
+    ] = None
     online_hub: Annotated[
         Path | None, typer.Option("--online-hub", metavar="FILE", help="Settings of hub_online.")
-    ] = None,
+    ] = None
+    online_data: Annotated[
+        Path | None,
+        typer.Option("--online-data", metavar="DIR", help="Directory of hub_online, or a copy; "
+                     "else hub beside its settings."),
+    ] = None  # fmt: skip
     offline_hub: Annotated[
         Path | None, typer.Option("--offline-hub", metavar="FILE", help="Settings of hub_offline.")
-    ] = None,
+    ] = None
+    offline_data: Annotated[
+        Path | None,
+        typer.Option("--offline-data", metavar="DIR", help="Directory of hub_offline; else hub "
+                     "beside its settings."),
+    ] = None  # fmt: skip
+
+
+def prove(
+    zones: ZonesOptions,
+    config: BridgeConfigOption = DEFAULT_PATH,
     event: Annotated[
         str | None,
         typer.Option("--event", metavar="NAME=SEQ", help="Show the way of this event of Z1."),
@@ -50,8 +64,8 @@ def prove(
     """Prove J1 to J3, K1 and K2, each with what it was judged by.
 
     Every imported event is read and verified again. J3 needs the settings of both zones' hubs and
-    bridges, with the public cards of their identities; without them it is untold, which counts as
-    not proven.
+    bridges, with the public cards of their identities, and the directories of both hubs, whose
+    control logs tell who was ever let write; without them it is untold, which counts as not proven.
 
     Example: veen bridge prove --online z1.toml --online-hub hub1.toml --offline-hub hub2.toml
     """
@@ -61,31 +75,42 @@ def prove(
     evidence = Evidence(TrustStore.read(settings.trust).hubs)
     with reader_of(settings) as reader:
         found = collected(settings, reader, carrier, key, evidence)
-    numbers = {one.bundle_id: one.n for one in found.facts.entries if one.bundle_id}
     claims = [
         prove_origins(evidence),
         prove_completeness(evidence),
-        _directions(settings, online, online_hub, offline_hub),
-        prove_traces(evidence, numbers),
+        _directions(settings, zones),
+        prove_traces(evidence, found.facts.entries),
         prove_region(evidence, reconcile(found.facts)),
     ]
     way = _way(evidence, event) if event else None
     _tell_claims(claims, way)
 
 
-def _directions(
-    settings: Settings, online: Path | None, online_hub: Path | None, offline_hub: Path | None
-) -> Claim:
-    if online is None or online_hub is None or offline_hub is None:
-        missing = "give --online, --online-hub and --offline-hub"
-        return Claim(name="J3", says=SAYS, witness={}, untold=missing)
-    there = load(online)
+def _directions(settings: Settings, zones: ZonesOptions) -> Claim:
+    if zones.online is None or zones.online_hub is None or zones.offline_hub is None:
+        return _untold("give --online, --online-hub and --offline-hub")
+    there = load(zones.online)
     if there.zone is not Zone.ONLINE:
-        raise Refused(f"{online} is not of an online zone")
+        raise Refused(f"{zones.online} is not of an online zone")
+    logs = [
+        zones.online_data or zones.online_hub.absolute().parent / "hub",
+        zones.offline_data or zones.offline_hub.absolute().parent / "hub",
+    ]
+    absent = [str(one) for one in logs if not one.is_dir()]
+    if absent:
+        return _untold(f"{absent[0]} is not there; give --online-data and --offline-data")
     return prove_directions(
-        zone_actors(there, hub_settings.load(online_hub)),
-        zone_actors(settings, hub_settings.load(offline_hub)),
+        _actors(there, zones.online_hub, logs[0]), _actors(settings, zones.offline_hub, logs[1])
     )
+
+
+def _untold(told: str) -> Claim:
+    return Claim(name="J3", says=SAYS, witness={}, untold=told)
+
+
+def _actors(settings: Settings, hub: Path, data: Path) -> ZoneActors:
+    granted = read_granted(data, settings.hub.hub_id)
+    return zone_actors(settings, hub_settings.load(hub), granted)
 
 
 def _way(evidence: Evidence, event: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -51,9 +51,11 @@ def collected(
     carrier: list[Path] | None,
     key: list[Path] | None,
     listener: Listener,
+    chosen: Collection[bytes] = (),
 ) -> Collected:
+    """The facts of a zone; ``chosen`` are checkpoints that C1 is to be, by their ids."""
     if settings.zone is Zone.ONLINE:
-        return collect_online(settings, reader)
+        return collect_online(settings, reader, chosen)
     own = settings.importing.zone_keys if settings.importing else ()
     with tempfile.TemporaryDirectory(prefix="veen-reconcile-") as scratch:
         means = Means(
@@ -64,7 +66,7 @@ def collected(
         media = [one.absolute() for one in carrier or ()]
         with progress("reading", "events") as report:
             watched = Watched(listener, report)
-            return collect_offline(settings, reader, Carried(means), media, watched)
+            return collect_offline(settings, reader, Carried(means, chosen), media, watched)
 
 
 class Watched:

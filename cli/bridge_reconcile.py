@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -12,7 +13,7 @@ from bridge.audit import AuditWriter
 from bridge.audit_events import Reconciled
 from bridge.identities import open_client, recipient
 from bridge.reconcile import fact_file
-from bridge.reconcile.collect import Nobody, with_more
+from bridge.reconcile.collect import Collected, Nobody, with_more
 from bridge.reconcile.kept import Places, keep
 from bridge.reconcile.reconcile import reconcile as reconciled
 from bridge.reconcile.report import Report
@@ -23,9 +24,10 @@ from cli.bridge_cover import cover_of
 from cli.bridge_options import BridgeConfigOption, OperatorOption, ZoneKeyOption, operator_of
 from cli.bridge_reading import CarriersOption, collected, reader_of
 from cli.console import manner, notice, show, show_text
-from cli.failure import INTEGRITY
-from cli.options import patience, surroundings
+from cli.failure import INTEGRITY, Refused
+from cli.options import key_in_hex, patience, surroundings
 from veen import durable, sign
+from veen.client.client import Client
 
 NOT_WHOLE: Final = 13
 """The exit code of a reconciliation that has found something to be done, and nothing forged."""
@@ -35,20 +37,54 @@ OutOption = Annotated[
 ]
 
 
-def reconcile(
-    config: BridgeConfigOption = DEFAULT_PATH,
-    carrier: CarriersOption = None,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactsOptions:
+    """What is reconciled: the facts of this zone and of others, up to which checkpoint."""
+
+    carrier: CarriersOption = None
     facts: Annotated[
         list[Path] | None,
         typer.Option("--facts", metavar="FILE", help="Facts from elsewhere; repeatable."),
-    ] = None,
+    ] = None
     facts_out: Annotated[
         Path | None,
         typer.Option("--facts-out", metavar="FILE", help="Keep the facts, for another zone."),
-    ] = None,
+    ] = None
     collect: Annotated[
         bool, typer.Option("--collect", help="Only keep the facts, for a Spark job.")
-    ] = False,
+    ] = False
+    checkpoint: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--checkpoint",
+            metavar="HEX",
+            help="The checkpoint of Z1 to go by (C1), one for a hub; else its newest.",
+        ),
+    ] = None
+    key: ZoneKeyOption = None
+
+    def collected(self, settings: Settings, reader: Client) -> Collected:
+        """All of them, kept where they are wanted; Refused where a checkpoint is not among them."""
+        chosen = frozenset(key_in_hex("--checkpoint", one) for one in self.checkpoint or ())
+        found = collected(settings, reader, self.carrier, self.key, Nobody(), chosen)
+        told = found.facts
+        if self.facts:
+            told = with_more(told, fact_file.read_files(self.facts), chosen)
+        absent = chosen - {one.checkpoint_id for one in told.sources}
+        if absent:
+            raise Refused(
+                f"no carrier and no fact brings checkpoint {min(absent).hex()}; C1 can be one that "
+                "a carrier in archive/ or under --carrier was exported by"
+            )
+        if self.facts_out is not None:
+            lines = b"".join(one + b"\n" for one in fact_file.lines(told))
+            durable.write(self.facts_out.absolute(), lines)
+        return Collected(told, found.refused)
+
+
+def reconcile(
+    given: FactsOptions,
+    config: BridgeConfigOption = DEFAULT_PATH,
     out: OutOption = None,
     picture: Annotated[
         Path | None, typer.Option("--svg", metavar="FILE", help="Draw a lane for each stream.")
@@ -61,7 +97,6 @@ def reconcile(
         bool, typer.Option("--record", help="Enter the result in this zone's audit log.")
     ] = False,
     operator: OperatorOption = None,
-    key: ZoneKeyOption = None,
 ) -> None:
     """Tell of every exported event whether it is here, kept out, waiting or missing.
 
@@ -71,21 +106,18 @@ def reconcile(
 
     Example: veen bridge reconcile --config bridge.toml --out report.json --svg report.svg
     """
-    if collect and facts_out is None:
+    if given.collect and given.facts_out is None:
         raise typer.BadParameter("--collect goes with --facts-out FILE")
     settings = load(config)
     with reader_of(settings) as reader:
-        found = collected(settings, reader, carrier, key, Nobody())
+        found = given.collected(settings, reader)
         signer = reader.session.identity.id_sign
     for one in found.refused:
         notice(f"a carrier tells nothing: {one}")
-    told = with_more(found.facts, fact_file.read_files(facts)) if facts else found.facts
-    if facts_out is not None:
-        durable.write(facts_out.absolute(), b"".join(one + b"\n" for one in fact_file.lines(told)))
-    if collect:
-        show({"facts": str(facts_out), "refused": len(found.refused)})
+    if given.collect:
+        show({"facts": str(given.facts_out), "refused": len(found.refused)})
         return
-    report = reconciled(told)
+    report = reconciled(found.facts)
     keep(report, signer, Places(out=out, picture=picture, gaps=gaps))
     if record:
         _record(settings, report, signer, operator_of(operator))

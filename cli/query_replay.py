@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cli.console import manner, show
+from cli.console import manner, notice, show
 from cli.failure import INTEGRITY
 from cli.options import key_in_hex
 from cli.recorder_options import RecorderOptions, now_ms
@@ -15,21 +16,53 @@ from recorder.emit.observation import Observation
 from recorder.index.home import IndexHome
 from recorder.query.package import Package
 from recorder.query.package_facts import Facts
+from recorder.service import replay_recorded, replaying
+from recorder.service.replay_beyond import Beyond, read_beyond
+from recorder.service.replay_recorded import Wanted
 from recorder.service.replaying import ReplayVerdict
-from recorder.service.replaying import replay as run_again
 from recorder.settings import Settings
-from veen.errors import Untrusted
+from veen.errors import Untrusted, VeenError
 
 _REPLAYED = "query.replayed"
 
 
-def replay(
-    at: RecorderOptions,
-    package: Annotated[Path, typer.Argument(metavar="PACKAGE", help="From veen query proof.")],
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedQuery:
+    """Which query: that of a package, or one whose descriptor and digest were imported."""
+
+    package: Annotated[
+        Path | None, typer.Argument(metavar="PACKAGE", help="From veen query proof.")
+    ] = None
+    query_id: Annotated[
+        str | None,
+        typer.Option("--query-id", metavar="ID", help="Its descriptor and digest were imported."),
+    ] = None
+    result_id: Annotated[
+        str | None,
+        typer.Option("--result-id", metavar="ID", help="The same, by the name of the result."),
+    ] = None
     hub_id: Annotated[
         str | None,
-        typer.Option("--hub-id", metavar="HEX", help="Whose log; else the settings' hub."),
-    ] = None,
+        typer.Option("--hub-id", metavar="HEX", help="Whose log; else the settings' hub, or "
+                     "whichever hub's import has that id."),
+    ] = None  # fmt: skip
+
+    def verify_one(self) -> None:
+        given = [one for one in (self.package, self.query_id, self.result_id) if one is not None]
+        if len(given) != 1:
+            raise typer.BadParameter("give a PACKAGE, --query-id or --result-id, and one of them")
+
+    def wanted(self) -> Wanted:
+        """What to look for among imports."""
+        hub_id = key_in_hex("--hub-id", self.hub_id) if self.hub_id else None
+        if self.query_id is not None:
+            return Wanted("query_id", self.query_id, hub_id)
+        return Wanted("result_id", self.result_id or "", hub_id)
+
+
+def replay(
+    at: RecorderOptions,
+    query: ReplayedQuery,
     index: Annotated[
         Path | None, typer.Option("--index", metavar="DIR", help="Else [index] of the settings.")
     ] = None,
@@ -40,15 +73,14 @@ def replay(
     """Run a query again over an index here, and tell whether its digest is the same.
 
     Every place that was searched is read and verified again, so an omitted row shows. Where events
-    are missing here, the ranges are named.
+    are missing here, the ranges are named; whoever acts must be able to read and open the import
+    streams for what stands behind a gap not to be counted as missing.
 
-    Example: veen query replay p.json --config recorder.toml
+    Example: veen query replay --result-id r-6a1f0c54e2d94b7f8a3b5c6d7e8f9012 --record
     """
     settings = at.settings()
-    wanted = key_in_hex("--hub-id", hub_id) if hub_id else settings.hub.hub_id
-    facts = Facts(Package.decode(package.read_bytes()), wanted)
     home = IndexHome((index or settings.index).absolute())
-    verdict = run_again(home, facts.descriptor, facts.digest, facts.checkpoint, facts.hub)
+    verdict = _judged(at, settings, home, query)
     document = verdict.document()
     if record:
         document["record_event"] = _recorded(at, settings, verdict)
@@ -57,6 +89,33 @@ def replay(
         raise typer.Exit(INTEGRITY)
     if not verdict.matches:
         raise Untrusted(f"the replay differs in {verdict.field}: {verdict.told}")
+
+
+def _judged(
+    at: RecorderOptions, settings: Settings, home: IndexHome, query: ReplayedQuery
+) -> ReplayVerdict:
+    def beyond() -> Beyond | None:
+        return _beyond(at, settings, home)
+
+    query.verify_one()
+    if query.package is None:
+        asked = replay_recorded.find(home, query.wanted())
+        return replaying.replay_recorded(home, asked, beyond)
+    hub_id = key_in_hex("--hub-id", query.hub_id) if query.hub_id else settings.hub.hub_id
+    facts = Facts(Package.decode(query.package.read_bytes()), hub_id)
+    return replaying.replay(
+        home, facts.descriptor, facts.digest, facts.checkpoint, facts.hub, beyond
+    )
+
+
+def _beyond(at: RecorderOptions, settings: Settings, home: IndexHome) -> Beyond | None:
+    """What stands behind a gap is for those alone who may read and open imports."""
+    try:
+        with at.open(settings) as reader:
+            return read_beyond(reader, home)
+    except VeenError as error:
+        notice(f"what stands here behind a gap is not looked at: {error}")
+        return None
 
 
 def _recorded(at: RecorderOptions, settings: Settings, verdict: ReplayVerdict) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """Reconcile a bridge from many facts: the report that one process gives, byte for byte (AGB0 4.7).
 
     spark-submit spark_jobs/reconcile.py --facts PATH [--facts PATH ...] --out FILE
-        [--sign-with DIR] [--svg FILE] [--gaps DIR]
+        [--checkpoint HEX ...] [--sign-with DIR] [--svg FILE] [--gaps DIR]
 
 Facts are lines as ``veen bridge reconcile --facts-out`` writes them; paths may be patterns, and
 whatever Spark reads. Ends with 0 when all is whole, with 3 when it is not.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,10 +39,12 @@ _MALFORMED: Final = f"{Malformed.__module__}.{Malformed.__name__}: "
 _SMALL: Final = frozenset({"repeat", "fork", "route", "stranger"})
 
 
-def reconcile_on(spark: SparkContext, lines: RDD[str]) -> Report:
-    """The report of facts that need not fit into one process."""
+def reconcile_on(spark: SparkContext, lines: RDD[str], chosen: Collection[bytes] = ()) -> Report:
+    """The report of facts that need not fit into one process; C1 is ``chosen`` by its id where the
+    facts bring more than one of a hub.
+    """
     heads = lines.filter(lambda one: one.startswith(CHECKPOINTS)).distinct().collect()
-    of_checkpoints = fact_file.read(heads)
+    of_checkpoints = fact_file.read(heads, chosen)
     settled = settled_to(of_checkpoints.target)
     facts = lines.mapPartitions(lambda part: distilled(part, settled)).cache()
     small = _small(facts, of_checkpoints)
@@ -140,6 +142,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="reconcile", description=__doc__)
     parser.add_argument("--facts", action="append", required=True, metavar="PATH")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE")
+    parser.add_argument(
+        "--checkpoint", action="append", default=[], type=bytes.fromhex, metavar="HEX",
+        help="C1, where facts bring more than one of a hub",
+    )  # fmt: skip
     parser.add_argument("--sign-with", type=Path, metavar="DIR", help="the identity of the reader")
     parser.add_argument(
         "--passphrase-file", type=Path, metavar="FILE", help="its own; else $VEEN_PASSPHRASE"
@@ -169,7 +175,7 @@ def _run(asked: argparse.Namespace) -> Report:
         context = spark.sparkContext
         lines = context.textFile(",".join(asked.facts), asked.partitions)
         try:
-            return reconcile_on(context, lines)
+            return reconcile_on(context, lines, asked.checkpoint)
         except PySparkException as error:
             told = _told_by_worker(str(error))
             if told is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -11,11 +11,11 @@ from typing import Any, Final, Protocol, TypeVar
 
 from bridge.audit import Recorded, read_log
 from bridge.reconcile import fact_file
-from bridge.reconcile.collect_audit import offline_facts, online_facts
+from bridge.reconcile.collect_audit import is_refused, offline_facts, online_facts
 from bridge.reconcile.collect_carriers import Carried, archived, ledger_facts
 from bridge.reconcile.collect_imports import Placed, carried_log, import_facts, walk
 from bridge.reconcile.fact_file import Fact
-from bridge.reconcile.facts import Checkpoint, End, Facts, Route, Stranger
+from bridge.reconcile.facts import Checkpoint, End, Export, Facts, Route, Stranger
 from bridge.settings import Settings
 from bridge.stream_map import OFFLINE_LOG, ONLINE_LOG
 from veen.client import recorder_checkpoints
@@ -74,9 +74,17 @@ def checkpoint_fact(document: RecorderCheckpoint) -> Checkpoint:
     )
 
 
-def collect_online(settings: Settings, reader: Client) -> Collected:
-    """What the exporting side can tell: nothing of what became of its bundles."""
-    source = recorder_checkpoints.latest(reader.meet(), None)
+def collect_online(settings: Settings, reader: Client, chosen: Collection[bytes] = ()) -> Collected:
+    """What the exporting side can tell: nothing of what became of its bundles. C1 is the hub's
+    newest checkpoint, or the one that is ``chosen``.
+    """
+    session = reader.meet()
+    picked = [
+        one
+        for one in (recorder_checkpoints.since(session, None) if chosen else ())
+        if one.checkpoint_id in chosen
+    ]
+    source = picked[-1] if picked else recorder_checkpoints.latest(session, None)
     log = if_there(read_log(reader, ONLINE_LOG))
     sources = (checkpoint_fact(source),) if source else ()
     return Collected(together([*online_facts(log), *_routes(settings)], sources, None))
@@ -103,7 +111,8 @@ def collect_offline(
     for route in settings.streams.routes:
         placed = if_there(walk(reader, route.target))
         facts += _imports(route.source, heard(placed, listener.placed), listener)
-    log = _of_routes(settings, if_there(read_log(reader, OFFLINE_LOG)))
+    came = {one.bundle_id for one in facts if isinstance(one, Export)}
+    log = _of_routes(settings, came, if_there(read_log(reader, OFFLINE_LOG)))
     facts += offline_facts(heard(log, listener.offline))
     sources = tuple(checkpoint_fact(one) for one in carried.checkpoints.values())
     found = together(facts, sources, checkpoint_fact(target) if target else None)
@@ -134,10 +143,15 @@ def together(
     return fact_file.facts_of(found)
 
 
-def with_more(facts: Facts, more: Facts) -> Facts:
-    """Facts from two places; a newer C1 of a hub takes the place of an older one."""
+def with_more(facts: Facts, more: Facts, chosen: Collection[bytes] = ()) -> Facts:
+    """Facts from two places; a newer C1 of a hub takes the place of an older one, unless that is
+    the ``chosen`` one.
+    """
     newest: dict[bytes, Checkpoint] = {}
-    for one in sorted([*facts.sources, *more.sources], key=lambda one: one.created_at):
+    for one in sorted(
+        [*facts.sources, *more.sources],
+        key=lambda one: (one.checkpoint_id in chosen, one.created_at),
+    ):
         newest[one.hub_id] = one
     return Facts(
         exports=[*facts.exports, *more.exports],
@@ -153,13 +167,27 @@ def with_more(facts: Facts, more: Facts) -> Facts:
     )
 
 
-def _of_routes(settings: Settings, log: Iterable[Recorded]) -> Iterator[Recorded]:
-    """Without what a bridge with other settings has entered: its streams are not read here."""
+def _of_routes(
+    settings: Settings, came: Collection[bytes], log: Iterable[Recorded]
+) -> Iterator[Recorded]:
+    """Without what a bridge with other settings has entered: its streams are not read here.
+
+    A refused carrier of a stream that is in no settings lies here all the same: it is told if it
+    ``came`` to this importer or was refused for want of a route, and nothing more became of it.
+    """
     mine = {(one.hub_id, one.source) for one in settings.streams.routes}
+    refused: dict[bytes, Recorded] = {}
     for one in log:
-        hub_id, stream = (getattr(one.event, name, None) for name in ("source_hub_id", "stream"))
+        hub_id, stream, bundle_id = (
+            getattr(one.event, name, None) for name in ("source_hub_id", "stream", "bundle_id")
+        )
         if hub_id is None or stream is None or (hub_id, stream) in mine:
             yield one
+        elif bundle_id is not None and is_refused(one.event, came):
+            refused[bundle_id] = one
+        elif bundle_id is not None:
+            refused.pop(bundle_id, None)
+    yield from refused.values()
 
 
 def _routes(settings: Settings) -> Iterator[Route]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from bridge.audit import Recorded
@@ -22,14 +22,17 @@ from bridge.carrier.ledger import NO_ENTRY, LedgerEntry
 from bridge.reconcile.fact_file import Fact
 from bridge.reconcile.facts import Entry, Export, Fork, Repeat, Standing, State
 
+UNMAPPED: Final = "UNMAPPED"
+"""The code of a bundle whose stream is in no settings."""
+_CLAIMED_AT: Final = 0
+"""Before every entry of a log: whatever is known of a bundle itself outweighs what a carrier that
+was refused claims to have held of it."""
 _STATES: Final[dict[type[AuditEvent], State]] = {
     ImportBegin: State.PARTIAL,
     ImportSuccess: State.IMPORTED,
     ImportWaiting: State.WAITING,
-    ImportBlocked: State.WAITING,
 }
-"""What an entry leaves a bundle in. A begin without a success after it was cut short. What is
-blocked lies here whole, and waits for whoever must let it in."""
+"""What an entry leaves a bundle in. A begin without a success after it was cut short."""
 
 
 def online_facts(log: Iterable[Recorded]) -> Iterator[Fact]:
@@ -69,12 +72,29 @@ def offline_facts(log: Iterable[Recorded]) -> Iterator[Fact]:
             yield from _standing(seq, event)
 
 
+def is_refused(event: AuditEvent, came: Collection[bytes]) -> bool:
+    """Whether a carrier was put into quarantine that ``came`` here, or that no route is for."""
+    if not isinstance(event, ImportQuarantined):
+        return False
+    return event.code == UNMAPPED or event.bundle_id in came
+
+
 def _standing(seq: int, event: AuditEvent) -> Iterator[Standing]:
     if isinstance(event, ImportQuarantined) and event.bundle_id is not None:
-        yield Standing(event.bundle_id, seq, State.QUARANTINED, *_known_place(event))
-    elif isinstance(event, ImportBegin | ImportSuccess | ImportWaiting | ImportBlocked):
-        place = (event.source_hub_id, event.stream, event.from_seq, event.to_seq)
-        yield Standing(event.bundle_id, seq, _STATES[type(event)], *place)
+        at = _CLAIMED_AT if event.is_claimed else seq
+        yield Standing(event.bundle_id, at, State.QUARANTINED, *_known_place(event))
+    elif isinstance(event, ImportBlocked):
+        # What people or a scan have refused does not wait: it is in quarantine.
+        state = State.QUARANTINED if event.is_kept_out else State.WAITING
+        yield Standing(event.bundle_id, seq, state, *_place(event))
+    elif isinstance(event, ImportBegin | ImportSuccess | ImportWaiting):
+        yield Standing(event.bundle_id, seq, _STATES[type(event)], *_place(event))
+
+
+def _place(
+    event: ImportBegin | ImportSuccess | ImportWaiting | ImportBlocked,
+) -> tuple[bytes, str, int, int]:
+    return event.source_hub_id, event.stream, event.from_seq, event.to_seq
 
 
 def _known_place(event: ImportQuarantined) -> tuple[bytes, str, int, int]:

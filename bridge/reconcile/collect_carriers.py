@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from bridge.carrier.check import Means, Report, check_carrier
@@ -22,10 +22,13 @@ class BadLedgerFile(VeenError):
 
 
 class Carried:
-    """The facts of valid carriers, and the newest checkpoint of each hub that they brought."""
+    """The facts of valid carriers, and C1 of each hub: the newest checkpoint that they brought, or
+    the one that is ``chosen`` by its id.
+    """
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: Means, chosen: Collection[bytes] = ()) -> None:
         self._means = means
+        self._chosen = chosen
         self.facts: list[Fact] = []
         self.checkpoints: dict[bytes, RecorderCheckpoint] = {}
         self.refused: list[str] = []
@@ -58,8 +61,11 @@ class Carried:
             )
         if found is not None:
             known = self.checkpoints.get(found.hub_id)
-            if known is None or found.created_at > known.created_at:
+            if known is None or self._weight(found) > self._weight(known):
                 self.checkpoints[found.hub_id] = found
+
+    def _weight(self, one: RecorderCheckpoint) -> tuple[bool, int]:
+        return one.checkpoint_id in self._chosen, one.created_at
 
 
 def archived(state: Path) -> list[Path]:

@@ -6,7 +6,7 @@ Each line is an array: the kind of the fact, then its fields in order; bytes are
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, get_type_hints
@@ -66,8 +66,10 @@ def kind_of(fact: Fact) -> str:
     return _NAMES[type(fact)]
 
 
-def read(raw: Iterable[str | bytes]) -> Facts:
-    """The facts that lines tell, or Malformed at the first that tells none."""
+def read(raw: Iterable[str | bytes], chosen: Collection[bytes] = ()) -> Facts:
+    """The facts that lines tell, or Malformed at the first that tells none; where they bring more
+    than one checkpoint of a hub, C1 is the one that is ``chosen`` by its id.
+    """
     found: dict[str, list[Any]] = {name: [] for name in (*_KINDS, _SOURCE, _TARGET)}
     for number, one in enumerate(raw, 1):
         try:
@@ -75,6 +77,8 @@ def read(raw: Iterable[str | bytes]) -> Facts:
         except Malformed as error:
             raise Malformed(f"line {number}: {error}") from error
         found[kind].append(fact)
+    if chosen:
+        found[_SOURCE] = _chosen(found[_SOURCE], chosen)
     return facts_of(found)
 
 
@@ -96,6 +100,15 @@ def facts_of(found: dict[str, list[Any]]) -> Facts:
         sources=tuple(sources),
         target=targets[0] if targets else None,
     )
+
+
+def _chosen(sources: list[Checkpoint], chosen: Collection[bytes]) -> list[Checkpoint]:
+    picked = [one for one in sources if one.checkpoint_id in chosen]
+    absent = sorted(set(chosen) - {one.checkpoint_id for one in picked})
+    if absent:
+        raise Malformed(f"no fact tells of checkpoint {absent[0].hex()}")
+    settled = {one.hub_id for one in picked}
+    return [*picked, *(one for one in sources if one.hub_id not in settled)]
 
 
 def parse(raw: str | bytes) -> tuple[str, Any]:

@@ -67,9 +67,10 @@ class Import(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """A state of a bundle; the one with the greatest ``at`` holds.
+    """A state of a bundle; the one with the greatest ``at`` holds, but for a success, which stays.
 
     A bundle that was refused before it could be read has only its claimed id, and ``first`` is 0.
+    ``at`` is 0 for what a carrier that was refused claims to hold: any other word outweighs it.
     """
 
     bundle_id: bytes

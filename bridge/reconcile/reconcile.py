@@ -14,7 +14,16 @@ from typing import NamedTuple
 from bridge.reconcile import alarms, compact
 from bridge.reconcile.alarms import LedgerReport, RootClaim
 from bridge.reconcile.compact import Run
-from bridge.reconcile.facts import Checkpoint, Entry, Export, Facts, Fork, Route, Standing
+from bridge.reconcile.facts import (
+    Checkpoint,
+    Entry,
+    Export,
+    Facts,
+    Fork,
+    Route,
+    Standing,
+    State,
+)
 from bridge.reconcile.report import Report, count_repeats
 from bridge.reconcile.stream_report import StreamFacts, StreamReport, reconcile_stream
 
@@ -78,12 +87,12 @@ def settled_to(target: Checkpoint | None) -> dict[str, int] | None:
 
 
 def newest_standings(standings: Iterable[Standing], exports: Iterable[Export]) -> Newest:
-    """The last word on each bundle. Where it does not say what the bundle holds, another standing
-    or whoever exported it does.
+    """The last word on each bundle; a success is one, whatever became of other copies later. Where
+    it does not say what the bundle holds, another standing or whoever exported it does.
     """
     last: dict[bytes, Standing] = {}
     placed: dict[bytes, Standing] = {}
-    for one in sorted(standings, key=lambda one: (one.at, one.state.value, one[3:])):
+    for one in sorted(standings, key=_by_weight):
         last[one.bundle_id] = one
         if one.first:
             placed[one.bundle_id] = one
@@ -101,6 +110,10 @@ def newest_standings(standings: Iterable[Standing], exports: Iterable[Export]) -
             )
         )
     return Newest(found, tuple(sorted(unplaced)))
+
+
+def _by_weight(one: Standing) -> tuple[object, ...]:
+    return one.state is State.IMPORTED, one.at, one.state.value, one[3:]
 
 
 def stream_facts(

@@ -1,4 +1,4 @@
-"""Bridge steps: what is missing is named, J1 to K2 are proven, and a query is run again."""
+"""Bridge steps: what is missing is named, and J1 to K2 are proven."""
 
 from __future__ import annotations
 
@@ -6,45 +6,24 @@ from typing import Final
 
 from bridge.audit_events import Equivocation, ImportSuccess
 from bridge.export_gaps import Gap
-from bridge.exporter import Opener
 from bridge.prove import Claim
-from bridge.prove_directions import prove_directions
-from bridge.prove_events import (
-    prove_completeness,
-    prove_origins,
-    prove_region,
-    prove_traces,
-)
+from bridge.prove_directions import ZoneActors, prove_directions
+from bridge.prove_events import prove_completeness, prove_origins, prove_region
 from bridge.prove_evidence import Evidence
+from bridge.prove_traces import prove_traces
 from bridge.reconcile.gaps import gap_files
 from bridge.reconcile.ranges import Ranges
 from bridge.reconcile.reconcile import reconcile as reconciled
 from bridge.reconcile.report import Report
 from bridge.reconcile.stream_report import Class
+from bridge.settings import Settings
 from cli.bridge_actors import zone_actors
-from cli.selftest.bridge_side import IMPORTED, ORDERS
+from cli.bridge_granted import read_granted
+from cli.selftest import bridge_query
+from cli.selftest.bridge_side import IMPORTED, ORDERS, Side
 from cli.selftest.bridge_world import BUNDLE_EVENTS, OPERATOR, BridgeWorld, states
 from cli.selftest.step import Step, expect, expect_that
-from recorder.index import rebuild
-from recorder.index.home import IndexHome
-from recorder.index.imported import ImportedFollower
-from recorder.index.writer import writing
-from recorder.query.descriptor import Descriptor, normalise
-from recorder.query.digest import ResultDigest
-from recorder.query.evidence import Placed, receipted
-from recorder.query.run import digest_of, run
-from recorder.query.span import searched, span_of
-from recorder.service.replaying import Missing, ReplayVerdict, replay
 from veen.digest import h
-from veen.recorder_checkpoint import RecorderCheckpoint
-
-_QUERY: Final = {
-    "version": 1,
-    "scope": [ORDERS],
-    "filter": {},
-    "projection": ["subject_id", "event_type", "payload.number"],
-    "evidence": {"mode": "full"},
-}
 
 
 def reconcile(world: BridgeWorld) -> None:
@@ -98,8 +77,11 @@ def claims_broken(world: BridgeWorld) -> None:
     ):
         expect_that(not found[name].holds, f"{name} does not hold of {what}")
         expect_that(told in str(found[name].counterexample), f"{name} names {what}")
-    there = zone_actors(world.online, world.z1.hub.settings)
-    expect_that(not prove_directions(there, there).holds, "J3 does not hold of shared keys")
+    world.z1.grant(world.z2.keys["reader"], ORDERS)
+    back = prove_directions(_actors(world.online, world.z1), _actors(world.offline, world.z2))
+    due = (world.z2.keys["reader"].hex(), ORDERS)
+    expect_that(not back.holds, "J3 does not hold of a key of Z2 that may write in Z1")
+    expect_that(all(one in str(back.counterexample) for one in due), "J3 names key and stream")
 
 
 def _carried_log(world: BridgeWorld) -> bytes:
@@ -146,21 +128,6 @@ def _equivocation(world: BridgeWorld) -> Equivocation:
     )
 
 
-def query_replay(world: BridgeWorld) -> None:
-    """A query of Z1 over imported events: the range that is missing, then the same digest."""
-    world.record(4)
-    first, second = world.export()
-    checkpoint = world.checkpoint()
-    descriptor, digest = _asked(world, checkpoint)
-    world.bring(world.carry(first))
-    before = _replayed(world, descriptor, digest, checkpoint)
-    expect("a replay of half of it", (before.matches, before.missing),
-           (False, (Missing(ORDERS, 3, 4),)))  # fmt: skip
-    world.bring(world.carry(second))
-    after = _replayed(world, descriptor, digest, checkpoint)
-    expect(f"a replay of all of it ({after.told})", after.matches, True)
-
-
 def _bring_all(world: BridgeWorld) -> None:
     world.record(3)
     expect("outcomes", states(world.bring(world.carry(*world.export()))), ["imported"] * 2)
@@ -177,59 +144,23 @@ def _of(report: Report, wanted: Class) -> Ranges:
 def _claims(world: BridgeWorld) -> list[Claim]:
     evidence = Evidence(world.trust.hubs)
     facts = world.collected(evidence).facts
-    numbers = {one.bundle_id: one.n for one in facts.entries if one.bundle_id}
     return [
         prove_origins(evidence),
         prove_completeness(evidence),
-        prove_directions(
-            zone_actors(world.online, world.z1.hub.settings),
-            zone_actors(world.offline, world.z2.hub.settings),
-        ),
-        prove_traces(evidence, numbers),
+        prove_directions(_actors(world.online, world.z1), _actors(world.offline, world.z2)),
+        prove_traces(evidence, facts.entries),
         prove_region(evidence, reconciled(facts)),
     ]
 
 
-def _asked(world: BridgeWorld, checkpoint: RecorderCheckpoint) -> tuple[Descriptor, ResultDigest]:
-    """The answer to a query in Z1, made from the log itself."""
-    descriptor = normalise(_QUERY, query_id_if_missing="q-1")
-    with world.z1.acting("bridge") as client:
-        opener = Opener(client.session.identity.readers(), client.session.limits)
-        events = [opener.event(pair) for pair in client.read(ORDERS)]
-    at = Placed(ORDERS, world.z1.identity)
-    entries = [receipted(one.payload, one.receipt, one.body_key or b"", at) for one in events]
-    outcome = run(descriptor, entries, checkpoint.log_root)
-    span = span_of(descriptor.filter, len(entries), lambda seq: entries[seq - 1].hub_ts)
-    digest = digest_of(
-        descriptor,
-        outcome,
-        result_id="r-1",
-        executed_at_ms=1_000 * checkpoint.created_at,
-        checkpoint=checkpoint,
-        searched=searched(descriptor, checkpoint, {ORDERS: span}, outcome.unread),
-    )
-    return descriptor, digest
-
-
-def _replayed(
-    world: BridgeWorld,
-    descriptor: Descriptor,
-    digest: ResultDigest,
-    checkpoint: RecorderCheckpoint,
-) -> ReplayVerdict:
-    home = IndexHome(world.root / "index")
-    with (
-        world.z2.acting("reader") as reader,
-        home.locked(),
-        writing(rebuild.create(home, world.z2.identity.hub_id)) as writer,
-    ):
-        ImportedFollower(reader, writer, world.trust.hubs, frozenset([IMPORTED])).round()
-    return replay(home, descriptor, digest, checkpoint, world.z1.identity)
+def _actors(settings: Settings, side: Side) -> ZoneActors:
+    granted = read_granted(side.hub.datadir.root, side.identity.hub_id)
+    return zone_actors(settings, side.hub.settings, granted)
 
 
 STEPS: Final = (
     Step("reconcile", reconcile),
     Step("claims", claims),
     Step("claims-broken", claims_broken),
-    Step("query-replay", query_replay),
+    *bridge_query.STEPS,
 )

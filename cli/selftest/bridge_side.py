@@ -14,6 +14,7 @@ from bridge.identities import open_client
 from bridge.settings import HubSettings, IdentitySettings, Settings, parse
 from bridge.stream_map import OFFLINE_LOG, ONLINE_LOG
 from cli.selftest.hub_under_test import HubUnderTest
+from recorder.stream_map import REQUESTS, RESULTS
 from veen import captoken
 from veen.client.client import Client
 from veen.client.hub_api import HubApi
@@ -25,6 +26,10 @@ from veen.stream import stream_id
 
 ORDERS: Final = "record/app/orders"
 IMPORTED: Final = f"import/{ORDERS}"
+QUERIES: Final = (REQUESTS, RESULTS)
+"""Descriptors and digests of queries, which travel like any events (Query API 9.1)."""
+SOURCES: Final = (ORDERS, *QUERIES)
+IMPORTED_QUERIES: Final = tuple(f"import/{one}" for one in QUERIES)
 IMPORTED_LOG: Final = f"import/{ONLINE_LOG}"
 _DAY_SEC: Final = 86_400
 
@@ -40,12 +45,13 @@ class Person(NamedTuple):
 ONLINE: Final = {
     "admin": Person("recorder_admin", reads=("*",)),
     "producer": Person(None, writes=(ORDERS,)),
+    "query": Person("query", reads=("record/*",), writes=QUERIES),
     "bridge": Person("bridge_online", reads=("record/*", ONLINE_LOG)),
     "audit": Person("audit_writer", writes=(ONLINE_LOG,)),
 }
 OFFLINE: Final = {
     "reader": Person("recorder_admin", reads=("*",)),
-    "bridge": Person("bridge_offline", writes=(IMPORTED, IMPORTED_LOG)),
+    "bridge": Person("bridge_offline", writes=(IMPORTED, *IMPORTED_QUERIES, IMPORTED_LOG)),
     "audit": Person("audit_writer", writes=(OFFLINE_LOG,)),
 }
 
@@ -79,9 +85,24 @@ class Side:
             api = HubApi(transport)
             self.identity = api.status().identity()
             self.identity_sig = api.status().identity_sig
-            for name, one in self.people.items():
-                if one.writes:
-                    api.authorize(self._token(name, one.writes))
+        for name, one in self.people.items():
+            if one.writes:
+                token = self.grant(self.keys[name], *one.writes)
+                (self.root / f"{name}.cap").write_bytes(token.encode())
+
+    def grant(self, subject: bytes, *streams: str) -> captoken.CapToken:
+        """The issuer of this zone lets whoever has that key write."""
+        token = captoken.issue(
+            self._issuer,
+            subject_pk=subject,
+            stream_ids=[stream_id(one) for one in streams],
+            ttl=_DAY_SEC,
+        )
+        with closing(
+            Transport(self.hub.url, surroundings=self.surroundings(), patience=self.patience)
+        ) as transport:
+            HubApi(transport).authorize(token)
+        return token
 
     def settings(self, document: dict[str, Any]) -> Settings:
         """Of the bridge; hub and identities are the same for every document."""
@@ -123,16 +144,6 @@ class Side:
             now=int(time.time()), random=self._chance.randbytes, passphrase=None
         )
         return made.client_id
-
-    def _token(self, name: str, streams: tuple[str, ...]) -> captoken.CapToken:
-        token = captoken.issue(
-            self._issuer,
-            subject_pk=self.keys[name],
-            stream_ids=[stream_id(one) for one in streams],
-            ttl=_DAY_SEC,
-        )
-        (self.root / f"{name}.cap").write_bytes(token.encode())
-        return token
 
     def _told(self, name: str) -> dict[str, Any]:
         found = {"client": name}

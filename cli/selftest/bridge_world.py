@@ -26,7 +26,7 @@ from bridge.reconcile.collect_carriers import Carried
 from bridge.settings import Settings
 from bridge.stream_map import OFFLINE_LOG
 from bridge.trust import TrustStore, pin_exporter, pin_hub
-from cli.selftest.bridge_side import IMPORTED, OFFLINE, ONLINE, ORDERS, Side
+from cli.selftest.bridge_side import IMPORTED, OFFLINE, ONLINE, ORDERS, SOURCES, Side
 from cli.selftest.interruption import unwinding
 from cli.selftest.step import expect
 from veen import json_body
@@ -83,20 +83,21 @@ class BridgeWorld:
                 "zone": "online",
                 "name": "z1",
                 "audit": {"reader": "bridge/identity_card.pub"},
-                "streams": [{"source": ORDERS}],
+                "streams": [{"source": one} for one in SOURCES],
                 "export": {"max_bundle_events": BUNDLE_EVENTS},
             }
         )
 
     @property
     def offline(self) -> Settings:
+        hub_id = self.z1.identity.hub_id.hex()
         return self.z2.settings(
             {
                 "zone": "offline",
                 "name": "z2",
                 "audit": {"reader": "reader/identity_card.pub"},
                 "reader": {"client": "reader", "principal": "reader"},
-                "streams": [{"source": ORDERS, "hub_id": self.z1.identity.hub_id.hex()}],
+                "streams": [{"source": one, "hub_id": hub_id} for one in SOURCES],
             }
         )
 
@@ -207,8 +208,7 @@ class BridgeWorld:
 
     def collected(self, listener: Listener | None = None) -> Collected:
         with self.z2.acting("reader") as reader, self.means() as means:
-            heard = listener or Nobody()
-            return collect_offline(self.offline, reader, Carried(means), (), heard)
+            return collect_offline(self.offline, reader, Carried(means), (), listener or Nobody())
 
     def _trust(self) -> None:
         """What somebody has carried over before anything else."""

@@ -1,32 +1,55 @@
 """The replay of a query: everything that was searched is read again, and must say the same.
 
-An omitted, added or changed row shows here, whatever evidence the query asked for.
+An omitted, added or changed row shows here, whatever evidence the query asked for (Query API 9.1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Final
 
-from recorder import timestamp
+from recorder.query import evidence
 from recorder.query.descriptor import Descriptor
-from recorder.query.digest import ResultDigest, Searched, SpokenUpTo
+from recorder.query.digest import ResultDigest, Searched, SpokenUpTo, rows_hash
 from recorder.query.entry import Entry
 from recorder.query.filter import Filter
-from recorder.query.run import Outcome, digest_of, run
+from recorder.query.run import Outcome, run
 from recorder.query.select import Row
 from recorder.query.span import Span, end_of
 from veen import canonical_json
 from veen.errors import Untrusted
 from veen.mmr import Peaks
 from veen.range_proof import RangeProof
-from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd
 
 _COMPARED: Final = (
     "query_id", "descriptor_hash", "hub_id", "profile_id", "checkpoint", "evidence_policy",
     "searched", "event_count", "row_count", "rows_hash", "rows_chain", "evidence_hash",
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Horizon:
+    """Up to where a digest speaks, as the hub has signed it; ``ends`` has every stream of its
+    scope.
+    """
+
+    spoken: SpokenUpTo
+    hub_id: str
+    profile_id: str
+    ends: Mapping[str, StreamEnd]
+
+    @classmethod
+    def of(cls, checkpoint: RecorderCheckpoint, descriptor: Descriptor) -> Horizon:
+        """By a checkpoint that has been verified."""
+        return cls(
+            spoken=SpokenUpTo.of(checkpoint),
+            hub_id=checkpoint.hub_id.hex(),
+            profile_id=checkpoint.profile_id.hex(),
+            ends={name: end_of(name, checkpoint) for name in descriptor.scope},
+        )
 
 
 class ResultDiffers(Untrusted):
@@ -40,33 +63,25 @@ class ResultDiffers(Untrusted):
 def verify_complete(
     descriptor: Descriptor,
     digest: ResultDigest,
-    checkpoint: RecorderCheckpoint,
+    horizon: Horizon,
     entries: Iterable[Entry],
     proofs: Mapping[str, RangeProof],
 ) -> Outcome:
     """The outcome of the replay, if it is that of the digest; ResultDiffers if not.
 
-    ``checkpoint`` has been verified. ``entries`` are all of ``to_read``, by order key, and come
-    from signed receipts; ``proofs`` has the proof of each of these spans at the checkpoint.
+    ``entries`` are all of ``to_read``, by order key, and come from signed receipts; ``proofs`` has
+    the proof of each of these spans at the end of its stream.
     """
-    if SpokenUpTo.of(checkpoint) != digest.checkpoint:
+    if horizon.spoken != digest.checkpoint:
         raise ResultDiffers("checkpoint", f"it speaks up to {digest.checkpoint.checkpoint_id}")
-    spans = to_read(descriptor, digest, checkpoint)
-    read = _Read(spans, proofs)
+    read = _Read(to_read(descriptor, digest, horizon), proofs)
     outcome = run(descriptor, _bounded(descriptor, digest, read.through(entries)), _root(digest))
-    read.verify_ends(checkpoint)
-    again = digest_of(
-        descriptor, outcome, result_id=digest.result_id, checkpoint=checkpoint,
-        executed_at_ms=timestamp.parse(digest.executed_at),
-        searched=[_counted(one, outcome) for one in digest.searched],
-    )  # fmt: skip
-    difference(digest, again)
+    read.verify_ends(horizon)
+    difference(digest, _again(descriptor, digest, horizon, outcome))
     return outcome
 
 
-def to_read(
-    descriptor: Descriptor, digest: ResultDigest, checkpoint: RecorderCheckpoint
-) -> dict[str, Span]:
+def to_read(descriptor: Descriptor, digest: ResultDigest, horizon: Horizon) -> dict[str, Span]:
     """What must be read to judge a digest: what it searched, and one place on either side that
     shows the time filter to begin and end there. A stream without messages is left out.
     """
@@ -74,7 +89,7 @@ def to_read(
         raise ResultDiffers("searched", f"the scope is {', '.join(descriptor.scope)}")
     spans = {}
     for one in digest.searched:
-        last = _last_seq(one, checkpoint)
+        last = _last_seq(one, horizon)
         span = Span(max(1, one.from_seq - 1), min(last, one.to_seq + 1))
         if span.first <= span.last:
             spans[one.stream] = span
@@ -116,9 +131,9 @@ class _Read:
             self._peaks[entry.stream] = peaks.append(entry.leaf_hash)
             yield entry
 
-    def verify_ends(self, checkpoint: RecorderCheckpoint) -> None:
+    def verify_ends(self, horizon: Horizon) -> None:
         for stream, proof in self._proofs.items():
-            end = end_of(stream, checkpoint)
+            end = horizon.ends[stream]
             try:
                 proof.verify_after(self._peaks[stream], size=end.last_seq, root=end.mmr_root)
             except Untrusted as error:
@@ -152,20 +167,41 @@ def _is_beyond(wanted: Filter, span: Searched, entry: Entry) -> bool:
     return wanted.last_second is not None and entry.hub_ts > wanted.last_second
 
 
-def _last_seq(one: Searched, checkpoint: RecorderCheckpoint) -> int:
-    end = end_of(one.stream, checkpoint)
+def _last_seq(one: Searched, horizon: Horizon) -> int:
+    end = horizon.ends[one.stream]
     if one.mmr_root != end.mmr_root.hex() or one.to_seq > end.last_seq:
         raise ResultDiffers("searched", f"{one.stream} does not end at the checkpoint")
     return end.last_seq
 
 
-def _counted(one: Searched, outcome: Outcome) -> Searched:
-    return Searched(
-        stream=one.stream,
-        from_seq=one.from_seq,
-        to_seq=one.to_seq,
-        mmr_root=one.mmr_root,
-        unread=outcome.unread.get(one.stream, 0),
+def _again(
+    descriptor: Descriptor, digest: ResultDigest, horizon: Horizon, outcome: Outcome
+) -> ResultDigest:
+    """The digest of what was read again, under the result_id and time of the first (D48)."""
+    rows = rows_hash(outcome.rows)
+    lines = (
+        evidence.Verified(
+            one.entry.receipt_id, horizon.ends[one.entry.stream].mmr_root.hex(), horizon.hub_id
+        )
+        for one in outcome.sampled
+    )
+    return ResultDigest(
+        query_id=descriptor.query_id,
+        result_id=digest.result_id,
+        descriptor_hash=descriptor.digest(),
+        row_count=rows.row_count,
+        event_count=outcome.event_count,
+        evidence_policy=descriptor.evidence,
+        rows_hash=rows.rows_hash,
+        rows_chain=rows.chain,
+        evidence_hash=evidence.evidence_hash(descriptor, digest.result_id, lines),
+        executed_at=digest.executed_at,
+        hub_id=horizon.hub_id,
+        profile_id=horizon.profile_id,
+        checkpoint=horizon.spoken,
+        searched=tuple(
+            replace(one, unread=outcome.unread.get(one.stream, 0)) for one in digest.searched
+        ),
     )
 
 

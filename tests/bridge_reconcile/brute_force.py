@@ -25,9 +25,15 @@ def as_set(numbers: set[int]) -> dict[str, Any]:
 def last_words(facts: Facts) -> dict[bytes, Standing]:
     found: dict[bytes, Standing] = {}
     for one in facts.standings:
-        if one.bundle_id not in found or one.at > found[one.bundle_id].at:
+        known = found.get(one.bundle_id)
+        if known is None or _weight(one) > _weight(known):
             found[one.bundle_id] = one
     return {bundle_id: _placed(one, facts) for bundle_id, one in found.items()}
+
+
+def _weight(one: Standing) -> tuple[bool, int]:
+    """What was audited as imported stays so; else the newest word holds."""
+    return one.state is State.IMPORTED, one.at
 
 
 def _placed(one: Standing, facts: Facts) -> Standing:

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
+OPEN = 'admission = "open"\nreads = "open"\n'
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 
-for name in ("brute_force", "histories"):
+for name in ("brute_force", "histories", "real_sides", "real_history"):
     known_as = f"reconcile_{name}"
     if known_as not in sys.modules:
         spec = importlib.util.spec_from_file_location(known_as, HERE / f"{name}.py")
@@ -32,6 +33,11 @@ for name in ("brute_force", "histories"):
 @pytest.fixture(scope="session")
 def history_count() -> int:
     return 10_000 if LONG else 1_000
+
+
+@pytest.fixture(scope="session")
+def real_history_count() -> int:
+    return 100 if LONG else 12
 
 
 @pytest.fixture(scope="session")
@@ -57,10 +63,10 @@ class ZoneTools:
     process: ModuleType
 
     @contextmanager
-    def hub_in(self, folder: Path) -> Iterator[Any]:
-        """A running hub that lets anybody in, until its block ends."""
+    def hub_in(self, folder: Path, toml: str = OPEN) -> Iterator[Any]:
+        """A running hub, until its block ends; it lets anybody in unless told otherwise."""
         found = self.process.HubProcess(folder)
-        (folder / "hub.toml").write_text('admission = "open"\nreads = "open"\n')
+        (folder / "hub.toml").write_text(toml)
         options = json.dumps({"listen": f"127.0.0.1:{found.port}"})
         where = ["--data-dir", str(found.data), "--config", str(folder / "hub.toml")]
         command = [sys.executable, "-m", "hub", *where, "--options", options]
@@ -76,8 +82,9 @@ def zone_tools() -> ZoneTools:
     for name in ("spec_objects", "spec_client", "hub_process"):
         _load(HERE.parent / "hub" / "server", name)
     _load(HERE.parent / "bridge", "bridge_world")
-    yard = _load(HERE.parent / "bridge_import", "import_yard")
-    return ZoneTools(yard, sys.modules["hub_process"])
+    for name in ("import_oracles", "import_yard"):
+        _load(HERE.parent / "bridge_import", name)
+    return ZoneTools(sys.modules["import_yard"], sys.modules["hub_process"])
 
 
 @pytest.fixture

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from reconcile_histories import named
@@ -12,11 +16,19 @@ from reconcile_histories import named
 from bridge.prove_directions import Actor, Part, ZoneActors, prove_directions
 from bridge.settings import Settings, parse
 from cli.bridge_actors import zone_actors
+from cli.bridge_granted import Granted, read_granted
 from hub.settings import parse as parse_hub
 from veen import sign
 from veen.captoken import issue
+from veen.client.hub_api import HubApi
+from veen.client.surroundings import Surroundings
+from veen.client.transport import Patience, Transport
+from veen.errors import Untrusted
 from veen.keystore.directory import ClientDir
 from veen.stream import stream_id
+
+AROUND = Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
+NOTHING = Granted(entries=0, root=bytes(32), tokens=(), streams=())
 
 
 def an_actor(name: str, part: Part = Part.PRINCIPAL, **more: object) -> Actor:
@@ -25,8 +37,9 @@ def an_actor(name: str, part: Part = Part.PRINCIPAL, **more: object) -> Actor:
 
 def a_zone(number: int, *actors: Actor) -> ZoneActors:
     return ZoneActors(
-        hub_id=named("hub", number), url=f"http://h{number}", is_gated=True, actors=actors
-    )
+        hub_id=named("hub", number), url=f"http://h{number}", is_gated=True, actors=actors,
+        control_entries=0, control_root=bytes(32),
+    )  # fmt: skip
 
 
 ONLINE = a_zone(
@@ -129,7 +142,8 @@ def test_capabilities_and_open_reads_are_in_the_enumeration(tmp_path: Path) -> N
     streams = [stream_id("import/a"), stream_id("nobody/knows")]
     token = issue(issuer, subject_pk=bridge, stream_ids=streams, ttl=60)
     (tmp_path / "z2" / "cap").write_bytes(token.encode())
-    found = zone_actors(settings, parse_hub({"issuers": [issuer.public.hex()], "reads": "open"}))
+    hub = parse_hub({"issuers": [issuer.public.hex()], "reads": "open"})
+    found = zone_actors(settings, hub, NOTHING)
     by_part = {one.part: one for one in found.actors}
     # A stream that nobody names could be any, and so counts as all.
     assert by_part[Part.BRIDGE].writes == ("*", "import/a")
@@ -137,3 +151,51 @@ def test_capabilities_and_open_reads_are_in_the_enumeration(tmp_path: Path) -> N
     assert by_part[Part.ISSUER].secrets == frozenset([issuer.public])
     claim = prove_directions(ONLINE, found)
     assert "reads *" in (claim.counterexample or "")
+
+
+def uncapped(folder: Path, zone: str, number: int) -> Settings:
+    folder.mkdir()
+    settings = settings_in(folder, zone, number)
+    return replace(settings, bridge=replace(settings.bridge, capability=None))
+
+
+@pytest.fixture(scope="module")
+def hub_online(zone_tools: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    issuer = sign.PrivateKey(named("online issuer"))
+    toml = f'issuers = ["{issuer.public.hex()}"]\n[[streams]]\nname = "export/x"\n'
+    with zone_tools.hub_in(tmp_path_factory.mktemp("z1") / "hub", toml) as found:
+        yield found
+
+
+def authorized(hub: Any, subject: bytes, *streams: str) -> None:
+    token = issue(
+        sign.PrivateKey(named("online issuer")), subject_pk=subject, ttl=60,
+        stream_ids=[stream_id(one) for one in streams],
+    )  # fmt: skip
+    with closing(Transport(hub.url, surroundings=AROUND, patience=Patience())) as transport:
+        HubApi(transport).authorize(token)
+
+
+def test_a_capability_that_the_control_log_of_z1_has_for_a_key_of_z2_leads_back(
+    hub_online: Any, tmp_path: Path
+) -> None:
+    hub_id = hub_online.client().hub_id
+    online = uncapped(tmp_path / "z1", "online", 1)
+    there = replace(online, hub=replace(online.hub, hub_id=hub_id))
+    offline = uncapped(tmp_path / "z2", "offline", 2)
+    hub = parse_hub({"streams": [{"name": "export/x"}]})
+    here = zone_actors(offline, hub, NOTHING)
+    authorized(hub_online, named("a producer of Z1"), "export/x")
+    before = prove_directions(zone_actors(there, hub, read_granted(hub_online.data, hub_id)), here)
+    assert before.holds, before.counterexample
+    assert before.witness["online"]["control_log"]["entries"] == 1
+
+    assert offline.reader is not None
+    key = ClientDir(offline.reader.client).open(None).client_id
+    authorized(hub_online, key, "export/x")
+    found = prove_directions(zone_actors(there, hub, read_granted(hub_online.data, hub_id)), here)
+    assert not found.holds
+    assert key.hex() in str(found.counterexample)
+    assert "which writes ['export/x']" in str(found.counterexample)
+    with pytest.raises(Untrusted, match="not of"):
+        read_granted(hub_online.data, named("another hub"))

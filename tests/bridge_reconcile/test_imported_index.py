@@ -15,6 +15,7 @@ from recorder.index.follower import Follower
 from recorder.index.home import IndexHome
 from recorder.index.imported import EXCLUDED, ImportedFollower
 from recorder.index.opener import Opener, opening
+from recorder.index.snapshot import NotReached
 from recorder.index.status import status
 from recorder.index.writer import writing
 from recorder.query.descriptor import Descriptor, normalise
@@ -22,6 +23,7 @@ from recorder.query.digest import ResultDigest
 from recorder.query.evidence import Placed, receipted
 from recorder.query.run import digest_of, run
 from recorder.query.span import searched, span_of
+from recorder.service.replay_beyond import Beyond, read_beyond
 from recorder.service.replaying import Missing, ReplayVerdict, replay
 from veen.errors import Malformed, Untrusted
 
@@ -77,8 +79,12 @@ def indexed(zone: Any, home: IndexHome, identity: Any) -> int:
 
 
 def replayed(zone: Any, home: IndexHome, identity: Any) -> ReplayVerdict:
+    def beyond() -> Beyond:
+        with zone.reader() as reader:
+            return read_beyond(reader, home)
+
     descriptor, digest = asked_in_z1(zone, identity)
-    return replay(home, descriptor, digest, zone.world.checkpoint(LAST), identity)
+    return replay(home, descriptor, digest, zone.world.checkpoint(LAST), identity, beyond)
 
 
 def test_q1_replays_to_the_same_digest_or_names_what_was_withheld(
@@ -91,11 +97,17 @@ def test_q1_replays_to_the_same_digest_or_names_what_was_withheld(
     (behind,) = zone.run(media[2]).outcomes
     zone.run(accepted=(behind.bundle_id.hex(),), reason="the middle is on its way")
     assert len(zone.imported()) == 8
+    subscribed(zone, home, identity)
     assert indexed(zone, home, identity) == 5
     verdict = replayed(zone, home, identity)
     assert not verdict.matches
-    assert verdict.missing == (Missing(zone.world.stream, 6, LAST),)
+    assert verdict.missing == (Missing(zone.world.stream, 6, 9),)
+    unlooked = replay(home, *asked_in_z1(zone, identity), zone.world.checkpoint(LAST), identity)
+    assert "was not looked at" in unlooked.told
+    assert unlooked.missing == (Missing(zone.world.stream, 6, LAST),)
     assert zone.states(media[1]) == ["imported"]
+    with pytest.raises(NotReached, match="not yet in the index"):
+        replayed(zone, home, identity)
     assert indexed(zone, home, identity) == 7
     assert indexed(zone, home, identity) == 0
     assert replayed(zone, home, identity).matches

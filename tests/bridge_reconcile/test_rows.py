@@ -1,11 +1,13 @@
 """The rows of the failure matrix that speak of reconciliation, each by its name."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from reconcile_histories import named
 
 from bridge.carrier.ledger import Ledger, LedgerEntry
+from bridge.reconcile import fact_file
 from bridge.reconcile.facts import (
     Checkpoint,
     End,
@@ -24,6 +26,7 @@ from bridge.reconcile.ranges import Ranges
 from bridge.reconcile.reconcile import reconcile
 from bridge.reconcile.report import Report
 from bridge.reconcile.stream_report import Class, StreamReport
+from veen.errors import Malformed
 
 HUB, STREAM, TARGET = named("hub"), "export/plant", "import/plant"
 BUNDLES = {n: (10 * n - 9, 10 * n) for n in range(1, 6)}
@@ -147,6 +150,23 @@ def test_r3_a_closed_region_and_an_open_tail(
     found = only(reconcile(facts))
     assert (found.closed.to_seq, found.closed.before) == (to_seq, before)
     assert found.open == Ranges([(to_seq + 1, open_to)] if open_to else ())
+
+
+def test_r3_c1_is_chosen_where_facts_bring_more_than_one() -> None:
+    old, new = (
+        Checkpoint(HUB, named("c1", at), at, named("log"), (End(STREAM, last, named(last)),))
+        for at, last in ((9_000, 15), (9_900, 30))
+    )
+    facts = Facts(exports=[export(n) for n in (1, 2, 3)], imports=[imported(n) for n in (1, 2, 3)])
+    lines = [line for one in (old, new) for line in fact_file.lines(replace(facts, sources=(one,)))]
+    with pytest.raises(Malformed, match="two checkpoints of one hub"):
+        fact_file.read(lines)
+    for source, to_seq in ((old, 15), (new, 30)):
+        report = reconcile(fact_file.read(lines, [source.checkpoint_id]))
+        assert report.sources == (source,)
+        assert only(report).closed.to_seq == to_seq
+    with pytest.raises(Malformed, match="no fact tells of checkpoint"):
+        fact_file.read(lines, [named("another")])
 
 
 def test_r3_what_c2_does_not_cover_is_not_closed() -> None:

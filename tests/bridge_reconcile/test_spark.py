@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from reconcile_histories import a_history
+from reconcile_histories import a_history, named
 
 from bridge.reconcile import fact_file
+from bridge.reconcile.facts import Facts
 from bridge.reconcile.kept import Places, keep
 from bridge.reconcile.reconcile import reconcile
+from bridge.reconcile.signed_report import SignedReport
 from spark_jobs.reconcile import reconcile_on
+from veen.keystore.directory import ClientDir
 
 JOB = Path(__file__).parents[2] / "spark_jobs" / "reconcile.py"
 BIN = Path(sys.executable).parent
@@ -72,7 +75,7 @@ def submitted(*words: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_submitted_it_refuses_no_facts_and_writes_the_same_bytes(tmp_path: Path) -> None:
+def test_submitted_it_refuses_no_facts_and_signs_the_same_bytes(tmp_path: Path) -> None:
     out = tmp_path / "report.json"
     (tmp_path / "bad.jsonl").write_text('{"fact": "unheard of"}\n')
     refused = submitted("--facts", tmp_path / "bad.jsonl", "--out", out)
@@ -80,14 +83,20 @@ def test_submitted_it_refuses_no_facts_and_writes_the_same_bytes(tmp_path: Path)
     assert "reconcile: line 1: not a fact" in refused.stdout + refused.stderr
     assert not out.exists()
     facts, _ = a_history(11)
-    lines = list(fact_file.lines(facts))
+    other = facts.sources[0]._replace(checkpoint_id=named("another"), created_at=1)
+    lines = [*fact_file.lines(facts), *fact_file.lines(Facts(sources=(other,)))]
     (tmp_path / "facts-1.jsonl").write_bytes(b"\n".join(lines[::2]))
     (tmp_path / "facts-2.jsonl").write_bytes(b"\n".join(lines[1::2]))
     report = reconcile(facts)
+    reader = ClientDir(tmp_path / "reader").create(now=1, random=os.urandom, passphrase=None)
     more = ("--svg", tmp_path / "report.svg", "--gaps", tmp_path / "gaps")
-    done = submitted("--facts", tmp_path / "facts-*.jsonl", "--out", out, *more)
+    chosen = ("--checkpoint", report.sources[0].checkpoint_id.hex())
+    signed = ("--sign-with", tmp_path / "reader", *chosen)
+    done = submitted("--facts", tmp_path / "facts-*.jsonl", "--out", out, *more, *signed)
     assert done.returncode == (0 if report.is_whole else 3), done.stderr[-2000:]
-    assert out.read_bytes() == report.encode() + b"\n"
+    found = SignedReport.decode(out.read_bytes())
+    found.verify(reader.id_sign.public)
+    assert out.read_bytes() == SignedReport.of(report, reader.id_sign).encode() + b"\n"
     keep(report, None, Places(picture=tmp_path / "own.svg", gaps=tmp_path / "own"))
     assert (tmp_path / "report.svg").read_bytes() == (tmp_path / "own.svg").read_bytes()
     names = sorted(one.name for one in (tmp_path / "own").iterdir())

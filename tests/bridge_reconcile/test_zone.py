@@ -11,14 +11,9 @@ from typing import Any
 import pytest
 
 from bridge.carrier.check import Means
-from bridge.prove_events import (
-    chain,
-    prove_completeness,
-    prove_origins,
-    prove_region,
-    prove_traces,
-)
+from bridge.prove_events import prove_completeness, prove_origins, prove_region
 from bridge.prove_evidence import Evidence, OriginKey
+from bridge.prove_traces import chain, prove_traces
 from bridge.reconcile.collect import Collected, collect_offline
 from bridge.reconcile.collect_carriers import Carried
 from bridge.reconcile.ranges import Ranges
@@ -89,7 +84,7 @@ def test_claims_hold_and_name_what_breaks_them(
     assert prove_origins(evidence).holds
     assert prove_completeness(evidence).holds
     assert prove_region(evidence, report).holds
-    traces = prove_traces(evidence, {})
+    traces = prove_traces(evidence, found.facts.entries)
     # The exporter's log has not come yet: what it does not reach is open, and named.
     assert traces.holds
     assert [[1, 4]] in traces.witness["open"].values()
@@ -107,9 +102,27 @@ def test_claims_hold_and_name_what_breaks_them(
     assert not prove_region(evidence, report).holds
     evidence.events = mine | {key: mine[key]._replace(leaf=bytes(32))}
     assert "another root" in (prove_region(evidence, report).counterexample or "")
-    unaudited = replace(evidence, imports={})
-    numbers = {mine[key].bundle_id: 0}
-    assert "no success of bundle" in (prove_traces(unaudited, numbers).counterexample or "")
+    unaudited = prove_traces(replace(evidence, imports={}, begun={}), found.facts.entries)
+    assert "no success of bundle" in (unaudited.counterexample or "")
+
+
+def test_the_command_goes_by_the_checkpoint_that_is_chosen(
+    make_zone: Callable[[str], Any], tmp_path: Path, veen: Callable[..., Any]
+) -> None:
+    zone = make_zone("chosen")
+    for first, last in ((1, 4), (5, 9)):
+        assert zone.states(zone.medium(first, last)) == ["imported"]
+    ids = [zone.world.checkpoint(last).checkpoint_id.hex() for last in (4, 9)]
+    words = ("bridge", "reconcile", "--config", str(zone.root / "bridge.toml"), "--json")
+    for chosen, to_seq in (([], 9), (ids[:1], 4), (ids[1:], 9)):
+        found = veen(*words, *(word for one in chosen for word in ("--checkpoint", one)))
+        streams = json.loads(found.stdout)["streams"]
+        (mine,) = (one for one in streams if one["stream"] == zone.world.stream)
+        assert mine["closed"]["to_seq"] == to_seq, found.stderr
+        assert mine["classes"]["imported"]["events"] == 9
+    unknown = veen(*words, "--checkpoint", "00" * 32)
+    assert unknown.returncode == 4
+    assert "no carrier and no fact brings checkpoint" in unknown.stdout + unknown.stderr
 
 
 def test_the_command_tells_signs_draws_and_records(

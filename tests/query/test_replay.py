@@ -11,7 +11,13 @@ import pytest
 
 from recorder.query.descriptor import normalise
 from recorder.query.digest import ResultDigest
-from recorder.query.replay import ResultDiffers, first_differing_row, to_read, verify_complete
+from recorder.query.replay import (
+    Horizon,
+    ResultDiffers,
+    first_differing_row,
+    to_read,
+    verify_complete,
+)
 from recorder.query.run import digest_of, run
 from recorder.query.span import Span
 from veen.errors import Untrusted
@@ -21,8 +27,9 @@ WINDOW = {"time": {"from": EARLY, "to": LATE}}
 
 
 def replayed(log: Any, descriptor: Any, digest: ResultDigest) -> Any:
-    spans = to_read(descriptor, digest, log.checkpoint)
-    return verify_complete(descriptor, digest, log.checkpoint, log.within(spans), log.proofs(spans))
+    horizon = Horizon.of(log.checkpoint, descriptor)
+    spans = to_read(descriptor, digest, horizon)
+    return verify_complete(descriptor, digest, horizon, log.within(spans), log.proofs(spans))
 
 
 def test_every_honest_result_is_complete(
@@ -140,14 +147,15 @@ def test_refuses_a_replay_that_leaves_out_an_entry_or_changes_a_leaf(
 ) -> None:
     descriptor = a_descriptor()
     _, digest = proven.result_of(small_log, descriptor)
-    spans = to_read(descriptor, digest, small_log.checkpoint)
+    horizon = Horizon.of(small_log.checkpoint, descriptor)
+    spans = to_read(descriptor, digest, horizon)
     entries, proofs = small_log.within(spans), small_log.proofs(spans)
     for at in range(len(entries)):
         forged = replace(entries[at], leaf_hash=bytes(32))
         for other in ([], [forged]):
             read = [*entries[:at], *other, *entries[at + 1 :]]
             with pytest.raises(Untrusted):
-                verify_complete(descriptor, digest, small_log.checkpoint, read, proofs)
+                verify_complete(descriptor, digest, horizon, read, proofs)
 
 
 def test_refuses_a_replay_without_its_proofs(
@@ -155,8 +163,9 @@ def test_refuses_a_replay_without_its_proofs(
 ) -> None:
     descriptor = a_descriptor()
     _, digest = proven.result_of(small_log, descriptor)
+    horizon = Horizon.of(small_log.checkpoint, descriptor)
     with pytest.raises(Untrusted, match="no proof of the places"):
-        verify_complete(descriptor, digest, small_log.checkpoint, small_log.entries, {})
+        verify_complete(descriptor, digest, horizon, small_log.entries, {})
 
 
 def test_refuses_a_replay_up_to_another_checkpoint(
@@ -164,7 +173,7 @@ def test_refuses_a_replay_up_to_another_checkpoint(
 ) -> None:
     descriptor = a_descriptor()
     _, digest = proven.result_of(small_log, descriptor)
-    other = small_log.make_checkpoint(1_700_200_000)
+    other = Horizon.of(small_log.make_checkpoint(1_700_200_000), descriptor)
     with pytest.raises(ResultDiffers, match="differs in checkpoint"):
         verify_complete(descriptor, digest, other, [], {})
 

@@ -74,9 +74,9 @@ def successes_believed() -> None:
 
 
 def traces_believed() -> None:
-    from bridge import prove_events
+    from bridge import prove_traces
 
-    prove_events._untraced = lambda evidence, one: None
+    prove_traces._first = lambda traces, standing: None
 
 
 def forks_forgotten() -> None:

@@ -1,0 +1,250 @@
+"""Histories of a bridge that really happen: two hubs, the exporter, media, the importer.
+
+What must be reported is worked out from what was done to each carrier, and from nothing else.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from reconcile_real_sides import AROUND, HASTY, Side, an_event, identity_in, stream_name
+
+from bridge.carrier.check import Means
+from bridge.carrier.volume import HEADER_BYTES
+from bridge.export_delivery import Media
+from bridge.export_gaps import Gap
+from bridge.export_run import Exported
+from bridge.export_setup import Run, opened
+from bridge.identities import open_client
+from bridge.importer.run import Order, run_import
+from bridge.reconcile.collect import collect_offline
+from bridge.reconcile.collect_carriers import Carried
+from bridge.reconcile.reconcile import reconcile
+from bridge.reconcile.report import Report
+from bridge.settings import Settings
+from bridge.trust import TrustStore, pin_exporter, pin_hub
+from veen import layout
+from veen.client import recorder_checkpoints
+from veen.keystore.directory import ClientDir
+from veen.record_event import SCHEMA
+
+
+@dataclass
+class Bundle:
+    """A bundle of the history and what became of its carriers."""
+
+    carrier: Exported
+    checkpoint_end: int
+    first: int
+    last: int
+    is_damaged: bool = False
+    is_rejected: bool = False
+    is_here: bool = False
+    """A sound carrier of it has arrived, and nobody has said no."""
+    is_imported: bool = False
+
+    @property
+    def bundle_id(self) -> bytes:
+        found = self.carrier.entry.bundle_id
+        assert found is not None
+        return found
+
+
+@dataclass
+class RealHistory:
+    """One stream from its first event to the last carrier that arrives."""
+
+    number: int
+    online: Side
+    offline: Side
+    folder: Path
+    stream: str = ""
+    bundles: list[Bundle] = field(default_factory=list)
+    c1: int = 0
+    heartbeat: Exported | None = None
+
+    def __post_init__(self) -> None:
+        self.random = Random(self.number)
+        self.stream = self.stream or stream_name(self.number)
+        self.mapped = self.stream
+        self._numbers = itertools.count(1)
+        trust = self.folder / "trust"
+        trust.mkdir(parents=True)
+        identity, data = self.online.identity, self.online.hub.data
+        pin_hub(trust, identity, (data / layout.IDENTITY_SIG).read_bytes())
+        signer = ClientDir(self.online.folder / "bridge").read_card().id_sign
+        pin_exporter(trust, "z1", signer)
+        self._recorded = 0
+
+    def record_and_export(self) -> None:
+        count = self.random.randint(2, 6)
+        numbers = range(self._recorded, self._recorded + count)
+        self.record("config.changed", [{"number": one} for one in numbers])
+        self.export()
+
+    def record(self, event_type: str, payloads: list[dict[str, Any]]) -> None:
+        """Events with these payloads, and a checkpoint over them."""
+        acting = {"client": "producer", "principal": "producer"}
+        settings = self.online.settings([{"source": self.stream}], bridge=acting)
+        key = ClientDir(self.online.folder / "bridge").read_card().recipient(int(time.time()))
+        with open_client(
+            settings.hub, settings.bridge, surroundings=AROUND, patience=HASTY
+        ) as client:
+            principal = client.session.identity.client_id
+            bodies = [an_event(principal, event_type, one) for one in payloads]
+            for _ in client.send_many(self.stream, bodies, schema=SCHEMA, recipient=key):
+                pass
+            recorder_checkpoints.create(client.meet(), bytes(32), None)
+        self._recorded += len(payloads)
+
+    def export(self) -> None:
+        most = self.random.randint(1, 3)
+        for one in self._exported(lambda exporter: exporter.export(), most):
+            entry = one.entry
+            assert entry.stream == self.stream
+            self.bundles.append(Bundle(one, self._recorded, entry.from_seq, entry.to_seq))
+
+    def beat(self) -> None:
+        (self.heartbeat,) = self._exported(lambda exporter: exporter.heartbeat(), 3)
+
+    def export_again(self, bundle: Bundle) -> None:
+        """Byte for byte what was lost, by its range."""
+        gap = Gap(self.stream, bundle.first, bundle.last)
+        (again,) = self._exported(lambda exporter: exporter.again([gap]), 3)
+        assert again.entry.bundle_id == bundle.bundle_id
+        bundle.carrier = again
+
+    def bring(self, sound: list[Bundle], damaged: list[Bundle], rejected: list[Bundle]) -> None:
+        """One run of the importer, and what it must come to."""
+        medium = self._medium()
+        for one in sound:
+            self._carry(one.carrier, medium)
+        for one in damaged:
+            place = self._carry(one.carrier, self._medium())
+            self._flip(place)
+            shutil.copytree(place, medium / place.parent.name / f"{place.name}-damaged")
+        self._import(medium, tuple(one.bundle_id.hex() for one in rejected))
+        for one in damaged:
+            one.is_damaged = True
+        for one in sound:
+            one.is_here = one.is_here or not one.is_rejected
+        for one in rejected:
+            if one.is_here and not one.is_imported:
+                one.is_rejected, one.is_here = True, False
+        self._settle()
+
+    def bring_heartbeat(self) -> None:
+        assert self.heartbeat is not None
+        medium = self._medium()
+        self._carry(self.heartbeat, medium)
+        self._import(medium, ())
+        self.c1 = max(self.c1, self._recorded)
+
+    def due(self) -> dict[str, set[int]]:
+        """The class of every event that was exported and told of, by what was done above."""
+        classes: dict[str, set[int]] = {
+            name: set() for name in ("imported", "waiting", "quarantined", "missing")
+        }
+        for one in self.bundles:
+            if self._is_told(one):
+                classes[self._class(one)] |= set(range(one.first, one.last + 1))
+        return classes
+
+    def closed_to(self) -> int:
+        reached = 0
+        for one in self.bundles:
+            if not one.is_imported:
+                break
+            reached = one.last
+        return min(reached, self.c1)
+
+    def report(self) -> Report:
+        settings = self._offline_settings()
+        assert settings.reader is not None
+        scratch = self.folder / "scratch"
+        scratch.mkdir(exist_ok=True)
+        means = Means(trust=TrustStore.read(settings.trust), scratch=scratch)
+        with open_client(
+            settings.hub, settings.reader, surroundings=AROUND, patience=HASTY
+        ) as reader:
+            return reconcile(collect_offline(settings, reader, Carried(means)).facts)
+
+    def _class(self, one: Bundle) -> str:
+        if one.is_imported:
+            return "imported"
+        if one.is_here:
+            return "waiting"
+        return "quarantined" if one.is_rejected or one.is_damaged else "missing"
+
+    def _is_told(self, one: Bundle) -> bool:
+        """A ledger that arrived in a sound carrier names all before it."""
+        if self.c1 == self._recorded and self.heartbeat is not None:
+            return True
+        at = self.bundles.index(one)
+        came = (each.is_here or each.is_imported or each.is_rejected for each in self.bundles[at:])
+        return one.is_damaged or any(came)
+
+    def _settle(self) -> None:
+        """What is here goes in as soon as all before it is in."""
+        for one in self.bundles:
+            before = one.first == 1 or any(
+                each.is_imported and each.last == one.first - 1 for each in self.bundles
+            )
+            if one.is_here and before and not one.is_imported:
+                one.is_imported = True
+                self.c1 = max(self.c1, one.checkpoint_end)
+
+    def _import(self, medium: Path, reject: tuple[str, ...]) -> None:
+        reason = "not for us" if reject else ""
+        order = Order(operator="history", media=(medium,), rejected=reject, reason=reason)
+        found = run_import(self._offline_settings(), order, AROUND, patience=HASTY)
+        assert found.pending is None
+
+    def _offline_settings(self) -> Settings:
+        hub_id = self.online.identity.hub_id.hex()
+        return self.offline.settings(
+            [{"source": self.mapped, "hub_id": hub_id}],
+            bridge={"client": str(identity_in(self.folder / "bridge").root)},
+            reader={"client": "reader"},
+            trust=str(self.folder / "trust"),
+            **{"import": {"state": str(self.folder / "state")}},
+        )
+
+    def _exported(self, export: Any, most: int) -> list[Exported]:
+        settings = self.online.settings(
+            [{"source": self.stream}], export={"max_bundle_events": most}
+        )
+        medium = self._medium()
+        run = Run(
+            media=Media(roots=(medium,), medium_id=str(medium)),
+            operator="history",
+            surroundings=AROUND,
+            now_ms=lambda: time.time_ns() // 1_000_000,
+            patience=HASTY,
+            streams=(self.stream,),
+        )
+        with opened(settings, run) as exporter:
+            return list(export(exporter))
+
+    def _carry(self, carrier: Exported, medium: Path) -> Path:
+        (bag,) = carrier.bags
+        place = medium / bag.parent.name / bag.name
+        shutil.copytree(bag, place, dirs_exist_ok=True)
+        return place
+
+    def _flip(self, place: Path) -> None:
+        (volume,) = place.rglob("v001.agv")
+        raw = bytearray(volume.read_bytes())
+        raw[self.random.randrange(HEADER_BYTES, len(raw))] ^= 1
+        volume.write_bytes(raw)
+
+    def _medium(self) -> Path:
+        place = self.folder / f"medium-{next(self._numbers)}"
+        place.mkdir()
+        return place

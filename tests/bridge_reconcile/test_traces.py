@@ -1,0 +1,152 @@
+"""K1: an event is traced, or it is said what is missing; one bridge never speaks for another."""
+
+from __future__ import annotations
+
+import pytest
+from reconcile_histories import named
+
+from bridge.audit import Recorded
+from bridge.audit_events import ExportHeartbeat, ExportSuccess, ImportBegin, ImportSuccess
+from bridge.prove_evidence import Evidence, Known, OriginKey
+from bridge.prove_traces import chain, prove_traces
+from bridge.reconcile.facts import Entry, Held
+
+STREAM, OTHER = "export/a", "export/b"
+
+
+def bundle(bridge: str, n: int) -> bytes:
+    return named("bundle", bridge, n)
+
+
+def entry(bridge: str, n: int) -> Entry:
+    return Entry(named(bridge), n, named("prev"), named("entry", bridge, n), bundle(bridge, n))
+
+
+def about(bridge: str, n: int, hub: str, stream: str) -> dict[str, object]:
+    return {
+        "operator": "test",
+        "bundle_id": bundle(bridge, n),
+        "sha256": named("bytes"),
+        "source_hub_id": named(hub),
+        "stream": stream,
+        "from_seq": n,
+        "to_seq": n,
+        "count": 1,
+    }
+
+
+class Told:
+    """Evidence as it is heard; number n of a bridge's ledger holds event n of its stream."""
+
+    def __init__(self, bridge: str, hub: str = "hub", stream: str = STREAM) -> None:
+        self.place = (bridge, hub, stream)
+
+    def is_here(self, evidence: Evidence, n: int) -> None:
+        bridge, hub, stream = self.place
+        key = OriginKey(named(hub), stream, n)
+        evidence.events[key] = Known(
+            key, Held.IMPORTED, named("l"), named("r"), 1, bundle(bridge, n), f"import/{stream}", n
+        )
+
+    def begun(self, evidence: Evidence, n: int) -> None:
+        bridge, hub, stream = self.place
+        event = ImportBegin(**about(bridge, n, hub, stream), target=stream)  # type: ignore[arg-type]
+        evidence.offline(Recorded(n, 1, event))
+
+    def imported(self, evidence: Evidence, n: int) -> None:
+        bridge, hub, stream = self.place
+        event = ImportSuccess(
+            **about(bridge, n, hub, stream), target=stream, target_from=n, target_to=n, imported=1,
+            duplicates=0, excluded=0, verification_result="valid",
+        )  # type: ignore[arg-type]  # fmt: skip
+        evidence.offline(Recorded(n, 1, event))
+
+    def exported(self, evidence: Evidence, n: int) -> None:
+        bridge, hub, stream = self.place
+        event = ExportSuccess(
+            **about(bridge, n, hub, stream), bridge_id=named(bridge), n=n,
+            checkpoint_id=named("c"), checkpoint_at=1, root=named("r"), medium="m",
+        )  # type: ignore[arg-type]  # fmt: skip
+        evidence.online(Recorded(n, 1, event))
+
+    def all_of(self, evidence: Evidence, n: int) -> None:
+        for step in (self.is_here, self.imported, self.exported):
+            step(evidence, n)
+
+
+A, B = Told("bridge a"), Told("bridge b", "hub b", OTHER)
+
+
+@pytest.fixture
+def evidence() -> Evidence:
+    return Evidence({})
+
+
+def test_an_event_of_no_audited_import_and_no_known_bundle_breaks_it(evidence: Evidence) -> None:
+    A.all_of(evidence, 1)
+    A.is_here(evidence, 2)
+    claim = prove_traces(evidence, [entry("bridge a", 1)])
+    assert not claim.holds
+    assert "export/a 2" in str(claim.counterexample)
+    assert "no success of bundle" in str(claim.counterexample)
+
+
+def test_what_is_audited_and_in_no_ledger_is_untold(evidence: Evidence) -> None:
+    A.is_here(evidence, 1)
+    A.imported(evidence, 1)
+    claim = prove_traces(evidence, [])
+    assert (claim.holds, claim.counterexample) == (False, None)
+    assert "no ledger of a carrier tells of bundle" in str(claim.untold)
+    assert list(claim.witness["untold"].values()) == [[[1, 1]]]
+
+
+def test_an_import_that_is_not_closed_is_open_and_named(evidence: Evidence) -> None:
+    A.is_here(evidence, 1)
+    A.begun(evidence, 1)
+    claim = prove_traces(evidence, [entry("bridge a", 1)])
+    assert claim.holds
+    assert claim.witness["open"] == {f"{STREAM} of {named('hub').hex()}": [[1, 1]]}
+    A.is_here(evidence, 2)
+    assert not prove_traces(evidence, [entry("bridge a", 1)]).holds
+
+
+def test_a_bridge_is_not_measured_by_how_far_another_has_come(evidence: Evidence) -> None:
+    """Two source hubs: the log of the second is still on its way."""
+    for n in (499, 500):
+        A.all_of(evidence, n)
+    for n in (3, 4):
+        B.is_here(evidence, n)
+        B.imported(evidence, n)
+    B.exported(evidence, 3)
+    entries = [*(entry("bridge a", n) for n in (499, 500)), *(entry("bridge b", n) for n in (3, 4))]
+    claim = prove_traces(evidence, entries)
+    assert claim.holds, claim.counterexample
+    assert claim.witness["traced"] == 3
+    assert claim.witness["open"] == {f"{OTHER} of {named('hub b').hex()}": [[4, 4]]}
+
+
+def test_a_new_identity_of_a_bridge_begins_its_own_count(evidence: Evidence) -> None:
+    renewed = Told("bridge a, renewed")
+    A.all_of(evidence, 500)
+    renewed.is_here(evidence, 1)
+    renewed.imported(evidence, 1)
+    entries = [entry("bridge a", 500), entry("bridge a, renewed", 1)]
+    assert prove_traces(evidence, entries).holds
+    renewed.exported(evidence, 2)
+    assert "no export of bundle" in str(prove_traces(evidence, entries).counterexample)
+
+
+def test_what_a_log_has_passed_over_breaks_it(evidence: Evidence) -> None:
+    A.is_here(evidence, 2)
+    A.imported(evidence, 2)
+    entries = [entry("bridge a", n) for n in (1, 2, 3)]
+    A.exported(evidence, 1)
+    assert prove_traces(evidence, entries).holds
+    beat = ExportHeartbeat(
+        operator="test", bridge_id=named("bridge a"), n=3, source_hub_id=named("hub"),
+        checkpoint_id=named("c"), checkpoint_at=1, medium="m",
+    )  # fmt: skip
+    evidence.online(Recorded(9, 1, beat))
+    claim = prove_traces(evidence, entries)
+    assert "export/a 2" in str(claim.counterexample)
+    assert chain(evidence, min(evidence.events))["online_audit"] is None
