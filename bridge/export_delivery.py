@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bridge.carrier.bag import SIGNATURE
+from bridge.carrier.bag import SIGNATURE, TAGMANIFEST
 from bridge.carrier.medium import FOLDER, BadMedium, verify_room, verify_written, write_medium
 from bridge.carrier.stage import Staged
 from veen.client.progress import Progress, untold
@@ -54,7 +54,8 @@ def _deliver(bag: Path, medium: Path, media: Media, progress: Progress) -> Path:
     with _told(root):
         if (root / SIGNATURE).exists() and not _is_cut(bag / SIGNATURE, root / SIGNATURE):
             # An earlier run ended between its signature and the audit entry.
-            verify_written(bag, root)
+            _refuse_another(bag, root)
+            verify_written(bag, root, progress)
             return root
         if root.exists():
             _discard(root, media)
@@ -82,6 +83,15 @@ def _is_cut(whole: Path, written: Path) -> bool:
     """Whether a signature was begun and not written to its end."""
     due, found = whole.read_bytes(), written.read_bytes()
     return len(found) < len(due) and due.startswith(found)
+
+
+def _refuse_another(bag: Path, root: Path) -> None:
+    """A bridge that took a new identity gives its carriers the names they had before."""
+    if (bag / TAGMANIFEST).read_bytes() != (root / TAGMANIFEST).read_bytes():
+        raise BadMedium(
+            f"{root} is another carrier of the same bundle, of an earlier identity of this bridge; "
+            "take another medium"
+        )
 
 
 def _discard(root: Path, media: Media) -> None:

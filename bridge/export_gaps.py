@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
 from veen import canonical_json, json_body
@@ -14,6 +16,8 @@ from veen.errors import Malformed
 
 _VERSION: Final = 1
 _MOST: Final = 1 << 63
+MAX_BYTES: Final = 1 << 20
+"""Some ten thousand gaps; whoever lacks more takes everything again."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,7 +53,21 @@ class GapFile:
         return cls(source_hub_id, tuple(sorted(gaps)))
 
     @classmethod
+    def read(cls, path: Path) -> GapFile:
+        """The file at a path, of which no more is read than a gap file may be long."""
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+        try:
+            return cls.decode(raw)
+        except Malformed as error:
+            raise Malformed(
+                f"{path}: {error}; take the one that veen bridge reconcile wrote"
+            ) from error
+
+    @classmethod
     def decode(cls, raw: bytes) -> GapFile:
+        if len(raw) > MAX_BYTES:
+            raise Malformed(f"longer than {MAX_BYTES} bytes, no gap file is")
         value = json_body.parse(raw)
         try:
             found = cls(bytes.fromhex(value["source_hub_id"]), tuple(map(_gap, value["gaps"])))
@@ -57,6 +75,10 @@ class GapFile:
             raise Malformed(f"not a gap file: {error}") from error
         if found.encode() != raw.removesuffix(b"\n") or len(found.source_hub_id) != 32:
             raise Malformed("not a gap file as veen bridge reconcile writes it")
+        for one, following in pairwise(found.gaps):
+            if (following.stream, following.from_seq) <= (one.stream, one.to_seq):
+                told = f"{following.from_seq} to {following.to_seq} of {following.stream!a}"
+                raise Malformed(f"gaps that overlap or are out of order, at {told}")
         return found
 
 

@@ -66,8 +66,12 @@ class History:
         last = self.entries[-1] if self.entries else None
         return last if last is not None and last.n not in self.done else None
 
-    def is_recorded(self, bundle_id: bytes, medium: str) -> bool:
-        return any((one.bundle_id, one.medium) == (bundle_id, medium) for one in self.successes)
+    def is_recorded(self, event: ExportSuccess) -> bool:
+        """Whether this bridge has brought the bundle to that medium already; another bridge's
+        carrier is another one, with another ledger and signature.
+        """
+        due = (event.bridge_id, event.bundle_id, event.medium)
+        return any((one.bridge_id, one.bundle_id, one.medium) == due for one in self.successes)
 
     def overlapping(self, stream: str, first: int, last: int) -> tuple[ExportSuccess, ...]:
         """Every bundle that holds any event of a range, once, in order."""

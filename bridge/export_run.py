@@ -7,29 +7,26 @@ same range and checkpoint; so a number of the ledger never stands for two carrie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from bridge import export_checkpoint
-from bridge.audit import read_log
 from bridge.audit_events import ExportSuccess
 from bridge.carrier.ledger import Ledger, LedgerEntry
+from bridge.carrier.watch import Watch, unwatched
 from bridge.export_audit import ExportAudit
 from bridge.export_carrier import Proven, Workshop
 from bridge.export_delivery import Media, deliver
 from bridge.export_gaps import Gap
 from bridge.export_history import History, history
+from bridge.export_log import ExportLog
 from bridge.export_state import ExportState
 from bridge.exporter import Caps, NothingThere, Opener, Range, RolledBack, build, plan
 from bridge.stream_map import ONLINE_LOG
 from veen.client.client import Client
-from veen.client.progress import Progress, untold
 from veen.recorder_checkpoint import RecorderCheckpoint
-
-Watch = Callable[[str, str], AbstractContextManager[Progress]]
-"""What is being done and in what unit, to the progress of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +36,6 @@ class Exported:
     entry: LedgerEntry
     bags: tuple[Path, ...]
     is_again: bool = False
-
-
-def unwatched(_what: str, _unit: str) -> AbstractContextManager[Progress]:
-    return nullcontext(untold)
 
 
 class Exporter:
@@ -107,7 +100,8 @@ class Exporter:
             self._state.clear()
             self._audit.settle()
             with self._audit.failing(ONLINE_LOG):
-                self._past = history(read_log(self._reader, ONLINE_LOG), self._past.bridge_id)
+                log = ExportLog(self._state.root).read(self._reader)
+                self._past = history(log, self._past.bridge_id)
             yield
 
     def _checkpoint(self) -> RecorderCheckpoint:
@@ -166,6 +160,12 @@ class Exporter:
                 f"no event of {gap.stream} from {gap.from_seq} to {gap.to_seq} was exported yet; "
                 "run veen bridge export without a range"
             )
+        end = self._past.cursor(gap.stream).seq
+        if gap.to_seq > end:
+            raise NothingThere(
+                f"{gap.stream} was exported up to {end}, and {gap.from_seq} to {gap.to_seq} goes "
+                "beyond; run veen bridge export without a range for what is new"
+            )
         return found
 
     def _found_again(self, checkpoint_id: bytes, created_at: int) -> RecorderCheckpoint:
@@ -200,7 +200,7 @@ class Exporter:
     def _carry(self, entry: LedgerEntry, proven: Proven, folder: Path) -> Exported:
         bags = self._deliver(entry, proven.file, folder)
         done = self._audit.success(entry, proven)
-        is_again = self._past.is_recorded(done.bundle_id, done.medium)
+        is_again = self._past.is_recorded(done)
         if not is_again:
             self._audit.finish(done)
             self._past = self._past.with_success(done)

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bridge.audit import AuditWriter, Clock
+from bridge.carrier.watch import Watch, unwatched
 from bridge.export_audit import ExportAudit
 from bridge.export_carrier import Workshop
 from bridge.export_delivery import Media
-from bridge.export_run import Exporter, Watch, unwatched
+from bridge.export_run import Exporter
 from bridge.export_state import ExportState
 from bridge.exporter import Caps, Opener
 from bridge.identities import open_client, reader_keys, recipient
@@ -82,8 +83,8 @@ def _exporter(settings: Settings, run: Run, reader: Client, auditor: Client) -> 
             signer=signer,
             packing=wanted.packing,
             recipient=wanted.recipient,
-            random=run.surroundings.random,
             workers=run.workers,
+            watch=run.watch,
         ),
         audit=ExportAudit(
             writer,

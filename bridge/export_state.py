@@ -1,4 +1,4 @@
-"""The exporter's own directory: its lock, what it builds, the last checkpoint it has seen."""
+"""The exporter's own directory: its lock, what it builds, and what it has seen of the hub."""
 
 from __future__ import annotations
 

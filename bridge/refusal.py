@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 from veen.errors import Code, Untrusted
 
@@ -16,7 +17,10 @@ class Level(Enum):
 
 
 class Fault(Enum):
-    """What can be wrong, in the order in which it is looked for: (name, level, code)."""
+    """What can be wrong, in the order in which it is looked for: (name, level, code).
+
+    A carrier that was not finished is INCOMPLETE before anything else is looked at.
+    """
 
     MEDIUM = ("MEDIUM", Level.COMPLETE, Code.FORMAT)
     TAG_FILE = ("TAG_FILE", Level.INTACT, Code.SIG)
@@ -48,6 +52,7 @@ class Fault(Enum):
     RECEIPT_SIG = ("RECEIPT_SIG", Level.VALID, Code.SIG)
     METADATA = ("METADATA", Level.VALID, Code.SIG)
     LEDGER = ("LEDGER", Level.VALID, Code.SEQ)
+    AGE = ("AGE", Level.VALID, Code.TIME)
 
     def __init__(self, detail_enum: str, level: Level, code: Code) -> None:
         self.detail_enum = detail_enum
@@ -55,13 +60,56 @@ class Fault(Enum):
         self.code = code
 
 
+_AGAIN: Final = "have it exported again, to another medium"
+_FORGED: Final = "import nothing of it, keep the medium, and ask whoever exported it"
+_HUB_ASKED: Final = "import nothing of it, keep the medium, and ask whoever runs the source's hub"
+ADVICE: Final = {
+    Fault.MEDIUM: "look at the medium, copy what is meant to be there, or " + _AGAIN,
+    Fault.TAG_FILE: _AGAIN,
+    Fault.CARRIER_FORMAT: _AGAIN,
+    Fault.CARRIER_VERSION: "take a newer version of this program",
+    Fault.SIGNER: "if it should be trusted, compare it and pin it: veen bridge keys pin",
+    Fault.CARRIER_SIG: _FORGED,
+    Fault.INCOMPLETE: "bring the media that lack, or " + _AGAIN,
+    Fault.VOLUME: _AGAIN,
+    Fault.NO_KEY: "give that key, with --key or [import] zone_keys",
+    Fault.SEALED: _FORGED,
+    Fault.UNPACKED_SIZE: _FORGED,
+    Fault.COMPRESSION: _FORGED,
+    Fault.BUNDLE_SIZE: "have it exported in smaller bundles",
+    Fault.FRAMING: _FORGED,
+    Fault.COUNT: _FORGED,
+    Fault.BUNDLE_ID: _FORGED,
+    Fault.HUB: "if it should be trusted, compare it and pin it: veen bridge keys pin",
+    Fault.HUB_KEY: "if the hub took a new key, pin its identity again: veen bridge keys pin",
+    Fault.CHECKPOINT: _HUB_ASKED,
+    Fault.RANGE: _FORGED,
+    Fault.EVENT_FORMAT: _FORGED,
+    Fault.PLACE: _FORGED,
+    Fault.LEAF: _FORGED,
+    Fault.ROOT: _HUB_ASKED,
+    Fault.PROOF: _HUB_ASKED,
+    Fault.FORK: "the hub has told two histories: keep both media, and ask whoever runs it",
+    Fault.MSG_SIG: _HUB_ASKED,
+    Fault.RECEIPT_SIG: _HUB_ASKED,
+    Fault.METADATA: _FORGED,
+    Fault.LEDGER: _FORGED,
+    Fault.AGE: "have a newer one exported, or allow more",
+}
+"""What to do about each."""
+
+
 class Refused(Untrusted):
-    """Nothing of this may be imported; ``seq`` and ``offset`` say where, when that is known."""
+    """Nothing of this may be imported; ``seq`` and ``offset`` say where, when that is known.
+
+    In words it is one line: the code, what is wrong, where, and what to do.
+    """
 
     def __init__(
         self, fault: Fault, told: str, *, seq: int | None = None, offset: int | None = None
     ) -> None:
-        super().__init__(f"{fault.code.value}/{fault.detail_enum}: {told}{_place(seq, offset)}")
+        what = f"{fault.code.value}/{fault.detail_enum}: {told}{_place(seq, offset)}"
+        super().__init__(f"{what}; {ADVICE[fault]}")
         self.fault = fault
         self.told = told
         self.seq = seq

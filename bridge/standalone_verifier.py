@@ -2,14 +2,13 @@
 
     python standalone_verifier.py TRUST BAG [BAG ...]
 
-TRUST is a directory with hub-<hub_id>.cbor and .sig for each trusted hub, and exporter-<name>.pub
-(hex) for each trusted exporter. Each BAG is a directory of the carrier. The last line is the
-verdict: "valid" (exit code 0), the code of the first fault (1), or "UNSUPPORTED" (3): packed,
-sealed, or to be rebuilt from parity, for which the full program is needed. Exit code 2 is a wrong
-call or trust store. The content is held in memory. Formats: docs/bridge-format.md.
+TRUST is a directory with hub-<hub_id>.cbor and .sig for each trusted hub, exporter-<name>.pub (hex)
+for each exporter, and revoked-<hex>.txt for each hub or key that is not trusted any more. Each BAG
+is a directory of the carrier. The last line is the verdict: "valid" (exit code 0), the code of the
+first fault (1), or "UNSUPPORTED" (3): packed, sealed, or to be rebuilt from parity; for these run
+veen bridge verify. Exit code 2 is a wrong call or trust store. Formats: docs/bridge-format.md.
 """
 
-# One blank line between functions: the whole is to be read in one go.
 # fmt: off
 import re
 import struct
@@ -20,6 +19,7 @@ from hashlib import sha256
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt, crypto_sign_open
 from nacl.exceptions import BadSignatureError, CryptoError
@@ -27,13 +27,12 @@ from nacl.exceptions import BadSignatureError, CryptoError
 TAGS = ("LABEL.txt", "bag-info.txt", "bagit.txt", "carrier.cbor", "manifest-sha256.txt")
 TAGMANIFEST, SIGNATURE, MIB, ZERO = "tagmanifest-sha256.txt", "carrier.sig", 1 << 20, bytes(32)
 VOLUME, u64 = struct.Struct(">8s32sHHHQ32s"), struct.Struct(">Q").pack
-U, T, B, B32, B64 = "uint", "text", "bytes", 32, 64
-# Kinds of values: a tuple is an array of fields, a list many of one kind, a dict a map of fields;
-# a field {"?": kind} may be absent.
+U, T, B, B32, B64, REVOKED = "uint", "text", "bytes", 32, 64, r"revoked-[0-9a-f]{64}\.txt"
+# Kinds: a tuple is an array of fields, a list many of one, a dict a map; {"?": kind} may be absent.
 RECORDER = {1: U, 2: B32, 3: B32, 4: B32, 5: U, 6: B32, 7: [(B32, U, B32)], 8: [T],
             9: [(U, B32, B32, U, B32, U, B64, {"?": [B64]})], 10: B64}
 HEADER = {1: U, 2: B32, 3: B32, 4: B32, 5: B32, 6: T, 7: U, 8: U, 9: U, 10: U, 11: RECORDER}
-PROOF = {1: U, 2: U, 3: U, 4: U, 5: [B32], 6: [B32]}
+PROOF, SIG = {1: U, 2: U, 3: U, 4: U, 5: [B32], 6: [B32]}, {1: U, 2: B32, 3: B64}
 EVENT = (B, {"?": (T, B32, T, U, U, T)}, B, {"?": B32})
 MSG = (U, B32, B32, B32, U, U, {"?": B32}, B32, B, B64)
 RECEIPT = (U, B32, U, B32, B32, U, B64)
@@ -41,7 +40,6 @@ IDENTITY = {1: U, 2: B32, 3: [{1: B32, 2: B32, 3: U, 4: {"?": U}, 5: {"?": B64}}
 LEDGER = {1: U, 2: B32, 3: [(U, B32, {"?": B32}, B32, T, U, U, B32, U)]}
 CARRIER = {1: U, 2: T, 3: B32, 4: U, 5: U, 6: U, 7: U, 8: [(U, U, B32)], 9: {"?": (T, U)},
            10: {"?": (T, B32, B32)}, 11: {"?": LEDGER}}
-SIG = {1: U, 2: B32, 3: B64}
 DEFAULT = {1: "xchacha20poly1305", 2: "hkdf-sha256", 3: "ed25519", 4: "x25519",
            5: "X25519-HKDF-SHA256-CHACHA20POLY1305", 6: 0, 7: 0, 8: "sha256"}
 
@@ -81,9 +79,8 @@ def head(raw: bytes, at: int, loose: bool = False) -> tuple[int, int, int]:
     if info < 24:
         return major, info, at + 1
     end = at + 1 + (1 << info - 24)
-    argument = int.from_bytes(raw[at + 1 : end], "big")
-    is_right = end <= len(raw) and major < 7 and argument >= (24, 2**8, 2**16, 2**32)[info - 24]
-    need(loose or is_right, f"head at byte {at}")
+    argument, least = int.from_bytes(raw[at + 1 : end], "big"), (24, 2**8, 2**16, 2**32)[info - 24]
+    need(loose or (end <= len(raw) and major < 7 and argument >= least), f"head at byte {at}")
     return major, argument, end
 
 def skip(raw: bytes, at: int, most: int) -> int:
@@ -170,15 +167,13 @@ def keys_at(hub: Any, time: int) -> list[bytes]:
 
 def verify_recorder(doc: Any, hubs: dict[bytes, Any], hub_id: bytes) -> Any:
     need(hub_id in hubs and doc[2] == hub_id, f"hub {hub_id.hex()}", "E.AUTH/HUB")
-    hub = hubs[hub_id]
-    every = [key[2] for key in hub[3]]
+    hub, every = hubs[hub_id], [key[2] for key in hubs[hub_id][3]]
     need(doc[3] in every, f"hub key {doc[3].hex()}", "E.AUTH/HUB_KEY")
     with named("E.SIG/CHECKPOINT"):
         digest = ht("veen/recorder-checkpoint", encode(doc)[:-64], bytes(64))
         is_good = doc[3] in keys_at(hub, doc[5]) and is_signed(doc[3], doc[10], digest)
         need(is_good, "not signed by the hub with a key of that time")
-        streams = [end[0] for end in doc[7] if end[1]]
-        for stream, one in zip(streams, doc[9], strict=True):
+        for stream, one in zip([end[0] for end in doc[7] if end[1]], doc[9], strict=True):
             labels = [label_of(hub_id, stream, n) for n in (one[5], one[5] - 1) if n >= 0]
             need(one[2] == labels[0] and one[1] in labels, "labels")
             digest = ht("veen/sig", encode(one[:6]))
@@ -204,9 +199,8 @@ def read_parts(raw: bytes) -> tuple[Any, list[bytes], Any]:
     need(count <= 1 << 26, f"{count} events", "E.SIZE/BUNDLE_SIZE")
     events = []
     for _ in range(count):
-        end = skip(raw, at, MIB + 4096)
-        events.append(raw[at:end])
-        at = end
+        start, at = at, skip(raw, at, MIB + 4096)
+        events.append(raw[start:at])
     need(skip(raw, at, 8192) == len(raw), "bytes follow the proof")
     proof = read(raw[at:], PROOF)
     is_short = len(proof[5]) <= 64 and len(proof[6]) <= 128
@@ -290,17 +284,27 @@ def read_file(path: Path) -> bytes:
     return path.read_bytes()
 
 def read_bag(root: Path) -> tuple[Any, bytes, bytes]:
-    """What a bag says of itself, its tagmanifest and its signature, once its tag files match."""
+    """What a bag says of itself, what is signed and the signature, once its tag files match."""
     need(root.is_dir() and not root.is_symlink(), f"{root} is no directory", "E.FORMAT/MEDIUM")
+    signature = read_file(root / SIGNATURE)
+    need(len(signature) >= 105, f"{root}: {SIGNATURE} was not finished", "E.SIZE/INCOMPLETE")
     tags, tagmanifest = [read_file(root / name) for name in TAGS], read_file(root / TAGMANIFEST)
     lines = [f"{h(raw).hex()}  {name}\n" for name, raw in zip(TAGS, tags, strict=True)]
     need("".join(lines).encode() == tagmanifest, f"{root}: tag files", "E.SIG/TAG_FILE")
-    signature = read_file(root / SIGNATURE)
     with named("E.FORMAT/CARRIER_FORMAT"):
+        is_newer = re.match(rb"[\xa0-\xbf]\x01[\x02-\x1b]", tags[3])
+        need(not is_newer, f"needs >= v{int.from_bytes(tags[3][2:3])}", "E.FORMAT/CARRIER_VERSION")
         doc = read(tags[3], CARRIER)
-        need(doc[1] == doc.get(11, doc)[1] == 1, "a newer format", "E.FORMAT/CARRIER_VERSION")
+        need(doc[1] == doc.get(11, doc)[1] == 1, "another format", "E.FORMAT/CARRIER_VERSION")
         check_carrier(doc)
-    return doc, tagmanifest, signature
+    listed(root)
+    return doc, ht("veen/agb0-carrier", tagmanifest), signature
+
+def listed(folder: Path) -> list[Path]:
+    paths = sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
+    names = {normalize("NFC", normalize("NFC", path.name).casefold()) for path in paths}
+    need(len(names) == len(paths) <= 1024, f"{folder}: too many or equal names", "E.FORMAT/MEDIUM")
+    return paths
 
 def check_carrier(doc: Any) -> None:
     data, sizes = doc[4], [one[1] - VOLUME.size for one in doc[8]]
@@ -319,39 +323,33 @@ def check_carrier(doc: Any) -> None:
 
 def read_volumes(doc: Any, roots: list[Path]) -> bytes:
     here: list[list[Path]] = [[] for _ in doc[8]]  # by index, those of the right size
-    for data in (root / "data" for root in roots):
-        paths = sorted(data.iterdir()) if data.is_dir() and not data.is_symlink() else []
-        need(len(paths) <= 1024, f"{data}: too many files", "E.FORMAT/MEDIUM")
-        for path in (one for one in paths if one.is_file() and not one.is_symlink()):
-            with path.open("rb") as file:
-                start = file.read(VOLUME.size)
-            if len(start) == VOLUME.size and start.startswith(b"AGB0VOL\x01" + doc[3]):
-                n = VOLUME.unpack(start)[2]
-                if n < len(here) and path.stat().st_size == doc[8][n][1]:
-                    here[n].append(path)
+    every = [path for root in roots for path in listed(root / "data")]
+    for path in (one for one in every if one.is_file() and not one.is_symlink()):
+        with path.open("rb") as file:
+            start = file.read(VOLUME.size)
+        if len(start) == VOLUME.size and start.startswith(b"AGB0VOL\x01" + doc[3]):
+            n = VOLUME.unpack(start)[2]
+            if n < len(here) and path.stat().st_size == doc[8][n][1]:
+                here[n].append(path)
     need(sum(not paths for paths in here) <= doc[5], "volumes are missing", "E.SIZE/INCOMPLETE")
-    good = {}
-    for n, paths in enumerate(here):
-        for raw in (path.read_bytes() for path in paths):
-            if h(raw) == doc[8][n][2]:
-                good[n] = raw[VOLUME.size :]
+    raws = ((n, path.read_bytes()) for n, paths in enumerate(here) for path in paths)
+    good = {n: raw[VOLUME.size :] for n, raw in raws if h(raw) == doc[8][n][2]}
     is_changed = any(here[n] and n not in good for n in range(len(here)))
     code = "E.SIG/VOLUME" if is_changed else "E.SIZE/INCOMPLETE"
     need(len(here) - len(good) <= doc[5], "volumes changed or missing", code)
     is_plain = all(n in good for n in range(doc[4])) and not {9, 10} & doc.keys()
-    need(is_plain, "packed, sealed, or to be rebuilt: take the full program", "UNSUPPORTED")
+    need(is_plain, "packed, sealed, or to be rebuilt: run veen bridge verify", "UNSUPPORTED")
     return b"".join(good[n] for n in range(doc[4]))
 
 def verify_carrier(roots: list[Path], hubs: dict[bytes, Any], exporters: set[bytes]) -> None:
     bags = [(root, *read_bag(root)) for root in roots]
     doc, signers = bags[0][1], set()
     bags = [bag for bag in bags if bag[1] == doc]
-    for root, _, tagmanifest, raw in bags:
+    for root, _, digest, raw in bags:
         with named("E.FORMAT/CARRIER_FORMAT"):
             sig = read(raw, SIG)
             need(sig[1] == 1, f"{root}: version")
-        is_good = is_signed(sig[2], sig[3], ht("veen/agb0-carrier", tagmanifest))
-        need(is_good, f"{root}: signature", "E.SIG/CARRIER_SIG")
+        need(is_signed(sig[2], sig[3], digest), f"{root}: signature", "E.SIG/CARRIER_SIG")
         signers.add(sig[2])
     need(signers <= exporters, "signed by an unknown exporter", "E.AUTH/SIGNER")
     content, entry = read_volumes(doc, [bag[0] for bag in bags]), doc[11][3][-1]
@@ -368,8 +366,9 @@ def verify_carrier(roots: list[Path], hubs: dict[bytes, Any], exporters: set[byt
     need(entry[2:] == due, "the ledger enters something else", "E.SEQ/LEDGER")
 
 def read_trust(folder: Path) -> tuple[dict[bytes, Any], set[bytes]]:
-    hubs, exporters = {}, set()
-    for path in sorted(folder.iterdir()):
+    files, exporters, hubs = sorted(folder.iterdir()), set(), dict[bytes, Any]()
+    bad = {bytes.fromhex(p.name[8:72]) for p in files if re.fullmatch(REVOKED, p.name)}
+    for path in files:
         if re.fullmatch(r"hub-[0-9a-f]{64}\.cbor", path.name):
             raw, sig = path.read_bytes(), path.with_suffix(".sig").read_bytes()
             hub = read(raw, IDENTITY)
@@ -379,10 +378,11 @@ def read_trust(folder: Path) -> tuple[dict[bytes, Any], set[bytes]]:
                 digest = ht("veen/hub-key", hub[2], u64(n), new[2], u64(new[3]))
                 need(is_signed(old[2], new.get(5, b""), digest), f"{path.name}: endorsement")
             need(is_signed(keys[-1][2], sig, ht("veen/hub-identity", raw)), f"{path.name}: sig")
-            hubs[hub[2]] = hub
+            hub[3] = [key for key in keys if key[2] not in bad]
+            hubs |= {hub[2]: hub} if hub[3] and hub[2] not in bad else {}
         elif re.fullmatch(r"exporter-[a-z0-9.-]{1,40}\.pub", path.name):
             exporters.add(bytes.fromhex(path.read_text()))
-    return hubs, exporters
+    return hubs, exporters - bad
 
 def main(argv: list[str]) -> int:
     try:

@@ -1,9 +1,16 @@
-"""The transcript of a check, for the files of whoever made it: the same check, the same text."""
+"""The transcript of a check, for the files of whoever made it.
+
+The same check at the same time is the same text; how old the checkpoint was is a fact for people,
+and refuses nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
+from bridge.carrier.age import age_told
+from bridge.carrier.carrier import FORMAT, TOOL
 from bridge.carrier.check import Report
 from bridge.carrier.ledger import Ledger
 from bridge.printable import printable
@@ -25,6 +32,7 @@ def transcript(report: Report) -> str:
 
 def _lines(report: Report) -> Iterator[str]:
     yield "Check of an AGB0 carrier"
+    yield f"checked by   {TOOL}, which reads format {FORMAT}"
     yield f"asked        {report.asked.value}"
     yield f"verdict      {'accepted' if report.ok else 'REFUSED'} ({report.verdict})"
     if report.refusal is not None:
@@ -35,6 +43,7 @@ def _lines(report: Report) -> Iterator[str]:
         carrier = report.carrier
         yield f"set          {carrier.set_id.hex()}"
         yield f"volumes      {carrier.data} data, {carrier.parity} parity, {carrier.bags} media"
+        yield f"made by      {printable(carrier.tool)}, in format {carrier.ver}"
     if report.signer is not None:
         yield f"signed by    {printable(report.signer)}"
     if report.ledger is not None:
@@ -43,6 +52,10 @@ def _lines(report: Report) -> Iterator[str]:
         yield from _bundle(report.bundle)
     if report.heartbeat is not None:
         yield f"heartbeat    checkpoint {report.heartbeat.checkpoint_id.hex()}"
+    if report.now is not None:
+        yield f"checked at   {_date(report.now)}"
+    if report.age_sec is not None:
+        yield f"age          checkpoint is {age_told(report.age_sec)}"
     yield from (f"note         {printable(note, _LINE)}" for note in report.notes)
 
 
@@ -52,6 +65,10 @@ def _state(report: Report, level: Level) -> str:
     if report.refusal is not None and report.refusal.fault.level is level:
         return "DOES NOT HOLD"
     return "not tested"
+
+
+def _date(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _ledger(ledger: Ledger) -> Iterator[str]:

@@ -1,62 +1,135 @@
 """Whom a zone believes: pinned hub identities and exporters' keys, as files and never a network.
 
 The directory holds, for each hub, ``hub-<hub_id>.cbor`` with ``hub-<hub_id>.sig`` (the hub's own
-identity files under these names) and, for each exporter, ``exporter-<name>.pub`` with its public
-key in hex.
+identity files under these names), for each exporter ``exporter-<name>.pub`` with its public key in
+hex, and for each hub_id or public key that is not believed any more ``revoked-<hex>.txt`` with the
+reason. What is revoked is as if it had never been pinned, for old carriers, too: whoever has a
+stolen key can date what they sign.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from bridge.printable import printable
 from veen import durable
 from veen.errors import Malformed, Untrusted
 from veen.hub_identity import HubIdentity
 
 _HUB: Final = re.compile(r"hub-([0-9a-f]{64})\.cbor")
 _EXPORTER: Final = re.compile(r"exporter-([a-z0-9.-]{1,40})\.pub")
+_REVOKED: Final = re.compile(r"revoked-([0-9a-f]{64})\.txt")
 _PUBLIC: Final = re.compile(r"[0-9a-f]{64}\n?")
 _MAX_BYTES: Final = 1 << 20
+_KEY_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class TrustStore:
-    """Hubs by hub_id, and the names of exporters by public key."""
+    """Hubs by hub_id, the names of exporters by public key, and why others are revoked."""
 
     hubs: Mapping[bytes, HubIdentity] = field(default_factory=dict)
     exporters: Mapping[bytes, str] = field(default_factory=dict)
+    revoked: Mapping[bytes, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, directory: Path) -> TrustStore:
         hubs: dict[bytes, HubIdentity] = {}
         exporters: dict[bytes, str] = {}
+        revoked: dict[bytes, str] = {}
         for path in sorted(directory.iterdir()):
             if found := _HUB.fullmatch(path.name):
                 identity = _read_hub(path, bytes.fromhex(found[1]))
                 hubs[identity.hub_id] = identity
             elif found := _EXPORTER.fullmatch(path.name):
                 exporters[_read_public(path)] = found[1]
-        return cls(hubs, exporters)
+            elif found := _REVOKED.fullmatch(path.name):
+                revoked[bytes.fromhex(found[1])] = printable(_read(path).decode(errors="replace"))
+        exporters = {key: name for key, name in exporters.items() if key not in revoked}
+        return cls(_left(hubs, revoked), exporters, revoked)
 
 
-def pin_hub(directory: Path, identity: HubIdentity, signature: bytes) -> None:
-    """Add a hub, or its identity with newer keys; its chain of keys is checked first."""
+def pin_hub(directory: Path, identity: HubIdentity, signature: bytes) -> bool:
+    """Add a hub, or its identity with newer keys; whether anything is new.
+
+    Its chain of keys is checked first. An identity that does not go on from the one that is pinned
+    is Untrusted: it is older, or another hub's chain.
+    """
     identity.verify(signature)
+    _refuse_revoked(directory, identity.hub_id)
     stem = directory / f"hub-{identity.hub_id.hex()}"
+    path = stem.with_suffix(".cbor")
+    if path.exists():
+        pinned = _read_hub(path, identity.hub_id)
+        _verify_follows(pinned, identity)
+        if pinned == identity:
+            return False
     # The signature first: an identity without its signature is refused, not half believed.
     durable.write(stem.with_suffix(".sig"), signature)
-    durable.write(stem.with_suffix(".cbor"), identity.encode())
+    durable.write(path, identity.encode())
+    return True
 
 
-def pin_exporter(directory: Path, name: str, public: bytes) -> None:
+def pin_exporter(directory: Path, name: str, public: bytes) -> bool:
+    """Add an exporter; whether it is new. The key behind a name never changes."""
     path = directory / f"exporter-{name}.pub"
-    if not _EXPORTER.fullmatch(path.name) or len(public) != 32:
+    if not _EXPORTER.fullmatch(path.name) or len(public) != _KEY_BYTES:
         raise Malformed(f"{name!r}: an exporter has a name of a-z, 0-9, . and -, and a public key")
+    _refuse_revoked(directory, public)
+    if path.exists():
+        if _read_public(path) == public:
+            return False
+        raise Untrusted(
+            f"exporter {name} is pinned with another key; if it took a new one, pin that under a "
+            "name of its own, and revoke the old key once nothing more comes from it"
+        )
     durable.write(path, public.hex().encode() + b"\n")
+    return True
+
+
+def revoke(directory: Path, what: bytes, reason: str) -> None:
+    """Believe a hub_id, a hub's key or an exporter's key no more, nor anything it signed before."""
+    if len(what) != _KEY_BYTES:
+        raise Malformed("a hub_id or a public key of 32 bytes is due")
+    durable.write(directory / f"revoked-{what.hex()}.txt", reason.encode())
+
+
+def signature_of(directory: Path, hub_id: bytes) -> bytes:
+    """The signature that was pinned with a hub's identity."""
+    return _read(directory / f"hub-{hub_id.hex()}.sig")
+
+
+def _left(
+    hubs: Mapping[bytes, HubIdentity], revoked: Mapping[bytes, str]
+) -> dict[bytes, HubIdentity]:
+    """Hubs that are not revoked, with those of their keys that are not."""
+    left = {}
+    for hub_id, hub in hubs.items():
+        keys = tuple(key for key in hub.hub_keys if key.hub_pk not in revoked)
+        if keys and hub_id not in revoked:
+            left[hub_id] = replace(hub, hub_keys=keys) if keys != hub.hub_keys else hub
+    return left
+
+
+def _verify_follows(pinned: HubIdentity, identity: HubIdentity) -> None:
+    """Keys are only ever added: whoever shows fewer, or others, shows an old or another chain."""
+    held = [(key.hub_pk, key.valid_from) for key in pinned.hub_keys]
+    given = [(key.hub_pk, key.valid_from) for key in identity.hub_keys]
+    if given[: len(held)] != held:
+        raise Untrusted(
+            f"hub {identity.hub_id.hex()} is pinned with {len(held)} keys, of which this identity "
+            f"with {len(given)} lacks some: it is older, or of another chain; take the newest one "
+            "from the hub itself"
+        )
+
+
+def _refuse_revoked(directory: Path, what: bytes) -> None:
+    if (directory / f"revoked-{what.hex()}.txt").exists():
+        raise Untrusted(f"{what.hex()} is revoked in {directory}; it is not pinned again")
 
 
 def _read_hub(path: Path, hub_id: bytes) -> HubIdentity:

@@ -86,9 +86,9 @@ def verify_bundle(
 def trusted_hub(hub_id: bytes, trust: TrustStore) -> HubIdentity:
     hub = trust.hubs.get(hub_id)
     if hub is None:
-        raise Refused(
-            Fault.HUB, f"hub {hub_id.hex()} is not in the trust store; pin it if it should be"
-        )
+        why = trust.revoked.get(hub_id)
+        what = "is not in the trust store" if why is None else f"is revoked: {why}"
+        raise Refused(Fault.HUB, f"hub {hub_id.hex()} {what}")
     return hub
 
 
@@ -96,10 +96,8 @@ def verify_checkpoint(checkpoint: RecorderCheckpoint, hub: HubIdentity) -> None:
     if checkpoint.hub_id != hub.hub_id:
         raise Refused(Fault.HUB, f"the checkpoint is of hub {checkpoint.hub_id.hex()}")
     if checkpoint.hub_public not in {key.hub_pk for key in hub.hub_keys}:
-        raise Refused(
-            Fault.HUB_KEY,
-            f"{checkpoint.hub_public.hex()} is not a pinned key of the hub; did it take a new one?",
-        )
+        told = f"{checkpoint.hub_public.hex()} is not a pinned key of the hub, or is revoked"
+        raise Refused(Fault.HUB_KEY, told)
     try:
         checkpoint.verify(hub)
     except Untrusted as error:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from bridge.carrier.probe import probe
 from bridge.export_delivery import Media, medium_id
 from bridge.export_gaps import Gap, GapFile
 from bridge.export_run import Exported, Exporter
@@ -18,8 +19,12 @@ from bridge.export_setup import Run, opened
 from bridge.settings import DEFAULT_PATH, Settings, load
 from cli.bridge_options import NOTHING_TO_DO, BridgeConfigOption, OperatorOption, operator_of
 from cli.console import manner, progress, show, show_text
+from cli.failure import stoppable
 from cli.options import patience, surroundings
 
+_STOPPED: Final = (
+    "stopped; what was begun does not count yet: run veen bridge export again, which finishes it"
+)
 _RANGE: Final = re.compile(r"(.+)=([0-9]{1,18})\.\.([0-9]{1,18})")
 
 
@@ -37,6 +42,9 @@ class MediumOptions:
     ] = None
     discard_unfinished: Annotated[
         bool, typer.Option("--discard-unfinished", help="Remove a carrier that was never finished.")
+    ] = False
+    probe: Annotated[
+        bool, typer.Option("--probe", help="First try whether the media have the room they claim.")
     ] = False
     operator: OperatorOption = None
     workers: Annotated[
@@ -94,7 +102,9 @@ def export(
     gaps = _gaps(settings, range_, from_gap_file)
     if heartbeat and gaps is not None:
         raise typer.BadParameter("a heartbeat has no events: leave out --range or --heartbeat")
-    with opened(settings, run) as exporter:
+    with stoppable(_STOPPED), opened(settings, run) as exporter:
+        if to.probe:
+            _probe(run)
         done = [_told(one) for one in _work(exporter, gaps, heartbeat)]
     count = sum(one["count"] for one in done)
     text = f"{len(done)} carriers with {count} events on {run.media.medium_id}"
@@ -104,6 +114,12 @@ def export(
     )
     if not done:
         raise typer.Exit(NOTHING_TO_DO)
+
+
+def _probe(run: Run) -> None:
+    for medium in dict.fromkeys(run.media.roots):
+        with progress(f"probing {medium}", "bytes") as report:
+            probe(medium, run.surroundings.random(32), report)
 
 
 def _work(exporter: Exporter, gaps: list[Gap] | None, heartbeat: bool) -> Iterator[Exported]:
@@ -137,7 +153,7 @@ def _gaps(settings: Settings, ranges: list[str] | None, file: Path | None) -> li
         return None
     found = [_range(one) for one in ranges or ()]
     if file is not None:
-        listed = GapFile.decode(file.read_bytes())
+        listed = GapFile.read(file)
         if listed.source_hub_id != settings.hub.hub_id:
             raise typer.BadParameter(
                 f"{file} is about hub {listed.source_hub_id.hex()}, not about the hub of this zone"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +11,7 @@ import typer
 
 from bridge.bundle import BundleEvent, BundleLimits
 from bridge.bundle_reader import Source, read_events, survey
+from bridge.carrier.age import age_told
 from bridge.carrier.carrier import Carrier
 from bridge.carrier.ledger import Ledger
 from bridge.carrier.open_set import CarrierSet
@@ -17,7 +19,8 @@ from bridge.carrier.unpack import unpacked
 from bridge.medium_bags import carriers
 from cli.bridge_options import BagsArgument, ZoneKeyOption, zone_keys
 from cli.bridge_verify import ScratchOption, room
-from cli.console import notice, show
+from cli.console import notice, progress, show
+from cli.options import surroundings
 from veen.receipt import Receipt
 
 
@@ -36,33 +39,43 @@ def inspect(
 
     Example: veen bridge inspect /media/usb --events 3 --json
     """
-    privates = zone_keys(key)
     files = [one for one in bags if one.is_file()]
     folders = [one.absolute() for one in bags if not one.is_file()]
+    now = surroundings().clock()
     shown: list[dict[str, Any]] = []
     for file in files:
         with file.open("rb") as source:
-            shown.append({"file": str(file), "bundle": _bundle(source, events)})
+            shown.append({"file": str(file), "bundle": _bundle(source, events, now)})
     with room(scratch) as place:
+        look = _Look(zone_keys(key), place, events, now)
         found = carriers(folders) if folders else []
-        shown += [_carrier(some, privates, place, events) for some in found]
+        shown += [_carrier(some, look) for some in found]
     notice("nothing of this was verified; see veen bridge verify")
     show({"carriers": shown})
 
 
-def _carrier(
-    bags: tuple[Path, ...], privates: tuple[bytes, ...], place: Path, events: int
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What is looked with, at how many events, and when."""
+
+    privates: tuple[bytes, ...]
+    place: Path
+    events: int
+    now: int
+
+
+def _carrier(bags: tuple[Path, ...], look: _Look) -> dict[str, Any]:
     with CarrierSet(bags) as found:
         carrier = found.carrier
         shown = {"bags": [str(one) for one in bags], **_table(carrier)}
-        if carrier.encryption is not None and not privates:
+        if carrier.encryption is not None and not look.privates:
             return {**shown, "ledger": None, "bundle": "sealed; give --key to look inside"}
         found.verify_complete()
-        found.verify_intact()
-        with unpacked(carrier, found.stored(place), privates, place) as cargo:
+        found.verify_intact(progress)
+        stored = found.stored(look.place, progress)
+        with unpacked(carrier, stored, look.privates, look.place, watch=progress) as cargo:
             is_bundle = cargo.ledger.tail[-1].bundle_id is not None
-            inside = _bundle(cargo.content, events) if is_bundle else "heartbeat"
+            inside = _bundle(cargo.content, look.events, look.now) if is_bundle else "heartbeat"
             return {**shown, "ledger": _ledger(cargo.ledger), "bundle": inside}
 
 
@@ -70,6 +83,7 @@ def _table(carrier: Carrier) -> dict[str, Any]:
     packed, sealed = carrier.compression, carrier.encryption
     return {
         "tool": carrier.tool,
+        "format": carrier.ver,
         "set_id": carrier.set_id.hex(),
         "media": carrier.bags,
         "data_volumes": carrier.data,
@@ -97,7 +111,7 @@ def _ledger(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def _bundle(source: Source, events: int) -> dict[str, Any]:
+def _bundle(source: Source, events: int, now: int) -> dict[str, Any]:
     found = survey(source, BundleLimits())
     header = found.header
     checkpoint = header.export_checkpoint
@@ -112,6 +126,7 @@ def _bundle(source: Source, events: int) -> dict[str, Any]:
         "time_to": header.export_time_to,
         "checkpoint_id": checkpoint.checkpoint_id.hex(),
         "checkpoint_at": checkpoint.created_at,
+        "checkpoint_age": age_told(now - checkpoint.created_at),
         "bytes": found.size,
         "events": [_event(one) for one in islice(read_events(source, found), events)],
     }

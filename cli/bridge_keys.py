@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from bridge.identities import open_client
+from bridge.printable import printable
 from bridge.settings import DEFAULT_PATH, Zone, load
-from bridge.trust import TrustStore, pin_exporter, pin_hub
-from cli.bridge_options import BridgeConfigOption
+from bridge.trust import TrustStore, pin_exporter, pin_hub, revoke, signature_of
+from cli.bridge_options import BridgeConfigOption, OperatorOption, operator_of
 from cli.console import show
 from cli.failure import Refused
 from cli.options import patience, surroundings
 from veen import durable, hpke
 from veen.keystore.directory import ClientDir
+
+TrustOption = Annotated[
+    Path, typer.Option("--trust", metavar="DIR", help="The trust directory of this zone.")
+]
+_HEX: Final = re.compile(r"[0-9a-f]{64}")
+_CHANGES: Final = "changes.txt"
 
 app = typer.Typer(help="Keys of a bridge: show them, hand out trust.", no_args_is_help=True)
 
@@ -39,6 +49,7 @@ def show_(config: BridgeConfigOption = DEFAULT_PATH) -> None:
             "trusted_exporters": sorted(
                 f"{name} {public.hex()}" for public, name in store.exporters.items()
             ),
+            "revoked": sorted(f"{what.hex()} {why}" for what, why in store.revoked.items()),
         }
     )
 
@@ -50,8 +61,8 @@ def export_trust(
 ) -> None:
     """Write what the other zone must trust: the hub's identity and the exporter's key.
 
-    Carry the files by a way you trust, compare hub_id and bridge_id by voice or on paper, and put
-    them into the trust directory of the offline zone. No secret is in them.
+    Carry the files by a way you trust, take them in there with veen bridge keys pin, and compare
+    hub_id and bridge_id by voice or on paper. No secret is in them.
 
     Example: veen bridge keys export-trust --config bridge.toml --out trust-of-plant-1
     """
@@ -74,6 +85,81 @@ def export_trust(
             "files": sorted(str(one) for one in out.iterdir()),
         }
     )
+
+
+@app.command()
+def pin(
+    handed: Annotated[
+        Path, typer.Argument(metavar="DIR", help="What export-trust wrote in the other zone.")
+    ],
+    trust: TrustOption,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="Call the exporter so, not as it was named."),
+    ] = None,
+    operator: OperatorOption = None,
+) -> None:
+    """Trust the hub and the exporter whose files were handed over.
+
+    Compare what is shown with what export-trust showed in the other zone. A hub's newer
+    keys are added; an older identity is refused. The key behind an exporter's name never changes:
+    pin a new key under another --name, and revoke the old one. Each change is entered in
+    changes.txt of the trust directory.
+
+    Example: veen bridge keys pin trust-of-plant-1 --trust trust
+    """
+    found = TrustStore.read(handed)
+    if not found.hubs and not found.exporters:
+        raise Refused(f"{handed} holds no hub and no exporter; see veen bridge keys export-trust")
+    if name is not None and len(found.exporters) > 1:
+        raise Refused(f"{handed} holds {len(found.exporters)} exporters, --name is for one")
+    durable.make_directory(trust)
+    done = []
+    for one in _pinned(found, handed, trust, name):
+        _enter(trust, operator, f"pinned {one}")
+        done.append(one)
+    show({"pinned": done}, "\n".join(f"pinned {one}" for one in done) or "nothing new")
+
+
+def _pinned(found: TrustStore, handed: Path, trust: Path, name: str | None) -> Iterator[str]:
+    """What is new, each once it is pinned."""
+    for hub_id, hub in found.hubs.items():
+        if pin_hub(trust, hub, signature_of(handed, hub_id)):
+            yield f"hub {hub_id.hex()} with {len(hub.hub_keys)} keys"
+    for public, given in found.exporters.items():
+        if pin_exporter(trust, name or given, public):
+            yield f"exporter {name or given} {public.hex()}"
+
+
+@app.command("revoke")
+def revoke_(
+    what: Annotated[str, typer.Argument(metavar="HEX", help="A hub_id or a public key.")],
+    trust: TrustOption,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; is kept.")],
+    operator: OperatorOption = None,
+) -> None:
+    """Trust a hub, a key of a hub or an exporter's key no more, for old carriers, too.
+
+    This is for keys that were stolen. A hub that took a new key needs no revocation of the old one.
+
+    Example: veen bridge keys revoke 11... --trust trust --reason "stolen, case 12"
+    """
+    if not _HEX.fullmatch(what):
+        raise typer.BadParameter(f"{what!r}: 64 hex digits are due; see veen bridge keys show")
+    if not trust.is_dir():
+        raise Refused(f"{trust} is no directory; name the trust directory of this zone")
+    revoke(trust, bytes.fromhex(what), printable(reason))
+    _enter(trust, operator, f"revoked {what}: {printable(reason)}")
+    show({"revoked": what, "reason": printable(reason)})
+
+
+def _enter(trust: Path, operator: str | None, change: str) -> None:
+    """What was changed stays with what is trusted, with when and by whom."""
+    path = trust / _CHANGES
+    before = path.read_bytes() if path.exists() else b""
+    now = datetime.fromtimestamp(surroundings().clock(), UTC)
+    who = printable(operator_of(operator))
+    durable.write(path, before + f"{now:%Y-%m-%dT%H:%M:%SZ} {who}: {change}\n".encode())
 
 
 @app.command()

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from bridge.carrier.check import Means, Report, check_carrier
 from bridge.medium_bags import carriers
-from bridge.refusal import Level
+from bridge.refusal import ADVICE, Level
 from bridge.transcript import transcript
 from bridge.trust import TrustStore
 from cli.bridge_options import BagsArgument, ZoneKeyOption, zone_keys
 from cli.console import manner, progress, show, show_text
 from cli.failure import INTEGRITY, fail
+from cli.options import surroundings
 from veen import durable
+from veen.client.progress import Progress
 
+_DAY_SEC: Final = 86_400
 ScratchOption = Annotated[
     Path | None,
     typer.Option("--scratch", metavar="DIR", help="Room to unpack in; else the system's own."),
@@ -45,11 +49,16 @@ def verify(
         int, typer.Option("--workers", min=1, metavar="N", help="Processes that verify.")
     ] = 1,
     scratch: ScratchOption = None,
+    max_age: Annotated[
+        int | None,
+        typer.Option("--max-age", min=0, metavar="DAYS", help="Refuse an older checkpoint."),
+    ] = None,
 ) -> None:
     """Check every carrier on the media: whether it is complete, intact and valid.
 
     Valid means that all signatures and proofs hold. Nothing is written but the transcript, and
-    nothing is asked of any network. Exit code 3 says that a carrier was refused.
+    nothing is asked of any network. Exit code 3 says that a carrier was refused. How old the
+    hub's checkpoint is, is told; nothing expires unless --max-age is given.
 
     Example: veen bridge verify /media/usb --trust trust --transcript check.txt
     """
@@ -58,7 +67,14 @@ def verify(
     store = TrustStore.read(trust) if trust else TrustStore()
     found = carriers([one.absolute() for one in bags])
     with room(scratch) as place:
-        means = Means(trust=store, scratch=place, privates=zone_keys(key), workers=workers)
+        means = Means(
+            trust=store,
+            scratch=place,
+            privates=zone_keys(key),
+            workers=workers,
+            now=surroundings().clock(),
+            max_age_sec=None if max_age is None else max_age * _DAY_SEC,
+        )
         reports = list(_checked(found, level, means))
     text = "\n".join(transcript(one) for one in reports)
     if transcript_file is not None:
@@ -75,9 +91,12 @@ def room(given: Path | None) -> Iterator[Path]:
 
 def _checked(found: list[tuple[Path, ...]], level: Level, means: Means) -> Iterator[Report]:
     for number, bags in enumerate(found, 1):
-        with progress(f"carrier {number} of {len(found)}", "events") as report:
-            checked = check_carrier(bags, level, replace(means, progress=report))
-        yield checked
+        watch = partial(_watched, f"carrier {number} of {len(found)}")
+        yield check_carrier(bags, level, replace(means, watch=watch))
+
+
+def _watched(which: str, what: str, unit: str) -> AbstractContextManager[Progress]:
+    return progress(f"{which}: {what}", unit)
 
 
 def _tell(found: list[tuple[Path, ...]], reports: Sequence[Report], text: str) -> None:
@@ -104,6 +123,9 @@ def _row(bags: Sequence[Path], report: Report) -> dict[str, Any]:
         "reason": str(refusal) if refusal else None,
         "seq": refusal.seq if refusal else None,
         "offset": refusal.offset if refusal else None,
+        "todo": ADVICE[refusal.fault] if refusal else None,
+        "checkpoint_at": report.checkpoint.created_at if report.checkpoint else None,
+        "age_sec": report.age_sec,
         "n": entry.n if entry else None,
         "bundle_id": entry.bundle_id.hex() if entry and entry.bundle_id else None,
         "stream": entry.stream if entry else None,

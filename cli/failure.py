@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Final, cast
 
 import typer
 
-from cli.console import manner, printable
+from cli.console import manner, notice, printable
 from recorder.anchor.port import AnchorUnavailable
 from veen.client.errors import HubRefused, Unreachable
 from veen.errors import Malformed, Rejected, Untrusted, VeenError
@@ -54,6 +58,23 @@ def fail_usage(error: typer.BadParameter) -> int:
     where = error.ctx.command_path if error.ctx is not None else "veen"
     _tell("USAGE", message, f"{message.rstrip('.')} (see {where} --help)")
     return USAGE
+
+
+@contextmanager
+def stoppable(told: str) -> Iterator[None]:
+    """A termination is like Ctrl-C: told in a line, and the command ends by itself."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        notice(told)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def _tell(code: str, detail: str, line: str) -> None:

@@ -16,6 +16,12 @@ from veen.wire import WireArray, WireMap
 
 ZSTD: Final = "zstd"
 HPKE: Final = "X25519-HKDF-SHA256-CHACHA20POLY1305/XCHACHA20POLY1305-64K"
+TOOL: Final = "veen 0.0.1"
+"""Who writes carriers here; it travels in each of them."""
+FORMAT: Final = 1
+"""The version of ``carrier.cbor`` that is written and read here."""
+SIGNATURE_BYTES: Final = 105
+"""Every ``carrier.sig`` has this length; one that is shorter was not written to its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bridge.bundle import BundleLimits
+from bridge.carrier.age import age_told, time_told
 from bridge.carrier.carrier import Carrier
 from bridge.carrier.ledger import Ledger
 from bridge.carrier.open_set import CarrierSet
 from bridge.carrier.unpack import Cargo, unpacked
+from bridge.carrier.watch import Watch, unwatched
 from bridge.continuity import Held
 from bridge.refusal import Fault, Level, Refused
 from bridge.trust import TrustStore
@@ -34,7 +36,13 @@ class Means:
     limits: BundleLimits = field(default_factory=BundleLimits)
     workers: int = 1
     progress: Progress = untold
-    """Hears of the events of the carrier that is checked."""
+    """Hears of the events of a cargo that is verified."""
+    watch: Watch = unwatched
+    """Sees each part of the work on a carrier, that of the events among them."""
+    now: int | None = None
+    """When the check is made, in seconds; how old a checkpoint is can be told only with it."""
+    max_age_sec: int | None = None
+    """What carries an older checkpoint is refused."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,6 +58,20 @@ class Report:
     ledger: Ledger | None = None
     bundle: Verified | None = None
     heartbeat: RecorderCheckpoint | None = None
+    now: int | None = None
+    """When it was checked, in seconds."""
+
+    @property
+    def checkpoint(self) -> RecorderCheckpoint | None:
+        """How far the source says that it had come."""
+        return self.bundle.header.export_checkpoint if self.bundle else self.heartbeat
+
+    @property
+    def age_sec(self) -> int | None:
+        """How old the checkpoint was at the check; below 0 if the clocks disagree."""
+        if self.now is None or self.checkpoint is None:
+            return None
+        return self.now - self.checkpoint.created_at
 
     @property
     def ok(self) -> bool:
@@ -65,7 +87,7 @@ class Report:
 
 def check_carrier(bags: Sequence[Path], level: Level, means: Means) -> Report:
     """Check the bags of one carrier; nothing is written but below ``scratch``."""
-    report = Report(asked=level)
+    report = Report(asked=level, now=means.now)
     try:
         with CarrierSet(bags) as found:
             try:
@@ -86,20 +108,23 @@ def _check(found: CarrierSet, means: Means, report: Report) -> None:
     report.held.append(Level.COMPLETE)
     if report.asked is Level.COMPLETE:
         return
-    found.verify_intact()
+    found.verify_intact(means.watch)
     report.held.append(Level.INTACT)
     if report.asked is Level.VALID:
-        stored = found.stored(means.scratch)
+        stored = found.stored(means.scratch, means.watch)
         most = means.limits.max_bytes
-        with unpacked(found.carrier, stored, means.privates, means.scratch, most) as cargo:
+        with unpacked(
+            found.carrier, stored, means.privates, means.scratch, most, means.watch
+        ) as cargo:
             report.ledger = cargo.ledger
-            verify_cargo(cargo, means, report)
+            with means.watch("verifying", "events") as progress:
+                verify_cargo(cargo, replace(means, progress=progress), report)
         report.held.append(Level.VALID)
 
 
 def verify_cargo(cargo: Cargo, means: Means, report: Report) -> None:
     """The bundle or the heartbeat, which must be what the ledger's last entry says."""
-    entry = cargo.ledger.tail[-1]
+    entry, report.now = cargo.ledger.tail[-1], means.now
     if entry.bundle_id is None:
         report.heartbeat = _verify_heartbeat(cargo, means.trust)
         is_entered = entry.is_of_heartbeat(report.heartbeat)
@@ -115,6 +140,15 @@ def verify_cargo(cargo: Cargo, means: Means, report: Report) -> None:
         report.bundle, is_entered = found, entry.is_of_bundle(found.header)
     if not is_entered:
         raise Refused(Fault.LEDGER, "the ledger enters something else than what is carried")
+    _verify_age(report, means)
+
+
+def _verify_age(report: Report, means: Means) -> None:
+    """Age is a matter of policy, never of truth: without one nothing expires."""
+    age, most = report.age_sec, means.max_age_sec
+    if age is not None and most is not None and age > most:
+        told = f"its checkpoint is {age_told(age)}, more than {time_told(most)}"
+        raise Refused(Fault.AGE, told)
 
 
 def _verify_heartbeat(cargo: Cargo, trust: TrustStore) -> RecorderCheckpoint:

@@ -1,8 +1,9 @@
 """A carrier sealed to the other zone: HPKE for the key, XChaCha20-Poly1305 for chunks of 64 KiB.
 
 Each chunk's nonce holds its number and whether it is the last, so that none can be dropped, moved
-or added. ``ephemeral`` is 32 fresh random bytes, used for one carrier and never again; a sealed
-carrier is therefore not the same twice.
+or added. A key and a nonce are never used for two contents: the ephemeral key comes from a secret
+of the exporter and a hash of what is sealed. So the same content gives the same bytes again, and an
+export that was cut off finds what it had begun; other content gives another key.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Final
 
 from bridge.carrier.carrier import HPKE, Encryption
 from bridge.refusal import Fault, Refused
-from veen import aead, hpke
-from veen.digest import h, u64be
+from veen import aead, hpke, sign
+from veen.digest import h, ht, u64be
 from veen.errors import Undecryptable, Untrusted
 
 CHUNK: Final = 1 << 16
@@ -24,15 +25,30 @@ _FILL: Final = bytes(15)
 
 @dataclass(frozen=True, slots=True)
 class Sealing:
-    """To whom a carrier is sealed."""
+    """To whom a carrier is sealed, and by whom."""
 
     recipient: bytes
-    ephemeral: bytes = field(repr=False)
+    secret: bytes = field(repr=False)
+    """32 bytes that nobody else knows."""
+
+    @classmethod
+    def by(cls, signer: sign.PrivateKey, recipient: bytes) -> Sealing:
+        """With a secret that the exporter's key alone gives, each time the same.
+
+        The signature it is made of is never shown, and nobody without the key can make it.
+        """
+        signature = signer.sign(ht("veen/agb0-seal", recipient))
+        return cls(recipient, ht("veen/agb0-seal-k", signature))
+
+    def ephemeral(self, digest: bytes) -> bytes:
+        return ht("veen/agb0-ephemeral", self.secret, self.recipient, digest)
 
 
 class Sealer:
-    def __init__(self, sealing: Sealing) -> None:
-        sender = hpke.Sender(sealing.recipient, sealing.ephemeral)
+    """``digest`` is the hash of all that is going to be sealed."""
+
+    def __init__(self, sealing: Sealing, digest: bytes) -> None:
+        sender = hpke.Sender(sealing.recipient, sealing.ephemeral(digest))
         self._key = sender.export(_KEY, aead.KEY_BYTES)
         self.encryption = Encryption(suite=HPKE, recipient=h(sealing.recipient), enc=sender.enc)
 
@@ -60,8 +76,7 @@ def _key(encryption: Encryption, privates: Sequence[bytes]) -> bytes:
     private = next((p for p in privates if h(hpke.public_key(p)) == encryption.recipient), None)
     if private is None:
         raise Refused(
-            Fault.NO_KEY,
-            f"it is sealed to key {encryption.recipient.hex()}; give that key to open it",
+            Fault.NO_KEY, f"it is sealed to the key whose hash is {encryption.recipient.hex()}"
         )
     try:
         return hpke.Recipient(encryption.enc, private).export(_KEY, aead.KEY_BYTES)

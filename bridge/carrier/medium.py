@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from bridge.carrier.bag import DATA, SIGNATURE, TAGGED, TAGMANIFEST
+from bridge.carrier.sync import sync_directories, sync_file_system
+from bridge.carrier.watch import Count
 from veen import durable
 from veen.client.progress import Progress, untold
 from veen.digest import h_blocks, h_file
@@ -47,36 +49,30 @@ def write_medium(bag: Path, medium: Path, progress: Progress = untold) -> Path:
     names += [*TAGGED, TAGMANIFEST]
     verify_room([bag], medium)
     root = _new_directory(medium, bag.name)
-    passed = _Passed(2 * sum((bag / name).stat().st_size for name in names), progress)
+    places = (root / DATA, root, root.parent, medium)
+    count = Count(2 * _size(bag), progress)
     for name in names:
-        _copy(bag / name, root / name, passed)
-    _sync_directories(root, medium)
+        _copy(bag / name, root / name, count)
+    sync_directories(places)
     for name in names:
-        _read_back(bag / name, root / name, passed)
-    _copy(bag / SIGNATURE, root / SIGNATURE)
-    _sync_directories(root, medium)
-    _read_back(bag / SIGNATURE, root / SIGNATURE)
+        _read_back(bag / name, root / name, count)
+    _copy(bag / SIGNATURE, root / SIGNATURE, count)
+    sync_directories(places)
+    sync_file_system(medium)
+    _read_back(bag / SIGNATURE, root / SIGNATURE, count)
     return root
 
 
-def verify_written(bag: Path, root: Path) -> None:
+def verify_written(bag: Path, root: Path, progress: Progress = untold) -> None:
     """Refuse a directory of a medium that is not, byte for byte, the staged bag."""
     names = [f"{DATA}/{path.name}" for path in sorted((bag / DATA).iterdir())]
+    count = Count(_size(bag), progress)
     for name in (*names, *TAGGED, TAGMANIFEST, SIGNATURE):
-        _read_back(bag / name, root / name)
+        _read_back(bag / name, root / name, count)
 
 
-class _Passed:
-    """Bytes that went by, told block by block."""
-
-    def __init__(self, due: int, progress: Progress) -> None:
-        self._done = 0
-        self._due = due
-        self._progress = progress
-
-    def add(self, size: int) -> None:
-        self._done += size
-        self._progress(self._done, self._due)
+def _size(bag: Path) -> int:
+    return sum(one.stat().st_size for one in bag.rglob("*") if one.is_file())
 
 
 def verify_room(bags: Sequence[Path], medium: Path) -> None:
@@ -125,7 +121,7 @@ def _new_directory(medium: Path, name: str) -> Path:
     return root
 
 
-def _copy(source: Path, target: Path, passed: _Passed | None = None) -> None:
+def _copy(source: Path, target: Path, count: Count) -> None:
     with source.open("rb") as file:
         handle = os.open(target, _NEW, 0o644)
         try:
@@ -133,24 +129,23 @@ def _copy(source: Path, target: Path, passed: _Passed | None = None) -> None:
             while block := file.read(_BLOCK):
                 durable.write_at(handle, block, at)
                 at += len(block)
-                if passed is not None:
-                    passed.add(len(block))
+                count.add(len(block))
             durable.sync(handle)
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(handle)
 
 
-def _read_back(source: Path, target: Path, passed: _Passed | None = None) -> None:
+def _read_back(source: Path, target: Path, count: Count) -> None:
     """Refuse a file whose bytes, read from the medium itself where it lets us, are not ours."""
     with source.open("rb") as file:
         due = h_file(file)
     try:
-        found = h_blocks(_from_medium(target))
+        found = h_blocks(count.through(_from_medium(target)))
     except OSError as error:
-        raise BadMedium(f"{target} cannot be read back: {error.strerror}") from error
-    if passed is not None:
-        passed.add(source.stat().st_size)
+        raise BadMedium(
+            f"{target} cannot be read back: {error.strerror}; take another medium"
+        ) from error
     if found != due:
         at = _first_difference(source, target)
         raise BadMedium(
@@ -193,14 +188,3 @@ def _blocks(file: BinaryIO, aligned: mmap.mmap) -> Iterator[bytes]:
         size = os.preadv(file.fileno(), [aligned], at)
         yield aligned[:size]
         at += size
-
-
-def _sync_directories(root: Path, medium: Path) -> None:
-    for directory in (root / DATA, root, root.parent, medium):
-        try:
-            durable.sync_directory(directory)
-        except durable.SyncFailed as error:
-            # Some file systems of media have no sync of directories.
-            cause = error.__cause__
-            if not (isinstance(cause, OSError) and cause.errno == errno.EINVAL):
-                raise

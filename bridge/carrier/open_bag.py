@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -11,9 +12,10 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final
+from unicodedata import normalize
 
 from bridge.carrier.bag import CARRIER, DATA, SIGNATURE, TAGGED, TAGMANIFEST, tagmanifest
-from bridge.carrier.carrier import Carrier, CarrierSig
+from bridge.carrier.carrier import FORMAT, SIGNATURE_BYTES, Carrier, CarrierSig
 from bridge.carrier.volume import HEADER_BYTES, VolumeHeader
 from bridge.printable import printable
 from bridge.refusal import Fault, Refused
@@ -21,6 +23,10 @@ from veen.errors import Malformed, WrongVersion
 
 MAX_ENTRIES: Final = 1024
 MAX_TAG_BYTES: Final = 1 << 20
+_NEWER: Final = re.compile(rb"[\xa0-\xbf]\x01([\x02-\x1b])")
+"""A map whose first key is 1, and a number behind it that is more than 1."""
+_LARGE: Final = 24
+"""What does not fit into one byte of CBOR is this at least."""
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
@@ -43,8 +49,9 @@ class Bag:
         self._name = printable(root.name)
         try:
             self._root = self._open_directory(os.fspath(root), None)
+            # First of all: what has no whole signature was not finished, whatever else is in it.
+            self._signature = self._read_signature()
             self._tagmanifest = self._read_tags()
-            self._signature = self._read_tag(SIGNATURE)
             self.carrier = _carrier(self._carrier, self._name)
             self._note_strangers()
         except BaseException:
@@ -93,6 +100,17 @@ class Bag:
         self._stack.callback(os.close, fd)
         return found
 
+    def _read_signature(self) -> bytes:
+        raw = self._read_tag(SIGNATURE)
+        if len(raw) < SIGNATURE_BYTES:
+            raise Refused(
+                Fault.INCOMPLETE,
+                f"{self._name}: {SIGNATURE} has {len(raw)} bytes of {SIGNATURE_BYTES}: it was not "
+                "finished",
+                offset=len(raw),
+            )
+        return raw
+
     def _read_tags(self) -> bytes:
         """The tagmanifest, once every file it lists is as it says."""
         tags = {name: self._read_tag(name) for name in (*TAGGED, TAGMANIFEST)}
@@ -134,6 +152,8 @@ class Bag:
             raise Refused(Fault.MEDIUM, told) from error
         if len(names) > MAX_ENTRIES:
             raise Refused(Fault.MEDIUM, f"{self._name}: more than {MAX_ENTRIES} files")
+        if len({_folded(name) for name in names}) != len(names):
+            raise Refused(Fault.MEDIUM, f"{self._name}: two names differ in case or form alone")
         return sorted(names)
 
     def _note_strangers(self) -> None:
@@ -141,6 +161,11 @@ class Bag:
         for name in self._list(self._root):
             if name not in known:
                 self.notes.append(f"{self._name}: {printable(name)}: not of the bag; ignored")
+
+
+def _folded(name: str) -> str:
+    """What a file system that knows neither case nor form would take a name for."""
+    return normalize("NFC", normalize("NFC", name).casefold())
 
 
 def _open(name: str, directory: int) -> tuple[int, int]:
@@ -154,13 +179,23 @@ def _open(name: str, directory: int) -> tuple[int, int]:
 
 
 def _carrier(raw: bytes, where: str) -> Carrier:
+    _refuse_newer(raw, where)
     try:
         return Carrier.decode(raw)
     except WrongVersion as error:
-        told = f"{where}: carrier.cbor: {error}; a newer version of this program reads it"
+        told = f"{where}: {CARRIER}: {error}"
         raise Refused(Fault.CARRIER_VERSION, told) from error
     except Malformed as error:
-        raise Refused(Fault.CARRIER_FORMAT, f"{where}: carrier.cbor: {error}") from error
+        raise Refused(Fault.CARRIER_FORMAT, f"{where}: {CARRIER}: {error}") from error
+
+
+def _refuse_newer(raw: bytes, where: str) -> None:
+    """The version comes first, and is looked at before fields that only a newer format has."""
+    found = _NEWER.match(raw)
+    if found is not None:
+        version = min(found[1][0], _LARGE)
+        told = f"{where}: needs >= v{version} of the format of carriers, this is v{FORMAT}"
+        raise Refused(Fault.CARRIER_VERSION, told)
 
 
 def _changed(tags: dict[str, bytes]) -> str:

@@ -12,12 +12,15 @@ from typing import Self
 from bridge.carrier import parity
 from bridge.carrier.bag import volume_path
 from bridge.carrier.carrier import Carrier
+from bridge.carrier.damage import Damage, header_of, verify_hash
 from bridge.carrier.open_bag import Bag, Found
 from bridge.carrier.span import Piece, Span
-from bridge.carrier.volume import HEADER_BYTES, VolumeHeader
+from bridge.carrier.volume import HEADER_BYTES
+from bridge.carrier.watch import Count, Watch, unwatched
 from bridge.refusal import Fault, Refused
 from bridge.trust import TrustStore
-from veen.digest import Hasher, h_blocks
+from veen.client.progress import Progress
+from veen.digest import Hasher
 
 
 class CarrierSet:
@@ -52,10 +55,9 @@ class CarrierSet:
         signers = {bag.signer() for bag in self._bags}
         unknown = signers - trust.exporters.keys()
         if unknown:
-            raise Refused(
-                Fault.SIGNER,
-                f"signed by {min(unknown).hex()}, which is no exporter's key in the trust store",
-            )
+            why = trust.revoked.get(min(unknown))
+            what = "no exporter's key in the trust store" if why is None else f"revoked: {why}"
+            raise Refused(Fault.SIGNER, f"signed by {min(unknown).hex()}, which is {what}")
         return ", ".join(sorted(trust.exporters[one] for one in signers))
 
     def verify_complete(self) -> None:
@@ -72,22 +74,27 @@ class CarrierSet:
             self._found[index] = here
         self._refuse_many(lost, Fault.INCOMPLETE)
 
-    def verify_intact(self) -> None:
+    def verify_intact(self, watch: Watch = unwatched) -> None:
         """Refuse when more volumes are lost or changed than parity makes good."""
-        lost, changed = [], False
-        for index in range(len(self.carrier.volumes)):
-            if not self._take_good(index):
-                changed = changed or bool(self._found[index])
-                what = "is changed" if self._found[index] else "is missing"
-                lost.append(f"{volume_path(self.carrier, index)} {what}")
-        self._refuse_many(lost, Fault.VOLUME if changed else Fault.INCOMPLETE)
+        bad: dict[int, Damage] = {}
+        with watch("hashing volumes", "bytes") as progress:
+            count = Count(sum(one.size for some in self._found.values() for one in some), progress)
+            for index in range(len(self.carrier.volumes)):
+                damage = self._damage(index, count)
+                if damage is not None:
+                    bad[index] = damage
+        changed = any(self._found[index] for index in bad)
+        lost = [f"{volume_path(self.carrier, one)} {damage.told}" for one, damage in bad.items()]
+        offset = next(iter(bad.values())).offset if len(bad) == 1 else None
+        self._refuse_many(lost, Fault.VOLUME if changed else Fault.INCOMPLETE, offset)
         self.notes += [f"{one}: made good from parity" for one in lost]
 
-    def stored(self, scratch: Path) -> Span:
+    def stored(self, scratch: Path, watch: Watch = unwatched) -> Span:
         """What the volumes hold, as one; lost ones are rebuilt below ``scratch``."""
         missing = [index for index in range(self.carrier.data) if index not in self._good]
         if missing:
-            self._rebuild(missing, scratch)
+            with watch("rebuilding from parity", "bytes") as progress:
+                self._rebuild(missing, scratch, progress)
         pieces = [self._good[index].pieces for index in range(self.carrier.data)]
         return Span(piece for found in pieces for piece in found)
 
@@ -105,10 +112,10 @@ class CarrierSet:
     ) -> None:
         self.close()
 
-    def _refuse_many(self, lost: Sequence[str], fault: Fault) -> None:
+    def _refuse_many(self, lost: Sequence[str], fault: Fault, offset: int | None = None) -> None:
         if len(lost) > self.carrier.parity:
             rest = f"; parity makes good {self.carrier.parity}" if self.carrier.parity else ""
-            raise Refused(fault, f"{'; '.join(lost)}{rest}")
+            raise Refused(fault, f"{'; '.join(lost)}{rest}", offset=offset)
 
     def _lost(self, index: int) -> str:
         path, due = volume_path(self.carrier, index), self.carrier.volumes[index]
@@ -117,35 +124,41 @@ class CarrierSet:
             return f"{path} has {one.size} bytes of {due.size}{where}"
         return f"{path} is missing{where}"
 
-    def _take_good(self, index: int) -> bool:
+    def _damage(self, index: int, count: Count) -> Damage | None:
+        """Why no copy of a volume can be used; None once one is."""
+        found = Damage("is missing")
         for volume in self._found[index]:
-            whole = Span([Piece(volume.fd, 0, volume.size)])
-            if _digest(whole) == self.carrier.volumes[index].file_hash:
-                self._good[index] = whole.part(HEADER_BYTES, volume.size)
-                return True
-        return False
+            due = self.carrier.volumes[index].file_hash
+            wrong = verify_hash(volume, due, self.carrier, count)
+            if wrong is None:
+                size = volume.size - HEADER_BYTES
+                self._good[index] = Span([Piece(volume.fd, HEADER_BYTES, size)])
+                return None
+            found = wrong
+        return found
 
-    def _rebuild(self, missing: Sequence[int], scratch: Path) -> None:
+    def _rebuild(self, missing: Sequence[int], scratch: Path, progress: Progress) -> None:
         files = {index: self._scratch_file(scratch, index) for index in missing}
         digests = {index: Hasher() for index in missing}
         left = {index: self.carrier.volumes[index].size - HEADER_BYTES for index in missing}
         size = self.carrier.volumes[0].size - HEADER_BYTES
+        count = Count(sum(left.values()), progress)
         for blocks in parity.rebuild(self._good, self.carrier.data, self.carrier.parity, size):
             for index in missing:
                 block = blocks[index][: left[index]]
                 left[index] -= len(block)
                 digests[index].update(block)
                 os.write(files[index], block)
+                count.add(len(block))
         for index in missing:
             self._verify_rebuilt(index, files[index], digests[index].digest())
 
     def _verify_rebuilt(self, index: int, fd: int, digest: bytes) -> None:
         due, carrier = self.carrier.volumes[index], self.carrier
         size = due.size - HEADER_BYTES
-        made = VolumeHeader(carrier.set_id, index, carrier.data, carrier.parity, size, digest)
         span = Span([Piece(fd, 0, size)])
         whole = Hasher()
-        whole.update(made.encode())
+        whole.update(header_of(carrier, index, size, digest))
         for block in span.blocks():
             whole.update(block)
         if whole.digest() != due.file_hash:
@@ -161,11 +174,3 @@ class CarrierSet:
         # It lives as long as it is open.
         path.unlink()
         return fd
-
-
-def _digest(whole: Span) -> bytes:
-    """The hash of a volume; what a bad sector keeps from being read has none."""
-    try:
-        return h_blocks(whole.blocks())
-    except OSError:
-        return b""

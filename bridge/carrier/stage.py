@@ -1,6 +1,6 @@
 """Building a carrier in a local directory, from where it goes to media (AGB0 4.9).
 
-The same content, ledger and packing give the same bytes, unless the carrier is sealed.
+The same content, ledger, packing and exporter give the same bytes.
 """
 
 from __future__ import annotations
@@ -9,21 +9,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
-from bridge.carrier import compression, parity
+from bridge.carrier import parity
 from bridge.carrier.bag import DATA, SIGNATURE, bag_name, tag_files, volume_path
-from bridge.carrier.carrier import ZSTD, Carrier, CarrierSig, Compression, Encryption, Volume
-from bridge.carrier.encryption import Sealer, Sealing
+from bridge.carrier.carrier import TOOL, Carrier, CarrierSig, Volume
+from bridge.carrier.encryption import Sealing
 from bridge.carrier.ledger import Ledger
 from bridge.carrier.packing import Packing
 from bridge.carrier.span import Span, copy_blocks
+from bridge.carrier.store import store
 from bridge.carrier.volume import HEADER_BYTES, VolumeHeader, volume_name
+from bridge.carrier.watch import Count, Watch, unwatched
 from veen import cbor, sign
-from veen.digest import Hasher, h_blocks, h_file, ht
+from veen.digest import Hasher, h_blocks, ht
 from veen.errors import Malformed
-
-TOOL: Final = "veen 0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +48,24 @@ def stage(
     signer: sign.PrivateKey,
     staging: Path,
     sealing: Sealing | None = None,
+    watch: Watch = unwatched,
 ) -> Staged:
     """Build the bags below ``staging``, which holds nothing else when this begins."""
     if not content.ledger.tail:
         raise Malformed("the ledger has no entry for what is to be carried")
     work = staging / "work"
     work.mkdir()
-    stored, compressed, encryption = _store(content, packing, work, sealing)
-    with stored.open("rb") as file:
-        set_id, data = _identify(Span.of_file(file), packing)
-        volumes = _write_volumes(Span.of_file(file), packing, set_id, data, work)
+    stored = store(
+        content.file,
+        content.ledger,
+        work,
+        compress=packing.compress,
+        sealing=sealing,
+        watch=watch,
+    )
+    with stored.file.open("rb") as file:
+        set_id, data = _identify(Span.of_file(file), packing, watch)
+        volumes = _write_volumes(Span.of_file(file), packing, set_id, data, work, watch)
     per_bag = packing.volumes_per_bag
     carrier = Carrier(
         tool=TOOL,
@@ -66,18 +73,18 @@ def stage(
         data=data,
         parity=packing.parity,
         bags=-(-len(volumes) // per_bag),
-        stored_len=stored.stat().st_size,
+        stored_len=stored.file.stat().st_size,
         volumes=tuple(
-            Volume(bag=index // per_bag + 1, size=path.stat().st_size, file_hash=_hash(path))
-            for index, path in enumerate(volumes)
+            Volume(bag=index // per_bag + 1, size=path.stat().st_size, file_hash=digest)
+            for index, (path, digest) in enumerate(_hashed(volumes, watch))
         ),
-        compression=compressed,
-        encryption=encryption,
-        ledger=None if encryption else content.ledger,
+        compression=stored.compression,
+        encryption=stored.encryption,
+        ledger=None if stored.encryption else content.ledger,
     )
     bags = tuple(_write_bag(carrier, bag, volumes, signer, staging) for bag in _bags(carrier))
-    if stored != content.file:
-        stored.unlink()
+    if stored.file != content.file:
+        stored.file.unlink()
     work.rmdir()
     return Staged(carrier, bags)
 
@@ -86,58 +93,40 @@ def _bags(carrier: Carrier) -> range:
     return range(1, carrier.bags + 1)
 
 
-def _store(
-    content: Content, packing: Packing, work: Path, sealing: Sealing | None
-) -> tuple[Path, Compression | None, Encryption | None]:
-    """The file whose bytes the volumes hold, and how it came to be."""
-    if sealing is None and not packing.compress:
-        return content.file, None, None
-    stored = work / "stored"
-    prefix = content.ledger.encode() if sealing else b""
-    plain_len = len(prefix) + content.file.stat().st_size
-    sealer = Sealer(sealing) if sealing else None
-    with content.file.open("rb") as file, stored.open("xb") as out:
-        blocks: Iterator[bytes] = _prefixed(prefix, Span.of_file(file))
-        if packing.compress:
-            blocks = compression.compress(blocks, plain_len)
-        if sealer is not None:
-            blocks = sealer.seal(blocks)
-        copy_blocks(blocks, out)
-    found = Compression(alg=ZSTD, plain_len=plain_len) if packing.compress else None
-    return stored, found, sealer.encryption if sealer else None
-
-
-def _prefixed(prefix: bytes, span: Span) -> Iterator[bytes]:
-    yield prefix
-    yield from span.blocks()
-
-
-def _identify(stored: Span, packing: Packing) -> tuple[bytes, int]:
+def _identify(stored: Span, packing: Packing, watch: Watch) -> tuple[bytes, int]:
     """A name for the set, from its bytes and how they are cut; and how many volumes hold them."""
     data = packing.data_volumes(stored.size, HEADER_BYTES)
     cut = cbor.dump([packing.volume_bytes, packing.volumes_per_bag, data, packing.parity])
-    return ht("veen/agb0-set", h_blocks(stored.blocks()), cut), data
+    with watch("hashing what is carried", "bytes") as progress:
+        digest = h_blocks(Count(stored.size, progress).through(stored.blocks()))
+    return ht("veen/agb0-set", digest, cut), data
 
 
 def _write_volumes(
-    stored: Span, packing: Packing, set_id: bytes, data: int, work: Path
+    stored: Span, packing: Packing, set_id: bytes, data: int, work: Path, watch: Watch
 ) -> list[Path]:
     capacity = packing.volume_bytes - HEADER_BYTES
     full = min(capacity, stored.size)
     spans = [stored.part(index * capacity, capacity) for index in range(data)]
     paths = [work / volume_name(index, data) for index in range(data + packing.parity)]
-    for index, (path, span) in enumerate(zip(paths, spans, strict=False)):
-        digest = h_blocks(span.blocks())
-        header = VolumeHeader(set_id, index, data, packing.parity, span.size, digest)
-        with path.open("xb") as out:
-            out.write(header.encode())
-            copy_blocks(span.blocks(), out)
+    with watch("cutting volumes", "bytes") as progress:
+        count = Count(2 * stored.size, progress)
+        for index, (path, span) in enumerate(zip(paths, spans, strict=False)):
+            digest = h_blocks(count.through(span.blocks()))
+            header = VolumeHeader(set_id, index, data, packing.parity, span.size, digest)
+            with path.open("xb") as out:
+                out.write(header.encode())
+                copy_blocks(count.through(span.blocks()), out)
     if packing.parity:
-        _write_parity(spans, paths[data:], full, set_id)
+        with watch("making parity", "bytes") as progress:
+            count = Count(full * packing.parity, progress)
+            _write_parity(spans, paths[data:], full, set_id, count)
     return paths
 
 
-def _write_parity(spans: Sequence[Span], paths: Sequence[Path], size: int, set_id: bytes) -> None:
+def _write_parity(
+    spans: Sequence[Span], paths: Sequence[Path], size: int, set_id: bytes, count: Count
+) -> None:
     digests = [Hasher() for _ in paths]
     with ExitStack() as stack:
         files = [stack.enter_context(path.open("xb")) for path in paths]
@@ -147,6 +136,7 @@ def _write_parity(spans: Sequence[Span], paths: Sequence[Path], size: int, set_i
             for file, digest, block in zip(files, digests, blocks, strict=True):
                 digest.update(block)
                 file.write(block)
+                count.add(len(block))
         for number, (file, digest) in enumerate(zip(files, digests, strict=True), len(spans)):
             made = VolumeHeader(set_id, number, len(spans), len(paths), size, digest.digest())
             file.seek(0)
@@ -169,6 +159,9 @@ def _write_bag(
     return root
 
 
-def _hash(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return h_file(file)
+def _hashed(paths: Sequence[Path], watch: Watch) -> Iterator[tuple[Path, bytes]]:
+    with watch("hashing volumes", "bytes") as progress:
+        count = Count(sum(path.stat().st_size for path in paths), progress)
+        for path in paths:
+            with path.open("rb") as file:
+                yield path, h_blocks(count.through(Span.of_file(file).blocks()))

@@ -15,6 +15,7 @@ from bridge.carrier.carrier import ZSTD, Carrier
 from bridge.carrier.encryption import unseal
 from bridge.carrier.ledger import Ledger
 from bridge.carrier.span import Piece, Span, copy_blocks
+from bridge.carrier.watch import Count, Watch, unwatched
 from bridge.refusal import Fault, Refused
 from veen import cbor
 from veen.errors import Malformed
@@ -37,6 +38,7 @@ def unpacked(
     privates: Sequence[bytes],
     scratch: Path,
     most: int = BundleLimits().max_bytes,
+    watch: Watch = unwatched,
 ) -> Iterator[Cargo]:
     """The cargo of volumes whose hashes and signature hold; it needs room below ``scratch``.
 
@@ -52,14 +54,15 @@ def unpacked(
     with path.open("x+b") as file:
         # It lives as long as it is open.
         path.unlink()
-        copy_blocks(_plain(carrier, stored, privates), file)
+        with watch("unpacking", "bytes") as progress:
+            count = Count(stored.size, progress)
+            copy_blocks(_plain(carrier, count.through(stored.blocks()), privates), file)
         file.flush()
         size = os.fstat(file.fileno()).st_size
         yield _cargo(carrier, Span([Piece(file.fileno(), 0, size)]))
 
 
-def _plain(carrier: Carrier, stored: Span, privates: Sequence[bytes]) -> Iterator[bytes]:
-    blocks = stored.blocks()
+def _plain(carrier: Carrier, blocks: Iterator[bytes], privates: Sequence[bytes]) -> Iterator[bytes]:
     if carrier.encryption is not None:
         blocks = unseal(carrier.encryption, privates, blocks)
     packed = carrier.compression

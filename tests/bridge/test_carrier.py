@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -16,7 +17,8 @@ from bridge.carrier.bag import bag_name
 from bridge.carrier.encryption import Sealing
 from bridge.carrier.ledger import Ledger
 from bridge.carrier.packing import BadPacking, Packing, Preset
-from bridge.refusal import Level
+from bridge.carrier.volume import HEADER_BYTES
+from bridge.refusal import Fault, Level
 from bridge.transcript import transcript
 from bridge.trust import TrustStore
 from veen import hpke
@@ -95,9 +97,41 @@ def test_a_changed_volume_is_made_good_like_a_lost_one(yard: Any, raw: bytes) ->
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     report = yard.check([bag])
     assert report.verdict == "valid"
-    assert report.notes == ["data/v002.agv is changed: made good from parity"]
+    told = "data/v002.agv is changed between byte 86 and its end at 2000"
+    assert report.notes == [f"{told}: made good from parity"]
     (bag / "data" / "p001.agv").unlink()
     assert yard.both([bag]) == "E.SIG/VOLUME"
+    assert told in str(yard.check([bag]).refusal)
+
+
+@pytest.mark.parametrize("at", [42, 50, 60])
+def test_a_change_in_the_header_of_a_volume_is_found_to_the_byte(
+    yard: Any, raw: bytes, at: int
+) -> None:
+    (bag,) = yard.carry(raw)
+    path = bag / "data" / "v001.agv"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    found = yard.check([bag], Level.INTACT).refusal
+    assert (found.fault, found.offset) == (Fault.VOLUME, at)
+    assert f"data/v001.agv is changed at byte {at}, in its header" in str(found)
+
+
+def test_a_sector_that_cannot_be_read_is_named(
+    yard: Any, raw: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (bag,) = yard.carry(raw)
+    real = os.pread
+
+    def failing(fd: int, size: int, at: int) -> bytes:
+        if size > HEADER_BYTES:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(fd, size, at)
+
+    monkeypatch.setattr(os, "pread", failing)
+    found = yard.check([bag], Level.INTACT).refusal
+    assert found.fault is Fault.VOLUME
+    assert "data/v001.agv cannot be read from byte 0 on: Input/output error" in str(found)
 
 
 def test_headers_decide_and_not_names(yard: Any, raw: bytes) -> None:

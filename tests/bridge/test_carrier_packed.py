@@ -108,3 +108,21 @@ def repacked(yard: Any, world: Any, bag: Path, stored: bytes) -> list[Path]:
     volume = replace(found.volumes[0], size=len(raw), file_hash=h(raw))
     world.resign(bag, replace(found, stored_len=len(stored), volumes=(volume,)))
     return [bag]
+
+
+def test_the_same_content_is_sealed_to_the_same_bytes_and_other_content_with_another_key(
+    yard: Any, world: Any, grown: Any, raw: bytes
+) -> None:
+    sealing = Sealing.by(world.EXPORTER, hpke.public_key(PRIVATE))
+    contents = (raw, raw, grown.bundle(2, 7))
+    bags = [
+        yard.carry(one, Packing(volume_bytes=1 << 20, compress=True), sealing)[0]
+        for one in contents
+    ]
+    keys = [world.carrier_of(bag).encryption.enc for bag in bags]
+    volumes = [(bag / "data" / "v001.agv").read_bytes() for bag in bags]
+    assert (keys[0], volumes[0], bags[0].name) == (keys[1], volumes[1], bags[1].name)
+    assert keys[0] != keys[2]
+    assert Sealing.by(world.CLIENT, sealing.recipient) != sealing
+    assert Sealing.by(world.EXPORTER, h(b"another zone")).secret != sealing.secret
+    assert yard.check([bags[0]], privates=[PRIVATE]).ok

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 from collections.abc import Callable
@@ -196,6 +197,38 @@ def test_a_sync_that_fails_is_not_tried_again(yard: Any, bag: Path) -> None:
         with pytest.raises(SyncFailed):
             write_medium(bag, yard.new())
     assert len(syncs) == 1
+
+
+class Libc:
+    """The library of the system, whose sync of a file system ends with an error."""
+
+    def __init__(self, error: int) -> None:
+        self.asked = 0
+        self._error = error
+
+    def syncfs(self, _handle: int) -> int:
+        self.asked += 1
+        ctypes.set_errno(self._error)
+        return -1
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_a_sync_of_the_whole_file_system_that_fails_is_final(
+    yard: Any, bag: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    libc = Libc(error)
+    monkeypatch.setattr("bridge.carrier.sync._LIBC", libc)
+    with pytest.raises(SyncFailed, match=r"sync of the file system of .* failed"):
+        write_medium(bag, yard.new())
+    assert libc.asked == 1
+
+
+@pytest.mark.parametrize("libc", [Libc(errno.ENOSYS), object()], ids=["refused", "absent"])
+def test_a_system_without_a_sync_of_file_systems_has_synced_every_file(
+    yard: Any, bag: Path, monkeypatch: pytest.MonkeyPatch, libc: object
+) -> None:
+    monkeypatch.setattr("bridge.carrier.sync._LIBC", libc)
+    assert files_of(write_medium(bag, yard.new())) == files_of(bag)
 
 
 def test_a_full_medium_is_told_as_such(yard: Any, bag: Path) -> None:

@@ -109,6 +109,21 @@ class OnlineZone:
     def settings(self, **changes: Any) -> Settings:
         return parse(self.document(**changes), self.folder)
 
+    def toml(self) -> Path:
+        """The settings as a file."""
+        lines = []
+        for key, value in self.document().items():
+            if key == "streams":
+                lines += [f'[[streams]]\nsource = "{one["source"]}"' for one in value]
+            elif isinstance(value, dict):
+                pairs = (f"{name} = {json.dumps(one)}" for name, one in value.items())
+                lines += [f"[{key}]", *pairs]
+            else:
+                lines.insert(0, f"{key} = {json.dumps(value)}")
+        path = self.folder / "bridge.toml"
+        path.write_text("\n".join(lines))
+        return path
+
     @contextmanager
     def client(self, name: str) -> Iterator[Client]:
         part: dict[str, Any] = {"client": name}

@@ -121,7 +121,8 @@ def check_after(zone: OnlineZone, media: Path, scratch: Path) -> None:
     state = zone.settings().exporting
     assert state is not None
     left = sorted(one.name for one in state.state.iterdir())
-    assert left == ["checkpoint.cbor", "lock"], f"left behind: {left}"
+    due = ["checkpoint.cbor", "lock", "log.head", "log.jsonl"]
+    assert left == due, f"left behind: {left}"
     assert ExportState(state.state).left() == []
 
 

@@ -6,30 +6,20 @@ import hashlib
 import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import bagit
 import pytest
 from hub_process import veen
 
+from bridge.export_gaps import Gap, GapFile
+
 CHANGES = "export/z1/changes"
-
-
-def toml(zone: Any) -> Path:
-    """The zone's settings, as a file."""
-    lines = []
-    for key, value in zone.document().items():
-        if key == "streams":
-            lines += [f'[[streams]]\nsource = "{one["source"]}"' for one in value]
-        elif isinstance(value, dict):
-            lines += [f"[{key}]", *(f"{name} = {json.dumps(one)}" for name, one in value.items())]
-        else:
-            lines.insert(0, f"{key} = {json.dumps(value)}")
-    path = Path(zone.folder / "bridge.toml")
-    path.write_text("\n".join(lines))
-    return path
 
 
 def document(*arguments: object, code: int = 0) -> dict[str, Any]:
@@ -49,7 +39,7 @@ def tree(root: Path) -> dict[str, str]:
 @pytest.fixture
 def config(zone: Any, new_medium: Any) -> Path:
     zone.advance(new_medium())
-    return toml(zone)
+    return Path(zone.toml())
 
 
 def test_export_carry_verify(zone: Any, config: Path, new_medium: Any, tmp_path: Path) -> None:
@@ -65,6 +55,11 @@ def test_export_carry_verify(zone: Any, config: Path, new_medium: Any, tmp_path:
     before = tree(medium)
     found = document("verify", medium, "--trust", trust, "--transcript", text)
     assert {one["verdict"] for one in found["carriers"]} == {"valid"}
+    assert all(0 <= one["age_sec"] < 3600 for one in found["carriers"])
+    (bag, *_) = done["carriers"][0]["bags"]
+    for manifest in ("manifest-sha256.txt", "tagmanifest-sha256.txt"):
+        subprocess.run(["sha256sum", "-c", "--strict", manifest], cwd=bag, check=True)
+    bagit.Bag(bag).validate()
     assert text.read_text().startswith("Check of an AGB0 carrier\n")
     shown = document("inspect", medium, "--events", 1)
     assert shown["carriers"][0]["bundle"]["events"][0]["event_type"] is not None
@@ -121,3 +116,58 @@ def test_export_says_what_is_wrong_in_its_first_line(config: Path, new_medium: A
     assert (run.returncode, "NAME=FROM..TO is due" in run.stderr) == (1, True)
     run = veen("bridge", "verify", new_medium())
     assert (run.returncode, "--trust is needed" in run.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("hub", "stream", "told"),
+    [
+        ("11" * 32, CHANGES, "is about hub 1111"),
+        (None, "export/z1/secrets", "add it there if it should cross"),
+    ],
+)
+def test_refuses_a_gap_file_about_something_else(
+    zone: Any, new_medium: Any, tmp_path: Path, hub: str | None, stream: str, told: str
+) -> None:
+    about = bytes.fromhex(hub) if hub else zone.identity().hub_id
+    path, medium = tmp_path / "gaps.json", new_medium()
+    path.write_bytes(GapFile.of(about, [Gap(stream, 1, 2)]).encode())
+    where = ("--config", zone.toml(), "--medium", medium)
+    run = veen("bridge", "export", *where, "--from-gap-file", path)
+    assert run.returncode != 0
+    assert told in run.stderr.splitlines()[0]
+    assert list(medium.iterdir()) == []
+
+
+def test_i31_a_termination_ends_an_export_in_a_clear_line(zone: Any, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = Path(zone.toml())
+        port = silent.getsockname()[1]
+        config.write_text(config.read_text().replace(zone.hub.url, f"http://127.0.0.1:{port}"))
+        command = [sys.executable, "-m", "cli.main", "bridge", "export", "--config", str(config)]
+        run = subprocess.Popen(
+            [*command, "--medium", str(tmp_path)], stderr=subprocess.PIPE, text=True
+        )
+        silent.settimeout(120)
+        with silent.accept()[0]:
+            run.send_signal(signal.SIGTERM)
+            _, told = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert told.splitlines()[0].startswith("stopped; what was begun does not count yet: run veen")
+    assert "Traceback" not in told
+
+
+def test_trust_is_handed_over_pinned_and_revoked(zone: Any, config: Path, tmp_path: Path) -> None:
+    handed, trust = tmp_path / "handed", tmp_path / "trust"
+    shown = document("keys", "export-trust", "--config", config, "--out", handed)
+    pinned = document("keys", "pin", handed, "--trust", trust, "--operator", "ann")["pinned"]
+    assert shown["hub_id"] in pinned[0]
+    assert shown["bridge_id"] in pinned[1]
+    assert document("keys", "pin", handed, "--trust", trust)["pinned"] == []
+    revoked = ("keys", "revoke", shown["bridge_id"], "--trust", trust, "--reason", "stolen")
+    assert document(*revoked)["revoked"] == shown["bridge_id"]
+    again = veen("bridge", "keys", "pin", handed, "--trust", trust, "--name", "z1-2")
+    assert (again.returncode, "is revoked" in again.stderr) == (3, True)
+    changes = (trust / "changes.txt").read_text().splitlines()
+    assert len(changes) == 3
+    assert "Z ann: pinned hub" in changes[0]
+    assert "revoked " + shown["bridge_id"] + ": stolen" in changes[2]

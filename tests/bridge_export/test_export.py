@@ -73,6 +73,10 @@ def test_what_was_never_exported_cannot_be_exported_again(fresh: Any, new_medium
         pytest.raises(NothingThere, match="no event of"),
     ):
         list(exporter.again([Gap(CHANGES, 10**6, 10**6)]))
+    medium = new_medium()
+    with fresh.exporter(medium) as exporter, pytest.raises(NothingThere, match="goes beyond"):
+        list(exporter.again([Gap(CHANGES, 1, 10**6)]))
+    assert list(medium.iterdir()) == []
 
 
 def test_a_heartbeat_is_an_entry_of_the_ledger(fresh: Any, new_medium: Media, check: Any) -> None:
@@ -107,6 +111,10 @@ def test_a_sealed_carrier_opens_with_the_key_of_the_zone_alone(
     report = check(*done.bags, privates=[private])
     assert report.ok
     assert report.bundle.header.bundle_id == done.entry.bundle_id
+    asked = [Gap(done.entry.stream, done.entry.from_seq, done.entry.to_seq)]
+    with fresh.exporter(new_medium(), export=sealed) as exporter:
+        (again,) = exporter.again(asked)
+    assert files_of(again.bags[0]) == files_of(done.bags[0])
 
 
 def test_a_set_of_volumes_goes_to_as_many_media(fresh: Any, new_medium: Media, check: Any) -> None:
@@ -155,8 +163,36 @@ def test_an_entry_of_the_audit_log_reads_back_as_it_was_written(fresh: Any) -> N
         + b"00" * 32
         + b'","version":1}',
         b'{"gaps": [],"source_hub_id":"' + b"00" * 32 + b'","version":1}',
+        b"[" * 100_000,
     ],
 )
-def test_refuses_what_is_no_gap_file(raw: bytes) -> None:
+def test_refuses_what_is_no_gap_file(raw: bytes, tmp_path: Path) -> None:
     with pytest.raises(Malformed):
         GapFile.decode(raw)
+    path = tmp_path / "gaps.json"
+    path.write_bytes(raw)
+    with pytest.raises(Malformed, match="take the one that veen bridge reconcile wrote"):
+        GapFile.read(path)
+
+
+@pytest.mark.parametrize(
+    "gaps",
+    [
+        (Gap("a", 1, 5), Gap("a", 5, 9)),
+        (Gap("a", 4, 5), Gap("a", 1, 2)),
+        (Gap("b", 1, 5), Gap("a", 6, 9)),
+        (Gap("a", 1, 5), Gap("a", 1, 5)),
+        (Gap("a", 1, 9), Gap("a", 2, 3)),
+    ],
+)
+def test_refuses_gaps_that_overlap_or_are_out_of_order(gaps: tuple[Gap, ...]) -> None:
+    with pytest.raises(Malformed, match="overlap or are out of order"):
+        GapFile.decode(GapFile(bytes(32), gaps).encode())
+
+
+def test_no_more_of_a_gap_file_is_read_than_one_may_be_long(tmp_path: Path) -> None:
+    path = tmp_path / "gaps.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(Malformed, match="longer than 1048576 bytes"):
+        GapFile.read(path)

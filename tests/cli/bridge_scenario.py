@@ -121,6 +121,11 @@ def _keys(world: Any) -> None:
     )
     world.show("bridge-keys-show", "bridge", "keys", "show", "--config", "z2/bridge.toml")
     world.show("bridge-keys-zone", "bridge", "keys", "zone", "--out", "z2/zone.key")
+    spare = ("--trust", "z2/spare", "--operator", "bob")
+    world.show("bridge-keys-pin", "bridge", "keys", "pin", "z2/trust", *spare)
+    world.show(
+        "bridge-keys-revoke", "bridge", "keys", "revoke", "11" * 32, *spare, "--reason", "case 12"
+    )
 
 
 def _export(world: Any) -> None:

@@ -1,0 +1,144 @@
+"""Whether a medium has the room that it claims: marks over all of it, read back past the cache.
+
+A forged medium takes what is written beyond its real size, and loses it or writes it over what was
+there before; the marks then do not come back. Room between them is reserved and not written, where
+the file system can do that. The file system decides where on the medium a mark comes to lie.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bridge.carrier.medium import BadMedium
+from bridge.carrier.sync import sync_directories, sync_file_system
+from bridge.carrier.watch import Count
+from veen import durable
+from veen.client.progress import Progress, untold
+from veen.digest import h, u64be
+
+FOLDER: Final = "agb0-probe"
+MARK_BYTES: Final = 4096
+_PARTS: Final = 64
+_LEAST_PART: Final = 1 << 20
+_SPARE: Final = 2 << 20
+"""What a file system takes for directories and tables."""
+_KEEP_SIZE: Final = 1
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Bytes that stand nowhere else, at an offset of a file."""
+
+    path: Path
+    at: int
+    bytes: bytes
+
+
+def probe(medium: Path, nonce: bytes, progress: Progress = untold) -> int:
+    """How many bytes were probed; BadMedium where a mark does not come back.
+
+    Nothing is left on the medium. ``nonce`` is fresh, so that no mark of an earlier probe serves.
+    """
+    found = os.statvfs(medium)
+    claimed = found.f_bavail * found.f_frsize
+    part = max(_LEAST_PART, claimed // _PARTS // MARK_BYTES * MARK_BYTES)
+    parts = (claimed - _SPARE) // (part + MARK_BYTES)
+    if parts < 1:
+        raise BadMedium(f"{medium} has {claimed} bytes free, too few to probe; take another one")
+    count = Count(2 * parts * part, progress)
+    with _folder(medium) as folder, _told(medium, claimed):
+        marks = [_write(folder, number, part, nonce, count) for number in range(parts)]
+        sync_directories((folder, medium))
+        sync_file_system(medium)
+        for number, mark in enumerate(marks):
+            if _read(mark) != mark.bytes:
+                raise BadMedium(
+                    f"{medium} claims {claimed} bytes free, and what was written some "
+                    f"{number * part} bytes in does not come back: it has less room than it "
+                    "says, or is broken; take another medium",
+                    number * part,
+                )
+            count.add(part)
+    return parts * part
+
+
+@contextmanager
+def _folder(medium: Path) -> Iterator[Path]:
+    """A directory that is gone afterwards, and so is what a probe that was cut off has left."""
+    folder = medium / FOLDER
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def _told(medium: Path, claimed: int) -> Iterator[None]:
+    try:
+        yield
+    except (durable.NoSpace, durable.SyncFailed, OSError) as error:
+        raise BadMedium(
+            f"{medium} claims {claimed} bytes free and does not take them: {error}; "
+            "take another medium"
+        ) from error
+
+
+def _write(folder: Path, number: int, part: int, nonce: bytes, count: Count) -> Mark:
+    """Room, and a mark at its end; or behind it, where room that is reserved has no bytes yet."""
+    raw = h(nonce + u64be(number)) * (MARK_BYTES // 32)
+    mark = Mark(folder / f"r{number:03d}", part, raw)
+    handle = os.open(mark.path, _NEW, durable.FILE_MODE)
+    try:
+        if not _reserve(handle, part, count):
+            os.close(handle)
+            mark = Mark(folder / f"m{number:03d}", 0, raw)
+            handle = os.open(mark.path, _NEW, durable.FILE_MODE)
+        durable.write_at(handle, raw, mark.at)
+        durable.sync(handle)
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(handle)
+    return mark
+
+
+def _reserve(handle: int, size: int, count: Count) -> bool:
+    """Take room; whether a byte behind it can be written without all before it being written."""
+    for mode, is_inside in ((0, True), (_KEEP_SIZE, False)):
+        if _LIBC.fallocate(handle, mode, ctypes.c_long(0), ctypes.c_long(size)) == 0:
+            count.add(size)
+            return is_inside
+        if ctypes.get_errno() not in (errno.EOPNOTSUPP, errno.ENOSYS):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    for at in range(0, size, _LEAST_PART):
+        durable.write_at(handle, bytes(min(_LEAST_PART, size - at)), at)
+        count.add(min(_LEAST_PART, size - at))
+    return True
+
+
+def _read(mark: Mark) -> bytes:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        handle = os.open(mark.path, flags | os.O_DIRECT)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        handle = os.open(mark.path, flags)
+    try:
+        with closing(mmap.mmap(-1, MARK_BYTES)) as aligned:
+            size = os.preadv(handle, [aligned], mark.at)
+            return aligned[:size]
+    finally:
+        os.close(handle)

@@ -1,0 +1,43 @@
+"""Bringing what was written to a medium out of the memory of the machine."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from veen import durable
+
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def sync_directories(directories: Iterable[Path]) -> None:
+    for directory in directories:
+        try:
+            durable.sync_directory(directory)
+        except durable.SyncFailed as error:
+            # Some file systems of media have no sync of directories.
+            cause = error.__cause__
+            if not (isinstance(cause, OSError) and cause.errno == errno.EINVAL):
+                raise
+
+
+def sync_file_system(medium: Path) -> None:
+    """Write out all that the file system of a medium holds back, tables and other files, too.
+
+    Every file and directory of ours was synced by itself before. So where the system has no such
+    call nothing is lost; one that fails is as final as any other sync.
+    """
+    call: Callable[[int], int] | None = getattr(_LIBC, "syncfs", None)
+    if call is None:
+        return
+    handle = os.open(medium, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if call(handle) != 0 and ctypes.get_errno() != errno.ENOSYS:
+            told = os.strerror(ctypes.get_errno())
+            raise durable.SyncFailed(f"sync of the file system of {medium} failed: {told}")
+    finally:
+        os.close(handle)

@@ -1,0 +1,27 @@
+"""A refusal in words: the code, what is wrong, where, and what to do, on one line."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from bridge.refusal import ADVICE, Fault, Refused
+from cli.failure import INTEGRITY, fail
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_every_fault_says_what_to_do_on_its_first_line(
+    fault: Fault, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fail(Refused(fault, "it is so", seq=5, offset=9)) == INTEGRITY
+    (line,) = capsys.readouterr().err.splitlines()
+    code = f"{fault.code.value}/{fault.detail_enum}"
+    assert line == f"veen: {code}: it is so (at event 5, byte 9); {ADVICE[fault]}"
+    assert len(ADVICE[fault]) > 20
+
+
+def test_a_refusal_is_the_same_in_another_process() -> None:
+    made = Refused(Fault.LEAF, "it is so", seq=5)
+    found = pickle.loads(pickle.dumps(made))
+    assert (str(found), found.fault, found.seq) == (str(made), Fault.LEAF, 5)

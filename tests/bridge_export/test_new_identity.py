@@ -1,0 +1,58 @@
+"""A bridge that took a new identity carries what the old one did, under a ledger of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.carrier.medium import BadMedium
+from bridge.export_gaps import Gap
+from bridge.export_history import history
+from bridge.export_run import Exporter
+from bridge.export_setup import opened
+from veen.digest import h
+from veen.sign import PrivateKey
+
+CHANGES = "export/z1/changes"
+Media = Callable[[], Path]
+NEW = PrivateKey(h(b"a new identity of the bridge"))
+
+
+@contextmanager
+def renewed(zone: Any, medium: Path, name: str) -> Iterator[Exporter]:
+    """An exporter with a new key to sign carriers with, to a medium of a given name."""
+    run = zone.run(medium)
+    run = replace(run, media=replace(run.media, medium_id=name))
+    with opened(zone.settings(), run) as found:
+        found._workshop = replace(found._workshop, signer=NEW)
+        found._audit._bridge_id = NEW.public
+        found._past = history((), NEW.public)
+        yield found
+
+
+def test_a_new_identity_finishes_what_the_old_one_brought_to_a_medium_of_that_name(
+    fresh: Any, new_medium: Media
+) -> None:
+    medium = new_medium()
+    first, *_ = fresh.export(medium)
+    asked = [Gap(CHANGES, first.entry.from_seq, first.entry.to_seq)]
+    for number in range(2):
+        with renewed(fresh, new_medium(), str(medium)) as exporter:
+            (again,) = exporter.again(asked)
+        assert again.entry.n == 1
+        assert again.is_again == bool(number)
+    assert history(fresh.log(), NEW.public).unfinished() is None
+    assert [one.bridge_id for one in fresh.successes(medium) if one.stream == CHANGES] == [
+        fresh.signer().public,
+        NEW.public,
+    ]
+    with (
+        renewed(fresh, medium, "another") as exporter,
+        pytest.raises(BadMedium, match="of an earlier identity of this bridge; take another"),
+    ):
+        list(exporter.again(asked))
