@@ -28,8 +28,10 @@ from recorder.checkpoints import check, hub_papers
 from recorder.checkpoints import create as creation
 from recorder.checkpoints import shelf as shelves
 from recorder.checkpoints.door import Door
+from recorder.checkpoints.retained import Pruned, pruned
 from recorder.checkpoints.run import Runner, Turn
 from recorder.settings import DEFAULT_PATH, load
+from recorder.stream_map import refuse_strange_profiles
 from veen import durable
 from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
@@ -54,6 +56,7 @@ def create(
     """
     door = at.door()
     with at.session(door.settings) as session:
+        refuse_strange_profiles(session.api.streams())
         found = creation.create(session, door.shelf(), door.settings.profile_id(), force=force)
         hub_papers.keep(door.home, session)
     show({**document(found.checkpoint), "is_new": found.is_new})
@@ -86,9 +89,11 @@ def verify(
     if not offline:
         with at.session(door.settings) as session:
             held = list(check.verify_on_hub(session, wanted))
+            gone = list(pruned(session, {one.name: one.head_seq for one in held}))
         shown["held_by_hub"] = [
             {"name": one.name, "last_seq": one.last_seq, "head_seq": one.head_seq} for one in held
         ]
+        shown |= _told(gone)
     show(shown)
 
 
@@ -179,6 +184,13 @@ def _tell(turn: Turn) -> None:
             show_one(shown, [f"anchored {checkpoint_id} as {one.ref.name}"])
         elif one.error is not None:
             notice(f"not anchored yet, {one.task.attempts} attempts: {one.error}")
+
+
+def _told(gone: list[Pruned]) -> dict[str, Any]:
+    """Proofs hold all the same, so that it is no failure of the checkpoint."""
+    for one in gone:
+        notice(f"warning: {one.told()}")
+    return {"pruned": [one._asdict() for one in gone]} if gone else {}
 
 
 def _identity(door: Door, wanted: RecorderCheckpoint) -> HubIdentity:

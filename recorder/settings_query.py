@@ -33,6 +33,7 @@ class QueryPrincipal:
 class QuerySettings:
     """``engine`` "inline" never starts Spark; "auto" does beyond ``row_budget``.
 
+    A query that Spark has not answered within ``spark_timeout_sec`` fails.
     ``request_timeout_sec`` is longer than a submission waits for its receipt and its result.
     ``keep_results_days`` None keeps rows for ever.
     """
@@ -50,6 +51,7 @@ class QuerySettings:
     keep_results_days: int | None
     engine: str
     spark_master: str
+    spark_timeout_sec: int
     airflow_url: str | None
     tls_cert: Path | None
     tls_key: Path | None
@@ -75,6 +77,7 @@ def query_settings(table: Table) -> QuerySettings:
         keep_results_days=table.number("keep_results_days", 0, least=0, most=36_500) or None,
         engine=table.choice("engine", ("auto", "inline"), "auto"),
         spark_master=table.text("spark_master", "local[2]"),
+        spark_timeout_sec=table.number("spark_timeout_sec", 3_600, least=1, most=2_592_000),
         airflow_url=table.url("airflow_url", None),
         tls_cert=table.path("tls_cert", None),
         tls_key=table.path("tls_key", None),

@@ -11,7 +11,9 @@ from typing import Any, Final
 from veen import canonical_json
 from veen.digest import ht
 from veen.errors import VeenError
+from veen.profile import DEFAULT_PROFILE
 from veen.settings_table import BadSettings
+from veen.tooling import StreamInfo
 
 NAMESPACE: Final = "record/"
 LONG_TERM: Final = "long_term"
@@ -36,11 +38,18 @@ RESERVED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 """The streams of the recorder itself, by name or pattern, with the only types they hold."""
 
+MANAGEMENT: Final = "record/infrastructure/"
+"""Where those who manage the recorder say what they have done and found."""
+
 _RESERVED_NAMES: Final = (REQUESTS, RESULTS, AUDIT, REPLAYS, CHANGES)
 
 
 class UnknownType(VeenError):
     """An event type that no stream is configured for."""
+
+
+class StrangeProfile(VeenError):
+    """A recorder stream that its hub keeps with epochs or padding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +103,27 @@ class StreamMap:
         """Who may append: the producers, or the admins where changes are recorded."""
         return self.admins if stream.name == CHANGES else stream.producers
 
+    def is_for_admins(self, stream: RecorderStream) -> bool:
+        """Whether an admin may append: to the recorder's own streams, not to what it records."""
+        reserved = any(fnmatchcase(stream.name, pattern) for pattern in RESERVED)
+        return reserved or stream.name.startswith(MANAGEMENT)
+
     def profile_id(self) -> bytes:
         """What identifies this configuration of streams in a recorder checkpoint."""
         document = [one.document() for one in self.streams]
         return ht("veen/recorder-profile", canonical_json.encode(document))
+
+
+def refuse_strange_profiles(infos: Iterable[StreamInfo]) -> None:
+    """Checkpoints and index are over streams of one label: others would be left out silently."""
+    plain = DEFAULT_PROFILE.profile_id()
+    for one in infos:
+        if one.name.startswith(NAMESPACE) and one.profile_id != plain:
+            raise StrangeProfile(
+                f"the hub keeps {one.name} with epoch_sec = {one.epoch_sec} and pad_block = "
+                f"{one.pad_block}; a recorder stream has neither, and this one would be in no "
+                "checkpoint or not be indexed: record to another stream without them"
+            )
 
 
 def _reserved(name: str) -> RecorderStream:

@@ -19,6 +19,7 @@ from recorder.query.entry import Entry
 from recorder.query.select import matches, row
 from spark_jobs import event_work
 from spark_jobs.chunk_window import Placed, windows
+from spark_jobs.query_bridge import Cut
 from spark_jobs.query_edges import Edges
 from spark_jobs.query_found import Facts, Found, Grouped, OrderKey, Refused, Shown, Taken, Tally
 from spark_jobs.query_nodes import Tree, trees
@@ -78,7 +79,8 @@ def look(terms: Terms, piece: Piece) -> list[Found]:
 
 def _found(terms: Terms, piece: Piece) -> Iterator[Found]:
     read = list(_reads(terms, piece))
-    grown = list(trees(piece.chunk.name.start_seq, [one.entry.leaf_hash for one in read]))
+    by_cut = [list(_trees(one, piece, read)) for one in piece.cuts]
+    grown = [tree for one in by_cut for tree in one]
     times = [one.entry.hub_ts for one in read]
     closed = [one.entry.hub_ts for one in read if one.is_within and one.entry.event is None]
     tallies, groups = {}, 0
@@ -92,8 +94,14 @@ def _found(terms: Terms, piece: Piece) -> Iterator[Found]:
             found = aggregates.gather(question.aggregate, (one.entry for one in taken))
             groups += len(found)
             yield from (Grouped((number, key), cells) for key, cells in found.items())
-    tops = tuple(one.top for one in grown)
+    tops = tuple(tuple(tree.top for tree in one) for one in by_cut)
     yield Facts(piece.number, times[0], times[-1], tops, tallies, groups)
+
+
+def _trees(cut: Cut, piece: Piece, read: Sequence[_Read]) -> Iterator[Tree]:
+    before = piece.chunk.name.start_seq - 1
+    some = read[cut.after - before : cut.upto - before]
+    return trees(cut.after + 1, [one.entry.leaf_hash for one in some])
 
 
 def _tally(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from recorder.query.span import Span
 from spark_jobs.query_found import Facts, Tally
 from spark_jobs.query_nodes import Place, Upper
-from spark_jobs.query_plan import StreamPlan
+from spark_jobs.query_plan import Piece, StreamPlan
 from veen.errors import Untrusted
 
 
@@ -26,7 +26,7 @@ class StreamFindings(NamedTuple):
 def findings(plan: StreamPlan, facts: Mapping[int, Facts]) -> StreamFindings:
     """Refuse unless the chunks follow each other and lead to the root of the checkpoint."""
     found = [facts[piece.number] for piece in plan.pieces]
-    upper = _reached(plan, found)
+    upper = _reached(plan, facts)
     spans, unread, matched = {}, {}, {}
     start = plan.peaks.size + 1
     for question in plan.questions:
@@ -36,24 +36,41 @@ def findings(plan: StreamPlan, facts: Mapping[int, Facts]) -> StreamFindings:
     return StreamFindings(plan.stream, plan.end.last_seq, upper.nodes, spans, unread, matched)
 
 
-def _reached(plan: StreamPlan, found: Sequence[Facts]) -> Upper:
-    upper, last_ts = Upper(plan.peaks), 0
-    for piece, one in zip(plan.pieces, found, strict=True):
-        file = piece.chunk.file
-        if piece.chunk.name.start_seq != upper.peaks.size + 1:
-            raise _untrusted(plan, f"{file} is not the next chunk after {upper.peaks.size}")
-        if one.first_ts < last_ts:
-            raise _untrusted(plan, f"times go back at the start of {file}")
-        last_ts = one.last_ts
-        for top in one.tops:
-            upper.graft(top)
-    if plan.peaks.size and found[0].first_ts >= plan.span.first:
-        raise _untrusted(plan, "the times of its manifest are not those of its chunks")
+def _reached(plan: StreamPlan, facts: Mapping[int, Facts]) -> Upper:
+    _verify_times(plan, facts)
+    upper = Upper(plan.peaks)
+    for piece in plan.pieces:
+        _append(upper, plan, piece, facts)
+    for one in plan.bridges:
+        upper.graft(one.top(facts[one.piece.number].tops))
+    for piece in plan.last:
+        _append(upper, plan, piece, facts)
     if upper.peaks.size != plan.end.last_seq:
         raise _untrusted(plan, f"its chunks end at {upper.peaks.size}")
     if upper.peaks.size and upper.peaks.root() != plan.end.mmr_root:
         raise _untrusted(plan, "its chunks do not lead to the root of the checkpoint")
     return upper
+
+
+def _verify_times(plan: StreamPlan, facts: Mapping[int, Facts]) -> None:
+    """What was read shows by itself that the span is within it: nobody signs a manifest."""
+    last_ts = 0
+    for piece in plan.to_read:
+        one = facts[piece.number]
+        if one.first_ts < last_ts:
+            raise _untrusted(plan, f"times go back at the start of {piece.chunk.file}")
+        last_ts = one.last_ts
+    begins = plan.peaks.size and facts[plan.pieces[0].number].first_ts >= plan.span.first
+    ends = plan.bridges and facts[plan.pieces[-1].number].last_ts <= plan.span.last
+    if begins or ends:
+        raise _untrusted(plan, "the times of its manifest are not those of its chunks")
+
+
+def _append(upper: Upper, plan: StreamPlan, piece: Piece, facts: Mapping[int, Facts]) -> None:
+    if piece.chunk.name.start_seq != upper.peaks.size + 1:
+        raise _untrusted(plan, f"{piece.chunk.file} is not the next chunk after {upper.peaks.size}")
+    for top in facts[piece.number].tops[0]:
+        upper.graft(top)
 
 
 def _total(tallies: Sequence[Tally]) -> Tally:

@@ -22,12 +22,14 @@ class Tally(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a chunk is, whatever matches; ``groups`` is how many partial groups it gave."""
+    """What a chunk is, whatever matches: ``tops`` are the nodes over each of its cuts, ``groups``
+    is how many partial groups it gave.
+    """
 
     number: int
     first_ts: int
     last_ts: int
-    tops: tuple[Top, ...]
+    tops: tuple[tuple[Top, ...], ...]
     tallies: Mapping[int, Tally]
     groups: int
 

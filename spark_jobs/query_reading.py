@@ -38,7 +38,7 @@ class Reading:
         self.terms = terms
         self._spark = spark
         self._plan = plan
-        pieces = [piece for one in plan for piece in one.pieces]
+        pieces = [piece for one in plan for piece in one.to_read]
         slices = min(len(pieces), partitions or _EACH * spark.defaultParallelism)
         self._sent = spark.broadcast(terms)
         looked = spark.parallelize(pieces, max(1, slices)).flatMap(partial(_look, self._sent))

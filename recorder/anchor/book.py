@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Final
 
 from recorder.anchor.port import Anchor, Anchored, AnchorUnavailable
 from recorder.anchor.refs import Ref, Refs
-from recorder.anchor.task import AnchorTask, State
+from recorder.anchor.task import AnchorFailures, AnchorTask, State
 from recorder.checkpoints.cadence import AnchorCadence, Lateness
-from recorder.checkpoints.home import CheckpointName, files
+from recorder.checkpoints.home import CheckpointName, Home, files
 from recorder.checkpoints.shelf import Shelf
 from veen import durable
 from veen.durable import NoSpace
@@ -22,13 +23,17 @@ from veen.objects.port import StoreError
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 _LOG = logging.getLogger(__name__)
+_FAILURES: Final = "anchor-failures.cbor"
 EPOCH = 0
 """Recorder checkpoints are over streams without epochs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookStatus:
-    """``waiting`` are the checkpoints after the last anchored one; a later anchor covers them."""
+    """``waiting`` are the checkpoints after the last anchored one; a later anchor covers them.
+
+    ``failures`` counts all there ever were, ``attempts`` only those of what is still to be done.
+    """
 
     checkpoints: int
     anchored: int
@@ -38,6 +43,7 @@ class BookStatus:
     failed: int
     unstored: int
     attempts: int
+    failures: int
     last_error: str | None
     next_try: int | None
     lateness: Lateness
@@ -123,6 +129,7 @@ class Book:
             failed=states.count(State.FAILED),
             unstored=states.count(State.UNSTORED),
             attempts=sum(task.attempts for task in tasks),
+            failures=failures(self._home).count,
             last_error=troubled[-1].last_error if troubled else None,
             next_try=min((task.next_try for task in tasks), default=None),
             lateness=self._cadence.lateness(now, waiting),
@@ -141,6 +148,9 @@ class Book:
         return self._refs.add(task.checkpoint_id, task.kind, ref)
 
     def _failed(self, task: AnchorTask, error: VeenError, now: int) -> Outcome:
+        durable.write(
+            self._home.root / _FAILURES, failures(self._home).with_one(error, now).encode()
+        )
         failed = (self._kept(task) or task).failed(error, now)
         self._keep(failed)
         _LOG.warning("checkpoint %s is not anchored yet: %s", task.checkpoint_id.hex(), error)
@@ -161,6 +171,17 @@ class Book:
 
     def _keep(self, task: AnchorTask) -> None:
         durable.write(self._home.tasks / task.file, task.encode())
+
+
+def failures(home: Home) -> AnchorFailures:
+    """Those of all that was ever tried here."""
+    path = home.root / _FAILURES
+    try:
+        return AnchorFailures.decode(path.read_bytes())
+    except FileNotFoundError:
+        return AnchorFailures()
+    except Malformed as error:
+        raise Malformed(f"{path}: {error}; remove it, and the count begins anew") from error
 
 
 def publish(anchor: Anchor, document: RecorderCheckpoint) -> bytes:

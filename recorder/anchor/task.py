@@ -1,4 +1,7 @@
-"""What is still to be done for an anchor: tried so often, failed so, tried again then."""
+"""What is still to be done for an anchor: tried so often, failed so, tried again then.
+
+A task ends with its anchor. That it failed before is counted for ever.
+"""
 
 from __future__ import annotations
 
@@ -59,3 +62,17 @@ class AnchorTask(WireMap):
 
     def published(self, anchor_ref: bytes) -> AnchorTask:
         return replace(self, anchor_ref=anchor_ref, next_try=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnchorFailures(WireMap):
+    """All failures there ever were, and the last of them; ``last_at`` is in seconds."""
+
+    ver: Version = 1
+    count: int = 0
+    last_at: int | None = None
+    last_error: str | None = None
+
+    def with_one(self, error: VeenError, now: int) -> AnchorFailures:
+        told = str(error)[:_MAX_ERROR_CHARS]
+        return replace(self, count=self.count + 1, last_at=now, last_error=told)

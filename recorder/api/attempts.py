@@ -1,4 +1,8 @@
-"""Every request of a query leaves an audit entry, or is not answered at all (query audit 9.3)."""
+"""Every request of a query leaves an audit entry, or is not answered at all (query audit 9.3).
+
+What leads nowhere is counted too: somebody looks for something. Only what operators and the page
+ask for leaves nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from flask import Flask, Response, g, request
 
 from recorder.api.answer import refuse
 from recorder.api.edge import edge
-from recorder.service.audit import Attempt
+from recorder.service.audit import Attempt, Counted
 from recorder.service.refusal import ErrorCode, Refusal
 from recorder.settings_query import QueryPrincipal
 from veen.errors import VeenError
@@ -57,7 +61,8 @@ def _begin() -> None:
 
 def _end(response: Response) -> Response:
     edge().metrics.requests.labels(_route(), str(response.status_code)).inc()
-    if not notes().resource:
+    is_attempt = notes().resource or request.url_rule is None
+    if not is_attempt and response.status_code != ErrorCode.UNAUTHORIZED.status:
         return response
     try:
         _keep(response.status_code)
@@ -74,7 +79,9 @@ def _keep(status: int) -> None:
     noted, now_ms = notes(), int(time.time() * 1000)
     source = request.remote_addr or "local"
     if noted.principal is None:
-        edge().audits.count_unknown(source, _route(), now_ms)
+        edge().audits.add_counted(
+            Counted(source=source, route=_route(), outcome=g.outcome, status=status, time_ms=now_ms)
+        )
         return
     edge().audits.add(
         Attempt(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from flask import Blueprint, Response, request
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
@@ -18,6 +18,7 @@ from recorder.api.edge import Edge, edge
 from recorder.index.home import NoIndex
 from recorder.index.status import IndexStatus, status
 from recorder.service.refusal import ErrorCode, Refusal, unavailable
+from recorder.service.standing import accepts_overwriting, anchoring, warnings
 from recorder.settings_query import AUDITOR
 
 bp = Blueprint("health", __name__)
@@ -26,7 +27,9 @@ bp = Blueprint("health", __name__)
 @bp.get("/healthz")
 def healthz() -> Response:
     """That this worker reads the service's own file."""
-    return answer({"ok": True, "queries": dict(edge().results.counts())})
+    at = edge()
+    found = {"ok": True, "queries": dict(at.results.counts()), "warnings": warnings(at.settings)}
+    return answer(found)
 
 
 @bp.get("/readyz")
@@ -70,16 +73,42 @@ class _Standing(Collector):
         for state, count in self._at.results.counts().items():
             states.add_metric([state], count)
         yield states
-        waiting = GaugeMetricFamily("veen_query_audits_waiting", "Audit entries not yet recorded")
-        waiting.add_metric([], self._at.audits.count())
-        yield waiting
+        yield _gauge(
+            "veen_query_audits_waiting", "Audit entries not yet recorded", self._at.audits.count()
+        )
+        yield from self._index()
+        yield from self._anchors()
+        yield _gauge(
+            "veen_objects_accepts_overwriting",
+            "Whether a store that can overwrite is accepted",
+            accepts_overwriting(self._at.settings),
+        )
+
+    def _index(self) -> Iterator[Metric]:
         found = _index(self._at)
         if found is not None:
-            entries = GaugeMetricFamily("veen_index_lag_entries", "Entries not yet indexed")
-            entries.add_metric([], found.entries)
-            seconds = GaugeMetricFamily("veen_index_lag_seconds", "How far the index is behind")
-            seconds.add_metric([], found.seconds)
-            yield from (entries, seconds)
+            yield _gauge("veen_index_lag_entries", "Entries not yet indexed", found.entries)
+            yield _gauge("veen_index_lag_seconds", "How far the index is behind", found.seconds)
+
+    def _anchors(self) -> Iterator[Metric]:
+        found = anchoring(self._at.settings, int(time.time()))
+        if found is None:
+            return
+        yield CounterMetricFamily(
+            "veen_anchor_failures", "Anchors that could not be made", value=found.failures
+        )
+        yield _gauge(
+            "veen_anchor_waiting_checkpoints", "Checkpoints that no anchor covers", found.waiting
+        )
+        late = found.lateness
+        yield _gauge(
+            "veen_anchor_late_checkpoints", "Those beyond what is allowed", late.checkpoints
+        )
+        yield _gauge("veen_anchor_late_seconds", "Time beyond what is allowed", late.seconds)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
 
 
 def _index(at: Edge) -> IndexStatus | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
@@ -13,17 +13,22 @@ from recorder.checkpoints import hub_papers
 from recorder.checkpoints.cadence import CheckpointCadence
 from recorder.checkpoints.create import Created, create
 from recorder.checkpoints.shelf import Shelf
+from recorder.stream_map import StrangeProfile, refuse_strange_profiles
 from veen.client.errors import HubRefused, Unreachable
 from veen.client.session import Session
 from veen.durable import NoSpace
 from veen.errors import VeenError
 from veen.keystore.directory import Locked
 from veen.objects.port import StoreUnavailable
+from veen.tooling import StreamInfo
 
 _LOG = logging.getLogger(__name__)
 _RECORDED: Final = ("record/", "export/", "import/", "bridge/")
 _PASSING: Final = (Unreachable, HubRefused, StoreUnavailable, Locked, NoSpace)
 """What may be over at the next turn. Whatever does not hold ends the run."""
+
+Judge = Callable[[Sequence[StreamInfo]], None]
+"""Looks at the streams of the hub, and may refuse to go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +53,20 @@ class Runner:
     clock: Callable[[], int]
 
     def turns(self, wait: Callable[[], bool]) -> Iterator[Turn]:
-        """Turn after turn, until ``wait`` says that it is time to stop."""
-        yield self.turn()
-        while not wait():
-            yield self.turn()
+        """Turn after turn, until ``wait`` says that it is time to stop.
 
-    def turn(self) -> Turn:
+        A stream that checkpoints cannot speak of is refused at the start; one that comes later is
+        told of each time, for the others need their checkpoints all the same.
+        """
+        yield self.turn(refuse_strange_profiles)
+        while not wait():
+            yield self.turn(tell_strange_profiles)
+
+    def turn(self, judge: Judge) -> Turn:
         reason = created = error = None
         try:
             with self.session() as session:
-                reason = self._reason(session)
+                reason = self._reason(session, judge)
                 if reason is not None:
                     created = create(session, self.shelf, self.profile_id)
                     hub_papers.keep(self.shelf.home, session)
@@ -67,8 +76,10 @@ class Runner:
             error = failure
         return Turn(reason, created, error, self._anchors())
 
-    def _reason(self, session: Session) -> str | None:
-        return self.cadence.due(self.clock(), self.shelf.latest(), heads(session))
+    def _reason(self, session: Session, judge: Judge) -> str | None:
+        infos = session.api.streams()
+        judge(infos)
+        return self.cadence.due(self.clock(), self.shelf.latest(), heads(infos))
 
     def _anchors(self) -> tuple[Outcome, ...]:
         if self.book is None:
@@ -77,13 +88,20 @@ class Runner:
         return tuple(self.book.work(self.clock()))
 
 
-def heads(session: Session) -> dict[str, int]:
+def tell_strange_profiles(infos: Sequence[StreamInfo]) -> None:
+    try:
+        refuse_strange_profiles(infos)
+    except StrangeProfile as error:
+        _LOG.error("%s", error)
+
+
+def heads(infos: Sequence[StreamInfo]) -> dict[str, int]:
     """The last stream_seq of each stream that a recorder checkpoint speaks of.
 
     The hub says so, and nothing rests on it but the cadence.
     """
     return {
         one.name: max((label.last_stream_seq for label in one.labels), default=0)
-        for one in session.api.streams()
+        for one in infos
         if one.name.startswith(_RECORDED) and not one.epoch_sec
     }

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from recorder.emit.observation import NoEvent, Observation
-from recorder.stream_map import RecorderStream, StreamMap
+from recorder.stream_map import CHANGES, RecorderStream, StreamMap
 from veen import json_body
 from veen.client.client import Client
 from veen.client.outbox import Note
@@ -102,11 +102,22 @@ class Emitter:
 
     def _verify_writer(self, stream: RecorderStream) -> None:
         """Before the hub does, so that no event waits in vain; where none are named, it decides."""
+        is_admin = self.principal_id in self.streams.admins
         writers = self.streams.writers(stream)
-        if writers and self.principal_id not in writers:
-            raise NoEvent(
-                f"principal {self.principal_id.hex()} is not among the producers of {stream.name}"
+        if is_admin and not self.streams.is_for_admins(stream):
+            raise self._refused(
+                f"is an admin, and emits nothing to {stream.name}: an admin must be another "
+                "identity than every producer (admins)"
             )
+        if stream.name == CHANGES and not is_admin:
+            raise self._refused(
+                "is no admin of this recorder, and only admins record changes of streams (admins)"
+            )
+        if writers and self.principal_id not in writers:
+            raise self._refused(f"is not among the producers of {stream.name}")
+
+    def _refused(self, why: str) -> NoEvent:
+        return NoEvent(f"principal {self.principal_id.hex()} {why}")
 
 
 def _payload(observed: Observation, bound: int) -> bytes:

@@ -1,7 +1,7 @@
 """The generations of a log file: what was rotated away, oldest first, and the file itself.
 
-Rotated files stand in the same folder, and their names begin with the name of the log. Compressed
-ones are not read.
+Rotated files stand in the same folder, under the name of the log with a number, a date or a time
+behind it. Compressed ones are not read, nor is what else begins with that name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Final
 from recorder.emit.tail_position import TailPosition, around
 
 _NUMBERED: Final = re.compile(r"\.([0-9]{1,5})")
-_COMPRESSED: Final = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
+_ROTATED: Final = re.compile(r"[.-][0-9]+([-_:.+T][0-9]+)*Z?")
+"""Like ``.1``, ``-20261116``, ``.2026-11-16_10``, ``-20261116-1763290800``."""
 _SCANS: Final = 1_000
 
 
@@ -103,8 +104,8 @@ def _look(path: Path) -> list[Generation]:
 
 
 def _is_ours(name: str, log: str) -> bool:
-    rotated = name.startswith((f"{log}.", f"{log}-")) and not name.endswith(_COMPRESSED)
-    return name == log or rotated
+    is_longer = name.startswith(log) and _ROTATED.fullmatch(name.removeprefix(log))
+    return name == log or bool(is_longer)
 
 
 def _ordered(path: Path, found: list[Generation]) -> list[Generation]:

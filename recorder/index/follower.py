@@ -13,6 +13,7 @@ from recorder.index.opener import Opener
 from recorder.index.reading import Reading
 from recorder.index.tables import StreamRow, transaction
 from recorder.index.writer import IndexWriter
+from recorder.stream_map import NAMESPACE, StrangeProfile, refuse_strange_profiles
 from veen.client.client import Client
 from veen.client.errors import HubRefused, Unreachable
 from veen.client.pages import PAGE_ITEMS
@@ -21,7 +22,6 @@ from veen.errors import Code, Untrusted, VeenError
 from veen.profile import DEFAULT_PROFILE
 from veen.tooling import StreamInfo
 
-NAMESPACE: Final = "record/"
 FIRST_POLL_SEC: Final = 0.1
 MOST_POLL_SEC: Final = 1.0
 TURN_ENTRIES: Final = 20 * PAGE_ITEMS
@@ -66,7 +66,7 @@ class Follower:
                 if error.code != Code.UNAVAILABLE.value:
                     raise self._stopped(error) from error
                 found = self._wait(error)
-            except Untrusted as error:
+            except (Untrusted, StrangeProfile) as error:
                 raise self._stopped(error) from error
             pause = FIRST_POLL_SEC if found else min(2 * pause, MOST_POLL_SEC)
             if not found and not is_over():
@@ -76,6 +76,7 @@ class Follower:
         """One look at every stream and at the checkpoints; how many entries were indexed."""
         self._meet()
         infos = self._session.api.streams()
+        self._refuse_strange(infos)
         self._note_heads(infos)
         found = self._imports.round(infos)
         if self.import_trouble is not None:
@@ -99,6 +100,11 @@ class Follower:
                 "give it an index of its own"
             )
 
+    def _refuse_strange(self, infos: Sequence[StreamInfo]) -> None:
+        """At the start. One that comes later is told of, and does not hold up the others."""
+        if self._is_first:
+            refuse_strange_profiles(one for one in infos if self._wants(one))
+
     def _note_heads(self, infos: Sequence[StreamInfo]) -> None:
         """Take in new streams, and how far each goes by what the hub says."""
         rows = [
@@ -115,17 +121,19 @@ class Follower:
             self._writer.note("asked_at", self._session.surroundings.clock())
             self._writer.note("trouble", None)
 
+    def _wants(self, info: StreamInfo) -> bool:
+        if self._wanted is not None:
+            return info.name in self._wanted
+        return info.name.startswith(NAMESPACE)
+
     def _follows(self, info: StreamInfo) -> bool:
-        wanted = info.name.startswith(NAMESPACE) if self._wanted is None else (
-            info.name in self._wanted
-        )  # fmt: skip
-        if not wanted:
+        if not self._wants(info):
             return False
         if info.profile_id == DEFAULT_PROFILE.profile_id():
             return True
         if info.name not in self._left_out:
             self._left_out.add(info.name)
-            _log.warning("%s is not indexed: it has epochs or padding", info.name)
+            _log.error("%s is not indexed: it has epochs or padding", info.name)
         return False
 
     def _catch_up(self, row: StreamRow, is_over: Callable[[], bool]) -> int:

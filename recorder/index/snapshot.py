@@ -62,15 +62,20 @@ class Snapshot:
 
     def latest(self, names: Sequence[str]) -> RecorderCheckpoint | None:
         """The latest checkpoint that speaks of these streams and that all of them have reached."""
+        return next(self.agreed(names), None)
+
+    def agreed(self, names: Sequence[str]) -> Iterator[RecorderCheckpoint]:
+        """That one, and those before it that speak of these streams too, the latest first."""
         rows = [self._rows.get((self.hub_id, name)) for name in names]
-        agreed = min((row.checked if row else 0 for row in rows), default=0)
-        found = self.db.execute(
-            "SELECT document FROM checkpoints WHERE number = ?", (agreed,)
-        ).fetchone()
-        document = RecorderCheckpoint.decode(found[0]) if found else None
-        if document is None or any(document.end(name) is None for name in names):
-            return None
-        return document
+        last = min((row.checked if row else 0 for row in rows), default=0)
+        for (raw,) in self.db.execute(
+            "SELECT document FROM checkpoints WHERE number <= ? ORDER BY number DESC", (last,)
+        ):
+            document = RecorderCheckpoint.decode(raw)
+            if any(document.end(name) is None for name in names):
+                # Those before it know of no more streams than this one.
+                return
+            yield document
 
     def nodes(self, row: StreamRow) -> CachedNodes:
         if row.stream_no not in self._nodes:

@@ -17,6 +17,7 @@ from recorder.hub_client import open_client, reader_key
 from recorder.index.engine import EngineLimits
 from recorder.index.home import IndexHome
 from recorder.service.airflow import AirflowAccount, AirflowScheduler
+from recorder.service.archived import ArchivedCheckpoints
 from recorder.service.audit import Audits
 from recorder.service.bookkeeping import Bookkeeping
 from recorder.service.database import Database
@@ -33,6 +34,9 @@ from recorder.service.results import Results
 from recorder.service.runner import Runner
 from recorder.service.scheduling import JobTerms, LocalSubmitter, Scheduler, store_arguments
 from recorder.service.spark_engine import SparkEngine
+from recorder.service.spark_queries import SparkQueries
+from recorder.service.store import archive_in
+from recorder.service.time_limit import TimeLimit
 from recorder.settings import Settings
 from veen.captoken import CapToken
 from veen.child_process import REFUSED
@@ -151,7 +155,7 @@ def _runner(
         Results(database),
         books,
         inline,
-        _spark(launch, settings, home),
+        _spark(launch, settings, home, client),
         owner=f"{os.getpid()}-{time.time_ns()}",
         clock_ms=_clock_ms,
         metrics=runner_metrics(CollectorRegistry()),
@@ -159,12 +163,23 @@ def _runner(
     )
 
 
-def _spark(launch: Launch, settings: Settings, home: ServiceHome) -> SparkEngine | None:
+def _spark(
+    launch: Launch, settings: Settings, home: ServiceHome, client: Client
+) -> SparkQueries | None:
     """None where queries never go to Spark: by the settings, or for want of an archive."""
-    if settings.query.engine == "inline" or settings.objects is None:
+    store = settings.objects
+    if settings.query.engine == "inline" or store is None:
         return None
     scheduler = _scheduler(launch, settings)
-    return SparkEngine(scheduler, home.spark, home.rows, _clock_ms) if scheduler else None
+    if scheduler is None:
+        return None
+    limited = TimeLimit(scheduler, settings.query.spark_timeout_sec, time.monotonic)
+    archived = ArchivedCheckpoints(
+        IndexHome(settings.index),
+        archive=lambda: archive_in(store, settings.hub.hub_id, os.environ),
+        hub=lambda: client.meet().hub,
+    )
+    return SparkQueries(SparkEngine(limited, home.spark, home.rows, _clock_ms), archived)
 
 
 def _scheduler(launch: Launch, settings: Settings) -> Scheduler | None:

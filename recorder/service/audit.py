@@ -1,8 +1,8 @@
 """Who asked for what, and what was answered: entries that wait until they are in the log.
 
 The fields are those of the query audit profile. An entry is on disk before its request is
-answered. Requests of nobody known are counted by source and minute, so that a flood of them is
-one entry a minute and not the end of the log.
+answered. Requests of nobody known, and those for what is not here, are counted by source, minute
+and status, so that a flood of them is a few entries a minute and not the end of the log.
 """
 
 from __future__ import annotations
@@ -60,6 +60,17 @@ class Attempt:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """A request of nobody known, or for what is not here."""
+
+    source: str
+    route: str
+    outcome: str
+    status: int
+    time_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """An entry by its number; numbers are given once."""
@@ -75,28 +86,29 @@ class Audits:
     def add(self, attempt: Attempt) -> None:
         self._insert(attempt.entry())
 
-    def count_unknown(self, source: str, route: str, now_ms: int) -> None:
-        """A request of nobody known. Who floods from many addresses is counted as one."""
-        minute = now_ms // _MINUTE_MS
+    def add_counted(self, one: Counted) -> None:
+        """A request that is only counted. Who floods from many addresses is counted as one."""
+        minute = one.time_ms // _MINUTE_MS
         with self._db.changing() as db:
             (sources,) = db.execute(
-                "SELECT count(*) FROM refusals WHERE minute = ? AND source <> ?", (minute, source)
+                "SELECT count(DISTINCT source) FROM counted WHERE minute = ? AND source <> ?",
+                (minute, one.source),
             ).fetchone()
-            counted = source if sources < MAX_SOURCES else _OTHERS
+            source = one.source if sources < MAX_SOURCES else _OTHERS
             db.execute(
-                "INSERT INTO refusals VALUES (?, ?, 1, ?) "
+                "INSERT INTO counted VALUES (?, ?, ?, ?, 1, ?) "
                 "ON CONFLICT DO UPDATE SET count = count + 1",
-                (minute, counted, route),
+                (minute, source, one.status, one.outcome, one.route),
             )
 
-    def settle_unknown(self, now_ms: int) -> int:
+    def settle_counts(self, now_ms: int) -> int:
         """Turn the counts of past minutes into entries; how many."""
         with self._db.changing() as db:
-            past = "FROM refusals WHERE minute < ?"
+            past = "FROM counted WHERE minute < ?"
             rows = db.execute(f"SELECT * {past}", (now_ms // _MINUTE_MS,)).fetchall()
-            for minute, source, count, route in rows:
-                entry = _unknown(minute, source, count, route)
-                db.execute("INSERT INTO audits (entry) VALUES (?)", (canonical_json.encode(entry),))
+            for row in rows:
+                entry = canonical_json.encode(_counted(*row))
+                db.execute("INSERT INTO audits (entry) VALUES (?)", (entry,))
             db.execute(f"DELETE {past}", (now_ms // _MINUTE_MS,))
         return len(rows)
 
@@ -118,7 +130,9 @@ class Audits:
             db.execute("INSERT INTO audits (entry) VALUES (?)", (canonical_json.encode(entry),))
 
 
-def _unknown(minute: int, source: str, count: int, route: str) -> dict[str, Any]:
+def _counted(
+    minute: int, source: str, status: int, outcome: str, count: int, route: str
+) -> dict[str, Any]:
     return {
         "requester_identity": None,
         "resource_identifier": route,
@@ -131,8 +145,8 @@ def _unknown(minute: int, source: str, count: int, route: str) -> dict[str, Any]
             "requester": None,
             "subject_id": None,
             "route": route,
-            "outcome": "unauthorized",
-            "status": 401,
+            "outcome": outcome,
+            "status": status,
             "source": source,
             "count": count,
         },

@@ -91,7 +91,7 @@ class Bookkeeping:
         return ended
 
     def record_audits(self) -> None:
-        self._audits.settle_unknown(self._clock_ms())
+        self._audits.settle_counts(self._clock_ms())
         while entries := self._audits.waiting(_AUDITS_AT_ONCE):
             self._audits.kept(self._recording.keep_audits(entries))
         with self._unsettling():

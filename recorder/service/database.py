@@ -13,12 +13,20 @@ from typing import Any, Final
 from veen import durable
 from veen.errors import VeenError
 
-VERSION: Final = 2
+VERSION: Final = 3
 _BUSY_MS: Final = 10_000
 _EXPIRED: Final = """
 CREATE TABLE expired (result_id TEXT PRIMARY KEY, time INTEGER NOT NULL) WITHOUT ROWID;
 """
-_UPGRADES: Final = {1: _EXPIRED}
+_COUNTED: Final = """
+CREATE TABLE counted (
+    minute INTEGER NOT NULL, source TEXT NOT NULL, status INTEGER NOT NULL, outcome TEXT NOT NULL,
+    count INTEGER NOT NULL, route TEXT NOT NULL, PRIMARY KEY (minute, source, status)
+) WITHOUT ROWID;
+INSERT INTO counted SELECT minute, source, 401, 'unauthorized', count, route FROM refusals;
+DROP TABLE refusals;
+"""
+_UPGRADES: Final = {1: _EXPIRED + _COUNTED, 2: _COUNTED}
 """By the version it comes from: what an older file lacks."""
 
 _SCHEMA: Final = """
@@ -100,7 +108,7 @@ class Database:
             if version not in (0, VERSION, *_UPGRADES):
                 raise BadDatabase(f"{self._path} is of version {version}, this is {VERSION}")
             if version != VERSION:
-                for statement in _statements(_UPGRADES.get(version, _SCHEMA + _EXPIRED)):
+                for statement in _statements(_UPGRADES.get(version, _SCHEMA + _EXPIRED + _COUNTED)):
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version = {VERSION}")
         durable.sync_directory(self._path.parent)

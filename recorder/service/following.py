@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import logging
 from threading import Event, Thread
+from typing import Final
 
+from recorder.checkpoints.retained import pruned
+from recorder.checkpoints.run import heads
 from recorder.index.follower import Follower
 from recorder.index.home import IndexBusy, IndexHome
 from recorder.index.opener import opening
 from recorder.index.rebuild import create
 from recorder.index.writer import writing
 from veen.client.client import Client
-from veen.client.errors import Unreachable
+from veen.client.errors import HubRefused, Unreachable
+from veen.client.session import Session
 from veen.errors import VeenError
+from veen.profile import DEFAULT_PROFILE
 
 _log = logging.getLogger(__name__)
-_RETRY_SEC = 1.0
+_RETRY_SEC: Final = 1.0
+_PLAIN: Final = DEFAULT_PROFILE.profile_id()
 
 
 class Following:
@@ -51,6 +57,7 @@ class Following:
 
     def _follow(self) -> None:
         session = self._client.meet()
+        _tell_pruned(session)
         keys = session.identity.readers()
         with self._home.locked():
             generation = create(self._home, session.hub.hub_id)
@@ -59,3 +66,14 @@ class Following:
                 writing(generation) as writer,
             ):
                 Follower(self._client, writer, opener).run(self._over.is_set)
+
+
+def _tell_pruned(session: Session) -> None:
+    try:
+        infos = [one for one in session.api.streams() if one.profile_id == _PLAIN]
+        gone = list(pruned(session, heads(infos)))
+    except HubRefused as error:
+        _log.warning("whether the hub still holds all of its streams is not told: %s", error)
+        return
+    for one in gone:
+        _log.critical("%s", one.told())

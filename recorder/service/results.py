@@ -93,10 +93,11 @@ class Results:
         self._deleted("request_event IS NULL", query_id)
 
     def begin(self, query_id: str, *, owner: str, engine: str, now_ms: int) -> None:
+        """An attempt for each runner, also when a query goes from one engine to the other."""
         self._changed(
-            "state = 'running', owner = ?, engine = ?, attempts = attempts + 1, started = ? "
-            "WHERE query_id = ?",
-            owner, engine, now_ms, query_id,
+            "state = 'running', attempts = attempts + (owner IS NOT ?), owner = ?, engine = ?, "
+            "started = ? WHERE query_id = ?",
+            owner, owner, engine, now_ms, query_id,
         )  # fmt: skip
 
     def materialised(self, query_id: str, digest: bytes, results_from: int) -> None:

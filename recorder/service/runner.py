@@ -19,7 +19,8 @@ from recorder.service.metrics import RunnerMetrics
 from recorder.service.query_state import Query
 from recorder.service.refusal import ErrorCode
 from recorder.service.results import Results
-from recorder.service.spark_engine import SPARK, SparkEngine
+from recorder.service.spark_engine import SPARK
+from recorder.service.spark_queries import SparkQueries
 from veen.crew import CrewEnded
 from veen.errors import VeenError
 
@@ -37,7 +38,7 @@ class Runner:
         results: Results,
         books: Bookkeeping,
         inline: InlineEngine,
-        spark: SparkEngine | None,
+        spark: SparkQueries | None,
         *,
         owner: str,
         clock_ms: Callable[[], int],
@@ -124,10 +125,8 @@ class Runner:
         return self._inline.run(descriptor, query.result_id, checkpoint)
 
     def _run_spark(self, query: Query) -> ResultDigest:
-        descriptor = descriptor_of(query)
-        checkpoint = self._inline.checkpoint(descriptor)
         assert self._spark is not None  # noqa: S101 - for the type checker
-        return self._spark.run(descriptor, query.result_id, checkpoint)
+        return self._spark.run(descriptor_of(query), query.result_id)
 
     def _fail(self, query: Query, message: str) -> None:
         _log.warning("query %s failed: %s", query.query_id, message)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -97,7 +99,7 @@ class LocalSubmitter:
             process = subprocess.Popen(  # noqa: S603 - our own program with our own words
                 list(_command(self._terms, work, out)),
                 env=_environment(self._terms.master),
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
             try:
                 self._await(process, is_over)
@@ -139,13 +141,15 @@ def _environment(master: str) -> dict[str, str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(_STOP_SEC)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    """With all that it has started: the Python of a job would outlive its Java."""
+    if process.poll() is not None:
+        return
+    os.killpg(process.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_STOP_SEC)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _last_words(log: Path) -> str:

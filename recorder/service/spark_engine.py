@@ -41,6 +41,11 @@ class SparkEngine:
     def stop(self) -> None:
         self._over.set()
 
+    def begun(self, result_id: str) -> RecorderCheckpoint | None:
+        """The checkpoint that a query speaks up to which was begun before."""
+        file = SparkWork(result_id, self._work / result_id).checkpoint
+        return RecorderCheckpoint.decode(file.read_bytes()) if file.exists() else None
+
     def run(
         self, descriptor: Descriptor, result_id: str, checkpoint: RecorderCheckpoint
     ) -> ResultDigest:

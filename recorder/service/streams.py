@@ -1,4 +1,8 @@
-"""Which streams can be queried: those of the configuration, and those in the index."""
+"""Which streams can be queried: those of the configuration, and those of our hub in the index.
+
+Streams of other hubs are in the index too, as far as their events were imported. No checkpoint of
+ours speaks of them: they serve to run a query of the other zone again.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ class KnownStreams:
     def names(self) -> frozenset[str]:
         try:
             with snapshot(self._index) as held:
-                return self._configured | {one.name for one in held.streams()}
+                own = {one.name for one in held.streams() if one.hub_id == held.hub_id}
+                return self._configured | own
         except NoIndex:
             return self._configured

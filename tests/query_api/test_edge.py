@@ -11,15 +11,22 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
+from recorder.anchor.port import AnchorUnavailable
+from recorder.anchor.task import AnchorFailures
 from recorder.api.__main__ import options_of
 from recorder.api.app import create_app
-from recorder.service.audit import MAX_SOURCES, Audits
+from recorder.checkpoints.home import CheckpointName, Home
+from recorder.index.home import IndexHome
+from recorder.index.rebuild import create
+from recorder.index.writer import writing
+from recorder.service.audit import MAX_SOURCES, Audits, Counted
 from recorder.service.database import Database
 from recorder.service.query_state import RecordRef
 from recorder.service.refusal import ErrorCode
 from recorder.service.results import Results
 from recorder.service.submission import Waits
 from recorder.settings import load
+from veen.durable import NoSpace
 
 RESULT_ID = "r-" + "1" * 32
 EVENT = RecordRef("record/query/requests", 1, "00" * 32, "rcpt-" + "00" * 32)
@@ -118,7 +125,7 @@ def test_a_flood_of_strangers_is_one_entry_a_minute(service: Flask, database: Da
         assert reply.status_code == 401
     audits = Audits(database)
     assert audits.count() == 0
-    audits.settle_unknown(2**62)
+    audits.settle_counts(2**62)
     counts = {one.entry["metadata"]["source"]: 0 for one in audits.waiting(10)}
     for one in audits.waiting(10):
         counts[one.entry["metadata"]["source"]] += one.entry["metadata"]["count"]
@@ -126,11 +133,68 @@ def test_a_flood_of_strangers_is_one_entry_a_minute(service: Flask, database: Da
     assert audits.count() <= 4
 
 
+def test_what_leads_nowhere_is_counted_by_what_was_answered(
+    http: FlaskClient, database: Database
+) -> None:
+    for _ in range(3):
+        assert http.get("/api/query/nothing").status_code == 404
+    assert http.put("/api/query/submit", json={}).status_code == 405
+    assert http.get("/healthz").status_code == 200
+    audits = Audits(database)
+    audits.settle_counts(2**62)
+    counts: dict[tuple[int, str], int] = {}
+    for one in audits.waiting(10):
+        found = one.entry["metadata"]
+        key = found["status"], found["outcome"]
+        counts[key] = counts.get(key, 0) + found["count"]
+    assert counts == {(404, "query_not_found"): 3, (405, "query_not_found"): 1}
+
+
+def test_streams_of_another_hub_are_no_scope(
+    http: FlaskClient, database: Database, world: Any, tmp_path: Path
+) -> None:
+    home = IndexHome(tmp_path / "index")
+    with home.locked(), writing(create(home, b"\0" * 32)) as writer:
+        writer.stream("record/app/own")
+        writer.stream("record/app/foreign", b"\1" * 32)
+    foreign = http.post("/api/query/submit", json=world.a_query(scope=["record/app/foreign"]))
+    assert told(foreign) == (403, "forbidden_scope")
+    own = http.post("/api/query/submit", json=world.a_query(scope=["record/app/own"]))
+    assert told(own) == (503, "internal_error")
+
+
+def test_what_the_store_and_the_anchors_lack_is_in_metrics_and_health(
+    tmp_path: Path, world: Any
+) -> None:
+    text = world.recorder_toml("http://127.0.0.1:1", "00" * 32, 1)
+    store = '[objects]\nurl = "s3://bucket"\naccept_overwriting_store = true\n'
+    (tmp_path / "recorder.toml").write_text(text + store)
+    settings = load(tmp_path / "recorder.toml")
+    home = Home(settings.checkpoint.path)
+    home.make()
+    for number in range(3):
+        (home.checkpoints / CheckpointName(number, bytes([number]) * 32).file).touch()
+    failed = AnchorFailures().with_one(AnchorUnavailable("out"), 1).with_one(NoSpace("full"), 2)
+    (home.root / "anchor-failures.cbor").write_bytes(failed.encode())
+    http = create_app(settings).test_client()
+    (warning,) = http.get("/healthz").get_json()["warnings"]
+    assert "accept_overwriting_store" in warning
+    metrics = http.get("/metrics").text.splitlines()
+    for line in (
+        "veen_objects_accepts_overwriting 1.0", "veen_anchor_failures_total 2.0",
+        "veen_anchor_waiting_checkpoints 3.0", "veen_anchor_late_checkpoints 3.0",
+    ):  # fmt: skip
+        assert line in metrics
+
+
 def test_strangers_from_everywhere_are_counted_together(database: Database) -> None:
     audits = Audits(database)
     for number in range(MAX_SOURCES + 50):
-        audits.count_unknown(f"10.0.{number // 256}.{number % 256}", "/api", 1_000)
-    assert audits.settle_unknown(120_000) == MAX_SOURCES + 1
+        source = f"10.0.{number // 256}.{number % 256}"
+        audits.add_counted(
+            Counted(source=source, route="/api", outcome="unauthorized", status=401, time_ms=1_000)
+        )
+    assert audits.settle_counts(120_000) == MAX_SOURCES + 1
     last = [one.entry["metadata"] for one in audits.waiting(1_000)]
     assert sum(one["count"] for one in last) == MAX_SOURCES + 50
 

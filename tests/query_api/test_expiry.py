@@ -12,6 +12,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from recorder.api.app import create_app
+from recorder.service.audit import Audits
 from recorder.service.database import BadDatabase, Database
 from recorder.service.expiry import Expiry
 from recorder.service.home import ServiceHome
@@ -135,14 +136,41 @@ def test_it_is_done_once_an_hour(keeping: Callable[..., Kept]) -> None:
     assert list(kept.home.rows.iterdir()) == []
 
 
-def test_a_file_of_an_older_version_is_taken_over(keeping: Callable[..., Kept]) -> None:
+BEFORE_3 = """
+DROP TABLE counted;
+CREATE TABLE refusals (
+    minute INTEGER NOT NULL, source TEXT NOT NULL, count INTEGER NOT NULL, route TEXT NOT NULL,
+    PRIMARY KEY (minute, source)
+) WITHOUT ROWID;
+INSERT INTO refusals VALUES (1, '10.0.0.1', 7, '/api');
+"""
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(f"{BEFORE_3} PRAGMA user_version = 2", id="version 2"),
+        pytest.param(f"{BEFORE_3} DROP TABLE expired; PRAGMA user_version = 1", id="version 1"),
+    ],
+)
+def test_a_file_of_an_older_version_is_taken_over(
+    keeping: Callable[..., Kept], before: str
+) -> None:
     kept = keeping()
     kept.add(1, day=0)
     with closing(sqlite3.connect(kept.home.database)) as db:
-        db.executescript("DROP TABLE expired; PRAGMA user_version = 1")
-    results = Results(Database(kept.home.database))
+        db.executescript(before)
+    database = Database(kept.home.database)
+    results, audits = Results(database), Audits(database)
     assert results.by_query("q-1") is not None
     assert not results.is_expired("r-" + "0" * 31 + "1")
+    audits.settle_counts(NOW)
+    (entry,) = [one.entry["metadata"] for one in audits.waiting(10)]
+    assert (entry["count"], entry["status"], entry["outcome"]) == (7, 401, "unauthorized")
+
+
+def test_a_file_of_a_later_version_is_refused(keeping: Callable[..., Kept]) -> None:
+    kept = keeping()
     with closing(sqlite3.connect(kept.home.database)) as db:
         db.execute("PRAGMA user_version = 9")
     with pytest.raises(BadDatabase, match="of version 9"):

@@ -45,7 +45,7 @@ class Engine:
     def checkpoint(self, _: Descriptor) -> None:
         return None
 
-    def run(self, _: Descriptor, result_id: str, __: None) -> Digest:
+    def run(self, _: Descriptor, result_id: str, *__: None) -> Digest:
         self.runs += 1
         self.may_go_on.wait(20)
         if self.error is not None:
@@ -133,6 +133,7 @@ def test_what_is_too_large_goes_to_spark(results: Results, runner: Make) -> None
     inline, spark = Engine(TooLarge("too many")), Engine()
     found = ended(runner(inline, spark), results)
     assert (found.state, found.engine, spark.runs) == (State.COMPLETED, "spark", 1)
+    assert found.attempts == 1
 
 
 def test_what_is_too_large_fails_without_spark(results: Results, runner: Make, log: Log) -> None:

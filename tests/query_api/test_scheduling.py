@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from recorder.query.descriptor import Descriptor, normalise
@@ -20,6 +21,7 @@ from recorder.service.airflow import AirflowAccount, AirflowScheduler
 from recorder.service.rows_file import RowsFile
 from recorder.service.scheduling import JobFailed, JobTerms, LocalSubmitter, SparkWork
 from recorder.service.spark_engine import SparkEngine
+from recorder.service.time_limit import TimeLimit
 from veen import canonical_json
 from veen.digest import h
 from veen.errors import Untrusted
@@ -169,6 +171,55 @@ def test_a_local_job_that_fails_says_its_last_words(work: SparkWork, tmp_path: P
     job.write_text("import sys\nsys.exit('no archive here')\n")
     with pytest.raises(JobFailed, match="no archive here"):
         LocalSubmitter(terms(job), time.sleep).run(work, never)
+
+
+class Hung:
+    """A job that does not end before it is told to."""
+
+    def run(self, work: SparkWork, is_over: Callable[[], bool]) -> None:
+        while not is_over():
+            time.sleep(0.001)
+        raise JobFailed(f"the service ended {work.result_id}")
+
+
+def test_a_job_that_hangs_is_given_up_when_its_time_is_over(work: SparkWork) -> None:
+    with pytest.raises(JobFailed, match=r"within 0\.05 seconds \(spark_timeout_sec\).*spark\.log"):
+        TimeLimit(Hung(), 0.05, time.monotonic).run(work, never)
+
+
+def test_a_paused_dag_is_given_up_when_its_time_is_over(work: SparkWork) -> None:
+    with airflow(["queued"]) as (_, url), pytest.raises(JobFailed, match="veen_query is paused"):
+        TimeLimit(scheduler(url), 0.2, time.monotonic).run(work, never)
+
+
+def test_a_job_that_the_end_of_the_service_ends_is_not_late(work: SparkWork) -> None:
+    with pytest.raises(JobFailed, match="the service ended"):
+        TimeLimit(Hung(), 0.0, time.monotonic).run(work, lambda: True)
+
+
+def test_a_local_job_that_is_given_up_runs_no_more(work: SparkWork, tmp_path: Path) -> None:
+    job, told = tmp_path / "job.py", tmp_path / "pid"
+    job.write_text(
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(tmp_path / 'half')!r}).write_text(str(os.getpid()))\n"
+        f"os.rename({str(tmp_path / 'half')!r}, {str(told)!r})\n"
+        "time.sleep(600)\n"
+    )
+
+    def seconds() -> float:
+        """Its time is over as soon as it runs."""
+        return 10.0 if told.exists() else 0.0
+
+    with pytest.raises(JobFailed, match="spark_timeout_sec"):
+        TimeLimit(LocalSubmitter(terms(job), time.sleep), 8, seconds).run(work, never)
+    assert not is_running(int(told.read_text()))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def a_checkpoint() -> RecorderCheckpoint:

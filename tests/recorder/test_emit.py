@@ -62,6 +62,28 @@ def test_refuses_whoever_is_not_among_the_producers(tmp_path: Path, recording: M
         emitter.emit(recording.observed())
 
 
+def test_refuses_events_by_an_admin_where_no_producers_are_named(
+    tmp_path: Path, recording: ModuleType
+) -> None:
+    me = recording.an_identity(tmp_path / "producer").hex()
+    with recording.offline_emitter(tmp_path, admins=[me]) as admin:
+        with pytest.raises(NoEvent, match=r"is an admin, and emits nothing to record/app/orders"):
+            admin.emit(recording.observed())
+        admin.emit(recording.observed(event_type="stream.renamed"))
+        assert admin.pending() == 1
+
+
+@pytest.mark.parametrize("admins", [[], ["aa" * 32]])
+def test_refuses_a_migration_by_whoever_is_no_admin(
+    tmp_path: Path, recording: ModuleType, admins: list[str]
+) -> None:
+    with (
+        recording.offline_emitter(tmp_path, admins=admins) as emitter,
+        pytest.raises(NoEvent, match="only admins record changes of streams"),
+    ):
+        emitter.emit(recording.observed(event_type="stream.renamed"))
+
+
 def test_takes_what_just_fits(offline: Emitter, recording: ModuleType) -> None:
     offline.emit(recording.observed(event_type="log.line", payload="x" * 4_093))
     assert offline.pending() == 1

@@ -272,10 +272,35 @@ def test_a_file_that_is_gone_is_a_gap_that_can_be_accepted(log: Log) -> None:
     assert log.numbers() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    "suffix",
+    [
+        ".1", ".00042", "-20261116", "-2026111610", "-20261116-1763290800", ".2026-11-16",
+        ".2026-11-16_10", ".2026-11-16_10-30-00", ".2026-11-16T10:30:00Z", "-20261116.1",
+        ".1763290800",
+    ],
+)  # fmt: skip
+def test_a_file_that_was_rotated_to_a_number_or_a_date_is_finished(log: Log, suffix: str) -> None:
+    log.write(1)
+    log.read()
+    log.write(1)
+    log.path.rename(log.path.with_name(f"app.log{suffix}"))
+    log.write(1)
+    log.read()
+    assert log.numbers() == [0, 1, 2]
+
+
+FOREIGN = (
+    "app.log.2.gz", "app.logs", "other.log", "app.log.err", "app.log-errors", "app.log.1.swp",
+    "app.log.bak", "app.log.", "app.log-", "app.log.2x", "app.log.2026-11-16.gz", "app.log1",
+    "app.log.lock", "app.log.\u0663",
+)  # fmt: skip
+
+
 def test_compressed_and_foreign_files_are_left_alone(log: Log) -> None:
     log.write(1)
     log.read()
-    for name in ("app.log.2.gz", "app.logs", "other.log"):
+    for name in FOREIGN:
         log.path.with_name(name).write_bytes(b"something else\n")
     log.path.with_name("app.log.3").symlink_to("other.log")
     log.rotate()

@@ -120,6 +120,22 @@ def test_a_failure_is_kept_counted_and_tried_again_later(
     assert not status.lateness.is_late
 
 
+def test_failures_are_counted_beyond_the_anchor_that_came_at_last(
+    book: Book, shelf: Shelf, home: Home, anchor: Moody, documents: ModuleType
+) -> None:
+    for number in range(3):
+        shelf.put(documents.a_checkpoint(documents.START + number, (3 + number, number)))
+        book.ask_when_due(NOW)
+        anchor.is_out = True
+        (outcome,) = book.work(NOW)
+        anchor.is_out = False
+        book.work(outcome.task.next_try)
+    status = book.status(NOW)
+    assert (status.failures, status.attempts, status.failed) == (3, 0, 0)
+    kept = books.failures(home)
+    assert (kept.count, kept.last_at, kept.last_error) == (3, NOW, "out for lunch")
+
+
 def test_what_was_published_waits_for_the_store(
     book: Book, shelf: Shelf, anchor: Moody, objects: Flaky, documents: ModuleType
 ) -> None:

@@ -15,10 +15,15 @@ from typing import Any
 
 import pytest
 
+from hub.storage.datadir import DataDir
+from hub.storage.retention import Rule, plan, prune
+from recorder.index.home import IndexHome
+from recorder.service.following import Following
 from veen.client.client import Client
 from veen.client.credentials import Principal
 from veen.client.transport import Patience
 from veen.keystore.directory import ClientDir
+from veen.limits import Limits
 from veen.tooling import RegisterRequest, StreamsResponse
 
 STREAM = "record/app/orders"
@@ -57,12 +62,12 @@ class World:
     made: Any
     anchored: Any
 
-    def __init__(self, folder: Path, processes: Any) -> None:
+    def __init__(self, folder: Path, processes: Any, more: str = "") -> None:
         self.folder = folder
         home = ClientDir(folder / "client")
         identity = home.create(now=int(time.time()), random=os.urandom, passphrase=None)
         self.hub = processes.HubProcess(folder / "hub")
-        (folder / "hub" / "hub.toml").write_text(HUB.format(key=identity.client_id.hex()))
+        (folder / "hub" / "hub.toml").write_text(HUB.format(key=identity.client_id.hex()) + more)
         self.hub.launch = lambda: self.hub.run(self._command())
         self.hub.start()
         self.hub_id = self._with_client(lambda client: client.meet().hub.hub_id.hex())
@@ -249,3 +254,49 @@ def test_says_that_the_hub_is_down(world: World) -> None:
         world.veen("recorder", "checkpoint", "create", "--timeout-ms", 300, code=2)["ok"] is False
     )
     assert world.veen("recorder", "checkpoint", "latest")["ok"]
+
+
+@pytest.mark.parametrize("how", ["epoch_sec = 3600", "pad_block = 256"])
+def test_a_recorder_stream_with_epochs_or_padding_is_refused(
+    tmp_path: Path, processes: Any, how: str
+) -> None:
+    world = World(tmp_path, processes, f'[[streams]]\nname = "record/rolling"\n{how}\n')
+    try:
+        world.record(b"one", b"two")
+        for words in (("create",), ("run", "--poll-sec", "1")):
+            told = world.veen("recorder", "checkpoint", *words, code=4)["detail"]
+            assert "the hub keeps record/rolling with epoch_sec" in told
+        assert not (world.folder / "checkpoints" / "checkpoints").exists()
+    finally:
+        world.hub.destroy()
+
+
+def followed(client: Client, index: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """By the query service, until it has said something."""
+    following = Following(client, IndexHome(index), 0)
+    following.start()
+    deadline = time.monotonic() + 30
+    while not caplog.records and time.monotonic() < deadline:
+        time.sleep(0.01)
+    following.stop()
+
+
+def test_events_that_the_hub_has_taken_away_are_told_of(
+    tmp_path: Path, processes: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(tmp_path, processes, "[limits]\nmax_checkpoint_interval = 2\n")
+    try:
+        world.record(*(b"%d" % number for number in range(7)))
+        world.veen("recorder", "checkpoint", "create")
+        assert "pruned" not in world.veen("recorder", "checkpoint", "verify")
+        world.hub.stop()
+        hub, later = DataDir(world.hub.data), int(time.time()) + 10**7
+        chunks = plan(hub, [Rule("record/*", 1)], [], later)
+        prune(hub, chunks, limits=Limits(max_checkpoint_interval=2), move_to=None, now=later)
+        world.hub.start()
+        told = world.veen("recorder", "checkpoint", "verify")["pruned"]
+        assert told == [{"stream": STREAM, "first_seq": 7}]
+        world._with_client(lambda client: followed(client, tmp_path / "index", caplog))
+        assert f"{STREAM} is kept long term" in caplog.text
+    finally:
+        world.hub.destroy()

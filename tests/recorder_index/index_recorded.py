@@ -26,6 +26,7 @@ from veen.client.credentials import Bearer
 from veen.digest import h
 from veen.overlay.body import AnyItem
 from veen.record_event import SCHEMA, RecordEvent
+from veen.tooling import RegisterRequest, StreamsResponse
 
 TOKEN = "the admin's token"
 FIRST, SECOND, EMPTY = "record/first", "record/second", "record/empty"
@@ -88,6 +89,12 @@ def checkpoint(url: str, folder: Path) -> Any:
     with a_client(folder, url, credentials=Bearer(TOKEN)) as client:
         client.meet()
         return client.session.api.recorder_checkpoint(h(b"a profile"), force=True)
+
+
+def register(url: str, folder: Path, **stream: Any) -> None:
+    with a_client(folder, url, credentials=Bearer(TOKEN)) as client:
+        transport = client.session.api.transport
+        transport.post("/tooling/streams", RegisterRequest(**stream), StreamsResponse)
 
 
 @contextmanager

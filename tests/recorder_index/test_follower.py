@@ -17,6 +17,7 @@ from recorder.index.opener import opening
 from recorder.index.snapshot import NotReached, snapshot
 from recorder.index.status import status
 from recorder.query.descriptor import normalise
+from recorder.stream_map import StrangeProfile
 from veen.client.errors import Fork
 from veen.client.transport import Patience
 from veen.errors import Untrusted
@@ -199,15 +200,41 @@ def test_does_not_speak_of_a_checkpoint_it_has_not_reached(
     answer(home, a_query("record/3"), document, reader.session.hub, EngineLimits())
 
 
-def test_a_stream_with_epochs_is_left_out(
+def test_a_stream_with_epochs_is_refused_at_the_start(
     make_hub: Any, open_client: Any, recorded: ModuleType, home: IndexHome
 ) -> None:
     hub = make_hub()
     text = (hub.data.parent / "hub.toml").read_text()
     (hub.data.parent / "hub.toml").write_text(text + "epoch_sec = 86400\n")
     hub.start()
-    recorded.catch_up(open_client(hub.url, "reader"), home)
-    assert [one.stream for one in status(home, NOW).streams] == [recorded.FIRST, recorded.SECOND]
+    told = f"the hub keeps {recorded.EMPTY} with epoch_sec = 86400"
+    with (
+        recorded.following(open_client(hub.url, "reader"), home) as follower,
+        pytest.raises(StrangeProfile, match=told),
+    ):
+        follower.run(lambda: False)
+    assert told in (status(home, NOW).trouble or "")
+
+
+def test_a_stream_with_epochs_that_comes_later_does_not_hold_up_the_others(
+    make_hub: Any, open_client: Any, recorded: ModuleType, home: IndexHome, tmp_path: Path
+) -> None:
+    hub = make_hub()
+    text = (hub.data.parent / "hub.toml").read_text()
+    known = '[[streams]]\nname = "other/rolling"\nepoch_sec = 3600\n'
+    (hub.data.parent / "hub.toml").write_text(text + known)
+    hub.start()
+    writer, reader = open_client(hub.url, "writer"), open_client(hub.url, "reader")
+    with recorded.following(reader, home) as follower:
+        follower.round()
+        recorded.register(hub.url, tmp_path / "admin", name="record/rolling", epoch_sec=3_600)
+        recorded.record(writer, recorded.FIRST, reader, range(10))
+        assert follower.round() == 10
+    assert {one.stream for one in status(home, NOW).streams} == {
+        recorded.FIRST,
+        recorded.SECOND,
+        recorded.EMPTY,
+    }
 
 
 def _unheard(_done: int) -> None:

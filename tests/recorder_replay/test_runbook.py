@@ -68,10 +68,12 @@ class Site:
         return done.stdout
 
     def set_up(self) -> None:
-        self.run(
-            "veen keygen --insecure-plain --out client && veen keygen --insecure-plain --out keeper"
+        for one in ("client", "shop", "keeper"):
+            self.run(f"veen keygen --insecure-plain --out {one}")
+        me, shop = (
+            json.loads(self.run(f"veen --json id show --client {one}"))["client_id"]
+            for one in ("client", "shop")
         )
-        me = json.loads(self.run("veen --json id show --client client"))["client_id"]
         (self.folder / "hub.toml").write_text(
             f'listen = "127.0.0.1:{self.port}"\nadmission = "open"\nworkers = 1\n'
             '[[streams]]\nname = "record/app/orders"\n'
@@ -81,10 +83,11 @@ class Site:
         self.run('veen hub start --data-dir "$HUB_DIR" --config "$HUB_CONFIG"')
         hub_id = json.loads(self.run('veen --json hub key --hub "$HUB_DIR"'))["hub_id"]
         (self.folder / "recorder.toml").write_text(
-            'zone = "plant-1"\n'
+            f'zone = "plant-1"\nadmins = ["{me}"]\n'
             f'[hub]\nurl = "http://127.0.0.1:{self.port}"\nhub_id = "{hub_id}"\n'
-            'client = "client"\nprincipal = "recorder"\n'
+            'client = "client"\nprincipal = "recorder"\nreader = "client/identity_card.pub"\n'
             '[[streams]]\nname = "record/app/orders"\nevent_types = ["order.placed"]\n'
+            f'producers = ["{shop}"]\n'
         )
         self.emit(5)
 
@@ -92,7 +95,7 @@ class Site:
         line = {"event_type": "order.placed", "subject_id": "u:7", "origin": "shop", "payload": {}}
         text = "".join(json.dumps(line | {"payload": {"n": n}}) + "\n" for n in range(count))
         (self.folder / "events.jsonl").write_text(text)
-        self.run("veen recorder emit --file events.jsonl")
+        self.run("veen recorder emit --file events.jsonl --client shop")
 
     def events(self, name: str) -> list[dict[str, Any]]:
         lines = (self.folder / "work" / name).read_text().splitlines()

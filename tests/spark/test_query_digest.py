@@ -16,7 +16,8 @@ import query_archive as archives
 import query_histories as histories
 from pyspark.sql import SparkSession
 
-from recorder.index.engine import EngineLimits
+from recorder import timestamp
+from recorder.index.engine import Answer, EngineLimits
 from recorder.index.engine import answer as inline
 from recorder.query.descriptor import Descriptor, normalise
 from recorder.query.digest import ResultDigest, rows_hash
@@ -25,6 +26,7 @@ from recorder.query.run import digest_of
 from recorder.service.scheduling import JobFailed, JobTerms, LocalSubmitter, store_arguments
 from recorder.service.spark_engine import SparkEngine
 from spark_jobs import query_digest, query_reading
+from spark_jobs.query_plan import plans
 from spark_jobs.query_run import Question, answer
 from veen.objects.settings import FileSettings
 
@@ -89,22 +91,46 @@ def test_three_engines_agree_on_every_byte(
     questions = run(spark, world, archived, tmp_path / "out", *queries)
     rows, witnesses = 0, 0
     for query, question in zip(queries, questions, strict=True):
-        told = parts_of(question.out)
-        due = archives.due(world, query, question.result_id)
-        assert rows_in(question.out) == due.pop("rows"), query
-        chain = told.pop("rows_chain")
-        assert told == due, query
-        beside = inline(world.index, question.descriptor, world.checkpoint, world.hub, ENOUGH)
-        assert rows_hash(beside.outcome.rows) == (told["rows_hash"], told["row_count"], chain)
-        lines = [verified(one.entry, world.checkpoint) for one in beside.outcome.sampled]
-        found = evidence_hash(question.descriptor, question.result_id, lines)
-        assert found == told["evidence_hash"]
-        assert [one.document() for one in beside.searched] == told["searched"]
-        raw = b"".join(one.encode() for one in beside.witnesses)
-        assert (question.out / "witnesses.cborseq").read_bytes() == raw
-        rows, witnesses = rows + told["row_count"], witnesses + len(beside.witnesses)
+        agreed = agree(world, query, question)
+        rows, witnesses = rows + len(agreed.outcome.rows), witnesses + len(agreed.witnesses)
     assert rows > 10 * QUERIES
     assert witnesses > 10 * QUERIES
+
+
+def agree(world: Any, query: dict[str, Any], question: Question) -> Answer:
+    """What Spark left is what the oracle and the inline engine say."""
+    told = parts_of(question.out)
+    due = archives.due(world, query, question.result_id)
+    assert rows_in(question.out) == due.pop("rows"), query
+    chain = told.pop("rows_chain")
+    assert told == due, query
+    beside = inline(world.index, question.descriptor, world.checkpoint, world.hub, ENOUGH)
+    assert rows_hash(beside.outcome.rows) == (told["rows_hash"], told["row_count"], chain)
+    lines = [verified(one.entry, world.checkpoint) for one in beside.outcome.sampled]
+    found = evidence_hash(question.descriptor, question.result_id, lines)
+    assert found == told["evidence_hash"]
+    assert [one.document() for one in beside.searched] == told["searched"]
+    raw = b"".join(one.encode() for one in beside.witnesses)
+    assert (question.out / "witnesses.cborseq").read_bytes() == raw
+    return beside
+
+
+@pytest.mark.parametrize(("first", "last"), [(None, 0.02), (None, 0.2), (0.3, 0.35), (0.6, 0.6)])
+def test_a_span_of_time_whose_followers_are_not_read_gives_the_same_bytes(
+    spark: SparkSession, world: Any, archived: Any, tmp_path: Path, first: float | None, last: float
+) -> None:
+    times = sorted(one["hub_ts"] for one in world.made)
+    ends = {
+        name: timestamp.render(times[int(share * len(times))] * 1_000)
+        for name, share in (("from", first), ("to", last))
+        if share is not None
+    }
+    query = a_query(filter={"time": ends})
+    (question,) = run(spark, world, archived, tmp_path, query)
+    assert agree(world, query, question).witnesses
+    archive = archived.archive
+    found = plans(archive, archive.latest(), world.checkpoint, [question.descriptor])
+    assert any(one.bridges for one in found)
 
 
 def files_of(out: Path) -> dict[str, bytes]:

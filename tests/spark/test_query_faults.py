@@ -78,7 +78,7 @@ class Looked:
         self.plans = plans(archive, archive.latest(), self.checkpoint, (question,))
 
     def facts(self, *again: Piece, known: dict[int, Facts] | None = None) -> dict[int, Facts]:
-        pieces = again or [piece for one in self.plans for piece in one.pieces]
+        pieces = again or [piece for one in self.plans for piece in one.to_read]
         found = dict(known or {})
         for piece in pieces:
             for one in look(self.terms, piece):
@@ -150,7 +150,7 @@ def test_no_flipped_bit_below_the_checkpoint_is_silent(
     found = Looked(world, archived, a_question(scope=list(FILLED)))
     good = found.facts()
     found.judge(good)
-    pieces = [piece for one in found.plans for piece in one.pieces]
+    pieces = [piece for one in found.plans for piece in one.to_read]
     for piece in pieces * (8 if hubs.LONG else 1):
         raw = archived.door.to_read().objects.get(piece.chunk.key)
         at = draw.randrange(_end_of(raw, piece.last_seq))
@@ -240,6 +240,55 @@ def test_a_span_of_time_reads_from_its_start_on(world: Any, archived: Any) -> No
     found.judge(found.facts())
 
 
+def upto(seconds: int) -> dict[str, Any]:
+    minute, second = divmod(13 * 60 + 20 + seconds, 60)
+    return {"time": {"to": f"2023-11-14T22:{minute:02d}:{second:02d}Z"}}
+
+
+def test_a_span_of_time_that_ends_early_leaves_what_follows_unread(
+    world: Any, archived: Any
+) -> None:
+    found = Looked(world, archived, a_question(filter=upto(60)))
+    (plan,) = found.plans
+    read = {one.chunk.file for one in plan.to_read}
+    left = [name for name in world.files(HTTP) if layout.parse_chunk(name) and name not in read]
+    assert plan.bridges
+    assert left
+    for name in left:
+        change(archived, world, name, lambda _: None)
+    found.judge(found.facts())
+
+
+def test_nodes_that_stand_for_chunks_and_are_not_the_hubs_are_refused(
+    world: Any, archived: Any
+) -> None:
+    question = a_question(filter=upto(60))
+    (plan,) = Looked(world, archived, question).plans
+    told = [one.gap.cut.after for one in plan.bridges if one.within.size]
+    assert told
+    for size in told:
+        name = layout.peaks(world.labels[HTTP], size)
+        raw = (world.root / name).read_bytes()
+        peaks = PeakSnapshot.decode(raw)
+        hashes = (h(b"another"), *peaks.peaks[1:])
+        other = PeakSnapshot.of(peaks.label, Peaks(peaks.upto_seq, hashes)).encode()
+        archived.overwrite(archived.key_of(name), other)
+        assert "do not lead to the root" in refused(world, archived, question)
+        archived.overwrite(archived.key_of(name), raw)
+    judged(world, archived, question)
+
+
+def test_a_manifest_whose_times_would_hide_the_end_of_a_span_is_refused(
+    world: Any, archived: Any
+) -> None:
+    question = a_question(filter=upto(200))
+    (plan,) = Looked(world, archived, question).plans
+    late = plan.pieces[-1].chunk.name.end_seq
+    _rewrite(world, archived, lambda one: one.end_seq > 7, START + 10**6)
+    assert late > 14
+    assert "times of its manifest" in refused(world, archived, question)
+
+
 def test_peaks_that_are_not_the_hubs_are_refused(world: Any, archived: Any) -> None:
     question = a_question(filter=after(600))
     (plan,) = Looked(world, archived, question).plans
@@ -264,16 +313,18 @@ def test_a_manifest_whose_times_would_hide_chunks_is_refused(world: Any, archive
     assert "times of its manifest" in refused(world, archived, question)
 
 
-def _rewrite(world: Any, archived: Any, is_old: Callable[[Any], bool]) -> None:
-    """A manifest that says of some chunks that they are as old as the log."""
+def _rewrite(
+    world: Any, archived: Any, is_moved: Callable[[Any], bool], to: int = START - 1
+) -> None:
+    """A manifest that says of some chunks that they are of another time."""
     archive = HubArchive(archived.door.to_write(), archived.hub_id)
     manifest = archive.latest()
     label = archive.label(manifest, world.labels[HTTP])
     segments = tuple(
-        replace(one, first_ts=START - 1, last_ts=START - 1) if is_old(one) else one
-        for one in label.segments
+        replace(one, first_ts=to, last_ts=to) if is_moved(one) else one for one in label.segments
     )
-    raw = replace(label, segments=segments).encode()
+    tail = replace(label.tail, first_ts=max(to, label.tail.first_ts), last_ts=max(to, START * 2))
+    raw = replace(label, segments=segments, tail=tail).encode()
     LabelManifest.decode(raw)
     refs = tuple(
         replace(one, sha256=archive.put_version(raw)) if one.label == label.label else one

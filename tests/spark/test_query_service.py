@@ -105,3 +105,25 @@ def test_a_query_beyond_the_budget_ends_with_the_digest_of_the_inline_engine(
         executed_at_ms=timestamp.parse(digest["executed_at"]), searched=beside.searched,
     )  # fmt: skip
     assert digest == due.document()
+
+
+def test_a_query_while_the_archive_is_behind_speaks_up_to_where_it_goes(
+    environment: dict[str, str], zone: Any, hub: Any, tmp_path: Path
+) -> None:
+    zone.start("recorder", "serve")
+    zone.emit("http.request", 20)
+    first = zone.checkpoint()
+    zone.catch_up(first)
+    with zone.as_("alice") as alice:
+        reply = alice.post("/api/query/submit", json=worlds.a_query()).json()
+        told = ended(zone, reply["result_id"]) if "result_id" in reply else reply
+        assert "run veen archive push" in told["message"]
+        archived_hub.archived(hub.data, FileSettings(tmp_path / "store"))
+        zone.emit("http.request", 10, 20)
+        zone.catch_up(zone.checkpoint())
+        result_id = alice.post("/api/query/submit", json=worlds.a_query()).json()["result_id"]
+        assert ended(zone, result_id)["status"] == "completed"
+        found = alice.get(f"/api/query/result/{result_id}").json()
+    digest = found["result_digest"]
+    assert [row["payload.number"] for row in found["rows"]] == list(range(20))
+    assert digest["checkpoint"]["checkpoint_id"] == first.checkpoint_id.hex()
