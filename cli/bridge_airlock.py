@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from bridge.importer.airlock import Airlock
 from bridge.importer.approvals import APPROVE, REJECT, Approval, decide
+from bridge.importer.lost import is_lost
 from bridge.importer.outcome import State
+from bridge.importer.quarantined import quarantined
 from bridge.importer.run import importing
 from bridge.importer.status import standing
 from bridge.settings import DEFAULT_PATH, Settings, load
@@ -23,6 +25,11 @@ from cli.options import ClientOption
 from cli.passphrase import PassphraseFileOption, passphrase_of
 from veen.keystore.directory import ClientDir
 
+_REBUILD: Final = (
+    "the ledger is lost, or older than the last import: veen bridge import --rebuild-ledger"
+)
+_MOST_QUARANTINED: Final = 25
+"""How many are shown; all are counted."""
 _HEX: Final = re.compile(r"[0-9a-f]{8,64}")
 
 BundleArgument = Annotated[
@@ -87,7 +94,10 @@ def receipt(
 
 def offline_status(settings: Settings) -> None:
     """Where the importing side stands; ``veen bridge status`` shows it."""
-    found = standing(_airlock(settings))
+    airlock = _airlock(settings)
+    found = standing(airlock)
+    outbox = ClientDir(settings.bridge.client).outbox
+    next_command = _REBUILD if is_lost(airlock.ledger, outbox) else found.next_command()
     show(
         {
             "zone": settings.name,
@@ -108,9 +118,19 @@ def offline_status(settings: Settings) -> None:
                 {"bundle_id": one.bundle_id.hex(), "state": one.state, "told": one.told}
                 for one in found.unfinished
             ],
-            "next": found.next_command(),
+            **_quarantine(airlock),
+            "next": next_command,
         }
     )
+
+
+def _quarantine(airlock: Airlock) -> dict[str, Any]:
+    """What is kept apart, and why; nothing where nothing is."""
+    newest, total = quarantined(airlock.quarantine(""), _MOST_QUARANTINED)
+    if not newest:
+        return {}
+    rows = [{"path": str(one.path), "code": one.code, "told": one.told} for one in newest]
+    return {"quarantined": total, "quarantine": rows}
 
 
 def _airlock(settings: Settings) -> Airlock:

@@ -29,6 +29,7 @@ UNCOVERED = 14
 _GRAVITY: Final = (
     (State.PARTIAL, PARTIAL),
     (State.QUARANTINED, QUARANTINED),
+    (State.REFUSED, QUARANTINED),
     (State.REJECTED, QUARANTINED),
     (State.FROZEN, BLOCKED),
     (State.BLOCKED, BLOCKED),
@@ -76,9 +77,9 @@ def import_(
     killed at any time: run it again.
 
     Exit codes: 0 imported, 6 nothing to do, 7 only duplicates, 8 waiting or incomplete,
-    9 quarantined, 10 the audit entry is kept but not in the log yet, 11 the hub took only a part,
-    12 blocked by approvals or a frozen stream, 14 imported, but the checkpoint or the anchor that
-    the settings ask for is not there yet.
+    9 quarantined, rejected or refused, 10 the audit entry is kept but not in the log yet, 11 the
+    hub took only a part, 12 blocked by approvals or a frozen stream, 14 imported, but the
+    checkpoint or the anchor that the settings ask for is not there yet.
 
     Example: veen bridge import --config bridge.toml --medium /media/usb
     """
@@ -165,7 +166,8 @@ def _line(one: Outcome) -> str:
     counts = f", {one.imported} events" if one.imported else ""
     counts += f", {one.duplicates} duplicates" if one.duplicates else ""
     counts += f", {one.excluded} placeholders" if one.excluded else ""
-    return f"{one.state.value}: {what}{counts}{': ' if one.told else ''}{one.told}"
+    where = f" (in {one.place})" if one.place else ""
+    return f"{one.state.value}: {what}{counts}{': ' if one.told else ''}{one.told}{where}"
 
 
 def _document(one: Outcome) -> dict[str, Any]:
@@ -181,7 +183,7 @@ def _document(one: Outcome) -> dict[str, Any]:
         "excluded": one.excluded,
         "code": one.code or None,
         "told": one.told or None,
-    }
+    } | ({"path": one.place} if one.place else {})
 
 
 @contextmanager

@@ -9,22 +9,26 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bridge.audit_events import ImportBlocked, ImportQuarantined
+from bridge.audit_events import REFUSED, REJECTED, ImportBlocked, ImportQuarantined
 from bridge.carrier.check import Means
 from bridge.importer.approvals import standing
 from bridge.importer.audit_fields import bundle_fields
 from bridge.importer.commit import Batch
-from bridge.importer.equivocation import archived_receipt, equivocation, evidence
+from bridge.importer.equivocation import Fork, archived_receipt, equivocation, evidence
 from bridge.importer.examine import Examined, Loaded
+from bridge.importer.holding import Holding
 from bridge.importer.ledger_tables import BundleRow, Run, Span, Stream
 from bridge.importer.outcome import Outcome, State
 from bridge.importer.placement import Placement, place
+from bridge.importer.quarantined import code_of
 from bridge.importer.scan import scan
 from bridge.importer.tools import Tools
 from bridge.importer.verdicts import Verdicts
 from bridge.importer.work import Work
 from bridge.stream_map import UnmappedStream
 from bridge.verify import Verified
+
+_FORK = "E.SEQ/FORK"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class Admission:
     ) -> None:
         self._tools = tools
         self._verdicts = verdicts
+        self._holding = Holding(tools)
         self._means = means
 
     def settle(self, one: Candidate, scratch: Path) -> Outcome | Batch:
@@ -59,23 +64,44 @@ class Admission:
         one = replace(one, row=replace(one.row, target=route.target))
         if tools.rejects(one.row.bundle_id):
             return self._rejected(one, "operator", f"rejected by {tools.operator}: {tools.reason}")
+        before = self._rejected_before(one)
+        if before is not None and not tools.names(one.row.bundle_id):
+            asked = f"veen bridge import --only {one.row.bundle_id.hex()[:16]} lets it in"
+            found = self._rejected(one, "operator", before)
+            return replace(found, told=f"{found.told}; {asked}")
         stream = Stream(one.row.source_hub_id, one.row.stream)
         frozen = tools.ledger.frozen_at(stream)
         if frozen is not None:
-            told = f"the stream is frozen: its hub told two histories at {frozen}"
-            return self._verdicts.blocked(one.work, one.row, State.FROZEN, "frozen", told)
+            return self._frozen(one, stream, frozen)
         return self._place(one, stream) or self._ask(one, stream, scratch)
+
+    def _frozen(self, one: Candidate, stream: Stream, seq: int) -> Outcome:
+        """It waits, unless it brings nothing: all of it is held, or it is what froze the stream."""
+        placed, _ = self._placed(one, stream)
+        if placed.fork is None and not placed.missing:
+            return self._duplicate(one)
+        told, row = f"the stream is frozen: its hub told two histories at {seq}", one.row
+        folder = self._tools.airlock.quarantine(row.bundle_id.hex())
+        is_the_cause = self._tools.ledger.frozen_by(stream) == row.bundle_id
+        if is_the_cause and one.work.is_new and code_of(folder) == _FORK:
+            told = f"{told}, of which this bundle tells one; it lies in quarantine already"
+            found = self._holding.again(one.work, row, State.QUARANTINED, told)
+            return replace(found, code=_FORK)
+        return self._holding.blocked(one.work, row, State.FROZEN, "frozen", told)
 
     def _place(self, one: Candidate, stream: Stream) -> Outcome | None:
         placed, held = self._placed(one, stream)
         if placed.fork is not None:
             return self._fork(one, placed.fork, held)
         if not placed.missing:
-            known = self._tools.ledger.bundle(one.row.bundle_id)
-            return self._verdicts.duplicate(one.work, one.row, known)
+            return self._duplicate(one)
         if placed.gap is not None and not self._tools.accepts_gap(one.row.bundle_id):
-            return self._verdicts.waiting(one.work, one.row, self._gap(stream, one.row))
+            return self._holding.waiting(one.work, one.row, self._gap(stream, one.row))
         return None
+
+    def _duplicate(self, one: Candidate) -> Outcome:
+        known = self._tools.ledger.bundle(one.row.bundle_id)
+        return self._holding.duplicate(one.work, one.row, known)
 
     def _ask(self, one: Candidate, stream: Stream, scratch: Path) -> Outcome | Batch:
         stopped = self._ask_scan(one, scratch) or self._ask_people(one)
@@ -88,15 +114,17 @@ class Admission:
         return place(one.verified.survey.proof, offered, held), held
 
     def _batch(self, one: Candidate, placed: Placement) -> Batch:
+        tools, work = self._tools, one.work
+        left = tools.airlock.left_waiting(one.row.bundle_id) if work.is_new else ()
         return Batch(
             row=one.row,
             loaded=one.loaded,
             missing=placed.missing,
             duplicates=placed.duplicates,
-            accepted_gap=self._tools.reason if placed.gap is not None else None,
-            verification=_verification(one, self._tools.now),
-            source=self._tools.airlock.inside(one.work.place),
-            inbox=one.work.inbox,
+            accepted_gap=tools.reason if placed.gap is not None else None,
+            verification=_verification(one, tools.now, self._rejected_before(one)),
+            source=tools.airlock.inside(work.place),
+            inbox=(*work.inbox, *left),
         )
 
     def _ask_scan(self, one: Candidate, scratch: Path) -> Outcome | None:
@@ -107,14 +135,14 @@ class Admission:
         if result.passed:
             return None
         fields = bundle_fields(one.row, self._tools.operator)
-        event = ImportBlocked(by="scan", told=result.told, **fields)
+        event = ImportBlocked(by="scan", told=result.told, decision=REFUSED, **fields)
         return self._verdicts.quarantine(one.work, one.row, event, "SCAN", result.told)
 
     def _ask_people(self, one: Candidate) -> Outcome | None:
         tools, row = self._tools, one.row
         if not tools.lets_in(row.bundle_id):
             told = "nobody has decided about it in this run"
-            return self._verdicts.blocked(one.work, row, State.BLOCKED, "operator", told)
+            return self._holding.blocked(one.work, row, State.BLOCKED, "operator", told)
         found = standing(
             tools.airlock.approvals, row.bundle_id, row.stream, tools.settings.approvals
         )
@@ -122,11 +150,19 @@ class Admission:
             return None
         if not found.rejected:
             told = f"{found.told()}; veen bridge approve {row.bundle_id.hex()[:16]}"
-            return self._verdicts.blocked(one.work, row, State.BLOCKED, "approvals", told)
+            return self._holding.blocked(one.work, row, State.BLOCKED, "approvals", told)
         return self._rejected(one, "approvals", found.told())
 
+    def _rejected_before(self, one: Candidate) -> str | None:
+        """What was said of a bundle when people decided against it."""
+        known = self._tools.ledger.bundle(one.row.bundle_id)
+        if known is None or known.state != State.REJECTED.value:
+            return None
+        return known.told
+
     def _rejected(self, one: Candidate, by: str, told: str) -> Outcome:
-        event = ImportBlocked(by=by, told=told, **bundle_fields(one.row, self._tools.operator))
+        fields = bundle_fields(one.row, self._tools.operator)
+        event = ImportBlocked(by=by, told=told, decision=REJECTED, **fields)
         return self._verdicts.quarantine(
             one.work, one.row, event, "REJECTED", told, state=State.REJECTED
         )
@@ -136,11 +172,10 @@ class Admission:
         with self._means() as means:
             archive = self._tools.airlock.archive("")
             receipt = archived_receipt(archive, run, seq, means)
-        event = equivocation(self._tools, one.row, one.loaded, seq, run)
-        kept = evidence(one.row, one.loaded, seq, run, receipt)
-        return self._verdicts.quarantine(
-            one.work, one.row, event, "E.SEQ/FORK", event.told, evidence=kept
-        )
+        fork = Fork.of(one.row, one.loaded, seq, run)
+        event = equivocation(self._tools, one.row, fork)
+        kept = evidence(one.row, one.loaded, one.verified.survey, fork, receipt)
+        return self._verdicts.quarantine(one.work, one.row, event, _FORK, event.told, evidence=kept)
 
     def _unmapped(self, one: Candidate, error: UnmappedStream) -> Outcome:
         row = one.row
@@ -163,9 +198,11 @@ class Admission:
         return Span(max(before, default=0) + 1, row.from_seq - 1)
 
 
-def _verification(one: Candidate, now: int) -> str:
+def _verification(one: Candidate, now: int, rejected: str | None) -> str:
     """For the audit log: what was checked, and what could not be, or looks odd."""
     verified, found = one.verified, ["valid"]
+    if rejected is not None:
+        found.append(f"let in by name, and had been {rejected}")
     if verified.unopened:
         found.append(f"{verified.unopened} events told of and not disclosed")
     if now < one.row.checkpoint_at:

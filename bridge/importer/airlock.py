@@ -107,13 +107,29 @@ class Airlock:
             os.close(handle)
 
     def move(self, source: str, target: str) -> None:
-        """Move a directory, or finish a move that was cut short: source and target are inside."""
+        """Move a directory, or finish a move that was cut short: source and target are inside.
+
+        A name says what lies there: what is there already is not needed twice.
+        """
         old, new = self.root / source, self.root / target
         if not os.path.lexists(old):
+            return
+        if self.is_filled(new):
+            self.remove(source)
             return
         self.make_folder(new.parent)
         durable.rename(old, new)
         durable.sync_directory(old.parent)
+
+    def is_filled(self, place: Path) -> bool:
+        return place.is_dir() and any(place.iterdir())
+
+    def left_waiting(self, bundle_id: bytes) -> tuple[str, ...]:
+        """The copy of a bundle that waits, if there is one; of use to whoever decides by another
+        copy what becomes of the bundle.
+        """
+        place = self.waiting(bundle_id)
+        return (self.inside(place),) if place.is_dir() else ()
 
     def make_folder(self, folder: Path) -> None:
         """A folder one below those of the airlock, on disk as well as what will lie in it."""

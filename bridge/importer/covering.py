@@ -11,7 +11,7 @@ from typing import Final
 
 from bridge.audit_events import ImportCheckpoint
 from bridge.importer.closing import close
-from bridge.importer.ledger_tables import Closing
+from bridge.importer.ledger_tables import Closing, Uncovered
 from bridge.importer.tools import Tools
 from bridge.printable import printable
 from veen.errors import VeenError
@@ -50,14 +50,15 @@ def cover_imports(tools: Tools, cover: Cover) -> Covering | None:
 
     What fails is told, and tried again by the next run: the import itself is done.
     """
-    due = tools.ledger.uncovered()
-    if not due:
+    waiting = tools.ledger.uncovered()
+    if not waiting:
         return None
+    due = [one.bundle_id for one in waiting]
     try:
         found = cover()
     except VeenError as error:
         return Covering(len(due), None, f"no checkpoint covers the import yet: {error}")
-    beyond = _beyond(tools, due, found.checkpoint)
+    beyond = _beyond(tools, waiting, found.checkpoint)
     if beyond is not None:
         return Covering(len(due), None, beyond)
     event = ImportCheckpoint(
@@ -78,16 +79,19 @@ def cover_imports(tools: Tools, cover: Cover) -> Covering | None:
     return Covering(len(due), found, found.trouble)
 
 
-def _beyond(tools: Tools, due: Sequence[bytes], checkpoint: RecorderCheckpoint) -> str | None:
+def _beyond(
+    tools: Tools, waiting: Sequence[Uncovered], checkpoint: RecorderCheckpoint
+) -> str | None:
     """What of the imports the checkpoint does not reach."""
-    for bundle_id in due:
-        row, plan = tools.ledger.bundle(bundle_id), tools.ledger.plan(bundle_id)
-        if row is None or plan is None:
+    for one in waiting:
+        row, plan = tools.ledger.bundle(one.bundle_id), tools.ledger.plan(one.bundle_id)
+        last = plan.target_to if plan is not None else one.target_to
+        if row is None or last is None:
             continue
         end = checkpoint.end(row.target)
-        if end is None or end.last_seq < plan.target_to:
+        if end is None or end.last_seq < last:
             return (
-                f"the checkpoint does not reach {printable(row.target)} {plan.target_to}: does the "
+                f"the checkpoint does not reach {printable(row.target)} {last}: does the "
                 "hub know the stream under [[streams]]?"
             )
     return None

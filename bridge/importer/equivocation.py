@@ -1,58 +1,120 @@
-"""Evidence that a source hub has signed two histories: the receipts of both, side by side."""
+"""Evidence that a source hub has signed two histories: receipts of both, side by side, and what
+shows that no log has both.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from bridge.audit_events import Equivocation
+from bridge.bundle_reader import Survey
 from bridge.carrier.check import Means
 from bridge.importer.examine import Loaded, examined, load
 from bridge.importer.ledger_tables import BundleRow, Run
 from bridge.importer.tools import Tools
 from bridge.importer.work import bags_in
 from bridge.refusal import Refused
+from veen.mmr import Peaks
 from veen.receipt import Receipt
 
 
-def equivocation(tools: Tools, row: BundleRow, loaded: Loaded, seq: int, held: Run) -> Equivocation:
-    """The audit entry: at ``seq`` the run that is held and the bundle do not agree."""
-    other = loaded.receipts[_nearest(row, seq) - row.from_seq]
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """At ``seq`` the run that is held and the bundle do not agree.
+
+    ``other`` is the bundle's receipt of that event, or, where the bundle ends before it or begins
+    behind it, of the event next to it.
+    """
+
+    seq: int
+    held: Run
+    other: Receipt
+
+    @classmethod
+    def of(cls, row: BundleRow, loaded: Loaded, seq: int, held: Run) -> Fork:
+        nearest = min(max(seq, row.from_seq), row.to_seq)
+        return cls(seq, held, loaded.receipts[nearest - row.from_seq])
+
+    @property
+    def is_of_one_place(self) -> bool:
+        return self.seq == self.other.stream_seq
+
+    def contradiction(self) -> str:
+        """What contradicts what, for people."""
+        seq, other = self.seq, self.other.stream_seq
+        if self.is_of_one_place:
+            return f"the two receipts of event {seq} are signed by the hub, and differ"
+        if other > seq:
+            return (
+                f"the root that the hub signed for event {other} in the other history follows from "
+                f"'peaks' and its leaf; 'peaks' are the range at {seq}, and their root is not the "
+                f"one that the hub signed for event {seq} in the history that is held"
+            )
+        return (
+            f"the root of 'peaks' is the one that the hub signed for event {other} in the other "
+            f"history; with the leaf of event {seq} that is held they do not give the root that "
+            "the hub signed for it"
+        )
+
+
+def equivocation(tools: Tools, row: BundleRow, fork: Fork) -> Equivocation:
+    """The audit entry."""
     return Equivocation(
         operator=tools.operator,
         bundle_id=row.bundle_id,
         source_hub_id=row.source_hub_id,
         stream=row.stream,
-        seq=seq,
-        held=held.leaf(seq),
-        other=other.leaf_hash,
-        told=f"the hub signed two histories of this stream, which part at {seq} or before; "
+        seq=fork.seq,
+        held=fork.held.leaf(fork.seq),
+        other=fork.other.leaf_hash,
+        told=f"the hub signed two histories of this stream, which part at {fork.seq} or before; "
         "nothing more of it is imported",
+        held_seq=fork.seq,
+        other_seq=fork.other.stream_seq,
     )
 
 
 def evidence(
-    row: BundleRow, loaded: Loaded, seq: int, held: Run, receipt: Receipt | None
+    row: BundleRow, loaded: Loaded, survey: Survey, fork: Fork, receipt: Receipt | None
 ) -> dict[str, object]:
-    """For the file beside the bundle. Both receipts are signed by the hub, and cannot both hold.
+    """For the file beside the bundle; ``receipt`` is the one that is held.
 
-    The receipt that is held stands also in the import stream, whatever became of the archive.
+    It stands also in the import stream, whatever became of the archive. Header and proof are those
+    of the bundle: they lead from ``peaks`` to the checkpoint that the hub signed.
     """
-    other = loaded.receipts[_nearest(row, seq) - row.from_seq]
-    return {
-        "seq": seq,
+    found: dict[str, object] = {
+        "seq": fork.seq,
+        "contradiction": fork.contradiction(),
         "held": {
-            "bundle_id": held.bundle_id.hex(),
-            "leaf_hash": held.leaf(seq).hex(),
-            "mmr_root": held.root(seq).hex(),
+            "seq": fork.seq,
+            "bundle_id": fork.held.bundle_id.hex(),
+            "leaf_hash": fork.held.leaf(fork.seq).hex(),
+            "mmr_root": fork.held.root(fork.seq).hex(),
             "receipt": receipt.encode().hex() if receipt else None,
         },
         "other": {
+            "seq": fork.other.stream_seq,
             "bundle_id": row.bundle_id.hex(),
-            "leaf_hash": other.leaf_hash.hex(),
-            "mmr_root": other.mmr_root.hex(),
-            "receipt": other.encode().hex(),
+            "leaf_hash": fork.other.leaf_hash.hex(),
+            "mmr_root": fork.other.mmr_root.hex(),
+            "receipt": fork.other.encode().hex(),
         },
+        "header": survey.header.encode().hex(),
+        "proof": survey.proof.encode().hex(),
     }
+    if not fork.is_of_one_place:
+        found["peaks"] = [one.hex() for one in _between(loaded, survey, fork).hashes]
+    return found
+
+
+def _between(loaded: Loaded, survey: Survey, fork: Fork) -> Peaks:
+    """The range of the other history after the earlier of two events that follow each other."""
+    peaks = survey.proof.before()
+    if fork.other.stream_seq < fork.seq:
+        for one in loaded.receipts:
+            peaks = peaks.append(one.leaf_hash)
+    return peaks
 
 
 def archived_receipt(archive: Path, held: Run, seq: int, means: Means) -> Receipt | None:
@@ -68,8 +130,3 @@ def archived_receipt(archive: Path, held: Run, seq: int, means: Means) -> Receip
     except Refused:
         return None
     return next((one for one in receipts if one.stream_seq == seq), None)
-
-
-def _nearest(row: BundleRow, seq: int) -> int:
-    """The event of the bundle that speaks of a place: it, or the one next to it."""
-    return min(max(seq, row.from_seq), row.to_seq)

@@ -19,6 +19,7 @@ from bridge.refusal import Fault, Level, Refused
 from bridge.verify import Verified
 from veen import cbor
 from veen.digest import Hasher, h_blocks
+from veen.errors import Malformed
 from veen.receipt import Receipt
 
 
@@ -44,12 +45,18 @@ class Loaded:
 
 
 @contextmanager
-def examined(bags: Sequence[Path], means: Means) -> Iterator[Examined]:
-    """Check in the order of ``check_carrier``; the first fault is Refused."""
-    report = Report(asked=Level.VALID)
+def examined(
+    bags: Sequence[Path], means: Means, report: Report | None = None
+) -> Iterator[Examined]:
+    """Check in the order of ``check_carrier``; the first fault is Refused.
+
+    ``report`` has then what was known by that time; its ledger only once a signature holds.
+    """
+    report = report or Report(asked=Level.VALID)
     with CarrierSet(bags) as found:
         report.carrier = found.carrier
         report.signer = found.verify_signatures(means.trust)
+        report.ledger = found.carrier.ledger
         found.verify_complete()
         found.verify_intact()
         stored = found.stored(means.scratch)
@@ -65,8 +72,16 @@ def examined(bags: Sequence[Path], means: Means) -> Iterator[Examined]:
 def load(content: Content, verified: Verified) -> Loaded:
     """Read the events of a verified bundle once more, for good.
 
-    They are hashed as they are read: a file that was changed since it was verified is Refused.
+    They are hashed as they are read: a file that was changed since it was verified is Refused,
+    however it was changed.
     """
+    try:
+        return _load(content, verified)
+    except (Malformed, Refused) as error:
+        raise _changed() from error
+
+
+def _load(content: Content, verified: Verified) -> Loaded:
     survey = verified.survey
     digest = Hasher.tagged(TAG)
     digest.update(survey.header.unnamed())
@@ -80,7 +95,11 @@ def load(content: Content, verified: Verified) -> Loaded:
     content.seek(end)
     digest.update(content.read(survey.size - end))
     if digest.digest() != survey.header.bundle_id:
-        raise Refused(Fault.BUNDLE_ID, "the bundle was changed after it had been verified")
+        raise _changed()
     receipts = tuple(Receipt.decode(one.receipt) for one in events)
     entries = b"".join(one.leaf_hash + one.mmr_root for one in receipts)
     return Loaded(tuple(events), receipts, entries, h_blocks(content.blocks()))
+
+
+def _changed() -> Refused:
+    return Refused(Fault.BUNDLE_ID, "the bundle was changed after it had been verified")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,33 +14,51 @@ from bridge.carrier.open_bag import Bag
 from bridge.refusal import Refused
 from veen.digest import h
 
-_AT_A_TIME: Final = 1024
+_AT_A_TIME: Final = 100_000
+"""How many bags are looked at together. Of one carrier there can be a few hundred."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The bags of one carrier as far as they are here; nothing of it is verified yet."""
+    """The bags of one carrier as far as they are here; nothing of it is verified yet.
+
+    ``due`` is how many bags it says it has; what is no bag is a group of its own, to be refused.
+    """
 
     bags: tuple[Path, ...]
+    due: int
     order: tuple[bytes, str, int, str]
 
     @property
     def name(self) -> str:
         return self.bags[0].name
 
+    @property
+    def is_whole(self) -> bool:
+        return len(self.bags) >= self.due
 
-def groups(inbox: Path) -> list[Group]:
-    """At most so many at a time; what is no bag is a group of its own, to be refused."""
+
+def groups(inbox: Path) -> Iterator[Group]:
+    """All that lies in the inbox, so that what stays in it stands in nobody's way."""
     with os.scandir(inbox) as entries:
-        found = [one.name for one in islice(entries, _AT_A_TIME) if not one.name.startswith(".")]
-    by_carrier: dict[bytes, tuple[list[Path], Carrier | None]] = {}
-    for name in sorted(found):
+        names = iter(sorted(one.name for one in entries if not one.name.startswith(".")))
+    while some := list(islice(names, _AT_A_TIME)):
+        yield from _sorted(inbox, some)
+
+
+def _sorted(inbox: Path, names: list[str]) -> list[Group]:
+    found: dict[bytes, Group] = {}
+    for name in names:
         path = inbox / name
         carrier = _carrier(path)
-        key = h(carrier.encode()) if carrier else name.encode("utf-8", "surrogateescape")
-        by_carrier.setdefault(key, ([], carrier))[0].append(path)
-    all_of_them = [Group(tuple(paths), _order(paths, of)) for paths, of in by_carrier.values()]
-    return sorted(all_of_them, key=lambda one: one.order)
+        key = h(carrier.encode()) if carrier else os.fsencode(name)
+        known = found.get(key)
+        if known is None:
+            due = carrier.bags if carrier else 1
+            found[key] = Group((path,), due, _order(path, carrier))
+        else:
+            found[key] = Group((*known.bags, path), known.due, known.order)
+    return sorted(found.values(), key=lambda one: one.order)
 
 
 def _carrier(path: Path) -> Carrier | None:
@@ -51,9 +70,9 @@ def _carrier(path: Path) -> Carrier | None:
     return bag.carrier
 
 
-def _order(paths: list[Path], carrier: Carrier | None) -> tuple[bytes, str, int, str]:
+def _order(path: Path, carrier: Carrier | None) -> tuple[bytes, str, int, str]:
     """Streams from their beginning on, as far as a carrier tells it in the open."""
     if carrier is None or carrier.ledger is None:
-        return b"", "", 0, paths[0].name
+        return b"", "", 0, path.name
     entry = carrier.ledger.tail[-1]
-    return entry.hub_id, entry.stream, entry.from_seq, paths[0].name
+    return entry.hub_id, entry.stream, entry.from_seq, path.name

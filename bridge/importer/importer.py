@@ -9,20 +9,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from bridge.carrier.check import Means
+from bridge.carrier.check import Means, Report
 from bridge.importer.admission import Admission, Candidate
 from bridge.importer.approvals import standing
+from bridge.importer.claim import claim_of
 from bridge.importer.closing import close
 from bridge.importer.commit import Batch, Committer
 from bridge.importer.examine import Loaded, examined, load
 from bridge.importer.groups import Group
+from bridge.importer.holding import Holding
 from bridge.importer.ledger_tables import BundleRow, Plan, Stream
 from bridge.importer.outcome import Outcome, State
 from bridge.importer.receive import copy_bag, digest_of
+from bridge.importer.room import NoRoom, verify_room
 from bridge.importer.tools import Tools
 from bridge.importer.verdicts import Verdicts
 from bridge.importer.work import Work
-from bridge.refusal import Fault, Refused
+from bridge.refusal import Fault, Level, Refused
 from bridge.verify import Verified
 from veen import durable
 from veen.digest import h
@@ -50,6 +53,10 @@ class Importer:
     def take(self, group: Group) -> Outcome:
         """A carrier of the inbox: copied once, and from then on only the copy counts."""
         airlock = self._tools.airlock
+        try:
+            verify_room(self._tools.settings, group.bags, copies=1)
+        except NoRoom as error:
+            return self._verdicts.no_room(group.name, error)
         attempt = airlock.attempt(self._tools.random(8).hex())
         inbox = tuple(airlock.inside(path) for path in group.bags)
         work = Work(name=group.name, place=attempt, bags=(), inbox=inbox, sha256=h(b""))
@@ -60,10 +67,17 @@ class Importer:
             ]
         except Refused as error:
             return self._verdicts.refused(replace(work, sha256=digest_of(attempt)), error, None)
-        digest = received[0].sha256
-        if len(received) > 1:
-            digest = h(b"".join(one.sha256 for one in received))
-        return self._process(replace(work, bags=tuple(one.root for one in received), sha256=digest))
+        once: dict[bytes, str] = {}
+        for name, one in zip(inbox, received, strict=True):
+            once.setdefault(one.sha256, name)
+        return self._process(
+            replace(
+                work,
+                bags=tuple(one.root for one in received),
+                doubled=tuple(name for name in inbox if name not in once.values()),
+                sha256=next(iter(once)) if len(once) == 1 else h(b"".join(once)),
+            )
+        )
 
     def take_held(self) -> Iterator[Outcome]:
         """Bundles that waited and may go in by now, until none of them may."""
@@ -88,26 +102,24 @@ class Importer:
             rules, folder = tools.settings.approvals, tools.airlock.approvals
             found = standing(folder, row.bundle_id, row.stream, rules)
             return (found.is_met and tools.lets_in(row.bundle_id)) or bool(found.rejected)
-        spans = tools.ledger.spans(stream)
-        is_there = any(span.first <= before <= span.last for span in spans)
-        return is_there or tools.accepts_gap(row.bundle_id)
+        return tools.ledger.holds(stream, before) or tools.accepts_gap(row.bundle_id)
 
     def _process(self, work: Work) -> Outcome:
-        settled, row = None, None
+        settled, row, report = None, None, Report(asked=Level.VALID)
         with self._means() as means:
             try:
-                with examined(work.bags, means) as found:
+                with examined(work.bags, means, report) as found:
                     verified = found.report.bundle
                     self._tools.ledger.note_carrier(found.ledger)
                     if verified is None:
-                        return self._verdicts.heartbeat(work, found.ledger.tail[-1])
+                        return Holding(self._tools).heartbeat(work, found.ledger)
                     row = _row(verified)
                     loaded = load(found.content, verified)
                     row = replace(row, sha256=loaded.sha256)
                     one = Candidate(work, row, found, verified, loaded)
                     settled = self._admission.settle(one, means.scratch)
             except Refused as error:
-                return self._verdicts.refused(work, error, row)
+                return self._verdicts.refused(work, error, row or claim_of(report))
         return self._committer.commit(settled) if isinstance(settled, Batch) else settled
 
     def _resume(self, plan: Plan) -> Outcome:

@@ -7,19 +7,14 @@ the audit log of this zone.
 
 from __future__ import annotations
 
-import json
-import os
-import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import astuple, fields, replace
-from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from bridge.carrier.ledger import Ledger, LedgerEntry
+from bridge.importer.ledger_file import BadLedger as BadLedger  # noqa: PLC0414 - its fault
+from bridge.importer.ledger_file import LedgerFile
 from bridge.importer.ledger_tables import (
-    SCHEMA,
-    VERSION,
     BundleRow,
     Closing,
     Plan,
@@ -27,43 +22,26 @@ from bridge.importer.ledger_tables import (
     Run,
     Span,
     Stream,
+    Uncovered,
 )
 from bridge.importer.outcome import State
-from veen import durable
-from veen.errors import VeenError
 
 _UNCOVERED: Final = "uncovered/"
 """How a bundle is noted that no checkpoint covers yet."""
 
 
-class BadLedger(VeenError):
-    """A ledger that cannot be used; nothing is imported until it is whole again."""
-
-
-class ImportLedger:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._db = self._open()
-
-    def close(self) -> None:
-        self._db.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
+class ImportLedger(LedgerFile):
     def bundle(self, bundle_id: bytes) -> BundleRow | None:
         rows = self._all("SELECT * FROM bundles WHERE bundle_id = ?", bundle_id)
         return BundleRow(**rows[0]) if rows else None
 
     def bundles(self, *states: State) -> list[BundleRow]:
         """Those in any of the states, or all; by stream and place."""
-        query = "SELECT * FROM bundles ORDER BY source_hub_id, stream, from_seq, to_seq, bundle_id"
-        rows = [BundleRow(**row) for row in self._all(query)]
-        names = {one.value for one in states}
-        return [row for row in rows if not names or row.state in names]
+        marks = ", ".join("?" * len(states))
+        those = f"WHERE state IN ({marks})" if states else ""
+        order = "ORDER BY source_hub_id, stream, from_seq, to_seq, bundle_id"
+        query = f"SELECT * FROM bundles {those} {order}"  # noqa: S608 - marks alone
+        return [BundleRow(**row) for row in self._all(query, *(one.value for one in states))]
 
     def plan(self, bundle_id: bytes) -> Plan | None:
         rows = self._all("SELECT * FROM plans WHERE bundle_id = ?", bundle_id)
@@ -77,7 +55,7 @@ class ImportLedger:
 
     def closings(self) -> list[Closing]:
         rows = self._all("SELECT document, token FROM closings ORDER BY n")
-        return [_closing(row["token"], row["document"]) for row in rows]
+        return [Closing.read(row["token"], row["document"]) for row in rows]
 
     def runs(self, stream: Stream, within: Span) -> list[Run]:
         """What is held of a stretch, in order; runs are given whole."""
@@ -103,14 +81,25 @@ class ImportLedger:
         """
         return [Span(row["from_seq"], row["to_seq"]) for row in self._all(query, *stream)]
 
-    def streams(self) -> list[Stream]:
-        query = "SELECT DISTINCT source_hub_id, stream FROM runs WHERE is_held ORDER BY 1, 2"
-        return [Stream(row["source_hub_id"], row["stream"]) for row in self._all(query)]
+    def holds(self, stream: Stream, seq: int) -> bool:
+        """Whether an event is held."""
+        query = """
+            SELECT to_seq FROM runs WHERE source_hub_id = ? AND stream = ? AND from_seq <= ?
+            AND is_held ORDER BY from_seq DESC LIMIT 1
+        """
+        rows = self._all(query, *stream, seq)
+        return bool(rows) and rows[0]["to_seq"] >= seq
 
     def frozen_at(self, stream: Stream) -> int | None:
         query = "SELECT seq FROM frozen WHERE source_hub_id = ? AND stream = ?"
         rows = self._all(query, *stream)
         return int(rows[0]["seq"]) if rows else None
+
+    def frozen_by(self, stream: Stream) -> bytes | None:
+        """The bundle that told the other history first."""
+        query = "SELECT bundle_id FROM frozen WHERE source_hub_id = ? AND stream = ?"
+        rows = self._all(query, *stream)
+        return rows[0]["bundle_id"] if rows else None
 
     def carrier_entries(self) -> list[tuple[bytes, LedgerEntry]]:
         """What the ledgers of all carriers that came have told, with whose ledger it is.
@@ -123,6 +112,10 @@ class ImportLedger:
     def told(self, name: str) -> bytes | None:
         rows = self._all("SELECT value FROM told WHERE name = ?", name)
         return rows[0]["value"] if rows else None
+
+    def knows_heartbeat(self, ledger: Ledger) -> bool:
+        """Whether the carrier of this heartbeat came before; its entry alone comes with others."""
+        return self.told(_heartbeat(ledger)) is not None
 
     def note(self, row: BundleRow) -> None:
         with self._changing():
@@ -177,6 +170,14 @@ class ImportLedger:
                 self._db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", told)
             self._add(closing)
 
+    def conclude_heartbeat(self, ledger: Ledger, closing: Closing) -> None:
+        self.conclude(None, closing, told=(_heartbeat(ledger), b""))
+
+    def note_heartbeat(self, ledger: Ledger) -> None:
+        with self._changing():
+            values = (_heartbeat(ledger), b"")
+            self._db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", values)
+
     def freeze(self, row: BundleRow, seq: int, closing: Closing) -> None:
         values = (row.source_hub_id, row.stream, seq, row.bundle_id)
         with self._changing():
@@ -189,11 +190,15 @@ class ImportLedger:
             self._db.execute("DELETE FROM frozen WHERE source_hub_id = ? AND stream = ?", stream)
             self._add(closing)
 
-    def uncovered(self) -> list[bytes]:
+    def uncovered(self) -> list[Uncovered]:
         """The bundles that were imported and that no checkpoint is known to cover yet."""
-        query = "SELECT name FROM told WHERE name GLOB ? ORDER BY name"
-        rows = self._all(query, f"{_UNCOVERED}*")
-        return [bytes.fromhex(row["name"].removeprefix(_UNCOVERED)) for row in rows]
+        query = "SELECT name, value FROM told WHERE name GLOB ? ORDER BY name"
+        found = []
+        for row in self._all(query, f"{_UNCOVERED}*"):
+            target_to = int(row["value"]) if row["value"] else None
+            bundle_id = bytes.fromhex(row["name"].removeprefix(_UNCOVERED))
+            found.append(Uncovered(bundle_id, target_to))
+        return found
 
     def cover(self, bundle_ids: Sequence[bytes], closing: Closing) -> None:
         names = [(_UNCOVERED + one.hex(),) for one in bundle_ids]
@@ -215,6 +220,10 @@ class ImportLedger:
             self._db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, 1, ?)", runs)
             self._db.executemany("INSERT OR IGNORE INTO frozen VALUES (?, ?, ?, ?)", frozen)
             self._db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", told)
+            self._db.executemany(
+                "INSERT OR REPLACE INTO told VALUES (?, ?)",
+                [(_UNCOVERED + one.hex(), str(last).encode()) for one, last in found.uncovered],
+            )
             self._add(closing)
 
     def _put(self, row: BundleRow) -> None:
@@ -227,68 +236,13 @@ class ImportLedger:
         self._db.execute(f"INSERT OR REPLACE INTO plans VALUES ({marks})", astuple(plan))  # noqa: S608
 
     def _add(self, closing: Closing) -> None:
-        document = {
-            "bodies": [one.hex() for one in closing.bodies],
-            "writes": closing.writes,
-            "moves": closing.moves,
-            "removals": closing.removals,
-        }
-        values = (closing.token, json.dumps(document))
+        values = (closing.token, closing.document())
         self._db.execute("INSERT INTO closings (token, document) VALUES (?, ?)", values)
 
-    def _all(self, query: str, *values: object) -> list[dict[str, Any]]:
-        with self._asked():
-            return [dict(row) for row in self._db.execute(query, values).fetchall()]
 
-    def _open(self) -> sqlite3.Connection:
-        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, durable.FILE_MODE))
-        with self._asked():
-            db = sqlite3.connect(self._path, isolation_level=None)
-            db.row_factory = sqlite3.Row
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = FULL")
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT")
-                durable.sync_directory(self._path.parent)
-        if version not in (0, VERSION):
-            raise BadLedger(f"{self._path} is of version {version}, this is {VERSION}")
-        return db
-
-    @contextmanager
-    def _asked(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-                raise durable.NoSpace(f"{self._path}: {error}") from error
-            raise BadLedger(
-                f"{self._path}: {error}; make it again with veen bridge import --rebuild-ledger"
-            ) from error
-
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        with self._asked():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
+def _heartbeat(ledger: Ledger) -> str:
+    return f"heartbeat/{ledger.bridge_id.hex()}/{ledger.tail[-1].entry_hash().hex()}"
 
 
 def _plan(row: dict[str, Any]) -> Plan:
     return Plan(**(row | {"done": bool(row["done"])}))
-
-
-def _closing(token: bytes, document: str) -> Closing:
-    found = json.loads(document)
-    return Closing(
-        token=token,
-        bodies=tuple(bytes.fromhex(one) for one in found["bodies"]),
-        writes=tuple((path, text) for path, text in found["writes"]),
-        moves=tuple((old, new) for old, new in found["moves"]),
-        removals=tuple(found["removals"]),
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -139,6 +140,37 @@ class Closing:
     moves: tuple[tuple[str, str], ...] = ()
     removals: tuple[str, ...] = ()
 
+    def document(self) -> str:
+        """All but the token, as JSON."""
+        return json.dumps(
+            {
+                "bodies": [one.hex() for one in self.bodies],
+                "writes": self.writes,
+                "moves": self.moves,
+                "removals": self.removals,
+            }
+        )
+
+    @classmethod
+    def read(cls, token: bytes, document: str) -> Closing:
+        found = json.loads(document)
+        return cls(
+            token=token,
+            bodies=tuple(bytes.fromhex(one) for one in found["bodies"]),
+            writes=tuple((path, text) for path, text in found["writes"]),
+            moves=tuple((old, new) for old, new in found["moves"]),
+            removals=tuple(found["removals"]),
+        )
+
+
+class Uncovered(NamedTuple):
+    """A bundle that is imported and that no checkpoint is known to cover; ``target_to`` is where
+    its last event stands, None where its plan tells.
+    """
+
+    bundle_id: bytes
+    target_to: int | None
+
 
 class Restored(NamedTuple):
     """What a ledger is made again from."""
@@ -146,3 +178,4 @@ class Restored(NamedTuple):
     rows: Sequence[BundleRow]
     runs: Sequence[tuple[Stream, Run]]
     frozen: Sequence[tuple[Stream, Equivocation]]
+    uncovered: Sequence[Uncovered]

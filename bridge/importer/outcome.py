@@ -7,8 +7,12 @@ from enum import Enum
 
 
 class State(Enum):
-    """How far a carrier has come; those from IMPORTED on are where it stays."""
+    """How far a carrier has come; those from IMPORTED on are where it stays.
 
+    REFUSED is a medium of which nothing was taken.
+    """
+
+    REFUSED = "refused"
     INCOMPLETE = "incomplete"
     WAITING = "waiting"
     BLOCKED = "blocked"
@@ -24,7 +28,9 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """``told`` says why, and what to do next where something is to be done."""
+    """``told`` says why, and what to do next where something is to be done; ``place`` is where the
+    carrier lies, of those that did not go in.
+    """
 
     state: State
     name: str
@@ -37,3 +43,4 @@ class Outcome:
     excluded: int = 0
     code: str = ""
     told: str = ""
+    place: str = ""

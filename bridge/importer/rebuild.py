@@ -6,32 +6,24 @@ that waited, or were being committed, go back to the inbox and are looked at ane
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from bridge import identities
-from bridge.audit import read_log
-from bridge.audit_events import (
-    Equivocation,
-    ImportBegin,
-    ImportSuccess,
-    LedgerRebuilt,
-    StreamThawed,
-)
+from bridge.audit_events import ImportBegin, ImportBlocked, ImportSuccess, LedgerRebuilt
 from bridge.carrier.open_set import CarrierSet
 from bridge.importer.airlock import Airlock
+from bridge.importer.audited import Audited, read_audited
 from bridge.importer.closing import close
 from bridge.importer.commit import PLAN_NOTE
 from bridge.importer.imported_stream import Written, read_import_stream
-from bridge.importer.ledger_tables import BundleRow, Closing, Restored, Run, Stream
+from bridge.importer.ledger_tables import BundleRow, Closing, Restored, Run, Stream, Uncovered
 from bridge.importer.outcome import State
 from bridge.importer.run import LAST_PLAN, Order, importing, opened
 from bridge.importer.tools import Tools
 from bridge.importer.work import bags_in
 from bridge.refusal import Refused
 from bridge.settings import Settings
-from bridge.stream_map import OFFLINE_LOG
 from veen.client.client import Client
 from veen.client.surroundings import Surroundings
 from veen.client.transport import Patience
@@ -44,15 +36,6 @@ class Rebuilt(NamedTuple):
     streams: int
     bundles: int
     events: int
-
-
-@dataclass(slots=True)
-class _Audited:
-    """What the audit log tells of bundles."""
-
-    begun: dict[bytes, ImportBegin] = field(default_factory=dict)
-    succeeded: dict[bytes, ImportSuccess] = field(default_factory=dict)
-    forks: list[Equivocation] = field(default_factory=list)
 
 
 def rebuild_ledger(
@@ -80,7 +63,7 @@ def rebuild_ledger(
 
 
 def _rebuild(tools: Tools, reader: Client) -> Rebuilt:
-    audited = _audited(reader)
+    audited = read_audited(reader)
     written = [read_import_stream(reader, route, tools.trust) for route in tools.streams.routes]
     runs = [(one.stream, run) for one in written for run in one.runs]
     rows, late = _rows(tools, written, audited)
@@ -96,16 +79,22 @@ def _rebuild(tools: Tools, reader: Client) -> Rebuilt:
         removals=tuple(tools.airlock.inside(place) for place in _unfinished(tools.airlock)),
     )
     frozen = [(Stream(one.source_hub_id, one.stream), one) for one in audited.forks]
-    tools.ledger.restore(
-        Restored(rows, runs, frozen), closing, (LAST_PLAN, tools.bridge.note(PLAN_NOTE) or b"")
-    )
+    uncovered = _uncovered(tools, written, audited)
+    routes = {(one.hub_id, one.source) for one in tools.streams.routes}
+    rejected = [
+        _rejected(one)
+        for one in audited.rejected.values()
+        if (one.source_hub_id, one.stream) in routes
+    ]
+    restored = Restored([*rejected, *rows], runs, frozen, uncovered)
+    tools.ledger.restore(restored, closing, (LAST_PLAN, tools.bridge.note(PLAN_NOTE) or b""))
     close(tools, closing)
     _note_carriers(tools)
     return found
 
 
 def _rows(
-    tools: Tools, written: list[Written], audited: _Audited
+    tools: Tools, written: list[Written], audited: Audited
 ) -> tuple[list[BundleRow], list[ImportSuccess]]:
     """The bundles that are here, and the successes that nobody had told of yet."""
     rows: list[BundleRow] = []
@@ -164,20 +153,32 @@ def _success(tools: Tools, written: Written, bundle_id: bytes, begin: ImportBegi
     )
 
 
-def _audited(reader: Client) -> _Audited:
-    found = _Audited()
-    for recorded in read_log(reader, OFFLINE_LOG):
-        event = recorded.event
-        if isinstance(event, ImportBegin):
-            found.begun[event.bundle_id] = event
-        elif isinstance(event, ImportSuccess):
-            found.succeeded[event.bundle_id] = event
-        elif isinstance(event, Equivocation):
-            found.forks.append(event)
-        elif isinstance(event, StreamThawed):
-            thawed = (event.source_hub_id, event.stream)
-            found.forks = [one for one in found.forks if (one.source_hub_id, one.stream) != thawed]
-    return found
+def _rejected(told: ImportBlocked) -> BundleRow:
+    """That people decided against a bundle outlives the ledger."""
+    return BundleRow(
+        bundle_id=told.bundle_id,
+        state=State.REJECTED.value,
+        source_hub_id=told.source_hub_id,
+        stream=told.stream,
+        target="",
+        from_seq=told.from_seq,
+        to_seq=told.to_seq,
+        checkpoint_id=bytes(32),
+        checkpoint_at=0,
+        sha256=told.sha256,
+        told=told.told,
+    )
+
+
+def _uncovered(tools: Tools, written: list[Written], audited: Audited) -> list[Uncovered]:
+    """What a checkpoint is asked for and none is known of: rather once too often."""
+    if tools.settings.checkpoint is None:
+        return []
+    return [
+        Uncovered(bundle_id, one.places[bundle_id].last)
+        for one in written
+        for bundle_id in sorted(one.whole - audited.covered)
+    ]
 
 
 def _size(written: Written) -> int:
@@ -203,8 +204,11 @@ def _note_carriers(tools: Tools) -> None:
         try:
             with CarrierSet(bags_in(place)) as found:
                 found.verify_signatures(tools.trust)
-                if found.carrier.ledger is not None:
-                    tools.ledger.note_carrier(found.carrier.ledger)
+                told = found.carrier.ledger
+                if told is not None:
+                    tools.ledger.note_carrier(told)
+                if told is not None and told.tail[-1].bundle_id is None:
+                    tools.ledger.note_heartbeat(told)
         except Refused:
             continue
 

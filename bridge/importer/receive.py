@@ -7,6 +7,7 @@ Links, devices and pipes are never opened. Nothing is written to where the bag c
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -27,6 +28,10 @@ _KNOWN: Final = frozenset({*TAGGED, TAGMANIFEST, SIGNATURE})
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _BLOCK: Final = 1 << 20
+_NUMBER: Final = re.compile(r"([0-9]+)")
+MAX_NAME: Final = 255
+MOST_ON_MEDIUM: Final = 100_000
+"""Entries beside each other on a medium, and so bags; a hundred times what one bag may hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +43,34 @@ class Received:
 
 
 def bags_on(medium: Path) -> list[Path]:
-    """The bags that a medium holds: those in its folder ``agb0``, itself, or those in it."""
+    """The bags that a medium holds: those in its folder ``agb0``, itself, or those in it.
+
+    They are in the order of the numbers in their names, which tell where a bundle begins. One that
+    cannot be listed, or holds more than any exporter writes, is Refused.
+    """
+    try:
+        return _bags_on(medium)
+    except OSError as error:
+        raise _unreadable(medium.name, error) from error
+
+
+def _bags_on(medium: Path) -> list[Path]:
     if (medium / CARRIER).exists():
         return [medium]
     folder = medium / FOLDER
     place = folder if folder.is_dir() and not folder.is_symlink() else medium
     with os.scandir(place) as entries:
-        names = [one.name for one in islice(entries, MAX_ENTRIES + 1)]
-    if len(names) > MAX_ENTRIES:
-        raise Refused(Fault.MEDIUM, f"{printable(place.name)}: more than {MAX_ENTRIES} entries")
-    found = [place / name for name in sorted(names) if not name.startswith(".")]
+        names = [one.name for one in islice(entries, MOST_ON_MEDIUM + 1)]
+    if len(names) > MOST_ON_MEDIUM:
+        raise Refused(Fault.MEDIUM, f"{printable(place.name)}: more than {MOST_ON_MEDIUM} entries")
+    found = [place / name for name in sorted(names, key=_by_numbers) if not name.startswith(".")]
     return [one for one in found if one.is_symlink() or one.is_dir()]
+
+
+def _by_numbers(name: str) -> list[tuple[int, str]]:
+    """2 before 10; a name that no exporter writes sorts somewhere, and the same every time."""
+    parts = _NUMBER.split(name[:MAX_NAME])
+    return [(int(one) if one.isdecimal() else 0, one) for one in parts]
 
 
 def partial_name(bag: Path, inbox: Path) -> Path:
@@ -90,6 +112,16 @@ def copy_bag(bag: Path, target: Path, most: int) -> Received:
     return Received(target, h("".join(sorted(lines)).encode()))
 
 
+def volume_bytes(bag: Path) -> int:
+    """How much the volumes of a bag are; what cannot be listed is refused by whoever copies it."""
+    try:
+        with _directory(os.fspath(bag), None) as root, _directory(DATA, root) as data:
+            found = [_status(name, data) for name, _ in _listed(data, DATA)]
+    except Refused:
+        return 0
+    return sum(one.st_size for one in found if stat.S_ISREG(one.st_mode))
+
+
 def _copy_volumes(data: int, target: Path, most: int) -> Iterator[str]:
     for name, kind in _listed(data, DATA):
         _refuse_unless_file(name, kind)
@@ -109,7 +141,7 @@ def _copy(name: str, folder: int, target: Path, most: int) -> tuple[bytes, int]:
         raise _unreadable(name, error) from error
     out = os.open(target, _NEW, durable.FILE_MODE)
     try:
-        if not stat.S_ISREG(os.fstat(source).st_mode):
+        if not stat.S_ISREG(_mode(source, name)):
             raise Refused(Fault.MEDIUM, f"{printable(name)} is no regular file")
         while block := _read(source, min(_BLOCK, most - at + 1), name):
             if at + len(block) > most:
@@ -122,6 +154,13 @@ def _copy(name: str, folder: int, target: Path, most: int) -> tuple[bytes, int]:
         os.close(source)
         os.close(out)
     return digest.digest(), at
+
+
+def _mode(source: int, name: str) -> int:
+    try:
+        return os.fstat(source).st_mode
+    except OSError as error:
+        raise _unreadable(name, error) from error
 
 
 def _read(source: int, size: int, name: str) -> bytes:
@@ -145,18 +184,24 @@ def _directory(path: str, within: int | None) -> Iterator[int]:
 
 def _listed(folder: int, what: str) -> list[tuple[str, int]]:
     """Names with the kind of file each is, looked at without opening it."""
-    with os.scandir(folder) as entries:
-        names = [entry.name for entry in islice(entries, MAX_ENTRIES + 1)]
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in islice(entries, MAX_ENTRIES + 1)]
+    except OSError as error:
+        raise _unreadable(what, error) from error
     if len(names) > MAX_ENTRIES:
         raise Refused(Fault.MEDIUM, f"{printable(what)}: more than {MAX_ENTRIES} files")
     folded = {name.casefold() for name in names}
     if len(folded) != len(names):
         raise Refused(Fault.MEDIUM, f"{printable(what)}: two names differ in case alone")
-    found = []
-    for name in sorted(names):
-        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-        found.append((name, stat.S_IFMT(mode)))
-    return found
+    return [(name, stat.S_IFMT(_status(name, folder).st_mode)) for name in sorted(names)]
+
+
+def _status(name: str, folder: int) -> os.stat_result:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except OSError as error:
+        raise _unreadable(name, error) from error
 
 
 def _refuse_unless_file(name: str, kind: int) -> None:

@@ -5,6 +5,7 @@ Its only connections are to the hub of its own zone; whom it trusts it reads fro
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,6 +23,7 @@ from bridge.importer.importer import Importer
 from bridge.importer.ledger import BadLedger, ImportLedger
 from bridge.importer.outcome import Outcome, State
 from bridge.importer.receive import bags_on, fetch, partial_name
+from bridge.importer.room import NoRoom, verify_room
 from bridge.importer.tools import Tools
 from bridge.importer.trail import Trail
 from bridge.importer.verdicts import Verdicts
@@ -41,6 +43,8 @@ from veen.settings_table import BadSettings
 
 LAST_PLAN: Final = "last plan"
 """The last plan that was handed over when the ledger was made again."""
+_PORTION: Final = 1024
+"""How many bags of media lie in the inbox at a time, beside those that it held before."""
 _KEY: Final = re.compile(r"[0-9a-f]{64}\n?")
 
 
@@ -109,7 +113,11 @@ def opened(
         bridge, audit = (
             closing.enter_context(
                 identities.open_client(
-                    settings.hub, identity, surroundings=surroundings, patience=patience
+                    settings.hub,
+                    identity,
+                    surroundings=surroundings,
+                    patience=patience,
+                    sealers=min(1, wanted.workers - 1),
                 )
             )
             for identity in (settings.bridge, settings.audit)
@@ -169,36 +177,56 @@ def reader_key(card: Path, now: int) -> bytes:
 
 
 def _work_through(tools: Tools, order: Order) -> Iterator[Outcome]:
+    """Until nothing is left to do, or the hub does not take a bundle."""
+    for medium in order.media:
+        _verify_mounted(medium)
+    for outcome in _outcomes(tools, order.media):
+        yield outcome
+        if outcome.state is State.PARTIAL:
+            return
+
+
+def _outcomes(tools: Tools, media: Sequence[Path]) -> Iterator[Outcome]:
+    """Media are taken in a portion at a time; a carrier of several bags can need them all."""
     importer = Importer(tools)
-    for outcome in importer.recover():
-        yield outcome
-        if outcome.state is State.PARTIAL:
-            return
-    yield from _fetched(tools, order.media)
-    for group in groups(tools.airlock.inbox):
-        outcome = importer.take(group)
-        yield outcome
-        if outcome.state is State.PARTIAL:
-            return
-        yield from importer.take_held()
+    yield from importer.recover()
     yield from importer.take_held()
-
-
-def _fetched(tools: Tools, media: Sequence[Path]) -> Iterator[Outcome]:
-    """Copy what media hold into the inbox; only what could not be copied is an outcome."""
+    bags: list[Path] = []
     for medium in media:
         try:
-            bags = bags_on(medium)
-        except OSError as error:
-            raise VeenError(
-                f"{printable(str(medium))} cannot be read: {error.strerror}; is it mounted?"
-            ) from error
-        for bag in bags:
-            partial = partial_name(bag, tools.airlock.inbox)
-            try:
-                fetch(bag, partial, tools.settings.max_carrier_bytes)
-            except Refused as error:
-                yield Verdicts(tools).unfetched(printable(bag.name), partial, error)
+            bags += bags_on(medium)
+        except Refused as error:
+            yield Verdicts(tools).unread(printable(medium.name), error)
+    for at in range(0, len(bags) or 1, _PORTION):
+        yield from _fetched(tools, bags[at : at + _PORTION])
+        is_all = at + _PORTION >= len(bags)
+        for group in groups(tools.airlock.inbox):
+            if is_all or group.is_whole:
+                yield importer.take(group)
+                yield from importer.take_held()
+
+
+def _verify_mounted(medium: Path) -> None:
+    try:
+        os.scandir(medium).close()
+    except OSError as error:
+        raise VeenError(
+            f"{printable(str(medium))} cannot be read: {error.strerror}; is it mounted?"
+        ) from error
+
+
+def _fetched(tools: Tools, bags: Sequence[Path]) -> Iterator[Outcome]:
+    """Copy bags of media into the inbox; only what could not be copied is an outcome."""
+    verdicts = Verdicts(tools)
+    for bag in bags:
+        partial = partial_name(bag, tools.airlock.inbox)
+        try:
+            verify_room(tools.settings, [bag], copies=2)
+            fetch(bag, partial, tools.settings.max_carrier_bytes)
+        except Refused as error:
+            yield verdicts.unfetched(printable(bag.name), partial, error)
+        except NoRoom as error:
+            yield verdicts.no_room(printable(bag.name), error)
 
 
 def _private(path: Path) -> bytes:

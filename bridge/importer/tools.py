@@ -48,6 +48,10 @@ class Tools:
     def lets_in(self, bundle_id: bytes) -> bool:
         return self.only is None or _is_named(bundle_id, self.only)
 
+    def names(self, bundle_id: bytes) -> bool:
+        """Whether it was asked for by name."""
+        return self.only is not None and _is_named(bundle_id, self.only)
+
     def rejects(self, bundle_id: bytes) -> bool:
         return _is_named(bundle_id, self.rejected)
 

@@ -11,12 +11,14 @@ class Work:
     """``place`` holds its bags, which are ours alone; ``inbox`` are the names it came under.
 
     ``sha256`` is the hash of what was received. A carrier that has waited came by no name.
+    ``doubled`` are those of the names under which only bags lie that are there twice.
     """
 
     name: str
     place: Path
     bags: tuple[Path, ...]
     inbox: tuple[str, ...] = ()
+    doubled: tuple[str, ...] = ()
     sha256: bytes
 
     @classmethod

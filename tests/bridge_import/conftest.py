@@ -35,6 +35,7 @@ for _name in ("spec_objects", "spec_client", "hub_process"):
     _load(TESTS / "hub" / "server", _name)
 _PROCESS = sys.modules["hub_process"]
 _WORLD = _load(TESTS / "bridge", "bridge_world")
+_load(HERE, "import_oracles")
 _YARD = _load(HERE, "import_yard")
 
 
@@ -107,6 +108,7 @@ class Zygote:
         before = [_YARD.tree(one) for one in media]
         self.start(zone, *media, **more)
         found = self.wait()
+        zone.presented.update(dict.fromkeys(media))
         # O9: whoever was killed has not written to a medium either.
         assert [_YARD.tree(one) for one in media] == before
         return found

@@ -8,6 +8,7 @@ A line is a JSON object: settings, operator, media, and one of
   {"die_at": n}              be killed at the n-th of them
   {"die_at": n, "lose": how} and whatever was not synced is dropped, or torn
   {"point": [name, when, n]} be killed before or after the n-th call of a function
+  {"signal": s, "log": file} run the command itself, and get this signal where one above would kill
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from bridge.importer.ledger import ImportLedger
 from bridge.importer.run import Order, run_import
 from bridge.importer.trail import Trail
 from bridge.settings import load
+from cli.main import main as main_of_veen
 from veen.client.client import Client
 from veen.client.hub_api import HubApi
 from veen.client.outbox import Outbox
@@ -126,6 +128,9 @@ def _live(told: dict[str, Any]) -> None:
             counter.install()
         if "point" in told:
             _die_at(cut, *told["point"])
+        if "signal" in told:
+            status = _command(told, counter)
+            return
         around = Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
         order = Order(operator=told["operator"], media=tuple(map(Path, told["media"])))
         result = run_import(load(Path(told["settings"])), order, around, patience=HASTY)
@@ -138,6 +143,25 @@ def _live(told: dict[str, Any]) -> None:
     finally:
         sys.stderr.flush()
         os._exit(status)
+
+
+def _command(told: dict[str, Any], counter: Counter) -> int:
+    """``veen bridge import`` as it is typed; what it says goes to the log."""
+    report, log = os.dup(1), os.open(told["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    # Whoever started us in the background had it ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.argv = ["veen", "bridge", "import", "--config", told["settings"]]
+    sys.argv += ["--operator", told["operator"]]
+    for medium in told["media"]:
+        sys.argv += ["--medium", medium]
+    try:
+        main_of_veen()
+    except SystemExit as ended:
+        os.write(report, json.dumps([[], False, counter.count]).encode() + b"\n")
+        return int(ended.code or 0)
+    raise AssertionError("the command did not exit")
 
 
 def _watch_sockets(told: dict[str, Any]) -> None:
@@ -162,6 +186,9 @@ def _cut(told: dict[str, Any]) -> Callable[[], None]:
         losses.install()
 
     def cut() -> None:
+        if "signal" in told:
+            os.kill(os.getpid(), told["signal"])
+            return
         if "lose" in told:
             losses.lose(told["lose"])
         os.kill(os.getpid(), signal.SIGKILL)

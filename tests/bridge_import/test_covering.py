@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from bridge.importer.covering import Covered
+from bridge.importer.rebuild import rebuild_ledger
 from bridge.importer.run import Order, run_import
 from recorder.anchor.ledger import Ledger
 from recorder.checkpoints.shelf import read
@@ -137,6 +138,31 @@ def _is_anchored(recorded: Recorded, checkpoint_id: str) -> None:
     ref = recorded.config.parent / "checkpoints" / "anchors" / checkpoint_id / "file-1.cbor"
     anchor = Ledger(recorded.anchors, os.urandom)
     assert anchor.verify(document.log_root, ref.read_bytes()).nonce == document.checkpoint_id
+
+
+def test_what_waits_for_a_checkpoint_is_known_to_a_ledger_that_is_made_again(
+    recorded: Recorded,
+) -> None:
+    zone, reached = recorded.zone, [0]
+
+    def cover() -> Covered:
+        # The first one is of a log that the import stream is not in.
+        reached[0] += 1
+        return Covered(zone.world.checkpoint(3))
+
+    order = Order(operator=zone.name, media=(zone.medium(1, 3),))
+    assert run_import(zone.settings, order, zone.around(), cover=cover).covering is not None
+    for path in zone.airlock.root.glob("ledger.db*"):
+        path.unlink()
+    rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
+    again = run_import(zone.settings, Order(operator=zone.name), zone.around(), cover=cover)
+    assert again.covering is not None
+    assert "does not reach import/z1/covered 3" in str(again.covering.trouble)
+    assert recorded.bring(code=0)["checkpoint"]["bundles"] == 1
+    rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
+    last = run_import(zone.settings, Order(operator=zone.name), zone.around(), cover=cover)
+    assert (last.covering, reached) == (None, [2])
+    zone.check([1, 2, 3])
 
 
 def test_a_recorder_of_another_hub_is_refused_before_anything_is_imported(

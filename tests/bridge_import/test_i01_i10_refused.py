@@ -32,9 +32,9 @@ def _refused(zone: Any, medium: Path, code: str, state: str = "quarantined") -> 
     """One carrier, refused with the code, audited once, and nothing imported."""
     result = zone.run(medium)
     assert [(one.state.value, one.code) for one in result.outcomes] == [(state, code)]
-    zone.check([])
     (entry,) = (one for one in zone.audits() if one.KIND in ("import.quarantined", "import.failed"))
     assert entry.code == code
+    zone.check([])
     if state == "quarantined":
         assert zone.reason()["code"] == code
         assert zone.files("inbox") == []
@@ -74,7 +74,7 @@ def test_i01_a_medium_that_is_removed_at_any_byte_of_it_leaves_nothing_behind(
         assert "cannot be read: Input/output error" in outcome.told
         assert zone.files("inbox") == []
     assert zone.kinds() == ["import.failed"] * len(tried)
-    zone.check([])
+    zone.check_now([])
     assert zone.states(medium) == ["imported"]
     zone.check([1, 2, 3, 4, 5])
 
@@ -262,24 +262,32 @@ def _after(_events: list[bytes], proof: RangeProof) -> RangeProof:
 
 
 @pytest.mark.parametrize(
-    ("lie", "code"),
+    ("lie", "code", "position"),
     [
-        pytest.param(_swap_receipts, "E.SEQ/PLACE", id="a receipt of another event"),
-        pytest.param(_drop, "E.SEQ/COUNT", id="a dropped event"),
-        pytest.param(_swap, "E.SEQ/PLACE", id="two events in each other's place"),
-        pytest.param(_before, "E.SEQ/ROOT", id="forged peaks before"),
-        pytest.param(_after, "E.SEQ/PROOF", id="forged subtrees after"),
+        pytest.param(_swap_receipts, "E.SEQ/PLACE", 0, id="a receipt of another event"),
+        pytest.param(_drop, "E.SEQ/COUNT", None, id="a dropped event"),
+        pytest.param(_swap, "E.SEQ/PLACE", 1, id="two events in each other's place"),
+        pytest.param(_before, "E.SEQ/ROOT", 0, id="forged peaks before"),
+        pytest.param(_after, "E.SEQ/PROOF", 3, id="forged subtrees after"),
     ],
 )
 def test_i10_events_that_are_not_those_of_the_log(
-    zone: Any, world: Any, lie: Callable[..., RangeProof | None], code: str
+    zone: Any,
+    world: Any,
+    lie: Callable[..., RangeProof | None],
+    code: str,
+    position: int | None,
 ) -> None:
     header, events, raw = world.parts(zone.bundle(2, 5, 7))
     proof = RangeProof.decode(raw)
     proof = lie(events, proof) or proof
     forged = world.reseal(header, events, proof.encode())
     ledger = zone.ledger.with_bundle(_header(forged))
-    _refused(zone, zone.carry(forged, ledger=ledger), code)
+    entry = _refused(zone, zone.carry(forged, ledger=ledger), code)
+    assert entry.position == position
+    claimed = (entry.bundle_id, entry.stream, entry.from_seq, entry.to_seq)
+    assert claimed == (_header(forged).bundle_id, zone.world.stream, 2, 5)
+    assert entry.is_claimed
 
 
 def _header(raw: bytes) -> Header:

@@ -34,8 +34,14 @@ def test_i28_two_streams_into_one_are_refused_before_anything_is_done(zone: Any)
     zone.write_settings(
         f'[[streams]]\nhub_id = "{hub_id}"\nsource = "export/z9"\ntarget = "{zone.target}"\n'
     )
+    medium = zone.medium(1, 3)
     with pytest.raises(BadSettings, match="both go into"):
-        zone.run(zone.medium(1, 3))
+        zone.run(medium)
+    assert not zone.airlock.root.exists()
+    zone.write_settings()
+    assert zone.states() == []
+    zone.check([])
+    assert zone.states(medium) == ["imported"]
 
 
 def test_i28_a_stream_that_nobody_mapped_is_kept_out(zone: Any, world: Any) -> None:

@@ -31,7 +31,7 @@ def test_i30_a_scan_that_does_not_pass_blocks(zone: Any, what: str) -> None:
     (outcome,) = zone.run(zone.medium(1, 3)).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "SCAN")
     (entry,) = (one for one in zone.audits() if one.KIND == "import.blocked")
-    assert entry.by == "scan"
+    assert (entry.by, entry.decision, entry.is_kept_out) == ("scan", "refused", True)
     assert entry.told.isprintable()
     zone.check([])
 
@@ -67,6 +67,8 @@ def test_i30_approvals_of_one_person_or_a_stranger_are_not_two(zone: Any, world:
     durable.write(folder / bundle_id.hex() / "elsewhere.cbor", elsewhere.encode())
     assert zone.states() == []
     assert zone.kinds() == ["import.blocked"]
+    (entry,) = zone.audits()
+    assert (entry.decision, entry.is_kept_out) == ("held", False)
     twice.unlink()
     zone.check([])
     decide(folder, Approval.of(BOB, bundle_id, APPROVE))

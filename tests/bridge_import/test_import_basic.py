@@ -62,6 +62,10 @@ def test_a_heartbeat_is_noted_and_imports_nothing(zone: Any, tmp_path: Path, wor
     stage(content, Preset.ANY.packing(), world.EXPORTER, tmp_path / "medium")
     assert zone.states(tmp_path / "medium") == ["heartbeat"]
     assert zone.kinds() == ["import.heartbeat"]
+    for _ in range(2):
+        assert zone.states(tmp_path / "medium") == ["duplicate"]
+    assert zone.kinds()[1:] == ["import.heartbeat.duplicate"] * 2
+    assert len(zone.files("archive")) == 1
     with ImportLedger(zone.airlock.ledger) as found:
         assert [entry.n for _, entry in found.carrier_entries()] == [1]
     zone.check([])

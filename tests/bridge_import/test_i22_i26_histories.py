@@ -1,84 +1,25 @@
-"""What is held against what comes: changed files, a lost ledger, races, clocks, gaps and forks
-(I21-I26).
-"""
+"""What is held against what comes: a lost ledger, races, clocks, gaps and forks (I22-I26)."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
+from bridge_world import IDENTITY
 
 from bridge.carrier.ledger import Ledger
-from bridge.importer import examine
 from bridge.importer.airlock import Busy
-from bridge.importer.commit import Committer
 from bridge.importer.ledger import BadLedger
 from bridge.importer.ledger_tables import Stream
 from bridge.importer.rebuild import rebuild_ledger
 from bridge.importer.run import Order
 from bridge.importer.thaw import NotFrozen, thaw
 from veen.digest import h
+from veen.mmr import Peaks
 from veen.receipt import Receipt
-
-
-def test_i21_a_file_that_changes_after_it_was_verified_is_not_imported(
-    zone: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load = examine.load
-
-    def altered(content: Any, verified: Any) -> Any:
-        (volume,) = zone.airlock.staging.rglob("v001.agv")
-        _flip(volume)
-        return load(content, verified)
-
-    monkeypatch.setattr("bridge.importer.importer.load", altered)
-    (outcome,) = zone.run(zone.medium(1, 3)).outcomes
-    assert (outcome.state.value, outcome.code) == ("quarantined", "E.SIG/BUNDLE_ID")
-    monkeypatch.undo()
-    zone.check([])
-
-
-def _flip(volume: Path) -> None:
-    with volume.open("r+b") as file:
-        file.seek(-300, os.SEEK_END)
-        byte = file.read(1)
-        file.seek(-1, os.SEEK_CUR)
-        file.write(bytes([byte[0] ^ 1]))
-
-
-def test_i21_a_file_that_changes_once_it_was_read_for_good_changes_nothing(
-    zone: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hand_over = Committer.hand_over
-
-    def altered(committer: Any, *given: Any) -> None:
-        (volume,) = zone.airlock.root.glob("committing/*/*/data/v001.agv")
-        _flip(volume)
-        hand_over(committer, *given)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Committer, "hand_over", altered)
-        assert zone.states(zone.medium(1, 3)) == ["imported"]
-    zone.check([1, 2, 3])
-
-
-def test_i21_a_file_that_changes_between_a_crash_and_its_recovery_is_not_imported(
-    zone: Any, zygote: Any
-) -> None:
-    medium = zone.medium(1, 3)
-    assert zygote.run(zone, medium, point=["hand_over", "before", 1])[0] < 0
-    (volume,) = zone.airlock.root.glob("committing/*/*/data/v001.agv")
-    _flip(volume)
-    bad, sound = zone.run().outcomes
-    assert (bad.state.value, bad.code) == ("quarantined", "E.SIG/VOLUME")
-    # What came still lies in the inbox as it came, and is looked at anew.
-    assert sound.state.value == "imported"
-    zone.check([1, 2, 3])
 
 
 @pytest.mark.parametrize("what", ["lost", "old"])
@@ -183,6 +124,38 @@ def test_i25_a_bundle_that_closes_a_gap_with_another_history_is_a_fork(
     assert zone.states(zone.carry(raw), accepted=[bundle_id], reason="lost") == ["imported"]
     (outcome,) = zone.run(zone.carry(_other(zone, world).bundle(1, 4, 4))).outcomes
     assert outcome.code == "E.SEQ/FORK"
+    _verify_neighbours(zone, held=5, other=4)
+    zone.check([5, 6])
+
+
+def test_i26_a_bundle_that_follows_another_past_proves_the_fork(zone: Any, world: Any) -> None:
+    assert zone.states(zone.medium(1, 4)) == ["imported"]
+    raw = _other(zone, world, 2).bundle(5, 6, 8)
+    ledger = Ledger(bridge_id=h(b"x")).with_bundle(world.parts(raw)[0])
+    assert zone.run(zone.carry(raw, ledger=ledger)).outcomes[0].code == "E.SEQ/FORK"
+    _verify_neighbours(zone, held=4, other=5)
+    zone.check([1, 2, 3, 4])
+
+
+def _verify_neighbours(zone: Any, held: int, other: int) -> None:
+    """From the file beside the bundle alone: both are signed, and no log has both."""
+    reason = zone.reason()
+    receipts = {
+        one: Receipt.decode(bytes.fromhex(reason[one]["receipt"])) for one in ("held", "other")
+    }
+    for one in receipts.values():
+        IDENTITY.verify_receipt(one)
+    assert (receipts["held"].stream_seq, receipts["other"].stream_seq) == (held, other)
+    earlier, later = sorted(receipts.values(), key=lambda one: one.stream_seq)
+    peaks = Peaks(earlier.stream_seq, tuple(map(bytes.fromhex, reason["peaks"])))
+    follows = peaks.append(later.leaf_hash).root() == later.mmr_root
+    assert (peaks.root() == earlier.mmr_root) != follows
+    assert follows == (other > held)
+    assert f"event {held}" in reason["contradiction"]
+    (entry,) = (one for one in zone.audits() if one.KIND == "equivocation")
+    assert (entry.seq, entry.held_seq, entry.other_seq) == (held, held, other)
+    leaves = {one: receipts[one].leaf_hash for one in receipts}
+    assert (entry.held, entry.other) == (leaves["held"], leaves["other"])
 
 
 def _other(zone: Any, world: Any, same: int = 0) -> Any:
@@ -205,7 +178,7 @@ def test_i26_a_fork_freezes_the_stream_and_keeps_both_receipts(
     ).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "E.SEQ/FORK")
     (entry,) = (one for one in zone.audits() if one.KIND == "equivocation")
-    assert entry.seq == same + 1
+    assert (entry.seq, entry.held_seq, entry.other_seq) == (same + 1,) * 3
     reason = zone.reason()
     held, told = (
         Receipt.decode(bytes.fromhex(reason[one]["receipt"])) for one in ("held", "other")
@@ -235,7 +208,7 @@ def test_i26_a_frozen_stream_goes_on_by_an_operators_word_and_the_evidence_stays
     assert (entry.stream, entry.seq, entry.reason) == (stream.name, 3, "case 12")
     assert zone.reason()["seq"] == 3
     assert zone.states() == ["imported"]
-    zone.check([1, 2, 3, 4, 5, 6])
+    zone.check_now([1, 2, 3, 4, 5, 6])
     rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
     assert zone.states(zone.medium(7, 7)) == ["imported"]
     assert zone.run(lie).outcomes[0].code == "E.SEQ/FORK"
@@ -262,4 +235,4 @@ def test_i26_a_thaw_that_is_killed_is_audited_once_or_not_at_all(
     assert "stream.thawed" not in zone.kinds()
     assert zone.states(zone.medium(5, 5)) == ["imported"]
     assert zone.kinds().count("stream.thawed") == 1
-    zone.check([1, 2, 3, 4, 5])
+    zone.check_now([1, 2, 3, 4, 5])

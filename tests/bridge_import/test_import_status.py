@@ -1,0 +1,50 @@
+"""``veen bridge status`` of the importing side: what lies where, why, and what to run next."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from bridge.importer.ledger import BadLedger
+
+
+def status(zone: Any) -> Any:
+    command = [sys.executable, "-m", "cli.main", "bridge", "status", "--json"]
+    command += ["--config", str(zone.root / "bridge.toml")]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert found.returncode == 0, (found.stdout, found.stderr)
+    return json.loads(found.stdout)
+
+
+def test_a_zone_that_has_imported_nothing_is_shown_and_not_made(zone: Any) -> None:
+    assert status(zone)["next"] == "veen bridge import --medium DIR"
+    assert not zone.airlock.root.exists()
+
+
+def test_the_next_command_after_a_lost_ledger_is_the_one_that_import_asks_for(zone: Any) -> None:
+    medium = zone.medium(1, 3)
+    assert zone.states(medium) == ["imported"]
+    for path in zone.airlock.root.glob("ledger.db*"):
+        path.unlink()
+    assert "veen bridge import --rebuild-ledger" in status(zone)["next"]
+    assert list(zone.airlock.root.glob("ledger.db*")) == []
+    with pytest.raises(BadLedger, match="--rebuild-ledger"):
+        zone.run(medium)
+    assert "veen bridge import --rebuild-ledger" in status(zone)["next"]
+
+
+def test_what_was_refused_is_shown_with_its_reason(zone: Any) -> None:
+    assert "quarantine" not in status(zone)
+    medium = zone.medium(1, 3)
+    volume = next(medium.rglob("v001.agv"))
+    volume.write_bytes(volume.read_bytes()[:-1] + b"x")
+    (outcome,) = zone.run(medium).outcomes
+    found = status(zone)
+    assert found["quarantined"] == 1
+    (row,) = found["quarantine"]
+    assert (row["path"], row["code"]) == (outcome.place, "E.SIG/VOLUME")
+    assert "v001.agv" in row["told"]

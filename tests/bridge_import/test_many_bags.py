@@ -1,0 +1,103 @@
+"""Media and inboxes with more in them than anybody looks at together (I29)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.carrier.packing import Packing
+from bridge.importer import receive
+from bridge.importer.groups import groups
+from bridge.importer.receive import bags_on
+
+
+def test_a_medium_with_ten_thousand_bags_is_listed_in_the_order_of_its_bundles(
+    tmp_path: Path,
+) -> None:
+    for number in range(1, 10_001):
+        (tmp_path / f"3f2a90-c41b07-{number}-{number % 7}a").mkdir()
+    found = bags_on(tmp_path)
+    assert [int(one.name.split("-")[2]) for one in found] == list(range(1, 10_001))
+
+
+def test_a_medium_is_taken_in_a_portion_at_a_time(
+    zone: Any, monkeypatch: pytest.MonkeyPatch, import_yard: Any
+) -> None:
+    count = 1100 if import_yard.LONG else 7
+    medium = zone.root / "many"
+    medium.mkdir()
+    for number in range(count):
+        (bag,) = zone.medium(2 * number + 1, 2 * number + 2).iterdir()
+        bag.rename(medium / bag.name)
+    if not import_yard.LONG:
+        monkeypatch.setattr("bridge.importer.run._PORTION", 3)
+    assert zone.states(medium) == ["imported"] * count
+    assert zone.kinds().count("import.waiting") == 0
+    zone.check(list(range(1, 2 * count + 1)))
+
+
+def test_a_set_whose_bags_come_in_several_portions_goes_in(
+    zone: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    medium = zone.carry(zone.bundle(1, 5), Packing(volume_bytes=1200, volumes_per_bag=1))
+    assert len(list(medium.iterdir())) > 3
+    monkeypatch.setattr("bridge.importer.run._PORTION", 2)
+    assert zone.states(medium) == ["imported"]
+    zone.check([1, 2, 3, 4, 5])
+
+
+def test_a_medium_beyond_all_bounds_is_refused_and_audited_and_the_inbox_goes_on(
+    zone: Any, monkeypatch: pytest.MonkeyPatch, import_yard: Any
+) -> None:
+    most = receive.MOST_ON_MEDIUM if import_yard.LONG else 40
+    monkeypatch.setattr("bridge.importer.receive.MOST_ON_MEDIUM", most)
+    hostile = zone.root / "hostile"
+    hostile.mkdir()
+    for number in range(most + 1):
+        (hostile / f"{number}").touch()
+    (bag,) = zone.medium(1, 3).iterdir()
+    zone.airlock.create()
+    bag.rename(zone.airlock.inbox / bag.name)
+    other = zone.medium(4, 5)
+    refused, *others = zone.run(hostile, other).outcomes
+    assert (refused.state.value, refused.code) == ("refused", "E.FORMAT/MEDIUM")
+    assert [one.state.value for one in others] == ["imported", "imported"]
+    (entry,) = (one for one in zone.audits() if one.KIND == "import.failed")
+    assert f"more than {most} entries" in entry.told
+    zone.check([1, 2, 3, 4, 5])
+
+
+def test_what_stays_in_the_inbox_is_in_nobodys_way(zone: Any) -> None:
+    """More bags than were once looked at, none of them whole; the sound one is the last."""
+    zone.airlock.create()
+    for number in range(1100):
+        (zone.airlock.inbox / f"{number:05d}").mkdir()
+    (bag,) = zone.medium(1, 3).iterdir()
+    bag.rename(zone.airlock.inbox / "zz")
+    found = list(groups(zone.airlock.inbox))
+    assert len(found) == 1101
+    assert "zz" in {one.name for one in found}
+
+
+def test_a_carrier_goes_in_beside_many_that_are_not_whole(zone: Any, import_yard: Any) -> None:
+    zone.airlock.create()
+    count = 1100 if import_yard.LONG else 5
+    for number in range(count):
+        (zone.airlock.inbox / f"{number:05d}").mkdir()
+    (bag,) = zone.medium(1, 3).iterdir()
+    bag.rename(zone.airlock.inbox / "zz")
+    assert sorted(zone.states()) == ["imported", *["incomplete"] * count]
+    assert zone.states() == ["incomplete"] * count
+    assert zone.kinds().count("import.failed") == count
+    zone.check([1, 2, 3])
+
+
+def test_names_that_are_numbers_or_none_have_an_order(tmp_path: Path) -> None:
+    names = ["10", "2", "a-10", "a-2", "٣", "a", "1" * 200]
+    for name in names:
+        (tmp_path / name).mkdir()
+    found = [one.name for one in bags_on(tmp_path)]
+    assert found.index("2") < found.index("10")
+    assert found.index("a-2") < found.index("a-10")

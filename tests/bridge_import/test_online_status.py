@@ -1,0 +1,80 @@
+"""``veen bridge status`` of the exporting side, whose hub does not answer or whose identity is in
+use: what is known here is shown all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.export_state import ExportState
+from veen.keystore.directory import ClientDir, Lock
+
+NETWORK, REFUSED = 2, 4
+
+
+@pytest.fixture
+def online(tmp_path: Path, world: Any) -> Path:
+    """Settings of an online zone that has exported once; nobody listens at its hub's address."""
+    for name in ("bridge", "audit"):
+        home = ClientDir(tmp_path / name)
+        home.create(now=int(time.time()), random=os.urandom, passphrase=None)
+    state = ExportState(tmp_path / "export")
+    (tmp_path / "export" / "staging" / "left").mkdir(parents=True)
+    one = world.World().grow(3)
+    state.keep_checkpoint(one.checkpoint(3))
+    path = tmp_path / "bridge.toml"
+    path.write_text(f"""
+zone = "online"
+name = "z1"
+[hub]
+url = "http://127.0.0.1:9"
+hub_id = "{one.hub_id.hex()}"
+[bridge]
+client = "bridge"
+[audit]
+client = "audit"
+reader = "bridge/identity_card.pub"
+[export]
+state = "export"
+[[streams]]
+source = "{one.stream}"
+""")
+    return path
+
+
+def status(config: Path) -> tuple[int, Any]:
+    command = [sys.executable, "-m", "cli.main", "bridge", "status", "--json", "--config"]
+    found = subprocess.run(
+        [*command, str(config)], capture_output=True, text=True, check=False, timeout=120
+    )
+    return found.returncode, json.loads(found.stdout)
+
+
+def test_with_the_hub_down_what_is_known_here_is_shown(online: Path, world: Any) -> None:
+    code, found = status(online)
+    assert code == NETWORK
+    assert "the hub could not be asked" in found["state"]
+    assert found["audit_pending"] == 0
+    assert [Path(one).name for one in found["kept_in_staging"]] == ["left"]
+    streams = {one["stream"]: one for one in found["streams"]}
+    assert streams[world.STREAM]["checkpointed"] == 3
+    assert streams[world.STREAM]["exported"] is None
+
+
+def test_while_an_export_runs_what_is_known_here_is_shown(online: Path) -> None:
+    lock = Lock(ClientDir(online.parent / "audit"))
+    try:
+        code, found = status(online)
+    finally:
+        lock.release()
+    assert code == REFUSED
+    assert found["audit_pending"] is None
+    assert found["kept_in_staging"]
