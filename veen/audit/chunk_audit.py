@@ -142,6 +142,10 @@ class _ChunkAudit:
         else:
             alone = self._artefacts.summary_alone(actual, peaks)
         if not is_whole:
+            self._notes.append(
+                f"{self._task.file}: its summary is compared by place and root alone, "
+                "since not all of its entries are right"
+            )
             return _Seal(None, tuple(alone), tuple(alone))
         hashes = Peaks(len(walk.hashes), mmr.peaks_of(walk.hashes))
         tally = Tally(actual.start_seq, len(walk.hashes), walk.size, hashes)
