@@ -22,12 +22,12 @@ class ByDag:
         """``more`` are the runs that are made at once, each as its own process."""
         self._site = site
         self._more = more
-        self._keys = keys
+        self.keys = keys
         self.runs: list[Run] = []
 
     def run(self, work: SparkWork, is_over: Callable[[], bool]) -> None:  # noqa: ARG002 - the port
         asked = {"dag_id": "veen_query", "conf": {"result_id": work.result_id}}
-        begun = [self._site.begin(asked | one, **self._keys) for one in self._more]
+        begun = [self._site.begin(asked | one, **self.keys) for one in self._more]
         self.runs = [run for one in begun for run in one.ended()]
         for run in self.runs:
             if run.state != "success":
@@ -37,9 +37,10 @@ class ByDag:
 def answered(z1: Site, by: ByDag, result_id: str, folder: Path) -> ResultDigest:
     """All events of the stream, up to a checkpoint that is made for it."""
     who = ["--client", str(z1.home.identity("admin").root), "--principal", "admin"]
-    veen("recorder", "checkpoint", "create", "--config", str(z1.file), *who)
+    veen("recorder", "checkpoint", "create", "--config", str(z1.file), *who, **by.keys)
     last = folder / f"{result_id}.cbor"
-    veen("recorder", "checkpoint", "latest", "--config", str(z1.file), "--out", str(last))
+    config = ("--config", str(z1.file))
+    veen("recorder", "checkpoint", "latest", *config, "--out", str(last), **by.keys)
     asked = {
         "scope": [HTTP],
         "filter": {},
