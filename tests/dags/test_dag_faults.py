@@ -22,7 +22,7 @@ plaintext_at_rest = true
 SMALL = """
 [hub.limits]
 max_msg_bytes = 4096
-max_chunk_bytes = 4096
+max_chunk_bytes = 4500
 """
 
 
@@ -61,7 +61,7 @@ def rows(z1: Site) -> list[int]:
     """The places of the stream's events in the table of events, which has the sealed chunks."""
     folder = z1.home.root / "objects"
     found = ds.dataset(sorted(str(one) for one in folder.rglob("*.parquet"))).to_table()
-    return sorted(found.filter(ds.field("stream") == HTTP)["stream_seq"].to_pylist())
+    return sorted(found.filter(ds.field("stream_name") == HTTP)["stream_seq"].to_pylist())
 
 
 @pytest.fixture(scope="module")

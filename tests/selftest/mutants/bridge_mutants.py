@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from breaking import Everything
-
 
 def bodies_undisclosed() -> None:
     from bridge.exporter import Opener
@@ -27,7 +25,7 @@ def ledger_blind() -> None:
 def volumes_unchecked() -> None:
     from bridge.carrier import open_set
 
-    open_set._digest = lambda whole: Everything()
+    open_set.verify_hash = lambda *_given: None
 
 
 def gaps_ignored() -> None:
