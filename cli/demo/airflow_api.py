@@ -131,16 +131,27 @@ class AirflowApi:
 
     def await_question(self, dag_id: str, patience_sec: float) -> Question:
         """A task that waits for a person, in whichever run."""
+        found: list[Question] = await_that(
+            lambda: self.questions(dag_id), f"a question of {dag_id}", patience_sec
+        )
+        return found[0]
+
+    def questions(self, dag_id: str) -> list[Question]:
         path = f"/api/v2/dags/{dag_id}/dagRuns/~/hitlDetails?response_received=false"
+        tasks = [one["task_instance"] for one in self.ask("GET", path)["hitl_details"]]
+        return [Question(self.run(dag_id, one["dag_run_id"]), str(one["task_id"])) for one in tasks]
 
-        def asked() -> Question | None:
-            found = self.ask("GET", path)["hitl_details"]
-            if not found:
-                return None
-            task = found[0]["task_instance"]
-            return Question(self.run(dag_id, task["dag_run_id"]), str(task["task_id"]))
+    def await_answered(self, run: Run, option: str, patience_sec: float) -> Run:
+        """The end of a run; what Airflow asks anew, after a fault of its own, is answered anew."""
 
-        found: Question = await_that(asked, f"a question of {dag_id}", patience_sec)
+        def ended() -> Run | None:
+            for one in self.questions(run.dag_id):
+                if one.run.run_id == run.run_id:
+                    self.answer(one, option)
+            found = self.run(run.dag_id, run.run_id)
+            return found if found.has_ended else None
+
+        found: Run = await_that(ended, f"the end of {run.dag_id} {run.run_id}", patience_sec)
         return found
 
     def answer(self, question: Question, option: str) -> httpx.Response:

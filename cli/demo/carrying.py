@@ -29,7 +29,7 @@ def carry(stage: Stage) -> None:
     stage.offline.operator.unpause("veen_reconcile")
     stage.offline.operator.watch("veen_import")
     shutil.copytree(stage.stick, stage.mounted, dirs_exist_ok=True)
-    run = _approve(stage)
+    run = stage.offline.operator.await_answered(_approve(stage), "Approve", PATIENCE_SEC)
     stage.succeeded(stage.offline, run)
     _judge_import(stage, run)
     _reconcile(stage)
