@@ -179,6 +179,7 @@ def _status(book: Book, now: int) -> dict[str, Any]:
         "failed": found.failed,
         "unstored": found.unstored,
         "attempts": found.attempts,
+        "failures": found.failures,
         "last_error": found.last_error,
         "next_try": moment(found.next_try) if found.next_try else None,
         "late_checkpoints": found.lateness.checkpoints,

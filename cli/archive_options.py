@@ -29,7 +29,12 @@ from veen.keystore.directory import ClientDir
 from veen.keystore.directory import Lock as ClientLock
 from veen.objects.opened import Store, StoreStatus
 from veen.objects.port import Retention
-from veen.objects.settings import Credentials, StoreSettings, settings_of
+from veen.objects.settings import (
+    Credentials,
+    StoreSettings,
+    credentials_in,
+    settings_of,
+)
 from veen.objects.store import look_at, open_retention, open_store, open_to_read
 
 _OF_TARGET: Final = "VEEN_TO_"
@@ -182,15 +187,8 @@ def _from_escrow(
 
 
 def store_credentials(prefix: str = "") -> Credentials | None:
-    """From the environment alone, so that no secret stands on a command line."""
-    access, secret, token = (
-        os.environ.get(f"{prefix}AWS_{name}") or None
-        for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")
-    )
-    if prefix and (access is None) != (secret is None):
-        raise Refused(
-            f"of {prefix}AWS_ACCESS_KEY_ID and {prefix}AWS_SECRET_ACCESS_KEY one is not set"
-        )
-    if access is None or secret is None:
-        return None
-    return Credentials(access_key=access, secret_key=secret, session_token=token)
+    """From the environment; half of a store's own pair is refused, not replaced by another's."""
+    pair = [f"{prefix}AWS_{name}" for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")]
+    if prefix and len([name for name in pair if os.environ.get(name)]) == 1:
+        raise Refused(f"of {pair[0]} and {pair[1]} one is not set")
+    return credentials_in(os.environ, prefix)

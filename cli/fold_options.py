@@ -20,10 +20,11 @@ from recorder.folds.cache import FoldKeys, drop
 from recorder.folds.job import FoldJob, FoldResult, carry_out
 from recorder.folds.reader import FoldReader
 from recorder.folds.wanted import Wanted
-from spark_jobs.store_door import credentials, door_of
+from spark_jobs.store_door import door_of
 from veen.keystore.directory import ClientDir
 from veen.keystore.secrets import Secrets
 from veen.limits import Limits
+from veen.objects.settings import credentials_in
 from veen.objects.store import open_retention
 from veen.overlay.tree import BLOCK
 
@@ -126,7 +127,7 @@ class Folder:
             "addressing": self.at.addressing,
         }
         settings = door_of(self.at.store, given).settings
-        retention = open_retention(settings, credentials(os.environ))
+        retention = open_retention(settings, credentials_in(os.environ))
         count = drop(self.archive.objects, retention, FoldKeys(self.archive.keys.hub_id, label))
         notice(f"deleted {count} objects that folds of this label had kept")
 

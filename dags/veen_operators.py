@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -52,8 +53,8 @@ class StepOperator(BaseOperator):
             end_alarms(zone(), context)
             return done
 
-    def _step(self, context: Any) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def _step(self, context: Any) -> dict[str, Any]: ...
 
     def _keep(self, made: Sequence[Made], context: Any) -> dict[str, Any]:
         of = zone()

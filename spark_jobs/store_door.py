@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from veen.objects.opened import Store
 from veen.objects.port import StoreRefused
-from veen.objects.settings import Credentials, StoreSettings, settings_of
+from veen.objects.settings import StoreSettings, credentials_in, settings_of
 from veen.objects.store import open_probed, open_store, open_to_read
 
 OPTIONS: Final = ("endpoint", "region", "addressing")
@@ -31,7 +31,7 @@ class StoreDoor:
 
     def to_write(self) -> Store:
         """The store, probed: once, on the driver."""
-        return open_store(self.settings, credentials(os.environ))
+        return open_store(self.settings, credentials_in(os.environ))
 
     def probed(self) -> Self:
         """The door that travels to executors that write: they are told what the driver found."""
@@ -62,21 +62,12 @@ def door_of(url: str, given: Mapping[str, object]) -> StoreDoor:
     return StoreDoor(settings_of(url, accept_overwriting_store=accept, **found))
 
 
-def credentials(environment: Mapping[str, str]) -> Credentials | None:
-    access = environment.get("AWS_ACCESS_KEY_ID")
-    secret = environment.get("AWS_SECRET_ACCESS_KEY")
-    if not access or not secret:
-        return None
-    token = environment.get("AWS_SESSION_TOKEN") or None
-    return Credentials(access_key=access, secret_key=secret, session_token=token)
-
-
 @cache
 def _opened(settings: StoreSettings) -> Store:
     """One connection for all tasks of a process."""
-    return open_to_read(settings, credentials(os.environ))
+    return open_to_read(settings, credentials_in(os.environ))
 
 
 @cache
 def _opened_to_put(settings: StoreSettings, keeps_conditions: bool) -> Store:
-    return open_probed(settings, credentials(os.environ), keeps_conditions=keeps_conditions)
+    return open_probed(settings, credentials_in(os.environ), keeps_conditions=keeps_conditions)

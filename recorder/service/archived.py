@@ -46,10 +46,7 @@ class ArchivedCheckpoints:
             held.refuse_alarms()
             newest = held.latest(descriptor.scope)
             if newest is None:
-                raise NoCheckpoint(
-                    "no recorder checkpoint speaks of these streams yet; make one with veen "
-                    "recorder checkpoint create, and submit again"
-                )
+                raise NoCheckpoint
             _refuse_missing(newest, ends)
             reached = (one for one in held.agreed(descriptor.scope) if _reaches(ends, one))
             found = next(reached, None)

@@ -31,6 +31,12 @@ _LIMITS: Final = JsonLimits(max_bytes=4 << 20)
 class NoCheckpoint(VeenError):
     """There is no recorder checkpoint up to which a query could speak."""
 
+    def __init__(self) -> None:
+        super().__init__(
+            "no recorder checkpoint speaks of these streams yet, or the index has not reached "
+            "it; make one with veen recorder checkpoint create, and submit again"
+        )
+
 
 class InlineEngine:
     """Answers from the index; ``hub`` is the identity as it is known by now."""
@@ -58,10 +64,7 @@ class InlineEngine:
             held.refuse_alarms()
             found = held.latest(descriptor.scope)
         if found is None:
-            raise NoCheckpoint(
-                "no recorder checkpoint speaks of these streams yet, or the index has not reached "
-                "it; make one with veen recorder checkpoint create, and submit again"
-            )
+            raise NoCheckpoint
         found.verify(self._hub())
         return found
 

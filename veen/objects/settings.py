@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -68,6 +69,17 @@ class Credentials:
     access_key: str
     secret_key: str = field(repr=False)
     session_token: str | None = field(default=None, repr=False)
+
+
+def credentials_in(environment: Mapping[str, str], prefix: str = "") -> Credentials | None:
+    """Those of the usual variables, where both keys are set: no secret stands on a command line."""
+    access, secret, token = (
+        environment.get(f"{prefix}AWS_{name}") or None
+        for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")
+    )
+    if access is None or secret is None:
+        return None
+    return Credentials(access_key=access, secret_key=secret, session_token=token)
 
 
 def settings_of(
