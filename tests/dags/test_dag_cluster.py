@@ -83,6 +83,7 @@ def test_the_dags_run_on_a_cluster_over_s3(z1: Site, keys: dict[str, str]) -> No
     assert not (z1.home.root / "objects").exists()
 
 
+@pytest.mark.long
 def test_a_query_runs_on_a_cluster_over_s3(z1: Site, keys: dict[str, str], tmp_path: Path) -> None:
     by = ByDag(z1, {}, **keys)
     assert answered(z1, by, RESULT, tmp_path).row_count == 20
@@ -90,6 +91,7 @@ def test_a_query_runs_on_a_cluster_over_s3(z1: Site, keys: dict[str, str], tmp_p
     assert f"--store {BUCKET_URL}" in by.runs[0].log
 
 
+@pytest.mark.long
 def test_a_reconciliation_runs_on_a_cluster(
     pair: tuple[Site, Site], z1: Site, keys: dict[str, str]
 ) -> None:

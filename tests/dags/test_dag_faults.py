@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from dag_zones import HTTP, Run, Site, veen, zone_pair
 
 pytestmark = pytest.mark.timeout(900)
 
-NAMES = ("veen_checkpoint", "veen_anchor", "veen_archive", "veen_export", "veen_fold")
+LONG = bool(os.environ.get("VEEN_TEST_LONG"))
+STORED = ("veen_anchor", "veen_archive", "veen_fold") if LONG else ()
+NAMES = ("veen_checkpoint", "veen_export", *STORED)
 FOLD = f"""[dags.fold]
 streams = ["{HTTP}"]
 plaintext_at_rest = true
@@ -77,17 +80,23 @@ def test_killing_each_command_in_its_middle_leaves_what_one_clean_run_leaves(
         assert run.killed, run.dag_id
     assert len(checkpoints(z1)) == len(z1.made("checkpoint"))
     assert states(z1, "checkpoint")[-1] == "verified"
-    assert all(one["anchors"] >= 1 for one in checkpoints(z1))
-    assert archived(z1)["manifest"] == z1.made("archive")[0].id
     assert carried(z1) == [(1, 20)]
-    assert [one.summary["upto_stream_seq"] for one in z1.made("fold")] == [20]
+    if STORED:
+        assert all(one["anchors"] >= 1 for one in checkpoints(z1))
+        check_stored(z1, [20])
+
+
+def check_stored(z1: Site, folded: list[int]) -> None:
+    """What went to object storage is there once, up to each of these places."""
+    assert archived(z1)["manifest"] == z1.made("archive")[0].id
+    assert sorted(one.summary["upto_stream_seq"] for one in z1.made("fold")) == folded
     table = rows(z1)
     assert table == list(range(1, len(table) + 1))
-    assert len(table) > 10
+    assert len(table) > folded[-1] // 2
 
 
 def test_two_runs_at_once_leave_what_one_run_leaves(killed: list[Run], z1: Site) -> None:
-    before, table = len(checkpoints(z1)), rows(z1)
+    before = len(checkpoints(z1))
     z1.emit(10)
     both = [z1.begin(*({"dag_id": one} for one in NAMES)) for _ in range(2)]
     for running in both:
@@ -96,10 +105,8 @@ def test_two_runs_at_once_leave_what_one_run_leaves(killed: list[Run], z1: Site)
     assert len(checkpoints(z1)) == before + 1
     assert carried(z1) == [(1, 20), (21, 30)]
     assert set(states(z1, "checkpoint")) == {"verified"}
-    assert archived(z1)["manifest"] == z1.made("archive")[0].id
-    assert sorted(one.summary["upto_stream_seq"] for one in z1.made("fold")) == [20, 30]
-    assert len(rows(z1)) > len(table)
-    assert rows(z1) == list(range(1, len(rows(z1)) + 1))
+    if STORED:
+        check_stored(z1, [20, 30])
 
 
 def test_a_run_that_is_killed_as_a_whole_is_finished_by_the_next(
@@ -119,6 +126,7 @@ def test_a_run_that_is_killed_as_a_whole_is_finished_by_the_next(
     assert not list(Path(z1.home.root).glob("**/hub.rest"))
 
 
+@pytest.mark.long
 def test_audits_are_recorded_once_though_killed_or_two_at_once(killed: list[Run], z1: Site) -> None:
     (run,) = z1.run({"dag_id": "veen_audit", "kill": 5})
     assert run.state == "success", run.log[-4000:]

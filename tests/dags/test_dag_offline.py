@@ -186,6 +186,7 @@ def test_gaps_are_an_alarm_and_the_report_is_kept_though_the_command_was_killed(
     assert alarms["veen_reconcile-gaps"] == "raised"
 
 
+@pytest.mark.long
 def test_two_reconciliations_at_once_and_one_on_spark_leave_the_same_files(
     rejected: list[Run], z2: Site
 ) -> None:

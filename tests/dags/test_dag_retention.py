@@ -67,6 +67,7 @@ def test_due_chunks_go_and_the_hub_proves_that_nothing_else_is_gone(z1: Site) ->
     assert is_whole(z1)
 
 
+@pytest.mark.long
 def test_two_runs_at_once_leave_what_one_run_leaves(z1: Site) -> None:
     before, gone = chunks(z1), pruned(z1)
     assert z1.run({"dag_id": "veen_checkpoint"})[0].state == "success"
