@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self, get_type_hints
 
 from veen import cbor
 from veen.errors import Malformed
+from veen.portable import Portable
 from veen.schema import FixedBytes, Kind, Optional, Unchecked, VersionNumber, kind_of
 from veen.shape import Part, Shape, shape_of
 
@@ -42,7 +43,7 @@ class Layout(NamedTuple):
     checks: tuple[tuple[str, Callable[[Any], None]], ...]
 
 
-class WireObject:
+class WireObject(Portable):
     """What arrays and maps share; the bytes it was decoded from stay with an object."""
 
     __slots__ = ("_encoded",)

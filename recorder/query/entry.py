@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from veen.portable import Portable
 from veen.record_event import RecordEvent
 
 
@@ -17,7 +18,7 @@ class OrderKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Portable):
     """``hub_ts`` is in seconds. ``event`` is None for a message that is no recorder event.
 
     For an event from another zone all of it is what the origin's hub said.

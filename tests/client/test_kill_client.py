@@ -20,7 +20,7 @@ import pytest
 SCRIPT = Path(__file__).with_name("sending_process.py")
 STREAMS = ("record/one", "record/two")
 POINTS = ("add", "journal", "submit", "state", "book", "settle")
-KILLS, LONGER = 100, 10
+KILLS, LONGER = 30, 30
 
 
 class Zygote:

@@ -18,8 +18,8 @@ from veen.digest import h
 from veen.errors import Rejected, VeenError
 
 CLIENTS = 20
-SCHEDULES = 50  # of each client
-LONGER = 10
+SCHEDULES = 15  # of each client
+LONGER = 30
 FLUSHES = 60
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self, get_type_hints
 
 from veen import cbor
 from veen.errors import Malformed
+from veen.portable import Portable
 from veen.schema import Kind, Optional, Unchecked, kind_of
 
 _NULL = b"\xf6"
@@ -32,7 +33,7 @@ class WholeItem(AnyItem):
     __slots__ = ()
 
 
-class Body:
+class Body(Portable):
     __slots__ = ()
 
     @classmethod
