@@ -37,7 +37,8 @@ class Wanted:
     """``trust`` is what an online zone has handed over; only an offline one takes it.
 
     ``medium`` is where media are mounted; the zone has a folder for it otherwise. ``pace`` goes to
-    [dags], where nothing else is said.
+    [dags], where nothing else is said. ``row_budget`` is what the index may read for a query before
+    Airflow has Spark answer it; the recorder's own otherwise.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Wanted:
     listen: str = "127.0.0.1"
     ports: Ports | None = None
     pace: Mapping[str, str | int] = field(default_factory=dict)
+    row_budget: int | None = None
 
 
 def init(
@@ -80,6 +82,7 @@ def init(
         storage=wanted.storage or _files(home),
         medium=wanted.medium or home.root / "medium",
         pace=wanted.pace,
+        row_budget=wanted.row_budget,
         sources=sources,
         source_hub=there.hub_id,
     )

@@ -31,6 +31,7 @@ class Draft:
     storage: StorageSettings
     medium: Path
     pace: Mapping[str, str | int]
+    row_budget: int | None
     sources: tuple[str, ...]
     source_hub: bytes | None
 
@@ -88,6 +89,8 @@ def _recorder(draft: Draft) -> Iterator[str]:
 def _query(draft: Draft) -> Iterator[str]:
     yield from _table("recorder.query")
     yield from _pairs({"listen": f"{draft.listen}:{draft.ports.query}", "workers": 1})
+    if draft.row_budget is not None:
+        yield from _pairs({"row_budget": draft.row_budget})
     yield from _table("[recorder.query.principals]")
     scopes = ["record/*"]
     roles = ["submitter", "auditor"]

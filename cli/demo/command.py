@@ -38,10 +38,14 @@ _PACE: Final[Mapping[str, str | int]] = {
 """Airflow does at once what is asked for, and nothing else while we look."""
 
 _DAGS: Final = {
-    ONLINE: {"veen_checkpoint", "veen_archive", "veen_anchor", "veen_audit", "veen_export"},
+    ONLINE: {
+        "veen_checkpoint", "veen_archive", "veen_anchor", "veen_audit", "veen_query", "veen_export",
+    },
     OFFLINE: {"veen_checkpoint", "veen_import", "veen_reconcile"},
-}
+}  # fmt: skip
 _BUCKETS: Final = ("veen-z1", "veen-z2")
+_ROW_BUDGET: Final = 50
+"""So few that the query of the story is a large one, for which Airflow starts Spark."""
 
 
 class StoreKind(Enum):
@@ -64,7 +68,8 @@ def demo(
 
     Events are recorded in Z1; Airflow has them checkpointed, anchored, archived and audited by
     Spark, and exports them to a directory that stands for a medium. In Z2 a person lets them in;
-    they are reconciled, and a query of Z1 is run again. Then a medium that was changed is refused.
+    they are reconciled. A query that Airflow has Spark answer in Z1 is run again in Z2. Then a
+    medium that was changed is refused.
     Everything is stopped at the end; the files stay. Exit code 5 says that a claim did not hold.
 
     Example: veen demo --directory ./demo
@@ -145,6 +150,7 @@ def _zones(root: Path, endpoint: str | None) -> tuple[ZoneHome, ZoneHome]:
             trust=homes[0].handover if role == OFFLINE else None,
             medium=root / ("stick-1" if role == ONLINE else "mounted"),
             pace=_PACE,
+            row_budget=_ROW_BUDGET,
         )
         init(home, wanted, now=int(time.time()), random=os.urandom)
     return homes

@@ -3,36 +3,82 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
+from typing import NamedTuple
 
-from cli.demo.stage import Stage
+from cli.demo.stage import PATIENCE_SEC, Stage
 from cli.demo.workload import SUSPECT
 from cli.zone_people import ACCESS, HTTP
 from recorder import settings as recorder_settings
 
 
+class _Answer(NamedTuple):
+    result_id: str
+    rows: int
+
+
 def query(stage: Stage) -> None:
-    stage.tell(f"an auditor of Z1 asks what {SUSPECT} did, with full evidence")
-    online, offline = stage.online, stage.offline
-    listen = recorder_settings.load(online.home.file).query.listen
-    at = ("--api", f"http://{listen}", "--token-file", online.home.token)
-    where = ("--stream", HTTP, "--stream", ACCESS, "--subject", SUSPECT)
-    words = ("query", "submit", *at, *where, "--evidence", "full", "--reason", "incident 12")
-    digest = stage.words.veen(*words).document
-    result, rows = str(digest["result_id"]), int(digest["row_count"])
+    answer = _ask(stage)
+    _judge_run(stage, answer)
     package = stage.folder / "query-proof.json"
-    stage.words.veen("query", "proof", result, *at, "--out", package)
-    _judge_package(stage, package.name, rows)
+    stage.words.veen("query", "proof", answer.result_id, *_api(stage), "--out", package)
+    _judge_package(stage, package, answer.rows)
+    _replay(stage, package, answer.rows)
+
+
+def _api(stage: Stage) -> tuple[str | Path, ...]:
+    home = stage.online.home
+    listen = recorder_settings.load(home.file).query.listen
+    return "--api", f"http://{listen}", "--token-file", home.token
+
+
+def _ask(stage: Stage) -> _Answer:
+    """The service finds too many rows for its index, and has Airflow run the query."""
+    stage.tell(f"an auditor of Z1 asks what {SUSPECT} did, with full evidence; Spark answers")
+    stage.online.operator.unpause("veen_query")
+    where = ("--stream", HTTP, "--stream", ACCESS, "--subject", SUSPECT)
+    words = ("query", "submit", *_api(stage), *where, "--evidence", "full")
+    digest = stage.words.veen(*words, "--reason", "incident 12", patience_sec=PATIENCE_SEC).document
+    return _Answer(str(digest["result_id"]), int(digest["row_count"]))
+
+
+def _judge_run(stage: Stage, answer: _Answer) -> None:
+    """A result that Airflow made has the name of its run."""
+    side = stage.online
+    run = stage.succeeded(side, side.operator.run("veen_query", answer.result_id))
+    stage.tell(f"  {side.operator.link(run)}")
+    left = [one.state for one in side.made("query") if one.run_id == run.run_id]
+    stage.claims.judge(
+        "Airflow had Spark answer the query",
+        left == ["done"] and answer.rows > 0,
+        told=f"{answer.rows} rows by {run.dag_id}, run {run.run_id}: {run.state}",
+        link=side.log_of(run),
+    )
+
+
+def _judge_package(stage: Stage, package: Path, rows: int) -> None:
+    online = stage.online
+    believed = ("--hub-id", online.zone.hub_id.hex())
+    ledger = ("--ledger", online.home.root / "anchors.ledger")
+    words = ("query", "verify", package, *believed, *ledger)
+    found = stage.words.veen(*words, accept=(0, 3)).document
+    states = [one["state"] for one in found["claims"]]
+    stage.claims.judge(
+        "the query's evidence holds offline, row by row",
+        rows > 0 and "failed" not in states and "held" in states,
+        told=f"{rows} rows; {states.count('held')} of {len(states)} claims held, none failed",
+        link=str(package),
+    )
+
+
+def _replay(stage: Stage, package: Path, rows: int) -> None:
     stage.tell("the evidence is carried to Z2, which runs the query again over what it imported")
+    online, offline = stage.online, stage.offline
     here = offline.home.root / package.name
     shutil.copyfile(package, here)
-    reader = ("--client", offline.home.identity("reader").root, "--principal", "reader")
-    index = offline.home.root / "imported-index"
-    streams = [word for one in (HTTP, ACCESS) for word in ("--stream", f"import/{one}")]
-    taken = ("--trust", offline.home.trust, "--index", index)
-    stage.words.veen("recorder", "index", "imports", *offline.config, *reader, *streams, *taken)
     who = ("--client", offline.home.identity("auditor").root, "--principal", "auditor")
     recorded = (*who, "--cap", offline.home.capability("auditor"), "--record")
-    of = ("--hub-id", online.zone.hub_id.hex(), "--index", index)
+    of = ("--hub-id", online.zone.hub_id.hex(), "--index", _index(stage))
     again = ("query", "replay", here, *offline.config, *of, *recorded)
     found = stage.words.veen(*again, accept=(0, 3)).document
     stage.claims.judge(
@@ -44,16 +90,12 @@ def query(stage: Stage) -> None:
     )
 
 
-def _judge_package(stage: Stage, name: str, rows: int) -> None:
-    online = stage.online
-    believed = ("--hub-id", online.zone.hub_id.hex())
-    ledger = ("--ledger", online.home.root / "anchors.ledger")
-    words = ("query", "verify", stage.folder / name, *believed, *ledger)
-    found = stage.words.veen(*words, accept=(0, 3)).document
-    states = [one["state"] for one in found["claims"]]
-    stage.claims.judge(
-        "the query's evidence holds offline, row by row",
-        rows > 0 and "failed" not in states and "held" in states,
-        told=f"{rows} rows; {states.count('held')} of {len(states)} claims held, none failed",
-        link=str(stage.folder / name),
-    )
+def _index(stage: Stage) -> Path:
+    """An index of Z2 over what it imported, and nothing else."""
+    side = stage.offline
+    found = side.home.root / "imported-index"
+    reader = ("--client", side.home.identity("reader").root, "--principal", "reader")
+    streams = [word for one in (HTTP, ACCESS) for word in ("--stream", f"import/{one}")]
+    taken = ("--trust", side.home.trust, "--index", found)
+    stage.words.veen("recorder", "index", "imports", *side.config, *reader, *streams, *taken)
+    return found

@@ -27,7 +27,12 @@ class Words:
         self._environment = {**environment, "PYTHONSAFEPATH": "1"}
         self._tell = tell
 
-    def veen(self, *words: str | Path, accept: tuple[int, ...] = (0,)) -> Answer:
+    def veen(
+        self,
+        *words: str | Path,
+        accept: tuple[int, ...] = (0,),
+        patience_sec: float = _PATIENCE_SEC,
+    ) -> Answer:
         given = [str(one) for one in words]
         self._tell(f"$ veen {shlex.join(given)}")
         try:
@@ -36,7 +41,7 @@ class Words:
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                timeout=_PATIENCE_SEC,
+                timeout=patience_sec,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:

@@ -91,7 +91,9 @@ def test_every_claim_of_the_demonstration_holds(tmp_path: Path) -> None:
     assert done.returncode == 0, (out, err)
     found = json.loads(out)
     assert [one["says"] for one in found["claims"] if not one["holds"]] == []
-    assert len(found["claims"]) >= 18
+    assert len(found["claims"]) >= 20
+    (by_airflow,) = (one for one in found["claims"] if one["says"].startswith("Airflow had Spark"))
+    assert "/dag_id=veen_query/run_id=r-" in by_airflow["link"]
     for one in found["claims"]:
         if one["link"].startswith("/"):
             assert Path(one["link"]).exists(), one

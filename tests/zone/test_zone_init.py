@@ -94,6 +94,15 @@ def test_every_part_loads_and_names_the_same_hub(pair: Pair) -> None:
         assert recorder.hub.url == bridge.hub.url == hub_settings.load(home.file).url
 
 
+def test_large_queries_go_to_the_airflow_of_the_zone(a_zone: MakeZone, tmp_path: Path) -> None:
+    usual, small = a_zone(tmp_path / "z1", "alone"), a_zone(tmp_path / "z2", "alone", row_budget=7)
+    for home, budget in ((usual, 100_000), (small, 7)):
+        found = recorder_settings.load(home.file)
+        assert (found.query.engine, found.query.row_budget) == ("auto", budget)
+        assert found.query.airflow_url == home.zone().airflow.url
+        assert found.objects is not None
+
+
 def test_all_listen_on_the_loopback_on_ports_of_their_own(pair: Pair) -> None:
     places = [
         listen
