@@ -19,6 +19,11 @@ def heed() -> None:
         signal.signal(signal.SIGINT, _interrupt)
 
 
+def remember() -> None:
+    """By whoever heeds signals in a way of its own."""
+    _asked.set()
+
+
 def sleep(seconds: float) -> None:
     if _asked.is_set():
         raise KeyboardInterrupt
@@ -26,5 +31,5 @@ def sleep(seconds: float) -> None:
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    _asked.set()
+    remember()
     raise KeyboardInterrupt

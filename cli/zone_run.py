@@ -15,6 +15,7 @@ from typing import Final
 from cli import interrupt
 from cli import zone_state as states
 from cli.failure import Refused
+from cli.selftest.interruption import held_back
 from cli.zone_home import ZoneHome
 from cli.zone_postgres import Postgres
 from cli.zone_process import end, of_session, wait_for
@@ -108,20 +109,22 @@ def _brought_up(
     homes: Sequence[ZoneHome], tell: Callable[[str], None], stack: ExitStack
 ) -> list[Lead]:
     leads: list[Lead] = []
-    stack.callback(_stop_all, leads)
+    stack.callback(_stop_all, leads, tell)
     for home in homes:
-        # One by one, so that those which began are known when one does not.
-        leads += [Lead(home)]
+        # One by one and undisturbed, so that those which began are known when one does not.
+        with held_back():
+            leads += [Lead(home)]
     for lead in leads:
         lead.await_up(tell)
     return leads
 
 
-def _stop_all(leads: Sequence[Lead]) -> None:
+def _stop_all(leads: Sequence[Lead], tell: Callable[[str], None]) -> None:
     """Together: each takes a while."""
     for lead in leads:
         lead.ask_to_stop()
     for lead in leads:
+        tell(f"{lead.home.root.name}: stops")
         lead.await_stop()
 
 

@@ -59,6 +59,8 @@ class Supervisor:
     def run(self) -> int:
         for one in _SIGNALS:
             signal.signal(one, self._ask)
+        # Whoever started us has held them back until we are known.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         adopt_orphans()
         self._tell()
         try:

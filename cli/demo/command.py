@@ -13,7 +13,6 @@ from typing import Annotated, Final
 
 import typer
 
-from cli import zone_state as states
 from cli.console import manner, notice, show
 from cli.demo import carrying, querying, recording, tampering
 from cli.demo.claim import Claims, table
@@ -70,16 +69,17 @@ def demo(
     Spark, and exports them to a directory that stands for a medium. In Z2 a person lets them in;
     they are reconciled. A query that Airflow has Spark answer in Z1 is run again in Z2. Then a
     medium that was changed is refused.
-    Everything is stopped at the end; the files stay. Exit code 5 says that a claim did not hold.
+    Everything is stopped at the end, and by Ctrl-C; the files stay. Exit code 5 says that a claim
+    did not hold.
 
     Example: veen demo --directory ./demo
     """
     root, began = directory.absolute(), time.monotonic()
     _make_room(root, again=again)
     environment = dict(os.environ)
-    with unwinding(), _playing(root, store, environment) as stage:
+    with _stoppable(root), _playing(root, store, environment) as stage:
         _play_to_the_end(stage)
-        started = _started(stage)
+        started = below(os.getpid())
     claims = stage.claims
     _judge_the_end(stage, started)
     seconds = time.monotonic() - began
@@ -93,6 +93,17 @@ def demo(
     )
     if claims.broken:
         raise typer.Exit(SELFTEST)
+
+
+@contextmanager
+def _stoppable(root: Path) -> Iterator[None]:
+    """A signal that ends the block is told of when nothing runs any more."""
+    try:
+        with unwinding():
+            yield
+    except (KeyboardInterrupt, SystemExit):
+        notice(f"interrupted: all that was started is stopped; what was made is left in {root}")
+        raise
 
 
 def _play_to_the_end(stage: Stage) -> None:
@@ -137,7 +148,6 @@ def _playing(root: Path, store: StoreKind, environment: dict[str, str]) -> Itera
         for home in homes:
             tell(f"  {home.root.name}: Airflow is at {home.zone().airflow.url}")
         yield stack.enter_context(staged(root, homes, words, tell))
-        tell("both zones stop")
 
 
 def _zones(root: Path, endpoint: str | None) -> tuple[ZoneHome, ZoneHome]:
@@ -171,15 +181,6 @@ def _make_room(root: Path, *, again: bool) -> None:
         raise Refused(f"{root} is not empty; add --again to remove an earlier demonstration")
     root.mkdir(parents=True, exist_ok=True)
     (root / ".demo").touch()
-
-
-def _started(stage: Stage) -> list[Born]:
-    """Every process of both zones at this moment."""
-    found: list[Born] = []
-    for side in (stage.online, stage.offline):
-        supervisor = states.read(side.home).supervisor
-        found += [] if supervisor is None else [supervisor, *below(supervisor.pid)]
-    return found
 
 
 def _judge_the_end(stage: Stage, started: list[Born]) -> None:

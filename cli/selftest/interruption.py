@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
+from cli import interrupt
+
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -39,6 +41,7 @@ def let_go() -> None:
 def _unwind(number: int, _frame: FrameType | None) -> None:
     for one in _ENDING:
         signal.signal(one, signal.SIG_IGN)
+    interrupt.remember()
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise SystemExit(128 + number)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,10 +17,22 @@ import pytest
 from cli.demo import workload
 from cli.demo.claim import Claims, table
 from cli.demo.tampering import turn_one_bit
-from cli.failure import Refused
+from cli.failure import INTERRUPTED, Refused
+from cli.zone_home import ZoneHome
+from cli.zone_process import below
+from hub import settings as hub_settings
+from recorder import settings as recorder_settings
 from veen.digest import h
 
 LIMIT_SEC = 3_000
+EARLY = "z1: hub: ready"
+LATER = [
+    "two zones start",
+    "Airflow of Z1 makes a checkpoint",
+    "somebody carries the medium",
+    "waits for a person",
+    "$ veen query submit",
+]
 COMMAND = [sys.executable, "-P", "-m", "cli.main", "demo"]
 
 
@@ -75,19 +90,49 @@ def processes_in(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.timeout(LIMIT_SEC)
-def test_every_claim_of_the_demonstration_holds(tmp_path: Path) -> None:
-    folder = tmp_path / "demo"
-    done = subprocess.Popen(
-        [*COMMAND, "--directory", str(folder), "--json"],
+def taken(folder: Path) -> list[str]:
+    """Addresses of the zones there on which somebody listens."""
+    homes = [ZoneHome(one.parent) for one in folder.glob("*/veen.toml")]
+    assert len(homes) == 2
+    places = [
+        listen
+        for home in homes
+        for listen in (
+            hub_settings.load(home.file).listen,
+            recorder_settings.load(home.file).query.listen,
+            home.zone().airflow.listen,
+        )
+    ]
+    return [one for one in places if listens(one)]
+
+
+def listens(place: str) -> bool:
+    host, _, port = place.rpartition(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
+
+
+@contextmanager
+def demonstration(folder: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
+    """In a group of its own, as a shell starts it; it does not outlive the block."""
+    begun = subprocess.Popen(
+        [*COMMAND, "--directory", str(folder), *more], start_new_session=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    try:
+    with begun:
+        try:
+            yield begun
+        finally:
+            if begun.poll() is None:
+                begun.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("store", ["files", pytest.param("s3", marks=pytest.mark.long)])
+@pytest.mark.timeout(LIMIT_SEC)
+def test_every_claim_of_the_demonstration_holds(tmp_path: Path, store: str) -> None:
+    folder = tmp_path / "demo"
+    with demonstration(folder, "--store", store, "--json") as done:
         out, err = done.communicate(timeout=LIMIT_SEC - 60)
-    finally:
-        if done.poll() is None:
-            done.send_signal(signal.SIGTERM)
-            done.wait()
     assert done.returncode == 0, (out, err)
     found = json.loads(out)
     assert [one["says"] for one in found["claims"] if not one["holds"]] == []
@@ -98,6 +143,28 @@ def test_every_claim_of_the_demonstration_holds(tmp_path: Path) -> None:
         if one["link"].startswith("/"):
             assert Path(one["link"]).exists(), one
     assert processes_in(folder) == []
+    assert taken(folder) == []
+
+
+@pytest.mark.parametrize(
+    "moment", [EARLY, *(pytest.param(one, marks=pytest.mark.long) for one in LATER)]
+)
+@pytest.mark.timeout(LIMIT_SEC)
+def test_ctrl_c_stops_all_of_it_and_says_so(tmp_path: Path, moment: str) -> None:
+    """A terminal sends it to everyone in the group."""
+    folder = tmp_path / "demo"
+    with demonstration(folder) as begun:
+        assert begun.stderr is not None
+        assert any(moment in line for line in begun.stderr)
+        those = below(begun.pid)
+        os.killpg(begun.pid, signal.SIGINT)
+        out, err = begun.communicate(timeout=LIMIT_SEC - 60)
+    assert (begun.returncode, out) == (INTERRUPTED, "")
+    assert err.rstrip().splitlines()[-1].startswith("interrupted: all that was started is stopped")
+    assert "Traceback" not in err
+    assert [one for one in those if one.is_alive()] == []
+    assert processes_in(folder) == []
+    assert taken(folder) == []
 
 
 def test_the_judges_are_not_asked_to_believe(tmp_path: Path) -> None:
