@@ -20,6 +20,7 @@ from cli.zone_home import ZoneHome
 from cli.zone_run import stop
 
 MakeZone = Callable[..., ZoneHome]
+ROOT = Path(__file__).parents[2]
 WAIT_SEC = 600.0
 QUIET = {
     "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
@@ -62,6 +63,24 @@ def listening(home: ZoneHome) -> set[str]:
         for one in process.net_connections("tcp")
         if one.status == psutil.CONN_LISTEN
     }
+
+
+def made(target: str, folder: str) -> list[str]:
+    """What ``make`` would run of ours."""
+    words = ["make", "--dry-run", "--no-print-directory", target, f"DIR={folder}"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = done.stdout.replace("\\\n", "").splitlines()
+    return [" ".join(one.split()) for one in lines if "/veen " in one]
+
+
+def test_make_up_and_down_run_these_commands() -> None:
+    one, two, up = made("up", "d")
+    init = ".venv/bin/veen zone init --directory"
+    assert one.endswith(f"{init} d/z1 --name z1 --role online --medium d/medium")
+    trusting = "--role offline --trust d/z1/handover --medium d/medium"
+    assert two.endswith(f"{init} d/z2 --name z2 {trusting}")
+    assert up == ".venv/bin/veen zone up --directory d"
+    assert made("down", "d") == [".venv/bin/veen zone down --directory d"]
 
 
 @pytest.mark.timeout(1_500)
