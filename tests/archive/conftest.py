@@ -2,80 +2,65 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import archive_carry
+import driven_hub
+import fault_proxy
+import hub_load
+import hub_process
+import object_servers
 import pytest
+import recorded_hub
+import spec_objects
 
 from veen.objects.opened import Store
 from veen.objects.settings import FileSettings
 from veen.objects.store import open_store
 
-HERE = Path(__file__).parent
-SERVER, OBJECTS = HERE.parent / "hub" / "server", HERE.parent / "objects"
 _NUMBER = itertools.count(1)
-
-
-def _load(folder: Path, name: str, file: str | None = None) -> ModuleType:
-    """A module of the tests by its bare name, as the scripts beside it import it."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, folder / f"{file or name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-for _name in ("spec_objects", "spec_client", "hub_process", "load"):
-    _load(SERVER, _name)
-for _name in ("object_servers", "fault_proxy"):
-    _load(OBJECTS, _name)
-_HUBS = _load(HERE.parent / "hub" / "storage", "driven_hubs", "conftest")
-_RECORDED, _CARRY = _load(HERE, "recorded"), _load(HERE, "carry")
 
 
 @pytest.fixture(scope="session")
 def carry() -> ModuleType:
     """Push, check, restore and verify in this process."""
-    return _CARRY
+    return archive_carry
 
 
 @pytest.fixture(scope="session")
 def driven() -> ModuleType:
     """Hubs that are driven by hand, in this process."""
-    return _HUBS
+    return driven_hub
 
 
 @pytest.fixture(scope="session")
 def servers() -> ModuleType:
-    return sys.modules["object_servers"]
+    return object_servers
 
 
 @pytest.fixture(scope="session")
 def proxies() -> ModuleType:
-    return sys.modules["fault_proxy"]
+    return fault_proxy
 
 
 @pytest.fixture(scope="session")
 def spec() -> ModuleType:
-    return sys.modules["spec_objects"]
+    return spec_objects
 
 
 @pytest.fixture(scope="session")
 def load() -> ModuleType:
-    return sys.modules["load"]
+    return hub_load
 
 
 @pytest.fixture(scope="session")
 def moto() -> Iterator[Any]:
-    server = sys.modules["object_servers"].moto()
+    server = object_servers.moto()
     yield server
     server.stop()
 
@@ -83,7 +68,7 @@ def moto() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A stopped hub: what it wrote, and what it answered."""
-    return _RECORDED.record(tmp_path_factory.mktemp("recorded"))
+    return recorded_hub.record(tmp_path_factory.mktemp("recorded"))
 
 
 @pytest.fixture
@@ -106,9 +91,8 @@ def store(folder: Path) -> Store:
 @pytest.fixture
 def s3(moto: Any) -> Store:
     """An empty bucket, so to speak."""
-    servers = sys.modules["object_servers"]
-    settings = servers.s3_settings(moto.endpoint, f"archive-{next(_NUMBER)}/")
-    return open_store(settings, servers.KEYS)
+    settings = object_servers.s3_settings(moto.endpoint, f"archive-{next(_NUMBER)}/")
+    return open_store(settings, object_servers.KEYS)
 
 
 @pytest.fixture
@@ -118,8 +102,8 @@ def run_hub(recorded: Any) -> Iterator[Callable[..., Any]]:
 
     def run(root: Path, toml: Path | None = None) -> Any:
         assert root.name == "data"
-        started.append(sys.modules["hub_process"].HubProcess(root.parent))
-        return _RECORDED.start(started[-1], toml or recorded.toml)
+        started.append(hub_process.HubProcess(root.parent))
+        return recorded_hub.start(started[-1], toml or recorded.toml)
 
     yield run
     for hub in started:

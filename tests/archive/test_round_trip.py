@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from recorded_hub import answers_of
 
 
 @pytest.fixture(params=["files", "s3"])
@@ -64,7 +64,7 @@ def _goes_on(recorded: Any, hub: Any, spec: ModuleType) -> None:
     labels: dict[bytes, int] = {}
     for label, seq in recorded.answers:
         labels[label] = max(seq, labels.get(label, 0))
-    assert sys.modules["recorded"].answers_of(client, labels) == recorded.answers
+    assert answers_of(client, labels) == recorded.answers
     for name, signer in (("logs/a", "alice"), ("record/c", "carol")):
         old = recorded.writers[name]
         writer = client.writer(spec.key(signer), name, auth_ref=old.auth_ref)

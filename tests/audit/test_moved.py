@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from plants import (
+from audit_plants import (
     Files,
     Found,
     Place,

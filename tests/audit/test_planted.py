@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from plants import (
+from audit_plants import (
     PLANTS,
     Files,
     Plant,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
@@ -13,6 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import bridge_world
+import power_losses
 import pytest
 
 from bridge import standalone_verifier as standalone
@@ -29,22 +29,9 @@ from veen.digest import h
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 
 
-def _load(name: str) -> ModuleType:
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-_WORLD = _load("bridge_world")
-
-
 @pytest.fixture(scope="session")
 def world() -> Any:
-    return _WORLD
+    return bridge_world
 
 
 @pytest.fixture(scope="session")
@@ -158,4 +145,4 @@ def verdict(world: Any) -> Callable[[bytes], str]:
 @pytest.fixture(scope="session")
 def losses() -> ModuleType:
     """What a power cut takes."""
-    return _load("losses")
+    return power_losses

@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import online_zone
 import pytest
 
 from bridge.carrier.check import Means, Report, check_carrier
 from bridge.refusal import Level
-
-HERE = Path(__file__).parent
-SERVER = HERE.parent / "hub" / "server"
-
-
-def _load(folder: Path, name: str) -> ModuleType:
-    """A module beside the tests, under its own name."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-for _name in ("spec_objects", "spec_client", "hub_process"):
-    _load(SERVER, _name)
-_ONLINE = _load(HERE, "online_zone")
 
 
 @pytest.fixture(scope="session")
@@ -44,11 +23,11 @@ def long() -> bool:
 @pytest.fixture(scope="module")
 def zone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A zone with seven changes and two orders at a checkpoint, for all tests of a file."""
-    found = _ONLINE.OnlineZone(tmp_path_factory.mktemp("zone"))
+    found = online_zone.OnlineZone(tmp_path_factory.mktemp("zone"))
     try:
         found.start()
-        found.emit(_ONLINE.CHANGES, 7)
-        found.emit(_ONLINE.ORDERS, 2, to="producer")
+        found.emit(online_zone.CHANGES, 7)
+        found.emit(online_zone.ORDERS, 2, to="producer")
         found.checkpoint()
         yield found
     finally:

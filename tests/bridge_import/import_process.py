@@ -26,7 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bridge"))
 
-from losses import Losses
+from power_losses import Losses
 
 from bridge.importer import commit, importer
 from bridge.importer.airlock import Airlock

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import import_yard
 import pytest
+from hub_process import hub_in
 
 from bridge.importer.covering import Covered
 from bridge.importer.rebuild import rebuild_ledger
@@ -88,7 +90,7 @@ class Recorded:
 
 
 @pytest.fixture
-def recorded(hub_in: Any, import_yard: Any, tmp_path: Path) -> Iterator[Recorded]:
+def recorded(tmp_path: Path) -> Iterator[Recorded]:
     home = ClientDir(tmp_path / "recorder")
     key = home.create(now=int(time.time()), random=os.urandom, passphrase=None).client_id
     with hub_in(tmp_path / "hub", HUB.format(key=key.hex())) as hub:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import import_yard
 import pytest
 
 from bridge.bundle import BundleEvent, Header
@@ -57,7 +58,7 @@ class Removed:
 
 
 def test_i01_a_medium_that_is_removed_at_any_byte_of_it_leaves_nothing_behind(
-    zone: Any, monkeypatch: pytest.MonkeyPatch, import_yard: Any
+    zone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     medium = zone.carry(zone.bundle(1, 5), SMALL)
     whole = Removed(0)

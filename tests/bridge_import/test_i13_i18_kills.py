@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+import import_yard
 import pytest
 
 KILLED = -signal.SIGKILL
@@ -94,7 +95,7 @@ def test_a_power_cut_right_after_a_step_undoes_none_that_counts(
 
 @pytest.mark.parametrize("how", ["dropped", "torn"])
 def test_a_power_cut_that_takes_what_was_not_synced_loses_doubles_and_hides_nothing(
-    zone: Any, zygote: Any, import_yard: Any, how: str
+    zone: Any, zygote: Any, how: str
 ) -> None:
     """One bundle of two events for each place at which the power goes."""
     code, told = zygote.run(zone, zone.medium(1, 2), count=True)
@@ -113,7 +114,7 @@ def test_a_power_cut_that_takes_what_was_not_synced_loses_doubles_and_hides_noth
 
 
 def test_killed_at_every_operation_nothing_is_lost_doubled_or_unaudited(
-    zone: Any, zygote: Any, import_yard: Any
+    zone: Any, zygote: Any
 ) -> None:
     """One bundle of two events for each operation; the log goes on through all the kills."""
     code, told = zygote.run(zone, zone.medium(1, 2), count=True)

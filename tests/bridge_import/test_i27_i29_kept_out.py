@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import import_yard
 import pytest
 
 from veen.receipt import Receipt
@@ -81,7 +82,7 @@ def _linked_data(bag: Path) -> None:
 @pytest.mark.parametrize("way", ["medium", "inbox"])
 @pytest.mark.parametrize("trick", [_link, _link_of_tag, _pipe, _clash, _many, _linked_data])
 def test_i29_what_no_bag_may_hold_is_never_opened(
-    zone: Any, trick: Callable[[Path], None], way: str, import_yard: Any
+    zone: Any, trick: Callable[[Path], None], way: str
 ) -> None:
     medium = zone.medium(1, 3)
     (bag,) = medium.iterdir()

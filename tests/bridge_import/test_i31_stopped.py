@@ -9,6 +9,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import import_yard
 import pytest
 
 STOPPED = 130
@@ -17,7 +18,7 @@ DUPLICATE = 7
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
 def test_i31_stopped_at_any_operation_nothing_is_lost_doubled_or_unaudited(
-    zone: Any, zygote: Any, import_yard: Any, tmp_path: Path, sent: signal.Signals
+    zone: Any, zygote: Any, tmp_path: Path, sent: signal.Signals
 ) -> None:
     log = tmp_path / "said"
     more = {"signal": int(sent), "log": str(log)}

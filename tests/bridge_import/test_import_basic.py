@@ -8,15 +8,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import import_yard
+
 from bridge.carrier.packing import Preset
 from bridge.carrier.stage import Content, stage
 from bridge.importer.airlock import Busy
 from bridge.importer.ledger import ImportLedger
 
 
-def test_a_bundle_goes_in_and_is_audited_archived_and_receipted(
-    zone: Any, import_yard: Any
-) -> None:
+def test_a_bundle_goes_in_and_is_audited_archived_and_receipted(zone: Any) -> None:
     medium = zone.medium(1, 5)
     before = import_yard.tree(medium)
     assert zone.states(medium) == ["imported"]

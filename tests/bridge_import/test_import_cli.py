@@ -11,7 +11,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import import_yard
 import pytest
+from hub_process import hub_in
 
 from bridge.stream_map import OFFLINE_LOG
 from veen import captoken
@@ -86,9 +88,7 @@ def test_people_approve_with_identities_of_their_own(zone: Any) -> None:
     zone.check([1, 2])
 
 
-def test_i19_an_audit_identity_that_may_not_write_stops_everything(
-    hub_in: Any, import_yard: Any, tmp_path: Path
-) -> None:
+def test_i19_an_audit_identity_that_may_not_write_stops_everything(tmp_path: Path) -> None:
     """A hub that asks for capabilities: the bridge has one, the audit identity not yet."""
     toml = f'reads = "open"\nissuers = ["{ISSUER.public.hex()}"]\n'
     with hub_in(tmp_path / "hub", toml) as hub:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import import_yard
 import pytest
 
 from bridge.carrier.packing import Packing
@@ -23,7 +24,7 @@ def test_a_medium_with_ten_thousand_bags_is_listed_in_the_order_of_its_bundles(
 
 
 def test_a_medium_is_taken_in_a_portion_at_a_time(
-    zone: Any, monkeypatch: pytest.MonkeyPatch, import_yard: Any
+    zone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = 1100 if import_yard.LONG else 7
     medium = zone.root / "many"
@@ -49,7 +50,7 @@ def test_a_set_whose_bags_come_in_several_portions_goes_in(
 
 
 def test_a_medium_beyond_all_bounds_is_refused_and_audited_and_the_inbox_goes_on(
-    zone: Any, monkeypatch: pytest.MonkeyPatch, import_yard: Any
+    zone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = receive.MOST_ON_MEDIUM if import_yard.LONG else 40
     monkeypatch.setattr("bridge.importer.receive.MOST_ON_MEDIUM", most)
@@ -81,7 +82,7 @@ def test_what_stays_in_the_inbox_is_in_nobodys_way(zone: Any) -> None:
     assert "zz" in {one.name for one in found}
 
 
-def test_a_carrier_goes_in_beside_many_that_are_not_whole(zone: Any, import_yard: Any) -> None:
+def test_a_carrier_goes_in_beside_many_that_are_not_whole(zone: Any) -> None:
     zone.airlock.create()
     count = 1100 if import_yard.LONG else 5
     for number in range(count):

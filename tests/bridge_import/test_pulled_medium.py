@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import import_yard
 import pytest
 
 from bridge.importer.run import Order, run_import
@@ -46,7 +47,7 @@ def _states(zone: Any, medium: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", LOOKS)
 def test_i01_a_medium_that_is_pulled_while_it_is_looked_at_is_incomplete_and_audited(
-    zone: Any, monkeypatch: pytest.MonkeyPatch, import_yard: Any, name: str
+    zone: Any, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     medium = zone.medium(1, 3)
     whole = Pulled(name, medium, 0)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hub_process import hub_in
 from reconcile_histories import named
 
 from bridge.prove_directions import Actor, Part, ZoneActors, prove_directions
@@ -160,10 +161,10 @@ def uncapped(folder: Path, zone: str, number: int) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def hub_online(zone_tools: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def hub_online(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     issuer = sign.PrivateKey(named("online issuer"))
     toml = f'issuers = ["{issuer.public.hex()}"]\n[[streams]]\nname = "export/x"\n'
-    with zone_tools.hub_in(tmp_path_factory.mktemp("z1") / "hub", toml) as found:
+    with hub_in(tmp_path_factory.mktemp("z1") / "hub", toml) as found:
         yield found
 
 

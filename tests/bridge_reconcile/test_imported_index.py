@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import import_yard
 import pytest
+from hub_process import hub_in
 
 from recorder.index import imports, rebuild
 from recorder.index.content import Compared
@@ -31,8 +33,8 @@ LAST = 12
 
 
 @pytest.fixture(scope="module")
-def hub(zone_tools: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with zone_tools.hub_in(tmp_path_factory.mktemp("z2") / "hub") as found:
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with hub_in(tmp_path_factory.mktemp("z2") / "hub") as found:
         yield found
 
 
@@ -87,11 +89,9 @@ def replayed(zone: Any, home: IndexHome, identity: Any) -> ReplayVerdict:
     return replay(home, descriptor, digest, zone.world.checkpoint(LAST), identity, beyond)
 
 
-def test_q1_replays_to_the_same_digest_or_names_what_was_withheld(
-    zone_tools: Any, hub: Any, tmp_path: Path
-) -> None:
-    zone = zone_tools.yard.Zone(tmp_path / "zone", hub, "index")
-    identity, home = zone_tools.yard.IDENTITY, IndexHome(tmp_path / "index")
+def test_q1_replays_to_the_same_digest_or_names_what_was_withheld(hub: Any, tmp_path: Path) -> None:
+    zone = import_yard.Zone(tmp_path / "zone", hub, "index")
+    identity, home = import_yard.IDENTITY, IndexHome(tmp_path / "index")
     media = [zone.medium(1, 5), zone.medium(6, 9), zone.medium(10, LAST)]
     assert zone.states(media[0]) == ["imported"]
     (behind,) = zone.run(media[2]).outcomes
@@ -113,11 +113,9 @@ def test_q1_replays_to_the_same_digest_or_names_what_was_withheld(
     assert replayed(zone, home, identity).matches
 
 
-def test_what_the_policy_keeps_out_makes_the_digest_differ(
-    zone_tools: Any, hub: Any, tmp_path: Path
-) -> None:
-    zone = zone_tools.yard.Zone(tmp_path / "zone", hub, "kept-out")
-    identity, home = zone_tools.yard.IDENTITY, IndexHome(tmp_path / "index")
+def test_what_the_policy_keeps_out_makes_the_digest_differ(hub: Any, tmp_path: Path) -> None:
+    zone = import_yard.Zone(tmp_path / "zone", hub, "kept-out")
+    identity, home = import_yard.IDENTITY, IndexHome(tmp_path / "index")
     zone.write_settings(
         '[[exclusions]]\nprefix = "export/"\nevent_type = "config.changed"\nreason = "no"\n'
     )
@@ -141,10 +139,10 @@ def subscribed(zone: Any, home: IndexHome, *identities: Any) -> None:
 
 
 def test_a_follower_takes_imports_up_and_a_rebuild_does_not_lose_them(
-    zone_tools: Any, hub: Any, tmp_path: Path
+    hub: Any, tmp_path: Path
 ) -> None:
-    zone = zone_tools.yard.Zone(tmp_path / "zone", hub, "followed")
-    identity, home = zone_tools.yard.IDENTITY, IndexHome(tmp_path / "index")
+    zone = import_yard.Zone(tmp_path / "zone", hub, "followed")
+    identity, home = import_yard.IDENTITY, IndexHome(tmp_path / "index")
     subscribed(zone, home, identity)
     with zone.reader() as reader, home.locked(), opened(reader) as opener:
         generation = rebuild.create(home, reader.meet().hub.hub_id)
@@ -173,10 +171,10 @@ def meddled(home: IndexHome) -> None:
 
 
 def test_an_import_stream_of_a_hub_that_is_not_pinned_stops_itself_alone(
-    zone_tools: Any, hub: Any, tmp_path: Path
+    hub: Any, tmp_path: Path
 ) -> None:
-    zone = zone_tools.yard.Zone(tmp_path / "zone", hub, "unpinned")
-    identity, home = zone_tools.yard.IDENTITY, IndexHome(tmp_path / "index")
+    zone = import_yard.Zone(tmp_path / "zone", hub, "unpinned")
+    identity, home = import_yard.IDENTITY, IndexHome(tmp_path / "index")
     assert zone.states(zone.medium(1, 3)) == ["imported"]
     subscribed(zone, home)
     with (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from hub_process import hub_in
 from reconcile_real_history import RealHistory
 from reconcile_real_sides import Side, hub_toml
 
@@ -16,11 +16,11 @@ from bridge.reconcile.stream_report import Class, StreamReport
 
 
 @pytest.fixture(scope="module")
-def sides(zone_tools: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
+def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
     folder = tmp_path_factory.mktemp("sides")
     with (
-        zone_tools.hub_in(folder / "z1-hub", hub_toml(folder / "z1")) as online,
-        zone_tools.hub_in(folder / "z2-hub") as offline,
+        hub_in(folder / "z1-hub", hub_toml(folder / "z1")) as online,
+        hub_in(folder / "z2-hub") as offline,
     ):
         yield Side(folder / "z1", online, "online"), Side(folder / "z2", offline, "offline")
 

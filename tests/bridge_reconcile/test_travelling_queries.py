@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hub_process import hub_in
 from reconcile_real_history import RealHistory
 from reconcile_real_sides import AROUND, HASTY, Side, hub_toml
 
@@ -29,11 +30,11 @@ EVENTS, RESULT_ID = 155, f"r-{'0' * 32}"
 
 
 @pytest.fixture(scope="module")
-def sides(zone_tools: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
+def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
     folder = tmp_path_factory.mktemp("sides")
     with (
-        zone_tools.hub_in(folder / "z1-hub", hub_toml(folder / "z1")) as online,
-        zone_tools.hub_in(folder / "z2-hub") as offline,
+        hub_in(folder / "z1-hub", hub_toml(folder / "z1")) as online,
+        hub_in(folder / "z2-hub") as offline,
     ):
         yield Side(folder / "z1", online, "online"), Side(folder / "z2", offline, "offline")
 

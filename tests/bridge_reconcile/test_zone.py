@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import import_yard
 import pytest
+from hub_process import hub_in
 
 from bridge.carrier.check import Means
 from bridge.prove_events import prove_completeness, prove_origins, prove_region
@@ -23,14 +25,14 @@ from bridge.trust import TrustStore
 
 
 @pytest.fixture(scope="module")
-def hub(zone_tools: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with zone_tools.hub_in(tmp_path_factory.mktemp("z2") / "hub") as found:
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with hub_in(tmp_path_factory.mktemp("z2") / "hub") as found:
         yield found
 
 
 @pytest.fixture
-def make_zone(zone_tools: Any, hub: Any, tmp_path: Path) -> Callable[[str], Any]:
-    return lambda name: zone_tools.yard.Zone(tmp_path / name, hub, name)
+def make_zone(hub: Any, tmp_path: Path) -> Callable[[str], Any]:
+    return lambda name: import_yard.Zone(tmp_path / name, hub, name)
 
 
 def collected(zone: Any, scratch: Path) -> tuple[Collected, Evidence]:

@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 from typing import Any
 
-from binary import end_hub, veen
+from cli_binary import end_hub, veen
 
 from cli.free_port import free_port
 

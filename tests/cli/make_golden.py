@@ -13,15 +13,15 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from cli_binary import veen
+from cli_scenario import forms
+
 GOLDEN = Path(__file__).parent / "golden"
 README = Path(__file__).parents[2] / "README.md"
 _SHOWN = re.compile(r"^    Usage: veen \[OPTIONS\].*?(?=^## )", re.MULTILINE | re.DOTALL)
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 def write_help() -> None:
-    from binary import veen  # noqa: PLC0415
-
     lines = veen("--help", cwd=Path("/")).out.splitlines()
     shown = "".join(f"    {line}\n" if line else "\n" for line in lines)
     text, found = _SHOWN.subn(lambda _: f"{shown}\n", README.read_text())
@@ -30,8 +30,6 @@ def write_help() -> None:
 
 
 def write_golden(only: str | None) -> None:
-    from scenario import forms  # noqa: PLC0415
-
     with tempfile.TemporaryDirectory() as folder:
         worlds = dict(forms(Path(folder)))
         with ThreadPoolExecutor(len(worlds)) as pool:

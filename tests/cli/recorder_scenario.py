@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from binary import VEEN, Done, end_hub, environment
+from cli_binary import VEEN, Done, end_hub, environment
 
 from cli.free_port import free_port
 from veen.digest import h

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -11,75 +10,56 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import client_producer
+import hub_process
+import man_in_the_middle
+import middle_faults
 import pytest
-
-HERE = Path(__file__).parent
-SERVER = HERE.parent / "hub" / "server"
-
-
-def _load(folder: Path, name: str) -> ModuleType:
-    """A module beside the tests, under its own name."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-_SPEC, _SPEC_CLIENT, _PROCESS = (
-    _load(SERVER, name) for name in ("spec_objects", "spec_client", "hub_process")
-)
-_PRODUCER, _MIDDLE, _FAULTS = (
-    _load(HERE, name) for name in ("producer", "middle", "middle_faults")
-)
-
-_load(HERE / "reading", "lying_hub")
-_TAKING = _load(HERE, "taking_hub")
+import spec_objects
+import taking_hub
 
 
 @pytest.fixture(scope="session")
 def spec() -> ModuleType:
     """The objects of the specification, written a second time."""
-    return _SPEC
+    return spec_objects
 
 
 @pytest.fixture(scope="session")
 def producer() -> ModuleType:
     """How the tests here make clients, and what they expect of a log."""
-    return _PRODUCER
+    return client_producer
 
 
 @pytest.fixture(scope="session")
 def middle() -> ModuleType:
     """The man in the middle, and what he remembers."""
-    return _MIDDLE
+    return man_in_the_middle
 
 
 @pytest.fixture(scope="session")
 def faults() -> ModuleType:
     """What he can do."""
-    return _FAULTS
+    return middle_faults
 
 
 @pytest.fixture(scope="session")
 def taking() -> ModuleType:
     """A hub that signs whatever it is told to."""
-    return _TAKING
+    return taking_hub
 
 
 @pytest.fixture(scope="session")
 def wait_until() -> Callable[..., None]:
-    return _PROCESS.wait_until
+    return hub_process.wait_until
 
 
 @contextmanager
 def _hubs(folder: Path) -> Iterator[Callable[..., Any]]:
     made: list[Any] = []
 
-    def make(toml: str = _PRODUCER.OPEN, name: str = "hub") -> Any:
-        found = _PROCESS.HubProcess(folder / name)
+    def make(toml: str = client_producer.OPEN, name: str = "hub") -> Any:
+        found = hub_process.HubProcess(folder / name)
         (folder / name / "hub.toml").write_text(toml)
         found.launch = lambda: found.run(_command(found))
         made.append(found)
@@ -127,7 +107,7 @@ def open_hub(make_shared_hub: Callable[..., Any]) -> Any:
 @pytest.fixture(scope="module")
 def gated_hub(make_shared_hub: Callable[..., Any]) -> Any:
     """A running hub that asks for capabilities, and lets one principal read."""
-    return make_shared_hub(_PRODUCER.GATED, name="gated").start()
+    return make_shared_hub(client_producer.GATED, name="gated").start()
 
 
 @pytest.fixture
@@ -136,7 +116,7 @@ def open_client(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     with ExitStack() as closing:
 
         def make(url: str, name: str = "client", **more: Any) -> Any:
-            return closing.enter_context(_PRODUCER.a_client(tmp_path / name, url, **more))
+            return closing.enter_context(client_producer.a_client(tmp_path / name, url, **more))
 
         yield make
 

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import cbor2
-from middle import Answer, Cut, Disturbed, answer
+from man_in_the_middle import Answer, Cut, Disturbed, answer
 
 BATCH = b"/v1/submit_batch"
 STATUSES = (400, 401, 403, 404, 409, 413, 429, 502, 503, 504)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-PLUGINS = Path(__file__).parents[2] / "plugins"
 SECTION = "Restart the hub"
 
 
@@ -19,8 +17,6 @@ def loaded(name: str, folder: Path) -> ModuleType:
     given = {"AIRFLOW_HOME": str(folder), "_AIRFLOW__AS_LIBRARY": "1"}
     before = {one: os.environ.get(one) for one in given}
     os.environ.update(given)
-    if str(PLUGINS) not in sys.path:
-        sys.path.append(str(PLUGINS))
     try:
         return import_module(name)
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import os
 import sys
@@ -13,56 +12,42 @@ from random import Random
 from types import ModuleType
 from typing import Any
 
+import fold_world
+import hub_process
+import object_servers
+import overlay_histories
+import overlay_oracle
 import pytest
+import spark_standalone
 
 from veen.sign import PrivateKey
 
-HERE, TESTS = Path(__file__).parent, Path(__file__).parents[1]
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 _NUMBER = itertools.count(1)
 # As it is before a session in this process puts its own words there.
 ENVIRONMENT = dict(os.environ)
 
 
-def _load(name: str, folder: Path) -> ModuleType:
-    """A module of the tests by its bare name, as the scripts beside it import it."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-HISTORIES, ORACLE = _load("histories", TESTS / "overlay"), _load("oracle", TESTS / "overlay")
-SERVERS = _load("object_servers", TESTS / "objects")
-WORLD = _load("world", HERE)
-STANDALONE = _load("standalone", TESTS / "spark")
-for _name in ("spec_objects", "spec_client", "hub_process"):
-    _load(_name, TESTS / "hub" / "server")
-
-
 @pytest.fixture(scope="session")
 def world() -> ModuleType:
-    return WORLD
+    return fold_world
 
 
 @pytest.fixture(scope="session")
 def naive() -> ModuleType:
     """The folds of the oracle."""
-    return ORACLE
+    return overlay_oracle
 
 
 @pytest.fixture(scope="session")
 def servers() -> ModuleType:
-    return SERVERS
+    return object_servers
 
 
 @pytest.fixture(scope="session")
 def standalone() -> ModuleType:
     """A cluster of processes."""
-    return STANDALONE
+    return spark_standalone
 
 
 @pytest.fixture(scope="session")
@@ -77,7 +62,7 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def hubs() -> ModuleType:
-    return sys.modules["hub_process"]
+    return hub_process
 
 
 @pytest.fixture(scope="session")
@@ -90,8 +75,11 @@ def a_history() -> Callable[..., list[Any]]:
     """Messages with their meaning, as ``histories.history`` draws them for an overlay."""
 
     def build(seed: int, size: int, overlay: str) -> list[Any]:
-        found: list[Any] = HISTORIES.history(
-            seed, size, HISTORIES.SCHEMAS[overlay], public=lambda key: PrivateKey(key).public
+        found: list[Any] = overlay_histories.history(
+            seed,
+            size,
+            overlay_histories.SCHEMAS[overlay],
+            public=lambda key: PrivateKey(key).public,
         )
         return found
 
@@ -110,13 +98,13 @@ def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
 
 @pytest.fixture(scope="session")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return WORLD.Reader.new(tmp_path_factory.mktemp("reader") / "me")
+    return fold_world.Reader.new(tmp_path_factory.mktemp("reader") / "me")
 
 
 @pytest.fixture(scope="session")
 def new_hub(swift: Callable[[str], Path], reader: Any) -> Callable[[int], Any]:
     """A hub with chunks of so many entries, still empty."""
-    return lambda entries: WORLD.Hub(swift("hub") / "data", reader, entries)
+    return lambda entries: fold_world.Hub(swift("hub") / "data", reader, entries)
 
 
 @pytest.fixture
@@ -126,12 +114,12 @@ def archived(
     """The stream "ledger" of 150 messages in chunks of 20, the last one open, in a directory."""
     hub = new_hub(20)
     hub.write("ledger", a_history(7, 150, "wallet.ledger"), Random(7))
-    return WORLD.in_directory(hub, swift("store"))
+    return fold_world.in_directory(hub, swift("store"))
 
 
 @pytest.fixture(scope="session")
 def moto() -> Iterator[Any]:
-    server = SERVERS.moto()
+    server = object_servers.moto()
     yield server
     server.stop()
 
@@ -141,8 +129,8 @@ def spark() -> Iterator[Any]:
     """Two cores; a task may fail twice before its job does."""
     os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     os.environ |= {
-        "AWS_ACCESS_KEY_ID": SERVERS.KEYS.access_key,
-        "AWS_SECRET_ACCESS_KEY": SERVERS.KEYS.secret_key,
+        "AWS_ACCESS_KEY_ID": object_servers.KEYS.access_key,
+        "AWS_SECRET_ACCESS_KEY": object_servers.KEYS.secret_key,
     }
     from pyspark.sql import SparkSession  # noqa: PLC0415 - only the tests that need it wait for it
 
@@ -162,4 +150,4 @@ def spark() -> Iterator[Any]:
 @pytest.fixture
 def bucket(moto: Any) -> Any:
     """The settings of an empty bucket, so to speak."""
-    return SERVERS.s3_settings(moto.endpoint, f"folds-{next(_NUMBER)}/")
+    return object_servers.s3_settings(moto.endpoint, f"folds-{next(_NUMBER)}/")

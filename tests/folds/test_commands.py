@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from overlay_histories import cbor, named
 
 from veen.client.client import Client
 from veen.keystore.directory import ClientDir
@@ -167,7 +168,5 @@ def test_a_snapshot_is_sent_found_and_verified(
 
 
 def _increment(world: ModuleType, number: int) -> bytes:
-    from histories import cbor, named  # noqa: PLC0415
-
     found: bytes = cbor({"shard": named("shard", number % 3), "delta": number})
     return found

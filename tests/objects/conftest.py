@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import fault_proxy
+import object_servers
 import pytest
 
 from veen.objects.opened import Store
@@ -23,28 +23,14 @@ LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 _NUMBER = itertools.count(1)
 
 
-def _load(name: str) -> ModuleType:
-    """A module beside this file; the scripts here import them by the same names."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-_SERVERS, _PROXY = map(_load, ("object_servers", "fault_proxy"))
-
-
 @pytest.fixture(scope="session")
 def servers() -> ModuleType:
-    return _SERVERS
+    return object_servers
 
 
 @pytest.fixture(scope="session")
 def proxies() -> ModuleType:
-    return _PROXY
+    return fault_proxy
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +40,7 @@ def is_long() -> bool:
 
 @pytest.fixture(scope="session")
 def moto() -> Iterator[Any]:
-    server = _SERVERS.moto()
+    server = object_servers.moto()
     yield server
     server.stop()
 
@@ -65,7 +51,7 @@ def start_rclone() -> Iterator[Callable[[Path], Any]]:
     started: list[Any] = []
 
     def start(folder: Path) -> Any:
-        started.append(_SERVERS.rclone(folder))
+        started.append(object_servers.rclone(folder))
         return started[-1]
 
     yield start
@@ -89,13 +75,13 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
         return FileSettings(tmp_path / "store")
     endpoint = request.getfixturevalue("moto").endpoint
     prefix = f"test-{next(_NUMBER)}/"
-    found: StoreSettings = _SERVERS.s3_settings(endpoint, prefix)
+    found: StoreSettings = object_servers.s3_settings(endpoint, prefix)
     return found
 
 
 @pytest.fixture
 def store(settings: StoreSettings) -> Store:
-    return open_store(settings, _SERVERS.KEYS)
+    return open_store(settings, object_servers.KEYS)
 
 
 @pytest.fixture
@@ -110,4 +96,4 @@ def heads(store: Store) -> HeadStore:
 
 @pytest.fixture
 def retention(store: Store, settings: StoreSettings) -> Retention:
-    return open_retention(settings, _SERVERS.KEYS)
+    return open_retention(settings, object_servers.KEYS)

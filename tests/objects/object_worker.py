@@ -13,8 +13,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 from veen.objects.port import HeadMoved, HeadStore, ObjectConflict, ObjectStore
 
 

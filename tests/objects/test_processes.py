@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+
+from object_worker import content
 
 from veen.objects.opened import Store
 from veen.objects.settings import FileSettings, StoreSettings
@@ -69,14 +69,13 @@ def test_a_killed_writer_leaves_whole_objects_or_none(
 ) -> None:
     chance = random.Random(9)
     kills = (10 if is_long else 1) * (14 if isinstance(settings, FileSettings) else 3)
-    contents = _worker_contents()
     seen: set[str] = set()
     for _ in range(kills):
         stored = write_and_be_killed(start(settings, "write", 0, len(seen)), chance)
         found = set(store.objects.keys("k/"))
         assert {f"k/{number:06}" for number in stored} <= found
         for key in found - seen:
-            assert store.objects.get(key) == contents(int(key.removeprefix("k/")))
+            assert store.objects.get(key) == content(int(key.removeprefix("k/")))
         seen = found
         assert sorted(seen) == [f"k/{number:06}" for number in range(len(seen))]
     assert len(seen) > kills
@@ -105,12 +104,3 @@ def _kill(writer: subprocess.Popen[str]) -> None:
     for pipe in (writer.stdin, writer.stdout):
         assert pipe is not None
         pipe.close()
-
-
-def _worker_contents() -> Any:
-    spec = importlib.util.spec_from_file_location("object_worker", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.content

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import overlay_histories
+import overlay_oracle
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -36,21 +35,6 @@ settings.load_profile("overlay")
 
 HUB = PrivateKey(b"hub key seed".ljust(32, b"."))
 LABEL = h(b"a label")
-
-
-def _load(name: str) -> ModuleType:
-    """A module beside this file; the scripts here import them by the same names."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-histories = _load("histories")
-oracle = _load("oracle")
 
 
 class Log:
@@ -99,10 +83,10 @@ def as_event(made: Any) -> Event:
 
 @pytest.fixture(scope="session")
 def a_history() -> Callable[..., list[Any]]:
-    """Messages with their meaning, as ``histories.history`` draws them for an overlay."""
+    """Messages with their meaning, as ``overlay_histories.history`` draws them for an overlay."""
 
     def build(seed: int, size: int, overlay: str) -> list[Any]:
-        found: list[Any] = histories.history(seed, size, histories.SCHEMAS[overlay])
+        found: list[Any] = overlay_histories.history(seed, size, overlay_histories.SCHEMAS[overlay])
         return found
 
     return build
@@ -126,13 +110,13 @@ def long_factor() -> int:
 @pytest.fixture(scope="session")
 def naive() -> ModuleType:
     """The folds of the oracle."""
-    return oracle
+    return overlay_oracle
 
 
 @pytest.fixture(scope="session")
 def plain() -> ModuleType:
     """The second encoder, the schemas and the writers of bodies."""
-    return histories
+    return overlay_histories
 
 
 @pytest.fixture(scope="session")
@@ -140,7 +124,7 @@ def an_event() -> Callable[..., Event]:
     """An event with the given body as a tree; a test names only what it changes."""
 
     def build(schema: bytes, body: Any, stream_seq: int = 1, **changes: Any) -> Event:
-        raw = body if isinstance(body, bytes) else histories.cbor(body)
+        raw = body if isinstance(body, bytes) else overlay_histories.cbor(body)
         values = {"hub_ts": 1_700_000_000, "client_id": h(b"client")} | changes
         return Event(stream_seq=stream_seq, schema=schema, body=raw, **values)
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import query_histories
+import query_oracle
+import query_proven
+import recorded_log
 from hypothesis import HealthCheck, settings
 
 from recorder.query.descriptor import Descriptor, normalise
@@ -31,23 +32,6 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("query")
-
-
-def _load(name: str) -> ModuleType:
-    """A module beside this file; those here import each other by the same names."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-query_histories = _load("query_histories")
-query_oracle = _load("query_oracle")
-recorded_log = _load("recorded_log")
-query_proven = _load("proven")
 
 
 def as_event(made: Any) -> RecordEvent:

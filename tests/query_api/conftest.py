@@ -2,58 +2,27 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import gated_zone
 import pytest
-
-HERE = Path(__file__).parent
-SERVER = HERE.parent / "hub" / "server"
-
-
-def _load(folder: Path, name: str) -> ModuleType:
-    """A module beside the tests, under its own name."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-for _name in ("spec_objects", "spec_client"):
-    _load(SERVER, _name)
-_PROCESS = _load(SERVER, "hub_process")
-_WORLD = _load(HERE, "query_world")
-_GATED = _load(HERE, "gated_zone")
-_CERTIFICATES = _load(HERE, "certificates")
-_load(HERE, "memory_log")
-
-
-def _hub(folder: Path, toml: str) -> Any:
-    hub = _PROCESS.HubProcess(folder)
-    (folder / "hub.toml").write_text(toml)
-    options = json.dumps({"listen": f"127.0.0.1:{hub.port}"})
-    where = ["--data-dir", str(hub.data), "--config", str(folder / "hub.toml")]
-    hub.launch = lambda: hub.run([sys.executable, "-m", "hub", *where, "--options", options])
-    return hub
+import query_certificates
+import query_world
+from hub_process import configured
 
 
 @pytest.fixture(scope="session")
 def world() -> ModuleType:
-    return _WORLD
+    return query_world
 
 
 @pytest.fixture(scope="session")
 def certificates() -> ModuleType:
-    return _CERTIFICATES
+    return query_certificates
 
 
 @pytest.fixture(scope="session")
@@ -61,7 +30,8 @@ def make_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
     made: list[Any] = []
 
     def make(toml: str | None = None) -> Any:
-        made.append(_hub(tmp_path_factory.mktemp("hub"), toml or _WORLD.hub_toml()))
+        folder = tmp_path_factory.mktemp("hub")
+        made.append(configured(folder, toml or query_world.hub_toml()))
         return made[-1].start()
 
     yield make
@@ -78,7 +48,7 @@ def hub(make_hub: Callable[..., Any]) -> Any:
 @pytest.fixture(scope="session")
 def zone(hub: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A running service with 60 events in two streams, for tests that leave it so."""
-    with _WORLD.closing(_WORLD.Zone(tmp_path_factory.mktemp("zone"), hub)) as found:
+    with query_world.closing(query_world.Zone(tmp_path_factory.mktemp("zone"), hub)) as found:
         found.emit("http.request", 50)
         found.emit("auth.login", 10)
         found.emit("secret.read", 3)
@@ -94,7 +64,7 @@ def make_zone(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
         def make(hub: Any, **more: Any) -> Any:
             return closing.enter_context(
-                _WORLD.closing(_WORLD.Zone(tmp_path / "zone", hub, **more))
+                query_world.closing(query_world.Zone(tmp_path / "zone", hub, **more))
             )
 
         yield make
@@ -104,8 +74,8 @@ def make_zone(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 def gated(make_hub: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A service on a gated hub, with 5 events, that has no capability yet and is not started."""
     folder = tmp_path_factory.mktemp("gated")
-    hub = make_hub(_GATED.hub_toml(folder))
-    with _WORLD.closing(_GATED.GatedZone(folder, hub)) as found:
+    hub = make_hub(gated_zone.hub_toml(folder))
+    with query_world.closing(gated_zone.GatedZone(folder, hub)) as found:
         found.emit("http.request", 5)
         yield found
     hub.stop()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import anchor_documents
+import hub_process
+import local_tsa
 import pytest
 
 from recorder.checkpoints.home import Home
@@ -18,36 +19,17 @@ from veen.objects.opened import Store
 from veen.objects.settings import FileSettings
 from veen.objects.store import open_store
 
-HERE = Path(__file__).parent
-SERVER = HERE.parent / "hub" / "server"
-
-
-def _load(folder: Path, name: str) -> ModuleType:
-    """A module beside the tests, under its own name."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-_DOCUMENTS, _TSA = _load(HERE, "anchor_documents"), _load(HERE, "local_tsa")
-for _name in ("spec_objects", "spec_client", "hub_process"):
-    _load(SERVER, _name)
-
 
 @pytest.fixture(scope="session")
 def processes() -> ModuleType:
     """How hubs are run as processes."""
-    return sys.modules["hub_process"]
+    return hub_process
 
 
 @pytest.fixture(scope="session")
 def documents() -> ModuleType:
     """Builders of recorder checkpoints."""
-    return _DOCUMENTS
+    return anchor_documents
 
 
 @pytest.fixture
@@ -59,12 +41,12 @@ def noise() -> Callable[[int], bytes]:
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Certificates and keys of a TSA, made with OpenSSL."""
-    return _TSA.Authority.make(tmp_path_factory.mktemp("authority"), "Test TSA")
+    return local_tsa.Authority.make(tmp_path_factory.mktemp("authority"), "Test TSA")
 
 
 @pytest.fixture(scope="session")
 def other_authority(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return _TSA.Authority.make(tmp_path_factory.mktemp("other"), "Other TSA")
+    return local_tsa.Authority.make(tmp_path_factory.mktemp("other"), "Other TSA")
 
 
 @pytest.fixture
@@ -73,7 +55,7 @@ def serve() -> Iterator[Callable[[Any], Any]]:
     started: list[Any] = []
 
     def start(authority: Any, **how: Any) -> Any:
-        started.append(_TSA.TsaServer(authority, **how))
+        started.append(local_tsa.TsaServer(authority, **how))
         return started[-1]
 
     yield start
@@ -93,4 +75,4 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def shelf(home: Home, store: Store) -> Shelf:
-    return Shelf(home, _DOCUMENTS.HUB.hub_id, store.objects)
+    return Shelf(home, anchor_documents.HUB.hub_id, store.objects)

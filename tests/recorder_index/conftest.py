@@ -2,60 +2,42 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import client_producer
+import index_logs
+import index_recorded
 import pytest
+import query_histories
+import query_oracle
 
-HERE, TESTS = Path(__file__).parent, Path(__file__).parents[1]
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
-
-
-def _load(name: str, folder: Path) -> ModuleType:
-    """A module of the tests by its bare name, as the scripts beside it import it."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-for _name in ("spec_objects", "spec_client", "hub_process"):
-    _load(_name, TESTS / "hub" / "server")
-_PRODUCER = _load("producer", TESTS / "client")
-_HISTORIES, _ORACLE, _LOG = (
-    _load(name, TESTS / "query") for name in ("query_histories", "query_oracle", "recorded_log")
-)
-_LOGS, _RECORDED = _load("index_logs", HERE), _load("index_recorded", HERE)
 
 
 @pytest.fixture(scope="session")
 def histories() -> ModuleType:
-    return _HISTORIES
+    return query_histories
 
 
 @pytest.fixture(scope="session")
 def oracle() -> ModuleType:
-    return _ORACLE
+    return query_oracle
 
 
 @pytest.fixture(scope="session")
 def logs() -> ModuleType:
-    return _LOGS
+    return index_logs
 
 
 @pytest.fixture(scope="session")
 def recorded() -> ModuleType:
     """How the tests here write events to a hub and follow it."""
-    return _RECORDED
+    return index_recorded
 
 
 @pytest.fixture(scope="session")
@@ -69,7 +51,7 @@ def make_hub(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     with ExitStack() as ending:
 
         def make(name: str = "hub") -> Any:
-            found = _RECORDED.a_hub(tmp_path / name)
+            found = index_recorded.a_hub(tmp_path / name)
             ending.callback(found.destroy)
             return found
 
@@ -80,7 +62,7 @@ def make_hub(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 def shared_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A running hub for all tests of a file, with a stream for each: ``record/1`` and so on."""
     names = tuple(f"record/{number}" for number in range(1, 10))
-    found = _RECORDED.a_hub(tmp_path_factory.mktemp("shared") / "hub", names)
+    found = index_recorded.a_hub(tmp_path_factory.mktemp("shared") / "hub", names)
     try:
         yield found.start()
     finally:
@@ -93,6 +75,6 @@ def open_client(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     with ExitStack() as closing:
 
         def make(url: str, name: str = "client", **more: Any) -> Any:
-            return closing.enter_context(_PRODUCER.a_client(tmp_path / name, url, **more))
+            return closing.enter_context(client_producer.a_client(tmp_path / name, url, **more))
 
         yield make

@@ -12,8 +12,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from client_producer import a_client
 from hub_process import HubProcess
-from producer import a_client
 
 from recorder.index.follower import Follower
 from recorder.index.home import IndexHome

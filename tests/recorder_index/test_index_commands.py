@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import hub_process
 import pytest
 
 INTEGRITY, REFUSED = 3, 4
@@ -16,10 +16,8 @@ INTEGRITY, REFUSED = 3, 4
 
 @pytest.fixture(scope="module")
 def veen() -> Any:
-    run = sys.modules["hub_process"].veen
-
     def words(*given: object) -> tuple[int, Any]:
-        done = run("recorder", "index", *given, "--json")
+        done = hub_process.veen("recorder", "index", *given, "--json")
         return done.returncode, json.loads(done.stdout)
 
     return words

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hub_process import wait_until
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -76,7 +77,6 @@ def test_refuses_what_does_not_go_together(arguments: tuple[object, ...], said: 
 def test_a_replay_killed_again_and_again_loses_and_doubles_nothing(
     real: Any, recorded: Any, reader: Path, quick_path: Path, form: str
 ) -> None:
-    wait_until = sys.modules["hub_process"].wait_until
     checkpoint = recorded.folder / "checkpoint.cbor"
 
     def start(out: Path) -> subprocess.Popen[bytes]:

@@ -2,55 +2,38 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import archived_hub
+import audit_files
+import audit_plants
+import driven_hub
+import failing_files
+import failing_store
+import fault_proxy
+import object_servers
 import pytest
+import spark_standalone
 from pyspark.sql import SparkSession
+from sealed_hub import SealedHub, a_reader, send
 
 from spark_jobs.audit_terms import AuditTerms
 from spark_jobs.session import PUSHDOWN
 from veen.objects.settings import FileSettings, StoreSettings
 
-HERE, TESTS = Path(__file__).parent, Path(__file__).parents[1]
+HERE = Path(__file__).parent
 _NUMBER = itertools.count(1)
 
 
-def _load(name: str, path: Path) -> ModuleType:
-    """A module of another folder of tests; it is found under this name by whoever pickles it."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-HUBS = _load("spark_hubs", TESTS / "hub" / "storage" / "conftest.py")
-LOGS = _load("spark_logs", TESTS / "audit" / "conftest.py")
-PLANTED = _load("plants", TESTS / "audit" / "plants.py")
-FAILING = _load("failing_files", HERE / "failing_files.py")
-STORES = _load("failing_store", HERE / "failing_store.py")
-SEALED = _load("sealed_hub", HERE / "sealed_hub.py")
-SERVERS = _load("object_servers", TESTS / "objects" / "object_servers.py")
-PROXIES = _load("fault_proxy", TESTS / "objects" / "fault_proxy.py")
-STANDALONE = _load("standalone", HERE / "standalone.py")
-ARCHIVES = _load("archived_hub", HERE / "archived_hub.py")
-_load("table_rows", HERE / "table_rows.py")
-for _name in ("query_histories", "query_oracle"):
-    _load(_name, TESTS / "query" / f"{_name}.py")
-_load("query_archive", HERE / "query_archive.py")
-TERMS = AuditTerms(limits=HUBS.LIMITS, streams=HUBS.STREAMS)
+TERMS = AuditTerms(limits=driven_hub.LIMITS, streams=driven_hub.STREAMS)
 
 
 @pytest.fixture(scope="session")
@@ -61,8 +44,8 @@ def environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": str(HERE),
-        "AWS_ACCESS_KEY_ID": SERVERS.KEYS.access_key,
-        "AWS_SECRET_ACCESS_KEY": SERVERS.KEYS.secret_key,
+        "AWS_ACCESS_KEY_ID": object_servers.KEYS.access_key,
+        "AWS_SECRET_ACCESS_KEY": object_servers.KEYS.secret_key,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
     return dict(os.environ)
@@ -91,27 +74,27 @@ def spark(environment: dict[str, str]) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def master(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a cluster of two workers with a core each, on hosts of different names."""
-    with STANDALONE.cluster(environment, tmp_path_factory.mktemp("worker")) as url:
+    with spark_standalone.cluster(environment, tmp_path_factory.mktemp("worker")) as url:
         yield url
 
 
 @pytest.fixture
 def submit(environment: dict[str, str], master: str) -> Callable[..., Any]:
     """spark-submit to that cluster."""
-    return partial(STANDALONE.submit, environment, master)
+    return partial(spark_standalone.submit, environment, master)
 
 
 @pytest.fixture
 def overwriting(tmp_path: Path, environment: dict[str, str]) -> Iterator[StoreSettings]:
     """A bucket of a server that ignores conditions, which the settings accept."""
-    server = SERVERS.rclone(tmp_path / "rclone")
-    yield SERVERS.s3_settings(server.endpoint, "z1/", accept_overwriting_store=True)
+    server = object_servers.rclone(tmp_path / "rclone")
+    yield object_servers.s3_settings(server.endpoint, "z1/", accept_overwriting_store=True)
     server.stop()
 
 
 @pytest.fixture(scope="session")
 def moto() -> Iterator[Any]:
-    server = SERVERS.moto()
+    server = object_servers.moto()
     yield server
     server.stop()
 
@@ -119,13 +102,13 @@ def moto() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def proxies() -> ModuleType:
     """Proxies that break what passes between a job and the bucket."""
-    return PROXIES
+    return fault_proxy
 
 
 @pytest.fixture(scope="session")
 def golden_hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    bench = HUBS.Bench(tmp_path_factory.mktemp("golden") / "hub")
-    HUBS.fill(bench)
+    bench = driven_hub.Bench(tmp_path_factory.mktemp("golden") / "hub")
+    driven_hub.fill(bench)
     bench.stop()
     found: Path = bench.root
     return found
@@ -139,7 +122,7 @@ def settings_for(
         if kind == "files":
             return FileSettings(tmp_path / "store")
         endpoint = request.getfixturevalue("moto").endpoint
-        found: StoreSettings = SERVERS.s3_settings(endpoint, f"spark-{next(_NUMBER)}/")
+        found: StoreSettings = object_servers.s3_settings(endpoint, f"spark-{next(_NUMBER)}/")
         return found
 
     return settings
@@ -147,19 +130,21 @@ def settings_for(
 
 @pytest.fixture
 def in_files(golden_hub: Path, tmp_path: Path, settings_for: Callable[[str], StoreSettings]) -> Any:
-    return ARCHIVES.archived(shutil.copytree(golden_hub, tmp_path / "hub"), settings_for("files"))
+    return archived_hub.archived(
+        shutil.copytree(golden_hub, tmp_path / "hub"), settings_for("files")
+    )
 
 
 @pytest.fixture
 def in_bucket(
     golden_hub: Path, tmp_path: Path, settings_for: Callable[[str], StoreSettings]
 ) -> Any:
-    return ARCHIVES.archived(shutil.copytree(golden_hub, tmp_path / "hub"), settings_for("s3"))
+    return archived_hub.archived(shutil.copytree(golden_hub, tmp_path / "hub"), settings_for("s3"))
 
 
 @pytest.fixture(scope="session")
 def hubs() -> ModuleType:
-    return HUBS
+    return driven_hub
 
 
 @pytest.fixture(scope="session")
@@ -169,37 +154,15 @@ def terms() -> AuditTerms:
 
 @pytest.fixture(scope="session")
 def losing() -> ModuleType:
-    return STORES
-
-
-@dataclass
-class SealedHub:
-    """A stopped hub with sealed events, its archive, and who may read it."""
-
-    archived: Any
-    client: Path
-    sent: dict[bytes, Any]
-    numbers: dict[tuple[bytes, bytes], int]
-    now: int
-
-    @property
-    def passphrase_file(self) -> Path:
-        return self.client.with_suffix(".passphrase")
-
-    def send(self, count: int) -> None:
-        """More events, pushed to the archive."""
-        bench = HUBS.Bench(self.archived.root, now=self.now, sent=dict(self.numbers))
-        self.sent |= SEALED.send(bench, HUBS, self.client, count)
-        bench.stop()
-        ARCHIVES.archived(self.archived.root, self.archived.settings)
+    return failing_store
 
 
 @pytest.fixture(scope="session")
 def golden_sealed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path, dict[bytes, Any]]:
     folder = tmp_path_factory.mktemp("sealed")
-    SEALED.a_reader(folder / "reader")
-    bench = HUBS.Bench(folder / "hub")
-    sent = SEALED.send(bench, HUBS, folder / "reader", 60)
+    a_reader(folder / "reader")
+    bench = driven_hub.Bench(folder / "hub")
+    sent = send(bench, folder / "reader", 60)
     bench.stop()
     return bench, folder / "reader", sent
 
@@ -210,7 +173,7 @@ def sealed_in(golden_sealed: Any, tmp_path: Path) -> Callable[[StoreSettings], S
 
     def sealed(settings: StoreSettings) -> SealedHub:
         root = shutil.copytree(bench.root, tmp_path / "sealed")
-        found = ARCHIVES.archived(root, settings)
+        found = archived_hub.archived(root, settings)
         return SealedHub(found, client, dict(sent), bench.sent, bench.now)
 
     return sealed
@@ -225,14 +188,14 @@ def sealed_hub(
 
 @pytest.fixture(scope="session")
 def failing() -> ModuleType:
-    return FAILING
+    return failing_files
 
 
 @pytest.fixture(scope="session")
 def planted() -> ModuleType:
-    return PLANTED
+    return audit_plants
 
 
 @pytest.fixture(scope="session")
 def forged() -> Any:
-    return LOGS.forged
+    return audit_files.forged

@@ -7,13 +7,13 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import archived_hub
 import query_histories
 import query_oracle
 import sealed_hub
+from driven_hub import ISSUER, Bench
 
 from hub.admission.verified import Verified
 from recorder.index import checkpoints
@@ -64,14 +64,14 @@ def as_event(made: Any) -> RecordEvent:
 class Sender:
     """Writes a history to a hub that a test drives by hand."""
 
-    def __init__(self, bench: Any, hubs: ModuleType, reader: Path) -> None:
+    def __init__(self, bench: Bench, reader: Path) -> None:
         self.bench = bench
         self.streams = {one: StreamRecord(name=one, profile=DEFAULT_PROFILE) for one in STREAMS}
         self._recipient = ClientDir(reader).read_card().prekeys[0].prekey
         self._numbers: dict[tuple[bytes, bytes], int] = {}
         for stream in self.streams.values():
             bench.committer.register(stream, bench.now)
-        self._tokens = {name: self._token(hubs, key) for name, key in KEYS.items()}
+        self._tokens = {name: self._token(key) for name, key in KEYS.items()}
 
     def send(self, made: Any) -> str:
         """The leaf of one message; what is no event has another schema, or is for a stranger."""
@@ -113,9 +113,9 @@ class Sender:
                 committer.checkpoint(self.label(stream), known.head_seq, now)
         return committer.recorder_checkpoint(h(b"a recorder's profile"), now, force=True)
 
-    def _token(self, hubs: ModuleType, client: PrivateKey) -> Any:
+    def _token(self, client: PrivateKey) -> Any:
         token = captoken.issue(
-            hubs.ISSUER, subject_pk=client.public, ttl=10**9, rate=None,
+            ISSUER, subject_pk=client.public, ttl=10**9, rate=None,
             stream_ids=[one.stream_id() for one in self.streams.values()],
         )  # fmt: skip
         self.bench.committer.authorize(token, self.bench.now)
@@ -185,10 +185,10 @@ class World:
             checkpoints.check(writer)
 
 
-def a_world(folder: Path, hubs: ModuleType, seed: int, size: int) -> World:
+def a_world(folder: Path, seed: int, size: int) -> World:
     sealed_hub.a_reader(folder / "reader")
-    bench = hubs.Bench(folder / "hub", limits=Limits(max_checkpoint_interval=CHUNK))
-    sender = Sender(bench, hubs, folder / "reader")
+    bench = Bench(folder / "hub", limits=Limits(max_checkpoint_interval=CHUNK))
+    sender = Sender(bench, folder / "reader")
     made = []
     for number, one in enumerate(query_histories.history(seed, size + size // 8)):
         if number == size // 3:

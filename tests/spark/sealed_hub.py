@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
+
+import archived_hub
+from driven_hub import STREAMS, Bench, a_key
 
 from hub.admission.verified import Verified
 from veen import hpke
@@ -46,13 +49,13 @@ def a_reader(root: Path) -> Any:
     return identity
 
 
-def send(bench: Any, hubs: ModuleType, reader: Path, count: int) -> dict[bytes, Sent]:
+def send(bench: Bench, reader: Path, count: int) -> dict[bytes, Sent]:
     """Messages of one client in two streams, by msg_id; every fifth is sealed to a stranger."""
-    client, sent = hubs.a_key("carol"), {}
+    client, sent = a_key("carol"), {}
     recipient = ClientDir(reader).read_card().prekeys[0].prekey
     token = bench.authorize(client)
     for number in range(count):
-        stream = hubs.STREAMS[number % 6 == 5]
+        stream = STREAMS[number % 6 == 5]
         is_open = number % 5 != 3
         body = b"event %d" % number
         header = PayloadHdr(
@@ -70,8 +73,30 @@ def send(bench: Any, hubs: ModuleType, reader: Path, count: int) -> dict[bytes, 
     return sent
 
 
+@dataclass
+class SealedHub:
+    """A stopped hub with sealed events, its archive, and who may read it."""
+
+    archived: Any
+    client: Path
+    sent: dict[bytes, Any]
+    numbers: dict[tuple[bytes, bytes], int]
+    now: int
+
+    @property
+    def passphrase_file(self) -> Path:
+        return self.client.with_suffix(".passphrase")
+
+    def send(self, count: int) -> None:
+        """More events, pushed to the archive."""
+        bench = Bench(self.archived.root, now=self.now, sent=dict(self.numbers))
+        self.sent |= send(bench, self.client, count)
+        bench.stop()
+        archived_hub.archived(self.archived.root, self.archived.settings)
+
+
 def _message(
-    bench: Any, client: Any, stream: Any, token: Any, to: bytes, header: PayloadHdr, body: bytes
+    bench: Bench, client: Any, stream: Any, token: Any, to: bytes, header: PayloadHdr, body: bytes
 ) -> Msg:
     label = bench.label(stream)
     number = bench.sent.get((label, client.public), 0) + 1

@@ -8,7 +8,6 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -36,9 +35,9 @@ ENOUGH = EngineLimits(row_budget=10**9, max_rows=10**9)
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, hubs: ModuleType) -> Any:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("world")
-    found = archives.a_world(folder, hubs, 21, SIZE)
+    found = archives.a_world(folder, 21, SIZE)
     found.make_index(folder / "index")
     return found
 

@@ -36,8 +36,8 @@ START = 1_700_000_000
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, hubs: ModuleType) -> Any:
-    return a_world(tmp_path_factory.mktemp("faults"), hubs, 5, 150)
+def world(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return a_world(tmp_path_factory.mktemp("faults"), 5, 150)
 
 
 @pytest.fixture(scope="module")

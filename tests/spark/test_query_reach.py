@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -27,9 +26,9 @@ from veen.recorder_checkpoint import RecorderCheckpoint
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, hubs: ModuleType) -> Any:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("reach")
-    found = a_world(folder, hubs, 11, 90)
+    found = a_world(folder, 11, 90)
     found.make_index(folder / "index")
     return found
 

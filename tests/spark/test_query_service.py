@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import archived_hub
 import httpx
 import pytest
+import query_world as worlds
+from hub_process import hub_in
 
 from recorder import timestamp
 from recorder.index.engine import EngineLimits
@@ -22,38 +20,13 @@ from recorder.query.descriptor import normalise
 from recorder.query.run import digest_of
 from veen.objects.settings import FileSettings
 
-TESTS = Path(__file__).parents[1]
 LONG_ENOUGH_SEC = 150.0
-
-
-def _load(name: str, folder: Path) -> ModuleType:
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-for _name in ("spec_objects", "spec_client"):
-    _load(_name, TESTS / "hub" / "server")
-processes = _load("hub_process", TESTS / "hub" / "server")
-worlds = _load("query_world", TESTS / "query_api")
 
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[Any]:
-    folder = tmp_path / "hub"
-    found = processes.HubProcess(folder)
-    (folder / "hub.toml").write_text(worlds.hub_toml())
-    options = json.dumps({"listen": f"127.0.0.1:{found.port}"})
-    where = ["--data-dir", str(found.data), "--config", str(folder / "hub.toml")]
-    found.launch = lambda: found.run([sys.executable, "-m", "hub", *where, "--options", options])
-    try:
-        yield found.start()
-    finally:
-        found.destroy()
+    with hub_in(tmp_path / "hub", worlds.hub_toml()) as found:
+        yield found
 
 
 @pytest.fixture

@@ -6,13 +6,15 @@ tests/query, and the normalised descriptors are written out by hand from docs/qu
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from hashlib import sha256
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "query"))
+
+import query_oracle
 
 TARGET = Path(__file__).with_name("query.json")
 SOURCE = "Made by make_query.py from docs/query-format.md"
@@ -28,19 +30,6 @@ ALL = [
     "stream", "hub_commit_seq", "hub_commit_time", "subject_id", "principal_id", "event_type",
     "event_time", "origin", "payload", "receipt_id",
 ]  # fmt: skip
-
-
-def oracle() -> ModuleType:
-    path = Path(__file__).parents[1] / "query" / "query_oracle.py"
-    spec = importlib.util.spec_from_file_location("query_oracle", path)
-    assert spec is not None
-    assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
-
-
-ORACLE = oracle()
 
 
 def descriptors() -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -138,7 +127,7 @@ QUERIES: list[dict[str, Any]] = [
 def chain(rows: list[Any]) -> str:
     value = bytes(32)
     for row in rows:
-        hashed = sha256(ORACLE.jcs(row).encode()).digest()
+        hashed = sha256(query_oracle.jcs(row).encode()).digest()
         value = sha256(b"veen/query-rows\x00" + value + hashed).digest()
     return value.hex()
 
@@ -151,11 +140,11 @@ def answers() -> list[dict[str, Any]]:
     found = []
     for changes in QUERIES:
         query = least | changes
-        rows = ORACLE.answer(query, EVENTS)
+        rows = query_oracle.answer(query, EVENTS)
         found.append(
             {
-                "query": query, "rows": ORACLE.jcs(rows), "rows_hash": ORACLE.digest(rows),
-                "rows_chain": chain(rows),
+                "query": query, "rows": query_oracle.jcs(rows),
+                "rows_hash": query_oracle.digest(rows), "rows_chain": chain(rows),
             }
         )  # fmt: skip
     return found
@@ -175,21 +164,21 @@ def summaries() -> list[dict[str, Any]]:
         {"mode": "none"}, {"mode": "full"}, {"mode": "spot", "sample_rate": 0.5},
     ]  # fmt: skip
     return [
-        {"policy": policy, "count": n, "hash": ORACLE.digest(summary(policy, n))}
+        {"policy": policy, "count": n, "hash": query_oracle.digest(summary(policy, n))}
         for policy in policies
         for n in (0, 2)
     ]
 
 
 def picks(rate: float) -> list[int]:
-    return [i for i in range(200) if ORACLE.sampled("q-1", LOG_ROOT, rate, i)]
+    return [i for i in range(200) if query_oracle.sampled("q-1", LOG_ROOT, rate, i)]
 
 
 def generate() -> str:
     document = {
         "source": SOURCE,
         "descriptors": [
-            {"sent": sent, "normalised": ORACLE.jcs(due), "digest": ORACLE.digest(due)}
+            {"sent": sent, "normalised": query_oracle.jcs(due), "digest": query_oracle.digest(due)}
             for sent, due in descriptors()
         ],
         "events": EVENTS,

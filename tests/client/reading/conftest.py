@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import hub_process
+import lying_hub
 import pytest
+import reading_support
 
 from veen import captoken
 from veen.client import portable
@@ -18,34 +19,15 @@ from veen.digest import h
 from veen.keystore.directory import ClientDir
 from veen.sign import PrivateKey
 
-HERE = Path(__file__).parent
-SERVER = HERE.parents[1] / "hub" / "server"
-
-
-def _load(folder: Path, name: str) -> ModuleType:
-    """A module beside the tests, under its own name."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-_LYING, _SUPPORT = (_load(HERE, name) for name in ("lying_hub", "reading_support"))
-for _name in ("spec_objects", "spec_client", "hub_process"):
-    _load(SERVER, _name)
-
 
 @pytest.fixture(scope="session")
 def support() -> ModuleType:
-    return _SUPPORT
+    return reading_support
 
 
 @pytest.fixture(scope="session")
 def lying() -> ModuleType:
-    return _LYING
+    return lying_hub
 
 
 @pytest.fixture
@@ -53,7 +35,7 @@ def make_lying_hub() -> Iterator[Callable[..., Any]]:
     made: list[Any] = []
 
     def make(*args: Any, **more: Any) -> Any:
-        made.append(_LYING.LyingHub(*args, **more))
+        made.append(lying_hub.LyingHub(*args, **more))
         return made[-1]
 
     yield make
@@ -72,7 +54,7 @@ def make_session(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     made: list[Any] = []
 
     def make(url: str, name: str = "client", **more: Any) -> Any:
-        made.append(_SUPPORT.a_session(url, tmp_path / name, **more))
+        made.append(reading_support.a_session(url, tmp_path / name, **more))
         return made[-1]
 
     yield make
@@ -83,8 +65,7 @@ def make_session(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 @pytest.fixture(scope="module")
 def real_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A hub as an operator runs it, where anyone may write and read."""
-    process = sys.modules["hub_process"]
-    found = process.HubProcess(tmp_path_factory.mktemp("hub"), *process.OPEN)
+    found = hub_process.HubProcess(tmp_path_factory.mktemp("hub"), *hub_process.OPEN)
     yield found.start()
     found.destroy()
 

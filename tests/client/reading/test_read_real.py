@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hub_process import HubProcess, veen
 
 from veen.client import portable
 from veen.client.pair import Log
@@ -37,10 +37,9 @@ max_checkpoint_interval = 64
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A hub whose chunks are small, so that a log has many."""
-    process = sys.modules["hub_process"]
     root = tmp_path_factory.mktemp("hub")
     (root / "hub.toml").write_text(MANY_CHUNKS)
-    found = process.HubProcess(root, "--config", root / "hub.toml")
+    found = HubProcess(root, "--config", root / "hub.toml")
     yield found.start()
     found.destroy()
 
@@ -143,7 +142,6 @@ def test_a_hub_that_rotates_its_key_is_followed(
     session = make_session(hub.url, "before")
     list(read(session, labels(session), NAME, to_seq=10))
     hub.stop()
-    veen = sys.modules["hub_process"].veen
     done = veen("hub", "rotate-key", "--data-dir", hub.data, "--overlap-sec", 0)
     assert done.returncode == 0, done.stderr
     hub.start()

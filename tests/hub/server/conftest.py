@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import hub_kills
+import hub_load
+import hub_process
 import pytest
-
-
-def _load(name: str) -> ModuleType:
-    """A module beside this file; the scripts here import them by the same names."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-_SPEC, _CLIENT, _PROCESS, _LOAD, _KILLS = map(
-    _load, ("spec_objects", "spec_client", "hub_process", "load", "kills")
-)
+import spec_client
+import spec_objects
 
 
 @pytest.fixture(scope="session")
 def spec() -> ModuleType:
     """The objects of the specification."""
-    return _SPEC
+    return spec_objects
 
 
 @pytest.fixture(scope="session")
 def refusal() -> type[Any]:
     """What a client raises when the hub says no."""
-    return _CLIENT.Refused
+    return spec_client.Refused
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +34,7 @@ def refused() -> Callable[[str], Any]:
 
     @contextmanager
     def expect(reason: str) -> Iterator[None]:
-        with pytest.raises(_CLIENT.Refused) as caught:
+        with pytest.raises(spec_client.Refused) as caught:
             yield
         assert caught.value.reason == reason
 
@@ -57,23 +44,23 @@ def refused() -> Callable[[str], Any]:
 @pytest.fixture(scope="session")
 def load() -> ModuleType:
     """Clients that write without pause."""
-    return _LOAD
+    return hub_load
 
 
 @pytest.fixture(scope="session")
 def kills() -> ModuleType:
-    return _KILLS
+    return hub_kills
 
 
 @pytest.fixture(scope="session")
 def veen() -> Callable[..., Any]:
     """Runs a command of the product."""
-    return _PROCESS.veen
+    return hub_process.veen
 
 
 @pytest.fixture(scope="session")
 def wait_until() -> Callable[..., None]:
-    return _PROCESS.wait_until
+    return hub_process.wait_until
 
 
 def _hubs(folder: Path) -> Iterator[Callable[..., Any]]:
@@ -85,7 +72,7 @@ def _hubs(folder: Path) -> Iterator[Callable[..., Any]]:
         if toml:
             (root / "hub.toml").write_text(toml)
             options = (*options, "--config", root / "hub.toml")
-        made.append(_PROCESS.HubProcess(root, *options, **more))
+        made.append(hub_process.HubProcess(root, *options, **more))
         return made[-1]
 
     yield make
@@ -108,13 +95,13 @@ def make_shared_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callab
 @pytest.fixture
 def open_hub(make_hub: Callable[..., Any]) -> Any:
     """A running hub where anyone may write and read."""
-    return make_hub(*_PROCESS.OPEN).start()
+    return make_hub(*hub_process.OPEN).start()
 
 
 @pytest.fixture(scope="module")
 def shared_hub(make_shared_hub: Callable[..., Any]) -> Any:
     """One for all tests of a file, which write to streams of their own."""
-    return make_shared_hub(*_PROCESS.OPEN).start()
+    return make_shared_hub(*hub_process.OPEN).start()
 
 
 @pytest.fixture

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from cli.free_port import free_port
 
 VEEN = [sys.executable, "-m", "cli.main"]
 OPEN = ("--admission", "open", "--reads", "open")
+OPEN_TOML = 'admission = "open"\nreads = "open"\n'
 START_SEC = 60.0
 
 
@@ -146,6 +149,27 @@ class HubProcess:
         pid_file = self.data / "run" / "hub.pid"
         if pid_file.exists():
             _end_background(int(pid_file.read_text()))
+
+
+def configured(root: Path, toml: str = OPEN_TOML) -> HubProcess:
+    """A hub with settings in a file; without the command around it, it starts much sooner."""
+    found, file = HubProcess(root), root / "hub.toml"
+    file.write_text(toml)
+    options = json.dumps({"listen": f"127.0.0.1:{found.port}"})
+    where = ["--data-dir", str(found.data), "--config", str(file), "--options", options]
+    command = [sys.executable, "-m", "hub", *where]
+    found.launch = lambda: found.run(command)  # type: ignore[method-assign]
+    return found
+
+
+@contextmanager
+def hub_in(root: Path, toml: str = OPEN_TOML) -> Iterator[HubProcess]:
+    """A running hub in a folder, until the block ends."""
+    found = configured(root, toml)
+    try:
+        yield found.start()
+    finally:
+        found.destroy()
 
 
 def _end_background(pid: int) -> None:

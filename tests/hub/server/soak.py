@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from statistics import median
 
+from hub_load import Producer, working
 from hub_process import OPEN, HubProcess
-from load import Producer, working
 from spec_objects import key
 
 PRODUCERS = 4

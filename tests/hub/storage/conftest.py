@@ -2,171 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
+import driven_hub
 import pytest
+from driven_hub import Bench, fill
 
-from hub.admission.capability import Gate
-from hub.admission.verified import Verified
-from hub.fsck.verify import verify
-from hub.sequencer.committer import Committer, Outcome
-from hub.storage import identity
-from hub.storage.datadir import DataDir, Lock
 from hub.storage.index import Index
-from hub.storage.log import HubLog
-from hub.storage.rebuild import RebuildReport, rebuild
-from veen import captoken, durable
-from veen.audit.report import Report
-from veen.captoken import CapToken
-from veen.control import StreamRecord
-from veen.digest import h
-from veen.label import EpochLabels, routing_key
-from veen.limits import Limits
-from veen.msg import Msg
-from veen.profile import DEFAULT_PROFILE, Profile
-from veen.rate import Rate
-from veen.sign import PrivateKey
-
-LONG = bool(os.environ.get("VEEN_TEST_LONG"))
-START = 1_700_000_000
-LIMITS = Limits(max_checkpoint_interval=8)
-HOURLY = Profile(epoch_sec=3_600)
-STREAMS = (
-    StreamRecord(name="record/a", profile=DEFAULT_PROFILE),
-    StreamRecord(name="epoch/b", profile=HOURLY),
-)
-ISSUER = PrivateKey(b"issuer".ljust(32, b"."))
-
-
-def a_key(name: str) -> PrivateKey:
-    return PrivateKey(name.encode().ljust(32, b"."))
-
-
-def randomness(size: int) -> bytes:
-    return b"hub seed".ljust(size, b".")
-
-
-@dataclass
-class Bench:
-    """A hub in a directory, driven by hand: time moves only when a test moves it."""
-
-    root: Path
-    limits: Limits = LIMITS
-    now: int = START
-    sent: dict[tuple[bytes, bytes], int] = field(default_factory=dict)
-    committer: Any = None
-
-    def __post_init__(self) -> None:
-        self.datadir = DataDir(self.root)
-        self.datadir.create()
-        self.start()
-
-    def start(self) -> None:
-        self.lock = Lock(self.datadir)
-        try:
-            keys = identity.load_or_create(self.datadir, randomness, self.now)
-            log = HubLog(self.datadir, keys, self.limits, STREAMS)
-        except BaseException:
-            self.lock.release()
-            raise
-        self.committer = Committer(log, Gate(True, frozenset({ISSUER.public})))
-
-    def stop(self) -> None:
-        self.committer.log.close()
-        self.lock.release()
-
-    def restart(self) -> None:
-        self.stop()
-        self.start()
-
-    def label(self, stream: StreamRecord, hub_ts: int | None = None) -> bytes:
-        keys = identity.read_identity(self.datadir)
-        labels = EpochLabels(routing_key(keys.hub_id), stream.stream_id(), stream.profile)
-        return labels.at(stream.profile.epoch(self.now if hub_ts is None else hub_ts))
-
-    def authorize(self, client: PrivateKey, rate: Rate | None = None) -> CapToken:
-        token = captoken.issue(
-            ISSUER,
-            subject_pk=client.public,
-            stream_ids=[one.stream_id() for one in STREAMS],
-            ttl=10**9,
-            rate=rate,
-        )
-        self.committer.authorize(token, self.now)
-        return token
-
-    def message(self, client: PrivateKey, stream: StreamRecord, token: CapToken) -> Verified:
-        label = self.label(stream)
-        seq = self.sent.get((label, client.public), 0) + 1
-        self.sent[label, client.public] = seq
-        ciphertext = bytes(32) + bytes(8) + b""
-        known = self.committer.log.label(label)
-        msg = Msg(
-            profile_id=stream.profile.profile_id(),
-            label=label,
-            client_id=client.public,
-            client_seq=seq,
-            prev_ack=known.head_seq if known else 0,
-            auth_ref=token.auth_ref(),
-            ct_hash=h(ciphertext),
-            ciphertext=ciphertext,
-        ).signed(client)
-        return Verified.of(msg)
-
-    def send(
-        self, client: PrivateKey, stream: StreamRecord, token: CapToken, count: int = 1
-    ) -> list[Outcome]:
-        messages = [self.message(client, stream, token) for _ in range(count)]
-        return list(self.committer.commit(messages, self.now))
-
-    def verify(self) -> Report:
-        return check(self.root, self.limits)
-
-
-def check(root: Path, limits: Limits = LIMITS) -> Report:
-    return verify(
-        DataDir(root),
-        limits=limits,
-        profiles=(DEFAULT_PROFILE, HOURLY),
-        streams=STREAMS,
-        progress=lambda *_: None,
-    )
-
-
-def rebuild_(root: Path, limits: Limits = LIMITS) -> RebuildReport:
-    return rebuild(DataDir(root), limits=limits, streams=STREAMS, progress=lambda *_: None)
-
-
-def the(root: Path, pattern: str, place: int = 0) -> Path:
-    """One file of a directory, in the order of names."""
-    return sorted(root.glob(pattern))[place]
-
-
-def fill(bench: Bench) -> None:
-    """Two clients, a rate across two labels, one epoch that ends, requested checkpoints."""
-    plain, epochs = STREAMS
-    alice, bob = a_key("alice"), a_key("bob")
-    bench.committer.register(StreamRecord(name="extra/c", profile=DEFAULT_PROFILE), bench.now)
-    free, rated = bench.authorize(alice), bench.authorize(bob, Rate(per_sec=2, burst=6))
-    for _ in range(7):
-        bench.send(alice, plain, free, 2)
-        bench.send(bob, plain, rated)
-        bench.send(bob, epochs, rated)
-        bench.now += 1
-    bench.committer.checkpoint(bench.label(plain), 11, bench.now)
-    bench.now += 7_200
-    bench.committer.tick(bench.now)
-    for _ in range(9):
-        bench.send(bob, epochs, rated)
-        bench.now += 1
-    bench.send(alice, plain, free, 3)
+from veen import durable
 
 
 @pytest.fixture(scope="session")
@@ -222,10 +70,5 @@ def crash_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], AbstractContext
 
 
 @pytest.fixture(scope="session")
-def tools() -> Any:
-    """What tests of this folder use by name: they cannot import this file."""
-    return SimpleNamespace(
-        Bench=Bench, LIMITS=LIMITS, STREAMS=STREAMS, HOURLY=HOURLY, START=START, LONG=LONG,
-        a_key=a_key, check=check, fill=fill, rebuild=rebuild_,
-        replace=replace, the=the,
-    )  # fmt: skip
+def tools() -> ModuleType:
+    return driven_hub

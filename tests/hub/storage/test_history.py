@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,7 @@ def live(bench: Any, tools: Any, chance: random.Random) -> None:
         if chance.random() < 0.2:
             bench.committer.tick(bench.now)
         if chance.random() < 0.15:
-            bench.limits = tools.replace(
-                bench.limits, max_checkpoint_interval=chance.randint(1, 12)
-            )
+            bench.limits = replace(bench.limits, max_checkpoint_interval=chance.randint(1, 12))
             bench.restart()
         label_log = bench.committer.log.label(bench.label(tools.STREAMS[0]))
         if label_log is not None and chance.random() < 0.2:

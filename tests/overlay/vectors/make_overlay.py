@@ -12,8 +12,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from histories import PAID, SCHEMAS, cbor, h, history
-from oracle import FOLDS, folded
+from overlay_histories import PAID, SCHEMAS, cbor, h, history
+from overlay_oracle import FOLDS, folded
 
 TARGET = Path(__file__).with_name("overlay.json")
 SOURCE = "Made by make_overlay.py from the specification, without the library"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,7 @@ def test_the_node_file_helps_to_check_a_root_behind_a_gap(
     copy: Path, tools: Any, forge: Any, hub_key: PrivateKey
 ) -> None:
     def edit(entries: list[Any]) -> None:
-        forged = tools.replace(entries[6].receipt, mmr_root=bytes(32))
+        forged = replace(entries[6].receipt, mmr_root=bytes(32))
         entries[6].receipt = forged.signed(hub_key)
         entries.pop(3)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def test_an_unknown_file_is_a_note(copy: Path, tools: Any) -> None:
 
 
 def test_other_limits_than_those_of_the_log_are_a_note(golden: Path, tools: Any) -> None:
-    report = tools.check(golden, tools.replace(tools.LIMITS, max_checkpoint_interval=9))
+    report = tools.check(golden, replace(tools.LIMITS, max_checkpoint_interval=9))
     assert report.ok
     assert all("sealed early" in note for note in report.notes)
     assert report.notes

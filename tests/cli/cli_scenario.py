@@ -9,13 +9,13 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from binary import OPEN, Done, end_hub, veen
 from bridge_scenario import show_bridge
+from cli_binary import OPEN, Done, end_hub, veen
+from cli_normal import normalised
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from normal import normalised
 from recorder_scenario import show_recorder
 
 from cli.free_port import free_port

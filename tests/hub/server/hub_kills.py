@@ -10,8 +10,8 @@ import sys
 import time
 from typing import Any
 
+from hub_load import Producer, working
 from hub_process import HubProcess
-from load import Producer, working
 from spec_client import Client, Log
 from spec_objects import key
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from histories import SCHEMAS, Made, cbor
+from overlay_histories import SCHEMAS, Made, cbor
 
 KEPT = 16
 Plain = dict[int, Any]

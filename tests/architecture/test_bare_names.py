@@ -1,0 +1,36 @@
+"""The folders whose modules tests import by bare names: no name stands twice or hides another."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections import Counter
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+FOLDERS = [ROOT / one for one in SETTINGS["tool"]["pytest"]["ini_options"]["pythonpath"]]
+PROJECT = SETTINGS["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+NAMES = Counter(
+    path.stem
+    for folder in FOLDERS
+    for path in folder.glob("*.py")
+    if path.name != "conftest.py" and not path.name.startswith("test_")
+)
+
+
+def test_every_folder_has_modules() -> None:
+    assert [
+        one for one in FOLDERS if not set(NAMES) & {path.stem for path in one.glob("*.py")}
+    ] == []
+
+
+def test_no_name_stands_twice() -> None:
+    assert [name for name, count in NAMES.items() if count > 1] == []
+
+
+def test_no_name_hides_what_is_installed_or_ours() -> None:
+    elsewhere = [one for one in sys.path if one and Path(one) not in {ROOT, *FOLDERS}]
+    hidden = {name for name in NAMES if PathFinder.find_spec(name, elsewhere)}
+    assert hidden | NAMES.keys() & {*sys.stdlib_module_names, *PROJECT} == set()
