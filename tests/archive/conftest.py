@@ -6,56 +6,18 @@ import itertools
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import archive_carry
-import driven_hub
-import fault_proxy
-import hub_load
 import hub_process
 import object_servers
 import pytest
 import recorded_hub
-import spec_objects
 
 from veen.objects.opened import Store
 from veen.objects.settings import FileSettings
 from veen.objects.store import open_store
 
 _NUMBER = itertools.count(1)
-
-
-@pytest.fixture(scope="session")
-def carry() -> ModuleType:
-    """Push, check, restore and verify in this process."""
-    return archive_carry
-
-
-@pytest.fixture(scope="session")
-def driven() -> ModuleType:
-    """Hubs that are driven by hand, in this process."""
-    return driven_hub
-
-
-@pytest.fixture(scope="session")
-def servers() -> ModuleType:
-    return object_servers
-
-
-@pytest.fixture(scope="session")
-def proxies() -> ModuleType:
-    return fault_proxy
-
-
-@pytest.fixture(scope="session")
-def spec() -> ModuleType:
-    return spec_objects
-
-
-@pytest.fixture(scope="session")
-def load() -> ModuleType:
-    return hub_load
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,11 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+import archive_carry
+import hub_load
+import spec_objects
 
 from hub.storage.datadir import DataDir
 from recorder.archive.push import push
@@ -25,9 +28,6 @@ def test_every_state_pushed_beside_a_loaded_hub_is_a_log_that_verifies(
     data: Path,
     store: Store,
     run_hub: Callable[..., Any],
-    carry: ModuleType,
-    load: ModuleType,
-    spec: ModuleType,
     tmp_path: Path,
 ) -> None:
     toml = tmp_path / "busy.toml"
@@ -35,73 +35,77 @@ def test_every_state_pushed_beside_a_loaded_hub_is_a_log_that_verifies(
     toml.write_text(roomy.replace("16384", "262144"))
     hub = run_hub(data, toml)
     client = hub.client()
-    token = _token(recorded, client, spec)
+    token = _token(recorded, client)
     producers = [
-        load.Producer(
+        hub_load.Producer(
             client.writer(
-                spec.key(f"client {n}"), f"record/{n % 3}", auth_ref=token if n == 2 else None
+                spec_objects.key(f"client {n}"),
+                f"record/{n % 3}",
+                auth_ref=token if n == 2 else None,
             )
         )
         for n in range(4)
     ]
     ends: list[dict[bytes, int]] = []
-    with load.working(hub, producers):
+    with hub_load.working(hub, producers):
         for turn in range(PUSHES):
-            load.wait_for_promises(producers, 8)
+            hub_load.wait_for_promises(producers, 8)
             promised = {one.writer.label: one.promised[-1][2] for one in producers}
-            carry.push(data, store)
-            found = carry.restore(store, tmp_path / f"state {turn}", keys=data / "keys")
+            archive_carry.push(data, store)
+            found = archive_carry.restore(store, tmp_path / f"state {turn}", keys=data / "keys")
             ends.append({one.label: one.end_seq for one in found.labels})
             assert all(ends[-1][label] >= seq for label, seq in promised.items())
     for turn in range(PUSHES):
-        audit = carry.audit(tmp_path / f"state {turn}", toml)
+        audit = archive_carry.audit(tmp_path / f"state {turn}", toml)
         assert audit.faults == ()
         assert {label: head.head_seq for label, head in audit.heads.items()} == ends[turn]
     labels = {one.writer.label for one in producers}
     assert all(ends[0][label] < ends[-1][label] for label in labels)
     hub.stop()
-    carry.push(data, store)
-    assert carry.checked(store, read_all=True).ok
-    carry.restore(store, tmp_path / "last")
-    assert carry.files(tmp_path / "last") == carry.files(data)
+    archive_carry.push(data, store)
+    assert archive_carry.checked(store, read_all=True).ok
+    archive_carry.restore(store, tmp_path / "last")
+    assert archive_carry.files(tmp_path / "last") == archive_carry.files(data)
 
 
-def _token(recorded: Any, client: Any, spec: ModuleType) -> bytes:
+def _token(recorded: Any, client: Any) -> bytes:
     """A capability that comes to be known while others write."""
-    subject = bytes(spec.key("client 2").verify_key)
-    token = spec.cap_token(spec.key("issuer"), subject, ["record/2"], 86_400, (100_000, 100_000))
+    subject = bytes(spec_objects.key("client 2").verify_key)
+    token = spec_objects.cap_token(
+        spec_objects.key("issuer"), subject, ["record/2"], 86_400, (100_000, 100_000)
+    )
     client.authorize(token)
-    found: bytes = spec.auth_ref(token)
+    found: bytes = spec_objects.auth_ref(token)
     return found
 
 
 def test_a_checkpoint_that_is_not_published_yet_is_left_for_the_next_push(
-    recorded: Any, data: Path, store: Store, carry: ModuleType, tmp_path: Path
+    recorded: Any, data: Path, store: Store, tmp_path: Path
 ) -> None:
     """As between two writes of a hub, or after its crash: the file is there, its lines are not."""
-    whole = carry.files(data)
+    whole = archive_carry.files(data)
     index = next((data / "log").glob(f"checkpoint-index-{recorded.label.hex()}.cbor"))
     source = Source(data, Limits())
     lines = source.bindings({(recorded.label, 33)})
     assert lines
     binding = data / "checkpoint-binding.cborseq"
     binding.write_bytes(binding.read_bytes().replace(lines, b""))
-    carry.push(data, store)
-    carry.restore(store, tmp_path / "before")
-    found = carry.files(tmp_path / "before")
+    archive_carry.push(data, store)
+    archive_carry.restore(store, tmp_path / "before")
+    found = archive_carry.files(tmp_path / "before")
     name = f"log/checkpoint-{recorded.label.hex()}-{33:020}.cbor"
     assert name in whole
     assert name not in found
-    assert carry.audit(tmp_path / "before", recorded.toml).faults == ()
+    assert archive_carry.audit(tmp_path / "before", recorded.toml).faults == ()
     binding.write_bytes(whole["checkpoint-binding.cborseq"])
     assert index.read_bytes() == whole[f"log/{index.name}"]
-    carry.push(data, store)
-    carry.restore(store, tmp_path / "after")
-    assert carry.files(tmp_path / "after") == whole
+    archive_carry.push(data, store)
+    archive_carry.restore(store, tmp_path / "after")
+    assert archive_carry.files(tmp_path / "after") == whole
 
 
 def test_what_is_written_during_a_push_makes_its_last_moments_unsettled(
-    recorded: Any, data: Path, store: Store, carry: ModuleType
+    recorded: Any, data: Path, store: Store
 ) -> None:
     """An entry appears between the copies of two labels, as the sequencer would append it."""
     label = recorded.writers["record/b"].label
@@ -115,16 +119,16 @@ def test_what_is_written_during_a_push_makes_its_last_moments_unsettled(
         opened.write_bytes(raw)
 
     push(Source(data, Limits()), store, sealer=None, progress=append)
-    archive = carry.archive_of(store)
+    archive = archive_carry.archive_of(store)
     assert archive.latest().unsettled_from == last_ts
-    assert carry.push(data, store).new_objects == 1
+    assert archive_carry.push(data, store).new_objects == 1
     assert archive.latest().unsettled_from is None
 
 
 def test_a_push_does_not_take_the_lock_and_leaves_the_directory_as_it_is(
-    data: Path, store: Store, carry: ModuleType, tmp_path: Path
+    data: Path, store: Store, tmp_path: Path
 ) -> None:
     shutil.rmtree(DataDir(data).derived)
     before = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
-    carry.push(data, store)
+    archive_carry.push(data, store)
     assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == before

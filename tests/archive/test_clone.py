@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import archive_carry
 import pytest
 
 from recorder.archive.clone import clone
@@ -29,40 +29,43 @@ def test_a_clone_has_the_same_keys_bytes_and_head(
     store: Store,
     s3: Store,
     other: Store,
-    carry: ModuleType,
     tmp_path: Path,
 ) -> None:
-    carry.push(data, store)
-    there = clone(store, s3, recorded.hub_id, progress=carry.quiet)
-    back = clone(s3, other, recorded.hub_id, progress=carry.quiet)
-    assert carry.contents(store) == carry.contents(s3) == carry.contents(other)
-    assert there.new_objects == back.new_objects == len(carry.contents(store))
-    assert {carry.archive_of(one).head().value for one in (store, s3, other)} == {there.manifest}
-    carry.restore(other, tmp_path / "again")
-    assert carry.files(tmp_path / "again") == carry.files(data)
+    archive_carry.push(data, store)
+    there = clone(store, s3, recorded.hub_id, progress=archive_carry.quiet)
+    back = clone(s3, other, recorded.hub_id, progress=archive_carry.quiet)
+    assert (
+        archive_carry.contents(store) == archive_carry.contents(s3) == archive_carry.contents(other)
+    )
+    assert there.new_objects == back.new_objects == len(archive_carry.contents(store))
+    assert {archive_carry.archive_of(one).head().value for one in (store, s3, other)} == {
+        there.manifest
+    }
+    archive_carry.restore(other, tmp_path / "again")
+    assert archive_carry.files(tmp_path / "again") == archive_carry.files(data)
 
 
 def test_a_clone_follows_and_a_second_one_writes_nothing(
-    recorded: Any, data: Path, store: Store, other: Store, carry: ModuleType, tmp_path: Path
+    recorded: Any, data: Path, store: Store, other: Store, tmp_path: Path
 ) -> None:
-    carry.push(data, store)
-    clone(store, other, recorded.hub_id, progress=carry.quiet)
-    carry.keygen(tmp_path / "me")
-    carry.push(data, store, carry.sealer(tmp_path / "me"))
-    found = clone(store, other, recorded.hub_id, progress=carry.quiet)
+    archive_carry.push(data, store)
+    clone(store, other, recorded.hub_id, progress=archive_carry.quiet)
+    archive_carry.keygen(tmp_path / "me")
+    archive_carry.push(data, store, archive_carry.sealer(tmp_path / "me"))
+    found = clone(store, other, recorded.hub_id, progress=archive_carry.quiet)
     assert (found.new_objects, found.lost) == (2, 0)
-    assert carry.contents(store) == carry.contents(other)
-    assert clone(store, other, recorded.hub_id, progress=carry.quiet).new_objects == 0
+    assert archive_carry.contents(store) == archive_carry.contents(other)
+    assert clone(store, other, recorded.hub_id, progress=archive_carry.quiet).new_objects == 0
     behind = open_store(FileSettings(tmp_path / "behind"))
-    carry.push(data, behind)
+    archive_carry.push(data, behind)
     with pytest.raises(OldCopy, match="a state of this hub that this one does not know"):
-        clone(behind, other, recorded.hub_id, progress=carry.quiet)
+        clone(behind, other, recorded.hub_id, progress=archive_carry.quiet)
 
 
 def test_a_clone_that_was_cut_off_goes_on(
-    recorded: Any, data: Path, store: Store, other: Store, carry: ModuleType
+    recorded: Any, data: Path, store: Store, other: Store
 ) -> None:
-    carry.push(data, store)
+    archive_carry.push(data, store)
 
     class Enough(Exception):
         pass
@@ -73,22 +76,22 @@ def test_a_clone_that_was_cut_off_goes_on(
 
     with pytest.raises(Enough):
         clone(store, other, recorded.hub_id, progress=stop)
-    assert carry.archive_of(other).head().value is None
-    assert len(carry.contents(other)) == 20
-    found = clone(store, other, recorded.hub_id, progress=carry.quiet)
+    assert archive_carry.archive_of(other).head().value is None
+    assert len(archive_carry.contents(other)) == 20
+    found = clone(store, other, recorded.hub_id, progress=archive_carry.quiet)
     assert found.new_objects == found.objects - 20
-    assert carry.contents(store) == carry.contents(other)
+    assert archive_carry.contents(store) == archive_carry.contents(other)
 
 
 def test_other_bytes_in_the_other_store_are_refused(
-    recorded: Any, data: Path, store: Store, other: Store, carry: ModuleType
+    recorded: Any, data: Path, store: Store, other: Store
 ) -> None:
-    carry.push(data, store)
-    key = next(key for key in carry.contents(store) if key.endswith(".log"))
+    archive_carry.push(data, store)
+    key = next(key for key in archive_carry.contents(store) if key.endswith(".log"))
     other.objects.put(key, b"not a chunk")
     with pytest.raises(Untrusted):
-        clone(store, other, recorded.hub_id, progress=carry.quiet)
-    assert carry.archive_of(other).head().value is None
+        clone(store, other, recorded.hub_id, progress=archive_carry.quiet)
+    assert archive_carry.archive_of(other).head().value is None
 
 
 def test_what_is_missing_is_told_and_what_only_the_past_had_is_counted(
@@ -97,20 +100,19 @@ def test_what_is_missing_is_told_and_what_only_the_past_had_is_counted(
     folder: Path,
     store: Store,
     other: Store,
-    carry: ModuleType,
     tmp_path: Path,
 ) -> None:
-    first = carry.push(data, store)
-    carry.keygen(tmp_path / "me")
-    carry.push(data, store, carry.sealer(tmp_path / "me"))
+    first = archive_carry.push(data, store)
+    archive_carry.keygen(tmp_path / "me")
+    archive_carry.push(data, store, archive_carry.sealer(tmp_path / "me"))
     delete = FileRetention(Layout(folder)).delete
-    archive = carry.archive_of(store)
+    archive = archive_carry.archive_of(store)
     delete(archive.keys.version(first.manifest))
-    found = clone(store, other, recorded.hub_id, progress=carry.quiet)
-    assert carry.checked(other, read_all=True).ok
+    found = clone(store, other, recorded.hub_id, progress=archive_carry.quiet)
+    assert archive_carry.checked(other, read_all=True).ok
     assert found.lost == 0
-    delete(next(key for key in carry.contents(store) if key.endswith(".log")))
+    delete(next(key for key in archive_carry.contents(store) if key.endswith(".log")))
     third = open_store(FileSettings(tmp_path / "third"))
     with pytest.raises(ObjectMissing):
-        clone(store, third, recorded.hub_id, progress=carry.quiet)
-    assert carry.archive_of(third).head().value is None
+        clone(store, third, recorded.hub_id, progress=archive_carry.quiet)
+    assert archive_carry.archive_of(third).head().value is None

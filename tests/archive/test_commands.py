@@ -6,20 +6,22 @@ import json
 import os
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+import archive_carry
+import object_servers
 
 from recorder.archive.store import HubArchive, hubs
 from veen.objects.opened import Store
 
 
 def test_status_tells_of_the_store_and_of_every_hub(
-    recorded: Any, data: Path, folder: Path, store: Store, carry: ModuleType, tmp_path: Path
+    recorded: Any, data: Path, folder: Path, store: Store, tmp_path: Path
 ) -> None:
-    carry.keygen(tmp_path / "me")
-    carry.push(data, store, carry.sealer(tmp_path / "me"))
+    archive_carry.keygen(tmp_path / "me")
+    archive_carry.push(data, store, archive_carry.sealer(tmp_path / "me"))
     store.objects.put(f"hubs/{'ab' * 32}/log/left", b"by a push that never ended")
-    done = carry.veen("archive", "status", "--store", folder.as_uri(), "--json")
+    done = archive_carry.veen("archive", "status", "--store", folder.as_uri(), "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert (told["kind"], told["keeps_conditions"], told["warnings"]) == ("directory", True, [])
@@ -30,7 +32,7 @@ def test_status_tells_of_the_store_and_of_every_hub(
     assert 0 <= hub["age_sec"] <= time.time() - hub["last_hub_ts"]
     ends = {one["label"]: (one["end_seq"], one["sealed_seq"]) for one in hub["labels"]}
     assert ends[recorded.label.hex()] == (36, 30)
-    text = carry.veen("archive", "status", "--store", folder.as_uri())
+    text = archive_carry.veen("archive", "status", "--store", folder.as_uri())
     assert "escrow holds the current key" in text.stdout
     assert "a push that never ended" in text.stdout
 
@@ -45,23 +47,23 @@ def test_the_hubs_of_a_store_are_found_without_listing_all_of_it(store: Store) -
 
 
 def test_a_hub_must_be_named_where_there_are_several_or_none(
-    data: Path, folder: Path, store: Store, carry: ModuleType
+    data: Path, folder: Path, store: Store
 ) -> None:
-    empty = carry.veen("archive", "verify", "--store", folder.as_uri())
+    empty = archive_carry.veen("archive", "verify", "--store", folder.as_uri())
     assert empty.returncode == 1
     assert "name the hub with --hub-id" in empty.stderr
     unknown = ("--hub-id", "ab" * 32)
-    missing = carry.veen("archive", "verify", "--store", folder.as_uri(), *unknown, "--json")
+    missing = archive_carry.veen(
+        "archive", "verify", "--store", folder.as_uri(), *unknown, "--json"
+    )
     assert missing.returncode == 3
     assert json.loads(missing.stdout)["code"] == "NO_ARCHIVE"
 
 
-def test_a_store_that_needs_credentials_says_so_and_shows_none(
-    data: Path, moto: Any, servers: ModuleType, carry: ModuleType
-) -> None:
-    place = ("--store", f"s3://{servers.BUCKET}/x", "--endpoint", moto.endpoint)
+def test_a_store_that_needs_credentials_says_so_and_shows_none(data: Path, moto: Any) -> None:
+    place = ("--store", f"s3://{object_servers.BUCKET}/x", "--endpoint", moto.endpoint)
     bare = {name: "" for name in os.environ if name.startswith("AWS_")}
-    done = carry.veen("archive", "push", "--data-dir", data, *place, env=bare)
+    done = archive_carry.veen("archive", "push", "--data-dir", data, *place, env=bare)
     assert done.returncode == 4
     assert "needs an access key and a secret" in done.stderr
     secret = {"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "very secret words"}
@@ -73,15 +75,13 @@ def test_a_store_that_needs_credentials_says_so_and_shows_none(
         "--addressing",
         "path",
     )
-    done = carry.veen("archive", "push", "--data-dir", data, *wrong, env=secret)
+    done = archive_carry.veen("archive", "push", "--data-dir", data, *wrong, env=secret)
     assert done.returncode == 4
     assert "very secret words" not in done.stdout + done.stderr
 
 
-def test_verify_reads_every_byte_when_told(
-    data: Path, folder: Path, store: Store, carry: ModuleType
-) -> None:
-    carry.push(data, store)
-    done = carry.veen("archive", "verify", "--store", folder.as_uri(), "--read-all")
+def test_verify_reads_every_byte_when_told(data: Path, folder: Path, store: Store) -> None:
+    archive_carry.push(data, store)
+    done = archive_carry.veen("archive", "verify", "--store", folder.as_uri(), "--read-all")
     assert done.returncode == 0, done.stderr
     assert "0 flaws" in done.stdout

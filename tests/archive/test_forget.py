@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import archive_carry
 import pytest
 
 from recorder.archive import reach
@@ -26,7 +26,7 @@ def retention(folder: Path) -> Retention:
 
 
 @pytest.fixture
-def grown(recorded: Any, data: Path, store: Store, carry: ModuleType) -> HubArchive:
+def grown(recorded: Any, data: Path, store: Store) -> HubArchive:
     """An archive that was pushed after each of the last entries of an open chunk."""
     label = recorded.writers["record/b"].label
     opened = next((data / "log").glob(f"chunk-{label.hex()}-*.open"))
@@ -34,8 +34,8 @@ def grown(recorded: Any, data: Path, store: Store, carry: ModuleType) -> HubArch
     ends = [*[at for at, _, _ in read_entries(raw, Limits())][1:], len(raw)]
     for end in ends:
         opened.write_bytes(raw[:end])
-        carry.push(data, store)
-    archive: HubArchive = carry.archive_of(store)
+        archive_carry.push(data, store)
+    archive: HubArchive = archive_carry.archive_of(store)
     assert len(states(archive)) == len(ends) >= 5
     return archive
 
@@ -53,23 +53,22 @@ def needed(archive: HubArchive, count: int) -> set[str]:
 
 @pytest.mark.parametrize("keep", [1, 2, 4])
 def test_only_what_no_kept_state_needs_is_deleted(
-    grown: HubArchive, data: Path, store: Store, retention: Retention, carry: ModuleType,
-    tmp_path: Path, keep: int,
+    grown: HubArchive, data: Path, store: Store, retention: Retention, tmp_path: Path, keep: int,
 ) -> None:  # fmt: skip
-    before, due, count = carry.contents(store), needed(grown, keep), len(states(grown))
+    before, due, count = archive_carry.contents(store), needed(grown, keep), len(states(grown))
     found = forgettable(grown, Keeping(keep))
     assert (found.kept, found.states) == (keep, count - keep)
     assert set(found.keys) == before.keys() - due
     assert found.size == sum(len(before[key]) for key in found.keys)
     kinds = {key.removeprefix(grown.keys.prefix).partition("/")[0] for key in found.keys}
     assert kinds == {"tail", "version"}
-    forget(retention, found, carry.quiet)
-    assert carry.contents(store) == {key: before[key] for key in due}
-    assert carry.checked(store, read_all=True).ok
-    carry.restore(store, tmp_path / "again")
-    assert carry.files(tmp_path / "again") == carry.files(data)
+    forget(retention, found, archive_carry.quiet)
+    assert archive_carry.contents(store) == {key: before[key] for key in due}
+    assert archive_carry.checked(store, read_all=True).ok
+    archive_carry.restore(store, tmp_path / "again")
+    assert archive_carry.files(tmp_path / "again") == archive_carry.files(data)
     assert forgettable(grown, Keeping(keep)).keys == ()
-    assert carry.push(data, store).new_objects == 0
+    assert archive_carry.push(data, store).new_objects == 0
 
 
 def test_a_young_state_stays(grown: HubArchive) -> None:
@@ -81,13 +80,13 @@ def test_a_young_state_stays(grown: HubArchive) -> None:
 
 
 def test_what_nobody_names_is_left_alone(
-    grown: HubArchive, store: Store, retention: Retention, carry: ModuleType
+    grown: HubArchive, store: Store, retention: Retention
 ) -> None:
     """A push that runs meanwhile puts objects before any state names them."""
     key = grown.keys.version(bytes(32))
     store.objects.put(key, b"just put")
-    forget(retention, forgettable(grown, Keeping(1)), carry.quiet)
-    assert key in carry.contents(store)
+    forget(retention, forgettable(grown, Keeping(1)), archive_carry.quiet)
+    assert key in archive_carry.contents(store)
 
 
 class Enough(Exception):
@@ -103,7 +102,7 @@ def stopping_at(count: int) -> Callable[[int, int], None]:
 
 
 def test_cut_off_anywhere_a_second_run_takes_the_rest(
-    grown: HubArchive, store: Store, retention: Retention, carry: ModuleType
+    grown: HubArchive, store: Store, retention: Retention
 ) -> None:
     due = needed(grown, 2)
     left = len(forgettable(grown, Keeping(2)).keys)
@@ -113,31 +112,29 @@ def test_cut_off_anywhere_a_second_run_takes_the_rest(
         with pytest.raises(Enough):
             forget(retention, found, stopping_at(1))
         left -= 1
-        assert carry.checked(store).ok
-    assert carry.contents(store).keys() == due
+        assert archive_carry.checked(store).ok
+    assert archive_carry.contents(store).keys() == due
 
 
 def test_the_command_tells_first_and_deletes_when_told(
-    grown: HubArchive, folder: Path, store: Store, carry: ModuleType
+    grown: HubArchive, folder: Path, store: Store
 ) -> None:
-    before = carry.contents(store)
+    before = archive_carry.contents(store)
     words = ("archive", "forget", "--store", folder.as_uri(), "--keep", "2")
-    told = carry.veen(*words)
+    told = archive_carry.veen(*words)
     assert told.returncode == 0, told.stderr
     assert "nothing was deleted: give --delete" in told.stderr
-    assert carry.contents(store) == before
-    done = carry.veen(*words, "--delete", "--json")
+    assert archive_carry.contents(store) == before
+    done = archive_carry.veen(*words, "--delete", "--json")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert (said["deleted"], said["kept_states"]) == (True, 2)
-    assert said["objects"] == len(before) - len(carry.contents(store)) > 0
-    assert carry.checked(store, read_all=True).ok
+    assert said["objects"] == len(before) - len(archive_carry.contents(store)) > 0
+    assert archive_carry.checked(store, read_all=True).ok
 
 
-def test_younger_states_stay_by_the_clock(
-    grown: HubArchive, folder: Path, store: Store, carry: ModuleType
-) -> None:
+def test_younger_states_stay_by_the_clock(grown: HubArchive, folder: Path, store: Store) -> None:
     words = ("archive", "forget", "--store", folder.as_uri(), "--keep", "1", "--json")
-    done = carry.veen(*words, "--keep-sec", str(10**9))
+    done = archive_carry.veen(*words, "--keep-sec", str(10**9))
     assert json.loads(done.stdout)["objects"] == 0
-    assert json.loads(carry.veen(*words).stdout)["objects"] > 0
+    assert json.loads(archive_carry.veen(*words).stdout)["objects"] > 0

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import archive_carry
 import cbor2
 import pytest
+import spec_objects
 
 from hub.settings import load as load_settings
 from hub.storage import retention
@@ -21,9 +22,9 @@ from recorder.archive.cut import CannotCut
 from veen.objects.opened import Store
 
 
-def cut_inside(recorded: Any, carry: ModuleType, store: Store) -> int:
+def cut_inside(recorded: Any, store: Store) -> int:
     """A hub_ts that falls into a sealed chunk of the label."""
-    archive = carry.archive_of(store)
+    archive = archive_carry.archive_of(store)
     label = archive.label(archive.latest(), recorded.label)
     inside = next(one for one in label.segments[1:] if one.first_ts < one.last_ts)
     return int(inside.first_ts)
@@ -47,14 +48,12 @@ def test_a_fork_goes_on_under_its_own_key_and_both_sides_verify(
     folder: Path,
     store: Store,
     run_hub: Callable[[Path], Any],
-    carry: ModuleType,
-    spec: ModuleType,
     tmp_path: Path,
 ) -> None:
-    carry.push(data, store)
-    at, to = cut_inside(recorded, carry, store), tmp_path / "fork" / "data"
+    archive_carry.push(data, store)
+    at, to = cut_inside(recorded, store), tmp_path / "fork" / "data"
     place = ("--store", folder.as_uri(), "--to", to, "--at", at, "--config", recorded.toml)
-    done = carry.veen("archive", "fork", *place, "--keys", data / "keys", "--json")
+    done = archive_carry.veen("archive", "fork", *place, "--keys", data / "keys", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(done.stdout)
     heads = {bytes.fromhex(one["label"]): one["end_seq"] for one in told["heads"]}
@@ -68,40 +67,40 @@ def test_a_fork_goes_on_under_its_own_key_and_both_sides_verify(
     for seq in range(1, due[recorded.label] + 1):
         receipt, _ = recorded.answers[recorded.label, seq]
         assert cbor2.dumps(client.receipt(recorded.label, seq)) == receipt
-    writer = client.writer(spec.key("alice"), "logs/a")
+    writer = client.writer(spec_objects.key("alice"), "logs/a")
     writer.seq = writer.prev_ack = due[recorded.label]
     receipts = client.submit_batch([writer.msg(b"another way") for _ in range(12)])
     checkpoint = client.checkpoint(recorded.label, due[recorded.label] + 12)
     assert len(checkpoint) == 7, "witnessed by a key of the original"
     for signed in (*receipts, checkpoint):
-        assert spec.signed_by(own, signed[6], signed[:6])
-        assert not spec.signed_by(old, signed[6], signed[:6])
+        assert spec_objects.signed_by(own, signed[6], signed[:6])
+        assert not spec_objects.signed_by(old, signed[6], signed[:6])
     assert receipts[0][2] == due[recorded.label] + 1
     hub.stop()
-    assert carry.audit(to, recorded.toml).ok
-    assert carry.audit(data, recorded.toml).ok
+    assert archive_carry.audit(to, recorded.toml).ok
+    assert archive_carry.audit(data, recorded.toml).ok
 
 
 @pytest.mark.parametrize("turn", range(7))
 def test_every_second_of_the_history_is_a_prefix_that_verifies(
-    turn: int, recorded: Any, data: Path, store: Store, carry: ModuleType, tmp_path: Path
+    turn: int, recorded: Any, data: Path, store: Store, tmp_path: Path
 ) -> None:
-    carry.push(data, store)
+    archive_carry.push(data, store)
     times = sorted({ts_of(recorded, place) for place in recorded.answers})
     at = [times[0] - 3_600, *times][turn]
-    found = carry.restore(store, tmp_path / "fork", at=at)
+    found = archive_carry.restore(store, tmp_path / "fork", at=at)
     due = kept(recorded, at)
     assert {one.label: one.end_seq for one in found.labels if one.label in due} == {
         label: count for label, count in due.items() if count
     }
-    audit = carry.audit(tmp_path / "fork", recorded.toml)
+    audit = archive_carry.audit(tmp_path / "fork", recorded.toml)
     assert audit.faults == ()
     if at == times[-1]:
-        assert carry.files(tmp_path / "fork") == carry.files(data)
+        assert archive_carry.files(tmp_path / "fork") == archive_carry.files(data)
 
 
 def test_a_cut_inside_a_pruned_chunk_needs_the_chunk(
-    recorded: Any, data: Path, store: Store, carry: ModuleType, tmp_path: Path
+    recorded: Any, data: Path, store: Store, tmp_path: Path
 ) -> None:
     pruned = Path(shutil.copytree(data, tmp_path / "pruned"))
     settings, later = load_settings(recorded.toml), int(time.time()) + 3 * 86_400
@@ -109,35 +108,35 @@ def test_a_cut_inside_a_pruned_chunk_needs_the_chunk(
     retention.prune(DataDir(pruned), due, limits=settings.limits, move_to=None, now=later)
     times = sorted({ts_of(recorded, (recorded.label, seq)) for seq in range(11, 21)})
     assert len(times) == 2
-    carry.push(pruned, store)
+    archive_carry.push(pruned, store)
     with pytest.raises(CannotCut, match="was pruned before it was archived"):
-        carry.restore(store, tmp_path / "no", at=times[0])
-    carry.push(data, store)
-    carry.push(pruned, store)
-    found = carry.restore(store, tmp_path / "yes", at=times[0])
+        archive_carry.restore(store, tmp_path / "no", at=times[0])
+    archive_carry.push(data, store)
+    archive_carry.push(pruned, store)
+    found = archive_carry.restore(store, tmp_path / "yes", at=times[0])
     assert {one.label: one.end_seq for one in found.labels}[recorded.label] == 12
-    assert carry.audit(tmp_path / "yes", recorded.toml).ok
+    assert archive_carry.audit(tmp_path / "yes", recorded.toml).ok
 
 
 def test_a_cut_where_the_push_was_not_settled_is_refused(
-    data: Path, store: Store, carry: ModuleType, tmp_path: Path
+    data: Path, store: Store, tmp_path: Path
 ) -> None:
-    carry.push(data, store)
-    archive = carry.archive_of(store)
+    archive_carry.push(data, store)
+    archive = archive_carry.archive_of(store)
     last = max(one.last_ts for one in archive.labels(archive.latest()))
     unsettled = replace(archive.latest(), unsettled_from=last)
     archive.heads.swap(archive.head(), archive.put_version(unsettled.encode()))
     with pytest.raises(CannotCut, match=f"cut before hub_ts {last}"):
-        carry.restore(store, tmp_path / "fork", at=last)
-    assert carry.restore(store, tmp_path / "fork", at=last - 1).last_ts < last
+        archive_carry.restore(store, tmp_path / "fork", at=last)
+    assert archive_carry.restore(store, tmp_path / "fork", at=last - 1).last_ts < last
 
 
 def test_a_fork_without_keys_is_refused(
-    data: Path, folder: Path, store: Store, carry: ModuleType, tmp_path: Path
+    data: Path, folder: Path, store: Store, tmp_path: Path
 ) -> None:
-    carry.push(data, store)
+    archive_carry.push(data, store)
     place = ("--store", folder.as_uri(), "--to", tmp_path / "fork", "--at", 1)
-    done = carry.veen("archive", "fork", *place)
+    done = archive_carry.veen("archive", "fork", *place)
     assert done.returncode == 1
     assert "--client or --keys" in done.stderr
     assert not (tmp_path / "fork").exists()

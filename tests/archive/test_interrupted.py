@@ -9,9 +9,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import archive_carry
+import fault_proxy
+import object_servers
 import pytest
 
 from recorder.archive.label_push import OldCopy
@@ -61,45 +63,43 @@ class ForgetfulHeads(OvertakenHeads):
 
 
 def test_whoever_loses_the_race_for_the_head_looks_again(
-    data: Path, store: Store, carry: ModuleType, tmp_path: Path
+    data: Path, store: Store, tmp_path: Path
 ) -> None:
-    carry.keygen(tmp_path / "me")
+    archive_carry.keygen(tmp_path / "me")
 
     def others() -> None:
-        carry.push(data, store, carry.sealer(tmp_path / "me"))
+        archive_carry.push(data, store, archive_carry.sealer(tmp_path / "me"))
 
     raced = replace(store, heads=OvertakenHeads(store.heads, others))
-    found = carry.push(data, raced)
-    assert found.manifest == carry.archive_of(store).head().value
+    found = archive_carry.push(data, raced)
+    assert found.manifest == archive_carry.archive_of(store).head().value
     assert found.is_escrowed, "what the other had pushed was dropped"
-    assert carry.checked(store, read_all=True).ok
+    assert archive_carry.checked(store, read_all=True).ok
 
 
 def test_an_old_copy_that_is_overtaken_by_the_hub_is_refused(
-    recorded: Any, data: Path, store: Store, carry: ModuleType, tmp_path: Path
+    recorded: Any, data: Path, store: Store, tmp_path: Path
 ) -> None:
     old = Path(shutil.copytree(data, tmp_path / "old"))
     opened = next((old / "log").glob(f"chunk-{recorded.label.hex()}-*.open"))
     (old / "log" / f"checkpoint-{recorded.label.hex()}-{33:020}.cbor").unlink()
     opened.write_bytes(opened.read_bytes()[:700])
-    heads = OvertakenHeads(store.heads, lambda: carry.push(data, store))
+    heads = OvertakenHeads(store.heads, lambda: archive_carry.push(data, store))
     with pytest.raises(OldCopy):
-        carry.push(old, replace(store, heads=heads))
-    assert carry.checked(store, read_all=True).ok
-    assert carry.push(data, store).new_objects == 0
+        archive_carry.push(old, replace(store, heads=heads))
+    assert archive_carry.checked(store, read_all=True).ok
+    assert archive_carry.push(data, store).new_objects == 0
 
 
-def test_a_lost_answer_to_the_swap_is_settled_by_reading_the_head(
-    data: Path, store: Store, carry: ModuleType
-) -> None:
+def test_a_lost_answer_to_the_swap_is_settled_by_reading_the_head(data: Path, store: Store) -> None:
     heads = ForgetfulHeads(store.heads, lambda: None)
     heads.is_done = False
     with pytest.raises(HeadUnknown):
-        carry.push(data, replace(store, heads=heads))
-    assert carry.archive_of(store).head().value is None
+        archive_carry.push(data, replace(store, heads=heads))
+    assert archive_carry.archive_of(store).head().value is None
     heads.is_done = True
-    found = carry.push(data, replace(store, heads=heads))
-    assert carry.archive_of(store).head().value == found.manifest
+    found = archive_carry.push(data, replace(store, heads=heads))
+    assert archive_carry.archive_of(store).head().value == found.manifest
 
 
 @pytest.mark.timeout(1_800)
@@ -108,25 +108,22 @@ def test_pushes_through_a_faulty_network_end_in_a_whole_archive(
     seed: int,
     data: Path,
     moto: Any,
-    servers: ModuleType,
-    proxies: ModuleType,
-    carry: ModuleType,
     tmp_path: Path,
 ) -> None:
-    with proxies.FaultProxy(moto.port) as proxy:
+    with fault_proxy.FaultProxy(moto.port) as proxy:
         where = {"timeout_seconds": 0.3, "attempts": 8}
-        settings = servers.s3_settings(proxy.endpoint, f"faulty-{seed}/", **where)
-        store, _ = servers.impatient_store(settings)
+        settings = object_servers.s3_settings(proxy.endpoint, f"faulty-{seed}/", **where)
+        store, _ = object_servers.impatient_store(settings)
         proxy.plan(seed)
         for _ in range(100):
             try:
-                carry.push(data, store)
+                archive_carry.push(data, store)
                 break
             except StoreError:
                 continue
         proxy.plan(None)
         assert sum(proxy.seen.values()) - proxy.seen["well"] > 20
-        assert carry.checked(store, read_all=True).ok
-        assert carry.push(data, store).new_objects == 0
-        carry.restore(store, tmp_path / "again")
-        assert carry.files(tmp_path / "again") == carry.files(data)
+        assert archive_carry.checked(store, read_all=True).ok
+        assert archive_carry.push(data, store).new_objects == 0
+        archive_carry.restore(store, tmp_path / "again")
+        assert archive_carry.files(tmp_path / "again") == archive_carry.files(data)

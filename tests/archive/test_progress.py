@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import archive_carry
 import pytest
 
 from cli import console
@@ -39,9 +39,9 @@ class Seen:
         assert self.told[-1][0] == self.told[-1][1] > 0
 
 
-def work(data: Path, store: Store, tmp_path: Path, carry: ModuleType) -> dict[str, Any]:
+def work(data: Path, store: Store, tmp_path: Path) -> dict[str, Any]:
     """The four, each to be given a way to tell how far it is."""
-    archive = carry.archive_of
+    archive = archive_carry.archive_of
     return {
         "push": lambda tell: push(Source(data, Limits()), store, sealer=None, progress=tell),
         "verify": lambda tell: check(archive(store), read_all=False, progress=tell),
@@ -55,11 +55,9 @@ def work(data: Path, store: Store, tmp_path: Path, carry: ModuleType) -> dict[st
     }  # fmt: skip
 
 
-def test_every_object_is_told_of(
-    recorded: Any, data: Path, store: Store, carry: ModuleType, tmp_path: Path
-) -> None:
+def test_every_object_is_told_of(recorded: Any, data: Path, store: Store, tmp_path: Path) -> None:
     labels = len({path.name.split("-")[1] for path in (data / "log").glob("chunk-*")})
-    for run in work(data, store, tmp_path, carry).values():
+    for run in work(data, store, tmp_path).values():
         seen = Seen()
         run(seen)
         seen.check(least=4 * labels)
@@ -69,14 +67,13 @@ def test_a_line_is_printed_off_a_terminal_long_before_the_end(
     recorded: Any,
     data: Path,
     store: Store,
-    carry: ModuleType,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As if every object took the ten seconds after which a line is due."""
     monkeypatch.setattr(console, "_HEARTBEAT_SEC", 0.0)
-    for name, run in work(data, store, tmp_path, carry).items():
+    for name, run in work(data, store, tmp_path).items():
         with progress(name, "objects") as report:
             run(report)
         lines = capsys.readouterr().err.splitlines()

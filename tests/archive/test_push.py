@@ -7,10 +7,11 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import archive_carry
 import pytest
+import spec_objects
 
 from hub.settings import load as load_settings
 from hub.storage import identity, retention
@@ -32,12 +33,12 @@ def prune(data: Path, toml: Path, count: int) -> list[Any]:
     return retention.prune(DataDir(data), due, limits=settings.limits, move_to=None, now=now)
 
 
-def test_a_second_push_writes_nothing(data: Path, store: Store, carry: ModuleType) -> None:
-    first = carry.push(data, store)
-    before, head = carry.contents(store), carry.archive_of(store).head()
-    second = carry.push(data, store)
+def test_a_second_push_writes_nothing(data: Path, store: Store) -> None:
+    first = archive_carry.push(data, store)
+    before, head = archive_carry.contents(store), archive_carry.archive_of(store).head()
+    second = archive_carry.push(data, store)
     assert (second.new_objects, second.manifest) == (0, first.manifest)
-    assert (carry.contents(store), carry.archive_of(store).head()) == (before, head)
+    assert (archive_carry.contents(store), archive_carry.archive_of(store).head()) == (before, head)
     assert first.new_objects == len(before) > 30
     assert first.new_bytes == sum(map(len, before.values()))
 
@@ -47,20 +48,18 @@ def test_a_push_after_a_seal_adds_only_what_is_new(
     data: Path,
     store: Store,
     run_hub: Callable[[Path], Any],
-    carry: ModuleType,
-    spec: ModuleType,
     tmp_path: Path,
 ) -> None:
-    carry.push(data, store)
-    before = carry.contents(store)
+    archive_carry.push(data, store)
+    before = archive_carry.contents(store)
     old, hub = recorded.writers["logs/a"], run_hub(data)
     client = hub.client()
-    writer = client.writer(spec.key("alice"), "logs/a")
+    writer = client.writer(spec_objects.key("alice"), "logs/a")
     writer.seq, writer.prev_ack = old.seq, old.prev_ack
     client.submit_batch([writer.msg(b"more") for _ in range(9)])
     hub.stop()
-    pushed = carry.push(data, store)
-    after = carry.contents(store)
+    pushed = archive_carry.push(data, store)
+    after = archive_carry.contents(store)
     assert {key: after[key] for key in before} == before
     assert pushed.new_objects == len(after) - len(before)
     new = [key.partition("/log/")[2] for key in after if key not in before and "/log/" in key]
@@ -68,121 +67,123 @@ def test_a_push_after_a_seal_adds_only_what_is_new(
     assert [one for one in new if one.endswith(".log")] == [
         f"chunk-{old.label.hex()}-{31:020}-{40:020}.log"
     ]
-    assert carry.checked(store, read_all=True).ok
-    carry.restore(store, tmp_path / "again")
-    assert carry.files(tmp_path / "again") == carry.files(data)
+    assert archive_carry.checked(store, read_all=True).ok
+    archive_carry.restore(store, tmp_path / "again")
+    assert archive_carry.files(tmp_path / "again") == archive_carry.files(data)
 
 
 def test_a_chunk_pruned_after_it_was_archived_stays_in_the_archive(
-    recorded: Any, data: Path, store: Store, carry: ModuleType, tmp_path: Path
+    recorded: Any, data: Path, store: Store, tmp_path: Path
 ) -> None:
-    carry.push(data, store)
-    chunks = {key for key in carry.contents(store) if key.endswith(".log")}
+    archive_carry.push(data, store)
+    chunks = {key for key in archive_carry.contents(store) if key.endswith(".log")}
     assert prune(data, recorded.toml, 2)
-    carry.push(data, store)
-    label = carry.archive_of(store).label(carry.archive_of(store).latest(), recorded.label)
+    archive_carry.push(data, store)
+    label = archive_carry.archive_of(store).label(
+        archive_carry.archive_of(store).latest(), recorded.label
+    )
     assert [one.is_pruned for one in label.segments] == [False, False, False]
-    assert chunks <= set(carry.contents(store))
-    assert carry.checked(store, read_all=True).ok
-    carry.restore(store, tmp_path / "again", keys=data / "keys")
-    assert carry.files(tmp_path / "again") == carry.files(data)
-    assert carry.audit(tmp_path / "again", recorded.toml).ok
+    assert chunks <= set(archive_carry.contents(store))
+    assert archive_carry.checked(store, read_all=True).ok
+    archive_carry.restore(store, tmp_path / "again", keys=data / "keys")
+    assert archive_carry.files(tmp_path / "again") == archive_carry.files(data)
+    assert archive_carry.audit(tmp_path / "again", recorded.toml).ok
 
 
 def test_a_chunk_pruned_before_it_was_archived_is_told_by_its_tombstone(
-    recorded: Any, data: Path, store: Store, carry: ModuleType, tmp_path: Path
+    recorded: Any, data: Path, store: Store, tmp_path: Path
 ) -> None:
-    whole = carry.audit(data, recorded.toml).heads
+    whole = archive_carry.audit(data, recorded.toml).heads
     prune(data, recorded.toml, 2)
-    carry.push(data, store)
-    label = carry.archive_of(store).label(carry.archive_of(store).latest(), recorded.label)
+    archive_carry.push(data, store)
+    label = archive_carry.archive_of(store).label(
+        archive_carry.archive_of(store).latest(), recorded.label
+    )
     assert [one.is_pruned for one in label.segments] == [True, True, False]
     assert label.segments[0].first_ts > 0
-    assert carry.checked(store, read_all=True).ok
-    carry.restore(store, tmp_path / "again", keys=data / "keys")
-    found = carry.audit(tmp_path / "again", recorded.toml)
+    assert archive_carry.checked(store, read_all=True).ok
+    archive_carry.restore(store, tmp_path / "again", keys=data / "keys")
+    found = archive_carry.audit(tmp_path / "again", recorded.toml)
     assert found.ok
     assert found.heads == whole
 
 
 def test_an_old_copy_of_the_directory_is_refused(
-    recorded: Any, data: Path, store: Store, carry: ModuleType, tmp_path: Path
+    recorded: Any, data: Path, store: Store, tmp_path: Path
 ) -> None:
-    carry.push(data, store)
-    head = carry.archive_of(store).head()
-    at = carry.archive_of(store).label(carry.archive_of(store).latest(), recorded.label).parts[1]
-    carry.restore(store, tmp_path / "old", keys=data / "keys", at=at.first_ts)
+    archive_carry.push(data, store)
+    head = archive_carry.archive_of(store).head()
+    at = (
+        archive_carry.archive_of(store)
+        .label(archive_carry.archive_of(store).latest(), recorded.label)
+        .parts[1]
+    )
+    archive_carry.restore(store, tmp_path / "old", keys=data / "keys", at=at.first_ts)
     for what in ("behind", "without a label"):
         with pytest.raises(OldCopy):
-            carry.push(tmp_path / "old", store)
+            archive_carry.push(tmp_path / "old", store)
         for path in (tmp_path / "old" / "log").glob(f"*{recorded.label.hex()}*"):
             path.unlink()
-        assert carry.archive_of(store).head() == head, what
+        assert archive_carry.archive_of(store).head() == head, what
 
 
-def test_another_branch_of_the_same_hub_is_refused(
-    recorded: Any, data: Path, store: Store, carry: ModuleType
-) -> None:
+def test_another_branch_of_the_same_hub_is_refused(recorded: Any, data: Path, store: Store) -> None:
     """As long as the archived one, every frame sound, and another message in its last place."""
-    carry.push(data, store)
-    before, head = carry.contents(store), carry.archive_of(store).head()
+    archive_carry.push(data, store)
+    before, head = archive_carry.contents(store), archive_carry.archive_of(store).head()
     opened = next((data / "log").glob(f"chunk-{recorded.label.hex()}-*.open"))
     raw = opened.read_bytes()
     *_, (_, _, other), (at, header, last) = read_entries(raw, Limits())
     swapped = Entry(other.msg_bytes, last.receipt_bytes)
     opened.write_bytes(raw[:at] + swapped.encode(header.label, header.stream_seq))
     with pytest.raises(OldCopy, match="has other entries from 31 on"):
-        carry.push(data, store)
-    assert (carry.contents(store), carry.archive_of(store).head()) == (before, head)
+        archive_carry.push(data, store)
+    assert (archive_carry.contents(store), archive_carry.archive_of(store).head()) == (before, head)
 
 
 def test_a_directory_without_the_latest_key_is_refused(
-    data: Path, store: Store, carry: ModuleType, tmp_path: Path
+    data: Path, store: Store, tmp_path: Path
 ) -> None:
     shutil.copytree(data, tmp_path / "old")
     identity.rotate(DataDir(data), lambda count: bytes(range(count)), int(time.time()), 0)
-    carry.push(data, store)
+    archive_carry.push(data, store)
     with pytest.raises(OldCopy, match="knows keys of this hub"):
-        carry.push(tmp_path / "old", store)
+        archive_carry.push(tmp_path / "old", store)
 
 
-def test_damage_in_a_sealed_chunk_is_not_archived(
-    data: Path, store: Store, carry: ModuleType
-) -> None:
+def test_damage_in_a_sealed_chunk_is_not_archived(data: Path, store: Store) -> None:
     path = next(one for one in sorted((data / "log").iterdir()) if parse_chunk(f"log/{one.name}"))
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
     with pytest.raises(Untrusted, match="is damaged or not what its name says"):
-        carry.push(data, store)
-    assert not [key for key in carry.contents(store) if key.endswith(path.name)]
+        archive_carry.push(data, store)
+    assert not [key for key in archive_carry.contents(store) if key.endswith(path.name)]
 
 
-def test_a_lost_chunk_is_told_and_changes_nothing(
-    data: Path, store: Store, carry: ModuleType
-) -> None:
-    carry.push(data, store)
-    before, head = carry.contents(store), carry.archive_of(store).head()
+def test_a_lost_chunk_is_told_and_changes_nothing(data: Path, store: Store) -> None:
+    archive_carry.push(data, store)
+    before, head = archive_carry.contents(store), archive_carry.archive_of(store).head()
     next((data / "log").glob("chunk-*.log")).unlink()
     with pytest.raises(VeenError):
-        carry.push(data, store)
-    assert (carry.contents(store), carry.archive_of(store).head()) == (before, head)
+        archive_carry.push(data, store)
+    assert (archive_carry.contents(store), archive_carry.archive_of(store).head()) == (before, head)
 
 
 def test_bytes_after_the_last_whole_entry_are_left_out(
-    recorded: Any, data: Path, store: Store, carry: ModuleType, tmp_path: Path
+    recorded: Any, data: Path, store: Store, tmp_path: Path
 ) -> None:
-    whole = carry.files(data)
+    whole = archive_carry.files(data)
     opened = next((data / "log").glob(f"chunk-{recorded.label.hex()}-*.open"))
     for torn in (opened.read_bytes()[:100], bytes(500)):
         opened.write_bytes(whole[f"log/{opened.name}"] + torn)
-        carry.push(data, store)
-        carry.restore(store, tmp_path / f"again {len(torn)}")
-        assert carry.files(tmp_path / f"again {len(torn)}") == whole
+        archive_carry.push(data, store)
+        archive_carry.restore(store, tmp_path / f"again {len(torn)}")
+        assert archive_carry.files(tmp_path / f"again {len(torn)}") == whole
 
 
 def test_of_two_that_push_at_once_both_end_well(
-    recorded: Any, data: Path, store: Store, carry: ModuleType, tmp_path: Path
+    recorded: Any, data: Path, store: Store, tmp_path: Path
 ) -> None:
     shutil.copytree(data, tmp_path / "twin")
     found: list[Any] = []
@@ -190,7 +191,7 @@ def test_of_two_that_push_at_once_both_end_well(
 
     def work(root: Path) -> None:
         barrier.wait()
-        found.append(carry.push(root, store))
+        found.append(archive_carry.push(root, store))
 
     threads = [threading.Thread(target=work, args=(one,)) for one in (data, tmp_path / "twin")]
     for one in threads:
@@ -198,5 +199,5 @@ def test_of_two_that_push_at_once_both_end_well(
     for one in threads:
         one.join()
     assert len(found) == 2
-    assert {one.manifest for one in found} == {carry.archive_of(store).head().value}
-    assert carry.checked(store, read_all=True).ok
+    assert {one.manifest for one in found} == {archive_carry.archive_of(store).head().value}
+    assert archive_carry.checked(store, read_all=True).ok

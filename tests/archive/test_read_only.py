@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
+import archive_carry
+import object_servers
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -32,12 +34,14 @@ def environment(keys: Credentials) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def guarded(servers: ModuleType) -> Iterator[Guarded]:
-    server = servers.moto()
-    writer = servers.principal(server.endpoint, "writer", "GetObject", "ListBucket", "PutObject")
-    reader = servers.principal(server.endpoint, "reader", "GetObject", "ListBucket")
-    servers.enforce_rights(server.endpoint)
-    settings = servers.s3_settings(server.endpoint, "line/")
+def guarded() -> Iterator[Guarded]:
+    server = object_servers.moto()
+    writer = object_servers.principal(
+        server.endpoint, "writer", "GetObject", "ListBucket", "PutObject"
+    )
+    reader = object_servers.principal(server.endpoint, "reader", "GetObject", "ListBucket")
+    object_servers.enforce_rights(server.endpoint)
+    settings = object_servers.s3_settings(server.endpoint, "line/")
     place = ("--store", settings.url, "--endpoint", server.endpoint, "--addressing", "path")
     store = open_store(settings, writer)
     yield Guarded(place, store, environment(writer), environment(reader))
@@ -56,14 +60,14 @@ def samples(path: Path) -> dict[tuple[str, ...], float]:
 
 
 def test_a_principal_that_may_only_read_verifies_restores_clones_and_audits(
-    recorded: Any, data: Path, guarded: Guarded, carry: ModuleType, tmp_path: Path
+    recorded: Any, data: Path, guarded: Guarded, tmp_path: Path
 ) -> None:
-    refused = carry.veen(
+    refused = archive_carry.veen(
         "archive", "push", "--data-dir", data, *guarded.place, env=guarded.reader
     )  # fmt: skip
     assert refused.returncode == REFUSED, refused.stderr
     assert "rights" in refused.stderr
-    carry.push(data, guarded.store)
+    archive_carry.push(data, guarded.store)
     config, copy = ("--config", recorded.toml), (tmp_path / "copy").as_uri()
     for words in (
         ("archive", "verify", *guarded.place, "--read-all"),
@@ -71,26 +75,26 @@ def test_a_principal_that_may_only_read_verifies_restores_clones_and_audits(
         ("archive", "clone", *guarded.place, "--to-store", copy),
         ("audit", "log", *guarded.place, *config),
     ):
-        done = carry.veen(*words, env=guarded.reader)
+        done = archive_carry.veen(*words, env=guarded.reader)
         assert done.returncode == OK, (words, done.stderr)
-    whole = carry.files(data)
+    whole = archive_carry.files(data)
     assert (
-        carry.files(tmp_path / "hub").items()
+        archive_carry.files(tmp_path / "hub").items()
         >= {name: body for name, body in whole.items() if name.startswith("log/")}.items()
     )
 
 
 def test_status_says_that_it_could_not_look_and_its_metrics_say_nothing_of_it(
-    data: Path, guarded: Guarded, carry: ModuleType, tmp_path: Path
+    data: Path, guarded: Guarded, tmp_path: Path
 ) -> None:
-    carry.push(data, guarded.store)
+    archive_carry.push(data, guarded.store)
     words = ("archive", "status", *guarded.place, "--metrics", tmp_path / "veen.prom")
-    done = carry.veen(*words, env=guarded.reader)
+    done = archive_carry.veen(*words, env=guarded.reader)
     assert done.returncode == OK, done.stderr
     assert "nobody has looked" in done.stdout
     found = samples(tmp_path / "veen.prom")
     assert not any(name == "veen_archive_keeps_condition" for name, *_ in found)
-    done = carry.veen(*words, "--json", env=guarded.writer)
+    done = archive_carry.veen(*words, "--json", env=guarded.writer)
     told = json.loads(done.stdout)
     assert (told["keeps_conditions"], told["warnings"]) == (True, [])
     found = samples(tmp_path / "veen.prom")
@@ -102,18 +106,18 @@ def test_status_says_that_it_could_not_look_and_its_metrics_say_nothing_of_it(
 
 
 @pytest.fixture
-def overwriting(servers: ModuleType, tmp_path: Path) -> Iterator[Any]:
-    server = servers.rclone(tmp_path / "rclone")
+def overwriting(tmp_path: Path) -> Iterator[Any]:
+    server = object_servers.rclone(tmp_path / "rclone")
     yield server
     server.stop()
 
 
 def test_a_store_that_ignores_conditions_is_seen_in_status_and_metrics(
-    data: Path, overwriting: Any, servers: ModuleType, carry: ModuleType, tmp_path: Path
+    data: Path, overwriting: Any, tmp_path: Path
 ) -> None:
-    place = ("--store", f"s3://{servers.BUCKET}/z1", "--endpoint", overwriting.endpoint,
+    place = ("--store", f"s3://{object_servers.BUCKET}/z1", "--endpoint", overwriting.endpoint,
              "--addressing", "path")  # fmt: skip
-    run: Callable[..., Any] = lambda *words: carry.veen(*words, env=environment(servers.KEYS))  # noqa: E731
+    run = partial(archive_carry.veen, env=environment(object_servers.KEYS))
     push = ("archive", "push", "--data-dir", data, *place)
     assert run(*push).returncode == REFUSED
     done = run(*push, "--accept-overwriting-store", "--json")
@@ -130,9 +134,9 @@ def test_a_store_that_ignores_conditions_is_seen_in_status_and_metrics(
 
 
 def test_metrics_that_cannot_be_written_are_told(
-    folder: Path, store: Store, carry: ModuleType, tmp_path: Path
+    folder: Path, store: Store, tmp_path: Path
 ) -> None:
     words = ("archive", "status", "--store", folder.as_uri(), "--metrics", tmp_path / "no" / "x")
-    done = carry.veen(*words)
+    done = archive_carry.veen(*words)
     assert done.returncode == REFUSED
     assert "No such file or directory" in done.stderr

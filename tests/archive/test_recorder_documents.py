@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import archive_carry
 import pytest
 
 from hub.admission.capability import Gate
@@ -59,80 +59,80 @@ def names(data: Path) -> list[str]:
     return sorted(DataDir(data).recorder_names())
 
 
-def key_of(carry: ModuleType, store: Store, name: str) -> str:
-    return str(carry.archive_of(store).keys.file(name))
+def key_of(store: Store, name: str) -> str:
+    return str(archive_carry.archive_of(store).keys.file(name))
 
 
 def test_refuses_a_damaged_document(
-    data: Path, documents: list[RecorderCheckpoint], store: Store, carry: ModuleType
+    data: Path, documents: list[RecorderCheckpoint], store: Store
 ) -> None:
     first, second = (data / one for one in names(data))
     whole = first.read_bytes()
     for wrong in (whole[:-1], b"", second.read_bytes()):
         first.write_bytes(wrong)
         with pytest.raises(Untrusted, match="veen hub verify"):
-            carry.push(data, store)
+            archive_carry.push(data, store)
     first.write_bytes(whole)
-    carry.push(data, store)
-    assert carry.checked(store).ok
+    archive_carry.push(data, store)
+    assert archive_carry.checked(store).ok
 
 
 def test_refuses_a_directory_that_lost_a_document(
-    data: Path, documents: list[RecorderCheckpoint], store: Store, carry: ModuleType
+    data: Path, documents: list[RecorderCheckpoint], store: Store
 ) -> None:
-    carry.push(data, store)
+    archive_carry.push(data, store)
     (data / names(data)[1]).unlink()
     with pytest.raises(OldCopy, match="recorder/checkpoint"):
-        carry.push(data, store)
+        archive_carry.push(data, store)
 
 
 def test_a_restored_directory_has_them_byte_by_byte_and_goes_on(
     recorded: Any, data: Path, documents: list[RecorderCheckpoint], store: Store,
-    carry: ModuleType, tmp_path: Path,
+    tmp_path: Path,
 ) -> None:  # fmt: skip
-    carry.push(data, store)
-    assert carry.checked(store).ok
-    assert status(carry.archive_of(store)).recorder_checkpoints == 2
-    assert carry.push(data, store).new_objects == 0
+    archive_carry.push(data, store)
+    assert archive_carry.checked(store).ok
+    assert status(archive_carry.archive_of(store)).recorder_checkpoints == 2
+    assert archive_carry.push(data, store).new_objects == 0
     to = tmp_path / "again" / "data"
-    restored = carry.restore(store, to, keys=data / "keys")
+    restored = archive_carry.restore(store, to, keys=data / "keys")
     assert restored.hub_time == restored.made_at == documents[1].created_at
-    assert carry.files(to) == carry.files(data)
-    assert carry.audit(to, recorded.toml).ok
+    assert archive_carry.files(to) == archive_carry.files(data)
+    assert archive_carry.audit(to, recorded.toml).ok
     assert make_documents(to, recorded.toml, recorded.writers["record/b"].label)[1] == documents[1]
 
 
 def test_a_fork_leaves_out_what_was_made_after_the_cut(
     recorded: Any, data: Path, documents: list[RecorderCheckpoint], store: Store,
-    carry: ModuleType, tmp_path: Path,
+    tmp_path: Path,
 ) -> None:  # fmt: skip
-    carry.push(data, store)
+    archive_carry.push(data, store)
     first, second = documents
     for at, kept in ((second.created_at, 2), (first.created_at, 1), (first.created_at - 1, 0)):
         to = tmp_path / f"fork-{kept}" / "data"
-        carry.restore(store, to, keys=data / "keys", at=at)
+        archive_carry.restore(store, to, keys=data / "keys", at=at)
         assert names(to) == names(data)[:kept]
-        assert carry.audit(to, recorded.toml).ok
+        assert archive_carry.audit(to, recorded.toml).ok
 
 
 def test_a_clone_carries_them(
     recorded: Any, data: Path, documents: list[RecorderCheckpoint], store: Store,
-    carry: ModuleType, tmp_path: Path,
+    tmp_path: Path,
 ) -> None:  # fmt: skip
-    carry.push(data, store)
+    archive_carry.push(data, store)
     other = open_store(FileSettings(tmp_path / "other"))
-    clone(store, other, recorded.hub_id, progress=carry.quiet)
-    assert carry.contents(other) == carry.contents(store)
-    assert carry.checked(other, read_all=True).ok
+    clone(store, other, recorded.hub_id, progress=archive_carry.quiet)
+    assert archive_carry.contents(other) == archive_carry.contents(store)
+    assert archive_carry.checked(other, read_all=True).ok
 
 
 @pytest.mark.parametrize("damage", ["flipped", "swapped", "missing"])
 def test_a_document_that_was_tampered_with_in_the_store_is_found(
     data: Path, documents: list[RecorderCheckpoint], store: Store, folder: Path,
-    carry: ModuleType, tmp_path: Path, damage: str,
+    tmp_path: Path, damage: str,
 ) -> None:  # fmt: skip
-    carry.push(data, store)
-    keys = [key_of(carry, store, name) for name in names(data)]
+    archive_carry.push(data, store)
+    keys = [key_of(store, name) for name in names(data)]
     path, other = (path_of(Layout(folder).objects, key) for key in keys)
     path.chmod(0o600)
     if damage == "flipped":
@@ -143,27 +143,26 @@ def test_a_document_that_was_tampered_with_in_the_store_is_found(
         path.write_bytes(other.read_bytes())
     else:
         path.unlink()
-    assert [one.key for one in carry.checked(store).flaws] == [keys[0]]
+    assert [one.key for one in archive_carry.checked(store).flaws] == [keys[0]]
     with pytest.raises(VeenError):
-        carry.restore(store, tmp_path / "to")
+        archive_carry.restore(store, tmp_path / "to")
     assert not (tmp_path / "to").exists()
 
 
 def test_the_audit_of_the_archive_says_the_same_as_that_of_the_directory(
-    recorded: Any, data: Path, documents: list[RecorderCheckpoint], store: Store, folder: Path,
-    carry: ModuleType,
-) -> None:  # fmt: skip
+    recorded: Any, data: Path, documents: list[RecorderCheckpoint], store: Store, folder: Path
+) -> None:
     settings = load_settings(recorded.toml)
-    carry.push(data, store)
+    archive_carry.push(data, store)
     terms = AuditTerms(limits=settings.limits, streams=settings.streams)
 
     def archived() -> Any:
         inventory = in_archive(door_of(folder.as_uri(), {}), recorded.hub_id)
         return audit(inventory, terms, Depth.FULL, here(inventory.files))
 
-    assert archived().to_json() == carry.audit(data, recorded.toml).to_json()
+    assert archived().to_json() == archive_carry.audit(data, recorded.toml).to_json()
     for name in names(data):
-        path = path_of(Layout(folder).objects, key_of(carry, store, name))
+        path = path_of(Layout(folder).objects, key_of(store, name))
         path.chmod(0o600)
         whole = path.read_bytes()
         changed = whole[:-1] + bytes([whole[-1] ^ 1])
@@ -171,9 +170,9 @@ def test_the_audit_of_the_archive_says_the_same_as_that_of_the_directory(
         (data / name).write_bytes(changed)
     found = archived()
     assert [one.code for one in found.faults] == ["RECORDER"] * 2
-    assert found.to_json() == carry.audit(data, recorded.toml).to_json()
+    assert found.to_json() == archive_carry.audit(data, recorded.toml).to_json()
     for name in names(data):
-        path_of(Layout(folder).objects, key_of(carry, store, name)).unlink()
+        path_of(Layout(folder).objects, key_of(store, name)).unlink()
     assert [one.code for one in archived().faults] == ["MISSING"] * 2
 
 
@@ -185,12 +184,10 @@ def test_a_manifest_cannot_name_another_file(name: str) -> None:
     assert NO_DOCUMENTS.last_ts == 0
 
 
-def test_an_archive_without_any_is_as_it_was(
-    data: Path, store: Store, carry: ModuleType, tmp_path: Path
-) -> None:
+def test_an_archive_without_any_is_as_it_was(data: Path, store: Store, tmp_path: Path) -> None:
     shutil.rmtree(data / "recorder")
-    carry.push(data, store)
-    assert carry.archive_of(store).latest().recorder is None
-    assert carry.checked(store).ok
-    restored = carry.restore(store, tmp_path / "to")
+    archive_carry.push(data, store)
+    assert archive_carry.archive_of(store).latest().recorder is None
+    assert archive_carry.checked(store).ok
+    restored = archive_carry.restore(store, tmp_path / "to")
     assert restored.made_at == 0

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import archive_carry
+import object_servers
 import pytest
+import spec_objects
 from recorded_hub import answers_of
 
 
@@ -17,12 +19,12 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[tuple[str, ..
     """The options of a store, and the environment that opens it."""
     if request.param == "files":
         return ("--store", f"file://{tmp_path}/store"), {}
-    servers, moto = request.getfixturevalue("servers"), request.getfixturevalue("moto")
+    moto = request.getfixturevalue("moto")
     env = {
-        "AWS_ACCESS_KEY_ID": servers.KEYS.access_key,
-        "AWS_SECRET_ACCESS_KEY": servers.KEYS.secret_key,
+        "AWS_ACCESS_KEY_ID": object_servers.KEYS.access_key,
+        "AWS_SECRET_ACCESS_KEY": object_servers.KEYS.secret_key,
     }
-    place = ("--store", f"s3://{servers.BUCKET}/round-trip", "--endpoint", moto.endpoint)
+    place = ("--store", f"s3://{object_servers.BUCKET}/round-trip", "--endpoint", moto.endpoint)
     return (*place, "--addressing", "path"), env
 
 
@@ -32,33 +34,33 @@ def test_a_restored_hub_gives_the_same_answers_and_goes_on(
     where: tuple[tuple[str, ...], dict[str, str]],
     tmp_path: Path,
     run_hub: Callable[[Path], Any],
-    carry: ModuleType,
-    spec: ModuleType,
 ) -> None:
     store, env = where
     me, to = tmp_path / "me", tmp_path / "again" / "data"
-    carry.keygen(me)
+    archive_carry.keygen(me)
     config = ("--config", recorded.toml)
-    assert carry.audit(data, recorded.toml).ok
+    assert archive_carry.audit(data, recorded.toml).ok
     escrow = ("--escrow", me / "identity_card.pub")
-    pushed = carry.veen("archive", "push", "--data-dir", data, *store, *escrow, "--json", env=env)
+    pushed = archive_carry.veen(
+        "archive", "push", "--data-dir", data, *store, *escrow, "--json", env=env
+    )
     assert pushed.returncode == 0, pushed.stdout + pushed.stderr
-    assert carry.told(pushed)["is_escrowed"] is True
-    before = carry.files(data)
+    assert archive_carry.told(pushed)["is_escrowed"] is True
+    before = archive_carry.files(data)
     shutil.rmtree(data)
-    done = carry.veen(
+    done = archive_carry.veen(
         "archive", "restore", *store, "--to", to, "--client", me, *config, "--json", env=env
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "are not in this directory" in done.stderr
-    told = carry.told(done)
+    told = archive_carry.told(done)
     assert (told["faults"], told["hub_id"]) == (0, recorded.hub_id.hex())
-    assert carry.files(to) == before
-    _goes_on(recorded, run_hub(to), spec)
-    assert carry.audit(to, recorded.toml).ok
+    assert archive_carry.files(to) == before
+    _goes_on(recorded, run_hub(to))
+    assert archive_carry.audit(to, recorded.toml).ok
 
 
-def _goes_on(recorded: Any, hub: Any, spec: ModuleType) -> None:
+def _goes_on(recorded: Any, hub: Any) -> None:
     client = hub.client()
     assert (client.hub_id, client.hub_pks) == (recorded.hub_id, [recorded.hub_pk])
     labels: dict[bytes, int] = {}
@@ -67,7 +69,7 @@ def _goes_on(recorded: Any, hub: Any, spec: ModuleType) -> None:
     assert answers_of(client, labels) == recorded.answers
     for name, signer in (("logs/a", "alice"), ("record/c", "carol")):
         old = recorded.writers[name]
-        writer = client.writer(spec.key(signer), name, auth_ref=old.auth_ref)
+        writer = client.writer(spec_objects.key(signer), name, auth_ref=old.auth_ref)
         writer.seq, writer.prev_ack = old.seq, old.prev_ack
         receipt = client.submit(writer.msg(b"after the restore"))
         assert receipt[2] == labels[old.label] + 1
@@ -76,28 +78,30 @@ def _goes_on(recorded: Any, hub: Any, spec: ModuleType) -> None:
 
 
 def test_without_keys_the_directory_is_whole_and_the_hub_says_what_is_missing(
-    recorded: Any, data: Path, folder: Path, store: Any, tmp_path: Path, carry: ModuleType
+    recorded: Any, data: Path, folder: Path, store: Any, tmp_path: Path
 ) -> None:
-    carry.push(data, store)
+    archive_carry.push(data, store)
     to = tmp_path / "again"
     config = ("--config", recorded.toml)
-    done = carry.veen("archive", "restore", "--store", folder.as_uri(), "--to", to, *config)
+    done = archive_carry.veen("archive", "restore", "--store", folder.as_uri(), "--to", to, *config)
     assert done.returncode == 0, done.stderr
-    assert carry.files(to) == carry.files(data)
-    started = carry.veen("hub", "start", "--data-dir", to, *config, "--listen", "127.0.0.1:0")
+    assert archive_carry.files(to) == archive_carry.files(data)
+    started = archive_carry.veen(
+        "hub", "start", "--data-dir", to, *config, "--listen", "127.0.0.1:0"
+    )
     assert started.returncode != 0
     assert "no private key for the current hub key" in started.stderr
 
 
 def test_a_directory_that_is_not_empty_is_left_alone(
-    data: Path, store: Any, tmp_path: Path, carry: ModuleType
+    data: Path, store: Any, tmp_path: Path
 ) -> None:
-    carry.push(data, store)
+    archive_carry.push(data, store)
     (tmp_path / "to").mkdir()
     (tmp_path / "to" / "mine").write_text("kept")
     with pytest.raises(Exception, match="is not empty"):
-        carry.restore(store, tmp_path / "to")
+        archive_carry.restore(store, tmp_path / "to")
     assert [path.name for path in (tmp_path / "to").iterdir()] == ["mine"]
     (tmp_path / "other.restoring").mkdir()
     with pytest.raises(Exception, match="another restore runs, or was cut off"):
-        carry.restore(store, tmp_path / "other")
+        archive_carry.restore(store, tmp_path / "other")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import archive_carry
 import pytest
+from driven_hub import STREAMS, Bench, a_key
 
 from hub.storage.writer import Writer
 from recorder.archive.push import Pushed, push
@@ -38,9 +39,9 @@ class AtTheMoment:
 class Driven:
     """A hub with three entries in one label, and its archive."""
 
-    def __init__(self, hubs: ModuleType, root: Path, store: Store) -> None:
-        self.bench = hubs.Bench(root, limits=Limits())
-        self.stream, self.client = hubs.STREAMS[0], hubs.a_key("carol")
+    def __init__(self, root: Path, store: Store) -> None:
+        self.bench = Bench(root, limits=Limits())
+        self.stream, self.client = STREAMS[0], a_key("carol")
         self.token = self.bench.authorize(self.client)
         self.store = store
         assert all(isinstance(one, bytes) for one in self.submit(3))
@@ -66,8 +67,8 @@ class Driven:
             source = Source(self.bench.root, Limits(), hub)
             return push(source, self.store, sealer=None, progress=lambda *_: None)
 
-    def archived(self, carry: ModuleType) -> int:
-        archive = carry.archive_of(self.store)
+    def archived(self) -> int:
+        archive = archive_carry.archive_of(self.store)
         found = archive.latest().ref(self.label)
         return 0 if found is None else int(found.end_seq)
 
@@ -82,16 +83,16 @@ class Driven:
 
 
 @pytest.fixture
-def driven_hub(driven: ModuleType, tmp_path: Path, store: Store) -> Driven:
-    return Driven(driven, tmp_path / "hub", store)
+def driven_hub(tmp_path: Path, store: Store) -> Driven:
+    return Driven(tmp_path / "hub", store)
 
 
 def test_a_push_in_the_moment_before_entries_are_taken_back_leaves_them(
-    driven_hub: Driven, carry: ModuleType, tmp_path: Path
+    driven_hub: Driven, tmp_path: Path
 ) -> None:
     found, sizes = driven_hub, []
     found.push()
-    assert found.archived(carry) == 3
+    assert found.archived() == 3
     before, sent = found.size(), dict(found.bench.sent)
 
     def push_now() -> None:
@@ -103,7 +104,7 @@ def test_a_push_in_the_moment_before_entries_are_taken_back_leaves_them(
     assert not any(isinstance(one, bytes) for one in found.submit(GROUP))
     # Logged and synced when the push looked, and gone again now.
     assert sizes[0] > before == found.size()
-    assert found.archived(carry) == 3
+    assert found.archived() == 3
 
     found.make_room()
     found.bench.sent |= sent
@@ -111,15 +112,15 @@ def test_a_push_in_the_moment_before_entries_are_taken_back_leaves_them(
     assert all(isinstance(one, bytes) for one in found.submit(2))
     assert len(sizes) == 2
     found.push()
-    assert found.archived(carry) == 5
+    assert found.archived() == 5
     found.bench.stop()
-    carry.restore(found.store, tmp_path / "restored")
-    restored = carry.files(tmp_path / "restored")
-    assert carry.files(found.bench.root).items() <= restored.items()
+    archive_carry.restore(found.store, tmp_path / "restored")
+    restored = archive_carry.files(tmp_path / "restored")
+    assert archive_carry.files(found.bench.root).items() <= restored.items()
 
 
 def test_what_a_killed_hub_had_logged_is_archived_and_the_next_hub_keeps_it(
-    driven_hub: Driven, carry: ModuleType
+    driven_hub: Driven,
 ) -> None:
     found = driven_hub
 
@@ -131,36 +132,34 @@ def test_what_a_killed_hub_had_logged_is_archived_and_the_next_hub_keeps_it(
         found.submit(2)
     found.push()
     # While the hub runs nobody can say that they stay; the index has three.
-    assert found.archived(carry) == 3
+    assert found.archived() == 3
     found.bench.stop()
     found.push()
-    assert found.archived(carry) == 5
+    assert found.archived() == 5
     found.bench.start()
     assert found.log.label(found.label).head_seq == 5
     found.push()
-    assert found.archived(carry) == 5
+    assert found.archived() == 5
     found.bench.stop()
 
 
 def test_what_was_archived_once_is_archived_still_when_the_index_has_lost_it(
-    driven_hub: Driven, carry: ModuleType
+    driven_hub: Driven,
 ) -> None:
     """A power cut can take the last transactions of the index; a start learns them from the log."""
     found = driven_hub
     found.push()
     found.log.index._db.execute("UPDATE labels SET head_seq = 1")
     found.push()
-    assert found.archived(carry) == 3
+    assert found.archived() == 3
     found.bench.stop()
 
 
-def test_without_an_index_all_that_a_stopped_hub_has_logged_counts(
-    driven_hub: Driven, carry: ModuleType
-) -> None:
+def test_without_an_index_all_that_a_stopped_hub_has_logged_counts(driven_hub: Driven) -> None:
     found = driven_hub
     found.bench.stop()
     for path in found.bench.datadir.derived.iterdir():
         path.unlink()
     found.push()
-    assert found.archived(carry) == 3
+    assert found.archived() == 3
     assert list(found.bench.datadir.derived.iterdir()) == []

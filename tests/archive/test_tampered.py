@@ -6,9 +6,9 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import archive_carry
 import pytest
 
 from hub.settings import load as load_settings
@@ -50,19 +50,17 @@ def keys_of(archive: Any, label: bytes) -> Iterator[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def whole(
-    recorded: Any, carry: ModuleType, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, dict[str, str]]:
+def whole(recorded: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     """A store with every kind of object, and a key of each."""
     root = tmp_path_factory.mktemp("whole")
     data = Path(shutil.copytree(recorded.data, root / "data"))
     settings, later = load_settings(recorded.toml), 4_000_000_000
     due = retention.plan(DataDir(data), settings.retention, settings.streams, later)[:1]
     retention.prune(DataDir(data), due, limits=settings.limits, move_to=None, now=later)
-    carry.keygen(root / "me")
+    archive_carry.keygen(root / "me")
     store = open_store(FileSettings(root / "store"))
-    carry.push(data, store, carry.sealer(root / "me"))
-    return root / "store", dict(keys_of(carry.archive_of(store), recorded.label))
+    archive_carry.push(data, store, archive_carry.sealer(root / "me"))
+    return root / "store", dict(keys_of(archive_carry.archive_of(store), recorded.label))
 
 
 @pytest.fixture
@@ -80,78 +78,76 @@ def flip(path: Path) -> None:
     path.write_bytes(raw)
 
 
-def is_found(carry: ModuleType, store: Store, key: str, *, read_all: bool) -> bool:
+def is_found(store: Store, key: str, *, read_all: bool) -> bool:
     """Whether the check names the object; a broken manifest of the whole cannot even be read."""
     try:
-        found = carry.checked(store, read_all=read_all)
+        found = archive_carry.checked(store, read_all=read_all)
     except (VeenError, ObjectMissing) as error:
         return key in str(error)
     return any(one.key == key for one in found.flaws)
 
 
-def test_a_whole_archive_has_no_flaw(
-    whole: tuple[Path, dict[str, str]], carry: ModuleType, recorded: Any
-) -> None:
+def test_a_whole_archive_has_no_flaw(whole: tuple[Path, dict[str, str]], recorded: Any) -> None:
     store = open_store(FileSettings(whole[0]))
     assert set(whole[1]) == set(KINDS)
     for read_all in (False, True):
-        found = carry.checked(store, read_all=read_all)
+        found = archive_carry.checked(store, read_all=read_all)
         assert found.flaws == ()
         assert (found.labels, found.entries) == (4, recorded.entries() + 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_changed_object_is_found(
-    kind: str, damaged: tuple[Store, Path, dict[str, str]], carry: ModuleType, tmp_path: Path
+    kind: str, damaged: tuple[Store, Path, dict[str, str]], tmp_path: Path
 ) -> None:
     store, root, keys = damaged
     flip(path_of(Layout(root).objects, keys[kind]))
-    assert is_found(carry, store, keys[kind], read_all=False) == (kind not in DEEP)
-    assert is_found(carry, store, keys[kind], read_all=True)
+    assert is_found(store, keys[kind], read_all=False) == (kind not in DEEP)
+    assert is_found(store, keys[kind], read_all=True)
     if kind not in {"escrow", "key_map"}:
         with pytest.raises(VeenError):
-            carry.restore(store, tmp_path / "to")
+            archive_carry.restore(store, tmp_path / "to")
         assert not (tmp_path / "to").exists()
         assert not (tmp_path / "to.restoring").exists()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_missing_object_is_found_without_reading_segments(
-    kind: str, damaged: tuple[Store, Path, dict[str, str]], carry: ModuleType, tmp_path: Path
+    kind: str, damaged: tuple[Store, Path, dict[str, str]], tmp_path: Path
 ) -> None:
     store, root, keys = damaged
     path_of(Layout(root).objects, keys[kind]).unlink()
-    assert is_found(carry, store, keys[kind], read_all=False)
+    assert is_found(store, keys[kind], read_all=False)
     if kind != "escrow":
         with pytest.raises(VeenError):
-            carry.restore(store, tmp_path / "to")
+            archive_carry.restore(store, tmp_path / "to")
         assert not (tmp_path / "to").exists()
 
 
 def test_a_shorter_segment_is_found_without_reading_it(
-    damaged: tuple[Store, Path, dict[str, str]], carry: ModuleType
+    damaged: tuple[Store, Path, dict[str, str]],
 ) -> None:
     store, root, keys = damaged
     path = path_of(Layout(root).objects, keys["segment"])
     path.chmod(0o600)
     path.write_bytes(path.read_bytes()[:-1])
-    assert is_found(carry, store, keys["segment"], read_all=False)
+    assert is_found(store, keys["segment"], read_all=False)
 
 
 def test_the_command_tells_the_flaw_by_its_exit_code(
-    damaged: tuple[Store, Path, dict[str, str]], carry: ModuleType
+    damaged: tuple[Store, Path, dict[str, str]],
 ) -> None:
     _, root, keys = damaged
     path_of(Layout(root).objects, keys["summary"]).unlink()
-    done = carry.veen("archive", "verify", "--store", root.as_uri(), "--json")
+    done = archive_carry.veen("archive", "verify", "--store", root.as_uri(), "--json")
     assert done.returncode == 3
     told = json.loads(done.stdout)
     assert told["ok"] is False
     assert keys["summary"] in {one["key"] for one in told["flaws"]}
 
 
-def _manifest(root: Path, carry: ModuleType, label: bytes) -> Any:
-    archive = carry.archive_of(open_store(FileSettings(root)))
+def _manifest(root: Path, label: bytes) -> Any:
+    archive = archive_carry.archive_of(open_store(FileSettings(root)))
     return archive.label(archive.latest(), label)
 
 
@@ -159,9 +155,9 @@ def _manifest(root: Path, carry: ModuleType, label: bytes) -> Any:
     "name", ["../../etc/passwd", "/etc/passwd", "log/../keys/x", "hub-identity.cbor", "log/lock"]
 )
 def test_a_manifest_cannot_name_a_file_outside_of_its_label(
-    name: str, whole: tuple[Path, dict[str, str]], carry: ModuleType, recorded: Any
+    name: str, whole: tuple[Path, dict[str, str]], recorded: Any
 ) -> None:
-    label = _manifest(whole[0], carry, recorded.label)
+    label = _manifest(whole[0], recorded.label)
     pieces = [*label.pieces, Piece(name=name, size=1, sha256=bytes(32))]
     pieces.sort(key=lambda one: one.name)
     plain = {**label.plain(), 4: [one.plain() for one in pieces]}
@@ -170,9 +166,9 @@ def test_a_manifest_cannot_name_a_file_outside_of_its_label(
 
 
 def test_a_manifest_with_a_gap_is_refused(
-    whole: tuple[Path, dict[str, str]], carry: ModuleType, recorded: Any
+    whole: tuple[Path, dict[str, str]], recorded: Any
 ) -> None:
-    label = _manifest(whole[0], carry, recorded.label)
+    label = _manifest(whole[0], recorded.label)
     plain = label.plain()
     with pytest.raises(VeenError, match="no segment holds stream_seq 11"):
         LabelManifest.decode(cbor.dump({**plain, 3: [plain[3][0], *plain[3][2:]]}))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import archive_carry
+import object_servers
 import pytest
 
 from veen.objects.settings import Credentials
@@ -16,84 +17,81 @@ OTHERS = Credentials(access_key="AKIDOTHER", secret_key="the secret of another a
 
 
 @pytest.fixture
-def theirs(servers: ModuleType, tmp_path: Path) -> Iterator[Any]:
+def theirs(tmp_path: Path) -> Iterator[Any]:
     """A server that knows another account alone, and checks who asks."""
-    server = servers.rclone(tmp_path / "theirs", OTHERS)
+    server = object_servers.rclone(tmp_path / "theirs", OTHERS)
     yield server
     server.stop()
 
 
 @pytest.fixture
-def ours(data: Path, servers: ModuleType, carry: ModuleType, tmp_path: Path) -> Iterator[Any]:
+def ours(data: Path, tmp_path: Path) -> Iterator[Any]:
     """A server that knows our account alone, with an archive."""
-    server = servers.rclone(tmp_path / "ours")
-    settings = servers.s3_settings(server.endpoint, "a/", accept_overwriting_store=True)
-    carry.push(data, open_store(settings, servers.KEYS))
+    server = object_servers.rclone(tmp_path / "ours")
+    settings = object_servers.s3_settings(server.endpoint, "a/", accept_overwriting_store=True)
+    archive_carry.push(data, open_store(settings, object_servers.KEYS))
     yield server
     server.stop()
 
 
-def words(servers: ModuleType, ours: Any, theirs: Any) -> tuple[str, ...]:
+def words(ours: Any, theirs: Any) -> tuple[str, ...]:
     return (
-        "archive", "clone", "--store", f"s3://{servers.BUCKET}/a", "--endpoint", ours.endpoint,
-        "--addressing", "path", "--to-store", f"s3://{servers.BUCKET}/b",
+        "archive", "clone", "--store", f"s3://{object_servers.BUCKET}/a",
+        "--endpoint", ours.endpoint, "--addressing", "path", "--to-store", f"s3://{object_servers.BUCKET}/b",
         "--to-endpoint", theirs.endpoint, "--to-region", "eu-central-1",
         "--accept-overwriting-store",
     )  # fmt: skip
 
 
-def environment(servers: ModuleType) -> dict[str, str]:
+def environment() -> dict[str, str]:
     return {
-        "AWS_ACCESS_KEY_ID": servers.KEYS.access_key,
-        "AWS_SECRET_ACCESS_KEY": servers.KEYS.secret_key,
+        "AWS_ACCESS_KEY_ID": object_servers.KEYS.access_key,
+        "AWS_SECRET_ACCESS_KEY": object_servers.KEYS.secret_key,
         "VEEN_TO_AWS_ACCESS_KEY_ID": OTHERS.access_key,
         "VEEN_TO_AWS_SECRET_ACCESS_KEY": OTHERS.secret_key,
     }
 
 
-def test_each_store_is_opened_with_its_own_credentials(
-    ours: Any, theirs: Any, servers: ModuleType, carry: ModuleType
-) -> None:
-    done = carry.veen(*words(servers, ours, theirs), env=environment(servers))
+def test_each_store_is_opened_with_its_own_credentials(ours: Any, theirs: Any) -> None:
+    done = archive_carry.veen(*words(ours, theirs), env=environment())
     assert done.returncode == 0, done.stderr
-    source = open_to_read(servers.s3_settings(ours.endpoint, "a/"), servers.KEYS)
-    target = open_to_read(servers.s3_settings(theirs.endpoint, "b/"), OTHERS)
-    assert carry.contents(source) == carry.contents(target)
-    assert carry.archive_of(source).head().value == carry.archive_of(target).head().value
+    source = open_to_read(object_servers.s3_settings(ours.endpoint, "a/"), object_servers.KEYS)
+    target = open_to_read(object_servers.s3_settings(theirs.endpoint, "b/"), OTHERS)
+    assert archive_carry.contents(source) == archive_carry.contents(target)
+    assert (
+        archive_carry.archive_of(source).head().value
+        == archive_carry.archive_of(target).head().value
+    )
 
 
-def test_without_them_the_other_account_refuses_us(
-    ours: Any, theirs: Any, servers: ModuleType, carry: ModuleType
-) -> None:
-    known = environment(servers)
+def test_without_them_the_other_account_refuses_us(ours: Any, theirs: Any) -> None:
+    known = environment()
     bare = {name: known[name] if name.startswith("AWS_") else "" for name in known}
-    done = carry.veen(*words(servers, ours, theirs), env=bare)
+    done = archive_carry.veen(*words(ours, theirs), env=bare)
     assert done.returncode == 4
     assert "403" in done.stderr
-    assert servers.KEYS.secret_key not in done.stderr + done.stdout
+    assert object_servers.KEYS.secret_key not in done.stderr + done.stdout
 
 
-def test_half_of_the_other_credentials_is_refused(
-    ours: Any, theirs: Any, servers: ModuleType, carry: ModuleType
-) -> None:
-    half = environment(servers) | {"VEEN_TO_AWS_SECRET_ACCESS_KEY": ""}
-    done = carry.veen(*words(servers, ours, theirs), env=half)
+def test_half_of_the_other_credentials_is_refused(ours: Any, theirs: Any) -> None:
+    half = environment() | {"VEEN_TO_AWS_SECRET_ACCESS_KEY": ""}
+    done = archive_carry.veen(*words(ours, theirs), env=half)
     assert done.returncode == 4
     assert "one is not set" in done.stderr
 
 
-def test_the_source_may_be_of_another_kind_of_server(
-    data: Path, theirs: Any, moto: Any, servers: ModuleType, carry: ModuleType
-) -> None:
+def test_the_source_may_be_of_another_kind_of_server(data: Path, theirs: Any, moto: Any) -> None:
     """moto keeps conditions and asks for no account, rclone asks for one and keeps none."""
-    settings = servers.s3_settings(moto.endpoint, "accounts/")
-    carry.push(data, open_store(settings, servers.KEYS))
-    done = carry.veen(
+    settings = object_servers.s3_settings(moto.endpoint, "accounts/")
+    archive_carry.push(data, open_store(settings, object_servers.KEYS))
+    done = archive_carry.veen(
         "archive", "clone", "--store", settings.url, "--endpoint", moto.endpoint,
         "--addressing", "auto", "--to-addressing", "path", "--to-store", "s3://archive/c",
         "--to-endpoint", theirs.endpoint, "--accept-overwriting-store",
-        env=environment(servers),
+        env=environment(),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    target = open_to_read(servers.s3_settings(theirs.endpoint, "c/"), OTHERS)
-    assert carry.contents(target) == carry.contents(open_to_read(settings, servers.KEYS))
+    target = open_to_read(object_servers.s3_settings(theirs.endpoint, "c/"), OTHERS)
+    assert archive_carry.contents(target) == archive_carry.contents(
+        open_to_read(settings, object_servers.KEYS)
+    )

@@ -6,23 +6,27 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import audit_files
+from audit_crew import audited
+from audit_files import Files
+from audit_history import HUB
+
 from veen import layout
 from veen.checkpoint import Checkpoint
 from veen.chunk import ChunkSummary, PeakSnapshot
 from veen.layout import ChunkName
 from veen.sign import PrivateKey
 
-Files = dict[str, bytes]
 Found = tuple[str, int, str]
 STRANGER = PrivateKey(bytes(32))
 
 
 class Place(NamedTuple):
-    """Where a fault is planted: a sealed chunk, and the size of its entries."""
+    """Where a fault is planted: a sealed chunk, the size of its entries, and its hub."""
 
     name: ChunkName
     size: int
-    tools: Any
+    hub: PrivateKey
 
     @property
     def file(self) -> str:
@@ -33,7 +37,7 @@ Plant = Callable[[Files, Place], list[Found]]
 
 
 def edit(files: Files, place: Place, change: Callable[[list[Any]], object]) -> None:
-    files[place.file] = place.tools.forged(files[place.file], change)
+    files[place.file] = audit_files.forged(files[place.file], change)
 
 
 def flip(files: Files, place: Place) -> list[Found]:
@@ -74,7 +78,7 @@ def duplicate(files: Files, place: Place) -> list[Found]:
 def wrong_root(files: Files, place: Place) -> list[Found]:
     def change(entries: list[Any]) -> None:
         forged = replace(entries[5].receipt, mmr_root=bytes(32))
-        entries[5].receipt = forged.signed(place.tools.HUB)
+        entries[5].receipt = forged.signed(place.hub)
 
     edit(files, place, change)
     return [(place.file, 5 * place.size, "I3")]
@@ -120,7 +124,7 @@ def forged_peaks(files: Files, place: Place) -> list[Found]:
 def forged_checkpoint(files: Files, place: Place) -> list[Found]:
     name = layout.checkpoint(place.name.label, place.name.end_seq)
     forged = replace(Checkpoint.decode(files[name]), mmr_root=bytes(32))
-    files[name] = forged.signed(place.tools.HUB).encode()
+    files[name] = forged.signed(place.hub).encode()
     return [(name, files[name].index(bytes(32)), "CHECKPOINT")]
 
 
@@ -130,14 +134,14 @@ PLANTS: list[Plant] = [
 ]  # fmt: skip
 
 
-def places(files: Files, tools: Any) -> list[Place]:
+def places(files: Files) -> list[Place]:
     """Two chunks one after the other in one label, and one of another label."""
     names = sorted(one for name in files if (one := layout.parse_chunk(name)))
     first = next(one for one in names if one._replace(start_seq=9, end_seq=16) in names)
     other = next(one for one in names if one.label != first.label)
     chosen = [first, first._replace(start_seq=9, end_seq=16), other]
-    return [Place(one, len(files[layout.chunk(one)]) // 8, tools) for one in chosen]
+    return [Place(one, len(files[layout.chunk(one)]) // 8, HUB) for one in chosen]
 
 
-def found(files: Files, tools: Any, **options: Any) -> list[Found]:
-    return [(one.file, one.offset, one.code) for one in tools.audited(files, **options).faults]
+def found(files: Files, **options: Any) -> list[Found]:
+    return [(one.file, one.offset, one.code) for one in audited(files, **options).faults]

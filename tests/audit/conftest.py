@@ -3,23 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
-import audit_crew
-import audit_history
 import pytest
-from audit_files import Files, forged, laid_out
+from audit_files import Files, laid_out
 from audit_history import a_history
-
-
-@pytest.fixture(scope="session")
-def tools() -> Any:
-    return SimpleNamespace(
-        **vars(audit_history), audited=audit_crew.audited, forged=forged,
-        in_any_order=audit_crew.in_any_order, laid_out=laid_out, replace=replace,
-    )  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from audit_crew import audited, in_any_order
+from audit_files import laid_out
+from audit_history import HUB, STREAMS, a_history, a_key
 
 from veen.audit.engine import in_order
 from veen.audit.report import Report
@@ -30,13 +33,13 @@ SENT: list[Edit] = [
 ]
 
 
-def a_cheat(tools: Any, chance: random.Random) -> Any:
+def a_cheat(chance: random.Random) -> Any:
     """A history with faults of every kind in its entries."""
-    history = tools.a_history(chance, 30)
-    clients = [tools.a_key(f"client {number}") for number in range(3)]
+    history = a_history(chance, 30)
+    clients = [a_key(f"client {number}") for number in range(3)]
     tokens = [history.authorize(one) for one in clients]
     for _ in range(60):
-        which, stream = chance.randrange(3), chance.choice(tools.STREAMS)
+        which, stream = chance.randrange(3), chance.choice(STREAMS)
         msg = history.message(clients[which], stream, tokens[which])
         if chance.random() < 0.3:
             msg = chance.choice(SENT)(msg, chance)
@@ -46,7 +49,7 @@ def a_cheat(tools: Any, chance: random.Random) -> Any:
         # The root of the last entry stays right: by it those before are known to be wrong.
         for one in entries[:-1]:
             if chance.random() < 0.1:
-                one.receipt = chance.choice([wrong_root, unsigned])(one.receipt, tools.HUB)
+                one.receipt = chance.choice([wrong_root, unsigned])(one.receipt, HUB)
     return history
 
 
@@ -68,13 +71,13 @@ def told(report: Report) -> set[tuple[str, int | None, str, str]]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_sound_history_has_no_fault_however_it_is_cut(tools: Any, seed: int) -> None:
+def test_a_sound_history_has_no_fault_however_it_is_cut(seed: int) -> None:
     chance = random.Random(seed)
-    history = tools.a_history(chance, 120)
+    history = a_history(chance, 120)
     heads = set()
     for longest in (1, 2, 5, 40, 500):
-        files = tools.laid_out(history, lambda longest=longest: chance.randint(1, longest))
-        report = tools.audited(files, tools.in_any_order(files, chance))
+        files = laid_out(history, lambda longest=longest: chance.randint(1, longest))
+        report = audited(files, in_any_order(files, chance))
         assert report.faults == ()
         assert report.entries == 123
         heads.add(tuple(report.heads.items()))
@@ -82,27 +85,27 @@ def test_a_sound_history_has_no_fault_however_it_is_cut(tools: Any, seed: int) -
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_same_faults_are_found_however_it_is_cut(tools: Any, seed: int) -> None:
+def test_the_same_faults_are_found_however_it_is_cut(seed: int) -> None:
     chance = random.Random(seed)
-    history = a_cheat(tools, chance)
-    whole = tools.laid_out(history, lambda: 10**6)
-    due = told(tools.audited(whole))
+    history = a_cheat(chance)
+    whole = laid_out(history, lambda: 10**6)
+    due = told(audited(whole))
     assert len({code for _, _, code, _ in due}) >= 6
     for longest in (1, 2, 4, 9, 30):
-        files = tools.laid_out(history, lambda longest=longest: chance.randint(1, longest))
-        assert told(tools.audited(files, tools.in_any_order(files, chance))) == due
+        files = laid_out(history, lambda longest=longest: chance.randint(1, longest))
+        assert told(audited(files, in_any_order(files, chance))) == due
 
 
 @pytest.mark.parametrize("seed", range(1_000 if LONG else 40))
-def test_any_order_gives_the_report_of_a_walk(tools: Any, seed: int) -> None:
+def test_any_order_gives_the_report_of_a_walk(seed: int) -> None:
     """Files are flipped, cut, dropped and swapped at will; the walk is the reference."""
     chance = random.Random(seed)
-    files = tools.laid_out(a_cheat(tools, chance), lambda: chance.randint(1, 9))
+    files = laid_out(a_cheat(chance), lambda: chance.randint(1, 9))
     for _ in range(chance.randint(1, 6)):
         damage(files, chance)
-    walked = tools.audited(files, in_order(files.get))
-    assert tools.audited(files, tools.in_any_order(files, chance)).to_json() == walked.to_json()
-    assert tools.audited(files, tools.in_any_order(files, chance)).to_json() == walked.to_json()
+    walked = audited(files, in_order(files.get))
+    assert audited(files, in_any_order(files, chance)).to_json() == walked.to_json()
+    assert audited(files, in_any_order(files, chance)).to_json() == walked.to_json()
 
 
 def damage(files: dict[str, bytes], chance: random.Random) -> None:

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
+from audit_crew import audited
+from audit_files import forged, laid_out
+from audit_history import LIMITS, STREAMS, History, a_key
 
 from veen import layout
 from veen.audit.report import Report
@@ -24,12 +27,11 @@ class Script(NamedTuple):
 
     files: Files
     label: bytes
-    tools: Any
 
     def edit(self, chunk: int, change: Change) -> None:
         """Change the entries of a chunk of eight, counted from 0."""
         name = layout.chunk(ChunkName(self.label, 8 * chunk + 1, 8 * chunk + 8))
-        self.files[name] = self.tools.forged(self.files[name], change)
+        self.files[name] = forged(self.files[name], change)
 
     def drop(self, seq: int) -> None:
         self.edit((seq - 1) // 8, lambda entries: entries.pop((seq - 1) % 8))
@@ -42,22 +44,22 @@ class Script(NamedTuple):
         return [one.partition(": ")[2] for one in self.audited().notes if "client_seq" in one]
 
     def audited(self) -> Report:
-        found: Report = self.tools.audited(self.files)
+        found: Report = audited(self.files)
         return found
 
 
 @pytest.fixture
-def script(tools: Any) -> Callable[[str], Script]:
+def script() -> Callable[[str], Script]:
     def build(letters: str) -> Script:
-        history, stream = tools.History(), tools.STREAMS[0]
+        history, stream = History(), STREAMS[0]
         label = history.label(stream)
-        tokens = {one: history.authorize(tools.a_key(one)) for one in set(letters.lower())}
+        tokens = {one: history.authorize(a_key(one)) for one in set(letters.lower())}
         for letter in letters:
-            client = tools.a_key(letter.lower())
+            client = a_key(letter.lower())
             if letter.isupper():
                 history.sent[label, client.public] = history.sent.get((label, client.public), 0) + 1
             history.send(client, stream, tokens[letter.lower()])
-        return Script(tools.laid_out(history, lambda: 8), label, tools)
+        return Script(laid_out(history, lambda: 8), label)
 
     return build
 
@@ -139,11 +141,11 @@ def test_an_entry_that_stands_twice_fills_no_gap(script: Any) -> None:
     assert found.notes() == []
 
 
-def test_a_bad_signature_of_an_entry_out_of_place_is_told(script: Any, tools: Any) -> None:
+def test_a_bad_signature_of_an_entry_out_of_place_is_told(script: Any) -> None:
     found = script("abcdbcab" + "abcabcabc")
 
     def change(entries: list[Any]) -> None:
-        entries[3].msg = entries[3].msg.signed(tools.a_key("stranger"))
+        entries[3].msg = entries[3].msg.signed(a_key("stranger"))
         swap(entries)
 
     found.edit(0, change)
@@ -164,7 +166,7 @@ def shuffled(entries: list[Any], chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_no_gap_is_hidden_and_none_is_made_up(script: Any, tools: Any, seed: int) -> None:
+def test_no_gap_is_hidden_and_none_is_made_up(script: Any, seed: int) -> None:
     chance = random.Random(seed)
     letters = [chance.choice("abcd") for _ in range(36)]
     real = set(chance.sample(range(1, 37), chance.randint(0, 3)))
@@ -184,6 +186,6 @@ def walked(found: Script) -> set[int]:
     seen = [0]
     for name in sorted(one for one in found.files if layout.parse_chunk(one)):
         if found.label.hex() in name:
-            entries = read_entries(found.files[name], found.tools.LIMITS)
+            entries = read_entries(found.files[name], LIMITS)
             seen += [header.stream_seq for _, header, _ in entries]
     return {seq for at, seq in enumerate(seen) if at and seq > max(seen[:at])}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from audit_history import HOURLY, HUB, IDENTITY, LONG, START, STREAMS, a_key
 
 from veen import captoken
 from veen.audit.context import Context, Depth, Told, begin
@@ -28,40 +29,40 @@ OF_STATE = {"I3", "I6", "I8", "I9"}
 
 
 @pytest.fixture(scope="module")
-def issued(tools: Any) -> captoken.CapToken:
+def issued() -> captoken.CapToken:
     return captoken.issue(
-        tools.a_key("issuer"),
-        subject_pk=tools.a_key("client").public,
-        stream_ids=[tools.STREAMS[0].stream_id()],
+        a_key("issuer"),
+        subject_pk=a_key("client").public,
+        stream_ids=[STREAMS[0].stream_id()],
         ttl=TTL,
     )
 
 
 @pytest.fixture(scope="module")
-def context(tools: Any, issued: captoken.CapToken) -> Context:
+def context(issued: captoken.CapToken) -> Context:
     bare = begin(
-        hub=tools.IDENTITY, limits=Limits(max_msg_bytes=2_000, max_hdr_bytes=9),
-        profiles=(tools.HOURLY,), streams=tools.STREAMS, depth=Depth.FULL,
+        hub=IDENTITY, limits=Limits(max_msg_bytes=2_000, max_hdr_bytes=9),
+        profiles=(HOURLY,), streams=STREAMS, depth=Depth.FULL,
     )  # fmt: skip
     record = ControlRecord(kind=AUTHORIZE, body=issued.encode())
-    return bare.told([Told(record, 1, tools.START)], is_whole=True)
+    return bare.told([Told(record, 1, START)], is_whole=True)
 
 
-def a_pair(tools: Any, chance: random.Random, context: Context) -> tuple[Msg, Receipt]:
+def a_pair(chance: random.Random, context: Context) -> tuple[Msg, Receipt]:
     """A pair of which any part may be wrong, signed or not by who should have."""
 
     def odd(right: Any, *wrong: Any) -> Any:
         return right if chance.random() < 0.8 else chance.choice(wrong)
 
-    stream, client = chance.choice(tools.STREAMS), tools.a_key("client")
+    stream, client = chance.choice(STREAMS), a_key("client")
     labels = EpochLabels(routing_key(context.hub.hub_id), stream.stream_id(), stream.profile)
-    hub_ts = odd(tools.START + 5, tools.START - 1, tools.START + TTL + 1, tools.START + 90_000)
+    hub_ts = odd(START + 5, START - 1, START + TTL + 1, START + 90_000)
     ciphertext = odd(bytes(40), bytes(39), bytes(35) + b"\x0a" + bytes(50), bytes(3_000))
     (auth_ref,) = context.capabilities
     msg = Msg(
-        profile_id=odd(stream.profile.profile_id(), tools.HOURLY.profile_id(), bytes(32)),
-        label=labels.at(stream.profile.epoch(tools.START)),
-        client_id=odd(client, tools.a_key("other")).public,
+        profile_id=odd(stream.profile.profile_id(), HOURLY.profile_id(), bytes(32)),
+        label=labels.at(stream.profile.epoch(START)),
+        client_id=odd(client, a_key("other")).public,
         client_seq=1,
         prev_ack=0,
         auth_ref=odd(auth_ref, None, h(b"unknown")),
@@ -71,7 +72,7 @@ def a_pair(tools: Any, chance: random.Random, context: Context) -> tuple[Msg, Re
     leaf = odd(msg.leaf_hash(), bytes(32))
     receipt = Receipt(
         label=msg.label, stream_seq=1, leaf_hash=leaf, mmr_root=leaf, hub_ts=hub_ts
-    ).signed(odd(tools.HUB, PrivateKey(bytes(32))))  # fmt: skip
+    ).signed(odd(HUB, PrivateKey(bytes(32))))  # fmt: skip
     return Msg.decode(msg.encode()), Receipt.decode(receipt.encode())
 
 
@@ -99,11 +100,11 @@ def refused(msg: Msg, receipt: Receipt, context: Context) -> str | None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_the_verifier_refuses_is_told(tools: Any, context: Context, seed: int) -> None:
+def test_whatever_the_verifier_refuses_is_told(context: Context, seed: int) -> None:
     chance = random.Random(seed)
     seen = set()
-    for _ in range(2_000 if tools.LONG else 100):
-        msg, receipt = a_pair(tools, chance, context)
+    for _ in range(2_000 if LONG else 100):
+        msg, receipt = a_pair(chance, context)
         check = PairCheck(context, msg.label, context.origin(msg.label, receipt.hub_ts))
         told = codes(check, msg, receipt, msg.leaf_hash())
         first = refused(msg, receipt, context)
@@ -113,13 +114,13 @@ def test_whatever_the_verifier_refuses_is_told(tools: Any, context: Context, see
     assert seen >= {"I1", "I2", "I4", "I7", "I11", "SIG"}
 
 
-def test_a_pair_is_told_of_every_rule_it_breaks(tools: Any, context: Context) -> None:
-    msg, receipt = a_pair(tools, random.Random(1), context)
-    stream = tools.STREAMS[2]
-    far = replace(receipt, hub_ts=tools.START + 900_000, leaf_hash=bytes(32))
+def test_a_pair_is_told_of_every_rule_it_breaks(context: Context) -> None:
+    msg, receipt = a_pair(random.Random(1), context)
+    stream = STREAMS[2]
+    far = replace(receipt, hub_ts=START + 900_000, leaf_hash=bytes(32))
     strange = replace(msg, ciphertext=bytes(40), ct_hash=bytes(32), auth_ref=h(b"unknown"))
     labels = EpochLabels(routing_key(context.hub.hub_id), stream.stream_id(), stream.profile)
-    label = labels.at(stream.profile.epoch(tools.START))
-    check = PairCheck(context, label, context.origin(label, tools.START))
+    label = labels.at(stream.profile.epoch(START))
+    check = PairCheck(context, label, context.origin(label, START))
     found = codes(check, replace(strange, label=label), far, b"leaf")
     assert found >= {"I1", "I2", "SIG", "I7", "I12"}

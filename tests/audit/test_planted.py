@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any
 
 import pytest
 from audit_plants import (
@@ -32,55 +31,53 @@ APART: list[Plant] = [
 
 @pytest.mark.parametrize("plant", PLANTS)
 @pytest.mark.parametrize("which", range(3))
-def test_one_fault(files: Files, tools: Any, plant: Plant, which: int) -> None:
-    due = plant(files, places(files, tools)[which])
-    assert found(files, tools) == sorted(due)
+def test_one_fault(files: Files, plant: Plant, which: int) -> None:
+    due = plant(files, places(files)[which])
+    assert found(files) == sorted(due)
 
 
 @pytest.mark.parametrize(
     ("one", "other"), list(combinations(PLANTS, 2)), ids=lambda plant: plant.__name__
 )
-def test_two_faults_in_neighbouring_chunks(
-    files: Files, tools: Any, one: Plant, other: Plant
-) -> None:
-    before, after, _ = places(files, tools)
+def test_two_faults_in_neighbouring_chunks(files: Files, one: Plant, other: Plant) -> None:
+    before, after, _ = places(files)
     for first, second in ((before, after), (after, before)):
         planted = dict(files)
         due = [*one(planted, first), *other(planted, second)]
-        assert found(planted, tools) == sorted(due)
+        assert found(planted) == sorted(due)
 
 
 @pytest.mark.parametrize(
     ("one", "other"), list(combinations(APART, 2)), ids=lambda plant: plant.__name__
 )
-def test_two_faults_in_one_chunk(files: Files, tools: Any, one: Plant, other: Plant) -> None:
-    place = places(files, tools)[1]
+def test_two_faults_in_one_chunk(files: Files, one: Plant, other: Plant) -> None:
+    place = places(files)[1]
     due = [*one(files, place), *other(files, place)]
-    assert found(files, tools) == sorted(due)
+    assert found(files) == sorted(due)
 
 
-def test_a_control_log_that_is_not_at_hand(files: Files, tools: Any) -> None:
+def test_a_control_log_that_is_not_at_hand(files: Files) -> None:
     """Sealed chunks alone, as an archive has them: the capabilities are still in an open chunk."""
     for name in [one for one in files if one.endswith(".open")]:
         del files[name]
-    assert {code for _, _, code in found(files, tools)} == {"I7"}
-    assert found(files, tools, control_is_whole=False) == []
+    assert {code for _, _, code in found(files)} == {"I7"}
+    assert found(files, control_is_whole=False) == []
 
 
-def test_a_wrong_root_after_a_lost_snapshot(files: Files, tools: Any) -> None:
+def test_a_wrong_root_after_a_lost_snapshot(files: Files) -> None:
     """The chunk cannot start from its snapshot; the chunk before leads to the same place."""
-    before, after, _ = places(files, tools)
+    before, after, _ = places(files)
     due = [*forged_peaks(files, before), *wrong_root(files, after)]
     del files[due[0][0]]
-    assert found(files, tools) == sorted([(due[0][0], 0, "MISSING"), due[1]])
+    assert found(files) == sorted([(due[0][0], 0, "MISSING"), due[1]])
 
 
 @pytest.mark.parametrize("plant", PLANTS)
-def test_without_signatures_all_else_is_found(files: Files, tools: Any, plant: Plant) -> None:
+def test_without_signatures_all_else_is_found(files: Files, plant: Plant) -> None:
     """A signature that was exchanged shows in the hashes of the summary, if not by itself."""
-    place = places(files, tools)[0]
+    place = places(files)[0]
     due = plant(files, place)
     if due[0][2] == "SIG":
         name = layout.summary(place.name)
         due = [(name, len(files[name]) - 32, "SUMMARY")]
-    assert found(files, tools, depth=Depth.HASHES) == sorted(due)
+    assert found(files, depth=Depth.HASHES) == sorted(due)

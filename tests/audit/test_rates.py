@@ -6,29 +6,32 @@ import random
 from typing import Any
 
 import pytest
+from audit_crew import audited
+from audit_files import laid_out
+from audit_history import STREAMS, History, a_key
 
 from veen.rate import Rate
 
 
-def bursts(tools: Any, rate: Rate, sends: list[tuple[int, int]]) -> Any:
+def bursts(rate: Rate, sends: list[tuple[int, int]]) -> Any:
     """One client that sends (stream, seconds to wait) one after another."""
-    history = tools.History()
-    client = tools.a_key("client")
+    history = History()
+    client = a_key("client")
     token = history.authorize(client, rate)
     for stream, wait in sends:
-        history.send(client, tools.STREAMS[stream], token)
+        history.send(client, STREAMS[stream], token)
         history.now += wait
     return history
 
 
 @pytest.mark.parametrize("longest", [1, 2, 3, 100])
-def test_what_is_too_fast_over_two_labels_is_named(tools: Any, longest: int) -> None:
+def test_what_is_too_fast_over_two_labels_is_named(longest: int) -> None:
     sends = [(0, 0), (1, 0), (0, 0), (1, 1), (0, 0), (1, 5), (0, 0), (0, 0), (0, 0), (0, 0)]
-    history = bursts(tools, Rate(per_sec=1, burst=3), sends)
-    files = tools.laid_out(history, lambda: random.Random(longest).randint(1, longest))
-    faults = tools.audited(files).faults
+    history = bursts(Rate(per_sec=1, burst=3), sends)
+    files = laid_out(history, lambda: random.Random(longest).randint(1, longest))
+    faults = audited(files).faults
     assert {one.code for one in faults} == {"I7"}
-    plain, other = (history.label(tools.STREAMS[number]).hex() for number in (0, 1))
+    plain, other = (history.label(STREAMS[number]).hex() for number in (0, 1))
     late = sorted([plain, other])[1]
     named = [(one.file.split("-")[1], one.stream_seq) for one in faults]
     # Of one second, the later label and the later entry are blamed.
@@ -39,11 +42,11 @@ def test_what_is_too_fast_over_two_labels_is_named(tools: Any, longest: int) -> 
         assert int.from_bytes(raw[34:42], "big") == one.stream_seq
 
 
-def test_a_rate_that_is_kept_is_no_fault(tools: Any) -> None:
-    history = bursts(tools, Rate(per_sec=2, burst=2), [(0, 0), (0, 1)] * 20)
-    assert tools.audited(tools.laid_out(history, lambda: 3)).faults == ()
+def test_a_rate_that_is_kept_is_no_fault() -> None:
+    history = bursts(Rate(per_sec=2, burst=2), [(0, 0), (0, 1)] * 20)
+    assert audited(laid_out(history, lambda: 3)).faults == ()
 
 
-def test_many_uses_are_kept_as_counts(tools: Any) -> None:
-    history = bursts(tools, Rate(per_sec=1, burst=1_000), [(0, 0)] * 300)
-    assert tools.audited(tools.laid_out(history, lambda: 50)).faults == ()
+def test_many_uses_are_kept_as_counts() -> None:
+    history = bursts(Rate(per_sec=1, burst=1_000), [(0, 0)] * 300)
+    assert audited(laid_out(history, lambda: 50)).faults == ()

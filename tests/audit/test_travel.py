@@ -10,6 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from audit_crew import audited
+from audit_files import laid_out
+from audit_history import STREAMS, History, a_key
 
 from veen.audit.context import Context
 from veen.audit.engine import Crew, audit_task, in_order
@@ -20,7 +23,7 @@ from veen.errors import Malformed, Untrusted
 Files = dict[str, bytes]
 
 
-def test_an_audit_over_pickles_is_the_same(files: Files, tools: Any) -> None:
+def test_an_audit_over_pickles_is_the_same(files: Files) -> None:
     """Tasks, context and findings go through bytes, as they do on their way to a cluster."""
     name = sorted(one for one in files if one.endswith(".log"))[1]
     files[name] = files[name][:700] + b"!" + files[name][701:]
@@ -34,21 +37,21 @@ def test_an_audit_over_pickles_is_the_same(files: Files, tools: Any) -> None:
             assert there == found
             yield there
 
-    report = tools.audited(files, Crew(run, in_order(files.get).again))
-    assert report.to_json() == tools.audited(files).to_json()
+    report = audited(files, Crew(run, in_order(files.get).again))
+    assert report.to_json() == audited(files).to_json()
     assert [one.file for one in report.faults] == [name]
 
 
-def test_findings_do_not_grow_with_the_entries(tools: Any) -> None:
+def test_findings_do_not_grow_with_the_entries() -> None:
     """A chunk of one client is summed up in the same size, however long it is."""
     sizes = []
     for events in (50, 400):
-        history = tools.History()
-        client = tools.a_key("client")
+        history = History()
+        client = a_key("client")
         token = history.authorize(client)
         for _ in range(events):
-            history.send(client, tools.STREAMS[0], token)
-        files = tools.laid_out(history, lambda: 10**6)
+            history.send(client, STREAMS[0], token)
+        files = laid_out(history, lambda: 10**6)
         kept: list[ChunkFindings] = []
 
         def run(
@@ -58,35 +61,35 @@ def test_findings_do_not_grow_with_the_entries(tools: Any) -> None:
                 kept.append(audit_task(task, files.get, context))
                 yield kept[-1]
 
-        assert tools.audited(files, Crew(run, in_order(files.get).again)).ok
+        assert audited(files, Crew(run, in_order(files.get).again)).ok
         # Peaks are as many as the bits of the size: the only part that may differ.
         bare = replace(kept[-1], peaks=None)
         sizes.append(len(pickle.dumps(bare)))
     assert abs(sizes[1] - sizes[0]) < 64
 
 
-def a_report(files: Files, tools: Any) -> Report:
+def a_report(files: Files) -> Report:
     del files[random.Random(3).choice(sorted(one for one in files if "summary" in one))]
-    found: Report = tools.audited(files)
+    found: Report = audited(files)
     assert not found.ok
     return found
 
 
-def test_a_signed_report_holds_for_its_signer(files: Files, tools: Any) -> None:
-    report, key = a_report(files, tools), tools.a_key("auditor")
+def test_a_signed_report_holds_for_its_signer(files: Files) -> None:
+    report, key = a_report(files), a_key("auditor")
     raw = report.signed(key).to_json()
     read = SignedReport.from_json(raw)
     assert read.verify(key.public) == report
     assert read.to_json() == raw
     assert Report.from_json(report.to_json()) == report
     with pytest.raises(Untrusted):
-        read.verify(tools.a_key("other").public)
+        read.verify(a_key("other").public)
 
 
 @pytest.mark.parametrize("what", ["ok", "entries", "faults", "heads", "sig"])
-def test_a_changed_report_does_not_hold(files: Files, tools: Any, what: str) -> None:
-    key = tools.a_key("auditor")
-    document = json.loads(a_report(files, tools).signed(key).to_json())
+def test_a_changed_report_does_not_hold(files: Files, what: str) -> None:
+    key = a_key("auditor")
+    document = json.loads(a_report(files).signed(key).to_json())
     changed = {"ok": True, "entries": 1, "faults": [], "heads": {}}
     if what == "sig":
         document["sig"] = "00" * 64

@@ -8,11 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import bridge_world
-import power_losses
 import pytest
 
 from bridge import standalone_verifier as standalone
@@ -30,14 +28,9 @@ LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 
 
 @pytest.fixture(scope="session")
-def world() -> Any:
-    return bridge_world
-
-
-@pytest.fixture(scope="session")
-def grown(world: Any) -> Any:
+def grown() -> Any:
     """A stream of nine events, with metadata and disclosed bodies."""
-    return world.World().grow(9)
+    return bridge_world.World().grow(9)
 
 
 @dataclass
@@ -45,15 +38,14 @@ class Yard:
     """Where carriers are made and checked."""
 
     root: Path
-    world: Any
 
     def __post_init__(self) -> None:
         self._number = itertools.count(1)
         self.trust_dir = self.root / "trust"
         self.trust_dir.mkdir()
-        identity = self.world.IDENTITY
-        pin_hub(self.trust_dir, identity, identity.signature_by(self.world.HUB))
-        pin_exporter(self.trust_dir, "z1", self.world.EXPORTER.public)
+        identity = bridge_world.IDENTITY
+        pin_hub(self.trust_dir, identity, identity.signature_by(bridge_world.HUB))
+        pin_exporter(self.trust_dir, "z1", bridge_world.EXPORTER.public)
         self.trust = TrustStore.read(self.trust_dir)
 
     def new(self) -> Path:
@@ -70,7 +62,7 @@ class Yard:
     ) -> list[Path]:
         """The bags of a carrier with this bundle."""
         if ledger is None:
-            header = self.world.parts(raw)[0]
+            header = bridge_world.parts(raw)[0]
             ledger = Ledger(bridge_id=h(b"bridge")).with_bundle(header)
         place = self.new()
         file = place / "content"
@@ -79,7 +71,7 @@ class Yard:
         staged = stage(
             Content(file=file, ledger=ledger),
             packing or Preset.ANY.packing(),
-            self.world.EXPORTER,
+            bridge_world.EXPORTER,
             place / "staging",
             sealing,
         )
@@ -110,8 +102,8 @@ class Yard:
 
 
 @pytest.fixture
-def yard(tmp_path: Path, world: Any) -> Yard:
-    return Yard(tmp_path, world)
+def yard(tmp_path: Path) -> Yard:
+    return Yard(tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -120,14 +112,14 @@ def long() -> bool:
 
 
 @pytest.fixture(scope="session")
-def verdict(world: Any) -> Callable[[bytes], str]:
+def verdict() -> Callable[[bytes], str]:
     """The verdict on the bytes of a bundle, which is the same in both verifiers."""
-    identity = world.IDENTITY.encode()
-    hubs = {world.IDENTITY.hub_id: standalone.read(identity, standalone.IDENTITY)}
+    identity = bridge_world.IDENTITY.encode()
+    hubs = {bridge_world.IDENTITY.hub_id: standalone.read(identity, standalone.IDENTITY)}
 
     def of(raw: bytes) -> str:
         try:
-            verify_bundle(BytesIO(raw), world.TRUST, None)
+            verify_bundle(BytesIO(raw), bridge_world.TRUST, None)
             found = "valid"
         except Refused as error:
             found = f"{error.fault.code.value}/{error.fault.detail_enum}"
@@ -140,9 +132,3 @@ def verdict(world: Any) -> Callable[[bytes], str]:
         return found
 
     return of
-
-
-@pytest.fixture(scope="session")
-def losses() -> ModuleType:
-    """What a power cut takes."""
-    return power_losses

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
+import bridge_world
 import pytest
 
 from veen.cbor import skip
@@ -15,9 +15,9 @@ CHANGED = {"E.SIG/BUNDLE_ID", "E.FORMAT/FRAMING", "E.SEQ/COUNT", "E.SIZE/BUNDLE_
 
 
 @pytest.fixture(scope="module")
-def small(world: Any) -> bytes:
+def small() -> bytes:
     """Three events: with metadata and key, with metadata alone, with neither."""
-    made = world.World().grow(2)
+    made = bridge_world.World().grow(2)
     made.grow(1, disclose=False).grow(1, tell=False, disclose=False)
     raw: bytes = made.grow(1).bundle(2, 4)
     return raw

@@ -7,6 +7,7 @@ from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
+import bridge_world
 import pytest
 
 from bridge.bundle import BundleEvent, BundleLimits
@@ -29,9 +30,9 @@ OTHER = PrivateKey(h(b"someone else"))
 class Forge:
     """A bundle of events 3 to 6 of nine, open to changes."""
 
-    def __init__(self, world: Any, grown: Any) -> None:
-        self.world, self.grown = world, grown
-        self.header, self.events, raw = world.parts(grown.bundle(3, 6))
+    def __init__(self, grown: Any) -> None:
+        self.world, self.grown = bridge_world, grown
+        self.header, self.events, raw = bridge_world.parts(grown.bundle(3, 6))
         self.proof = RangeProof.decode(raw)
 
     def event(self, at: int, **changes: Any) -> Forge:
@@ -56,8 +57,8 @@ def unsigned(raw: bytes) -> bytes:
 
 
 @pytest.fixture
-def forge(world: Any, grown: Any) -> Forge:
-    return Forge(world, grown)
+def forge(grown: Any) -> Forge:
+    return Forge(grown)
 
 
 def test_what_is_not_forged_is_valid(forge: Forge, verdict: Verdict) -> None:
@@ -135,12 +136,12 @@ def test_refuses_times_that_are_not_those_of_the_events(forge: Forge, verdict: V
     assert verdict(forge.seal(export_time_from=1)) == "E.SEQ/RANGE"
 
 
-def test_refuses_a_message_signed_by_someone_else(world: Any, verdict: Verdict) -> None:
-    made = world.World().grow(1)
+def test_refuses_a_message_signed_by_someone_else(verdict: Verdict) -> None:
+    made = bridge_world.World().grow(1)
     event = made.events[0]
     msg = replace(Msg.decode(event.payload), sig=OTHER.sign(h(b"x")))
-    header, _, proof = world.parts(made.bundle(1, 1))
-    raw = world.reseal(header, [replace(event, payload=msg.encode()).encode()], proof)
+    header, _, proof = bridge_world.parts(made.bundle(1, 1))
+    raw = bridge_world.reseal(header, [replace(event, payload=msg.encode()).encode()], proof)
     assert verdict(raw) == "E.SIG/MSG_SIG"
 
 
@@ -192,14 +193,14 @@ def test_a_false_range_ranks_before_a_bad_signature(forge: Forge, verdict: Verdi
     assert verdict(forge.seal()) == "E.SEQ/PROOF"
 
 
-def test_metadata_of_a_closed_body_is_counted_as_not_checked(world: Any) -> None:
-    made = world.World().grow(2).grow(1, disclose=False)
-    found = verify_bundle(BytesIO(made.bundle(1, 3)), world.TRUST, None)
+def test_metadata_of_a_closed_body_is_counted_as_not_checked() -> None:
+    made = bridge_world.World().grow(2).grow(1, disclose=False)
+    found = verify_bundle(BytesIO(made.bundle(1, 3)), bridge_world.TRUST, None)
     assert (found.told, found.unopened) == (3, 1)
 
 
-def test_refuses_an_unknown_hub(world: Any, verdict: Verdict) -> None:
-    assert verdict(world.World(hub=OTHER).grow(2).bundle(1, 2)) == "E.AUTH/HUB"
+def test_refuses_an_unknown_hub(verdict: Verdict) -> None:
+    assert verdict(bridge_world.World(hub=OTHER).grow(2).bundle(1, 2)) == "E.AUTH/HUB"
 
 
 def test_refuses_the_checkpoint_of_another_hub(forge: Forge, verdict: Verdict) -> None:
@@ -235,9 +236,11 @@ def test_an_event_that_is_not_strict_is_refused_though_its_hash_is_right(
     assert verdict(forge.seal()) == "E.FORMAT/EVENT_FORMAT"
 
 
-def test_refuses_more_events_than_are_allowed(grown: Any, world: Any) -> None:
+def test_refuses_more_events_than_are_allowed(grown: Any) -> None:
     with pytest.raises(Refused) as refusal:
-        verify_bundle(BytesIO(grown.bundle(1, 9)), world.TRUST, None, BundleLimits(max_events=8))
+        verify_bundle(
+            BytesIO(grown.bundle(1, 9)), bridge_world.TRUST, None, BundleLimits(max_events=8)
+        )
     assert refusal.value.fault is Fault.BUNDLE_SIZE
 
 
@@ -258,31 +261,31 @@ def test_names_the_first_bad_event(forge: Forge) -> None:
     ],
     ids=str,
 )
-def test_tells_how_a_bundle_joins_on(
-    world: Any, grown: Any, held: dict[int, int], due: Continuity
-) -> None:
+def test_tells_how_a_bundle_joins_on(grown: Any, held: dict[int, int], due: Continuity) -> None:
     roots = HeldRoots({seq: grown.root(seq) for seq in held})
-    found = verify_bundle(BytesIO(grown.bundle(3, 6)), world.TRUST, roots)
+    found = verify_bundle(BytesIO(grown.bundle(3, 6)), bridge_world.TRUST, roots)
     assert found.continuity is due
     assert found.root == grown.root(6)
 
 
-def test_refuses_another_past_than_the_one_held(world: Any, grown: Any) -> None:
+def test_refuses_another_past_than_the_one_held(grown: Any) -> None:
     with pytest.raises(Refused) as refusal:
-        verify_bundle(BytesIO(grown.bundle(3, 6)), world.TRUST, HeldRoots({2: h(b"fork")}))
+        verify_bundle(BytesIO(grown.bundle(3, 6)), bridge_world.TRUST, HeldRoots({2: h(b"fork")}))
     assert refusal.value.fault is Fault.FORK
 
 
-def test_other_processes_come_to_the_same_end(world: Any, forge: Forge) -> None:
-    made = world.World(body_bytes=3000).grow(150)
+def test_other_processes_come_to_the_same_end(forge: Forge) -> None:
+    made = bridge_world.World(body_bytes=3000).grow(150)
     raw = made.bundle(1, 150)
-    alone = verify_bundle(BytesIO(raw), world.TRUST, None)
+    alone = verify_bundle(BytesIO(raw), bridge_world.TRUST, None)
     assert len(alone.survey.batches) > 2
-    assert verify_bundle(BytesIO(raw), world.TRUST, None, workers=2) == alone
-    header, events, proof = world.parts(raw)
+    assert verify_bundle(BytesIO(raw), bridge_world.TRUST, None, workers=2) == alone
+    header, events, proof = bridge_world.parts(raw)
     events[120] = replace(BundleEvent.decode(events[120]), body_key=h(b"no")).encode()
     with pytest.raises(Refused) as refusal:
-        verify_bundle(BytesIO(world.reseal(header, events, proof)), world.TRUST, None, workers=2)
+        verify_bundle(
+            BytesIO(bridge_world.reseal(header, events, proof)), bridge_world.TRUST, None, workers=2
+        )
     assert (refusal.value.fault, refusal.value.seq) == (Fault.METADATA, 121)
 
 

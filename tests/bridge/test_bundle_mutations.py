@@ -14,6 +14,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import bridge_world
 import pytest
 
 from bridge.bundle import BundleEvent, BundleLimits, Header
@@ -35,9 +36,9 @@ class Mutator:
     keys are changed here but never left out, since the result would be another valid bundle.
     """
 
-    def __init__(self, world: Any, raw: bytes, other: bytes, seed: int) -> None:
-        self._world, self._raw = world, raw
-        self._parts, self._other = world.parts(raw), world.parts(other)
+    def __init__(self, raw: bytes, other: bytes, seed: int) -> None:
+        self._world, self._raw = bridge_world, raw
+        self._parts, self._other = bridge_world.parts(raw), bridge_world.parts(other)
         self._random = random.Random(seed)
 
     def next(self) -> bytes:
@@ -148,13 +149,13 @@ def at_most(most: int) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def genuine(world: Any, grown: Any) -> tuple[bytes, bytes]:
-    return grown.bundle(3, 6), world.World(client=world.EXPORTER).grow(9).bundle(3, 6)
+def genuine(grown: Any) -> tuple[bytes, bytes]:
+    return grown.bundle(3, 6), bridge_world.World(client=bridge_world.EXPORTER).grow(9).bundle(3, 6)
 
 
 @pytest.fixture(scope="module")
-def forgeries(world: Any, genuine: tuple[bytes, bytes]) -> Iterator[bytes]:
-    mutator = Mutator(world, *genuine, seed=7)
+def forgeries(genuine: tuple[bytes, bytes]) -> Iterator[bytes]:
+    mutator = Mutator(*genuine, seed=7)
     made = (mutator.next() for _ in itertools.count())
     return (raw for raw in made if raw not in genuine)
 
@@ -166,28 +167,26 @@ def test_no_forgery_is_accepted(forgeries: Iterator[bytes], verdict: Verdict) ->
     assert len(found) >= 12
 
 
-def test_memory_stays_bounded_whatever_the_bytes_announce(
-    forgeries: Iterator[bytes], world: Any
-) -> None:
+def test_memory_stays_bounded_whatever_the_bytes_announce(forgeries: Iterator[bytes]) -> None:
     bombs = [b"\x83" + bytes([head]) + b"\xff" * 8 for head in (0x5B, 0x7B, 0x9B, 0xBB, 0xDB)]
     with at_most(8 * MIB):
         for raw in (*bombs, *itertools.islice(forgeries, 200)):
             with pytest.raises(Refused):
-                verify_bundle(BytesIO(raw), world.TRUST, None)
+                verify_bundle(BytesIO(raw), bridge_world.TRUST, None)
 
 
-def test_a_large_bundle_is_verified_in_little_memory(world: Any, tmp_path: Path) -> None:
-    made = world.World(body_bytes=200_000).grow(150)
+def test_a_large_bundle_is_verified_in_little_memory(tmp_path: Path) -> None:
+    made = bridge_world.World(body_bytes=200_000).grow(150)
     path = tmp_path / "bundle"
     path.write_bytes(made.bundle(1, 150))
     assert path.stat().st_size > 28 * MIB
     with path.open("rb") as file, at_most(10 * MIB):
-        verify_bundle(file, world.TRUST, None)
+        verify_bundle(file, bridge_world.TRUST, None)
 
 
-def test_an_announced_count_allocates_nothing(world: Any, grown: Any) -> None:
-    header, events, proof = world.parts(grown.bundle(3, 6))
+def test_an_announced_count_allocates_nothing(grown: Any) -> None:
+    header, events, proof = bridge_world.parts(grown.bundle(3, 6))
     wide = replace(header, export_seq_to=header.export_seq_from + (1 << 25))
-    raw = world.reseal(wide, events, proof, (1 << 25) + 1)
+    raw = bridge_world.reseal(wide, events, proof, (1 << 25) + 1)
     with at_most(8 * MIB), pytest.raises(Refused):
         survey(BytesIO(raw), BundleLimits())

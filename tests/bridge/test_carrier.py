@@ -11,6 +11,7 @@ from itertools import combinations
 from typing import Any
 
 import bagit
+import bridge_world
 import pytest
 
 from bridge.carrier.bag import bag_name
@@ -56,12 +57,12 @@ def test_stock_tools_accept_every_bag(
 @pytest.mark.parametrize("packing", PACKINGS.values(), ids=PACKINGS)
 @pytest.mark.parametrize("sealing", [None, SEALING], ids=["open", "sealed"])
 def test_the_bundle_comes_back_however_it_is_cut(
-    yard: Any, world: Any, raw: bytes, packing: Packing, sealing: Sealing | None
+    yard: Any, raw: bytes, packing: Packing, sealing: Sealing | None
 ) -> None:
     report = yard.check(yard.carry(raw, packing, sealing), privates=[PRIVATE])
     assert report.verdict == "valid"
     assert report.held == list(Level)
-    assert report.bundle.header == world.parts(raw)[0]
+    assert report.bundle.header == bridge_world.parts(raw)[0]
 
 
 @pytest.mark.parametrize("packing", [PACKINGS["packed"], PACKINGS["any"]], ids=["packed", "sealed"])
@@ -182,16 +183,14 @@ def test_refuses_an_unknown_exporter(yard: Any, raw: bytes) -> None:
     assert yard.both(bags) == "E.AUTH/SIGNER"
 
 
-def test_refuses_a_ledger_that_enters_something_else(
-    yard: Any, world: Any, raw: bytes, grown: Any
-) -> None:
+def test_refuses_a_ledger_that_enters_something_else(yard: Any, raw: bytes, grown: Any) -> None:
     (bag,) = yard.carry(raw)
-    other = Ledger(bridge_id=h(b"bridge")).with_bundle(world.parts(grown.bundle(1, 1))[0])
-    world.resign(bag, replace(world.carrier_of(bag), ledger=other))
+    other = Ledger(bridge_id=h(b"bridge")).with_bundle(bridge_world.parts(grown.bundle(1, 1))[0])
+    bridge_world.resign(bag, replace(bridge_world.carrier_of(bag), ledger=other))
     assert yard.both([bag]) == "E.SEQ/LEDGER"
 
 
-def test_a_heartbeat_carries_a_checkpoint_alone(yard: Any, world: Any, grown: Any) -> None:
+def test_a_heartbeat_carries_a_checkpoint_alone(yard: Any, grown: Any) -> None:
     checkpoint = grown.checkpoint()
     ledger = Ledger(bridge_id=h(b"bridge")).with_heartbeat(checkpoint)
     bags = yard.carry(checkpoint.encode(), ledger=ledger)
@@ -201,8 +200,8 @@ def test_a_heartbeat_carries_a_checkpoint_alone(yard: Any, world: Any, grown: An
     bagit.Bag(str(bags[0])).validate()
 
 
-def test_refuses_a_heartbeat_that_the_hub_did_not_sign(yard: Any, world: Any, grown: Any) -> None:
-    checkpoint = grown.checkpoint().signed(world.CLIENT)
+def test_refuses_a_heartbeat_that_the_hub_did_not_sign(yard: Any, grown: Any) -> None:
+    checkpoint = grown.checkpoint().signed(bridge_world.CLIENT)
     ledger = Ledger(bridge_id=h(b"bridge")).with_heartbeat(checkpoint)
     assert yard.both(yard.carry(checkpoint.encode(), ledger=ledger)) == "E.SIG/CHECKPOINT"
 
@@ -230,8 +229,8 @@ def test_a_changed_byte_is_complete_but_not_intact(yard: Any, raw: bytes) -> Non
     [Packing(volume_bytes=256), Packing(volume_bytes=300, parity=55)],
     ids=["volumes", "parity"],
 )
-def test_refuses_to_make_too_many_volumes(yard: Any, world: Any, packing: Packing) -> None:
-    made = world.World(body_bytes=60_000).grow(2)
+def test_refuses_to_make_too_many_volumes(yard: Any, packing: Packing) -> None:
+    made = bridge_world.World(body_bytes=60_000).grow(2)
     with pytest.raises(BadPacking):
         yard.carry(made.bundle(1, 2), packing)
 
@@ -244,9 +243,9 @@ def test_refuses_packings_that_cannot_be(bad: dict[str, int]) -> None:
         Packing(**bad)
 
 
-def test_the_longest_name_is_short_enough(world: Any, yard: Any, raw: bytes) -> None:
+def test_the_longest_name_is_short_enough(yard: Any, raw: bytes) -> None:
     (bag,) = yard.carry(raw)
-    found = world.carrier_of(bag)
+    found = bridge_world.carrier_of(bag)
     assert found.ledger is not None
     entry = replace(found.ledger.tail[-1], from_seq=2**64 - 1)
     longest = replace(found, bags=500, ledger=replace(found.ledger, tail=(entry,)))

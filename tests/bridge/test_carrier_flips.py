@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import bridge_world
 import pytest
 
 from bridge.carrier.bag import CARRIER, SIGNATURE, TAGGED, TAGMANIFEST, tagmanifest
@@ -22,8 +23,8 @@ Change = Callable[[bytes, int], bytes]
 
 
 @pytest.fixture
-def bag(yard: Any, world: Any) -> Path:
-    (found,) = yard.carry(world.World(body_bytes=1).grow(1).bundle(1, 1))
+def bag(yard: Any) -> Path:
+    (found,) = yard.carry(bridge_world.World(body_bytes=1).grow(1).bundle(1, 1))
     return Path(found)
 
 
@@ -139,14 +140,14 @@ def test_refuses_names_that_another_file_system_takes_for_one(
     assert yard.both([bag]) == "E.FORMAT/MEDIUM"
 
 
-def test_says_what_is_needed_to_read_a_newer_format(yard: Any, world: Any, bag: Path) -> None:
+def test_says_what_is_needed_to_read_a_newer_format(yard: Any, bag: Path) -> None:
     raw = (bag / CARRIER).read_bytes()
     # A later version has a field that is not known here.
     newer = bytes([raw[0] + 1]) + b"\x01\x02" + raw[3:] + b"\x0c\x00"
     tags = {name: (bag / name).read_bytes() for name in TAGGED} | {CARRIER: newer}
     (bag / CARRIER).write_bytes(newer)
     (bag / TAGMANIFEST).write_bytes(tagmanifest(tags))
-    (bag / SIGNATURE).write_bytes(CarrierSig.of(world.EXPORTER, tagmanifest(tags)).encode())
+    (bag / SIGNATURE).write_bytes(CarrierSig.of(bridge_world.EXPORTER, tagmanifest(tags)).encode())
     assert yard.both([bag]) == "E.FORMAT/CARRIER_VERSION"
     for level in Level:
         assert "needs >= v2" in str(yard.check([bag], level).refusal)

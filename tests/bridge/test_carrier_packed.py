@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import bridge_world
 import pytest
 import zstandard
 
@@ -30,12 +31,12 @@ def raw(grown: Any) -> bytes:
 
 @pytest.mark.parametrize(("more", "due"), [(1, "UNPACKED_SIZE"), (-1, "UNPACKED_SIZE")])
 def test_refuses_a_content_of_another_size_than_was_signed(
-    yard: Any, world: Any, raw: bytes, more: int, due: str
+    yard: Any, raw: bytes, more: int, due: str
 ) -> None:
     (bag,) = yard.carry(raw, Packing(volume_bytes=1 << 20, compress=True))
-    found = world.carrier_of(bag)
+    found = bridge_world.carrier_of(bag)
     lied = Compression(alg="zstd", plain_len=len(raw) + more)
-    world.resign(bag, replace(found, compression=lied))
+    bridge_world.resign(bag, replace(found, compression=lied))
     assert yard.check([bag]).verdict == f"E.SIZE/{due}"
 
 
@@ -72,20 +73,18 @@ def test_a_sealed_carrier_opens_for_its_zone_alone(yard: Any, raw: bytes) -> Non
     assert report.verdict == "valid"
 
 
-def test_a_sealed_carrier_tells_nothing_of_its_content(yard: Any, world: Any, raw: bytes) -> None:
-    bundle_id = world.parts(raw)[0].bundle_id
+def test_a_sealed_carrier_tells_nothing_of_its_content(yard: Any, raw: bytes) -> None:
+    bundle_id = bridge_world.parts(raw)[0].bundle_id
     for bag in yard.carry(raw, Packing(volume_bytes=900), SEALING):
         files = [path for path in bag.rglob("*") if path.is_file()]
         everything = b"".join(path.read_bytes() for path in files) + bag.name.encode()
-        for secret in (bundle_id, bundle_id.hex()[:12].encode(), world.STREAM.encode()):
+        for secret in (bundle_id, bundle_id.hex()[:12].encode(), bridge_world.STREAM.encode()):
             assert secret not in everything
 
 
 @pytest.mark.parametrize("change", ["flip", "drop", "swap"])
-def test_refuses_sealed_chunks_that_an_exporter_did_not_make(
-    yard: Any, world: Any, change: str
-) -> None:
-    made = world.World(body_bytes=40_000).grow(5)
+def test_refuses_sealed_chunks_that_an_exporter_did_not_make(yard: Any, change: str) -> None:
+    made = bridge_world.World(body_bytes=40_000).grow(5)
     bags = yard.carry(made.bundle(1, 5), sealing=SEALING)
     stored = bytearray((bags[0] / "data" / "v001.agv").read_bytes()[86:])
     size = (1 << 16) + 16
@@ -95,34 +94,34 @@ def test_refuses_sealed_chunks_that_an_exporter_did_not_make(
         del stored[-(len(stored) % size) :]
     else:
         stored[:size], stored[size : 2 * size] = stored[size : 2 * size], stored[:size]
-    (bag,) = repacked(yard, world, bags[0], bytes(stored))
+    (bag,) = repacked(yard, bags[0], bytes(stored))
     assert yard.check([bag], privates=[PRIVATE]).verdict == "E.SIG/SEALED"
 
 
-def repacked(yard: Any, world: Any, bag: Path, stored: bytes) -> list[Path]:
+def repacked(yard: Any, bag: Path, stored: bytes) -> list[Path]:
     """A bag whose one volume holds other bytes, signed anew."""
     header = (bag / "data" / "v001.agv").read_bytes()[:86]
     raw = header[:46] + len(stored).to_bytes(8, "big") + h(stored) + stored
     (bag / "data" / "v001.agv").write_bytes(raw)
-    found = world.carrier_of(bag)
+    found = bridge_world.carrier_of(bag)
     volume = replace(found.volumes[0], size=len(raw), file_hash=h(raw))
-    world.resign(bag, replace(found, stored_len=len(stored), volumes=(volume,)))
+    bridge_world.resign(bag, replace(found, stored_len=len(stored), volumes=(volume,)))
     return [bag]
 
 
 def test_the_same_content_is_sealed_to_the_same_bytes_and_other_content_with_another_key(
-    yard: Any, world: Any, grown: Any, raw: bytes
+    yard: Any, grown: Any, raw: bytes
 ) -> None:
-    sealing = Sealing.by(world.EXPORTER, hpke.public_key(PRIVATE))
+    sealing = Sealing.by(bridge_world.EXPORTER, hpke.public_key(PRIVATE))
     contents = (raw, raw, grown.bundle(2, 7))
     bags = [
         yard.carry(one, Packing(volume_bytes=1 << 20, compress=True), sealing)[0]
         for one in contents
     ]
-    keys = [world.carrier_of(bag).encryption.enc for bag in bags]
+    keys = [bridge_world.carrier_of(bag).encryption.enc for bag in bags]
     volumes = [(bag / "data" / "v001.agv").read_bytes() for bag in bags]
     assert (keys[0], volumes[0], bags[0].name) == (keys[1], volumes[1], bags[1].name)
     assert keys[0] != keys[2]
-    assert Sealing.by(world.CLIENT, sealing.recipient) != sealing
-    assert Sealing.by(world.EXPORTER, h(b"another zone")).secret != sealing.secret
+    assert Sealing.by(bridge_world.CLIENT, sealing.recipient) != sealing
+    assert Sealing.by(bridge_world.EXPORTER, h(b"another zone")).secret != sealing.secret
     assert yard.check([bags[0]], privates=[PRIVATE]).ok

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import bridge_world
 import pytest
 
 from bridge.carrier.ledger import Ledger
@@ -13,10 +14,10 @@ from veen.errors import Malformed, Untrusted
 
 
 @pytest.fixture
-def ledger(world: Any, grown: Any) -> Ledger:
+def ledger(grown: Any) -> Ledger:
     found = Ledger(bridge_id=h(b"bridge"))
     for seq in range(1, 6):
-        found = found.with_bundle(world.parts(grown.bundle(seq, seq))[0])
+        found = found.with_bundle(bridge_world.parts(grown.bundle(seq, seq))[0])
     return found
 
 
@@ -36,8 +37,8 @@ def test_refuses_a_chain_with_another_link(ledger: Ledger) -> None:
         replace(ledger, tail=(ledger.tail[0], other, *ledger.tail[2:])).encode()
 
 
-def test_keeps_a_tail_of_64(world: Any, grown: Any, ledger: Ledger) -> None:
-    header = world.parts(grown.bundle(1, 1))[0]
+def test_keeps_a_tail_of_64(grown: Any, ledger: Ledger) -> None:
+    header = bridge_world.parts(grown.bundle(1, 1))[0]
     for _ in range(65):
         ledger = ledger.with_bundle(header)
     assert [entry.n for entry in ledger.tail] == list(range(7, 71))

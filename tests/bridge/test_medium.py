@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import bridge_world
+import power_losses
 import pytest
 
 from bridge.carrier.medium import BadMedium, _file_system, write_medium
@@ -76,7 +78,7 @@ def test_a_set_that_one_medium_cannot_take_is_refused_before_its_first_byte(
     yard: Any, grown: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bags = yard.carry(grown.bundle(2, 8), Packing(volume_bytes=900, volumes_per_bag=2))
-    staged, media = Staged(yard.world.carrier_of(bags[0]), tuple(bags)), (yard.new(), yard.new())
+    staged, media = Staged(bridge_world.carrier_of(bags[0]), tuple(bags)), (yard.new(), yard.new())
     assert len(bags) > 2
     with monkeypatch.context() as patched:
         _claims(patched, media[0], 2 << 20)
@@ -159,12 +161,12 @@ def test_cut_anywhere_it_is_whole_or_not_finished(yard: Any, bag: Path, failure:
 
 @pytest.mark.parametrize("how", ["dropped", "torn"])
 def test_x05_a_medium_that_loses_what_was_not_synced_is_whole_or_not_finished(
-    yard: Any, bag: Path, losses: Any, how: str
+    yard: Any, bag: Path, how: str
 ) -> None:
     due, at = files_of(bag), 0
     while True:
         at, medium = at + 1, yard.new()
-        lost = losses.Losses(str(medium))
+        lost = power_losses.Losses(str(medium))
         with pytest.MonkeyPatch.context() as patch:
             lost.install(patch.setattr)
             counter = Counter(patch, at, Pulled())

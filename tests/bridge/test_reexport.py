@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import bridge_world
+
 from bridge.carrier.packing import Packing, Preset
 
 HERE = Path(__file__).parent
@@ -42,7 +44,7 @@ def test_cutting_it_otherwise_does_not_change_the_bundle(yard: Any, grown: Any) 
     assert all(one == found[0] for one in found)
 
 
-def test_exporting_a_part_again_gives_the_same_bytes(world: Any) -> None:
-    young, old = world.World().grow(6), world.World().grow(9)
+def test_exporting_a_part_again_gives_the_same_bytes() -> None:
+    young, old = bridge_world.World().grow(6), bridge_world.World().grow(9)
     assert young.bundle(2, 5) == old.bundle(2, 5, 6)
     assert young.bundle(2, 5) != old.bundle(2, 5)

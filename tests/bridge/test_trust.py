@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import bridge_world
 import pytest
 
 from bridge import standalone_verifier as standalone
@@ -33,13 +34,15 @@ def revoking(yard: Any) -> Callable[[bytes], None]:
     return of
 
 
-def rotated(world: Any) -> HubIdentity:
-    found: HubIdentity = world.IDENTITY.rotated(world.HUB, SECOND.public, world.START + 10**6, 0)
+def rotated() -> HubIdentity:
+    found: HubIdentity = bridge_world.IDENTITY.rotated(
+        bridge_world.HUB, SECOND.public, bridge_world.START + 10**6, 0
+    )
     return found
 
 
-def test_newer_keys_of_a_hub_are_added(yard: Any, world: Any, bags: list[Path]) -> None:
-    newer = rotated(world)
+def test_newer_keys_of_a_hub_are_added(yard: Any, bags: list[Path]) -> None:
+    newer = rotated()
     assert pin_hub(yard.trust_dir, newer, newer.signature_by(SECOND))
     assert not pin_hub(yard.trust_dir, newer, newer.signature_by(SECOND))
     yard.trust = TrustStore.read(yard.trust_dir)
@@ -47,66 +50,70 @@ def test_newer_keys_of_a_hub_are_added(yard: Any, world: Any, bags: list[Path]) 
     assert yard.both(bags) == "valid"
 
 
-def test_an_older_identity_of_a_hub_does_not_replace_a_newer_one(yard: Any, world: Any) -> None:
-    newer, older = rotated(world), world.IDENTITY
+def test_an_older_identity_of_a_hub_does_not_replace_a_newer_one(yard: Any) -> None:
+    newer, older = rotated(), bridge_world.IDENTITY
     pin_hub(yard.trust_dir, newer, newer.signature_by(SECOND))
     with pytest.raises(Untrusted, match="it is older, or of another chain"):
-        pin_hub(yard.trust_dir, older, older.signature_by(world.HUB))
+        pin_hub(yard.trust_dir, older, older.signature_by(bridge_world.HUB))
     assert TrustStore.read(yard.trust_dir).hubs[newer.hub_id] == newer
 
 
-def test_another_chain_of_keys_does_not_replace_the_one_that_is_pinned(
-    yard: Any, world: Any
-) -> None:
-    newer = rotated(world)
+def test_another_chain_of_keys_does_not_replace_the_one_that_is_pinned(yard: Any) -> None:
+    newer = rotated()
     pin_hub(yard.trust_dir, newer, newer.signature_by(SECOND))
-    other = world.IDENTITY.rotated(world.HUB, THIRD.public, world.START + 10**6, 0)
+    other = bridge_world.IDENTITY.rotated(
+        bridge_world.HUB, THIRD.public, bridge_world.START + 10**6, 0
+    )
     with pytest.raises(Untrusted, match="it is older, or of another chain"):
         pin_hub(yard.trust_dir, other, other.signature_by(THIRD))
 
 
-def test_the_key_behind_the_name_of_an_exporter_never_changes(yard: Any, world: Any) -> None:
-    assert not pin_exporter(yard.trust_dir, "z1", world.EXPORTER.public)
+def test_the_key_behind_the_name_of_an_exporter_never_changes(yard: Any) -> None:
+    assert not pin_exporter(yard.trust_dir, "z1", bridge_world.EXPORTER.public)
     with pytest.raises(Untrusted, match="pin that under a name of its own"):
         pin_exporter(yard.trust_dir, "z1", SECOND.public)
     assert pin_exporter(yard.trust_dir, "z1-2", SECOND.public)
     found = TrustStore.read(yard.trust_dir).exporters
-    assert found == {world.EXPORTER.public: "z1", SECOND.public: "z1-2"}
+    assert found == {bridge_world.EXPORTER.public: "z1", SECOND.public: "z1-2"}
 
 
 def test_i09_refuses_what_a_revoked_exporter_signed(
-    yard: Any, world: Any, bags: list[Path], revoking: Callable[[bytes], None]
+    yard: Any, bags: list[Path], revoking: Callable[[bytes], None]
 ) -> None:
-    revoking(world.EXPORTER.public)
+    revoking(bridge_world.EXPORTER.public)
     assert yard.both(bags) == "E.AUTH/SIGNER"
     assert "which is revoked: stolen, case 12" in str(yard.check(bags).refusal)
     with pytest.raises(Untrusted, match="is revoked"):
-        pin_exporter(yard.trust_dir, "z1-3", world.EXPORTER.public)
+        pin_exporter(yard.trust_dir, "z1-3", bridge_world.EXPORTER.public)
 
 
 def test_i09_refuses_what_comes_from_a_revoked_hub(
-    yard: Any, world: Any, bags: list[Path], revoking: Callable[[bytes], None]
+    yard: Any, bags: list[Path], revoking: Callable[[bytes], None]
 ) -> None:
-    revoking(world.IDENTITY.hub_id)
+    revoking(bridge_world.IDENTITY.hub_id)
     assert yard.both(bags) == "E.AUTH/HUB"
     assert "is revoked: stolen, case 12" in str(yard.check(bags).refusal)
     with pytest.raises(Untrusted, match="is revoked"):
-        pin_hub(yard.trust_dir, world.IDENTITY, world.IDENTITY.signature_by(world.HUB))
+        pin_hub(
+            yard.trust_dir,
+            bridge_world.IDENTITY,
+            bridge_world.IDENTITY.signature_by(bridge_world.HUB),
+        )
 
 
 def test_i09_refuses_what_a_revoked_key_of_a_hub_signed_whenever_it_did(
-    yard: Any, world: Any, bags: list[Path], revoking: Callable[[bytes], None]
+    yard: Any, bags: list[Path], revoking: Callable[[bytes], None]
 ) -> None:
-    newer = rotated(world)
+    newer = rotated()
     pin_hub(yard.trust_dir, newer, newer.signature_by(SECOND))
-    revoking(world.HUB.public)
+    revoking(bridge_world.HUB.public)
     assert yard.trust.hubs[newer.hub_id].hub_keys[0].hub_pk == SECOND.public
     assert yard.both(bags) == "E.AUTH/HUB_KEY"
 
 
 def test_a_hub_all_of_whose_keys_are_revoked_is_not_trusted(
-    yard: Any, world: Any, bags: list[Path], revoking: Callable[[bytes], None]
+    yard: Any, bags: list[Path], revoking: Callable[[bytes], None]
 ) -> None:
-    revoking(world.HUB.public)
+    revoking(bridge_world.HUB.public)
     assert yard.both(bags) == "E.AUTH/HUB"
     assert standalone.read_trust(yard.trust_dir)[0] == {}

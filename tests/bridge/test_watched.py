@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import bridge_world
 import pytest
 
 from bridge.carrier.encryption import Sealing
@@ -51,16 +52,14 @@ def watcher() -> Watcher:
     return Watcher()
 
 
-def test_every_part_of_building_a_carrier_is_told(
-    yard: Any, world: Any, grown: Any, watcher: Watcher
-) -> None:
+def test_every_part_of_building_a_carrier_is_told(yard: Any, grown: Any, watcher: Watcher) -> None:
     raw, place = grown.bundle(2, 8), yard.new()
     (place / "content").write_bytes(raw)
     (place / "staging").mkdir()
-    ledger = Ledger(bridge_id=h(b"bridge")).with_bundle(world.parts(raw)[0])
+    ledger = Ledger(bridge_id=h(b"bridge")).with_bundle(bridge_world.parts(raw)[0])
     packing = Packing(volume_bytes=900, parity=2, compress=True)
     content = Content(file=place / "content", ledger=ledger)
-    stage(content, packing, world.EXPORTER, place / "staging", SEALING, watcher.watch)
+    stage(content, packing, bridge_world.EXPORTER, place / "staging", SEALING, watcher.watch)
     due = {"packing", "sealing", "hashing what is carried", "cutting volumes", "making parity"}
     assert watcher.ended() == watcher.heard.keys() == due | {"hashing volumes"}
 
@@ -77,20 +76,18 @@ def test_every_part_of_a_check_is_told(yard: Any, grown: Any, watcher: Watcher) 
     assert watcher.heard["verifying"] == (7, 7, "events")
 
 
-def test_the_proof_of_the_exporter_itself_is_told(
-    yard: Any, world: Any, grown: Any, watcher: Watcher
-) -> None:
+def test_the_proof_of_the_exporter_itself_is_told(yard: Any, grown: Any, watcher: Watcher) -> None:
     raw, place = grown.bundle(2, 8), yard.new()
     (place / "bundle").write_bytes(raw)
     workshop = Workshop(
-        hub=world.IDENTITY,
-        signer=world.EXPORTER,
+        hub=bridge_world.IDENTITY,
+        signer=bridge_world.EXPORTER,
         packing=Packing(volume_bytes=900),
         recipient=None,
         watch=watcher.watch,
     )
-    workshop.prove(world.parts(raw)[0], place / "bundle", HeldRoots())
-    assert watcher.heard == {f"proving {world.STREAM}": (7, 7, "events")}
+    workshop.prove(bridge_world.parts(raw)[0], place / "bundle", HeldRoots())
+    assert watcher.heard == {f"proving {bridge_world.STREAM}": (7, 7, "events")}
 
 
 def test_bytes_are_told_as_they_are_written_and_as_they_are_read(

@@ -8,20 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import bridge_world
 import import_yard
 import pytest
 from hub_process import hub_in
 
 HERE = Path(__file__).parent
-
-
-@pytest.fixture(scope="session")
-def world() -> ModuleType:
-    return bridge_world
 
 
 @pytest.fixture(scope="module")

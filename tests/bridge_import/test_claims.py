@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import bridge_world
 import pytest
 
 from bridge.audit_events import ImportBlocked, ImportQuarantined, parse
@@ -31,16 +32,14 @@ def entry_of(zone: Any, medium: Path) -> ImportQuarantined:
     return entry
 
 
-def test_damage_behind_a_signature_that_holds_is_told_with_what_is_claimed(
-    zone: Any, world: Any
-) -> None:
+def test_damage_behind_a_signature_that_holds_is_told_with_what_is_claimed(zone: Any) -> None:
     raw = zone.bundle(5, 9)
     medium = zone.carry(raw)
     spoil(medium, "v001.agv")
     entry = entry_of(zone, medium)
     claimed = (entry.bundle_id, entry.source_hub_id, entry.stream, entry.from_seq, entry.to_seq)
-    header = world.parts(raw)[0]
-    assert claimed == (header.bundle_id, world.IDENTITY.hub_id, zone.world.stream, 5, 9)
+    header = bridge_world.parts(raw)[0]
+    assert claimed == (header.bundle_id, bridge_world.IDENTITY.hub_id, zone.world.stream, 5, 9)
     assert entry.is_claimed
     assert zone.files("quarantine") != [header.bundle_id.hex()]
     zone.check([])
@@ -57,16 +56,16 @@ def test_nothing_is_claimed_where_no_signature_holds(zone: Any) -> None:
 
 @pytest.mark.parametrize(("has_key", "first"), [(True, 5), (False, None)])
 def test_a_sealed_ledger_claims_what_it_says_once_it_is_opened(
-    zone: Any, world: Any, has_key: bool, first: int | None
+    zone: Any, has_key: bool, first: int | None
 ) -> None:
-    header, events, proof = world.parts(zone.bundle(5, 9))
+    header, events, proof = bridge_world.parts(zone.bundle(5, 9))
     events[2], events[3] = events[3], events[2]
-    forged = world.reseal(header, events, proof)
+    forged = bridge_world.reseal(header, events, proof)
     private = h(b"zone key")
     (zone.root / "zone.key").write_text(private.hex())
     zone.write_settings(importing='zone_keys = ["zone.key"]' if has_key else "")
     sealing = Sealing(hpke.public_key(private), h(b"ephemeral"))
-    ledger = zone.ledger.with_bundle(world.parts(forged)[0])
+    ledger = zone.ledger.with_bundle(bridge_world.parts(forged)[0])
     medium = zone.carry(forged, Preset.ANY.packing(), sealing, ledger)
     entry = entry_of(zone, medium)
     assert (entry.from_seq, entry.is_claimed) == (first, has_key)
@@ -74,9 +73,7 @@ def test_a_sealed_ledger_claims_what_it_says_once_it_is_opened(
     zone.check([])
 
 
-def test_a_bundle_that_waits_still_waits_when_a_damaged_copy_of_it_comes(
-    zone: Any, world: Any
-) -> None:
+def test_a_bundle_that_waits_still_waits_when_a_damaged_copy_of_it_comes(zone: Any) -> None:
     raw = zone.bundle(5, 9)
     sound, damaged = zone.carry(raw), zone.carry(raw, ledger=zone.ledger)
     assert zone.states(sound) == ["waiting"]

@@ -54,8 +54,8 @@ path = "{anchors}"
 class Recorded:
     """A zone with a recorder beside its bridge, at a hub that both know."""
 
-    def __init__(self, folder: Path, yard: Any, hub: Any, name: str = "covered") -> None:
-        self.zone = yard.Zone(folder / "zone", hub, name)
+    def __init__(self, folder: Path, hub: Any, name: str = "covered") -> None:
+        self.zone = import_yard.Zone(folder / "zone", hub, name)
         self.config = folder / "recorder.toml"
         self.anchors = folder / "anchors.ledger"
         self.hub_id = hub.client().hub_id.hex()
@@ -94,7 +94,7 @@ def recorded(tmp_path: Path) -> Iterator[Recorded]:
     home = ClientDir(tmp_path / "recorder")
     key = home.create(now=int(time.time()), random=os.urandom, passphrase=None).client_id
     with hub_in(tmp_path / "hub", HUB.format(key=key.hex())) as hub:
-        yield Recorded(tmp_path, import_yard, hub)
+        yield Recorded(tmp_path, hub)
 
 
 def test_a_checkpoint_that_cannot_be_had_is_tried_again_and_told_when_it_is_there(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import bridge_world
 import import_yard
 import pytest
 
@@ -160,34 +161,34 @@ def test_i05_a_flipped_byte_in_a_volume(zone: Any) -> None:
     _refused(zone, medium, "E.SIG/VOLUME")
 
 
-def test_i05_a_bundle_with_a_flipped_byte_in_a_sound_carrier(zone: Any, world: Any) -> None:
+def test_i05_a_bundle_with_a_flipped_byte_in_a_sound_carrier(zone: Any) -> None:
     raw = zone.bundle(1, 3)
-    ledger = zone.ledger.with_bundle(world.parts(raw)[0])
+    ledger = zone.ledger.with_bundle(bridge_world.parts(raw)[0])
     at = raw.index(zone.world.events[1].payload) + 200
     flipped = raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]
     _refused(zone, zone.carry(flipped, ledger=ledger), "E.SIG/BUNDLE_ID")
 
 
 @pytest.mark.parametrize("length", [0.1, 0.5, 0.99])
-def test_i06_a_truncated_bundle_in_a_sound_carrier(zone: Any, world: Any, length: float) -> None:
+def test_i06_a_truncated_bundle_in_a_sound_carrier(zone: Any, length: float) -> None:
     raw = zone.bundle(1, 3)
-    ledger = zone.ledger.with_bundle(world.parts(raw)[0])
+    ledger = zone.ledger.with_bundle(bridge_world.parts(raw)[0])
     short = raw[: int(len(raw) * length)]
     entry = _refused(zone, zone.carry(short, ledger=ledger), "E.FORMAT/FRAMING")
     assert entry.offset is not None
 
 
-def test_i07_trailing_bytes(zone: Any, world: Any) -> None:
+def test_i07_trailing_bytes(zone: Any) -> None:
     raw = zone.bundle(1, 3)
-    ledger = zone.ledger.with_bundle(world.parts(raw)[0])
+    ledger = zone.ledger.with_bundle(bridge_world.parts(raw)[0])
     _refused(zone, zone.carry(raw + b"\x00", ledger=ledger), "E.FORMAT/FRAMING")
 
 
 @pytest.mark.parametrize("item", [b"\x9f\xff", b"\xc1\x00", b"\xfa\x00\x00\x00\x00", b"\x18\x01"])
-def test_i07_an_item_that_is_not_of_the_one_encoding(zone: Any, world: Any, item: bytes) -> None:
+def test_i07_an_item_that_is_not_of_the_one_encoding(zone: Any, item: bytes) -> None:
     raw = zone.bundle(1, 3)
-    header, events, proof = world.parts(raw)
-    forged = world.reseal(header, [events[0], item, events[2]], proof)
+    header, events, proof = bridge_world.parts(raw)
+    forged = bridge_world.reseal(header, [events[0], item, events[2]], proof)
     result = zone.run(zone.carry(forged, ledger=zone.ledger.with_bundle(header)))
     (outcome,) = result.outcomes
     assert outcome.state.value == "quarantined"
@@ -195,9 +196,9 @@ def test_i07_an_item_that_is_not_of_the_one_encoding(zone: Any, world: Any, item
     zone.check([])
 
 
-def test_i07_an_array_that_announces_more_than_there_is(zone: Any, world: Any) -> None:
-    header, events, proof = world.parts(zone.bundle(1, 3))
-    forged = world.reseal(header, events, proof, count=2**32)
+def test_i07_an_array_that_announces_more_than_there_is(zone: Any) -> None:
+    header, events, proof = bridge_world.parts(zone.bundle(1, 3))
+    forged = bridge_world.reseal(header, events, proof, count=2**32)
     medium = zone.carry(forged, ledger=zone.ledger.with_bundle(header))
     (outcome,) = zone.run(medium).outcomes
     assert outcome.state.value == "quarantined"
@@ -205,12 +206,12 @@ def test_i07_an_array_that_announces_more_than_there_is(zone: Any, world: Any) -
 
 
 @pytest.mark.parametrize("by", [pytest.param(-1, id="less"), pytest.param(1, id="more")])
-def test_i08_a_length_that_lies(zone: Any, world: Any, by: int) -> None:
+def test_i08_a_length_that_lies(zone: Any, by: int) -> None:
     medium = zone.carry(zone.bundle(1, 5), Packing(volume_bytes=1 << 20, compress=True))
     bag = bag_of(medium)
-    carrier = world.carrier_of(bag)
+    carrier = bridge_world.carrier_of(bag)
     lying = replace(carrier.compression, plain_len=carrier.compression.plain_len + by)
-    world.resign(bag, replace(carrier, compression=lying))
+    bridge_world.resign(bag, replace(carrier, compression=lying))
     _refused(zone, medium, "E.SIZE/UNPACKED_SIZE")
 
 
@@ -232,11 +233,11 @@ def test_i09_an_unknown_hub(zone: Any) -> None:
     _refused(zone, zone.medium(1, 3), "E.AUTH/HUB")
 
 
-def test_i09_a_checkpoint_with_a_bad_signature(zone: Any, world: Any) -> None:
-    header, events, proof = world.parts(zone.bundle(1, 3))
+def test_i09_a_checkpoint_with_a_bad_signature(zone: Any) -> None:
+    header, events, proof = bridge_world.parts(zone.bundle(1, 3))
     bad = replace(header.export_checkpoint, hub_sig=bytes(64))
-    forged = world.reseal(replace(header, export_checkpoint=bad), events, proof)
-    ledger = zone.ledger.with_bundle(world.parts(forged)[0])
+    forged = bridge_world.reseal(replace(header, export_checkpoint=bad), events, proof)
+    ledger = zone.ledger.with_bundle(bridge_world.parts(forged)[0])
     _refused(zone, zone.carry(forged, ledger=ledger), "E.SIG/CHECKPOINT")
 
 
@@ -274,15 +275,14 @@ def _after(_events: list[bytes], proof: RangeProof) -> RangeProof:
 )
 def test_i10_events_that_are_not_those_of_the_log(
     zone: Any,
-    world: Any,
     lie: Callable[..., RangeProof | None],
     code: str,
     position: int | None,
 ) -> None:
-    header, events, raw = world.parts(zone.bundle(2, 5, 7))
+    header, events, raw = bridge_world.parts(zone.bundle(2, 5, 7))
     proof = RangeProof.decode(raw)
     proof = lie(events, proof) or proof
-    forged = world.reseal(header, events, proof.encode())
+    forged = bridge_world.reseal(header, events, proof.encode())
     ledger = zone.ledger.with_bundle(_header(forged))
     entry = _refused(zone, zone.carry(forged, ledger=ledger), code)
     assert entry.position == position

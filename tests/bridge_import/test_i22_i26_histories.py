@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
+import bridge_world
 import pytest
 from bridge_world import IDENTITY
 
@@ -103,9 +104,9 @@ def test_i25_a_bundle_before_its_turn_waits_and_goes_in_by_itself(zone: Any) -> 
     assert zone.files("waiting") == []
 
 
-def test_i25_a_gap_is_accepted_for_one_bundle_and_with_a_reason(zone: Any, world: Any) -> None:
+def test_i25_a_gap_is_accepted_for_one_bundle_and_with_a_reason(zone: Any) -> None:
     raw = zone.bundle(5, 6)
-    bundle_id = world.parts(raw)[0].bundle_id.hex()
+    bundle_id = bridge_world.parts(raw)[0].bundle_id.hex()
     assert zone.states(zone.carry(raw)) == ["waiting"]
     assert zone.states(accepted=["00000000"], reason="none") == []
     assert zone.states(accepted=[bundle_id[:12]], reason="disc 3 is lost") == ["imported"]
@@ -116,22 +117,20 @@ def test_i25_a_gap_is_accepted_for_one_bundle_and_with_a_reason(zone: Any, world
     zone.check([5, 6, 1, 2, 3, 4])
 
 
-def test_i25_a_bundle_that_closes_a_gap_with_another_history_is_a_fork(
-    zone: Any, world: Any
-) -> None:
+def test_i25_a_bundle_that_closes_a_gap_with_another_history_is_a_fork(zone: Any) -> None:
     raw = zone.bundle(5, 6)
-    bundle_id = world.parts(raw)[0].bundle_id.hex()
+    bundle_id = bridge_world.parts(raw)[0].bundle_id.hex()
     assert zone.states(zone.carry(raw), accepted=[bundle_id], reason="lost") == ["imported"]
-    (outcome,) = zone.run(zone.carry(_other(zone, world).bundle(1, 4, 4))).outcomes
+    (outcome,) = zone.run(zone.carry(_other(zone).bundle(1, 4, 4))).outcomes
     assert outcome.code == "E.SEQ/FORK"
     _verify_neighbours(zone, held=5, other=4)
     zone.check([5, 6])
 
 
-def test_i26_a_bundle_that_follows_another_past_proves_the_fork(zone: Any, world: Any) -> None:
+def test_i26_a_bundle_that_follows_another_past_proves_the_fork(zone: Any) -> None:
     assert zone.states(zone.medium(1, 4)) == ["imported"]
-    raw = _other(zone, world, 2).bundle(5, 6, 8)
-    ledger = Ledger(bridge_id=h(b"x")).with_bundle(world.parts(raw)[0])
+    raw = _other(zone, 2).bundle(5, 6, 8)
+    ledger = Ledger(bridge_id=h(b"x")).with_bundle(bridge_world.parts(raw)[0])
     assert zone.run(zone.carry(raw, ledger=ledger)).outcomes[0].code == "E.SEQ/FORK"
     _verify_neighbours(zone, held=4, other=5)
     zone.check([1, 2, 3, 4])
@@ -158,9 +157,9 @@ def _verify_neighbours(zone: Any, held: int, other: int) -> None:
     assert (entry.held, entry.other) == (leaves["held"], leaves["other"])
 
 
-def _other(zone: Any, world: Any, same: int = 0) -> Any:
+def _other(zone: Any, same: int = 0) -> Any:
     """A log of the same hub and stream that tells another story after so many events."""
-    other = world.World(stream=zone.world.stream)
+    other = bridge_world.World(stream=zone.world.stream)
     other.grow(same)
     other.body_bytes = 17
     return other.grow(8 - same)
@@ -168,13 +167,13 @@ def _other(zone: Any, world: Any, same: int = 0) -> Any:
 
 @pytest.mark.parametrize(("same", "first"), [(0, 1), (2, 1), (2, 3), (3, 4)])
 def test_i26_a_fork_freezes_the_stream_and_keeps_both_receipts(
-    zone: Any, world: Any, same: int, first: int
+    zone: Any, same: int, first: int
 ) -> None:
     assert zone.states(zone.medium(1, 4)) == ["imported"]
-    other = _other(zone, world, same)
+    other = _other(zone, same)
     raw = other.bundle(first, 6, 8)
     (outcome,) = zone.run(
-        zone.carry(raw, ledger=Ledger(bridge_id=h(b"x")).with_bundle(world.parts(raw)[0]))
+        zone.carry(raw, ledger=Ledger(bridge_id=h(b"x")).with_bundle(bridge_world.parts(raw)[0]))
     ).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "E.SEQ/FORK")
     (entry,) = (one for one in zone.audits() if one.KIND == "equivocation")
@@ -185,21 +184,19 @@ def test_i26_a_fork_freezes_the_stream_and_keeps_both_receipts(
     )
     assert held.contradicts(told)
     for one in (held, told):
-        world.IDENTITY.verify_receipt(one)
+        bridge_world.IDENTITY.verify_receipt(one)
     assert zone.states(zone.medium(5, 6)) == ["frozen"]
     zone.check([1, 2, 3, 4])
 
 
-def test_i26_a_frozen_stream_goes_on_by_an_operators_word_and_the_evidence_stays(
-    zone: Any, world: Any
-) -> None:
-    stream = Stream(world.IDENTITY.hub_id, zone.world.stream)
+def test_i26_a_frozen_stream_goes_on_by_an_operators_word_and_the_evidence_stays(zone: Any) -> None:
+    stream = Stream(bridge_world.IDENTITY.hub_id, zone.world.stream)
     order = Order(operator=zone.name, reason="case 12")
     assert zone.states(zone.medium(1, 4)) == ["imported"]
     with pytest.raises(NotFrozen, match="not frozen"):
         thaw(zone.settings, stream, order, zone.around())
-    raw = _other(zone, world, 2).bundle(1, 6, 8)
-    lie = zone.carry(raw, ledger=Ledger(bridge_id=h(b"x")).with_bundle(world.parts(raw)[0]))
+    raw = _other(zone, 2).bundle(1, 6, 8)
+    lie = zone.carry(raw, ledger=Ledger(bridge_id=h(b"x")).with_bundle(bridge_world.parts(raw)[0]))
     assert zone.run(lie).outcomes[0].code == "E.SEQ/FORK"
     assert zone.states(zone.medium(5, 6)) == ["frozen"]
     assert zone.states() == []
@@ -217,13 +214,15 @@ def test_i26_a_frozen_stream_goes_on_by_an_operators_word_and_the_evidence_stays
 
 
 def test_i26_a_thaw_that_is_killed_is_audited_once_or_not_at_all(
-    zone: Any, world: Any, monkeypatch: pytest.MonkeyPatch
+    zone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = Stream(world.IDENTITY.hub_id, zone.world.stream)
+    stream = Stream(bridge_world.IDENTITY.hub_id, zone.world.stream)
     order = Order(operator=zone.name, reason="case 12")
     assert zone.states(zone.medium(1, 4)) == ["imported"]
-    raw = _other(zone, world, 2).bundle(1, 6, 8)
-    zone.run(zone.carry(raw, ledger=Ledger(bridge_id=h(b"x")).with_bundle(world.parts(raw)[0])))
+    raw = _other(zone, 2).bundle(1, 6, 8)
+    zone.run(
+        zone.carry(raw, ledger=Ledger(bridge_id=h(b"x")).with_bundle(bridge_world.parts(raw)[0]))
+    )
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import bridge_world
 import import_yard
 import pytest
 
@@ -45,8 +46,8 @@ def test_i28_two_streams_into_one_are_refused_before_anything_is_done(zone: Any)
     assert zone.states(medium) == ["imported"]
 
 
-def test_i28_a_stream_that_nobody_mapped_is_kept_out(zone: Any, world: Any) -> None:
-    stranger = world.World(stream="export/stranger").grow(3)
+def test_i28_a_stream_that_nobody_mapped_is_kept_out(zone: Any) -> None:
+    stranger = bridge_world.World(stream="export/stranger").grow(3)
     (outcome,) = zone.run(zone.carry(stranger.bundle(1, 3))).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "UNMAPPED")
     zone.check([])

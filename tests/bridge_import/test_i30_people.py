@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+import bridge_world
 import pytest
 
 from bridge.importer.approvals import APPROVE, REJECT, AlreadyDecided, Approval, decide
@@ -44,17 +45,17 @@ def test_i30_a_scan_sees_the_bundle_and_lets_it_pass(zone: Any) -> None:
     zone.check([1, 2, 3])
 
 
-def _with_approvals(zone: Any, world: Any) -> bytes:
+def _with_approvals(zone: Any) -> bytes:
     keys = ", ".join(f'"{one.public.hex()}"' for one in (ALICE, BOB))
     zone.write_settings(f'[[approvals]]\nprefix = "export/"\nneeded = 2\napprovers = [{keys}]\n')
     raw = zone.bundle(1, 3)
     assert zone.states(zone.carry(raw)) == ["blocked"]
-    found: bytes = world.parts(raw)[0].bundle_id
+    found: bytes = bridge_world.parts(raw)[0].bundle_id
     return found
 
 
-def test_i30_approvals_of_one_person_or_a_stranger_are_not_two(zone: Any, world: Any) -> None:
-    bundle_id, folder = _with_approvals(zone, world), zone.airlock.approvals
+def test_i30_approvals_of_one_person_or_a_stranger_are_not_two(zone: Any) -> None:
+    bundle_id, folder = _with_approvals(zone), zone.airlock.approvals
     decide(folder, Approval.of(ALICE, bundle_id, APPROVE))
     with pytest.raises(AlreadyDecided, match="another person"):
         decide(folder, Approval.of(ALICE, bundle_id, APPROVE))
@@ -76,8 +77,8 @@ def test_i30_approvals_of_one_person_or_a_stranger_are_not_two(zone: Any, world:
     zone.check([1, 2, 3])
 
 
-def test_i30_one_rejection_is_enough(zone: Any, world: Any) -> None:
-    bundle_id = _with_approvals(zone, world)
+def test_i30_one_rejection_is_enough(zone: Any) -> None:
+    bundle_id = _with_approvals(zone)
     decide(zone.airlock.approvals, Approval.of(ALICE, bundle_id, APPROVE))
     decide(zone.airlock.approvals, Approval.of(BOB, bundle_id, REJECT))
     assert zone.states() == ["rejected"]

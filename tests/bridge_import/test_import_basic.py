@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import bridge_world
 import import_yard
 
 from bridge.carrier.packing import Preset
@@ -53,13 +54,13 @@ def test_o6_everything_once_more_changes_no_event(zone: Any) -> None:
     zone.check(list(range(1, 10)))
 
 
-def test_a_heartbeat_is_noted_and_imports_nothing(zone: Any, tmp_path: Path, world: Any) -> None:
+def test_a_heartbeat_is_noted_and_imports_nothing(zone: Any, tmp_path: Path) -> None:
     checkpoint = zone.world.grow(2).checkpoint()
     (tmp_path / "beat").write_bytes(checkpoint.encode())
     (tmp_path / "medium").mkdir()
     ledger = zone.ledger.with_heartbeat(checkpoint)
     content = Content(file=tmp_path / "beat", ledger=ledger)
-    stage(content, Preset.ANY.packing(), world.EXPORTER, tmp_path / "medium")
+    stage(content, Preset.ANY.packing(), bridge_world.EXPORTER, tmp_path / "medium")
     assert zone.states(tmp_path / "medium") == ["heartbeat"]
     assert zone.kinds() == ["import.heartbeat"]
     for _ in range(2):

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import bridge_world
 import import_yard
 import pytest
 from hub_process import hub_in
@@ -41,7 +42,7 @@ def bring(zone: Any, *media: Path, code: int = 0, more: tuple[str, ...] = ()) ->
     return veen(zone, "import", *words, *more, "--operator", zone.name, code=code)
 
 
-def test_exit_codes_say_what_became_of_the_carriers(zone: Any, world: Any) -> None:
+def test_exit_codes_say_what_became_of_the_carriers(zone: Any) -> None:
     assert bring(zone, code=6)["carriers"] == []
     raw = zone.bundle(1, 3)
     first = zone.carry(raw)
@@ -58,7 +59,7 @@ def test_exit_codes_say_what_became_of_the_carriers(zone: Any, world: Any) -> No
     found = veen(zone, "status")
     assert found["streams"][0]["held"] == "1..3"
     assert [one["state"] for one in found["unfinished"]] == ["waiting"]
-    bundle_id = world.parts(raw)[0].bundle_id.hex()
+    bundle_id = bridge_world.parts(raw)[0].bundle_id.hex()
     receipt = veen(zone, "receipt", bundle_id[:8], "--svg", zone.root / "r.svg")
     assert len(receipt["words"].split()) == 6
     assert receipt["text"].count("\n") < 60

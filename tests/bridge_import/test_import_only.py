@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import bridge_world
 
-def name_of(zone: Any, world: Any, first: int, last: int) -> tuple[Any, str]:
+
+def name_of(zone: Any, first: int, last: int) -> tuple[Any, str]:
     raw = zone.bundle(first, last)
-    return zone.carry(raw), world.parts(raw)[0].bundle_id.hex()
+    return zone.carry(raw), bridge_world.parts(raw)[0].bundle_id.hex()
 
 
 def here(zone: Any) -> list[int]:
     return sorted(one.receipt().stream_seq for one in zone.imported())
 
 
-def test_only_what_is_named_goes_in(zone: Any, world: Any) -> None:
-    medium, wanted = name_of(zone, world, 1, 3)
-    other, unwanted = name_of(zone, world, 4, 5)
+def test_only_what_is_named_goes_in(zone: Any) -> None:
+    medium, wanted = name_of(zone, 1, 3)
+    other, unwanted = name_of(zone, 4, 5)
     outcomes = zone.run(medium, other, only=(wanted,)).outcomes
     assert [one.state.value for one in outcomes] == ["imported", "blocked"]
     assert here(zone) == [1, 2, 3]
@@ -25,16 +27,16 @@ def test_only_what_is_named_goes_in(zone: Any, world: Any) -> None:
     zone.check([1, 2, 3, 4, 5], only=("none",))
 
 
-def test_with_nothing_named_nothing_goes_in_and_what_waits_stays(zone: Any, world: Any) -> None:
-    medium, _ = name_of(zone, world, 1, 3)
+def test_with_nothing_named_nothing_goes_in_and_what_waits_stays(zone: Any) -> None:
+    medium, _ = name_of(zone, 1, 3)
     assert zone.states(medium, only=("none",)) == ["blocked"]
     assert zone.states(only=("none",)) == []
     zone.check([], only=("none",))
     assert zone.files("waiting") != []
 
 
-def test_a_rejected_bundle_goes_to_quarantine_and_says_why(zone: Any, world: Any) -> None:
-    medium, name = name_of(zone, world, 1, 3)
+def test_a_rejected_bundle_goes_to_quarantine_and_says_why(zone: Any) -> None:
+    medium, name = name_of(zone, 1, 3)
     (outcome,) = zone.run(medium, only=(), rejected=(name,), reason="not asked for").outcomes
     assert (outcome.state.value, outcome.code) == ("rejected", "REJECTED")
     told = json.loads((zone.airlock.quarantine(name) / "reason.json").read_text())
@@ -44,8 +46,8 @@ def test_a_rejected_bundle_goes_to_quarantine_and_says_why(zone: Any, world: Any
     zone.check([])
 
 
-def test_a_rejected_bundle_does_not_wait_behind_a_gap(zone: Any, world: Any) -> None:
+def test_a_rejected_bundle_does_not_wait_behind_a_gap(zone: Any) -> None:
     zone.bundle(1, 3)
-    medium, name = name_of(zone, world, 4, 5)
+    medium, name = name_of(zone, 4, 5)
     assert zone.states(medium, only=(), rejected=(name,), reason="no") == ["rejected"]
     zone.check([])

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import bridge_world
 import pytest
 
 from bridge.export_state import ExportState
@@ -21,14 +22,14 @@ NETWORK, REFUSED = 2, 4
 
 
 @pytest.fixture
-def online(tmp_path: Path, world: Any) -> Path:
+def online(tmp_path: Path) -> Path:
     """Settings of an online zone that has exported once; nobody listens at its hub's address."""
     for name in ("bridge", "audit"):
         home = ClientDir(tmp_path / name)
         home.create(now=int(time.time()), random=os.urandom, passphrase=None)
     state = ExportState(tmp_path / "export")
     (tmp_path / "export" / "staging" / "left").mkdir(parents=True)
-    one = world.World().grow(3)
+    one = bridge_world.World().grow(3)
     state.keep_checkpoint(one.checkpoint(3))
     path = tmp_path / "bridge.toml"
     path.write_text(f"""
@@ -58,15 +59,15 @@ def status(config: Path) -> tuple[int, Any]:
     return found.returncode, json.loads(found.stdout)
 
 
-def test_with_the_hub_down_what_is_known_here_is_shown(online: Path, world: Any) -> None:
+def test_with_the_hub_down_what_is_known_here_is_shown(online: Path) -> None:
     code, found = status(online)
     assert code == NETWORK
     assert "the hub could not be asked" in found["state"]
     assert found["audit_pending"] == 0
     assert [Path(one).name for one in found["kept_in_staging"]] == ["left"]
     streams = {one["stream"]: one for one in found["streams"]}
-    assert streams[world.STREAM]["checkpointed"] == 3
-    assert streams[world.STREAM]["exported"] is None
+    assert streams[bridge_world.STREAM]["checkpointed"] == 3
+    assert streams[bridge_world.STREAM]["exported"] is None
 
 
 def test_while_an_export_runs_what_is_known_here_is_shown(online: Path) -> None:

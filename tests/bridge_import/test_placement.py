@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import bridge_world
 import pytest
 
 from bridge.importer.ledger_tables import Run, Span
@@ -17,14 +18,14 @@ EVENTS = 24
 
 
 @pytest.fixture(scope="module")
-def log(world: Any) -> Any:
-    return world.World().grow(EVENTS)
+def log() -> Any:
+    return bridge_world.World().grow(EVENTS)
 
 
 @pytest.fixture(scope="module")
-def other(world: Any) -> Any:
+def other() -> Any:
     """The same events up to the twelfth."""
-    found = world.World().grow(12)
+    found = bridge_world.World().grow(12)
     found.body_bytes = 17
     return found.grow(EVENTS - 12)
 

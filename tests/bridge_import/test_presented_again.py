@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import bridge_world
 import pytest
 
 from bridge.carrier.ledger import Ledger
@@ -23,9 +24,9 @@ from veen.sign import PrivateKey
 ALICE = PrivateKey(h(b"alice"))
 
 
-def carried(zone: Any, world: Any, first: int, last: int) -> tuple[Path, bytes]:
+def carried(zone: Any, first: int, last: int) -> tuple[Path, bytes]:
     raw = zone.bundle(first, last)
-    return zone.carry(raw), world.parts(raw)[0].bundle_id
+    return zone.carry(raw), bridge_world.parts(raw)[0].bundle_id
 
 
 def ask_alice(zone: Any) -> None:
@@ -34,13 +35,15 @@ def ask_alice(zone: Any) -> None:
     )
 
 
-def freeze(zone: Any, world: Any) -> Path:
+def freeze(zone: Any) -> Path:
     """What is held goes to 4; another history of it came."""
     assert zone.states(zone.medium(1, 4)) == ["imported"]
-    other = world.World(stream=zone.world.stream)
+    other = bridge_world.World(stream=zone.world.stream)
     other.body_bytes = 17
     raw = other.grow(8).bundle(1, 6, 8)
-    lie: Path = zone.carry(raw, ledger=Ledger(bridge_id=h(b"x")).with_bundle(world.parts(raw)[0]))
+    lie: Path = zone.carry(
+        raw, ledger=Ledger(bridge_id=h(b"x")).with_bundle(bridge_world.parts(raw)[0])
+    )
     assert zone.states(lie) == ["quarantined"]
     return lie
 
@@ -58,11 +61,9 @@ def test_a_bundle_behind_a_gap_is_held_once_and_goes_in_once(zone: Any) -> None:
     assert zone.files("waiting") == []
 
 
-def test_a_bundle_that_waits_for_people_is_held_once_and_goes_in_by_their_word(
-    zone: Any, world: Any
-) -> None:
+def test_a_bundle_that_waits_for_people_is_held_once_and_goes_in_by_their_word(zone: Any) -> None:
     ask_alice(zone)
-    medium, bundle_id = carried(zone, world, 1, 3)
+    medium, bundle_id = carried(zone, 1, 3)
     for _ in range(2):
         assert zone.states(medium) == ["blocked"]
     assert zone.kinds() == ["import.blocked", "import.duplicate"]
@@ -73,9 +74,9 @@ def test_a_bundle_that_waits_for_people_is_held_once_and_goes_in_by_their_word(
 
 
 def test_a_gap_is_accepted_for_a_bundle_that_waits_and_is_presented_with_the_word(
-    zone: Any, world: Any
+    zone: Any,
 ) -> None:
-    medium, bundle_id = carried(zone, world, 3, 4)
+    medium, bundle_id = carried(zone, 3, 4)
     assert zone.states(medium) == ["waiting"]
     found = zone.states(medium, accepted=[bundle_id.hex()], reason="disc 1 is lost")
     assert found == ["imported", "duplicate"]
@@ -94,9 +95,9 @@ def test_what_waited_for_a_gap_and_then_for_people_is_held_once(zone: Any) -> No
 
 
 def test_bundles_of_a_frozen_stream_are_held_once_and_the_fork_lies_in_quarantine_once(
-    zone: Any, world: Any
+    zone: Any,
 ) -> None:
-    lie, next_one = freeze(zone, world), zone.medium(5, 6)
+    lie, next_one = freeze(zone), zone.medium(5, 6)
     for _ in range(2):
         assert zone.states(lie, next_one) == ["quarantined", "frozen"]
     again = [one.held_as for one in zone.audits() if one.KIND == "import.duplicate"]
@@ -105,7 +106,7 @@ def test_bundles_of_a_frozen_stream_are_held_once_and_the_fork_lies_in_quarantin
     zone.check([1, 2, 3, 4])
     thaw(
         zone.settings,
-        Stream(world.IDENTITY.hub_id, zone.world.stream),
+        Stream(bridge_world.IDENTITY.hub_id, zone.world.stream),
         Order(operator=zone.name, reason="case 12"),
         zone.around(),
     )
@@ -113,18 +114,18 @@ def test_bundles_of_a_frozen_stream_are_held_once_and_the_fork_lies_in_quarantin
     zone.check_now([1, 2, 3, 4, 5, 6])
 
 
-def test_what_is_held_of_a_frozen_stream_is_a_duplicate(zone: Any, world: Any) -> None:
-    freeze(zone, world)
+def test_what_is_held_of_a_frozen_stream_is_a_duplicate(zone: Any) -> None:
+    freeze(zone)
     assert zone.states(zone.medium(1, 4)) == ["duplicate"]
     assert zone.files("waiting") == []
     zone.check([1, 2, 3, 4])
 
 
 @pytest.mark.parametrize("by", ["import", "thaw"])
-def test_a_ledger_that_an_earlier_version_wedged_is_closed(zone: Any, world: Any, by: str) -> None:
+def test_a_ledger_that_an_earlier_version_wedged_is_closed(zone: Any, by: str) -> None:
     """It had planned to move a second copy to where the first one lies."""
-    freeze(zone, world)
-    medium, bundle_id = carried(zone, world, 5, 6)
+    freeze(zone)
+    medium, bundle_id = carried(zone, 5, 6)
     assert zone.states(medium) == ["frozen"]
     place = zone.airlock.waiting(bundle_id)
     shutil.copytree(place, zone.airlock.staging / "second")
@@ -134,7 +135,7 @@ def test_a_ledger_that_an_earlier_version_wedged_is_closed(zone: Any, world: Any
         closing = Closing(token=bytes(16), moves=moves, removals=("inbox/second",))
         ledger.conclude(ledger.bundle(bundle_id), closing)
     if by == "thaw":
-        stream = Stream(world.IDENTITY.hub_id, zone.world.stream)
+        stream = Stream(bridge_world.IDENTITY.hub_id, zone.world.stream)
         thaw(zone.settings, stream, Order(operator=zone.name, reason="12"), zone.around())
     assert zone.states() == (["imported"] if by == "thaw" else [])
     assert zone.files("inbox") == zone.files("staging") == []
@@ -176,10 +177,8 @@ def test_an_incomplete_carrier_lies_in_the_inbox_once(zone: Any) -> None:
     zone.check([])
 
 
-def test_a_rejection_is_remembered_until_the_bundle_is_asked_for_by_name(
-    zone: Any, world: Any
-) -> None:
-    medium, bundle_id = carried(zone, world, 1, 3)
+def test_a_rejection_is_remembered_until_the_bundle_is_asked_for_by_name(zone: Any) -> None:
+    medium, bundle_id = carried(zone, 1, 3)
     name = bundle_id.hex()
     said = {"only": (), "rejected": (name,), "reason": "not asked for"}
     assert zone.states(medium, **said) == ["rejected"]
@@ -201,9 +200,9 @@ def test_a_rejection_is_remembered_until_the_bundle_is_asked_for_by_name(
     assert zone.states(medium) == ["duplicate"]
 
 
-def test_a_signed_rejection_stands_against_a_name(zone: Any, world: Any) -> None:
+def test_a_signed_rejection_stands_against_a_name(zone: Any) -> None:
     ask_alice(zone)
-    medium, bundle_id = carried(zone, world, 1, 3)
+    medium, bundle_id = carried(zone, 1, 3)
     assert zone.states(medium) == ["blocked"]
     decide(zone.airlock.approvals, Approval.of(ALICE, bundle_id, REJECT))
     assert zone.states() == ["rejected"]

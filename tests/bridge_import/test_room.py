@@ -6,6 +6,7 @@ import os
 from types import SimpleNamespace
 from typing import Any
 
+import bridge_world
 import pytest
 
 from bridge.carrier.packing import Packing
@@ -57,13 +58,13 @@ def test_what_is_unpacked_and_scanned_needs_room_too(
         verify_room(settings, [bag], copies=2)
 
 
-def test_a_carrier_that_claims_to_be_huge_is_judged_by_what_it_is(zone: Any, world: Any) -> None:
+def test_a_carrier_that_claims_to_be_huge_is_judged_by_what_it_is(zone: Any) -> None:
     """The claim of an unsigned file keeps nothing from being looked at."""
     medium = zone.carry(zone.bundle(1, 3), Packing(volume_bytes=1 << 20, compress=True))
     (bag,) = medium.iterdir()
-    carrier = world.carrier_of(bag)
-    lying = world.replace(carrier.compression, plain_len=1 << 60)
-    world.resign(bag, world.replace(carrier, compression=lying))
+    carrier = bridge_world.carrier_of(bag)
+    lying = bridge_world.replace(carrier.compression, plain_len=1 << 60)
+    bridge_world.resign(bag, bridge_world.replace(carrier, compression=lying))
     (outcome,) = zone.run(medium).outcomes
     assert outcome.code == "E.SIZE/BUNDLE_SIZE"
     zone.check([])

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import cli_binary
 import cli_normal
-import cli_scenario
 import pytest
-
-
-@pytest.fixture(scope="session")
-def binary() -> ModuleType:
-    return cli_binary
 
 
 @pytest.fixture(scope="session")
@@ -22,11 +15,6 @@ def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     made = cli_binary.Forking(tmp_path_factory.mktemp("forking"))
     yield made
     made.end()
-
-
-@pytest.fixture(scope="session")
-def scenario() -> ModuleType:
-    return cli_scenario
 
 
 @pytest.fixture(scope="session")

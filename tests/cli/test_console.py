@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from contextvars import copy_context
 from pathlib import Path
-from types import ModuleType
 
+import cli_binary
 import pytest
 
 from cli import console
@@ -68,7 +68,7 @@ def test_a_line_every_ten_seconds_where_there_is_no_terminal(
     )
 
 
-def test_a_bar_on_a_terminal(binary: ModuleType, tmp_path: Path) -> None:
+def test_a_bar_on_a_terminal(tmp_path: Path) -> None:
     code = (
         "from cli.console import progress\n"
         "with progress('verify', 'entries') as report:\n"
@@ -78,7 +78,7 @@ def test_a_bar_on_a_terminal(binary: ModuleType, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
-        env={**binary.environment(tmp_path), "TERM": "xterm"},
+        env={**cli_binary.environment(tmp_path), "TERM": "xterm"},
         stderr=theirs,
         stdout=subprocess.PIPE,
         check=True,

@@ -9,9 +9,9 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import cli_binary
 import pytest
 
 from cli.free_port import free_port
@@ -22,7 +22,7 @@ AT = ("--hub", "hub", "--client", "me")
 
 
 @pytest.fixture(scope="module")
-def hub(veen: Veen, binary: ModuleType) -> str:
+def hub(veen: Veen) -> str:
     """A gated hub that everybody may read, and a client that may not write."""
     port = free_port()
     assert veen("keygen", "--out", "me", "--insecure-plain").code == 0
@@ -75,7 +75,7 @@ def test_misuse_is_an_object_in_json(hub: str, veen: Veen) -> None:
     assert (done.code, one_object(done)[0]) == (1, "USAGE")
 
 
-def test_a_hub_that_does_not_answer_is_2(veen: Veen, hub: str, binary: ModuleType) -> None:
+def test_a_hub_that_does_not_answer_is_2(veen: Veen, hub: str) -> None:
     nowhere = ("--hub", f"http://127.0.0.1:{free_port()}")
     done = veen("hub", "status", *nowhere)
     assert (done.code, "does not answer" in one_line(done)) == (2, True)
@@ -137,14 +137,12 @@ def test_json_wins_over_quiet(veen: Veen, hub: str) -> None:
     assert json.loads(done.out)["ok"] is True
 
 
-def test_interrupted_is_130_without_a_word(
-    veen: Veen, hub: str, home: Path, binary: ModuleType
-) -> None:
-    command = [binary.VEEN, "--json", "stream", *AT, *STREAM, "--follow"]
+def test_interrupted_is_130_without_a_word(veen: Veen, hub: str, home: Path) -> None:
+    command = [cli_binary.VEEN, "--json", "stream", *AT, *STREAM, "--follow"]
     with subprocess.Popen(
         command,
         cwd=home,
-        env=binary.environment(home),
+        env=cli_binary.environment(home),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
@@ -162,14 +160,12 @@ def wait_for(lock: Path, process: subprocess.Popen[bytes]) -> None:
             return
 
 
-def test_a_reader_that_has_had_enough_is_no_error(
-    veen: Veen, hub: str, home: Path, binary: ModuleType
-) -> None:
-    script = f"{binary.VEEN} hub status --hub hub | head -n 1; echo ${{PIPESTATUS[0]}}"
+def test_a_reader_that_has_had_enough_is_no_error(veen: Veen, hub: str, home: Path) -> None:
+    script = f"{cli_binary.VEEN} hub status --hub hub | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["/bin/bash", "-c", script],
         cwd=home,
-        env=binary.environment(home),
+        env=cli_binary.environment(home),
         capture_output=True,
         text=True,
         check=True,

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import cli_scenario
 import pytest
 import typer
 
@@ -22,11 +22,9 @@ FILES = {form: sorted(path.stem for path in (GOLDEN / form).glob("*.txt")) for f
 
 
 @pytest.fixture(scope="module")
-def worlds(
-    scenario: ModuleType, forking: Any, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, dict[str, Any]]:
+def worlds(forking: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """Both forms at once, each with a hub of its own."""
-    made = dict(scenario.forms(tmp_path_factory.mktemp("golden"), forking.veen))
+    made = dict(cli_scenario.forms(tmp_path_factory.mktemp("golden"), forking.veen))
     with ThreadPoolExecutor(len(made)) as pool:
         shown = dict(zip(made, pool.map(lambda world: world.run(), made.values()), strict=True))
     return {

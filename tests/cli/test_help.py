@@ -6,9 +6,9 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextvars import Context
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import cli_binary
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -64,32 +64,32 @@ def test_an_example_names_only_what_the_program_knows(words: tuple[str, ...]) ->
     assert not hasattr(ALL[used], "commands")
 
 
-def test_the_readme_shows_the_help_of_the_program(binary: ModuleType, tmp_path: Path) -> None:
-    done = binary.veen("--help", cwd=tmp_path)
+def test_the_readme_shows_the_help_of_the_program(tmp_path: Path) -> None:
+    done = cli_binary.veen("--help", cwd=tmp_path)
     shown = "".join(f"    {line}\n" if line else "\n" for line in done.out.splitlines())
     assert shown in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_can_be_shown(shell: str, binary: ModuleType, tmp_path: Path) -> None:
+def test_completion_can_be_shown(shell: str, tmp_path: Path) -> None:
     told = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    done = binary.veen("--show-completion", shell, cwd=tmp_path, **told)
+    done = cli_binary.veen("--show-completion", shell, cwd=tmp_path, **told)
     assert (done.code, done.err) == (0, "")
     assert "_VEEN_COMPLETE" in done.out
 
 
-def test_completion_installs_and_completes(binary: ModuleType, tmp_path: Path) -> None:
+def test_completion_installs_and_completes(tmp_path: Path) -> None:
     done = subprocess.run(
-        ["/bin/bash", "-c", f"{binary.VEEN} --install-completion; true"],
+        ["/bin/bash", "-c", f"{cli_binary.VEEN} --install-completion; true"],
         cwd=tmp_path,
-        env=binary.environment(tmp_path, SHELL="/bin/bash"),
+        env=cli_binary.environment(tmp_path, SHELL="/bin/bash"),
         capture_output=True,
         text=True,
         check=True,
     )
     assert "completion installed" in done.stdout, done.stderr
     assert (tmp_path / ".bash_completions" / "veen.sh").exists()
-    asked = binary.veen(
+    asked = cli_binary.veen(
         cwd=tmp_path, _VEEN_COMPLETE="complete_bash", COMP_WORDS="veen hub st", COMP_CWORD="2"
     )
     assert asked.out.split() == ["start", "stop", "status"]

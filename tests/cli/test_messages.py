@@ -7,9 +7,9 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import cli_binary
 import pytest
 
 from cli.free_port import free_port
@@ -54,7 +54,7 @@ def told(called: Veen) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def world(home: Path, told: Callable[..., Any], binary: ModuleType) -> None:
+def world(home: Path, told: Callable[..., Any]) -> None:
     """A hub that one principal may read, by key or by token; and ``me``, who may only write."""
     told("keygen", "--out", "me", "--insecure-plain")
     key = told("keygen", "--out", "auditor", "--insecure-plain")["client_id"]
@@ -63,7 +63,7 @@ def world(home: Path, told: Callable[..., Any], binary: ModuleType) -> None:
     (home / "token").write_text(f"{TOKEN}\n")
     address = f"127.0.0.1:{free_port()}"
     start = ("hub", "start", "--data-dir", "hub", "--config", "hub.toml", "--listen", address)
-    assert binary.veen(*start, cwd=home).code == 0
+    assert cli_binary.veen(*start, cwd=home).code == 0
 
 
 def by(client: str, *more: str) -> tuple[str, ...]:
@@ -171,14 +171,14 @@ def test_a_receipt_is_checked_as_far_as_one_may_read(
 
 
 def test_follow_prints_what_comes_until_it_is_interrupted(
-    home: Path, told: Callable[..., Any], binary: ModuleType
+    home: Path, told: Callable[..., Any]
 ) -> None:
     sent = told("send", *by("me"), *LINE, "--body", '"now"')
-    command = [binary.VEEN, "stream", *AUDITOR, *LINE, "--follow", "--json"]
+    command = [cli_binary.VEEN, "stream", *AUDITOR, *LINE, "--follow", "--json"]
     with subprocess.Popen(
         [*command, "--from", str(sent["stream_seq"])],
         cwd=home,
-        env=binary.environment(home),
+        env=cli_binary.environment(home),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:

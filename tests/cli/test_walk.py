@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
+import cli_binary
 import pytest
 
 from cli.free_port import free_port
@@ -49,12 +49,12 @@ def pattern(printed: tuple[str, ...]) -> str:
 
 
 @pytest.fixture
-def home(tmp_path: Path, binary: ModuleType) -> Iterator[Path]:
+def home(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
-    binary.end_hub(tmp_path)
+    cli_binary.end_hub(tmp_path)
 
 
-def test_the_walk_prints_what_the_manual_says(home: Path, binary: ModuleType) -> None:
+def test_the_walk_prints_what_the_manual_says(home: Path) -> None:
     text = MANUAL.read_text().replace(PORT, str(free_port()))
     walk = list(steps(text))
     assert len(walk) > 20
@@ -62,7 +62,7 @@ def test_the_walk_prints_what_the_manual_says(home: Path, binary: ModuleType) ->
     done = subprocess.run(
         ["/bin/bash", "-c", f"exec 2>&1\n{script}"],
         cwd=home,
-        env=binary.environment(home),
+        env=cli_binary.environment(home),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,

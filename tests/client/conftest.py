@@ -7,46 +7,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import client_producer
 import hub_process
-import man_in_the_middle
-import middle_faults
 import pytest
-import spec_objects
-import taking_hub
-
-
-@pytest.fixture(scope="session")
-def spec() -> ModuleType:
-    """The objects of the specification, written a second time."""
-    return spec_objects
-
-
-@pytest.fixture(scope="session")
-def producer() -> ModuleType:
-    """How the tests here make clients, and what they expect of a log."""
-    return client_producer
-
-
-@pytest.fixture(scope="session")
-def middle() -> ModuleType:
-    """The man in the middle, and what he remembers."""
-    return man_in_the_middle
-
-
-@pytest.fixture(scope="session")
-def faults() -> ModuleType:
-    """What he can do."""
-    return middle_faults
-
-
-@pytest.fixture(scope="session")
-def taking() -> ModuleType:
-    """A hub that signs whatever it is told to."""
-    return taking_hub
 
 
 @pytest.fixture(scope="session")

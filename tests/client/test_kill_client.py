@@ -11,10 +11,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import cbor2
+import client_producer
 import pytest
 
 SCRIPT = Path(__file__).with_name("sending_process.py")
@@ -67,26 +67,26 @@ class Zygote:
 
 
 @pytest.fixture
-def zygote(open_hub: Any, producer: ModuleType, tmp_path: Path) -> Iterator[Zygote]:
-    producer.a_client(tmp_path / "client", open_hub.url).close()
+def zygote(open_hub: Any, tmp_path: Path) -> Iterator[Zygote]:
+    client_producer.a_client(tmp_path / "client", open_hub.url).close()
     found = Zygote(tmp_path / "client", open_hub.url)
     yield found
     found.close()
 
 
 @pytest.fixture
-def check(open_hub: Any, producer: ModuleType, tmp_path: Path) -> Callable[[Zygote], None]:
+def check(open_hub: Any, tmp_path: Path) -> Callable[[Zygote], None]:
     """Everything promised is in the log once and in order, and so is what was not told of."""
 
     def checked(zygote: Zygote) -> None:
         zygote.start(-1)
         assert zygote.wait() == 0
-        with producer.a_client(tmp_path / "client", open_hub.url) as client:
+        with client_producer.a_client(tmp_path / "client", open_hub.url) as client:
             assert client.pending() == 0
             for stream in STREAMS:
-                log = producer.log_of(open_hub.client(), stream)
+                log = client_producer.log_of(open_hub.client(), stream)
                 own = [one for one in log.entries if one[0][3] == client.session.identity.client_id]
-                bodies = [producer.body_of(msg, client) for msg, _ in own]
+                bodies = [client_producer.body_of(msg, client) for msg, _ in own]
                 assert len(set(bodies)) == len(bodies)
                 assert [one for one in bodies if one in set(zygote.promised[stream])] == (
                     zygote.promised[stream]
@@ -95,7 +95,9 @@ def check(open_hub: Any, producer: ModuleType, tmp_path: Path) -> Callable[[Zygo
                 view = client.session.view(log.label, stream, 0)
                 assert view.cursor(client.session.identity.client_id).client_seq == len(own)
                 assert list(view.peaks.hashes) == log.mmr.peaks
-                kept = {cbor2.dumps(one) for one in producer.receipts_in(client.session.root)}
+                kept = {
+                    cbor2.dumps(one) for one in client_producer.receipts_in(client.session.root)
+                }
                 assert {cbor2.dumps(receipt) for _, receipt in own} <= kept
 
     return checked
@@ -103,10 +105,10 @@ def check(open_hub: Any, producer: ModuleType, tmp_path: Path) -> Callable[[Zygo
 
 @pytest.mark.timeout(3_000)
 def test_a_client_killed_at_any_moment_neither_loses_nor_doubles(
-    zygote: Zygote, check: Callable[[Zygote], None], producer: ModuleType
+    zygote: Zygote, check: Callable[[Zygote], None]
 ) -> None:
     chance = random.Random(41)
-    for life in range(KILLS * (LONGER if producer.LONG else 1)):
+    for life in range(KILLS * (LONGER if client_producer.LONG else 1)):
         child = zygote.start(life)
         zygote.follow(chance.choice((0, 0, 1, 2, 5, 10, 20)))
         time.sleep(chance.uniform(0, 0.1))

@@ -7,10 +7,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import cbor2
+import client_producer
+import man_in_the_middle
+import middle_faults
 import pytest
 
 from veen.client.errors import HubRefused
@@ -26,14 +28,14 @@ FLUSHES = 60
 class Man:
     """One client behind him, and its log as the hub itself shows it."""
 
-    def __init__(self, producer: ModuleType, middle: Any, client: Any, reader: Any) -> None:
-        self.producer = producer
+    def __init__(self, middle: Any, client: Any, reader: Any) -> None:
+        self.producer = client_producer
         self.middle = middle
         self.client = client
         self.reader = reader
         self.stream = f"record/{client.session.identity.client_id.hex()[:16]}"
-        self.log = reader.log(producer.label_of(reader.hub_id, self.stream))
-        self.other = reader.writer(producer.another_key(self.stream), self.stream)
+        self.log = reader.log(client_producer.label_of(reader.hub_id, self.stream))
+        self.other = reader.writer(client_producer.another_key(self.stream), self.stream)
         self.emitted: list[bytes] = []
         self.given_up: set[bytes] = set()
         self.landed: dict[bytes, bytes] = {}
@@ -105,12 +107,12 @@ class Man:
 
 
 @pytest.fixture(scope="module")
-def counts(faults: ModuleType) -> Iterator[Counter[str]]:
+def counts() -> Iterator[Counter[str]]:
     """What was done, over all schedules; in the end everything must have been."""
     found: Counter[str] = Counter()
     yield found
     if found.pop("schedules", 0) >= CLIENTS * SCHEDULES:
-        assert set(found) == {fault.__name__ for fault in faults.FAULTS}
+        assert set(found) == {fault.__name__ for fault in middle_faults.FAULTS}
 
 
 @pytest.fixture(scope="module")
@@ -131,31 +133,28 @@ def hub(folder: Path, hubs_in: Callable[..., Any]) -> Iterator[Any]:
 
 
 @pytest.fixture
-def man(
-    producer: ModuleType, middle: ModuleType, hub: Any, folder: Path, request: Any
-) -> Iterator[Man]:
-    found = middle.Middle(hub.port)
-    world = producer.a_world(sleep=lambda _: None)
+def man(hub: Any, folder: Path, request: Any) -> Iterator[Man]:
+    found = man_in_the_middle.Middle(hub.port)
+    world = client_producer.a_world(sleep=lambda _: None)
     directory = folder / h(request.node.name.encode()).hex()
-    with producer.a_client(directory, found.url, surroundings=world, batch=3) as client:
+    with client_producer.a_client(directory, found.url, surroundings=world, batch=3) as client:
         client.meet()
-        yield Man(producer, found, client, hub.client())
+        yield Man(found, client, hub.client())
     found.close()
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", range(CLIENTS))
 def test_every_event_lands_once_and_in_order(
-    number: int, man: Man, producer: ModuleType, middle: ModuleType, faults: ModuleType,
-    counts: Counter[str],
+    number: int, man: Man, counts: Counter[str],
 ) -> None:  # fmt: skip
-    memory = middle.Memory()
-    schedules = SCHEDULES * (LONGER if producer.LONG else 1)
+    memory = man_in_the_middle.Memory()
+    schedules = SCHEDULES * (LONGER if client_producer.LONG else 1)
     for seed in range(number * schedules, (number + 1) * schedules):
         chance = random.Random(-seed - 1)
         if chance.random() < 0.3:
             man.somebody_else_writes()
-        plan = man.middle.plan = middle.Plan(seed, faults.FAULTS, memory, counts)
+        plan = man.middle.plan = man_in_the_middle.Plan(seed, middle_faults.FAULTS, memory, counts)
         man.emit([b"%d/%d" % (seed, number) for number in range(chance.randint(1, 8))])
         man.flush()
         man.rest(plan, b"%d, undisturbed" % seed)
@@ -166,13 +165,12 @@ def test_every_event_lands_once_and_in_order(
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", range(CLIENTS, CLIENTS + 4))
 def test_what_is_sent_lands_once_and_what_is_refused_at_most_once(
-    number: int, man: Man, producer: ModuleType, middle: ModuleType, faults: ModuleType,
-    counts: Counter[str],
+    number: int, man: Man, counts: Counter[str],
 ) -> None:  # fmt: skip
-    memory = middle.Memory()
-    schedules = SCHEDULES * (LONGER if producer.LONG else 1)
+    memory = man_in_the_middle.Memory()
+    schedules = SCHEDULES * (LONGER if client_producer.LONG else 1)
     for seed in range(number * schedules, (number + 1) * schedules):
-        plan = man.middle.plan = middle.Plan(seed, faults.FAULTS, memory, counts)
+        plan = man.middle.plan = man_in_the_middle.Plan(seed, middle_faults.FAULTS, memory, counts)
         chance = random.Random(-seed - 1)
         for turn in range(chance.randint(1, 3)):
             man.send([b"%d/%d/%d" % (seed, turn, one) for one in range(chance.randint(1, 4))])

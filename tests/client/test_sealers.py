@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
+import client_producer
 import psutil
 import pytest
 
@@ -16,12 +16,12 @@ BODIES = [b"%d" % number for number in range(3 * TOGETHER)]
 
 
 def test_what_others_seal_lands_in_order(
-    open_hub: Any, open_client: Callable[..., Any], producer: ModuleType, stream: str
+    open_hub: Any, open_client: Callable[..., Any], stream: str
 ) -> None:
     client = open_client(open_hub.url, sealers=1)
     list(client.send_many(stream, BODIES))
-    log = producer.log_of(open_hub.client(), stream)
-    assert producer.bodies_of(log, client) == BODIES
+    log = client_producer.log_of(open_hub.client(), stream)
+    assert client_producer.bodies_of(log, client) == BODIES
     assert len(_processes()) == 1
 
 
@@ -36,7 +36,6 @@ def test_none_is_started_for_a_few_events(
 def test_goes_on_alone_when_one_was_killed(
     open_hub: Any,
     open_client: Callable[..., Any],
-    producer: ModuleType,
     stream: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -47,7 +46,10 @@ def test_goes_on_alone_when_one_was_killed(
     with caplog.at_level(logging.WARNING):
         list(client.send_many(stream, BODIES))
     assert "sealed by this process from now on" in caplog.text
-    assert producer.bodies_of(producer.log_of(open_hub.client(), stream), client) == BODIES * 2
+    assert (
+        client_producer.bodies_of(client_producer.log_of(open_hub.client(), stream), client)
+        == BODIES * 2
+    )
 
 
 def test_they_end_with_the_client(

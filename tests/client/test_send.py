@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import client_producer
 import pytest
+import spec_objects
 
 from veen import attachment
 from veen.client.client import Client
@@ -21,12 +22,12 @@ from veen.rate import Rate
 
 
 def test_a_sent_event_is_in_the_log_and_its_receipt_is_the_hubs(
-    open_hub: Any, open_client: Callable[..., Any], producer: ModuleType, stream: str
+    open_hub: Any, open_client: Callable[..., Any], stream: str
 ) -> None:
     client = open_client(open_hub.url)
     sent = client.send(stream, b"hello")
-    log = producer.log_of(open_hub.client(), stream)
-    assert producer.bodies_of(log, client) == [b"hello"]
+    log = client_producer.log_of(open_hub.client(), stream)
+    assert client_producer.bodies_of(log, client) == [b"hello"]
     assert sent.receipt.to_json() == [
         one.hex() if isinstance(one, bytes) else one for one in log.entries[0][1]
     ]
@@ -34,8 +35,8 @@ def test_a_sent_event_is_in_the_log_and_its_receipt_is_the_hubs(
     assert client.open_payload(sent.msg).body == b"hello"
 
 
-def test_ten_lines_are_enough(open_hub: Any, producer: ModuleType, tmp_path: Path) -> None:
-    producer.a_client(tmp_path / "me", open_hub.url).close()
+def test_ten_lines_are_enough(open_hub: Any, tmp_path: Path) -> None:
+    client_producer.a_client(tmp_path / "me", open_hub.url).close()
     with Client.open(tmp_path / "me", open_hub.url) as client:
         receipt = client.send("record/ten-lines", b"hello").receipt
         client.emit("record/ten-lines", b"later")
@@ -44,13 +45,13 @@ def test_ten_lines_are_enough(open_hub: Any, producer: ModuleType, tmp_path: Pat
 
 
 def test_many_events_keep_their_order_over_batches(
-    open_hub: Any, open_client: Callable[..., Any], producer: ModuleType, stream: str
+    open_hub: Any, open_client: Callable[..., Any], stream: str
 ) -> None:
     client = open_client(open_hub.url, batch=7)
     bodies = [b"%d" % number for number in range(60)]
     sent = list(client.send_many(stream, bodies))
-    log = producer.log_of(open_hub.client(), stream)
-    assert producer.bodies_of(log, client) == bodies
+    log = client_producer.log_of(open_hub.client(), stream)
+    assert client_producer.bodies_of(log, client) == bodies
     assert [one.receipt.stream_seq for one in sent] == list(range(1, 61))
     acknowledged = [msg[5] for msg, _ in log.entries]
     assert acknowledged == sorted(acknowledged)
@@ -74,7 +75,7 @@ def test_attachments_are_kept_to_be_handed_on(
 
 
 def test_events_wait_for_an_absent_hub_and_keep_their_order(
-    make_hub: Callable[..., Any], open_client: Callable[..., Any], producer: ModuleType, stream: str
+    make_hub: Callable[..., Any], open_client: Callable[..., Any], stream: str
 ) -> None:
     hub = make_hub().start()
     client = open_client(hub.url)
@@ -94,12 +95,12 @@ def test_events_wait_for_an_absent_hub_and_keep_their_order(
     told: list[tuple[int, int | None]] = []
     assert client.flush(lambda *how_far: told.append(how_far)).landed == 20
     assert told[-1] == (20, 20)
-    log = producer.log_of(hub.client(), stream)
-    assert producer.bodies_of(log, client) == [b"%d" % number for number in range(21)]
+    log = client_producer.log_of(hub.client(), stream)
+    assert client_producer.bodies_of(log, client) == [b"%d" % number for number in range(21)]
 
 
 def test_a_hub_never_met_is_named_before_anything_is_kept(
-    producer: ModuleType, open_client: Callable[..., Any], stream: str
+    open_client: Callable[..., Any], stream: str
 ) -> None:
     nobody = "http://127.0.0.1:9"
     with pytest.raises(Unreachable):
@@ -143,26 +144,25 @@ def test_what_can_never_be_sent_is_refused_before_it_is_kept(
 
 
 def test_others_in_between_are_proved_to_continue_our_history(
-    open_hub: Any, open_client: Callable[..., Any], producer: ModuleType, spec: ModuleType,
-    stream: str,
+    open_hub: Any, open_client: Callable[..., Any], stream: str,
 ) -> None:  # fmt: skip
     client, reader = open_client(open_hub.url), open_hub.client()
-    other = reader.writer(spec.key("other"), stream)
+    other = reader.writer(spec_objects.key("other"), stream)
     for turn in range(4):
         for _ in range(turn * 3):
             reader.submit(other.msg(b"other"))
         client.send(stream, b"own")
-    log = producer.log_of(reader, stream)
+    log = client_producer.log_of(reader, stream)
     view = client.session.view(log.label, stream, 0)
     assert (view.peaks.size, list(view.peaks.hashes)) == (22, log.mmr.peaks)
 
 
 def test_who_may_not_read_notes_what_cannot_be_linked_yet(
-    gated_hub: Any, open_client: Callable[..., Any], producer: ModuleType, stream: str
+    gated_hub: Any, open_client: Callable[..., Any], stream: str
 ) -> None:
     first, second = (open_client(gated_hub.url, name) for name in ("first", "second"))
     for client in (first, second):
-        producer.authorized(client, stream)
+        client_producer.authorized(client, stream)
     first.send(stream, b"1")
     second.send(stream, b"2")
     first.send(stream, b"3")
@@ -170,15 +170,15 @@ def test_who_may_not_read_notes_what_cannot_be_linked_yet(
     view = first.session.view(label, stream, 0)
     assert (view.peaks.size, view.unlinked.stream_seq, view.seen) == (1, 3, 3)
     first.close()
-    first = open_client(gated_hub.url, "first", credentials=Bearer(producer.READER_TOKEN))
-    producer.authorized(first, stream)
+    first = open_client(gated_hub.url, "first", credentials=Bearer(client_producer.READER_TOKEN))
+    client_producer.authorized(first, stream)
     first.send(stream, b"4")
     view = first.session.view(label, stream, 0)
     assert (view.peaks.size, view.unlinked) == (4, None)
 
 
 def test_a_refusal_for_good_withdraws_what_was_sent(
-    gated_hub: Any, open_client: Callable[..., Any], producer: ModuleType, stream: str
+    gated_hub: Any, open_client: Callable[..., Any], stream: str
 ) -> None:
     client = open_client(gated_hub.url)
     with pytest.raises(Rejected) as caught:
@@ -186,38 +186,36 @@ def test_a_refusal_for_good_withdraws_what_was_sent(
     assert caught.value.failure is Failure.CAP_MISSING
     assert caught.value.__notes__ == ["withdrawn: 1 events from number 1 on"]
     assert client.pending() == 0
-    producer.authorized(client, stream)
+    client_producer.authorized(client, stream)
     assert client.send(stream, b"with one").msg.client_seq == 1
     assert client.late() == []
 
 
 def test_an_emitted_event_survives_a_refusal_and_goes_with_a_new_capability(
-    gated_hub: Any, open_client: Callable[..., Any], producer: ModuleType, stream: str
+    gated_hub: Any, open_client: Callable[..., Any], stream: str
 ) -> None:
     client = open_client(gated_hub.url)
     client.emit_many(stream, [b"1", b"2"])
     other = f"{stream}/other"
-    producer.authorized(client, other)
+    client_producer.authorized(client, other)
     client.emit(other, b"3")
     with pytest.raises(Rejected) as caught:
         client.flush()
     assert f"event 1 for {stream} is left in the outbox" in caught.value.__notes__
     assert client.pending() == 2, "a stream held up another"
-    producer.authorized(client, stream)
+    client_producer.authorized(client, stream)
     assert client.flush().landed == 2
 
 
-def test_a_rate_is_waited_for(
-    gated_hub: Any, open_client: Callable[..., Any], producer: ModuleType, stream: str
-) -> None:
+def test_a_rate_is_waited_for(gated_hub: Any, open_client: Callable[..., Any], stream: str) -> None:
     waited: list[float] = []
 
     def sleep(seconds: float) -> None:
         waited.append(seconds)
-        producer.time.sleep(seconds)
+        client_producer.time.sleep(seconds)
 
-    client = open_client(gated_hub.url, surroundings=producer.a_world(sleep=sleep))
-    producer.authorized(client, stream, rate=Rate(per_sec=4, burst=4))
+    client = open_client(gated_hub.url, surroundings=client_producer.a_world(sleep=sleep))
+    client_producer.authorized(client, stream, rate=Rate(per_sec=4, burst=4))
     client.emit_many(stream, [b"%d" % number for number in range(10)])
     assert client.flush().landed == 10
     assert waited
@@ -236,7 +234,6 @@ def test_a_request_the_hub_does_not_serve_is_told_with_its_code(
 def test_a_directory_older_than_the_log_sends_nothing_until_it_is_resynced(
     open_hub: Any,
     open_client: Callable[..., Any],
-    producer: ModuleType,
     tmp_path: Path,
     stream: str,
 ) -> None:
@@ -252,15 +249,15 @@ def test_a_directory_older_than_the_log_sends_nothing_until_it_is_resynced(
     client.emit_many(stream, [b"4", b"5", b"6"])
     with pytest.raises(StateLost, match="resync"):
         client.flush()
-    assert producer.log_of(open_hub.client(), stream).mmr.size == 3
+    assert client_producer.log_of(open_hub.client(), stream).mmr.size == 3
     client.resync(stream)
     assert client.flush().landed == 3
-    log = producer.log_of(open_hub.client(), stream)
-    assert producer.bodies_of(log, client) == [b"%d" % number for number in range(1, 7)]
+    log = client_producer.log_of(open_hub.client(), stream)
+    assert client_producer.bodies_of(log, client) == [b"%d" % number for number in range(1, 7)]
 
 
 def test_a_state_that_does_not_hold_in_itself_sends_nothing(
-    open_hub: Any, open_client: Callable[..., Any], producer: ModuleType, stream: str
+    open_hub: Any, open_client: Callable[..., Any], stream: str
 ) -> None:
     client = open_client(open_hub.url)
     for body in (b"1", b"2"):
@@ -275,6 +272,6 @@ def test_a_state_that_does_not_hold_in_itself_sends_nothing(
     client.emit(stream, b"3")
     with pytest.raises(StateLost, match=r"damaged.*resync"):
         client.flush()
-    assert producer.log_of(open_hub.client(), stream).mmr.size == 2
+    assert client_producer.log_of(open_hub.client(), stream).mmr.size == 2
     client.resync(stream)
     assert client.flush().landed == 1

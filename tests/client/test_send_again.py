@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any
 
 import cbor2
+import client_producer
+import man_in_the_middle
 import pytest
 
 from veen.client.client import Client
@@ -41,16 +42,16 @@ class Script:
 
 
 @pytest.fixture
-def steps(middle: ModuleType) -> Any:
+def steps() -> Any:
     class Steps:
         @staticmethod
         def lost(man: Any, request: Any) -> bytes:
             man.ask(request.raw)
-            raise middle.Cut
+            raise man_in_the_middle.Cut
 
         @staticmethod
         def dropped(*_: Any) -> bytes:
-            raise middle.Cut
+            raise man_in_the_middle.Cut
 
         @staticmethod
         def taken_but_refused(man: Any, request: Any) -> bytes:
@@ -58,17 +59,17 @@ def steps(middle: ModuleType) -> Any:
             said = cbor2.loads(man.ask(request.raw).body)
             error = {1: 1, 2: "E.CAP", 3: "no", 4: {"detail_enum": "CAP_MISSING"}}
             said[2] = [{2: error} for _ in said[2]]
-            return middle.answer(200, cbor2.dumps(said)).raw
+            return man_in_the_middle.answer(200, cbor2.dumps(said)).raw
 
     return Steps
 
 
 @pytest.fixture
-def between(middle: ModuleType) -> Iterator[Callable[[Any], Any]]:
+def between() -> Iterator[Callable[[Any], Any]]:
     made: list[Any] = []
 
     def make(hub: Any) -> Any:
-        made.append(middle.Middle(hub.port))
+        made.append(man_in_the_middle.Middle(hub.port))
         return made[-1]
 
     yield make
@@ -76,12 +77,12 @@ def between(middle: ModuleType) -> Iterator[Callable[[Any], Any]]:
         one.close()
 
 
-def bodies(hub: Any, client: Client, producer: ModuleType, stream: str) -> list[bytes]:
-    return producer.bodies_of(producer.log_of(hub.client(), stream), client)
+def bodies(hub: Any, client: Client, stream: str) -> list[bytes]:
+    return client_producer.bodies_of(client_producer.log_of(hub.client(), stream), client)
 
 
 def test_a_lost_answer_is_found_again(
-    open_hub: Any, open_client: Callable[..., Any], producer: ModuleType, between: Any, steps: Any,
+    open_hub: Any, open_client: Callable[..., Any], between: Any, steps: Any,
     stream: str,
 ) -> None:  # fmt: skip
     man = between(open_hub)
@@ -91,11 +92,11 @@ def test_a_lost_answer_is_found_again(
     man.plan = Script(steps.lost)
     sent = list(client.send_many(stream, [b"2", b"3", b"4"]))
     assert [one.receipt.stream_seq for one in sent] == [2, 3, 4]
-    assert bodies(open_hub, client, producer, stream) == [b"1", b"2", b"3", b"4"]
+    assert bodies(open_hub, client, stream) == [b"1", b"2", b"3", b"4"]
 
 
 def test_a_withdrawn_event_that_the_hub_had_taken_is_reported_as_late(
-    open_hub: Any, open_client: Callable[..., Any], producer: ModuleType, between: Any, steps: Any,
+    open_hub: Any, open_client: Callable[..., Any], between: Any, steps: Any,
     stream: str,
 ) -> None:  # fmt: skip
     man = between(open_hub)
@@ -109,14 +110,14 @@ def test_a_withdrawn_event_that_the_hub_had_taken_is_reported_as_late(
     assert flushed.landed == 2
     assert [(one.event_id, one.receipt.stream_seq) for one in flushed.late] == [(1, 1)]
     assert client.late() == list(flushed.late)
-    assert bodies(open_hub, client, producer, stream) == [b"withdrawn", b"1", b"2"]
+    assert bodies(open_hub, client, stream) == [b"withdrawn", b"1", b"2"]
     assert len(list((client.session.root / "attachments").iterdir())) == 1, "it was taken with it"
 
 
 @pytest.mark.parametrize("is_opened_again", [False, True])
 def test_many_withdrawn_events_of_which_the_hub_had_taken_all(
-    is_opened_again: bool, open_hub: Any, open_client: Callable[..., Any], producer: ModuleType,
-    between: Any, steps: Any, stream: str,
+    is_opened_again: bool, open_hub: Any, open_client: Callable[..., Any], between: Any,
+    steps: Any, stream: str,
 ) -> None:  # fmt: skip
     man = between(open_hub)
     client = open_client(man.url)
@@ -130,17 +131,17 @@ def test_many_withdrawn_events_of_which_the_hub_had_taken_all(
     sent = list(client.send_many(stream, [b"4", b"5"]))
     assert [one.msg.client_seq for one in sent] == [5, 6]
     assert [one.event_id for one in client.late()] == [2, 3, 4]
-    assert bodies(open_hub, client, producer, stream) == [b"%d" % one for one in range(6)]
+    assert bodies(open_hub, client, stream) == [b"%d" % one for one in range(6)]
 
 
 def test_an_event_sealed_again_lands_once_whichever_attempt_was_taken(
-    gated_hub: Any, open_client: Callable[..., Any], producer: ModuleType, between: Any, steps: Any,
+    gated_hub: Any, open_client: Callable[..., Any], between: Any, steps: Any,
     stream: str,
 ) -> None:  # fmt: skip
     """The capability ends after the hub has taken the events and before the client knows."""
     man = between(gated_hub)
     client = open_client(man.url)
-    producer.authorized(client, stream, ttl=2)
+    client_producer.authorized(client, stream, ttl=2)
     client.send(stream, b"0")
     client.emit_many(stream, [b"1", b"2"], attachments=[b"file"])
     man.plan = Script(steps.lost, *[steps.dropped] * 3)
@@ -150,19 +151,18 @@ def test_an_event_sealed_again_lands_once_whichever_attempt_was_taken(
     with pytest.raises(Rejected) as caught:
         client.flush()
     assert caught.value.failure is Failure.CAP_TTL
-    producer.authorized(client, stream, ttl=3_000)
+    client_producer.authorized(client, stream, ttl=3_000)
     assert client.flush().landed == 2
     reader = gated_hub.client()
-    reader.http.headers["Authorization"] = f"Bearer {producer.READER_TOKEN}"
-    log = producer.log_of(reader, stream)
-    assert producer.bodies_of(log, client) == [b"0", b"1", b"2"]
+    reader.http.headers["Authorization"] = f"Bearer {client_producer.READER_TOKEN}"
+    log = client_producer.log_of(reader, stream)
+    assert client_producer.bodies_of(log, client) == [b"0", b"1", b"2"]
     kept = {path.name for path in (client.session.root / "attachments").iterdir()}
     assert len(kept) == 2, "attachments of an attempt that came to nothing are still there"
 
 
 def test_an_event_whose_epoch_has_passed_goes_to_the_next_label(
-    make_hub: Callable[..., Any], open_client: Callable[..., Any], producer: ModuleType,
-    between: Any, steps: Any,
+    make_hub: Callable[..., Any], open_client: Callable[..., Any], between: Any, steps: Any,
 ) -> None:  # fmt: skip
     hub = make_hub(EPOCHS_TOML).start()
     man = between(hub)
@@ -180,14 +180,14 @@ def test_an_event_whose_epoch_has_passed_goes_to_the_next_label(
     assert client.flush().landed == 4
     found = []
     for view in sorted(client.session.state.views.values(), key=lambda one: one.epoch):
-        log = producer.log_of(hub.client(), stream, view.epoch)
-        found += producer.bodies_of(log, client)
+        log = client_producer.log_of(hub.client(), stream, view.epoch)
+        found += client_producer.bodies_of(log, client)
     assert found == [b"%d" % one for one in range(5)]
     assert len(client.session.state.views) > 1
 
 
 def test_flights_of_a_client_id_that_was_rotated_still_land_once(
-    open_hub: Any, open_client: Callable[..., Any], producer: ModuleType, between: Any, steps: Any,
+    open_hub: Any, open_client: Callable[..., Any], between: Any, steps: Any,
     stream: str,
 ) -> None:  # fmt: skip
     man = between(open_hub)
@@ -199,11 +199,11 @@ def test_flights_of_a_client_id_that_was_rotated_still_land_once(
         client.flush()
     old = client.session.identity
     client.close()
-    ClientDir(client.session.root).rotate(int(time.time()), producer.os.urandom, None)
+    ClientDir(client.session.root).rotate(int(time.time()), client_producer.os.urandom, None)
     client = open_client(man.url)
     client.emit(stream, b"3", recipient=old.card.prekeys[0].prekey)
     assert client.flush().landed == 3
-    log = producer.log_of(open_hub.client(), stream)
-    assert [producer.unseal(msg, producer.PrivateKey(old.readers()[0]))[1]
+    log = client_producer.log_of(open_hub.client(), stream)
+    assert [client_producer.unseal(msg, client_producer.PrivateKey(old.readers()[0]))[1]
             for msg, _ in log.entries] == [b"0", b"1", b"2", b"3"]  # fmt: skip
     assert [msg[3] == old.client_id for msg, _ in log.entries] == [True, True, True, False]

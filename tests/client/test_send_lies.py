@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any
 
+import client_producer
 import pytest
+import taking_hub
 
 from veen.client.client import Client
 from veen.client.errors import Fork, StateLost
@@ -21,17 +22,17 @@ STREAM = "record/lies"
 
 
 @pytest.fixture
-def hub(taking: ModuleType) -> Iterator[Any]:
-    found = taking.TakingHub()
+def hub() -> Iterator[Any]:
+    found = taking_hub.TakingHub()
     found.log(STREAM)
     yield found
     found.close()
 
 
 @pytest.fixture
-def client(hub: Any, producer: ModuleType, open_client: Callable[..., Any]) -> Client:
+def client(hub: Any, open_client: Callable[..., Any]) -> Client:
     """One that has sent an event and believes the hub."""
-    world = producer.a_world(sleep=lambda _: None)
+    world = client_producer.a_world(sleep=lambda _: None)
     found: Client = open_client(hub.url, surroundings=world)
     found.send(STREAM, b"1")
     return found

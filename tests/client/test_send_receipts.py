@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import client_producer
 import pytest
 
 from veen.client.receipt_book import ReceiptBook
@@ -21,8 +21,8 @@ def a_receipt(number: int) -> Receipt:
     )
 
 
-def in_book(path: Path, producer: ModuleType) -> list[int]:
-    return [one[2] for one in producer.receipts_in(path.parent)]
+def in_book(path: Path) -> list[int]:
+    return [one[2] for one in client_producer.receipts_in(path.parent)]
 
 
 @pytest.fixture
@@ -30,37 +30,35 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "receipts.cborseq"
 
 
-def test_receipts_follow_each_other(path: Path, producer: ModuleType) -> None:
+def test_receipts_follow_each_other(path: Path) -> None:
     book = ReceiptBook(path)
     book.append([a_receipt(1), a_receipt(2**40)])
     book.append([])
     book.append([a_receipt(3)])
-    assert in_book(path, producer) == [1, 2**40, 3]
+    assert in_book(path) == [1, 2**40, 3]
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5_000])
 @pytest.mark.parametrize("torn", [1, 2, 40, 150])
-def test_what_a_crash_tore_is_cut_off_before_the_next(
-    count: int, torn: int, path: Path, producer: ModuleType
-) -> None:
+def test_what_a_crash_tore_is_cut_off_before_the_next(count: int, torn: int, path: Path) -> None:
     ReceiptBook(path).append([a_receipt(one) for one in range(1, count + 1)])
     with path.open("ab") as file:
         file.write(a_receipt(9).encode()[:torn])
     ReceiptBook(path).append([a_receipt(7)])
-    assert in_book(path, producer) == [*range(1, count + 1), 7]
+    assert in_book(path) == [*range(1, count + 1), 7]
 
 
-def test_a_tail_of_zeros_is_cut_off(path: Path, producer: ModuleType) -> None:
+def test_a_tail_of_zeros_is_cut_off(path: Path) -> None:
     ReceiptBook(path).append([a_receipt(1)])
     with path.open("ab") as file:
         file.write(bytes(4_096))
     ReceiptBook(path).append([a_receipt(2)])
-    assert in_book(path, producer) == [1, 2]
+    assert in_book(path) == [1, 2]
 
 
 def test_threads_may_emit_while_another_sends(
-    open_hub: Any, open_client: Callable[..., Any], producer: ModuleType, stream: str
+    open_hub: Any, open_client: Callable[..., Any], stream: str
 ) -> None:
     client = open_client(open_hub.url, batch=5)
 
@@ -77,7 +75,7 @@ def test_threads_may_emit_while_another_sends(
     for thread in threads:
         thread.join()
     landed += client.flush().landed
-    bodies = producer.bodies_of(producer.log_of(open_hub.client(), stream), client)
+    bodies = client_producer.bodies_of(client_producer.log_of(open_hub.client(), stream), client)
     assert landed == len(set(bodies)) == len(bodies) == 100
     for name in range(4):
         own = [one for one in bodies if one.startswith(b"%d/" % name)]
@@ -85,16 +83,16 @@ def test_threads_may_emit_while_another_sends(
 
 
 def test_an_event_too_large_for_the_hub_does_not_hold_up_those_before_it(
-    make_hub: Callable[..., Any], open_client: Callable[..., Any], producer: ModuleType, stream: str
+    make_hub: Callable[..., Any], open_client: Callable[..., Any], stream: str
 ) -> None:
-    hub = make_hub(producer.OPEN + "[limits]\nmax_msg_bytes = 4096\n").start()
+    hub = make_hub(client_producer.OPEN + "[limits]\nmax_msg_bytes = 4096\n").start()
     identity = hub.client().hub_id
     client = open_client(hub.url, hub_id=identity, batch=2)
     sizes = [10, 20, 30, 5_000, 40]
     client.emit_many(stream, [bytes(size) for size in sizes])
     with pytest.raises(ValueError, match="does not fit"):
         client.flush()
-    log = producer.log_of(hub.client(), stream)
-    assert [len(one) for one in producer.bodies_of(log, client)] == [10, 20, 30]
+    log = client_producer.log_of(hub.client(), stream)
+    assert [len(one) for one in client_producer.bodies_of(log, client)] == [10, 20, 30]
     assert client.withdraw(4)
     assert client.flush().landed == 1

@@ -6,9 +6,9 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import ModuleType
 from typing import Any
 
+import client_producer
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,13 +86,11 @@ def waits() -> list[float]:
 
 
 @pytest.fixture
-def make(
-    server: Server, producer: ModuleType, waits: list[float]
-) -> Iterator[Callable[..., Transport]]:
+def make(server: Server, waits: list[float]) -> Iterator[Callable[..., Transport]]:
     made: list[Transport] = []
 
     def transport(**more: Any) -> Transport:
-        around = producer.a_world(sleep=waits.append, random=random.Random(5).randbytes)
+        around = client_producer.a_world(sleep=waits.append, random=random.Random(5).randbytes)
         usual: dict[str, Any] = {"surroundings": around, "patience": PATIENCE}
         made.append(Transport(server.url, **(usual | more)))
         return made[-1]
@@ -191,13 +189,11 @@ def test_an_endless_answer_is_cut_off(
         make().get("/readyz", ReadyResponse)
 
 
-def test_a_silent_hub_is_not_waited_for_longer_than_said(
-    producer: ModuleType, waits: list[float]
-) -> None:
-    with producer.silent_port() as port:
+def test_a_silent_hub_is_not_waited_for_longer_than_said(waits: list[float]) -> None:
+    with client_producer.silent_port() as port:
         transport = Transport(
             f"http://127.0.0.1:{port}",
-            surroundings=producer.a_world(sleep=waits.append),
+            surroundings=client_producer.a_world(sleep=waits.append),
             patience=Patience(attempts=2, timeout_sec=0.05),
         )
         with pytest.raises(Unreachable):

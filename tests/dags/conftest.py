@@ -6,13 +6,10 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import dag_zones
-import object_servers
 import pytest
-import spark_standalone
 
 
 @pytest.fixture(scope="session")
@@ -36,13 +33,3 @@ def pair(database: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[An
 @pytest.fixture(scope="session")
 def is_long() -> bool:
     return bool(os.environ.get("VEEN_TEST_LONG"))
-
-
-@pytest.fixture(scope="session")
-def servers() -> ModuleType:
-    return object_servers
-
-
-@pytest.fixture(scope="session")
-def standalone() -> ModuleType:
-    return spark_standalone

@@ -10,9 +10,10 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import object_servers
 import pytest
+import spark_standalone
 from dag_queries import ByDag, answered
 from dag_zones import HTTP, Site, veen
 
@@ -26,10 +27,10 @@ BUCKET_URL = "s3://archive/z1"
 
 
 @pytest.fixture(scope="module")
-def keys(servers: Any) -> dict[str, str]:
+def keys() -> dict[str, str]:
     found = {
-        "AWS_ACCESS_KEY_ID": servers.KEYS.access_key,
-        "AWS_SECRET_ACCESS_KEY": servers.KEYS.secret_key,
+        "AWS_ACCESS_KEY_ID": object_servers.KEYS.access_key,
+        "AWS_SECRET_ACCESS_KEY": object_servers.KEYS.secret_key,
     }
     return found | {"PYSPARK_PYTHON": sys.executable}
 
@@ -37,23 +38,21 @@ def keys(servers: Any) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def z1(
     pair: tuple[Site, Site],
-    servers: Any,
-    standalone: Any,
     keys: dict[str, str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Site]:
     site = pair[0]
-    server = servers.moto()
+    server = object_servers.moto()
     work = tmp_path_factory.mktemp("spark-work")
     try:
-        with standalone.cluster(os.environ | keys, work) as master:
+        with spark_standalone.cluster(os.environ | keys, work) as master:
             site.configure("[dags.acting]", FOLD)
             store = f'url = "{BUCKET_URL}"\nendpoint = "{server.endpoint}"\naddressing = "path"\n'
             text = site.file.read_text()
             head, _, rest = text.partition("[storage]\n")
             _, _, tail = rest.partition("[spark]\n")
             _, _, tail = tail.partition("\n")
-            conf = dict(one.split("=", 1) for one in standalone.LIGHT)
+            conf = dict(one.split("=", 1) for one in spark_standalone.LIGHT)
             lines = "".join(f"{json.dumps(k)} = {json.dumps(v)}\n" for k, v in conf.items())
             spark = f'[spark]\nmaster = "{master}"\n[spark.conf]\n{lines}'
             site.file.write_text(f"{head}[storage]\n{store}{spark}{tail}")

@@ -9,16 +9,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from types import ModuleType
 from typing import Any
 
 import fold_world
-import hub_process
 import object_servers
 import overlay_histories
-import overlay_oracle
 import pytest
-import spark_standalone
 
 from veen.sign import PrivateKey
 
@@ -29,28 +25,6 @@ ENVIRONMENT = dict(os.environ)
 
 
 @pytest.fixture(scope="session")
-def world() -> ModuleType:
-    return fold_world
-
-
-@pytest.fixture(scope="session")
-def naive() -> ModuleType:
-    """The folds of the oracle."""
-    return overlay_oracle
-
-
-@pytest.fixture(scope="session")
-def servers() -> ModuleType:
-    return object_servers
-
-
-@pytest.fixture(scope="session")
-def standalone() -> ModuleType:
-    """A cluster of processes."""
-    return spark_standalone
-
-
-@pytest.fixture(scope="session")
 def environment() -> dict[str, str]:
     """What the processes of a cluster run in."""
     return ENVIRONMENT | {
@@ -58,11 +32,6 @@ def environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
-
-
-@pytest.fixture(scope="session")
-def hubs() -> ModuleType:
-    return hub_process
 
 
 @pytest.fixture(scope="session")

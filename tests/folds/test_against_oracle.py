@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from types import ModuleType
 from typing import Any
 
+import fold_world
+import overlay_oracle
 import pytest
 
 from recorder.folds.job import carry_out
@@ -23,7 +24,6 @@ def many(
     request: pytest.FixtureRequest,
     new_hub: Callable[[int], Any],
     a_history: Callable[..., list[Any]],
-    world: ModuleType,
     long_factor: int,
     swift: Callable[[str], Path],
 ) -> Any:
@@ -34,7 +34,7 @@ def many(
         size = chance.choice([chance.randint(1, 9), *[chance.randint(10, 60)] * 4])
         hub.entries_in_chunk = chance.randint(1, max(size // 3, 1))
         hub.write(f"{overlay} {number}", a_history(seed, size, overlay), chance)
-    return world.in_directory(hub, swift("store"))
+    return fold_world.in_directory(hub, swift("store"))
 
 
 def by_hands(archived: Any, job: Any, chance: Random) -> bytes:
@@ -61,15 +61,13 @@ def test_most_histories_fill_several_chunks(many: Any) -> None:
     assert len(sizes) >= 10
 
 
-def test_every_way_of_folding_gives_the_bytes_of_the_naive_fold(
-    many: Any, naive: ModuleType
-) -> None:
+def test_every_way_of_folding_gives_the_bytes_of_the_naive_fold(many: Any) -> None:
     for stream, messages in many.hub.told.items():
         chance, overlay = Random(stream), stream.split()[0]
         first = chance.choice([1, chance.randint(1, len(messages))])
         last = chance.randint(first, len(messages))
         wanted = {"from_seq": first, "to_seq": last, "block": chance.randrange(1, 30)}
-        due = naive.folded(overlay, messages[first - 1 : last])
+        due = overlay_oracle.folded(overlay, messages[first - 1 : last])
         plain = many.job(stream, overlay, **wanted)
         kept = many.job(stream, overlay, **wanted, keeps_summaries=True)
         result = many.fold(plain)
@@ -83,7 +81,7 @@ def test_every_way_of_folding_gives_the_bytes_of_the_naive_fold(
         assert ways == {result.encode()}
 
 
-def test_some_of_them_on_spark(many: Any, naive: ModuleType, spark: Any, reader: Any) -> None:
+def test_some_of_them_on_spark(many: Any, spark: Any, reader: Any) -> None:
     from spark_jobs.fold_tasks import Site, fold_on  # noqa: PLC0415
     from spark_jobs.store_door import StoreDoor  # noqa: PLC0415
     from veen.objects.settings import FileSettings  # noqa: PLC0415
@@ -97,5 +95,5 @@ def test_some_of_them_on_spark(many: Any, naive: ModuleType, spark: Any, reader:
         wanted = {"block": chance.randint(1, 5), "keeps_summaries": chance.random() < 0.5}
         job = many.job(stream, overlay, **wanted)
         result = fold_on(spark, site, job, chance.randint(1, 12))
-        assert result.folded == naive.folded(overlay, messages)
+        assert result.folded == overlay_oracle.folded(overlay, messages)
         assert result.encode() == many.fold(job).encode()

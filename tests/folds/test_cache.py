@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from types import ModuleType
 from typing import Any
 
+import overlay_oracle
 import pytest
 
 from recorder.folds.cache import FoldKeys, drop
@@ -61,14 +61,14 @@ def test_a_warm_fold_reads_only_the_unfinished_block(archived: Any, job: FoldJob
 
 
 def test_a_log_that_has_grown_is_folded_from_where_it_was(
-    archived: Any, job: FoldJob, a_history: Callable[..., list[Any]], naive: ModuleType
+    archived: Any, job: FoldJob, a_history: Callable[..., list[Any]]
 ) -> None:
     worked(archived, job)
     archived.hub.write("ledger", a_history(8, 50, NAME), Random(8))
     archived.push()
     longer = archived.job("ledger", NAME, block=8, keeps_summaries=True)
     assert worked(archived, longer).events == 200 - 144
-    assert archived.fold(longer).folded == naive.folded(NAME, archived.hub.told["ledger"])
+    assert archived.fold(longer).folded == overlay_oracle.folded(NAME, archived.hub.told["ledger"])
 
 
 def test_an_older_prefix_needs_no_more_than_its_own_parts(archived: Any, job: FoldJob) -> None:

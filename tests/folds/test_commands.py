@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import hub_process
 import pytest
 from overlay_histories import cbor, named
 
@@ -129,19 +129,19 @@ def test_spark_says_why_it_cannot(at: tuple[object, ...], archived: Any, tmp_pat
 
 
 @pytest.fixture
-def hub(hubs: ModuleType, tmp_path: Path) -> Iterator[Any]:
-    found = hubs.HubProcess(tmp_path, *hubs.OPEN)
+def hub(tmp_path: Path) -> Iterator[Any]:
+    found = hub_process.HubProcess(tmp_path, *hub_process.OPEN)
     yield found.start()
     found.destroy()
 
 
 def test_a_snapshot_is_sent_found_and_verified(
-    hub: Any, swift: Callable[[str], Path], tmp_path: Path, world: ModuleType
+    hub: Any, swift: Callable[[str], Path], tmp_path: Path
 ) -> None:
     me, store = tmp_path / "me", swift("store").as_uri()
     ClientDir(me).create(now=int(time.time()), random=os.urandom, passphrase=None)
     with Client.open(me, hub.url) as client:
-        bodies = [_increment(world, number) for number in range(12)]
+        bodies = [_increment(number) for number in range(12)]
         list(client.send_many("count", bodies, schema=SCHEMA))
     push = ("archive", "push", "--data-dir", hub.data, "--store", store, "--json")
     at = ("--store", store, "--client", me, "--stream", "count", "--json")
@@ -167,6 +167,6 @@ def test_a_snapshot_is_sent_found_and_verified(
     assert "state_hash is 0000" in plain.stderr
 
 
-def _increment(world: ModuleType, number: int) -> bytes:
+def _increment(number: int) -> bytes:
     found: bytes = cbor({"shard": named("shard", number % 3), "delta": number})
     return found

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from types import ModuleType
 from typing import Any
 
+import overlay_oracle
 import pytest
 
 from recorder.folds.log import ArchivedLog, NotArchived
@@ -126,18 +126,18 @@ def prune_first(archived: Any, label: bytes) -> None:
     FileRetention(Layout(archived.folder)).delete(chunks(archived)[0])
 
 
-def test_a_pruned_chunk_is_refused_and_what_follows_is_folded(
-    archived: Any, naive: ModuleType
-) -> None:
+def test_a_pruned_chunk_is_refused_and_what_follows_is_folded(archived: Any) -> None:
     prune_first(archived, archived.job("ledger", NAME).label)
     with pytest.raises(NotArchived, match="stream_seq 1 to 20 were pruned"):
         archived.fold(archived.job("ledger", NAME, block=8))
     job = archived.job("ledger", NAME, block=8, from_seq=21)
-    assert archived.fold(job).folded == naive.folded(NAME, archived.hub.told["ledger"][20:])
+    assert archived.fold(job).folded == overlay_oracle.folded(
+        NAME, archived.hub.told["ledger"][20:]
+    )
 
 
 def test_one_message_that_nobody_can_open_does_not_stop_a_fold(
-    archived: Any, a_history: Callable[..., list[Any]], naive: ModuleType
+    archived: Any, a_history: Callable[..., list[Any]]
 ) -> None:
     strange = [replace(one, schema=b"") for one in a_history(3, 4, NAME)]
     archived.hub.write("ledger", strange, Random(3))
@@ -145,7 +145,7 @@ def test_one_message_that_nobody_can_open_does_not_stop_a_fold(
     result = archived.fold(archived.job("ledger", NAME, block=8))
     told = [*archived.hub.told["ledger"][:150]]
     told += [replace(one, body=b"", says=None) for one in archived.hub.told["ledger"][150:]]
-    assert result.folded == naive.folded(NAME, told)
+    assert result.folded == overlay_oracle.folded(NAME, told)
 
 
 def test_an_entry_is_found_by_its_place_in_one_small_read(archived: Any) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 from random import Random
-from types import ModuleType
 from typing import Any
 
+import overlay_oracle
 import pytest
 
 from recorder.folds import snapshots
@@ -36,14 +36,12 @@ def verdict(archived: Any, claim: StateCheckpoint, expected: Expected = ANY) -> 
     return snapshots.verify(claim, expected, order, order.run.to_seq, archived.fold)
 
 
-def test_the_hash_is_that_of_the_naive_state(
-    archived: Any, claim: StateCheckpoint, naive: ModuleType
-) -> None:
+def test_the_hash_is_that_of_the_naive_state(archived: Any, claim: StateCheckpoint) -> None:
     says = [
         one for one in archived.hub.told["ledger"][:UPTO]
-        if one.schema == naive.SCHEMAS[NAME] and one.says is not None
+        if one.schema == overlay_oracle.SCHEMAS[NAME] and one.says is not None
     ]  # fmt: skip
-    state = naive.cbor(naive.ledger(says))
+    state = overlay_oracle.cbor(overlay_oracle.ledger(says))
     assert claim.state_hash == sha256(b"veen/state-wallet.ledger\x00" + state).digest()
 
 
@@ -60,7 +58,7 @@ def test_a_snapshot_of_the_log_holds(archived: Any, claim: StateCheckpoint) -> N
     assert verdict(archived, claim, expected).mismatch is None
 
 
-def test_a_snapshot_of_one_account_holds(archived: Any, naive: ModuleType) -> None:
+def test_a_snapshot_of_one_account_holds(archived: Any) -> None:
     result = archived.fold(archived.job("ledger", NAME, block=8))
     account = result.opened().state.accounts[0].account
     assert verdict(archived, result.prefix().checkpoint(account)).mismatch is None

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from types import ModuleType
 from typing import Any
 
+import fold_world
+import object_servers
+import overlay_oracle
 import pytest
 
 from recorder.folds import snapshots
@@ -56,13 +58,13 @@ def test_a_snapshot_is_verified_on_spark(archived: Any, spark: Any, reader: Any)
 
 
 def test_a_directory_with_other_keys_is_refused_on_an_executor(
-    archived: Any, reader: Any, world: ModuleType, tmp_path: Path
+    archived: Any, reader: Any, tmp_path: Path
 ) -> None:
     from spark_jobs.fold_tasks import make_at  # noqa: PLC0415
     from veen.errors import Untrusted  # noqa: PLC0415
     from veen.overlay.tree import Node  # noqa: PLC0415
 
-    other = world.Reader.new(tmp_path / "other")
+    other = fold_world.Reader.new(tmp_path / "other")
     job = archived.job("ledger", NAME, block=4)
     at = site(FileSettings(archived.folder), other.root)
     with pytest.raises(Untrusted, match="other keys on this host"):
@@ -72,19 +74,16 @@ def test_a_directory_with_other_keys_is_refused_on_an_executor(
 def test_a_bucket_gives_the_same_bytes(
     new_hub: Callable[[int], Any],
     a_history: Callable[..., list[Any]],
-    world: ModuleType,
-    naive: ModuleType,
-    servers: ModuleType,
     bucket: Any,
     spark: Any,
     reader: Any,
 ) -> None:
     hub = new_hub(9)
     hub.write("ledger", a_history(4, 50, NAME), Random(4))
-    archived = world.Archived(hub, open_store(bucket, servers.KEYS)).push()
+    archived = fold_world.Archived(hub, open_store(bucket, object_servers.KEYS)).push()
     job = archived.job("ledger", NAME, block=4, keeps_summaries=True)
     result = fold_on(spark, site(bucket, reader.root), job, 2)
-    assert result.folded == naive.folded(NAME, hub.told["ledger"])
+    assert result.folded == overlay_oracle.folded(NAME, hub.told["ledger"])
     source = archived.source(job)
     assert job.fold(source).over(job.run) == result.opened()
     assert (source.work.events, source.work.summaries) == (2, 2)

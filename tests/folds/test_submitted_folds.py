@@ -8,10 +8,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
-from types import ModuleType
 from typing import Any
 
+import fold_world
+import object_servers
 import pytest
+import spark_standalone
 
 from recorder.folds import snapshots
 from recorder.folds.snapshots import Expected
@@ -30,11 +32,11 @@ Submit = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def submit(
-    environment: dict[str, str], standalone: ModuleType, tmp_path_factory: pytest.TempPathFactory
+    environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Submit]:
     """spark-submit to a master and two workers of its own."""
-    with standalone.cluster(environment, tmp_path_factory.mktemp("worker")) as master:
-        yield partial(standalone.submit, environment, master)
+    with spark_standalone.cluster(environment, tmp_path_factory.mktemp("worker")) as master:
+        yield partial(spark_standalone.submit, environment, master)
 
 
 def words_of(archived: Any, client: Path, out: Path) -> tuple[object, ...]:
@@ -82,18 +84,16 @@ def test_a_cluster_gives_the_verdict_of_this_process(
 def test_summaries_are_kept_in_a_store_that_overwrites_only_when_it_is_accepted(
     new_hub: Callable[[int], Any],
     a_history: Callable[..., list[Any]],
-    world: ModuleType,
-    servers: ModuleType,
     spark: Any,
     reader: Any,
     tmp_path: Path,
 ) -> None:
-    server = servers.rclone(tmp_path / "rclone")
+    server = object_servers.rclone(tmp_path / "rclone")
     try:
-        accepted = servers.s3_settings(server.endpoint, "z1/", accept_overwriting_store=True)
+        accepted = object_servers.s3_settings(server.endpoint, "z1/", accept_overwriting_store=True)
         hub = new_hub(9)
         hub.write("ledger", a_history(4, 50, NAME), Random(4))
-        archived = world.Archived(hub, open_store(accepted, servers.KEYS)).push()
+        archived = fold_world.Archived(hub, open_store(accepted, object_servers.KEYS)).push()
         strict = replace(accepted, accept_overwriting_store=False)
         cold = archived.job("ledger", NAME, block=4)
         kept = replace(cold, keeps_summaries=True)

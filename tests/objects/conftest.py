@@ -7,10 +7,8 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import fault_proxy
 import object_servers
 import pytest
 
@@ -21,16 +19,6 @@ from veen.objects.store import open_retention, open_store
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 _NUMBER = itertools.count(1)
-
-
-@pytest.fixture(scope="session")
-def servers() -> ModuleType:
-    return object_servers
-
-
-@pytest.fixture(scope="session")
-def proxies() -> ModuleType:
-    return fault_proxy
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import random
 from pathlib import Path
-from types import ModuleType
 
+import object_servers
 import pytest
 
 from veen.objects.key import InvalidKey
@@ -123,11 +123,9 @@ def test_says_what_is_missing(objects: ObjectStore, tmp_path: Path) -> None:
     assert not (tmp_path / "target").exists()
 
 
-def test_another_holder_sees_what_was_put(
-    objects: ObjectStore, settings: StoreSettings, servers: ModuleType
-) -> None:
+def test_another_holder_sees_what_was_put(objects: ObjectStore, settings: StoreSettings) -> None:
     objects.put("log/0001", b"entry")
-    again = open_store(settings, servers.KEYS).objects
+    again = open_store(settings, object_servers.KEYS).objects
     assert again.get("log/0001") == b"entry"
     with pytest.raises(ObjectConflict):
         again.put("log/0001", b"forged")

@@ -7,9 +7,10 @@ import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
+import fault_proxy
+import object_servers
 import pytest
 
 from veen.objects.opened import Store
@@ -28,8 +29,8 @@ TIMEOUT = 0.15
 
 
 @pytest.fixture(scope="module")
-def proxy(moto: Any, proxies: ModuleType) -> Iterator[Any]:
-    with proxies.FaultProxy(moto.port) as running:
+def proxy(moto: Any) -> Iterator[Any]:
+    with fault_proxy.FaultProxy(moto.port) as running:
         yield running
 
 
@@ -116,11 +117,13 @@ class Player:
 
 
 def test_no_schedule_of_faults_loses_or_changes_an_object(
-    moto: Any, proxy: Any, servers: ModuleType, is_long: bool, tmp_path: Path
+    moto: Any, proxy: Any, is_long: bool, tmp_path: Path
 ) -> None:
     def at(endpoint: str) -> tuple[Store, Retention]:
-        settings = servers.s3_settings(endpoint, "faults/", timeout_seconds=TIMEOUT, attempts=6)
-        found: tuple[Store, Retention] = servers.impatient_store(settings)
+        settings = object_servers.s3_settings(
+            endpoint, "faults/", timeout_seconds=TIMEOUT, attempts=6
+        )
+        found: tuple[Store, Retention] = object_servers.impatient_store(settings)
         return found
 
     store, retention = at(proxy.endpoint)
@@ -138,11 +141,9 @@ def test_no_schedule_of_faults_loses_or_changes_an_object(
     assert sum(proxy.seen.values()) > 6 * schedules
 
 
-def test_one_of_many_wins_also_among_faults(
-    moto: Any, proxy: Any, servers: ModuleType, is_long: bool
-) -> None:
-    settings = servers.s3_settings(proxy.endpoint, "race/", timeout_seconds=0.5, attempts=6)
-    stores = [servers.impatient_store(settings)[0] for _ in range(4)]
+def test_one_of_many_wins_also_among_faults(moto: Any, proxy: Any, is_long: bool) -> None:
+    settings = object_servers.s3_settings(proxy.endpoint, "race/", timeout_seconds=0.5, attempts=6)
+    stores = [object_servers.impatient_store(settings)[0] for _ in range(4)]
 
     def race(number: int) -> list[int]:
         won = []
@@ -165,13 +166,13 @@ def test_one_of_many_wins_also_among_faults(
 
 
 def test_no_update_of_a_head_is_lost_or_done_twice_among_faults(
-    moto: Any, proxy: Any, servers: ModuleType, is_long: bool
+    moto: Any, proxy: Any, is_long: bool
 ) -> None:
-    settings = servers.s3_settings(proxy.endpoint, "swaps/", timeout_seconds=0.5, attempts=6)
+    settings = object_servers.s3_settings(proxy.endpoint, "swaps/", timeout_seconds=0.5, attempts=6)
     turns = 40 if is_long else 6
 
     def add(number: int) -> None:
-        heads = servers.impatient_store(settings)[0].heads
+        heads = object_servers.impatient_store(settings)[0].heads
         for turn in range(turns):
             word = f"{number}.{turn}"
             while True:
@@ -189,27 +190,25 @@ def test_no_update_of_a_head_is_lost_or_done_twice_among_faults(
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(add, range(3)))
     proxy.plan(None)
-    heads = servers.impatient_store(settings)[0].heads
+    heads = object_servers.impatient_store(settings)[0].heads
     words = (heads.read("list").value or b"").decode().split()
     assert sorted(words) == sorted(f"{n}.{turn}" for n in range(3) for turn in range(turns))
 
 
-def test_opens_and_works_with_its_own_pauses_among_faults(
-    moto: Any, proxy: Any, servers: ModuleType
-) -> None:
+def test_opens_and_works_with_its_own_pauses_among_faults(moto: Any, proxy: Any) -> None:
     proxy.plan(79)
-    settings = servers.s3_settings(proxy.endpoint, "open/", timeout_seconds=TIMEOUT)
-    store = settled(lambda: open_store(settings, servers.KEYS))
+    settings = object_servers.s3_settings(proxy.endpoint, "open/", timeout_seconds=TIMEOUT)
+    store = settled(lambda: open_store(settings, object_servers.KEYS))
     assert store.status.warnings == ()
     settled(lambda: store.objects.put("a", b"1"))
     assert settled(lambda: store.objects.get("a")) == b"1"
     proxy.plan(None)
 
 
-def test_says_unavailable_when_nothing_listens(moto: Any, servers: ModuleType) -> None:
-    server = servers.moto()
-    settings = servers.s3_settings(server.endpoint, timeout_seconds=1.0, attempts=2)
-    store, _ = servers.impatient_store(settings)
+def test_says_unavailable_when_nothing_listens(moto: Any) -> None:
+    server = object_servers.moto()
+    settings = object_servers.s3_settings(server.endpoint, timeout_seconds=1.0, attempts=2)
+    store, _ = object_servers.impatient_store(settings)
     store.objects.put("a", b"1")
     server.stop()
     with pytest.raises(StoreUnavailable):

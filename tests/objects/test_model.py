@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import object_servers
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
@@ -85,7 +85,7 @@ def check(objects: ObjectStore, retention: Retention, steps: list[Operation]) ->
 
 @pytest.fixture(params=["files", "s3"])
 def run_model(
-    request: pytest.FixtureRequest, quick_folder: Path, servers: ModuleType, is_long: bool
+    request: pytest.FixtureRequest, quick_folder: Path, is_long: bool
 ) -> Callable[[], None]:
     """Plays many examples, each against a store of its own."""
     number = itertools.count()
@@ -94,7 +94,7 @@ def run_model(
         if request.param == "files":
             return FileSettings(quick_folder / str(next(number)))
         endpoint = request.getfixturevalue("moto").endpoint
-        found: StoreSettings = servers.s3_settings(endpoint, f"model-{next(number)}/")
+        found: StoreSettings = object_servers.s3_settings(endpoint, f"model-{next(number)}/")
         return found
 
     examples = {"files": 150, "s3": 7}[request.param] * (25 if is_long else 1)
@@ -109,7 +109,11 @@ def run_model(
     @given(operations())
     def run(steps: list[Operation]) -> None:
         place = fresh()
-        check(open_store(place, servers.KEYS).objects, open_retention(place, servers.KEYS), steps)
+        check(
+            open_store(place, object_servers.KEYS).objects,
+            open_retention(place, object_servers.KEYS),
+            steps,
+        )
 
     return run
 

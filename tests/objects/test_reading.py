@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
+import object_servers
 import pytest
 
 from veen.objects.files import Layout
@@ -26,12 +26,14 @@ class Guarded(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def guarded(servers: ModuleType) -> Iterator[Guarded]:
-    server = servers.moto()
-    writer = servers.principal(server.endpoint, "writer", "GetObject", "ListBucket", "PutObject")
-    reader = servers.principal(server.endpoint, "reader", "GetObject", "ListBucket")
-    servers.enforce_rights(server.endpoint)
-    yield Guarded(servers.s3_settings(server.endpoint, "guarded/"), writer, reader)
+def guarded() -> Iterator[Guarded]:
+    server = object_servers.moto()
+    writer = object_servers.principal(
+        server.endpoint, "writer", "GetObject", "ListBucket", "PutObject"
+    )
+    reader = object_servers.principal(server.endpoint, "reader", "GetObject", "ListBucket")
+    object_servers.enforce_rights(server.endpoint)
+    yield Guarded(object_servers.s3_settings(server.endpoint, "guarded/"), writer, reader)
     server.stop()
 
 
@@ -54,12 +56,10 @@ def see_all(store: Store, head: Head, tmp_path: Path) -> None:
         store.objects.get("log/none")
 
 
-def test_refuses_to_write(
-    settings: StoreSettings, store: Store, servers: ModuleType, tmp_path: Path
-) -> None:
+def test_refuses_to_write(settings: StoreSettings, store: Store, tmp_path: Path) -> None:
     head = fill(store)
     (tmp_path / "file").write_bytes(b"more")
-    reading = open_to_read(settings, servers.KEYS)
+    reading = open_to_read(settings, object_servers.KEYS)
     for write in (
         lambda: reading.objects.put("log/10", b"more"),
         lambda: reading.objects.put_file("log/10", tmp_path / "file"),
@@ -90,13 +90,13 @@ def test_what_a_store_keeps_is_not_known_to_whoever_may_not_write(guarded: Guard
 
 
 def test_a_store_that_overwrites_is_read_and_looked_at_without_being_accepted(
-    servers: ModuleType, start_rclone: Callable[[Path], Any], tmp_path: Path
+    start_rclone: Callable[[Path], Any], tmp_path: Path
 ) -> None:
-    settings = servers.s3_settings(start_rclone(tmp_path).endpoint, "z1/")
-    accepted = servers.s3_settings(settings.endpoint, "z1/", accept_overwriting_store=True)
-    head = fill(open_store(accepted, servers.KEYS))
-    assert open_to_read(settings, servers.KEYS).heads.read("head").value == head.value
-    status = look_at(settings, servers.KEYS)
+    settings = object_servers.s3_settings(start_rclone(tmp_path).endpoint, "z1/")
+    accepted = object_servers.s3_settings(settings.endpoint, "z1/", accept_overwriting_store=True)
+    head = fill(open_store(accepted, object_servers.KEYS))
+    assert open_to_read(settings, object_servers.KEYS).heads.read("head").value == head.value
+    status = look_at(settings, object_servers.KEYS)
     assert status.keeps_conditions is False
     assert len(status.warnings) == 2
 
@@ -123,13 +123,11 @@ def test_a_directory_without_a_store_is_refused_and_not_made(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_who_opens_what_another_has_probed_does_not_probe_again(
-    servers: ModuleType, moto: Any
-) -> None:
-    settings = servers.s3_settings(moto.endpoint, "unprobed/")
+def test_who_opens_what_another_has_probed_does_not_probe_again(moto: Any) -> None:
+    settings = object_servers.s3_settings(moto.endpoint, "unprobed/")
     for keeps in (True, False):
-        store = open_probed(settings, servers.KEYS, keeps_conditions=keeps)
+        store = open_probed(settings, object_servers.KEYS, keeps_conditions=keeps)
         assert store.status.keeps_conditions is keeps
         store.objects.put("a", b"same")
         assert list(store.objects.keys()) == ["a"]
-    assert open_bucket(settings, servers.KEYS).page("", "") == ["objects/a"]
+    assert open_bucket(settings, object_servers.KEYS).page("", "") == ["objects/a"]

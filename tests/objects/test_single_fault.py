@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import fault_proxy
+import object_servers
 import pytest
 
 from veen.objects.opened import Store
@@ -36,34 +37,34 @@ FAULTS = [
 
 
 @pytest.fixture(scope="module")
-def proxy(moto: Any, proxies: ModuleType) -> Iterator[Any]:
-    with proxies.FaultProxy(moto.port) as running:
+def proxy(moto: Any) -> Iterator[Any]:
+    with fault_proxy.FaultProxy(moto.port) as running:
         yield running
 
 
-def a_store(proxy: Any, servers: ModuleType, timeout_seconds: float, attempts: int) -> Store:
-    settings = servers.s3_settings(
+def a_store(proxy: Any, timeout_seconds: float, attempts: int) -> Store:
+    settings = object_servers.s3_settings(
         proxy.endpoint, "single/", timeout_seconds=timeout_seconds, attempts=attempts
     )
-    store: Store = servers.impatient_store(settings)[0]
+    store: Store = object_servers.impatient_store(settings)[0]
     return store
 
 
 @pytest.fixture(scope="module")
-def store(proxy: Any, servers: ModuleType) -> Store:
-    return a_store(proxy, servers, timeout_seconds=20, attempts=3)
+def store(proxy: Any) -> Store:
+    return a_store(proxy, timeout_seconds=20, attempts=3)
 
 
 @pytest.fixture(scope="module")
-def nervous(proxy: Any, servers: ModuleType) -> Store:
+def nervous(proxy: Any) -> Store:
     """For requests that nobody answers; a slow answer is taken for none now and then."""
-    return a_store(proxy, servers, timeout_seconds=0.15, attempts=20)
+    return a_store(proxy, timeout_seconds=0.15, attempts=20)
 
 
 @pytest.fixture(scope="module")
-def hasty(proxy: Any, servers: ModuleType) -> Store:
+def hasty(proxy: Any) -> Store:
     """Tries once only."""
-    return a_store(proxy, servers, timeout_seconds=20, attempts=1)
+    return a_store(proxy, timeout_seconds=20, attempts=1)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -109,8 +110,8 @@ def test_success_without_an_answer_is_success(hasty: Store, proxy: Any, fault: s
     assert hasty.heads.read(f"done {fault}") == head
 
 
-def test_a_timeout_after_success_is_success(proxy: Any, servers: ModuleType) -> None:
-    hasty = a_store(proxy, servers, timeout_seconds=1.5, attempts=1)
+def test_a_timeout_after_success_is_success(proxy: Any) -> None:
+    hasty = a_store(proxy, timeout_seconds=1.5, attempts=1)
     proxy.script("late silence")
     hasty.objects.put("timeout", b"body")
     assert hasty.objects.get("timeout") == b"body"

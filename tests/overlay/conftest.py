@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable
-from types import ModuleType
 from typing import Any
 
 import overlay_histories
-import overlay_oracle
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -105,18 +103,6 @@ def label() -> bytes:
 @pytest.fixture(scope="session")
 def long_factor() -> int:
     return LONG_FACTOR
-
-
-@pytest.fixture(scope="session")
-def naive() -> ModuleType:
-    """The folds of the oracle."""
-    return overlay_oracle
-
-
-@pytest.fixture(scope="session")
-def plain() -> ModuleType:
-    """The second encoder, the schemas and the writers of bodies."""
-    return overlay_histories
 
 
 @pytest.fixture(scope="session")

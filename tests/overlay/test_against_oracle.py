@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 from random import Random
-from types import ModuleType
 from typing import Any
 
+import overlay_oracle
 import pytest
 
 from veen.overlay.fold import Fold
@@ -39,7 +39,6 @@ def test_every_way_of_folding_gives_the_bytes_of_the_naive_fold(
     name: str,
     a_history: Callable[..., list[Any]],
     new_log: Callable[..., Any],
-    naive: ModuleType,
     label: bytes,
     long_factor: int,
 ) -> None:
@@ -50,7 +49,7 @@ def test_every_way_of_folding_gives_the_bytes_of_the_naive_fold(
         log, block = new_log(messages), chance.randrange(1, 40)
         first = chance.choice([1, chance.randint(1, len(messages))])
         run = Run(first, chance.randint(first - 1, len(messages)))
-        due = naive.folded(name, messages[run.from_seq - 1 : run.to_seq])
+        due = overlay_oracle.folded(name, messages[run.from_seq - 1 : run.to_seq])
         fold = Fold(overlay, label, log, block)
         cold = fold.over(run)
         parts = [fold.over(part) for part in cut(chance, run, chance.randrange(1, 9))]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import permutations
-from types import ModuleType
 from typing import Any
 
+import overlay_histories
 import pytest
 
 from veen.digest import h
@@ -107,9 +107,9 @@ def test_a_part_is_the_register_element_or_shard_that_is_named() -> None:
         pytest.param(Registers, {1: 2, 2: []}, id="another version"),
     ],
 )
-def test_a_state_that_no_fold_gives_is_refused(kind: Any, tree: Any, plain: ModuleType) -> None:
+def test_a_state_that_no_fold_gives_is_refused(kind: Any, tree: Any) -> None:
     with pytest.raises(Malformed):
-        kind.decode(plain.cbor(tree))
+        kind.decode(overlay_histories.cbor(tree))
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from types import ModuleType
 from typing import Any
 
+import overlay_histories
 import pytest
 
 from veen.errors import Malformed
@@ -21,13 +21,13 @@ Pays = Callable[..., Event]
 
 
 @pytest.fixture
-def pays(an_event: Callable[..., Event], plain: ModuleType) -> Pays:
+def pays(an_event: Callable[..., Event]) -> Pays:
     def build(at: int, payer: bytes, payee: bytes, amount: int, **more: Any) -> Event:
         body = {
             "operation_type": "pay", "operation_args": None, "payer_account": payer,
             "payee_account": payee, "amount": amount, **more,
         }  # fmt: skip
-        return an_event(plain.PAID, body, stream_seq=at)
+        return an_event(overlay_histories.PAID, body, stream_seq=at)
 
     return build
 
@@ -102,15 +102,14 @@ def first_refused(messages: list[Any], exempt: set[bytes], schema: bytes) -> int
 def test_the_first_overdraft_is_where_a_refusing_wallet_first_refuses(
     a_history: Callable[..., list[Any]],
     new_log: Callable[..., Any],
-    plain: ModuleType,
     label: bytes,
 ) -> None:
     found = set()
     for seed in range(100):
         chance = Random(seed)
         messages = a_history(seed, chance.randrange(1, 120), Ledger.name)
-        exempt = {plain.named("account", n) for n in range(4) if chance.random() < 0.8}
-        due = first_refused(messages, exempt, plain.PAID)
+        exempt = {overlay_histories.named("account", n) for n in range(4) if chance.random() < 0.8}
+        due = first_refused(messages, exempt, overlay_histories.PAID)
         fold = Fold(Ledger(), label, new_log(messages), chance.randrange(1, 30))
         condition = overdrawn(exempt)
         assert condition(fold.over(Run(1, len(messages)))) == (due is not None)
@@ -146,6 +145,6 @@ def test_the_first_overdraft_is_found_by_few_looks(
         [[ANN, "", 5, b"\x00", 0]],
     ],
 )
-def test_accounts_that_no_fold_gives_are_refused(rows: Any, plain: ModuleType) -> None:
+def test_accounts_that_no_fold_gives_are_refused(rows: Any) -> None:
     with pytest.raises(Malformed):
-        Accounts.decode(plain.cbor({1: 1, 2: 1, 3: rows}))
+        Accounts.decode(overlay_histories.cbor({1: 1, 2: 1, 3: rows}))

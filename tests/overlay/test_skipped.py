@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from types import ModuleType
 from typing import Any
 
+import overlay_histories
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,10 +71,10 @@ def test_a_message_that_was_not_opened_is_counted_as_such(overlay: Overlay[Any])
     ],
 )
 def test_a_body_that_its_schema_does_not_allow_is_counted_as_malformed(
-    name: str, body: Any, an_event: Callable[..., Event], plain: ModuleType
+    name: str, body: Any, an_event: Callable[..., Event]
 ) -> None:
     overlay = overlay_named(name)
-    folded = overlay.lift(an_event(plain.SCHEMAS[name], body, stream_seq=5))
+    folded = overlay.lift(an_event(overlay_histories.SCHEMAS[name], body, stream_seq=5))
     assert folded.state == overlay.empty().state
     assert folded.skipped == Skipped(malformed=Places(count=1, first=(5,)))
 
@@ -91,17 +91,15 @@ def test_a_body_that_its_schema_does_not_allow_is_counted_as_malformed(
     ],
 )
 def test_a_body_in_another_encoding_is_counted_as_malformed(
-    raw: str, an_event: Callable[..., Event], plain: ModuleType
+    raw: str, an_event: Callable[..., Event]
 ) -> None:
-    folded = overlay_named("lww.map").lift(an_event(plain.LWW, bytes.fromhex(raw)))
+    folded = overlay_named("lww.map").lift(an_event(overlay_histories.LWW, bytes.fromhex(raw)))
     assert folded.skipped.malformed.count == 1
 
 
-def test_the_one_encoding_of_a_body_is_read(
-    an_event: Callable[..., Event], plain: ModuleType
-) -> None:
+def test_the_one_encoding_of_a_body_is_read(an_event: Callable[..., Event]) -> None:
     raw = bytes.fromhex("a3 627473 01 636b6579 416b 6576616c7565 40")
-    assert overlay_named("lww.map").lift(an_event(plain.LWW, raw)).skipped == Skipped()
+    assert overlay_named("lww.map").lift(an_event(overlay_histories.LWW, raw)).skipped == Skipped()
 
 
 @overlays
@@ -109,12 +107,11 @@ def test_the_one_encoding_of_a_body_is_read(
 def test_no_body_makes_an_overlay_raise(
     overlay: Overlay[Any],
     an_event: Callable[..., Event],
-    plain: ModuleType,
     data: st.DataObject,
     seed: int,
 ) -> None:
     (schema,) = overlay.schemas
-    body = plain.cbor(plain.WRITERS[schema](Random(seed)))
+    body = overlay_histories.cbor(overlay_histories.WRITERS[schema](Random(seed)))
     at = data.draw(st.integers(0, len(body)))
     changed = body[:at] + data.draw(st.binary(max_size=3)) + body[at + 1 :]
     folded = overlay.lift(an_event(schema, changed))
@@ -123,12 +120,10 @@ def test_no_body_makes_an_overlay_raise(
         assert folded.state == overlay.empty().state
 
 
-def test_an_argument_of_the_application_may_be_any_item(
-    an_event: Callable[..., Event], plain: ModuleType
-) -> None:
+def test_an_argument_of_the_application_may_be_any_item(an_event: Callable[..., Event]) -> None:
     for args in (None, -5, [{"a": -1}], "text"):
         body = PAID | {"amount": 1, "operation_args": args, "metadata": None}
-        folded = overlay_named("wallet.ledger").lift(an_event(plain.PAID, body))
+        folded = overlay_named("wallet.ledger").lift(an_event(overlay_histories.PAID, body))
         assert folded.state.operations == 1
 
 

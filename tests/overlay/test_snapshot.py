@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
-from types import ModuleType
 from typing import Any
 
+import overlay_histories
+import overlay_oracle
 import pytest
 
 from veen.digest import h
@@ -39,24 +40,22 @@ def prefix_of(
 def test_a_snapshot_of_the_whole_state_hashes_the_folds_bytes(
     name: str,
     prefix_of: Callable[..., Prefix[Any]],
-    naive: ModuleType,
-    plain: ModuleType,
     a_history: Callable[..., list[Any]],
     label: bytes,
 ) -> None:
     claim = prefix_of(name).checkpoint(label)
-    schema = plain.SCHEMAS[name]
+    schema = overlay_histories.SCHEMAS[name]
     told = [m for m in a_history(3, UPTO, name) if m.schema == schema and m.says is not None]
-    serialized = plain.cbor(naive.FOLDS[name](told))
+    serialized = overlay_histories.cbor(overlay_oracle.FOLDS[name](told))
     assert claim.state_hash == sha256(f"veen/state-{name}\x00".encode() + serialized).digest()
     verify(StateCheckpoint.decode(claim.encode()), prefix_of(name), label)
 
 
 def test_a_snapshot_of_a_part_depends_on_that_part_alone(
-    prefix_of: Callable[..., Prefix[Any]], plain: ModuleType
+    prefix_of: Callable[..., Prefix[Any]],
 ) -> None:
     prefix = prefix_of("wallet.ledger")
-    mine, other = (plain.named("account", number) for number in (0, 1))
+    mine, other = (overlay_histories.named("account", number) for number in (0, 1))
     claim = prefix.checkpoint(mine)
     rows = tuple(row for row in prefix.state.accounts if row.account != other)
     assert len(rows) < len(prefix.state.accounts)
@@ -115,9 +114,9 @@ def test_an_earlier_state_does_not_verify_as_a_later_one(
 
 
 def test_metadata_is_carried_and_not_judged(
-    prefix_of: Callable[..., Prefix[Any]], label: bytes, plain: ModuleType
+    prefix_of: Callable[..., Prefix[Any]], label: bytes
 ) -> None:
-    metadata = AnyItem(plain.cbor({"why": "month end"}))
+    metadata = AnyItem(overlay_histories.cbor({"why": "month end"}))
     claim = prefix_of("orset").checkpoint(label, metadata)
     again = StateCheckpoint.decode(claim.encode())
     assert again.metadata == metadata
@@ -131,11 +130,13 @@ def test_metadata_is_carried_and_not_judged(
         {"upto_stream_seq": -1}, {"state_class": b"lww.map"}, {"more": 1},
     ],
 )  # fmt: skip
-def test_a_body_that_is_no_snapshot_is_refused(plain: ModuleType, change: dict[str, Any]) -> None:
+def test_a_body_that_is_no_snapshot_is_refused(change: dict[str, Any]) -> None:
     body = {
         "state_id": bytes(32), "upto_stream_seq": 1, "mmr_root": bytes(32),
         "state_hash": bytes(32), "state_class": "lww.map",
     }  # fmt: skip
-    assert StateCheckpoint.decode(plain.cbor(body)).encode() == plain.cbor(body)
+    assert StateCheckpoint.decode(overlay_histories.cbor(body)).encode() == overlay_histories.cbor(
+        body
+    )
     with pytest.raises(Malformed):
-        StateCheckpoint.decode(plain.cbor(body | change))
+        StateCheckpoint.decode(overlay_histories.cbor(body | change))

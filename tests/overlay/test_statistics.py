@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
+import overlay_histories
 import pytest
 
 from veen.errors import Malformed
@@ -18,13 +18,15 @@ Records = Callable[..., Event]
 
 
 @pytest.fixture
-def records(an_event: Callable[..., Event], plain: ModuleType) -> Records:
+def records(an_event: Callable[..., Event]) -> Records:
     def build(at: int, hub_ts: int, client_id: bytes = CLIENT, **changes: Any) -> Event:
         body = {
             "subject_id": "user:1", "principal_id": client_id, "event_type": "login",
             "event_time": 5, "origin": "web", "payload": "",
         }  # fmt: skip
-        return an_event(plain.RECORD, body | changes, at, hub_ts=hub_ts, client_id=client_id)
+        return an_event(
+            overlay_histories.RECORD, body | changes, at, hub_ts=hub_ts, client_id=client_id
+        )
 
     return build
 
@@ -98,7 +100,7 @@ def test_a_part_is_what_one_producer_sent(records: Records) -> None:
         [1, 5, 5, 5, 0, 0, 1, 0],
     ],
 )
-def test_totals_that_no_fold_gives_are_refused(totals: list[int], plain: ModuleType) -> None:
+def test_totals_that_no_fold_gives_are_refused(totals: list[int]) -> None:
     tree: dict[int, Any] = {1: 1, 2: totals, 3: [], 4: [], 5: [], 6: [], 7: []}
     with pytest.raises(Malformed):
-        Statistics.decode(plain.cbor(tree))
+        Statistics.decode(overlay_histories.cbor(tree))

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
-from types import ModuleType
 from typing import Any
 
 import pytest
 import query_histories
-import query_oracle
-import query_proven
 import recorded_log
 from hypothesis import HealthCheck, settings
 
@@ -57,16 +54,6 @@ def long_factor() -> int:
 
 
 @pytest.fixture(scope="session")
-def histories() -> ModuleType:
-    return query_histories
-
-
-@pytest.fixture(scope="session")
-def oracle() -> ModuleType:
-    return query_oracle
-
-
-@pytest.fixture(scope="session")
 def entries_of() -> Callable[[Iterable[Any]], list[Entry]]:
     """Entries as an engine hands them over, in the order of rows."""
     return lambda history: sorted(map(as_entry, history), key=lambda entry: entry.order_key)
@@ -76,12 +63,6 @@ def entries_of() -> Callable[[Iterable[Any]], list[Entry]]:
 def new_log() -> Callable[[Sequence[Any]], Any]:
     """A log of real messages for a history; its leaves are not those of the history."""
     return lambda history: recorded_log.RecordedLog(history, as_event)
-
-
-@pytest.fixture(scope="session")
-def proven() -> ModuleType:
-    """Digests and packages of queries over a log."""
-    return query_proven
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import pytest
+import query_histories
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -309,8 +309,8 @@ def test_one_query_has_one_text_however_it_is_written(a_query: Build) -> None:
     assert found[0] == found[1]
 
 
-def test_normalising_twice_is_normalising_once(histories: ModuleType) -> None:
-    for query in histories.queries(9, 200):
+def test_normalising_twice_is_normalising_once() -> None:
+    for query in query_histories.queries(9, 200):
         once = normalise(query, query_id_if_missing="-")
         assert normalise(once.document(), query_id_if_missing="other") == once
         again = normalise(parse_json(once.encode()), query_id_if_missing="other")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import pytest
+import query_histories
+import query_oracle
 
 from recorder.query.descriptor import Evidence
 from recorder.query.entry import Entry
@@ -124,9 +125,9 @@ def test_refuses_a_receipt_of_another_message_that_the_hub_itself_signed(
 
 
 def test_refuses_a_message_that_the_hub_put_into_another_stream(
-    histories: ModuleType, new_log: Callable[..., Any]
+    new_log: Callable[..., Any],
 ) -> None:
-    log = new_log(histories.history(8, 20))
+    log = new_log(query_histories.history(8, 20))
     moved = next(entry for entry in log.entries if entry.event is not None)
     results = "record/query/results"
     raw, _, body_key = log.pairs[moved.stream, moved.seq]
@@ -142,10 +143,8 @@ def test_refuses_a_message_that_the_hub_put_into_another_stream(
         WitnessCheck(log.hub, later).entry(shown, results)
 
 
-def test_refuses_a_message_behind_the_checkpoint(
-    histories: ModuleType, new_log: Callable[..., Any]
-) -> None:
-    log = new_log(histories.history(8, 20))
+def test_refuses_a_message_behind_the_checkpoint(new_log: Callable[..., Any]) -> None:
+    log = new_log(query_histories.history(8, 20))
     old = log.checkpoint
     last = next(entry for entry in reversed(log.entries) if entry.event is not None)
     newer = log.append(last.stream, last.hub_ts, last.event)
@@ -166,16 +165,16 @@ def test_refuses_a_stream_the_checkpoint_does_not_speak_of(
         verified(entry, checkpoint)
 
 
-def test_without_evidence_the_summary_says_only_that(a_descriptor: Any, oracle: Any) -> None:
+def test_without_evidence_the_summary_says_only_that(a_descriptor: Any) -> None:
     asked = a_descriptor(evidence={"mode": "none"})
     assert evidence_summary(asked, "r-1", LINES) == {"mode": "none"}
-    assert evidence_hash(asked, "r-1", LINES) == oracle.digest({"mode": "none"})
+    assert evidence_hash(asked, "r-1", LINES) == query_oracle.digest({"mode": "none"})
 
 
 @pytest.mark.parametrize("policy", [{"mode": "full"}, {"mode": "spot", "sample_rate": 0.25}])
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_the_hash_is_that_of_the_summary(
-    a_descriptor: Any, oracle: ModuleType, policy: dict[str, Any], count: int
+    a_descriptor: Any, policy: dict[str, Any], count: int
 ) -> None:
     asked = a_descriptor(evidence=policy)
     summary = evidence_summary(asked, "r-1", LINES[:count])
@@ -186,8 +185,8 @@ def test_the_hash_is_that_of_the_summary(
             for one in LINES[:count]
         ],
     }  # fmt: skip
-    assert evidence_hash(asked, "r-1", LINES[:count]) == oracle.digest(summary)
-    assert canonical_json.encode(summary).decode() == oracle.jcs(summary)
+    assert evidence_hash(asked, "r-1", LINES[:count]) == query_oracle.digest(summary)
+    assert canonical_json.encode(summary).decode() == query_oracle.jcs(summary)
 
 
 def test_a_line_has_the_root_of_the_stream_in_the_checkpoint(small_log: Any, entry: Entry) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import pytest
+import query_histories
+import query_proven
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,13 +36,13 @@ def named(verdict: Verdict, state: State) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def log(histories: ModuleType, new_log: Callable[..., Any]) -> Any:
-    return new_log(histories.history(3, 24))
+def log(new_log: Callable[..., Any]) -> Any:
+    return new_log(query_histories.history(3, 24))
 
 
 @pytest.fixture(scope="module")
-def package(log: Any, proven: ModuleType, a_descriptor: Callable[..., Any]) -> Package:
-    found: Package = proven.package_of(log, a_descriptor(evidence=FULL))
+def package(log: Any, a_descriptor: Callable[..., Any]) -> Package:
+    found: Package = query_proven.package_of(log, a_descriptor(evidence=FULL))
     return found
 
 
@@ -60,14 +61,13 @@ def test_a_package_reads_back_as_itself(package: Package) -> None:
 @pytest.mark.parametrize("hashes", [False, True])
 def test_every_kind_of_query_holds(
     small_log: Any,
-    proven: ModuleType,
     a_descriptor: Any,
     evidence: Any,
     aggregate: Any,
     hashes: Any,
 ) -> None:
     asked = a_descriptor(evidence=evidence, aggregate=aggregate)
-    made = proven.package_of(small_log, asked, hashes=hashes, records=False)
+    made = query_proven.package_of(small_log, asked, hashes=hashes, records=False)
     verdict = check_bytes(made.encode(), small_log.hub.hub_id)
     assert verdict.failed == ()
     found = states(verdict)
@@ -77,19 +77,15 @@ def test_every_kind_of_query_holds(
     assert found["request_recorded"] is State.NOT_COVERED
 
 
-def test_a_result_of_every_place_is_shown_to_be_complete(
-    histories: ModuleType, new_log: Any, proven: ModuleType, a_descriptor: Any
-) -> None:
-    log = new_log([replace(made, is_event=True) for made in histories.history(4, 12)])
-    verdict = check(proven.package_of(log, a_descriptor(evidence=FULL)), log.hub.hub_id)
+def test_a_result_of_every_place_is_shown_to_be_complete(new_log: Any, a_descriptor: Any) -> None:
+    log = new_log([replace(made, is_event=True) for made in query_histories.history(4, 12)])
+    verdict = check(query_proven.package_of(log, a_descriptor(evidence=FULL)), log.hub.hub_id)
     assert states(verdict)["complete"] is State.HELD
 
 
-def test_a_time_filter_leaves_its_bounds_to_a_replay(
-    small_log: Any, proven: ModuleType, a_descriptor: Any
-) -> None:
+def test_a_time_filter_leaves_its_bounds_to_a_replay(small_log: Any, a_descriptor: Any) -> None:
     asked = a_descriptor(filter={"time": {"from": "2023-11-14T22:13:40Z"}}, evidence=FULL)
-    made = proven.package_of(small_log, asked, records=False)
+    made = query_proven.package_of(small_log, asked, records=False)
     verdict = check(made, small_log.hub.hub_id)
     assert verdict.failed == ()
     assert states(verdict)["time_bounds"] is State.NOT_COVERED
@@ -125,21 +121,17 @@ def test_refuses_a_witness_of_another_row(log: Any, package: Package) -> None:
     assert {"witnesses", "evidence_hash"} <= named(verdict, State.FAILED)
 
 
-def test_refuses_a_witness_of_an_event_that_was_not_asked_for(
-    log: Any, proven: ModuleType, a_descriptor: Any
-) -> None:
+def test_refuses_a_witness_of_an_event_that_was_not_asked_for(log: Any, a_descriptor: Any) -> None:
     asked = a_descriptor(filter={"origin": "api-1"}, evidence=FULL)
-    made = proven.package_of(log, asked)
+    made = query_proven.package_of(log, asked)
     other = next(e for e in log.entries if e.event is not None and e.event.origin != "api-1")
     first = Shown(0, other.stream, log.witness(other))
     verdict = check(replace(made, witnesses=(first, *made.witnesses[1:])), log.hub.hub_id)
     assert "witnesses" in named(verdict, State.FAILED)
 
 
-def test_refuses_a_record_of_another_query(
-    log: Any, proven: ModuleType, package: Package, a_descriptor: Any
-) -> None:
-    other = proven.package_of(log, a_descriptor(query_id="q-2"))
+def test_refuses_a_record_of_another_query(log: Any, package: Package, a_descriptor: Any) -> None:
+    other = query_proven.package_of(log, a_descriptor(query_id="q-2"))
     mixed = replace(package, request=other.request, result=other.result)
     failed = named(check(mixed, log.hub.hub_id), State.FAILED)
     assert {"request_recorded", "result_recorded"} <= failed
@@ -212,10 +204,10 @@ def test_refuses_a_range_without_a_reason(
 
 
 def test_refuses_a_witness_from_outside_of_what_was_searched(
-    small_log: Any, proven: ModuleType, a_descriptor: Any
+    small_log: Any, a_descriptor: Any
 ) -> None:
     asked = a_descriptor(filter={"time": {"from": "2023-11-14T22:13:40Z"}}, evidence=FULL)
-    made = proven.package_of(small_log, asked, records=False)
+    made = query_proven.package_of(small_log, asked, records=False)
     searched = tuple(
         replace(one, from_seq=one.to_seq + 1, unread=0) for one in made.digest.searched
     )
@@ -224,9 +216,11 @@ def test_refuses_a_witness_from_outside_of_what_was_searched(
 
 
 def test_refuses_rows_that_are_not_the_aggregate_of_their_events(
-    log: Any, proven: ModuleType, a_descriptor: Any
+    log: Any, a_descriptor: Any
 ) -> None:
-    made = proven.package_of(log, a_descriptor(evidence=FULL, aggregate=COUNTS), records=False)
+    made = query_proven.package_of(
+        log, a_descriptor(evidence=FULL, aggregate=COUNTS), records=False
+    )
     rows = ({**made.rows[0], "count": 99}, *made.rows[1:])
     hashed = rows_hash(rows)
     digest = replace(made.digest, rows_hash=hashed.rows_hash, rows_chain=hashed.chain)
@@ -235,9 +229,9 @@ def test_refuses_rows_that_are_not_the_aggregate_of_their_events(
 
 
 def test_refuses_a_row_that_its_event_does_not_say_with_all_hashes_made_again(
-    log: Any, proven: ModuleType, a_descriptor: Any
+    log: Any, a_descriptor: Any
 ) -> None:
-    made = proven.package_of(log, a_descriptor(evidence=FULL), records=False)
+    made = query_proven.package_of(log, a_descriptor(evidence=FULL), records=False)
     rows = ({**made.rows[0], "origin": "elsewhere"}, *made.rows[1:])
     hashed = rows_hash(rows)
     digest = replace(made.digest, rows_hash=hashed.rows_hash, rows_chain=hashed.chain)
@@ -252,8 +246,8 @@ def test_refuses_witnesses_in_another_order(log: Any, package: Package) -> None:
     assert "witnesses" in named(verdict, State.FAILED)
 
 
-def test_refuses_a_record_of_another_kind(log: Any, proven: ModuleType, package: Package) -> None:
-    event = proven.event("query.other", package.descriptor.encode())
+def test_refuses_a_record_of_another_kind(log: Any, package: Package) -> None:
+    event = query_proven.event("query.other", package.descriptor.encode())
     entry = log.append("record/query/requests", 1_700_009_003, event)
     raw, receipt, body_key = log.pairs[entry.stream, entry.seq]
     request = Recorded(msg=raw, receipt=receipt, body_key=body_key, inclusion=None)
@@ -283,12 +277,12 @@ def test_refuses_an_identity_that_is_not_signed(log: Any, package: Package) -> N
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("aggregate", [None, COUNTS])
 def test_every_changed_byte_is_refused_or_changes_nothing(
-    histories: ModuleType, new_log: Any, proven: ModuleType, a_descriptor: Any, long_factor: int,
+    new_log: Any, a_descriptor: Any, long_factor: int,
     aggregate: Any,
 ) -> None:  # fmt: skip
-    log = new_log(histories.history(5, 2))
+    log = new_log(query_histories.history(5, 2))
     asked = a_descriptor(evidence=FULL, projection=["receipt_id", "origin"], aggregate=aggregate)
-    raw = proven.package_of(log, asked).encode()
+    raw = query_proven.package_of(log, asked).encode()
     before = check_bytes(raw, log.hub.hub_id)
     assert before.failed == ()
     draw = random.Random("flips")
@@ -326,10 +320,10 @@ JUNK = (b"null", b"{}", b"[]", b'""', b"[" * 10**5, b"0", b"-1", b"1e999", b"NaN
 
 
 @pytest.fixture(scope="module")
-def small_package(
-    histories: ModuleType, new_log: Any, proven: ModuleType, a_descriptor: Any
-) -> bytes:
-    made = proven.package_of(new_log(histories.history(6, 3)), a_descriptor(evidence=FULL))
+def small_package(new_log: Any, a_descriptor: Any) -> bytes:
+    made = query_proven.package_of(
+        new_log(query_histories.history(6, 3)), a_descriptor(evidence=FULL)
+    )
     return bytes(made.encode())
 
 

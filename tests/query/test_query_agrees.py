@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import pytest
+import query_histories
+import query_oracle
 
 from recorder.query import aggregate as aggregates
 from recorder.query.descriptor import normalise
@@ -20,46 +21,46 @@ LOG_ROOT = bytes(range(32))
 
 
 @pytest.fixture(scope="module")
-def history(histories: ModuleType) -> list[Any]:
-    return list(histories.history(1, 200))
+def history() -> list[Any]:
+    return list(query_histories.history(1, 200))
 
 
 def test_rows_are_those_of_the_oracle(
-    histories: ModuleType, oracle: ModuleType, history: list[Any], entries_of: Any, long_factor: int
+    history: list[Any], entries_of: Any, long_factor: int
 ) -> None:
     entries = entries_of(history)
     plain = [made.plain() for made in history]
     rows, empty = 0, 0
-    for query in histories.queries(1, 400 * long_factor):
-        expected = oracle.answer(query, plain)
+    for query in query_histories.queries(1, 400 * long_factor):
+        expected = query_oracle.answer(query, plain)
         found = run(normalise(query, query_id_if_missing="-"), entries, LOG_ROOT)
-        assert canonical_json.encode(list(found.rows)) == oracle.jcs(expected).encode(), query
-        assert rows_hash(found.rows)[:2] == (oracle.digest(expected), len(expected))
+        assert canonical_json.encode(list(found.rows)) == query_oracle.jcs(expected).encode(), query
+        assert rows_hash(found.rows)[:2] == (query_oracle.digest(expected), len(expected))
         rows, empty = rows + len(expected), empty + (not expected)
     assert rows > 3_000 * long_factor
     assert empty < 200 * long_factor
 
 
-def test_sampling_is_that_of_the_oracle(
-    histories: ModuleType, oracle: ModuleType, history: list[Any], entries_of: Any
-) -> None:
+def test_sampling_is_that_of_the_oracle(history: list[Any], entries_of: Any) -> None:
     entries = entries_of(history)
     plain = [made.plain() for made in history]
-    for query in histories.queries(2, 100):
+    for query in query_histories.queries(2, 100):
         found = run(normalise(query, query_id_if_missing="-"), entries, LOG_ROOT)
-        count = len(oracle.matching(query, plain))
+        count = len(query_oracle.matching(query, plain))
         mode = query["evidence"]["mode"]
         rate = {"none": 0.0, "full": 1.0}.get(mode, query["evidence"].get("sample_rate"))
-        picks = [i for i in range(count) if oracle.sampled(query["query_id"], LOG_ROOT, rate, i)]
+        picks = [
+            i for i in range(count) if query_oracle.sampled(query["query_id"], LOG_ROOT, rate, i)
+        ]
         assert [one.index for one in found.sampled] == picks
         assert found.event_count == count
 
 
 def test_aggregates_merge_in_any_order_and_any_grouping(
-    histories: ModuleType, history: list[Any], entries_of: Any
+    history: list[Any], entries_of: Any
 ) -> None:
     draw = random.Random("orders")
-    queries = [query for query in histories.queries(3, 60) if "aggregate" in query]
+    queries = [query for query in query_histories.queries(3, 60) if "aggregate" in query]
     assert len(queries) > 20
     for query in queries:
         descriptor = normalise(query, query_id_if_missing="-")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import pytest
+import query_histories
+import query_proven
 
 from recorder.query.descriptor import normalise
 from recorder.query.digest import ResultDigest
@@ -32,13 +33,11 @@ def replayed(log: Any, descriptor: Any, digest: ResultDigest) -> Any:
     return verify_complete(descriptor, digest, horizon, log.within(spans), log.proofs(spans))
 
 
-def test_every_honest_result_is_complete(
-    histories: ModuleType, small_log: Any, proven: ModuleType, long_factor: int
-) -> None:
+def test_every_honest_result_is_complete(small_log: Any, long_factor: int) -> None:
     narrowed = 0
-    for query in histories.queries(11, 60 * long_factor):
+    for query in query_histories.queries(11, 60 * long_factor):
         descriptor = normalise(query, query_id_if_missing="-")
-        outcome, digest = proven.result_of(small_log, descriptor)
+        outcome, digest = query_proven.result_of(small_log, descriptor)
         assert replayed(small_log, descriptor, digest) == outcome
         narrowed += any(one.from_seq > 1 for one in digest.searched)
     assert narrowed > 5
@@ -46,11 +45,9 @@ def test_every_honest_result_is_complete(
 
 @pytest.mark.parametrize("number", [0, 5, -1])
 @pytest.mark.parametrize("wanted", [{}, WINDOW])
-def test_names_a_row_left_out(
-    small_log: Any, proven: ModuleType, a_descriptor: Any, number: int, wanted: Any
-) -> None:
+def test_names_a_row_left_out(small_log: Any, a_descriptor: Any, number: int, wanted: Any) -> None:
     descriptor = a_descriptor(filter=wanted, evidence={"mode": "full"})
-    _, honest = proven.result_of(small_log, descriptor)
+    _, honest = query_proven.result_of(small_log, descriptor)
     spans = {one.stream: Span(one.from_seq, one.to_seq) for one in honest.searched}
     entries = small_log.within(spans)
     entries.remove([entry for entry in entries if entry.event is not None][number])
@@ -79,10 +76,10 @@ def test_names_a_row_left_out(
     ],
 )
 def test_names_the_field_that_differs(
-    small_log: Any, proven: ModuleType, a_descriptor: Any, field: str, value: Any
+    small_log: Any, a_descriptor: Any, field: str, value: Any
 ) -> None:
     descriptor = a_descriptor(evidence={"mode": "spot", "sample_rate": 0.5})
-    _, digest = proven.result_of(small_log, descriptor)
+    _, digest = query_proven.result_of(small_log, descriptor)
     with pytest.raises(ResultDiffers) as caught:
         replayed(small_log, descriptor, replace(digest, **{field: value}))
     assert caught.value.field == field
@@ -107,11 +104,11 @@ Change = Callable[[Any], Any]
 )
 @pytest.mark.parametrize("wanted", [{}, WINDOW])
 def test_names_a_range_that_was_not_searched(
-    small_log: Any, proven: ModuleType, a_descriptor: Any, change: Change, wanted: Any
+    small_log: Any, a_descriptor: Any, change: Change, wanted: Any
 ) -> None:
     """Even an engine that makes all of its hashes again over a narrower range is found out."""
     descriptor = a_descriptor(filter=wanted)
-    _, honest = proven.result_of(small_log, descriptor)
+    _, honest = query_proven.result_of(small_log, descriptor)
     searched = (change(honest.searched[0]), *honest.searched[1:])
     spans = {one.stream: Span(one.from_seq, one.to_seq) for one in searched}
     outcome = run(descriptor, small_log.within(spans), small_log.checkpoint.log_root)
@@ -124,12 +121,10 @@ def test_names_a_range_that_was_not_searched(
     assert caught.value.field == "searched"
 
 
-def test_refuses_an_empty_range_beyond_the_window(
-    small_log: Any, proven: ModuleType, a_descriptor: Any
-) -> None:
+def test_refuses_an_empty_range_beyond_the_window(small_log: Any, a_descriptor: Any) -> None:
     """The neighbour of an empty range at the end is outside the window, but on the wrong side."""
     descriptor = a_descriptor(filter=WINDOW, scope=["record/users"])
-    _, honest = proven.result_of(small_log, descriptor)
+    _, honest = query_proven.result_of(small_log, descriptor)
     last = small_log.checkpoint.end("record/users").last_seq
     assert honest.event_count
     assert honest.searched[0].to_seq < last
@@ -143,10 +138,10 @@ def test_refuses_an_empty_range_beyond_the_window(
 
 
 def test_refuses_a_replay_that_leaves_out_an_entry_or_changes_a_leaf(
-    small_log: Any, proven: ModuleType, a_descriptor: Any
+    small_log: Any, a_descriptor: Any
 ) -> None:
     descriptor = a_descriptor()
-    _, digest = proven.result_of(small_log, descriptor)
+    _, digest = query_proven.result_of(small_log, descriptor)
     horizon = Horizon.of(small_log.checkpoint, descriptor)
     spans = to_read(descriptor, digest, horizon)
     entries, proofs = small_log.within(spans), small_log.proofs(spans)
@@ -158,21 +153,17 @@ def test_refuses_a_replay_that_leaves_out_an_entry_or_changes_a_leaf(
                 verify_complete(descriptor, digest, horizon, read, proofs)
 
 
-def test_refuses_a_replay_without_its_proofs(
-    small_log: Any, proven: ModuleType, a_descriptor: Any
-) -> None:
+def test_refuses_a_replay_without_its_proofs(small_log: Any, a_descriptor: Any) -> None:
     descriptor = a_descriptor()
-    _, digest = proven.result_of(small_log, descriptor)
+    _, digest = query_proven.result_of(small_log, descriptor)
     horizon = Horizon.of(small_log.checkpoint, descriptor)
     with pytest.raises(Untrusted, match="no proof of the places"):
         verify_complete(descriptor, digest, horizon, small_log.entries, {})
 
 
-def test_refuses_a_replay_up_to_another_checkpoint(
-    small_log: Any, proven: ModuleType, a_descriptor: Any
-) -> None:
+def test_refuses_a_replay_up_to_another_checkpoint(small_log: Any, a_descriptor: Any) -> None:
     descriptor = a_descriptor()
-    _, digest = proven.result_of(small_log, descriptor)
+    _, digest = query_proven.result_of(small_log, descriptor)
     other = Horizon.of(small_log.make_checkpoint(1_700_200_000), descriptor)
     with pytest.raises(ResultDiffers, match="differs in checkpoint"):
         verify_complete(descriptor, digest, other, [], {})

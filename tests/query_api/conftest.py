@@ -5,24 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import gated_zone
 import pytest
-import query_certificates
 import query_world
 from hub_process import configured
-
-
-@pytest.fixture(scope="session")
-def world() -> ModuleType:
-    return query_world
-
-
-@pytest.fixture(scope="session")
-def certificates() -> ModuleType:
-    return query_certificates
 
 
 @pytest.fixture(scope="session")

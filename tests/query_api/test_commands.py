@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import query_world
 from typer.testing import CliRunner
 
 from cli.main import app
@@ -21,9 +22,9 @@ Veen = Callable[..., Any]
 
 
 @pytest.fixture
-def veen(zone: Any, tmp_path: Path, world: Any) -> Veen:
+def veen(zone: Any, tmp_path: Path) -> Veen:
     """A command, with ``--json``; the document it printed, or the documents of its lines."""
-    (tmp_path / "token").write_text(world.TOKENS["alice"])
+    (tmp_path / "token").write_text(query_world.TOKENS["alice"])
 
     def run(*words: object, asks: bool = True) -> Any:
         who = ["--api", zone.url, "--token-file", str(tmp_path / "token")] if asks else []

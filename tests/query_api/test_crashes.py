@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+import query_world
 
 from veen.client.client import Client
 from veen.record_event import read_event
@@ -22,19 +23,19 @@ BURST = 40 if os.environ.get("VEEN_TEST_LONG") else 10
 
 
 @pytest.fixture(scope="module")
-def zone(make_hub: Any, world: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def zone(make_hub: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A hub and a service that the tests of this file may harm, in the order they stand."""
-    made = world.Zone(tmp_path_factory.mktemp("harmed"), make_hub())
-    with world.closing(made):
+    made = query_world.Zone(tmp_path_factory.mktemp("harmed"), make_hub())
+    with query_world.closing(made):
         made.emit("http.request", 40)
         checkpoint = made.checkpoint()
         made.start().catch_up(checkpoint)
         yield made
 
 
-def submit(zone: Any, world: Any, number: int) -> str | None:
+def submit(zone: Any, number: int) -> str | None:
     """The result_id that was promised, or None where nothing was."""
-    query = world.a_query(query_id=f"q-{number}", evidence={"mode": "full"})
+    query = query_world.a_query(query_id=f"q-{number}", evidence={"mode": "full"})
     try:
         with zone.as_("alice") as http:
             reply = http.post("/api/query/submit", json=query)
@@ -47,12 +48,12 @@ def submit(zone: Any, world: Any, number: int) -> str | None:
     return str(found["result_digest"]["result_id"] if "rows" in found else found["result_id"])
 
 
-def burst(zone: Any, world: Any, first: int, harm: Any) -> list[str]:
+def burst(zone: Any, first: int, harm: Any) -> list[str]:
     """Submissions side by side, while the service is harmed; the results that were promised."""
     begun = Event()
 
     def one(number: int) -> str | None:
-        found = submit(zone, world, number)
+        found = submit(zone, number)
         begun.set()
         return found
 
@@ -64,11 +65,11 @@ def burst(zone: Any, world: Any, first: int, harm: Any) -> list[str]:
     return [one for one in found if one is not None]
 
 
-def ends(zone: Any, world: Any, promised: list[str]) -> None:
+def ends(zone: Any, promised: list[str]) -> None:
     with zone.as_("alice") as http:
         for result_id in promised:
             path = f"/api/query/status/{result_id}"
-            world.wait_until(
+            query_world.wait_until(
                 lambda path=path: http.get(path).json().get("status") == "completed",
                 f"the end of {result_id}",
             )
@@ -85,18 +86,18 @@ def recorded(zone: Any, stream: str, key: str) -> Counter[str]:
     return found
 
 
-def test_killed_processes_lose_and_double_nothing(zone: Any, world: Any) -> None:
+def test_killed_processes_lose_and_double_nothing(zone: Any) -> None:
     runner = zone.runner().pid
-    promised = burst(zone, world, 100, lambda: zone.runner().kill())
-    world.wait_until(lambda: zone.runner().pid != runner, "another runner")
-    promised += burst(zone, world, 200, zone.workers()[0].kill)
-    ends(zone, world, promised)
-    late = burst(zone, world, 300, zone.kill)
+    promised = burst(zone, 100, lambda: zone.runner().kill())
+    query_world.wait_until(lambda: zone.runner().pid != runner, "another runner")
+    promised += burst(zone, 200, zone.workers()[0].kill)
+    ends(zone, promised)
+    late = burst(zone, 300, zone.kill)
     zone.start()
     promised += late
-    ends(zone, world, promised)
+    ends(zone, promised)
     assert len(promised) >= BURST
-    assert submit(zone, world, 400) is not None
+    assert submit(zone, 400) is not None
     zone.stop()
     results = recorded(zone, "record/query/results", "result_id")
     requests = recorded(zone, "record/query/requests", "query_id")
@@ -121,21 +122,21 @@ def test_an_end_is_final_whoever_writes(zone: Any) -> None:
                 db.execute(change)
 
 
-def test_a_hub_that_is_away_refuses_queries_and_keeps_audits(zone: Any, world: Any) -> None:
+def test_a_hub_that_is_away_refuses_queries_and_keeps_audits(zone: Any) -> None:
     zone.hub.stop()
     with zone.as_("alice") as http, zone.as_("forged") as forged:
-        reply = http.post("/api/query/submit", json=world.a_query(query_id="q-away"))
+        reply = http.post("/api/query/submit", json=query_world.a_query(query_id="q-away"))
         assert (reply.status_code, reply.json()["error_code"]) == (503, "internal_error")
         assert "Retry-After" in reply.headers
         assert forged.get(f"/api/query/status/r-{'0' * 32}").status_code == 401
     zone.hub.start()
     with zone.as_("alice") as http:
-        world.wait_until(
-            lambda: http.post("/api/query/submit", json=world.a_query(query_id="q-away"))
+        query_world.wait_until(
+            lambda: http.post("/api/query/submit", json=query_world.a_query(query_id="q-away"))
             .status_code == 200,
             "a query after the hub is back",
         )  # fmt: skip
-    world.wait_until(lambda: _audits_waiting(zone) == 0, "audits that are recorded")
+    query_world.wait_until(lambda: _audits_waiting(zone) == 0, "audits that are recorded")
     zone.stop()
     with Client.open(zone.folder / "service", zone.hub.url, hub_id=zone.hub_id) as client:
         outcomes: Counter[str] = Counter()
@@ -155,9 +156,7 @@ def _audits_waiting(zone: Any) -> int:
 
 
 @pytest.mark.parametrize("column", ["payload", "subject_id", "event_time", "hub_ts"])
-def test_a_tampered_index_fails_the_query_and_nothing_is_returned(
-    zone: Any, world: Any, column: str
-) -> None:
+def test_a_tampered_index_fails_the_query_and_nothing_is_returned(zone: Any, column: str) -> None:
     forged = {"payload": b"\xa0", "subject_id": "user:99", "event_time": 1, "hub_ts": 1}[column]
     with closing(sqlite3.connect(_index(zone.folder / "index"))) as db:
         place, old = db.execute(
@@ -169,7 +168,9 @@ def test_a_tampered_index_fails_the_query_and_nothing_is_returned(
         try:
             for evidence in ({"mode": "full"}, {"mode": "spot", "sample_rate": 1}):
                 with zone.as_("alice") as http:
-                    reply = http.post("/api/query/submit", json=world.a_query(evidence=evidence))
+                    reply = http.post(
+                        "/api/query/submit", json=query_world.a_query(evidence=evidence)
+                    )
                 assert (reply.status_code, reply.json()["error_code"]) == (500, "execution_failed")
                 assert "rows" not in reply.json()
                 result_id = reply.json()["message"].partition(":")[0]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import query_world
 from flask import Flask
 from flask.testing import FlaskClient
 
@@ -33,16 +34,18 @@ EVENT = RecordRef("record/query/requests", 1, "00" * 32, "rcpt-" + "00" * 32)
 
 
 @pytest.fixture
-def service(tmp_path: Path, world: Any) -> Flask:
-    (tmp_path / "recorder.toml").write_text(world.recorder_toml("http://127.0.0.1:1", "00" * 32, 1))
+def service(tmp_path: Path) -> Flask:
+    (tmp_path / "recorder.toml").write_text(
+        query_world.recorder_toml("http://127.0.0.1:1", "00" * 32, 1)
+    )
     waits = Waits(recorded_sec=0.05, completed_sec=0.05)
     return create_app(load(tmp_path / "recorder.toml"), waits)
 
 
 @pytest.fixture
-def http(service: Flask, world: Any) -> FlaskClient:
+def http(service: Flask) -> FlaskClient:
     client = service.test_client()
-    client.environ_base["HTTP_AUTHORIZATION"] = f"Bearer {world.TOKENS['alice']}"
+    client.environ_base["HTTP_AUTHORIZATION"] = f"Bearer {query_world.TOKENS['alice']}"
     return client
 
 
@@ -85,10 +88,10 @@ def test_a_failed_query_says_why_and_gives_nothing(http: FlaskClient, results: R
 
 
 def test_without_a_runner_a_submission_is_refused_and_leaves_nothing(
-    http: FlaskClient, database: Database, world: Any
+    http: FlaskClient, database: Database
 ) -> None:
     for _ in range(2):
-        reply = http.post("/api/query/submit", json=world.a_query(query_id="q-2"))
+        reply = http.post("/api/query/submit", json=query_world.a_query(query_id="q-2"))
         assert told(reply) == (503, "internal_error")
         assert reply.headers["Retry-After"] == "2"
     assert Results(database).by_query("q-2") is None
@@ -151,22 +154,20 @@ def test_what_leads_nowhere_is_counted_by_what_was_answered(
 
 
 def test_streams_of_another_hub_are_no_scope(
-    http: FlaskClient, database: Database, world: Any, tmp_path: Path
+    http: FlaskClient, database: Database, tmp_path: Path
 ) -> None:
     home = IndexHome(tmp_path / "index")
     with home.locked(), writing(create(home, b"\0" * 32)) as writer:
         writer.stream("record/app/own")
         writer.stream("record/app/foreign", b"\1" * 32)
-    foreign = http.post("/api/query/submit", json=world.a_query(scope=["record/app/foreign"]))
+    foreign = http.post("/api/query/submit", json=query_world.a_query(scope=["record/app/foreign"]))
     assert told(foreign) == (403, "forbidden_scope")
-    own = http.post("/api/query/submit", json=world.a_query(scope=["record/app/own"]))
+    own = http.post("/api/query/submit", json=query_world.a_query(scope=["record/app/own"]))
     assert told(own) == (503, "internal_error")
 
 
-def test_what_the_store_and_the_anchors_lack_is_in_metrics_and_health(
-    tmp_path: Path, world: Any
-) -> None:
-    text = world.recorder_toml("http://127.0.0.1:1", "00" * 32, 1)
+def test_what_the_store_and_the_anchors_lack_is_in_metrics_and_health(tmp_path: Path) -> None:
+    text = query_world.recorder_toml("http://127.0.0.1:1", "00" * 32, 1)
     store = '[objects]\nurl = "s3://bucket"\naccept_overwriting_store = true\n'
     (tmp_path / "recorder.toml").write_text(text + store)
     settings = load(tmp_path / "recorder.toml")
@@ -199,8 +200,8 @@ def test_strangers_from_everywhere_are_counted_together(database: Database) -> N
     assert sum(one["count"] for one in last) == MAX_SOURCES + 50
 
 
-def test_tls_and_client_certificates_come_from_the_settings(tmp_path: Path, world: Any) -> None:
-    text = world.recorder_toml("http://127.0.0.1:1", "00" * 32, 1)
+def test_tls_and_client_certificates_come_from_the_settings(tmp_path: Path) -> None:
+    text = query_world.recorder_toml("http://127.0.0.1:1", "00" * 32, 1)
     more = 'tls_cert = "a.pem"\ntls_key = "a.key"\ntls_client_ca = "ca.pem"\nengine'
     (tmp_path / "tls.toml").write_text(text.replace("engine", more, 1))
     options = options_of(load(tmp_path / "tls.toml").query)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import query_world
 from flask.testing import FlaskClient
 
 from recorder.api.app import create_app
@@ -62,16 +63,16 @@ class Kept:
 
 
 @pytest.fixture
-def keeping(tmp_path: Path, world: Any) -> Callable[..., Kept]:
+def keeping(tmp_path: Path) -> Callable[..., Kept]:
     def make(**more: Any) -> Kept:
-        return Kept(tmp_path, world.recorder_toml("http://127.0.0.1:1", "00" * 32, 1, **more))
+        return Kept(tmp_path, query_world.recorder_toml("http://127.0.0.1:1", "00" * 32, 1, **more))
 
     return make
 
 
-def asking(kept: Kept, world: Any) -> FlaskClient:
+def asking(kept: Kept) -> FlaskClient:
     found = kept.app.test_client()
-    found.environ_base["HTTP_AUTHORIZATION"] = f"Bearer {world.TOKENS['alice']}"
+    found.environ_base["HTTP_AUTHORIZATION"] = f"Bearer {query_world.TOKENS['alice']}"
     return found
 
 
@@ -94,12 +95,10 @@ def test_only_old_results_that_have_ended_are_removed(keeping: Callable[..., Kep
     assert kept.results.is_expired(old)
 
 
-def test_what_was_removed_says_so_and_stays_as_it_ended(
-    keeping: Callable[..., Kept], world: Any
-) -> None:
+def test_what_was_removed_says_so_and_stays_as_it_ended(keeping: Callable[..., Kept]) -> None:
     kept = keeping(keep_results_days=30)
     old = kept.add(1, day=0)
-    http = asking(kept, world)
+    http = asking(kept)
     assert http.get(f"/api/query/result/{old}").status_code == 200
     kept.expiry().turn()
     for kind in ("result", "proof"):

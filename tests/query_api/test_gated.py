@@ -9,11 +9,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import httpx
 import pytest
+import query_world
 
 from cli.free_port import free_port
 
@@ -64,7 +64,7 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path, world: ModuleType) -> Iterator[Site]:
+def site(tmp_path: Path) -> Iterator[Site]:
     found = Site(tmp_path, free_port(), free_port())
     try:
         yield found
@@ -94,20 +94,20 @@ def test_a_capability_that_is_none_is_named_at_the_start(
         gated.start("recorder", "serve", "--cap", str(path))
 
 
-def test_without_a_capability_nothing_is_run(gated: Any, world: ModuleType) -> None:
+def test_without_a_capability_nothing_is_run(gated: Any) -> None:
     checkpoint = gated.checkpoint()
     gated.start().catch_up(checkpoint)
     with gated.as_("alice") as alice:
-        reply = alice.post("/api/query/submit", json=world.a_query(query_id="q-1"))
+        reply = alice.post("/api/query/submit", json=query_world.a_query(query_id="q-1"))
         assert (reply.status_code, reply.json()["error_code"]) == (503, "internal_error")
     assert b"E.AUTH" in gated.log.read_bytes() or b"E.CAP" in gated.log.read_bytes()
     gated.stop()
     gated.start("recorder", "serve", "--cap", str(gated.capability(*CAPPED)))
     with gated.as_("alice") as alice:
-        found = world.wait_until(lambda: _answered(alice, world), "a query that is answered")
+        found = query_world.wait_until(lambda: _answered(alice), "a query that is answered")
     assert found["result_digest"]["row_count"] == 5
 
 
-def _answered(alice: httpx.Client, world: ModuleType) -> Any:
-    reply = alice.post("/api/query/submit", json=world.a_query())
+def _answered(alice: httpx.Client) -> Any:
+    reply = alice.post("/api/query/submit", json=query_world.a_query())
     return reply.json() if reply.status_code == 200 else None

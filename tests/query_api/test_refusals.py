@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+import query_world
 
 
 @pytest.fixture(scope="module")
@@ -71,17 +72,20 @@ def test_refuses_what_is_no_json(alice: httpx.Client, body: str | bytes) -> None
     ],
 )
 def test_refuses_descriptors_that_mean_nothing(
-    alice: httpx.Client, world: Any, changes: dict[str, Any]
+    alice: httpx.Client, changes: dict[str, Any]
 ) -> None:
-    assert post(alice, json.dumps(world.a_query(**changes))) == (400, "invalid_query_descriptor")
+    assert post(alice, json.dumps(query_world.a_query(**changes))) == (
+        400,
+        "invalid_query_descriptor",
+    )
 
 
-def test_refuses_another_version(alice: httpx.Client, world: Any) -> None:
-    assert post(alice, json.dumps(world.a_query(version=2))) == (400, "unsupported_version")
+def test_refuses_another_version(alice: httpx.Client) -> None:
+    assert post(alice, json.dumps(query_world.a_query(version=2))) == (400, "unsupported_version")
 
 
-def test_refuses_a_descriptor_that_is_too_large(alice: httpx.Client, world: Any) -> None:
-    large = json.dumps(world.a_query(meta={"x": "y" * 400_000}))
+def test_refuses_a_descriptor_that_is_too_large(alice: httpx.Client) -> None:
+    large = json.dumps(query_world.a_query(meta={"x": "y" * 400_000}))
     assert post(alice, large) == (413, "invalid_query_descriptor")
 
 
@@ -95,31 +99,34 @@ def test_refuses_a_descriptor_of_unknown_length_that_grows_too_large(zone: Any) 
     assert refused(reply)[0] in (400, 413)
 
 
-def test_one_answer_for_forbidden_and_for_unknown_streams(alice: httpx.Client, world: Any) -> None:
+def test_one_answer_for_forbidden_and_for_unknown_streams(alice: httpx.Client) -> None:
     answers = []
     for stream in ("record/secret", "record/app/none", "record/query/requests", "core/main"):
-        reply = alice.post("/api/query/submit", json=world.a_query(scope=[stream]))
+        reply = alice.post("/api/query/submit", json=query_world.a_query(scope=[stream]))
         assert refused(reply) == (403, "forbidden_scope")
         answers.append(reply.json()["message"].replace(stream, ""))
     assert len(set(answers)) == 1
 
 
-def test_an_auditor_who_is_no_submitter_submits_nothing(zone: Any, world: Any) -> None:
+def test_an_auditor_who_is_no_submitter_submits_nothing(zone: Any) -> None:
     with zone.as_("auditor") as auditor:
-        reply = auditor.post("/api/query/submit", json=world.a_query())
+        reply = auditor.post("/api/query/submit", json=query_world.a_query())
     assert refused(reply) == (403, "forbidden_scope")
 
 
-def test_refuses_a_query_id_that_is_taken(alice: httpx.Client, world: Any) -> None:
-    first = alice.post("/api/query/submit", json=world.a_query(query_id="q-mine"))
+def test_refuses_a_query_id_that_is_taken(alice: httpx.Client) -> None:
+    first = alice.post("/api/query/submit", json=query_world.a_query(query_id="q-mine"))
     assert first.status_code == 200
-    assert post(alice, json.dumps(world.a_query(query_id="q-mine"))) == (409, "duplicate_query_id")
+    assert post(alice, json.dumps(query_world.a_query(query_id="q-mine"))) == (
+        409,
+        "duplicate_query_id",
+    )
 
 
-def test_one_of_many_wins_a_query_id(zone: Any, world: Any) -> None:
+def test_one_of_many_wins_a_query_id(zone: Any) -> None:
     def submit(_: int) -> int:
         with zone.as_("alice") as http:
-            query = world.a_query(query_id="q-raced")
+            query = query_world.a_query(query_id="q-raced")
             return int(http.post("/api/query/submit", json=query).status_code)
 
     with ThreadPoolExecutor(6) as many:
@@ -127,8 +134,8 @@ def test_one_of_many_wins_a_query_id(zone: Any, world: Any) -> None:
     assert codes == [200] + [409] * 5
 
 
-def test_another_ones_result_is_not_there(zone: Any, world: Any, alice: httpx.Client) -> None:
-    digest = alice.post("/api/query/submit", json=world.a_query()).json()["result_digest"]
+def test_another_ones_result_is_not_there(zone: Any, alice: httpx.Client) -> None:
+    digest = alice.post("/api/query/submit", json=query_world.a_query()).json()["result_digest"]
     paths = [
         f"/api/query/{kind}/{digest['result_id']}" for kind in ("status", "result", "proof")
     ] + [f"/api/query/descriptor/{digest['query_id']}"]
@@ -169,9 +176,7 @@ def test_other_methods_are_told_which_one_is_right(alice: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("given", ["offset=-1", "limit=0", "limit=x", "offset=1e3", "limit=٣"])
-def test_refuses_pages_that_are_none(
-    alice: httpx.Client, world: Any, given: str, zone: Any
-) -> None:
+def test_refuses_pages_that_are_none(alice: httpx.Client, given: str, zone: Any) -> None:
     reply = alice.get(f"/api/query/result/r-{'0' * 32}?{given}")
     assert refused(reply) == (400, "invalid_query_descriptor")
 
@@ -194,14 +199,14 @@ def test_nobody_known_is_unauthorized(zone: Any, headers: dict[str, str]) -> Non
     assert "Bearer" in reply.headers["WWW-Authenticate"]
 
 
-def test_the_hash_of_a_token_is_no_token(zone: Any, world: Any) -> None:
-    with zone.as_(world.digest_of(world.TOKENS["alice"])) as http:
+def test_the_hash_of_a_token_is_no_token(zone: Any) -> None:
+    with zone.as_(query_world.digest_of(query_world.TOKENS["alice"])) as http:
         assert refused(http.get(f"/api/query/status/r-{'0' * 32}")) == (401, "unauthorized")
 
 
-def test_a_signed_request_is_taken_once_by_all_workers_together(zone: Any, world: Any) -> None:
+def test_a_signed_request_is_taken_once_by_all_workers_together(zone: Any) -> None:
     assert len(zone.workers()) == 2
-    path, body = "/api/query/submit", json.dumps(world.a_query()).encode()
+    path, body = "/api/query/submit", json.dumps(query_world.a_query()).encode()
     headers = {**zone.signature("POST", path, body), "Content-Type": "application/json"}
 
     def send(_: int) -> int:
@@ -214,8 +219,8 @@ def test_a_signed_request_is_taken_once_by_all_workers_together(zone: Any, world
 
 
 @pytest.mark.parametrize("changed", ["body", "path", "method", "age"])
-def test_a_signature_speaks_for_one_request_only(zone: Any, world: Any, changed: str) -> None:
-    path, body = "/api/query/submit", json.dumps(world.a_query()).encode()
+def test_a_signature_speaks_for_one_request_only(zone: Any, changed: str) -> None:
+    path, body = "/api/query/submit", json.dumps(query_world.a_query()).encode()
     headers = {**zone.signature("POST", path, body), "Content-Type": "application/json"}
     if changed == "age":
         created = headers["Signature-Input"].partition("created=")[2][:10]

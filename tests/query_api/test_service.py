@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+import query_world
 
 from recorder.query.digest import rows_hash
 from recorder.query.package_check import check_bytes
@@ -36,13 +37,13 @@ def submitted(zone: Any, descriptor: dict[str, Any], who: str = "alice") -> dict
     ids=lambda one: one["mode"],
 )
 def test_every_evidence_mode_ends_in_a_package_that_holds_offline(
-    zone: Any, world: Any, evidence: dict[str, Any]
+    zone: Any, evidence: dict[str, Any]
 ) -> None:
-    found = submitted(zone, world.a_query(evidence=evidence))
+    found = submitted(zone, query_world.a_query(evidence=evidence))
     assert len(found["rows"]) == 50
     with zone.as_("alice") as alice:
         path = f"/api/v1/query/proof/{found['result_digest']['result_id']}"
-        package = world.wait_until(lambda: _completed(alice, path), "a package")
+        package = query_world.wait_until(lambda: _completed(alice, path), "a package")
     verdict = check_bytes(package, zone.hub_id)
     states = {one.name: one.state for one in verdict.claims}
     assert verdict.failed == ()
@@ -59,8 +60,8 @@ def _completed(http: Any, path: str) -> bytes | None:
     return reply.content if reply.status_code == 200 else None
 
 
-def test_the_digest_is_of_the_rows_and_of_the_recorded_descriptor(zone: Any, world: Any) -> None:
-    found = submitted(zone, world.a_query(filter={"subject_id": "user:3"}))
+def test_the_digest_is_of_the_rows_and_of_the_recorded_descriptor(zone: Any) -> None:
+    found = submitted(zone, query_world.a_query(filter={"subject_id": "user:3"}))
     digest = found["result_digest"]
     assert (digest["rows_hash"], digest["row_count"]) == rows_hash(found["rows"])[:2]
     assert {row["subject_id"] for row in found["rows"]} == {"user:3"}
@@ -74,8 +75,8 @@ def test_the_digest_is_of_the_rows_and_of_the_recorded_descriptor(zone: Any, wor
     }
 
 
-def test_pages_of_any_size_are_the_same_rows_in_the_same_order(zone: Any, world: Any) -> None:
-    found = submitted(zone, world.a_query(scope=["record/app/http", "record/app/auth"]))
+def test_pages_of_any_size_are_the_same_rows_in_the_same_order(zone: Any) -> None:
+    found = submitted(zone, query_world.a_query(scope=["record/app/http", "record/app/auth"]))
     digest, chance = found["result_digest"], random.Random(7)
     assert digest["row_count"] == 60
     with zone.as_("alice") as alice:
@@ -96,26 +97,26 @@ def test_pages_of_any_size_are_the_same_rows_in_the_same_order(zone: Any, world:
         assert bounded["page"]["limit"] == zone.settings.query.max_page
 
 
-def test_the_bytes_of_the_rows_are_those_that_were_hashed(zone: Any, world: Any) -> None:
+def test_the_bytes_of_the_rows_are_those_that_were_hashed(zone: Any) -> None:
     """What the page at / relies on: rows come last, in canonical JSON."""
     with zone.as_("alice") as alice:
-        text = alice.post("/api/query/submit", json=world.a_query(projection=["*"])).text
+        text = alice.post("/api/query/submit", json=query_world.a_query(projection=["*"])).text
     rows = text.partition(',"rows":[')[2][:-2]
     assert h(f"[{rows}]".encode()).hex() == json.loads(text)["result_digest"]["rows_hash"]
 
 
-def test_aggregates_come_by_group(zone: Any, world: Any) -> None:
+def test_aggregates_come_by_group(zone: Any) -> None:
     aggregate = {"group_by": ["origin"], "metrics": ["count"]}
-    found = submitted(zone, world.a_query(aggregate=aggregate, evidence={"mode": "full"}))
+    found = submitted(zone, query_world.a_query(aggregate=aggregate, evidence={"mode": "full"}))
     assert sorted(row["count"] for row in found["rows"]) == [16, 17, 17]
 
 
-def test_every_attempt_is_in_the_audit_stream(zone: Any, world: Any) -> None:
-    found = submitted(zone, world.a_query(meta={"reason": "drill"}))
+def test_every_attempt_is_in_the_audit_stream(zone: Any) -> None:
+    found = submitted(zone, query_world.a_query(meta={"reason": "drill"}))
     digest = found["result_digest"]
     with zone.as_("bob") as bob, zone.as_("forged") as forged:
         assert bob.get(f"/api/query/result/{digest['result_id']}").status_code == 404
-        secret = world.a_query(scope=["record/secret"])
+        secret = query_world.a_query(scope=["record/secret"])
         assert bob.post("/api/query/submit", json=secret).status_code == 403
         assert forged.get(f"/api/query/result/{digest['result_id']}").status_code == 401
 
@@ -124,7 +125,7 @@ def test_every_attempt_is_in_the_audit_stream(zone: Any, world: Any) -> None:
         others = [one for one in audits(zone) if one["metadata"]["requester"] == "bob"]
         return entries if entries and len(others) >= 2 else []
 
-    (entry,) = world.wait_until(recorded, "audit events")
+    (entry,) = query_world.wait_until(recorded, "audit events")
     assert entry["metadata"]["outcome"] == "ok"
     assert entry["purpose_code"] == "drill"
     assert entry["query_parameters"]["descriptor_hash"] == digest["descriptor_hash"]
@@ -148,9 +149,9 @@ def audits(zone: Any) -> list[dict[str, Any]]:
     return [one["payload"] for one in reply.json()["rows"]]
 
 
-def test_both_prefixes_serve_the_same(zone: Any, world: Any) -> None:
+def test_both_prefixes_serve_the_same(zone: Any) -> None:
     with zone.as_("alice") as alice:
-        found = alice.post("/api/v1/query/submit", json=world.a_query()).json()
+        found = alice.post("/api/v1/query/submit", json=query_world.a_query()).json()
         result_id = found["result_digest"]["result_id"]
         both = [alice.get(f"/api/{one}query/status/{result_id}").json() for one in ("", "v1/")]
         assert both[0] == both[1]

@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from types import ModuleType
 from typing import Any
 
 import pytest
+import query_world
 
 SLOW, THREADS, TIMEOUT_SEC = 5, 2, 2
 # The dawdlers take the threads in three rounds, each a timeout and the loop's second.
@@ -23,10 +23,10 @@ HALF_BODY = HEAD + b"Content-Length: 1000\r\n\r\n{"
 
 
 @pytest.fixture(scope="module")
-def zone(hub: Any, world: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def zone(hub: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("slow")
     settings = {"workers": 1, "threads": THREADS, "request_timeout_sec": TIMEOUT_SEC}
-    with world.closing(world.Zone(folder, hub, **settings)) as found:
+    with query_world.closing(query_world.Zone(folder, hub, **settings)) as found:
         yield found.start()
 
 

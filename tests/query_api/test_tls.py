@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextvars import Context
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import httpx
 import pytest
+import query_certificates
+import query_world
 from typer.testing import CliRunner
 
 from cli.main import app
@@ -27,9 +28,9 @@ TIMEOUT_SEC = 3
 class Site:
     """A service that asks for certificates of one authority, and some that are not of it."""
 
-    def __init__(self, folder: Path, world: ModuleType, certificates: ModuleType, hub: Any) -> None:
-        ours = certificates.Authority(folder, "ours")
-        other = certificates.Authority(folder, "other")
+    def __init__(self, folder: Path, hub: Any) -> None:
+        ours = query_certificates.Authority(folder, "ours")
+        other = query_certificates.Authority(folder, "other")
         self.ca = ours.pem
         self.cert = ours.issue("server")
         self.known = ours.issue("known")
@@ -37,7 +38,7 @@ class Site:
         self.stranger = other.issue("stranger")
         self.other_ca = other.pem
         cert, key = self.cert
-        self.zone = world.Zone(
+        self.zone = query_world.Zone(
             folder / "zone", hub, tls_cert=str(cert), tls_key=str(key), tls_client_ca=str(ours.pem),
             request_timeout_sec=TIMEOUT_SEC, workers=1, threads=2,
         )  # fmt: skip
@@ -52,12 +53,11 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(
-    tmp_path_factory: pytest.TempPathFactory, world: ModuleType, certificates: ModuleType,
-    make_hub: Callable[..., Any],
+    tmp_path_factory: pytest.TempPathFactory, make_hub: Callable[..., Any],
 ) -> Iterator[Site]:  # fmt: skip
     """On a hub of its own: its events are not among those that others count."""
-    found = Site(tmp_path_factory.mktemp("tls"), world, certificates, make_hub())
-    with world.closing(found.zone) as zone:
+    found = Site(tmp_path_factory.mktemp("tls"), make_hub())
+    with query_world.closing(found.zone) as zone:
         zone.emit("http.request", 5)
         checkpoint = zone.checkpoint()
         zone.start().catch_up(checkpoint)
@@ -65,9 +65,9 @@ def site(
 
 
 @pytest.fixture
-def ask(site: Site, world: ModuleType, tmp_path: Path) -> Asked:
+def ask(site: Site, tmp_path: Path) -> Asked:
     """``veen query submit`` as alice, with what a test shows."""
-    (tmp_path / "token").write_text(world.TOKENS["alice"])
+    (tmp_path / "token").write_text(query_world.TOKENS["alice"])
 
     def run(*words: object, api: str = "") -> Any:
         who = ("--api", api or site.zone.url, "--token-file", tmp_path / "token")

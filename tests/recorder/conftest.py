@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import recorder_world
-
-
-@pytest.fixture(scope="session")
-def recording() -> ModuleType:
-    return recorder_world
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+import recorder_world
 
 from recorder.emit.emitter import Emitter
 from recorder.emit.json_lines import MAX_LINE_BYTES, BadLine, emit_lines, lines_of
@@ -44,73 +44,71 @@ LINE = {"event_type": "order.placed", "subject_id": "u", "origin": "o", "payload
     ],
 )
 def test_refuses_before_anything_is_kept(
-    changes: dict[str, Any], told: str, offline: Emitter, recording: ModuleType
+    changes: dict[str, Any], told: str, offline: Emitter
 ) -> None:
-    good, bad = recording.observed(), recording.observed(**changes)
+    good, bad = recorder_world.observed(), recorder_world.observed(**changes)
     for kept in (offline.emit_many, lambda some: list(offline.send_many(some[1:]))):
         with pytest.raises((NoEvent, UnknownType), match=told):
             kept([good, bad])
     assert offline.pending() == 0
 
 
-def test_refuses_whoever_is_not_among_the_producers(tmp_path: Path, recording: ModuleType) -> None:
-    streams = [one | {"producers": ["aa" * 32]} for one in recording.STREAMS]
+def test_refuses_whoever_is_not_among_the_producers(tmp_path: Path) -> None:
+    streams = [one | {"producers": ["aa" * 32]} for one in recorder_world.STREAMS]
     with (
-        recording.offline_emitter(tmp_path, streams=streams) as emitter,
+        recorder_world.offline_emitter(tmp_path, streams=streams) as emitter,
         pytest.raises(NoEvent, match="is not among the producers of record/app/orders"),
     ):
-        emitter.emit(recording.observed())
+        emitter.emit(recorder_world.observed())
 
 
-def test_refuses_events_by_an_admin_where_no_producers_are_named(
-    tmp_path: Path, recording: ModuleType
-) -> None:
-    me = recording.an_identity(tmp_path / "producer").hex()
-    with recording.offline_emitter(tmp_path, admins=[me]) as admin:
+def test_refuses_events_by_an_admin_where_no_producers_are_named(tmp_path: Path) -> None:
+    me = recorder_world.an_identity(tmp_path / "producer").hex()
+    with recorder_world.offline_emitter(tmp_path, admins=[me]) as admin:
         with pytest.raises(NoEvent, match=r"is an admin, and emits nothing to record/app/orders"):
-            admin.emit(recording.observed())
-        admin.emit(recording.observed(event_type="stream.renamed"))
+            admin.emit(recorder_world.observed())
+        admin.emit(recorder_world.observed(event_type="stream.renamed"))
         assert admin.pending() == 1
 
 
 @pytest.mark.parametrize("admins", [[], ["aa" * 32]])
-def test_refuses_a_migration_by_whoever_is_no_admin(
-    tmp_path: Path, recording: ModuleType, admins: list[str]
-) -> None:
+def test_refuses_a_migration_by_whoever_is_no_admin(tmp_path: Path, admins: list[str]) -> None:
     with (
-        recording.offline_emitter(tmp_path, admins=admins) as emitter,
+        recorder_world.offline_emitter(tmp_path, admins=admins) as emitter,
         pytest.raises(NoEvent, match="only admins record changes of streams"),
     ):
-        emitter.emit(recording.observed(event_type="stream.renamed"))
+        emitter.emit(recorder_world.observed(event_type="stream.renamed"))
 
 
-def test_takes_what_just_fits(offline: Emitter, recording: ModuleType) -> None:
-    offline.emit(recording.observed(event_type="log.line", payload="x" * 4_093))
+def test_takes_what_just_fits(offline: Emitter) -> None:
+    offline.emit(recorder_world.observed(event_type="log.line", payload="x" * 4_093))
     assert offline.pending() == 1
 
 
-def test_an_event_survives_until_the_hub_answers(offline: Emitter, recording: ModuleType) -> None:
-    offline.emit(recording.observed())
+def test_an_event_survives_until_the_hub_answers(offline: Emitter) -> None:
+    offline.emit(recorder_world.observed())
     with pytest.raises(Unreachable):
         offline.flush()
     assert offline.pending() == 1
 
 
 def test_each_event_is_in_the_stream_of_its_type_under_its_own_principal(
-    world: Any, open_emitter: Callable[..., Emitter], recording: ModuleType
+    world: Any, open_emitter: Callable[..., Emitter]
 ) -> None:
-    before = {name: len(world.events(name)) for name in (recording.ORDERS, recording.LOGS)}
+    before = {
+        name: len(world.events(name)) for name in (recorder_world.ORDERS, recorder_world.LOGS)
+    }
     kinds = ["order.placed", "log.line", "order.cancelled", "log.line", "order.placed"]
     observed = [
-        recording.observed(event_type=kind, payload={"n": n}) for n, kind in enumerate(kinds)
+        recorder_world.observed(event_type=kind, payload={"n": n}) for n, kind in enumerate(kinds)
     ]
     emitter = open_emitter()
     emitter.emit_many(observed)
     assert emitter.flush().landed == 5
     found = {name: world.events(name)[count:] for name, count in before.items()}
-    assert [one.value() for one in found[recording.ORDERS]] == [{"n": 0}, {"n": 2}, {"n": 4}]
-    assert [one.value() for one in found[recording.LOGS]] == [{"n": 1}, {"n": 3}]
-    first = found[recording.ORDERS][0]
+    assert [one.value() for one in found[recorder_world.ORDERS]] == [{"n": 0}, {"n": 2}, {"n": 4}]
+    assert [one.value() for one in found[recorder_world.LOGS]] == [{"n": 1}, {"n": 3}]
+    first = found[recorder_world.ORDERS][0]
     assert first.principal_id == world.ids["producer"]
     assert (first.subject_id, first.origin, first.event_time) == (
         "user:7", "shop", 1_700_000_000_123,
@@ -118,31 +116,27 @@ def test_each_event_is_in_the_stream_of_its_type_under_its_own_principal(
 
 
 def test_a_sent_event_has_its_receipt_and_the_time_of_now(
-    world: Any, open_emitter: Callable[..., Emitter], recording: ModuleType
+    world: Any, open_emitter: Callable[..., Emitter]
 ) -> None:
     emitter = open_emitter()
-    begun = recording.now_ms()
-    sent = emitter.send(recording.observed(event_time=None, payload=None))
-    event = world.events(recording.ORDERS)[sent.receipt.stream_seq - 1]
-    assert begun <= event.event_time <= recording.now_ms()
+    begun = recorder_world.now_ms()
+    sent = emitter.send(recorder_world.observed(event_time=None, payload=None))
+    event = world.events(recorder_world.ORDERS)[sent.receipt.stream_seq - 1]
+    assert begun <= event.event_time <= recorder_world.now_ms()
     assert event.value() is None
 
 
-def test_many_are_sent_in_order_across_streams(
-    open_emitter: Callable[..., Emitter], recording: ModuleType
-) -> None:
+def test_many_are_sent_in_order_across_streams(open_emitter: Callable[..., Emitter]) -> None:
     kinds = ["order.placed"] * 3 + ["log.line"] + ["order.placed"]
-    sent = list(open_emitter().send_many(recording.observed(event_type=one) for one in kinds))
+    sent = list(open_emitter().send_many(recorder_world.observed(event_type=one) for one in kinds))
     seqs = [one.receipt.stream_seq for one in sent]
     assert seqs[1:3] == [seqs[0] + 1, seqs[0] + 2]
     assert seqs[4] == seqs[0] + 3
 
 
-def test_there_is_no_request_beside_the_submits(
-    open_emitter: Callable[..., Emitter], recording: ModuleType
-) -> None:
+def test_there_is_no_request_beside_the_submits(open_emitter: Callable[..., Emitter]) -> None:
     emitter = open_emitter()
-    emitter.send(recording.observed())
+    emitter.send(recorder_world.observed())
     transport = emitter._client.session.api.transport
     asked: list[str] = []
     post = transport.post
@@ -152,7 +146,7 @@ def test_there_is_no_request_beside_the_submits(
         return post(path, *more)
 
     transport.post = counted
-    emitter.emit_many([recording.observed()] * 10)
+    emitter.emit_many([recorder_world.observed()] * 10)
     emitter.flush()
     assert set(asked) == {"/v1/submit_batch"}
     assert len(asked) == 1
@@ -214,13 +208,11 @@ def test_a_full_outbox_names_the_first_line_that_is_not_kept(
     assert raised.value.__notes__ == ["nothing from line 1025 on is kept"]
 
 
-def test_goes_on_at_a_line(
-    world: Any, open_emitter: Callable[..., Emitter], recording: ModuleType
-) -> None:
-    before = len(world.events(recording.ORDERS))
+def test_goes_on_at_a_line(world: Any, open_emitter: Callable[..., Emitter]) -> None:
+    before = len(world.events(recorder_world.ORDERS))
     source = lines(b"x" * 50, *[LINE | {"payload": n, "event_time": n} for n in range(3)])
     form = LineForm(default_origin="unused")
     found = emit_lines(open_emitter(), lines_of(source, 3), form)
     assert (found.kept, found.landed) == (2, 2)
-    events = world.events(recording.ORDERS)[before:]
+    events = world.events(recorder_world.ORDERS)[before:]
     assert [(one.value(), one.event_time) for one in events] == [(1, 1), (2, 2)]

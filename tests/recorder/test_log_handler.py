@@ -6,10 +6,10 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+import recorder_world
 
 from recorder.emit.emitter import Emitter
 from recorder.emit.log_handler import RecorderHandler
@@ -144,10 +144,8 @@ def test_what_can_be_kept_nowhere_is_said_loudly_at_the_end(
         handler.close()
 
 
-def test_what_was_kept_is_sent_after_a_restart(
-    world: Any, recording: ModuleType, tmp_path: Path
-) -> None:
-    before = len(world.events(recording.LOGS))
+def test_what_was_kept_is_sent_after_a_restart(world: Any, tmp_path: Path) -> None:
+    before = len(world.events(recorder_world.LOGS))
     with world.emitter() as emitter:
         emitter.flush = lambda *_: None  # type: ignore[method-assign,assignment]
         handler = RecorderHandler(emitter, MAPPING)
@@ -159,5 +157,5 @@ def test_what_was_kept_is_sent_after_a_restart(
         handler.handle(logging.LogRecord("shop", logging.INFO, "f", 1, "second", None, None))
         handler.close()
         assert emitter.pending() == 0
-    found = [one.value()["message"] for one in world.events(recording.LOGS)[before:]]
+    found = [one.value()["message"] for one in world.events(recorder_world.LOGS)[before:]]
     assert found == ["first life", "second"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+import recorder_world
 
 from recorder.emit.migration import Stay, migrations, record, rename, split, stays
 from recorder.emit.observation import NoEvent
@@ -18,8 +18,8 @@ from veen.record_event import RecordEvent
 
 
 @pytest.fixture
-def streams(recording: ModuleType) -> StreamMap:
-    return parse(recording.a_document(), Path("/")).streams
+def streams() -> StreamMap:
+    return parse(recorder_world.a_document(), Path("/")).streams
 
 
 @pytest.mark.parametrize(
@@ -48,18 +48,18 @@ def test_refuses_to_record_for_anyone_but_an_admin(world: Any) -> None:
         record(emitter, rename(emitter.streams, "record/old", "record/app/orders", 3), "test")
 
 
-def test_the_reader_says_where_a_type_was_over_time(world: Any, recording: ModuleType) -> None:
+def test_the_reader_says_where_a_type_was_over_time(world: Any) -> None:
     with world.emitter("admin") as emitter:
         streams = emitter.streams
         record(emitter, rename(streams, "record/older", "record/app/orders", 3), "test")
-        both = [recording.ORDERS, recording.LOGS]
+        both = [recorder_world.ORDERS, recorder_world.LOGS]
         record(emitter, split(streams, "record/old", both, 9), "test")
     history = migrations(world.events(CHANGES))
-    here = [Stay("record/older", 3), Stay("record/old", 9), Stay(recording.ORDERS, None)]
+    here = [Stay("record/older", 3), Stay("record/old", 9), Stay(recorder_world.ORDERS, None)]
     assert stays("order.placed", history, streams) == here
     assert stays("log.line", history, streams) == [
         Stay("record/old", 9),
-        Stay(recording.LOGS, None),
+        Stay(recorder_world.LOGS, None),
     ]
 
 

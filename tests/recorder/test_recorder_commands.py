@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable
 from contextvars import Context
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
+import recorder_world
 from typer.testing import CliRunner
 
 from cli.failure import fail
@@ -202,11 +202,9 @@ def test_a_bad_line_is_named_and_those_before_it_are_recorded(
     assert world.events("record/app/orders")[-1].value() == 3
 
 
-def test_lines_are_kept_while_the_hub_does_not_answer(
-    veen: Veen, recording: ModuleType, tmp_path: Path
-) -> None:
-    recording.an_identity(tmp_path / "producer")
-    (tmp_path / "recorder.toml").write_text(a_toml(recording.a_document()))
+def test_lines_are_kept_while_the_hub_does_not_answer(veen: Veen, tmp_path: Path) -> None:
+    recorder_world.an_identity(tmp_path / "producer")
+    (tmp_path / "recorder.toml").write_text(a_toml(recorder_world.a_document()))
     alone = ("--config", tmp_path / "recorder.toml")
     found = veen("emit", "--file", "-", *alone, stdin=lines({"payload": 1}, {"payload": 2}))
     assert found.code == NETWORK

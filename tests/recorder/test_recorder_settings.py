@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+import recorder_world
 
 from recorder.settings import load, parse
 from recorder.stream_map import CHANGES
@@ -153,9 +153,9 @@ def tables(**changes: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_refuses(changes: dict[str, Any], told: str, recording: ModuleType) -> None:
+def test_refuses(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(BadSettings, match=told):
-        parse(recording.a_document(**changes), Path("/etc"))
+        parse(recorder_world.a_document(**changes), Path("/etc"))
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -166,9 +166,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         load(tmp_path / "bad.toml")
 
 
-def test_the_example_says_every_key_and_its_default(recording: ModuleType) -> None:
+def test_the_example_says_every_key_and_its_default() -> None:
     found = load(EXAMPLE)
-    bare = parse(recording.a_document(), EXAMPLE.parent)
+    bare = parse(recorder_world.a_document(), EXAMPLE.parent)
     assert found.checkpoint == bare.checkpoint
     assert found.anchor == bare.anchor
     assert found.index == bare.index
@@ -190,11 +190,9 @@ def test_every_key_that_is_known_is_in_the_example() -> None:
     parse(document, EXAMPLE.parent)
 
 
-def test_the_profile_does_not_depend_on_order_and_does_on_everything_else(
-    recording: ModuleType,
-) -> None:
+def test_the_profile_does_not_depend_on_order_and_does_on_everything_else() -> None:
     def profile(*streams: dict[str, Any]) -> bytes:
-        return parse(recording.a_document(streams=list(streams)), Path("/")).profile_id()
+        return parse(recorder_world.a_document(streams=list(streams)), Path("/")).profile_id()
 
     other = {"name": "record/b", "event_types": ["y", "z"], "producers": [A, B]}
     turned = other | {"event_types": ["z", "y"], "producers": [B, A]}
@@ -206,15 +204,15 @@ def test_the_profile_does_not_depend_on_order_and_does_on_everything_else(
     assert len({profile(ONE, one) for one in (other, *changed)}) == 5
 
 
-def test_the_recorders_own_streams_are_always_there(recording: ModuleType) -> None:
-    streams = parse(recording.a_document(admins=[A]), Path("/")).streams
+def test_the_recorders_own_streams_are_always_there() -> None:
+    streams = parse(recorder_world.a_document(admins=[A]), Path("/")).streams
     assert streams.stream_of("query.submitted").name == "record/query/requests"
     assert streams.stream_of("query.audit").name == "record/query/audit/access"
     assert streams.writers(streams.stream_of("stream.split")) == (bytes.fromhex(A),)
 
 
-def test_a_reserved_stream_may_be_given_its_producers(recording: ModuleType) -> None:
+def test_a_reserved_stream_may_be_given_its_producers() -> None:
     own = {"name": "record/query/audit/q", "event_types": ["query.audit"], "producers": [A]}
-    streams = parse(recording.a_document(streams=[own]), Path("/")).streams
+    streams = parse(recorder_world.a_document(streams=[own]), Path("/")).streams
     assert streams.stream_of("query.audit").name == "record/query/audit/q"
     assert streams.named("record/query/audit/access") is None

@@ -8,10 +8,10 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+import recorder_world
 
 from recorder.emit.emitter import Emitter
 from recorder.emit.event_time import TimeUnit
@@ -82,12 +82,12 @@ class Log:
 
 
 @pytest.fixture
-def open_log(tmp_path: Path, recording: ModuleType) -> Iterator[Callable[..., Log]]:
+def open_log(tmp_path: Path) -> Iterator[Callable[..., Log]]:
     with ExitStack() as closing:
 
         def make(**changes: Any) -> Log:
             (tmp_path / "logs").mkdir()
-            emitter = closing.enter_context(recording.offline_emitter(tmp_path, **changes))
+            emitter = closing.enter_context(recorder_world.offline_emitter(tmp_path, **changes))
             return Log(tmp_path / "logs", emitter)
 
         yield make

@@ -13,10 +13,10 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+import recorder_world
 
 SCRIPT = Path(__file__).with_name("tail_process.py")
 KILLS, LONGER = 20, 10
@@ -144,8 +144,8 @@ def zygote(folder: Path) -> Iterator[Zygote]:
 
 
 @pytest.fixture
-def counts(world: Any, recording: ModuleType) -> dict[str, int]:
-    return {name: len(world.events(name)) for name in (recording.ORDERS, recording.LOGS)}
+def counts(world: Any) -> dict[str, int]:
+    return {name: len(world.events(name)) for name in (recorder_world.ORDERS, recorder_world.LOGS)}
 
 
 def verify(world: Any, counts: dict[str, int], written: int) -> None:
@@ -161,11 +161,11 @@ def verify(world: Any, counts: dict[str, int], written: int) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("rule", ["numbered", "dated", "copytruncate"])
 def test_no_line_is_lost_or_doubled(
-    rule: str, world: Any, zygote: Zygote, folder: Path, counts: dict[str, int], recording: Any
+    rule: str, world: Any, zygote: Zygote, folder: Path, counts: dict[str, int]
 ) -> None:
     chance = random.Random(7)
     writer = Writer(folder / "app.log", rule, 11)
-    kills = KILLS * (LONGER if recording.LONG else 1)
+    kills = KILLS * (LONGER if recorder_world.LONG else 1)
     writer._write()
     zygote.start("once")
     assert zygote.wait() == 0

@@ -5,11 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import anchor_documents
-import hub_process
 import local_tsa
 import pytest
 
@@ -18,18 +16,6 @@ from recorder.checkpoints.shelf import Shelf
 from veen.objects.opened import Store
 from veen.objects.settings import FileSettings
 from veen.objects.store import open_store
-
-
-@pytest.fixture(scope="session")
-def processes() -> ModuleType:
-    """How hubs are run as processes."""
-    return hub_process
-
-
-@pytest.fixture(scope="session")
-def documents() -> ModuleType:
-    """Builders of recorder checkpoints."""
-    return anchor_documents
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import anchor_documents
 import pytest
 
 from recorder.anchor import book as books
@@ -73,13 +73,13 @@ def objects(store: Store) -> Flaky:
 
 
 @pytest.fixture
-def shelf(home: Home, objects: Any, documents: ModuleType) -> Shelf:
-    return Shelf(home, documents.HUB.hub_id, objects)
+def shelf(home: Home, objects: Any) -> Shelf:
+    return Shelf(home, anchor_documents.HUB.hub_id, objects)
 
 
 @pytest.fixture
-def refs(home: Home, objects: Any, documents: ModuleType) -> Refs:
-    return Refs(home, documents.HUB.hub_id, objects)
+def refs(home: Home, objects: Any) -> Refs:
+    return Refs(home, anchor_documents.HUB.hub_id, objects)
 
 
 @pytest.fixture
@@ -87,17 +87,19 @@ def book(shelf: Shelf, refs: Refs, anchor: Moody) -> Book:
     return Book(shelf, refs, anchor, EACH)
 
 
-def keep(shelf: Shelf, documents: ModuleType, count: int) -> list[Any]:
-    made = [documents.a_checkpoint(documents.START + n, (3 + n, n)) for n in range(count)]
+def keep(shelf: Shelf, count: int) -> list[Any]:
+    made = [
+        anchor_documents.a_checkpoint(anchor_documents.START + n, (3 + n, n)) for n in range(count)
+    ]
     for one in made:
         shelf.put(one)
     return made
 
 
 def test_a_failure_is_kept_counted_and_tried_again_later(
-    book: Book, shelf: Shelf, anchor: Moody, documents: ModuleType
+    book: Book, shelf: Shelf, anchor: Moody
 ) -> None:
-    keep(shelf, documents, 1)
+    keep(shelf, 1)
     anchor.is_out = True
     assert book.ask_when_due(NOW) is not None
     waits = []
@@ -121,10 +123,12 @@ def test_a_failure_is_kept_counted_and_tried_again_later(
 
 
 def test_failures_are_counted_beyond_the_anchor_that_came_at_last(
-    book: Book, shelf: Shelf, home: Home, anchor: Moody, documents: ModuleType
+    book: Book, shelf: Shelf, home: Home, anchor: Moody
 ) -> None:
     for number in range(3):
-        shelf.put(documents.a_checkpoint(documents.START + number, (3 + number, number)))
+        shelf.put(
+            anchor_documents.a_checkpoint(anchor_documents.START + number, (3 + number, number))
+        )
         book.ask_when_due(NOW)
         anchor.is_out = True
         (outcome,) = book.work(NOW)
@@ -137,9 +141,9 @@ def test_failures_are_counted_beyond_the_anchor_that_came_at_last(
 
 
 def test_what_was_published_waits_for_the_store(
-    book: Book, shelf: Shelf, anchor: Moody, objects: Flaky, documents: ModuleType
+    book: Book, shelf: Shelf, anchor: Moody, objects: Flaky
 ) -> None:
-    keep(shelf, documents, 1)
+    keep(shelf, 1)
     book.ask_when_due(NOW)
     objects.is_out = True
     (outcome,) = book.work(NOW)
@@ -150,24 +154,20 @@ def test_what_was_published_waits_for_the_store(
     assert (outcome.error, anchor.published) == (None, 1)
 
 
-def test_a_damaged_ledger_is_not_silent(
-    book: Book, shelf: Shelf, tmp_path: Path, documents: ModuleType
-) -> None:
-    keep(shelf, documents, 2)
+def test_a_damaged_ledger_is_not_silent(book: Book, shelf: Shelf, tmp_path: Path) -> None:
+    keep(shelf, 2)
     book.ask_when_due(NOW)
     book.work(NOW)
     (tmp_path / "anchors.ledger").write_bytes(b"")
-    shelf.put(documents.a_checkpoint(documents.START + 9, (9, 9)))
+    shelf.put(anchor_documents.a_checkpoint(anchor_documents.START + 9, (9, 9)))
     book.ask_when_due(NOW)
     (outcome,) = book.work(NOW)
     assert isinstance(outcome.error, Untrusted)
     assert "was acknowledged" in (book.status(NOW).last_error or "")
 
 
-def test_publishing_again_keeps_both(
-    book: Book, shelf: Shelf, refs: Refs, anchor: Moody, documents: ModuleType
-) -> None:
-    (one,) = keep(shelf, documents, 1)
+def test_publishing_again_keeps_both(book: Book, shelf: Shelf, refs: Refs, anchor: Moody) -> None:
+    (one,) = keep(shelf, 1)
     for _ in range(2):
         book.do(book.ask(CheckpointName.of(one), NOW), NOW)
     found = refs.of(one.checkpoint_id)
@@ -176,10 +176,10 @@ def test_publishing_again_keeps_both(
 
 
 def test_a_number_that_another_host_took_is_left_to_it(
-    book: Book, shelf: Shelf, refs: Refs, store: Store, documents: ModuleType
+    book: Book, shelf: Shelf, refs: Refs, store: Store
 ) -> None:
-    (one,) = keep(shelf, documents, 1)
-    prefix = f"recorder/{documents.HUB.hub_id.hex()}/anchors/{one.checkpoint_id.hex()}/"
+    (one,) = keep(shelf, 1)
+    prefix = f"recorder/{anchor_documents.HUB.hub_id.hex()}/anchors/{one.checkpoint_id.hex()}/"
     store.objects.put(f"{prefix}file-1.cbor", b"another's")
     found = book.do(book.ask(CheckpointName.of(one), NOW), NOW)
     assert found.ref is not None
@@ -191,9 +191,12 @@ def test_a_number_that_another_host_took_is_left_to_it(
 
 
 def test_refuses_an_anchor_of_another_document_with_the_same_root(
-    shelf: Shelf, anchor: Moody, documents: ModuleType
+    shelf: Shelf, anchor: Moody
 ) -> None:
-    mine, other = documents.a_checkpoint(), documents.a_checkpoint(documents.START + 1)
+    mine, other = (
+        anchor_documents.a_checkpoint(),
+        anchor_documents.a_checkpoint(anchor_documents.START + 1),
+    )
     assert mine.log_root == other.log_root
     ref = books.publish(anchor, other)
     with pytest.raises(Untrusted, match="with the same root"):
@@ -201,10 +204,8 @@ def test_refuses_an_anchor_of_another_document_with_the_same_root(
     assert books.verify(anchor, other, ref).nonce == other.checkpoint_id
 
 
-def test_refuses_a_task_that_cannot_be_read(
-    book: Book, shelf: Shelf, home: Home, documents: ModuleType
-) -> None:
-    keep(shelf, documents, 1)
+def test_refuses_a_task_that_cannot_be_read(book: Book, shelf: Shelf, home: Home) -> None:
+    keep(shelf, 1)
     task = book.ask_when_due(NOW)
     assert task is not None
     (home.tasks / task.file).write_bytes(b"\xff")
@@ -213,9 +214,9 @@ def test_refuses_a_task_that_cannot_be_read(
 
 
 def test_a_task_of_another_kind_is_left_and_counted(
-    book: Book, shelf: Shelf, refs: Refs, authority: Any, documents: ModuleType
+    book: Book, shelf: Shelf, refs: Refs, authority: Any
 ) -> None:
-    keep(shelf, documents, 1)
+    keep(shelf, 1)
     stamping = TimeStamps(trust_of(authority.chain), authority.reply)
     Book(shelf, refs, stamping, EACH).ask_when_due(NOW)
     assert book.work(NOW) == []
@@ -240,12 +241,12 @@ def test_a_task_of_another_kind_is_left_and_counted(
     ],
 )
 def test_lateness_goes_by_checkpoints_and_by_minutes(
-    shelf: Shelf, refs: Refs, anchor: Moody, documents: ModuleType,
-    every: int, minutes: int, kept: int, age: int, checkpoints: int, seconds: int,
+    shelf: Shelf, refs: Refs, anchor: Moody, every: int, minutes: int, kept: int,
+    age: int, checkpoints: int, seconds: int,
 ) -> None:  # fmt: skip
-    made = keep(shelf, documents, kept)
+    made = keep(shelf, kept)
     cadence = AnchorCadence(every_checkpoints=every, every_minutes=minutes)
-    book, now = Book(shelf, refs, anchor, cadence), documents.START + age
+    book, now = Book(shelf, refs, anchor, cadence), anchor_documents.START + age
     status = book.status(now)
     assert (status.lateness.checkpoints, status.lateness.seconds) == (checkpoints, seconds)
     assert status.oldest_waiting == (CheckpointName.of(made[0]) if made else None)
@@ -257,9 +258,9 @@ def test_lateness_goes_by_checkpoints_and_by_minutes(
 
 
 def test_an_authority_that_comes_back_gets_what_waited(
-    shelf: Shelf, refs: Refs, authority: Any, serve: Callable[..., Any], documents: ModuleType
+    shelf: Shelf, refs: Refs, authority: Any, serve: Callable[..., Any]
 ) -> None:
-    (one,) = keep(shelf, documents, 1)
+    (one,) = keep(shelf, 1)
     server = serve(authority, status=503)
     line = TsaLine(url=server.url)
     out = Book(shelf, refs, TimeStamps(trust_of(authority.chain), line.ask), EACH)

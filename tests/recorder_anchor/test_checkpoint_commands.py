@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hub_process
 import pytest
 
 from hub.storage.datadir import DataDir
@@ -62,11 +63,11 @@ class World:
     made: Any
     anchored: Any
 
-    def __init__(self, folder: Path, processes: Any, more: str = "") -> None:
+    def __init__(self, folder: Path, more: str = "") -> None:
         self.folder = folder
         home = ClientDir(folder / "client")
         identity = home.create(now=int(time.time()), random=os.urandom, passphrase=None)
-        self.hub = processes.HubProcess(folder / "hub")
+        self.hub = hub_process.HubProcess(folder / "hub")
         (folder / "hub" / "hub.toml").write_text(HUB.format(key=identity.client_id.hex()) + more)
         self.hub.launch = lambda: self.hub.run(self._command())
         self.hub.start()
@@ -130,9 +131,9 @@ class _Reader:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, processes: Any) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """With two events, one checkpoint over them, and an anchor of that."""
-    found = World(tmp_path_factory.mktemp("world"), processes)
+    found = World(tmp_path_factory.mktemp("world"))
     try:
         found.record(b"one", b"two")
         found.made = found.veen("recorder", "checkpoint", "create")
@@ -257,10 +258,8 @@ def test_says_that_the_hub_is_down(world: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["epoch_sec = 3600", "pad_block = 256"])
-def test_a_recorder_stream_with_epochs_or_padding_is_refused(
-    tmp_path: Path, processes: Any, how: str
-) -> None:
-    world = World(tmp_path, processes, f'[[streams]]\nname = "record/rolling"\n{how}\n')
+def test_a_recorder_stream_with_epochs_or_padding_is_refused(tmp_path: Path, how: str) -> None:
+    world = World(tmp_path, f'[[streams]]\nname = "record/rolling"\n{how}\n')
     try:
         world.record(b"one", b"two")
         for words in (("create",), ("run", "--poll-sec", "1")):
@@ -282,9 +281,9 @@ def followed(client: Client, index: Path, caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_events_that_the_hub_has_taken_away_are_told_of(
-    tmp_path: Path, processes: Any, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = World(tmp_path, processes, "[limits]\nmax_checkpoint_interval = 2\n")
+    world = World(tmp_path, "[limits]\nmax_checkpoint_interval = 2\n")
     try:
         world.record(*(b"%d" % number for number in range(7)))
         world.veen("recorder", "checkpoint", "create")

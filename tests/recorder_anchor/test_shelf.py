@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 
+import anchor_documents
 import pytest
 
 from recorder.checkpoints import check, hub_papers
@@ -18,8 +18,11 @@ from veen.objects.port import ObjectDamaged, StoreUnavailable
 from veen.sign import PrivateKey
 
 
-def test_refuses_a_file_that_is_not_what_it_is_called(shelf: Shelf, documents: ModuleType) -> None:
-    one, other = documents.a_checkpoint(), documents.a_checkpoint(documents.START + 5)
+def test_refuses_a_file_that_is_not_what_it_is_called(shelf: Shelf) -> None:
+    one, other = (
+        anchor_documents.a_checkpoint(),
+        anchor_documents.a_checkpoint(anchor_documents.START + 5),
+    )
     shelf.put(one)
     path = shelf.home.checkpoints / CheckpointName.of(one).file
     for content in (other.encode(), one.encode()[:-1]):
@@ -29,48 +32,49 @@ def test_refuses_a_file_that_is_not_what_it_is_called(shelf: Shelf, documents: M
             shelf.latest()
 
 
-def test_refuses_damaged_objects(
-    shelf: Shelf, store: Store, tmp_path: Path, documents: ModuleType
-) -> None:
-    shelf.put(documents.a_checkpoint())
+def test_refuses_damaged_objects(shelf: Shelf, store: Store, tmp_path: Path) -> None:
+    shelf.put(anchor_documents.a_checkpoint())
     (stored,) = (tmp_path / "objects").rglob("*-*.cbor")
     stored.chmod(0o600)
     whole = stored.read_bytes()
     stored.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    elsewhere = Shelf(Home(tmp_path / "elsewhere"), documents.HUB.hub_id, store.objects)
+    elsewhere = Shelf(Home(tmp_path / "elsewhere"), anchor_documents.HUB.hub_id, store.objects)
     with pytest.raises(ObjectDamaged):
         elsewhere.fetch()
     assert elsewhere.names() == []
 
 
-def test_refuses_checkpoints_that_go_back(documents: ModuleType) -> None:
-    first = documents.a_checkpoint(documents.START, (5, 2))
+def test_refuses_checkpoints_that_go_back() -> None:
+    first = anchor_documents.a_checkpoint(anchor_documents.START, (5, 2))
     for later, said in (
-        (documents.a_checkpoint(documents.START - 1, (6, 2)), "before"),
-        (documents.a_checkpoint(documents.START + 1, (4, 2)), "record/app/a ended at 5"),
-        (documents.a_checkpoint(documents.START + 1, (5, 2), b"x"), "two roots"),
+        (anchor_documents.a_checkpoint(anchor_documents.START - 1, (6, 2)), "before"),
+        (
+            anchor_documents.a_checkpoint(anchor_documents.START + 1, (4, 2)),
+            "record/app/a ended at 5",
+        ),
+        (anchor_documents.a_checkpoint(anchor_documents.START + 1, (5, 2), b"x"), "two roots"),
     ):
         with pytest.raises(Untrusted, match=f"{later.checkpoint_id.hex()}.*{said}"):
-            check.verify_chain([first, later], documents.HUB)
+            check.verify_chain([first, later], anchor_documents.HUB)
     assert check.verify_chain(
-        [first, documents.a_checkpoint(documents.START, (5, 2))], documents.HUB
+        [first, anchor_documents.a_checkpoint(anchor_documents.START, (5, 2))], anchor_documents.HUB
     )
 
 
-def test_refuses_a_document_of_nobody(documents: ModuleType) -> None:
-    good = documents.a_checkpoint()
+def test_refuses_a_document_of_nobody() -> None:
+    good = anchor_documents.a_checkpoint()
     forged = good.signed(PrivateKey(b"f" * 32))
     with pytest.raises(Untrusted, match="not signed by its hub"):
         check.verify_next(forged, None, hub_papers.of_document(forged, None))
 
 
 def test_keeps_here_what_the_store_did_not_take(
-    home: Home, shelf: Shelf, documents: ModuleType, monkeypatch: pytest.MonkeyPatch
+    home: Home, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def out(key: str, body: bytes) -> None:
         raise StoreUnavailable("the store is out")
 
-    one = documents.a_checkpoint()
+    one = anchor_documents.a_checkpoint()
     with monkeypatch.context() as patch:
         patch.setattr(shelf._objects, "put", out)
         with pytest.raises(StoreUnavailable):
@@ -81,14 +85,12 @@ def test_keeps_here_what_the_store_did_not_take(
     assert list(home.unstored.iterdir()) == []
 
 
-def test_comes_back_from_the_store_alone(
-    shelf: Shelf, store: Store, tmp_path: Path, documents: ModuleType
-) -> None:
-    made = [documents.a_checkpoint(documents.START + n, (n, 0)) for n in (1, 3, 2)]
+def test_comes_back_from_the_store_alone(shelf: Shelf, store: Store, tmp_path: Path) -> None:
+    made = [anchor_documents.a_checkpoint(anchor_documents.START + n, (n, 0)) for n in (1, 3, 2)]
     for one in made:
         shelf.put(one)
         shelf.put(one)
-    elsewhere = Shelf(Home(tmp_path / "elsewhere"), documents.HUB.hub_id, store.objects)
+    elsewhere = Shelf(Home(tmp_path / "elsewhere"), anchor_documents.HUB.hub_id, store.objects)
     assert (elsewhere.fetch(), elsewhere.fetch()) == (3, 0)
     assert elsewhere.names() == shelf.names()
     assert elsewhere.latest() == made[1]
@@ -96,10 +98,10 @@ def test_comes_back_from_the_store_alone(
     assert read(path) == made[0]
 
 
-def test_goes_without_a_store(home: Home, documents: ModuleType) -> None:
-    shelf = Shelf(home, documents.HUB.hub_id, None)
+def test_goes_without_a_store(home: Home) -> None:
+    shelf = Shelf(home, anchor_documents.HUB.hub_id, None)
     assert shelf.latest() is None
-    shelf.put(documents.a_checkpoint())
+    shelf.put(anchor_documents.a_checkpoint())
     assert (shelf.settle(), shelf.fetch(), len(shelf.names())) == (0, 0, 1)
 
 
@@ -122,22 +124,19 @@ def test_other_files_are_no_checkpoints(file: str) -> None:
     ],
 )
 def test_a_checkpoint_is_due_by_time_and_by_volume(
-    minutes: int, events: int, age: int, heads: dict[str, int], due: str | None,
-    documents: ModuleType,
-) -> None:  # fmt: skip
-    last = documents.a_checkpoint(documents.START, (3, 0))
+    minutes: int, events: int, age: int, heads: dict[str, int], due: str | None
+) -> None:
+    last = anchor_documents.a_checkpoint(anchor_documents.START, (3, 0))
     cadence = CheckpointCadence(every_minutes=minutes, every_events=events)
-    found = cadence.due(documents.START + age, last, heads)
+    found = cadence.due(anchor_documents.START + age, last, heads)
     assert found == due or (due is not None and found is not None and found.startswith(due))
     assert cadence.due(0, None, {}) == "there is none yet"
 
 
-def test_a_hub_is_known_by_its_first_key_or_by_its_papers(
-    home: Home, documents: ModuleType
-) -> None:
-    old, new = documents.KEY, PrivateKey(b"n" * 32)
-    rotated = documents.HUB.rotated(old, new.public, documents.START, 0)
-    late = documents.a_checkpoint(documents.START + 1)
+def test_a_hub_is_known_by_its_first_key_or_by_its_papers(home: Home) -> None:
+    old, new = anchor_documents.KEY, PrivateKey(b"n" * 32)
+    rotated = anchor_documents.HUB.rotated(old, new.public, anchor_documents.START, 0)
+    late = anchor_documents.a_checkpoint(anchor_documents.START + 1)
     late = type(late)(**{**_fields(late), "hub_public": new.public}).signed(new)
     with pytest.raises(Untrusted, match="--identity"):
         hub_papers.of_document(late, None)

@@ -6,38 +6,13 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import client_producer
-import index_logs
 import index_recorded
 import pytest
-import query_histories
-import query_oracle
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
-
-
-@pytest.fixture(scope="session")
-def histories() -> ModuleType:
-    return query_histories
-
-
-@pytest.fixture(scope="session")
-def oracle() -> ModuleType:
-    return query_oracle
-
-
-@pytest.fixture(scope="session")
-def logs() -> ModuleType:
-    return index_logs
-
-
-@pytest.fixture(scope="session")
-def recorded() -> ModuleType:
-    """How the tests here write events to a hub and follow it."""
-    return index_recorded
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import index_logs
 import pytest
+import query_histories
+import query_oracle
 
 from recorder.index.engine import Answer, EngineLimits, answer
 from recorder.index.home import IndexHome, NoIndex
@@ -24,10 +26,10 @@ SIZE, QUERIES = 300, 320
 
 
 @pytest.fixture(scope="module")
-def world(logs: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A log and its index, which have both gone on beyond the checkpoint of the queries."""
-    log = logs.a_log(7, SIZE)
-    log.index = logs.Index(tmp_path_factory.mktemp("engine") / "index", log)
+    log = index_logs.a_log(7, SIZE)
+    log.index = index_logs.Index(tmp_path_factory.mktemp("engine") / "index", log)
     log.index.fill(log.checkpoint)
     return log
 
@@ -61,10 +63,10 @@ def test_refuses_a_stream_that_the_checkpoint_does_not_know(world: Any) -> None:
         asked(world, a_query(scope=["record/new"]))
 
 
-def test_refuses_a_checkpoint_beyond_its_place(logs: ModuleType, tmp_path: Path) -> None:
-    log = logs.a_log(3, 60)
+def test_refuses_a_checkpoint_beyond_its_place(tmp_path: Path) -> None:
+    log = index_logs.a_log(3, 60)
     later = log.checkpoint
-    short = logs.Index(tmp_path / "index", logs.a_log(3, 40)).fill(later)
+    short = index_logs.Index(tmp_path / "index", index_logs.a_log(3, 40)).fill(later)
     with pytest.raises(NotReached, match="indexed up to"):
         answer(short.home, a_descriptor(a_query()), later, log.hub, ENOUGH)
 
@@ -105,10 +107,10 @@ def test_aggregates_hold_only_what_is_verified(world: Any) -> None:
     ],
 )
 def test_walks_by_the_key_that_has_the_fewest_rows(
-    world: Any, histories: ModuleType, wanted: dict[str, Any], key: str | None
+    world: Any, wanted: dict[str, Any], key: str | None
 ) -> None:
     with snapshot(world.index.home) as held:
-        query = a_query(filter=wanted, scope=list(histories.STREAMS))
+        query = a_query(filter=wanted, scope=list(query_histories.STREAMS))
         found = plan(held, a_descriptor(query), world.checkpoint, 10**6)
     assert found.key.name == key
 
@@ -138,24 +140,20 @@ def test_walks_each_key_in_the_order_of_rows_without_sorting(
     assert "=? AND rowid>? AND rowid<?" in steps[0]
 
 
-def test_agrees_with_the_oracle_on_every_byte(
-    world: Any, histories: ModuleType, oracle: ModuleType, long: bool
-) -> None:
+def test_agrees_with_the_oracle_on_every_byte(world: Any, long: bool) -> None:
     kept = 0
-    for query in histories.queries(11, QUERIES * (10 if long else 1)):
-        due = oracle.answer(query, world.made)
+    for query in query_histories.queries(11, QUERIES * (10 if long else 1)):
+        due = query_oracle.answer(query, world.made)
         found = asked(world, query | {"evidence": {"mode": "none"}}).outcome
-        assert rows_hash(found.rows).rows_hash == oracle.digest(due), query
-        assert found.event_count == len(oracle.matching(query, world.made))
+        assert rows_hash(found.rows).rows_hash == query_oracle.digest(due), query
+        assert found.event_count == len(query_oracle.matching(query, world.made))
         kept += len(due)
     assert kept > 2_000
 
 
-def test_samples_and_searches_what_a_run_in_memory_does(
-    world: Any, histories: ModuleType, long: bool
-) -> None:
+def test_samples_and_searches_what_a_run_in_memory_does(world: Any, long: bool) -> None:
     sampled = 0
-    for query in histories.queries(12, QUERIES if long else 60):
+    for query in query_histories.queries(12, QUERIES if long else 60):
         descriptor = a_descriptor(query)
         due = run(descriptor, _searchable(world, descriptor), world.checkpoint.log_root)
         found = asked(world, query)
@@ -169,9 +167,9 @@ def test_samples_and_searches_what_a_run_in_memory_does(
     assert sampled > 300
 
 
-def test_speaks_up_to_an_older_checkpoint_when_asked(logs: ModuleType, tmp_path: Path) -> None:
-    small, large = logs.a_log(5, 60), logs.a_log(5, 100)
-    index = logs.Index(tmp_path / "index", large).fill(small.checkpoint, large.checkpoint)
+def test_speaks_up_to_an_older_checkpoint_when_asked(tmp_path: Path) -> None:
+    small, large = index_logs.a_log(5, 60), index_logs.a_log(5, 100)
+    index = index_logs.Index(tmp_path / "index", large).fill(small.checkpoint, large.checkpoint)
     for log in (small, large):
         found = answer(index.home, a_descriptor(a_query()), log.checkpoint, log.hub, ENOUGH)
         events = [one for one in log.entries if one.stream == "record/users" and one.event]
@@ -187,8 +185,8 @@ def test_a_query_does_not_see_what_is_written_meanwhile(world: Any) -> None:
     world.index.execute("DELETE FROM meta WHERE key = 'later'")
 
 
-def test_fails_whole_when_another_hub_signed_the_receipts(world: Any, logs: ModuleType) -> None:
-    stranger = logs.another_hub()
+def test_fails_whole_when_another_hub_signed_the_receipts(world: Any) -> None:
+    stranger = index_logs.another_hub()
     with pytest.raises(Untrusted):
         answer(
             world.index.home, a_descriptor(a_query()), world.checkpoint, stranger, ENOUGH

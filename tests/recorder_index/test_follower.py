@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import index_recorded
 import pytest
 
 from recorder.index import rebuild as rebuilding
@@ -37,15 +37,15 @@ def a_query(*streams: str) -> Any:
 
 
 def test_follows_streams_and_answers_up_to_a_checkpoint(
-    shared_hub: Any, open_client: Any, recorded: ModuleType, home: IndexHome, tmp_path: Path
+    shared_hub: Any, open_client: Any, home: IndexHome, tmp_path: Path
 ) -> None:
     reader, writer = (open_client(shared_hub.url, name) for name in ("reader", "writer"))
     first, second, empty = names = ("record/4", "record/5", "record/6")
-    recorded.record(writer, first, reader, range(50))
-    recorded.record(writer, second, reader, range(30))
-    document = recorded.checkpoint(shared_hub.url, tmp_path / "admin")
-    recorded.record(writer, first, reader, range(50, 60))
-    assert recorded.catch_up(reader, home, wanted=frozenset(names)) == 90
+    index_recorded.record(writer, first, reader, range(50))
+    index_recorded.record(writer, second, reader, range(30))
+    document = index_recorded.checkpoint(shared_hub.url, tmp_path / "admin")
+    index_recorded.record(writer, first, reader, range(50, 60))
+    assert index_recorded.catch_up(reader, home, wanted=frozenset(names)) == 90
     query = a_query(*names)
     found = answer(home, query, document, reader.session.hub, EngineLimits())
     numbers = [row["payload"]["n"] for row in found.outcome.rows if row["stream"] == first]
@@ -62,38 +62,38 @@ def test_follows_streams_and_answers_up_to_a_checkpoint(
 
 
 def test_follows_a_stream_that_is_new_and_tells_its_lag_until_then(
-    make_hub: Any, open_client: Any, recorded: ModuleType, home: IndexHome
+    make_hub: Any, open_client: Any, home: IndexHome
 ) -> None:
     hub = make_hub()
-    recorded.settle(hub, (recorded.FIRST, "other/stream"))
+    index_recorded.settle(hub, (index_recorded.FIRST, "other/stream"))
     hub.start()
     reader, writer = open_client(hub.url, "reader"), open_client(hub.url, "writer")
-    recorded.record(writer, recorded.FIRST, reader, range(10))
-    assert recorded.catch_up(reader, home) == 10
+    index_recorded.record(writer, index_recorded.FIRST, reader, range(10))
+    assert index_recorded.catch_up(reader, home) == 10
     hub.stop()
-    recorded.settle(hub, (recorded.FIRST, recorded.SECOND, "other/stream"))
+    index_recorded.settle(hub, (index_recorded.FIRST, index_recorded.SECOND, "other/stream"))
     hub.start()
-    recorded.record(writer, recorded.SECOND, reader, range(20))
-    recorded.record(writer, recorded.FIRST, reader, range(10, 15))
-    with recorded.following(reader, home) as follower:
+    index_recorded.record(writer, index_recorded.SECOND, reader, range(20))
+    index_recorded.record(writer, index_recorded.FIRST, reader, range(10, 15))
+    with index_recorded.following(reader, home) as follower:
         follower._meet()
         follower._note_heads(reader.session.api.streams())
         lags = {one.stream: one.entries for one in status(home, NOW).streams}
-        assert lags == {recorded.FIRST: 5, recorded.SECOND: 20}
+        assert lags == {index_recorded.FIRST: 5, index_recorded.SECOND: 20}
         assert status(home, NOW).entries == 25
         assert follower.round() == 25
     assert status(home, NOW).entries == 0
 
 
 def test_waits_for_a_hub_that_is_down_and_says_so(
-    make_hub: Any, open_client: Any, recorded: ModuleType, home: IndexHome, tmp_path: Path
+    make_hub: Any, open_client: Any, home: IndexHome, tmp_path: Path
 ) -> None:
     hub = make_hub().start()
     reader, writer = open_client(hub.url, "reader", patience=IMPATIENT), open_client(
         hub.url, "writer"
     )  # fmt: skip
-    recorded.record(writer, recorded.FIRST, reader, range(10))
-    assert recorded.catch_up(reader, home) == 10
+    index_recorded.record(writer, index_recorded.FIRST, reader, range(10))
+    assert index_recorded.catch_up(reader, home) == 10
     hub.stop()
     rounds, said = 0, []
 
@@ -103,45 +103,47 @@ def test_waits_for_a_hub_that_is_down_and_says_so(
         if rounds == 3:
             said.append(status(home, NOW).trouble)
             hub.start()
-            recorded.record(writer, recorded.FIRST, reader, range(10, 20))
+            index_recorded.record(writer, index_recorded.FIRST, reader, range(10, 20))
         return bool(said) and status(home, NOW).streams[1].indexed == 20
 
-    with recorded.following(reader, home) as follower:
+    with index_recorded.following(reader, home) as follower:
         follower.run(is_over)
     assert said[0].startswith("waiting: ")
     assert status(home, NOW).trouble is None
 
 
 def test_stops_at_a_hub_that_signs_another_history_and_keeps_the_evidence(
-    make_hub: Any, open_client: Any, recorded: ModuleType, home: IndexHome, tmp_path: Path
+    make_hub: Any, open_client: Any, home: IndexHome, tmp_path: Path
 ) -> None:
     hub = make_hub().start()
     reader, writer = open_client(hub.url, "reader"), open_client(hub.url, "writer")
-    recorded.record(writer, recorded.FIRST, reader, range(10))
+    index_recorded.record(writer, index_recorded.FIRST, reader, range(10))
     hub.stop()
     shutil.copytree(hub.data, tmp_path / "copy")
     hub.start()
-    recorded.record(writer, recorded.FIRST, reader, range(10, 20))
-    recorded.catch_up(reader, home)
-    before = recorded.dump(home)
+    index_recorded.record(writer, index_recorded.FIRST, reader, range(10, 20))
+    index_recorded.catch_up(reader, home)
+    before = index_recorded.dump(home)
     hub.stop()
-    recorded.put_back(hub, tmp_path / "copy")
+    index_recorded.put_back(hub, tmp_path / "copy")
     hub.start()
-    recorded.record(open_client(hub.url, "another"), recorded.FIRST, reader, range(100, 130))
-    with recorded.following(reader, home) as follower, pytest.raises(Fork, match="evidence"):
+    index_recorded.record(
+        open_client(hub.url, "another"), index_recorded.FIRST, reader, range(100, 130)
+    )
+    with index_recorded.following(reader, home) as follower, pytest.raises(Fork, match="evidence"):
         follower.run(lambda: False)
-    assert recorded.dump(home) == before
+    assert index_recorded.dump(home) == before
     assert status(home, NOW).trouble.startswith("stopped: ")
     assert list((tmp_path / "reader" / "evidence").iterdir())
 
 
 def test_refuses_an_index_of_another_hub(
-    shared_hub: Any, open_client: Any, recorded: ModuleType, home: IndexHome
+    shared_hub: Any, open_client: Any, home: IndexHome
 ) -> None:
     with home.locked():
         rebuilding.create(home, bytes(32))
     with (
-        recorded.following(open_client(shared_hub.url, "reader"), home) as follower,
+        index_recorded.following(open_client(shared_hub.url, "reader"), home) as follower,
         pytest.raises(Untrusted, match="an index of its own"),
     ):
         follower.round()
@@ -153,23 +155,23 @@ def test_refuses_to_write_beside_another_writer(home: IndexHome) -> None:
 
 
 def test_opening_beside_gives_the_same_index(
-    shared_hub: Any, open_client: Any, recorded: ModuleType, home: IndexHome, tmp_path: Path
+    shared_hub: Any, open_client: Any, home: IndexHome, tmp_path: Path
 ) -> None:
     reader, writer = (open_client(shared_hub.url, name) for name in ("reader", "writer"))
-    recorded.record(writer, "record/1", reader, range(35))
-    recorded.catch_up(reader, home, wanted=frozenset({"record/1"}))
+    index_recorded.record(writer, "record/1", reader, range(35))
+    index_recorded.catch_up(reader, home, wanted=frozenset({"record/1"}))
     beside = IndexHome(tmp_path / "beside")
-    recorded.catch_up(reader, beside, 2, wanted=frozenset({"record/1"}))
-    assert recorded.dump(home) == recorded.dump(beside)
+    index_recorded.catch_up(reader, beside, 2, wanted=frozenset({"record/1"}))
+    assert index_recorded.dump(home) == index_recorded.dump(beside)
 
 
 def test_rebuilds_beside_and_says_whether_it_agreed(
-    shared_hub: Any, open_client: Any, recorded: ModuleType, home: IndexHome
+    shared_hub: Any, open_client: Any, home: IndexHome
 ) -> None:
     reader, writer = (open_client(shared_hub.url, name) for name in ("reader", "writer"))
     wanted, session = frozenset({"record/2"}), reader.session
-    recorded.record(writer, "record/2", reader, range(30))
-    recorded.catch_up(reader, home, wanted=wanted)
+    index_recorded.record(writer, "record/2", reader, range(30))
+    index_recorded.catch_up(reader, home, wanted=wanted)
     with opening(session.identity.readers(), session.limits, 0) as opener:
         first = home.current()
         clean = rebuilding.verify(home, reader, opener, wanted, _unheard)
@@ -186,30 +188,30 @@ def test_rebuilds_beside_and_says_whether_it_agreed(
 
 
 def test_does_not_speak_of_a_checkpoint_it_has_not_reached(
-    shared_hub: Any, open_client: Any, recorded: ModuleType, home: IndexHome, tmp_path: Path
+    shared_hub: Any, open_client: Any, home: IndexHome, tmp_path: Path
 ) -> None:
     reader, writer = (open_client(shared_hub.url, name) for name in ("reader", "writer"))
     wanted = frozenset({"record/3"})
-    recorded.record(writer, "record/3", reader, range(10))
-    recorded.catch_up(reader, home, wanted=wanted)
-    recorded.record(writer, "record/3", reader, range(10, 20))
-    document = recorded.checkpoint(shared_hub.url, tmp_path / "admin")
+    index_recorded.record(writer, "record/3", reader, range(10))
+    index_recorded.catch_up(reader, home, wanted=wanted)
+    index_recorded.record(writer, "record/3", reader, range(10, 20))
+    document = index_recorded.checkpoint(shared_hub.url, tmp_path / "admin")
     with pytest.raises(NotReached):
         answer(home, a_query("record/3"), document, reader.session.hub, EngineLimits())
-    recorded.catch_up(reader, home, wanted=wanted)
+    index_recorded.catch_up(reader, home, wanted=wanted)
     answer(home, a_query("record/3"), document, reader.session.hub, EngineLimits())
 
 
 def test_a_stream_with_epochs_is_refused_at_the_start(
-    make_hub: Any, open_client: Any, recorded: ModuleType, home: IndexHome
+    make_hub: Any, open_client: Any, home: IndexHome
 ) -> None:
     hub = make_hub()
     text = (hub.data.parent / "hub.toml").read_text()
     (hub.data.parent / "hub.toml").write_text(text + "epoch_sec = 86400\n")
     hub.start()
-    told = f"the hub keeps {recorded.EMPTY} with epoch_sec = 86400"
+    told = f"the hub keeps {index_recorded.EMPTY} with epoch_sec = 86400"
     with (
-        recorded.following(open_client(hub.url, "reader"), home) as follower,
+        index_recorded.following(open_client(hub.url, "reader"), home) as follower,
         pytest.raises(StrangeProfile, match=told),
     ):
         follower.run(lambda: False)
@@ -217,7 +219,7 @@ def test_a_stream_with_epochs_is_refused_at_the_start(
 
 
 def test_a_stream_with_epochs_that_comes_later_does_not_hold_up_the_others(
-    make_hub: Any, open_client: Any, recorded: ModuleType, home: IndexHome, tmp_path: Path
+    make_hub: Any, open_client: Any, home: IndexHome, tmp_path: Path
 ) -> None:
     hub = make_hub()
     text = (hub.data.parent / "hub.toml").read_text()
@@ -225,15 +227,15 @@ def test_a_stream_with_epochs_that_comes_later_does_not_hold_up_the_others(
     (hub.data.parent / "hub.toml").write_text(text + known)
     hub.start()
     writer, reader = open_client(hub.url, "writer"), open_client(hub.url, "reader")
-    with recorded.following(reader, home) as follower:
+    with index_recorded.following(reader, home) as follower:
         follower.round()
-        recorded.register(hub.url, tmp_path / "admin", name="record/rolling", epoch_sec=3_600)
-        recorded.record(writer, recorded.FIRST, reader, range(10))
+        index_recorded.register(hub.url, tmp_path / "admin", name="record/rolling", epoch_sec=3_600)
+        index_recorded.record(writer, index_recorded.FIRST, reader, range(10))
         assert follower.round() == 10
     assert {one.stream for one in status(home, NOW).streams} == {
-        recorded.FIRST,
-        recorded.SECOND,
-        recorded.EMPTY,
+        index_recorded.FIRST,
+        index_recorded.SECOND,
+        index_recorded.EMPTY,
     }
 
 

@@ -8,8 +8,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+import index_recorded
 
 from recorder.index.content import compare
 from recorder.index.home import IndexHome
@@ -44,15 +45,14 @@ class Followers:
 def test_an_index_whose_follower_was_killed_is_that_of_a_fresh_one(
     make_hub: Callable[..., Any],
     open_client: Callable[..., Any],
-    recorded: ModuleType,
     tmp_path: Path,
     long: bool,
 ) -> None:
     hub, draw, times = make_hub().start(), random.Random(5), LONGER if long else 1
     with open_client(hub.url, "reader") as reader:
         writer = open_client(hub.url, "writer")
-        for stream in (recorded.FIRST, recorded.SECOND):
-            recorded.record(writer, stream, reader, range(EVENTS * times))
+        for stream in (index_recorded.FIRST, index_recorded.SECOND):
+            index_recorded.record(writer, stream, reader, range(EVENTS * times))
     followers = Followers(tmp_path / "reader", tmp_path / "index", hub.url)
     # A batch of 40 runs some 90 statements: each of its rows is one.
     ends = [
@@ -63,12 +63,12 @@ def test_an_index_whose_follower_was_killed_is_that_of_a_fresh_one(
     assert ends.count(-signal.SIGKILL) >= 10 * times
     assert followers.run(10**9, openers=0) == 0
     followers.close()
-    _assert_whole(open_client(hub.url, "reader"), recorded, tmp_path, EVENTS * times)
+    _assert_whole(open_client(hub.url, "reader"), tmp_path, EVENTS * times)
 
 
-def _assert_whole(reader: Any, recorded: ModuleType, tmp_path: Path, events: int) -> None:
+def _assert_whole(reader: Any, tmp_path: Path, events: int) -> None:
     killed, fresh = IndexHome(tmp_path / "index"), IndexHome(tmp_path / "fresh")
-    assert recorded.catch_up(reader, fresh) == 2 * events
-    assert recorded.dump(killed) == recorded.dump(fresh)
+    assert index_recorded.catch_up(reader, fresh) == 2 * events
+    assert index_recorded.dump(killed) == index_recorded.dump(fresh)
     found = compare(killed.current(), fresh.current())
     assert (found.entries, found.differences) == (2 * events, [])

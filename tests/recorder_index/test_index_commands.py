@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import hub_process
+import index_recorded
 import pytest
 
 INTEGRITY, REFUSED = 3, 4
@@ -24,11 +24,11 @@ def veen() -> Any:
 
 
 def test_follow_status_verify_and_rebuild(
-    shared_hub: Any, open_client: Any, recorded: ModuleType, veen: Any, tmp_path: Path
+    shared_hub: Any, open_client: Any, veen: Any, tmp_path: Path
 ) -> None:
     with open_client(shared_hub.url, "reader") as reader:
         writer = open_client(shared_hub.url, "writer")
-        recorded.record(writer, "record/1", reader, range(20))
+        index_recorded.record(writer, "record/1", reader, range(20))
     at = ("--index", tmp_path / "index")
     reads = (*at, "--hub", shared_hub.url, "--client", tmp_path / "reader", "--openers", 0)
 

@@ -6,9 +6,9 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import index_logs
 import pytest
 
 from recorder.index import checkpoints
@@ -27,18 +27,18 @@ SEQ = 5
 
 
 @pytest.fixture(scope="module")
-def built(logs: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """An index whose entry 5 of the stream below is an event."""
-    log = logs.a_log(9, 80)
+    log = index_logs.a_log(9, 80)
     assert next(one.event for one in log.entries if (one.stream, one.seq) == (STREAM, SEQ))
-    return logs.Index(tmp_path_factory.mktemp("built") / "index", log).fill(log.checkpoint)
+    return index_logs.Index(tmp_path_factory.mktemp("built") / "index", log).fill(log.checkpoint)
 
 
 @pytest.fixture
-def index(built: Any, logs: ModuleType, tmp_path: Path) -> Any:
+def index(built: Any, tmp_path: Path) -> Any:
     """A copy of it, to meddle with."""
     shutil.copytree(built.home.root, tmp_path / "index", symlinks=True)
-    return logs.Index(tmp_path / "index", built.log)
+    return index_logs.Index(tmp_path / "index", built.log)
 
 
 def asked(index: Any, mode: str = "full", **wanted: Any) -> Any:
@@ -108,10 +108,10 @@ def test_cut_nodes_fail_the_query(index: Any) -> None:
 
 
 def test_a_row_that_is_not_returned_any_more_is_found_by_comparing(
-    index: Any, logs: ModuleType, tmp_path: Path
+    index: Any, tmp_path: Path
 ) -> None:
     # Streams come in another order here, and have other numbers.
-    honest = logs.Index(tmp_path / "honest", index.log).fill(index.log.checkpoint, seed=3)
+    honest = index_logs.Index(tmp_path / "honest", index.log).fill(index.log.checkpoint, seed=3)
     assert compare(index.home.current(), honest.home.current()).differences == []
     before = asked(index).outcome.event_count
     index.execute("DELETE FROM events WHERE place = ?", index.row(STREAM).place(SEQ))
@@ -157,28 +157,26 @@ def test_a_writer_does_not_go_on_from_nodes_that_are_not_its_own(index: Any) -> 
 
 
 def test_a_writer_refuses_another_root_a_gap_and_a_time_that_goes_back(
-    built: Any, logs: ModuleType, tmp_path: Path
+    built: Any, tmp_path: Path
 ) -> None:
     log = built.log
-    pairs = logs.pairs_of(log, STREAM)
-    index = logs.Index(tmp_path / "index", log)
+    pairs = index_logs.pairs_of(log, STREAM)
+    index = index_logs.Index(tmp_path / "index", log)
     with index.writer() as writer:
         row = writer.stream(STREAM)
         for wrong, told in (
             (pairs[1:3], "2 follows 0"),
-            ([logs.receipted(pairs[0], mmr_root=bytes(32))], "another root"),
-            ([pairs[0], logs.receipted(pairs[1], hub_ts=1)], "went back"),
+            ([index_logs.receipted(pairs[0], mmr_root=bytes(32))], "another root"),
+            ([pairs[0], index_logs.receipted(pairs[1], hub_ts=1)], "went back"),
         ):
             with pytest.raises(Untrusted, match=told):
-                writer.append(row, wrong, logs.read(wrong))
+                writer.append(row, wrong, index_logs.read(wrong))
         assert writer.stream(STREAM).position == 0
 
 
-def test_a_checkpoint_with_another_root_is_an_alarm_that_stops_every_query(
-    index: Any, logs: ModuleType
-) -> None:
+def test_a_checkpoint_with_another_root_is_an_alarm_that_stops_every_query(index: Any) -> None:
     log = index.log
-    forged = logs.forged_checkpoint(log, STREAM)
+    forged = index_logs.forged_checkpoint(log, STREAM)
     assert forged.log_root == log_root(forged.ends)
     with index.writer() as writer:
         writer.db.execute(

@@ -8,10 +8,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import man_in_the_middle
 import pytest
 import replay_hub
 import replay_notary
@@ -31,21 +29,6 @@ class World:
 
     def job(self, wanted: Any, **more: Any) -> Any:
         return replay_notary.a_job(self.client, wanted, self.checkpoint, **more)
-
-
-@pytest.fixture(scope="session")
-def notary() -> ModuleType:
-    return replay_notary
-
-
-@pytest.fixture(scope="session")
-def real() -> ModuleType:
-    return replay_hub
-
-
-@pytest.fixture(scope="session")
-def middle() -> ModuleType:
-    return man_in_the_middle
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import replay_notary
 
 from recorder.replay.check import NotCheckable, check_file
 from recorder.replay.output import form_named
@@ -36,12 +37,12 @@ def records(path: Path, form: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_an_untouched_output_holds(world: Any, notary: Any, form: str) -> None:
-    noon = notary.NOON * 1000
+def test_an_untouched_output_holds(world: Any, form: str) -> None:
+    noon = replay_notary.NOON * 1000
     for wanted in (
-        by_time(notary.STREAMS, None, None, with_proofs=True),
-        by_time(notary.STREAMS, noon + 2_000, noon + 4_000, with_proofs=True),
-        by_time(notary.STREAMS, noon + 90_000, None, with_proofs=True),
+        by_time(replay_notary.STREAMS, None, None, with_proofs=True),
+        by_time(replay_notary.STREAMS, noon + 2_000, noon + 4_000, with_proofs=True),
+        by_time(replay_notary.STREAMS, noon + 90_000, None, with_proofs=True),
         by_place("record/a", 3, 7, with_proofs=True),
         by_place("record/a", 3, 7, with_proofs=True, opened=False),
     ):
@@ -51,16 +52,16 @@ def test_an_untouched_output_holds(world: Any, notary: Any, form: str) -> None:
         assert found.unproven == found.told == 0
 
 
-def test_what_only_the_readers_key_shows_is_counted(world: Any, notary: Any) -> None:
-    log, author = world.hub.log("record/d"), notary.Author(b"p")
-    mine = world.client.session.identity.card.recipient(notary.NOON)
+def test_what_only_the_readers_key_shows_is_counted(world: Any) -> None:
+    log, author = world.hub.log("record/d"), replay_notary.Author(b"p")
+    mine = world.client.session.identity.card.recipient(replay_notary.NOON)
     public = author.key.public
     log.append(author.msg(log, mine, b"\x01", h(b"other")), world.hub.key)
-    log.append(author.msg(log, notary.PrivateKey(h(b"x")).public, b"\x01"), world.hub.key)
+    log.append(author.msg(log, replay_notary.PrivateKey(h(b"x")).public, b"\x01"), world.hub.key)
     log.append(author.msg(log, mine, b"\x01"), world.hub.key)
-    log.append(author.msg(log, mine, notary.an_event(public).encode()), world.hub.key)
-    world.checkpoint = notary.checkpoint_of(world.hub, ("record/d",))
-    log.append(author.msg(log, mine, notary.an_event(public).encode()), world.hub.key)
+    log.append(author.msg(log, mine, replay_notary.an_event(public).encode()), world.hub.key)
+    world.checkpoint = replay_notary.checkpoint_of(world.hub, ("record/d",))
+    log.append(author.msg(log, mine, replay_notary.an_event(public).encode()), world.hub.key)
     wanted = by_place("record/d", None, None, with_proofs=True, unproven=True)
     for form in FORMS:
         found = check_file(output(world, wanted, form), world.hub.identity.hub_id)
@@ -69,8 +70,8 @@ def test_what_only_the_readers_key_shows_is_counted(world: Any, notary: Any) -> 
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_no_record_can_be_left_out_doubled_or_moved(world: Any, notary: Any, form: str) -> None:
-    path = output(world, by_time(notary.STREAMS, None, None, with_proofs=True), form)
+def test_no_record_can_be_left_out_doubled_or_moved(world: Any, form: str) -> None:
+    path = output(world, by_time(replay_notary.STREAMS, None, None, with_proofs=True), form)
     whole = records(path, form)
     for k in range(len(whole)):
         for forged in (
@@ -86,8 +87,8 @@ def test_no_record_can_be_left_out_doubled_or_moved(world: Any, notary: Any, for
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_no_bit_can_be_flipped(world: Any, notary: Any, form: str) -> None:
-    noon = notary.NOON * 1000
+def test_no_bit_can_be_flipped(world: Any, form: str) -> None:
+    noon = replay_notary.NOON * 1000
     path = output(world, by_time(["record/a"], noon + 1_000, noon + 3_000, with_proofs=True), form)
     raw, chance = path.read_bytes(), random.Random(11)
     head = len(records(path, form)[0])
@@ -99,7 +100,7 @@ def test_no_bit_can_be_flipped(world: Any, notary: Any, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_an_output_cut_anywhere_is_not_whole(world: Any, notary: Any, form: str) -> None:
+def test_an_output_cut_anywhere_is_not_whole(world: Any, form: str) -> None:
     path = output(world, by_place("record/c", None, None, with_proofs=True), form)
     raw, chance = path.read_bytes(), random.Random(3)
     for cut in {0, 1, *(chance.randrange(len(raw)) for _ in range(40)), len(raw) - 1}:
@@ -129,9 +130,9 @@ def test_fields_that_differ_from_the_message_are_refused(world: Any) -> None:
         assert "byte" in "".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
 
 
-def test_a_narrower_plan_does_not_hide_what_lies_in_the_window(world: Any, notary: Any) -> None:
+def test_a_narrower_plan_does_not_hide_what_lies_in_the_window(world: Any) -> None:
     """The plan says from 4 on, and the place before lies within the window all the same."""
-    noon = notary.NOON * 1000
+    noon = replay_notary.NOON * 1000
     narrow = output(
         world, by_time(["record/a"], noon + 2_000, noon + 3_000, with_proofs=True), "jsonl"
     )
@@ -144,11 +145,11 @@ def test_a_narrower_plan_does_not_hide_what_lies_in_the_window(world: Any, notar
         check_file(narrow, world.hub.identity.hub_id)
 
 
-def test_another_hub_or_checkpoint_is_refused(world: Any, notary: Any) -> None:
+def test_another_hub_or_checkpoint_is_refused(world: Any) -> None:
     path = output(world, by_place("record/a", None, None, with_proofs=True), "cbor")
     with pytest.raises(Untrusted, match="of hub"):
         check_file(path, bytes(32))
-    other = notary.checkpoint_of(world.hub, ("record/a",))
+    other = replay_notary.checkpoint_of(world.hub, ("record/a",))
     with pytest.raises(Untrusted, match="another checkpoint"):
         check_file(path, world.hub.identity.hub_id, other)
 

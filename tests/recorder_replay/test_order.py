@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import replay_notary
 
 from recorder.replay.output import form_named
 from recorder.replay.wanted import OutOfReach, by_place, by_time
@@ -30,11 +31,11 @@ def replayed(world: Any, wanted: Any, name: str = "out.jsonl") -> list[dict[str,
     return items(path)
 
 
-def log_of(world: Any, notary: Any) -> list[tuple[int, str, int]]:
+def log_of(world: Any) -> list[tuple[int, str, int]]:
     """Every place of every stream, in the order that the text asks for."""
     return sorted(
         (Receipt.decode(raw).hub_ts, stream, seq)
-        for stream in notary.STREAMS
+        for stream in replay_notary.STREAMS
         for seq, (_, raw) in enumerate(world.hub.log(stream).pairs, 1)
     )
 
@@ -43,23 +44,23 @@ def places(found: list[dict[str, Any]]) -> list[tuple[str, int]]:
     return [(one["stream"], one["hub_commit_seq"]) for one in found]
 
 
-def test_streams_are_merged_by_time_then_name_then_place(world: Any, notary: Any) -> None:
-    found = replayed(world, by_time(notary.STREAMS, None, None))
-    assert places(found) == [(stream, seq) for _, stream, seq in log_of(world, notary)]
+def test_streams_are_merged_by_time_then_name_then_place(world: Any) -> None:
+    found = replayed(world, by_time(replay_notary.STREAMS, None, None))
+    assert places(found) == [(stream, seq) for _, stream, seq in log_of(world)]
 
 
-def test_every_window_has_exactly_what_it_should(world: Any, notary: Any) -> None:
-    log, noon = log_of(world, notary), notary.NOON
+def test_every_window_has_exactly_what_it_should(world: Any) -> None:
+    log, noon = log_of(world), replay_notary.NOON
     for start in range(noon - 1, noon + 8, 2):
         for end in range(start, noon + 9, 3):
-            wanted = by_time(notary.STREAMS, start * 1000, end * 1000)
+            wanted = by_time(replay_notary.STREAMS, start * 1000, end * 1000)
             found = replayed(world, wanted, f"{start}-{end}.jsonl")
             assert places(found) == [(s, n) for ts, s, n in log if start <= ts <= end]
 
 
-def test_a_window_of_less_than_a_second_holds_no_second(world: Any, notary: Any) -> None:
-    start = notary.NOON * 1000
-    assert replayed(world, by_time(notary.STREAMS, start + 1, start + 999)) == []
+def test_a_window_of_less_than_a_second_holds_no_second(world: Any) -> None:
+    start = replay_notary.NOON * 1000
+    assert replayed(world, by_time(replay_notary.STREAMS, start + 1, start + 999)) == []
 
 
 def test_every_stretch_has_exactly_its_places(world: Any) -> None:
@@ -69,12 +70,12 @@ def test_every_stretch_has_exactly_its_places(world: Any) -> None:
             assert places(found) == [("record/a", seq) for seq in range(first, last + 1)]
 
 
-def test_an_event_has_its_eight_fields_receipt_and_proof(world: Any, notary: Any) -> None:
+def test_an_event_has_its_eight_fields_receipt_and_proof(world: Any) -> None:
     (found,) = replayed(world, by_place("record/a", 3, 3))
     receipt = Receipt.decode(world.hub.log("record/a").pairs[2][1])
     assert found == {
         "kind": "event", "stream": "record/a", "subject_id": "subject-0",
-        "principal_id": notary.Author(b"q").key.public.hex(), "event_type": "test.done",
+        "principal_id": replay_notary.Author(b"q").key.public.hex(), "event_type": "test.done",
         "event_time": "2030-03-17T17:46:43.007Z", "origin": "line-1",
         "payload": {"n": 3, "x": 1.5, "text": "zwölf\n"}, "hub_commit_seq": 3,
         "hub_commit_time": "2030-03-17T17:46:41.000Z",
@@ -83,41 +84,45 @@ def test_an_event_has_its_eight_fields_receipt_and_proof(world: Any, notary: Any
     }  # fmt: skip
 
 
-def test_what_is_no_event_stands_in_its_place_and_says_why(world: Any, notary: Any) -> None:
-    log, author, other = world.hub.log("record/d"), notary.Author(b"p"), notary.Author(b"q")
-    mine = world.client.session.identity.card.recipient(notary.NOON)
+def test_what_is_no_event_stands_in_its_place_and_says_why(world: Any) -> None:
+    log, author, other = (
+        world.hub.log("record/d"),
+        replay_notary.Author(b"p"),
+        replay_notary.Author(b"q"),
+    )
+    mine = world.client.session.identity.card.recipient(replay_notary.NOON)
     public = author.key.public
-    good = notary.an_event(public)
+    good = replay_notary.an_event(public)
     bodies = [
         (good.encode(), SCHEMA, mine, None),
         (b"\x01", h(b"another"), mine, "OTHER_SCHEMA"),
         (b"\x01", SCHEMA, mine, "MALFORMED"),
-        (notary.an_event(public, subject_id="").encode(), SCHEMA, mine, "FIELD"),
-        (notary.an_event(public, payload=b"\x41a").encode(), SCHEMA, mine, "PAYLOAD"),
-        (notary.an_event(other.key.public).encode(), SCHEMA, mine, "PRINCIPAL"),
-        (good.encode(), SCHEMA, notary.PrivateKey(h(b"x")).public, "UNOPENED"),
+        (replay_notary.an_event(public, subject_id="").encode(), SCHEMA, mine, "FIELD"),
+        (replay_notary.an_event(public, payload=b"\x41a").encode(), SCHEMA, mine, "PAYLOAD"),
+        (replay_notary.an_event(other.key.public).encode(), SCHEMA, mine, "PRINCIPAL"),
+        (good.encode(), SCHEMA, replay_notary.PrivateKey(h(b"x")).public, "UNOPENED"),
     ]
     for body, schema, recipient, _ in bodies:
         log.append(author.msg(log, recipient, body, schema), world.hub.key)
-    world.checkpoint = notary.checkpoint_of(world.hub, ("record/d",))
+    world.checkpoint = replay_notary.checkpoint_of(world.hub, ("record/d",))
     found = replayed(world, by_place("record/d", None, None))
     assert [one.get("fault") for one in found] == [fault for *_, fault in bodies]
     assert [one["kind"] for one in found] == ["event", *["other"] * 6]
     assert {one["principal_id"] for one in found} == {public.hex()}
 
 
-def test_without_opening_there_are_receipts_and_hashes_only(world: Any, notary: Any) -> None:
+def test_without_opening_there_are_receipts_and_hashes_only(world: Any) -> None:
     found = replayed(world, by_place("record/a", None, None, opened=False))
     assert {one["kind"] for one in found} == {"receipt"}
     assert len(found) == 12
     assert not any("payload" in one or "subject_id" in one for one in found)
 
 
-def test_above_the_checkpoint_only_if_asked_for_and_marked(world: Any, notary: Any) -> None:
-    log, author = world.hub.log("record/a"), notary.Author(b"new")
-    mine = world.client.session.identity.card.recipient(notary.NOON)
+def test_above_the_checkpoint_only_if_asked_for_and_marked(world: Any) -> None:
+    log, author = world.hub.log("record/a"), replay_notary.Author(b"new")
+    mine = world.client.session.identity.card.recipient(replay_notary.NOON)
     for number in range(3):
-        body = notary.an_event(author.key.public, number).encode()
+        body = replay_notary.an_event(author.key.public, number).encode()
         log.append(author.msg(log, mine, body), world.hub.key)
     assert len(replayed(world, by_place("record/a", None, None))) == 12
     with pytest.raises(OutOfReach, match="record/a, stream_seq 13"):
@@ -132,16 +137,16 @@ def test_a_stream_the_checkpoint_does_not_speak_of_is_refused(world: Any) -> Non
         replayed(world, by_place("record/nowhere", None, None))
 
 
-def test_a_stream_is_named_by_its_name(world: Any, notary: Any) -> None:
+def test_a_stream_is_named_by_its_name(world: Any) -> None:
     with pytest.raises(OutOfReach, match="by its name"):
         replayed(world, by_place(h(b"record/a").hex(), None, None))
 
 
-def test_a_checkpoint_of_another_hub_is_refused(world: Any, notary: Any) -> None:
-    other = notary.Notary(b"another hub")
+def test_a_checkpoint_of_another_hub_is_refused(world: Any) -> None:
+    other = replay_notary.Notary(b"another hub")
     try:
-        notary.fill(other, world.client.session.identity.card.recipient(notary.NOON))
-        world.checkpoint = notary.checkpoint_of(other)
+        replay_notary.fill(other, world.client.session.identity.card.recipient(replay_notary.NOON))
+        world.checkpoint = replay_notary.checkpoint_of(other)
     finally:
         other.close()
     with pytest.raises(Untrusted, match="of hub"):

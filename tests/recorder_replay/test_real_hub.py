@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import cbor2
+import man_in_the_middle
 import pytest
+import replay_hub
 
 from recorder.replay.output import form_named
 from recorder.replay.wanted import Wanted, by_place, by_time
@@ -22,35 +24,33 @@ COUNT = 12
 ALL = ("record/a", "record/b")
 
 
-def replayed(real: Any, recorded: Any, folder: Path, wanted: Wanted, url: str = "") -> list[Any]:
+def replayed(recorded: Any, folder: Path, wanted: Wanted, url: str = "") -> list[Any]:
     """By a reader who was never here before."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(recorded.folder / "reader", folder)
-    with real.a_client(folder, url or recorded.hub.url) as client:
-        job = real.a_job(client, wanted, recorded.checkpoint)
+    with replay_hub.a_client(folder, url or recorded.hub.url) as client:
+        job = replay_hub.a_job(client, wanted, recorded.checkpoint)
         job.to_file(folder / "out.jsonl", form_named("jsonl"), resume=False)
     return [json.loads(one) for one in (folder / "out.jsonl").read_text().splitlines()][1:]
 
 
 def test_windows_of_a_second_each_hold_what_was_recorded_then(
-    real: Any, recorded: Any, quick_path: Path
+    recorded: Any, quick_path: Path
 ) -> None:
-    whole = replayed(real, recorded, quick_path / "r", by_time(ALL, None, None))
+    whole = replayed(recorded, quick_path / "r", by_time(ALL, None, None))
     assert len(whole) == 2 * COUNT
     parts = []
     bounds = [0, *recorded.seconds[1:], recorded.seconds[-1] + 60]
     for start, end in pairwise(bounds):
         wanted = by_time(ALL, start * 1000, end * 1000 - 1)
-        parts += replayed(real, recorded, quick_path / "r", wanted)
+        parts += replayed(recorded, quick_path / "r", wanted)
     assert parts == whole
     keys = [(one["hub_commit_time"], one["stream"], one["hub_commit_seq"]) for one in whole]
     assert keys == sorted(keys)
 
 
-def test_events_of_a_principal_are_all_uses_of_its_client(
-    real: Any, recorded: Any, quick_path: Path
-) -> None:
-    found = replayed(real, recorded, quick_path / "r", by_time(ALL, None, None))
+def test_events_of_a_principal_are_all_uses_of_its_client(recorded: Any, quick_path: Path) -> None:
+    found = replayed(recorded, quick_path / "r", by_time(ALL, None, None))
     reader = recorded.hub.client()
     for principal in recorded.authors:
         events = {
@@ -137,19 +137,19 @@ def backdate(items: list[Any], k: int) -> list[Any]:
 
 
 @pytest.fixture
-def man(recorded: Any, middle: Any) -> Iterator[Any]:
-    found = middle.Middle(recorded.hub.port)
+def man(recorded: Any) -> Iterator[Any]:
+    found = man_in_the_middle.Middle(recorded.hub.port)
     yield found
     found.close()
 
 
 def test_a_man_in_the_middle_who_does_nothing_changes_nothing(
-    real: Any, recorded: Any, man: Any, quick_path: Path
+    recorded: Any, man: Any, quick_path: Path
 ) -> None:
     man.plan = Forger(list)
     wanted = by_place(STREAM, None, None)
-    direct = replayed(real, recorded, quick_path / "r", wanted)
-    assert replayed(real, recorded, quick_path / "s", wanted, man.url) == direct
+    direct = replayed(recorded, quick_path / "r", wanted)
+    assert replayed(recorded, quick_path / "s", wanted, man.url) == direct
     assert man.plan.forged
 
 
@@ -157,20 +157,18 @@ def test_a_man_in_the_middle_who_does_nothing_changes_nothing(
     "forge", [drop, drop_and_renumber, swap, double, substitute, change_body, backdate]
 )
 def test_no_place_can_be_changed_on_the_way(
-    real: Any, recorded: Any, man: Any, quick_path: Path, forge: Any
+    recorded: Any, man: Any, quick_path: Path, forge: Any
 ) -> None:
     for k in range(COUNT):
         man.plan = Forger(lambda items, k=k: forge(items, k))
-        said = refusal(real, recorded, quick_path, by_place(STREAM, None, None), man.url)
+        said = refusal(recorded, quick_path, by_place(STREAM, None, None), man.url)
         assert f"{STREAM}, stream_seq " in said
 
 
-def test_no_flipped_bit_of_a_page_passes(
-    real: Any, recorded: Any, man: Any, quick_path: Path
-) -> None:
+def test_no_flipped_bit_of_a_page_passes(recorded: Any, man: Any, quick_path: Path) -> None:
     """Of the messages and receipts, that is: other flips may leave the meaning as it is."""
     chance = random.Random(7)
-    for _ in range(400 if real.LONG else 40):
+    for _ in range(400 if replay_hub.LONG else 40):
         k, field, at = chance.randrange(COUNT), chance.choice((2, 3)), chance.random()
         bit = 1 << chance.randrange(8)
 
@@ -185,10 +183,10 @@ def test_no_flipped_bit_of_a_page_passes(
             return found
 
         man.plan = Forger(flip)
-        refusal(real, recorded, quick_path, by_place(STREAM, None, None), man.url)
+        refusal(recorded, quick_path, by_place(STREAM, None, None), man.url)
 
 
-def refusal(real: Any, recorded: Any, folder: Path, wanted: Wanted, url: str) -> str:
+def refusal(recorded: Any, folder: Path, wanted: Wanted, url: str) -> str:
     with pytest.raises(VeenError) as caught:
-        replayed(real, recorded, folder / "r", wanted, url)
+        replayed(recorded, folder / "r", wanted, url)
     return "; ".join([str(caught.value), *getattr(caught.value, "__notes__", [])])

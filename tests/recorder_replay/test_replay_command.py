@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import replay_hub
 from hub_process import wait_until
 
 HERE = Path(__file__).parent
@@ -75,7 +76,7 @@ def test_refuses_what_does_not_go_together(arguments: tuple[object, ...], said: 
 
 @pytest.mark.parametrize("form", ["jsonl", "cbor"])
 def test_a_replay_killed_again_and_again_loses_and_doubles_nothing(
-    real: Any, recorded: Any, reader: Path, quick_path: Path, form: str
+    recorded: Any, reader: Path, quick_path: Path, form: str
 ) -> None:
     checkpoint = recorded.folder / "checkpoint.cbor"
 
@@ -88,7 +89,7 @@ def test_a_replay_killed_again_and_again_loses_and_doubles_nothing(
     assert start(undisturbed).wait(100) == 0
     size, chance = undisturbed.stat().st_size, random.Random(form)
     (reader / "state.json").unlink()
-    for _ in range(20 if real.LONG else 3):
+    for _ in range(20 if replay_hub.LONG else 3):
         due = chance.randrange(out.stat().st_size if out.exists() else 0, size)
         process = start(out)
         wait_until(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import replay_notary
 
 from recorder.replay import parquet_parts, source
 from recorder.replay.job import OtherReplay
@@ -27,16 +28,16 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "Range", lambda **more: made(page_items=4, **more))
 
 
-def whole(notary: Any, *, with_proofs: bool) -> Wanted:
-    return by_time(notary.STREAMS, None, None, with_proofs=with_proofs)
+def whole(*, with_proofs: bool) -> Wanted:
+    return by_time(replay_notary.STREAMS, None, None, with_proofs=with_proofs)
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("with_proofs", [False, True])
 def test_cut_off_anywhere_it_goes_on_to_the_same_bytes(
-    world: Any, notary: Any, form: str, with_proofs: bool
+    world: Any, form: str, with_proofs: bool
 ) -> None:
-    wanted, path = whole(notary, with_proofs=with_proofs), world.folder / "out"
+    wanted, path = whole(with_proofs=with_proofs), world.folder / "out"
     world.job(wanted).to_file(path, form_named(form), resume=False)
     undisturbed = path.read_bytes()
     records = ends(undisturbed, form)
@@ -57,24 +58,24 @@ def ends(raw: bytes, form: str) -> list[int]:
     return found
 
 
-def test_without_resume_nothing_is_overwritten(world: Any, notary: Any) -> None:
+def test_without_resume_nothing_is_overwritten(world: Any) -> None:
     path = world.folder / "out"
     path.write_bytes(b"precious")
     with pytest.raises(OutputExists, match="--resume"):
-        world.job(whole(notary, with_proofs=False)).to_file(path, form_named("jsonl"), resume=False)
+        world.job(whole(with_proofs=False)).to_file(path, form_named("jsonl"), resume=False)
     with pytest.raises(OutputExists, match="no replay"):
-        world.job(whole(notary, with_proofs=False)).to_file(path, form_named("jsonl"), resume=True)
+        world.job(whole(with_proofs=False)).to_file(path, form_named("jsonl"), resume=True)
     assert path.read_bytes() == b"precious"
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_resume_refuses_the_output_of_another_replay(world: Any, notary: Any, form: str) -> None:
+def test_resume_refuses_the_output_of_another_replay(world: Any, form: str) -> None:
     path = world.folder / "out"
     world.job(by_place("record/a", 1, 6)).to_file(path, form_named(form), resume=False)
     before = path.read_bytes()
     with pytest.raises(OtherReplay, match="to_seq was 6 and is 7"):
         world.job(by_place("record/a", 1, 7)).to_file(path, form_named(form), resume=True)
-    newer = notary.checkpoint_of(world.hub, ("record/a",))
+    newer = replay_notary.checkpoint_of(world.hub, ("record/a",))
     with pytest.raises(OtherReplay, match="was begun against checkpoint"):
         world.job(by_place("record/a", 1, 6), chosen=newer).to_file(
             path, form_named(form), resume=True
@@ -82,20 +83,20 @@ def test_resume_refuses_the_output_of_another_replay(world: Any, notary: Any, fo
     assert path.read_bytes() == before
 
 
-def test_resume_keeps_to_the_checkpoint_it_began_with(world: Any, notary: Any) -> None:
+def test_resume_keeps_to_the_checkpoint_it_began_with(world: Any) -> None:
     path, wanted = world.folder / "out", by_place("record/a", None, None)
     world.job(wanted).to_file(path, form_named("jsonl"), resume=False)
     undisturbed = path.read_bytes()
     path.write_bytes(undisturbed[: len(undisturbed) // 2])
-    log, author = world.hub.log("record/a"), notary.Author(b"new")
-    mine = world.client.session.identity.card.recipient(notary.NOON)
+    log, author = world.hub.log("record/a"), replay_notary.Author(b"new")
+    mine = world.client.session.identity.card.recipient(replay_notary.NOON)
     log.append(author.msg(log, mine, b"\x01"), world.hub.key)
-    world.checkpoint = notary.checkpoint_of(world.hub)
+    world.checkpoint = replay_notary.checkpoint_of(world.hub)
     world.job(wanted).to_file(path, form_named("jsonl"), resume=True)
     assert path.read_bytes() == undisturbed
 
 
-def test_resume_refuses_an_output_in_which_something_is_missing(world: Any, notary: Any) -> None:
+def test_resume_refuses_an_output_in_which_something_is_missing(world: Any) -> None:
     path, wanted = world.folder / "out", by_place("record/a", None, None)
     world.job(wanted).to_file(path, form_named("jsonl"), resume=False)
     lines = path.read_bytes().splitlines(keepends=True)
@@ -106,7 +107,7 @@ def test_resume_refuses_an_output_in_which_something_is_missing(world: Any, nota
         assert "byte" in "; ".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
 
 
-def test_resume_refuses_where_the_log_has_another_message(world: Any, notary: Any) -> None:
+def test_resume_refuses_where_the_log_has_another_message(world: Any) -> None:
     path, wanted = world.folder / "out", by_place("record/a", None, None)
     world.job(wanted).to_file(path, form_named("jsonl"), resume=False)
     lines = path.read_bytes().splitlines(keepends=True)
@@ -119,9 +120,9 @@ def test_resume_refuses_where_the_log_has_another_message(world: Any, notary: An
         world.job(wanted).to_file(path, form_named("jsonl"), resume=True)
 
 
-def test_resume_of_a_whole_output_writes_nothing(world: Any, notary: Any) -> None:
+def test_resume_of_a_whole_output_writes_nothing(world: Any) -> None:
     path = world.folder / "out"
-    job = world.job(whole(notary, with_proofs=True))
+    job = world.job(whole(with_proofs=True))
     job.to_file(path, form_named("cbor"), resume=False)
     before = path.read_bytes()
     assert job.to_file(path, form_named("cbor"), resume=True).new == 0
@@ -143,10 +144,8 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [row for part in parts for row in pq.read_table(part).to_pylist()]
 
 
-def test_parquet_has_the_same_events_in_the_same_order(
-    world: Any, notary: Any, small_parts: None
-) -> None:
-    wanted, path, folder = whole(notary, with_proofs=False), world.folder / "o", world.folder / "p"
+def test_parquet_has_the_same_events_in_the_same_order(world: Any, small_parts: None) -> None:
+    wanted, path, folder = whole(with_proofs=False), world.folder / "o", world.folder / "p"
     world.job(wanted).to_file(path, form_named("jsonl"), resume=False)
     world.job(wanted).to_parts(folder, resume=False)
     lines = [json.loads(one) for one in path.read_text().splitlines()][1:]
@@ -164,9 +163,9 @@ def test_parquet_has_the_same_events_in_the_same_order(
 
 
 def test_parquet_cut_off_after_any_part_goes_on_to_the_same_parts(
-    world: Any, notary: Any, small_parts: None
+    world: Any, small_parts: None
 ) -> None:
-    wanted, folder = whole(notary, with_proofs=False), world.folder / "p"
+    wanted, folder = whole(with_proofs=False), world.folder / "p"
     world.job(wanted).to_parts(folder, resume=False)
     undisturbed = {one.name: one.read_bytes() for one in folder.iterdir()}
     parts = sorted(one for one in undisturbed if one.startswith("part-"))
@@ -179,10 +178,8 @@ def test_parquet_cut_off_after_any_part_goes_on_to_the_same_parts(
         assert {one.name: one.read_bytes() for one in folder.iterdir()} == undisturbed
 
 
-def test_parquet_refuses_a_missing_or_foreign_part(
-    world: Any, notary: Any, small_parts: None
-) -> None:
-    wanted, folder = whole(notary, with_proofs=False), world.folder / "p"
+def test_parquet_refuses_a_missing_or_foreign_part(world: Any, small_parts: None) -> None:
+    wanted, folder = whole(with_proofs=False), world.folder / "p"
     world.job(wanted).to_parts(folder, resume=False)
     with pytest.raises(OutputExists):
         world.job(wanted).to_parts(folder, resume=False)
@@ -198,7 +195,7 @@ def test_parquet_refuses_a_missing_or_foreign_part(
 
 
 def test_parquet_that_ends_in_a_refusal_keeps_whole_parts_only(
-    world: Any, notary: Any, small_parts: None
+    world: Any, small_parts: None
 ) -> None:
     wanted, folder = by_place("record/a", None, None), world.folder / "p"
     world.hub.lie = lambda path, asked, answer: (
@@ -212,12 +209,12 @@ def test_parquet_that_ends_in_a_refusal_keeps_whole_parts_only(
     assert [one["hub_commit_seq"] for one in rows(folder)] == list(range(1, 13))
 
 
-def test_a_hub_that_changed_meanwhile_is_found_out_on_resume(world: Any, notary: Any) -> None:
+def test_a_hub_that_changed_meanwhile_is_found_out_on_resume(world: Any) -> None:
     path, wanted = world.folder / "out", by_place("record/a", None, None)
     world.job(wanted).to_file(path, form_named("jsonl"), resume=False)
     raw = path.read_bytes()
     path.write_bytes(raw[: raw.rindex(b"\n", 0, len(raw) // 2) + 1])
     msgs = [Msg.decode(one) for one, _ in world.hub.log("record/a").pairs]
-    notary.rebuilt(world.hub, "record/a", [*msgs[:9], *msgs[10:]])
+    replay_notary.rebuilt(world.hub, "record/a", [*msgs[:9], *msgs[10:]])
     with pytest.raises(Untrusted, match="record/a"):
         world.job(wanted).to_file(path, form_named("jsonl"), resume=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import replay_hub
 
 from recorder.replay.output import form_named
 from recorder.replay.wanted import by_place
@@ -75,18 +76,18 @@ def chunk_with(data: Path, hub_id: bytes, stream: str, seq: int) -> tuple[Path, 
 
 @pytest.mark.parametrize("edit", [flip, drop, swap, double])
 def test_a_changed_file_is_never_replayed_as_if_it_were_whole(
-    real: Any, recorded: Any, quick_path: Path, edit: Edit
+    recorded: Any, quick_path: Path, edit: Edit
 ) -> None:
-    places = [(2, 6), (1, 5), (7, 11), (12, 3)] if real.LONG else [(2, 6)]
+    places = [(2, 6), (1, 5), (7, 11), (12, 3)] if replay_hub.LONG else [(2, 6)]
     for number, (in_a, in_b) in enumerate(places):
-        hub = real.a_copy(recorded.pristine, quick_path / f"hub-{number}")
+        hub = replay_hub.a_copy(recorded.pristine, quick_path / f"hub-{number}")
         for stream, seq in (("record/a", in_a), ("record/b", in_b)):
             path, entries, k = chunk_with(hub.data, recorded.checkpoint.hub_id, stream, seq)
             edit(entries, k)
             path.write_bytes(b"".join(one.encode() for one in entries))
         try:
             if starts(hub):
-                _assert_refused(real, recorded, hub, quick_path / f"reader-{number}")
+                _assert_refused(recorded, hub, quick_path / f"reader-{number}")
         finally:
             hub.destroy()
 
@@ -102,9 +103,9 @@ def starts(hub: Any) -> bool:
 
 
 def test_a_hub_does_not_start_on_a_log_that_lost_its_last_entry(
-    real: Any, recorded: Any, quick_path: Path
+    recorded: Any, quick_path: Path
 ) -> None:
-    hub = real.a_copy(recorded.pristine, quick_path / "hub")
+    hub = replay_hub.a_copy(recorded.pristine, quick_path / "hub")
     path, entries, k = chunk_with(hub.data, recorded.checkpoint.hub_id, "record/a", COUNT)
     drop(entries, k)
     path.write_bytes(b"".join(one.encode() for one in entries))
@@ -114,12 +115,12 @@ def test_a_hub_does_not_start_on_a_log_that_lost_its_last_entry(
         hub.destroy()
 
 
-def _assert_refused(real: Any, recorded: Any, hub: Any, folder: Path) -> None:
-    for stream in real.STREAMS:
+def _assert_refused(recorded: Any, hub: Any, folder: Path) -> None:
+    for stream in replay_hub.STREAMS:
         shutil.copytree(recorded.folder / "reader", folder / stream)
         out = folder / stream / "out.jsonl"
-        with real.a_client(folder / stream, hub.url) as client:
-            job = real.a_job(client, by_place(stream, None, None), recorded.checkpoint)
+        with replay_hub.a_client(folder / stream, hub.url) as client:
+            job = replay_hub.a_job(client, by_place(stream, None, None), recorded.checkpoint)
             with pytest.raises(VeenError) as caught:
                 job.to_file(out, form_named("jsonl"), resume=False)
         said = "; ".join([str(caught.value), *getattr(caught.value, "__notes__", [])])

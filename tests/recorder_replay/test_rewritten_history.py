@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import replay_notary
 
 from recorder.replay.output import form_named
 from recorder.replay.wanted import by_place, by_time
@@ -45,61 +46,63 @@ def swap(msgs: list[Msg], k: int, _new: Msg) -> list[Msg]:
 
 @pytest.mark.parametrize("rewrite", [omit, omit_and_fill, change, insert, swap])
 def test_no_place_below_a_checkpoint_can_be_rewritten(
-    world: Any, notary: Any, quick_path: Path, rewrite: Callable[..., list[Msg]]
+    world: Any, quick_path: Path, rewrite: Callable[..., list[Msg]]
 ) -> None:
     log = world.hub.log(STREAM)
     msgs = [Msg.decode(raw) for raw, _ in log.pairs]
-    mine = world.client.session.identity.card.recipient(notary.NOON)
-    stranger = notary.Author(b"stranger")
-    new = stranger.msg(log, mine, notary.an_event(stranger.key.public).encode())
+    mine = world.client.session.identity.card.recipient(replay_notary.NOON)
+    stranger = replay_notary.Author(b"stranger")
+    new = stranger.msg(log, mine, replay_notary.an_event(stranger.key.public).encode())
     world.client.close()
     for k in PLACES:
-        notary.rebuilt(world.hub, STREAM, rewrite(msgs, k, new))
-        said = refusal(world, notary, quick_path / f"{k}", by_place(STREAM, None, None))
+        replay_notary.rebuilt(world.hub, STREAM, rewrite(msgs, k, new))
+        said = refusal(world, quick_path / f"{k}", by_place(STREAM, None, None))
         assert f"{STREAM}, stream_seq " in said
 
 
-def test_what_was_rewritten_shows_at_every_other_place_too(
-    world: Any, notary: Any, quick_path: Path
-) -> None:
+def test_what_was_rewritten_shows_at_every_other_place_too(world: Any, quick_path: Path) -> None:
     log = world.hub.log(STREAM)
     msgs = [Msg.decode(raw) for raw, _ in log.pairs]
-    twin = a_twin(world, notary, msgs[5])
+    twin = a_twin(world, msgs[5])
     world.client.close()
-    notary.rebuilt(world.hub, STREAM, change(msgs, 5, twin))
+    replay_notary.rebuilt(world.hub, STREAM, change(msgs, 5, twin))
     for seq in range(1, 13):
-        said = refusal(world, notary, quick_path / f"{seq}", by_place(STREAM, seq, seq))
+        said = refusal(world, quick_path / f"{seq}", by_place(STREAM, seq, seq))
         assert f"{STREAM}, stream_seq {seq}: " in said
 
 
-def a_twin(world: Any, notary: Any, msg: Msg) -> Msg:
+def a_twin(world: Any, msg: Msg) -> Msg:
     """Another message of the same author and number: author and hub lie together."""
-    mine = world.client.session.identity.card.recipient(notary.NOON)
+    mine = world.client.session.identity.card.recipient(replay_notary.NOON)
     (author,) = (
-        one for one in (notary.Author(b"p"), notary.Author(b"q")) if one.key.public == msg.client_id
+        one
+        for one in (replay_notary.Author(b"p"), replay_notary.Author(b"q"))
+        if one.key.public == msg.client_id
     )
-    body = notary.an_event(msg.client_id, 99).encode()
-    return notary.a_msg(author.key, msg.label, msg.client_seq, mine, body, notary.SCHEMA)
+    body = replay_notary.an_event(msg.client_id, 99).encode()
+    return replay_notary.a_msg(
+        author.key, msg.label, msg.client_seq, mine, body, replay_notary.SCHEMA
+    )
 
 
-def test_times_of_hub_that_go_back_are_refused(world: Any, notary: Any, quick_path: Path) -> None:
+def test_times_of_hub_that_go_back_are_refused(world: Any, quick_path: Path) -> None:
     log = world.hub.log(STREAM)
     msgs = [Msg.decode(raw) for raw, _ in log.pairs]
     world.client.close()
-    new = notary.TheLog(log.label, 0, None)
+    new = replay_notary.TheLog(log.label, 0, None)
     for k, msg in enumerate(msgs):
-        new.hub_ts = notary.NOON + (0 if k == 6 else 5)
+        new.hub_ts = replay_notary.NOON + (0 if k == 6 else 5)
         new.append(msg, world.hub.key)
     world.hub.logs[log.label] = new
-    said = refusal(world, notary, quick_path / "reader-2", by_place(STREAM, None, None))
+    said = refusal(world, quick_path / "reader-2", by_place(STREAM, None, None))
     assert f"{STREAM}, stream_seq 7" in said
 
 
 @pytest.mark.parametrize("off", range(-4, 5))
 def test_an_index_that_lies_about_time_hides_nothing(
-    world: Any, notary: Any, quick_path: Path, off: int
+    world: Any, quick_path: Path, off: int
 ) -> None:
-    noon = notary.NOON
+    noon = replay_notary.NOON
     wanted = by_time([STREAM], (noon + 2) * 1000, (noon + 4) * 1000)
     world.job(wanted).to_file(quick_path / "honest", form_named("jsonl"), resume=False)
 
@@ -122,18 +125,18 @@ def test_an_index_that_lies_about_time_hides_nothing(
                 world.job(wanted).to_file(out, form_named("jsonl"), resume=False)
 
 
-def test_an_index_that_has_nothing_hides_nothing(world: Any, notary: Any, quick_path: Path) -> None:
+def test_an_index_that_has_nothing_hides_nothing(world: Any, quick_path: Path) -> None:
     def lie(path: str, _asked: Any, answer: Any) -> Any:
         return tooling.LocateResponse(places=()) if path == "/tooling/locate" else answer
 
     world.hub.lie = lie
-    wanted = by_time([STREAM], notary.NOON * 1000, None)
+    wanted = by_time([STREAM], replay_notary.NOON * 1000, None)
     with pytest.raises(Untrusted, match=f"{STREAM}, stream_seq 12"):
         world.job(wanted).to_file(quick_path / "out", form_named("jsonl"), resume=False)
 
 
 def test_a_wrong_proof_names_the_first_place_that_is_not_proven(
-    world: Any, notary: Any, quick_path: Path
+    world: Any, quick_path: Path
 ) -> None:
     """The entries were changed and the tree was not: the place is found by halves."""
     log = world.hub.log(STREAM)
@@ -148,18 +151,18 @@ def test_a_wrong_proof_names_the_first_place_that_is_not_proven(
 
     world.hub.lie = lie
     for k in PLACES:
-        notary.rebuilt(world.hub, STREAM, change(msgs, k, a_twin(world, notary, msgs[k])))
-        said = refusal(world, notary, quick_path / f"{k}", by_place(STREAM, None, None))
+        replay_notary.rebuilt(world.hub, STREAM, change(msgs, k, a_twin(world, msgs[k])))
+        said = refusal(world, quick_path / f"{k}", by_place(STREAM, None, None))
         assert f"{STREAM}, stream_seq {k + 1}: not what the checkpoint" in said
 
 
-def refusal(world: Any, notary: Any, folder: Path, wanted: Any) -> str:
+def refusal(world: Any, folder: Path, wanted: Any) -> str:
     """What a reader says who has never seen this hub before, but has the checkpoint."""
     home = world.folder / "reader"
     (home / "state.json").unlink(missing_ok=True)
     shutil.copytree(home, folder / "reader")
-    with notary.a_reader(folder / "reader", world.hub.url) as client:
-        job = notary.a_job(client, wanted, world.checkpoint)
+    with replay_notary.a_reader(folder / "reader", world.hub.url) as client:
+        job = replay_notary.a_job(client, wanted, world.checkpoint)
         with pytest.raises(VeenError) as caught:
             job.to_file(folder / "out.jsonl", form_named("jsonl"), resume=False)
     return "; ".join([str(caught.value), *getattr(caught.value, "__notes__", [])])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import count
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+import selftest_run
 
 from cli.selftest import naive
 from cli.selftest.noncanonical import heads, variants
@@ -115,26 +115,26 @@ def test_samples_are_made_of_every_type_on_the_wire() -> None:
         assert sample(world.begin("a").random, Receipt) == sample(world.begin("a").random, Receipt)
 
 
-def test_an_unknown_step_is_misuse(selftest: ModuleType, tmp_path: Path) -> None:
-    done = selftest.run(tmp_path, "core", "--only", "nothing-like-it")
+def test_an_unknown_step_is_misuse(tmp_path: Path) -> None:
+    done = selftest_run.run(tmp_path, "core", "--only", "nothing-like-it")
     assert done.code == 1
     assert "there is no step 'nothing-like-it'; there are attachments, " in done.err
 
 
-def test_what_failed_is_told_even_to_who_wants_errors_only(
-    selftest: ModuleType, tmp_path: Path
-) -> None:
+def test_what_failed_is_told_even_to_who_wants_errors_only(tmp_path: Path) -> None:
     only = ("--only", "mmr-associativity", "--only", "inclusion-proofs")
-    done = selftest.run(tmp_path, "props", "--quiet", *only, mutant="inclusion unchecked")
+    done = selftest_run.run(tmp_path, "props", "--quiet", *only, mutant="inclusion unchecked")
     assert (done.code, done.out) == (5, "")
     first, last = done.err.splitlines()
     assert first.startswith("FAIL props/inclusion-proofs: another leaf: expected Untrusted")
     assert last == "veen: 1 of 2 steps failed: props/inclusion-proofs"
 
 
-def test_the_same_run_says_the_same(selftest: ModuleType, tmp_path: Path) -> None:
-    said = [selftest.run(tmp_path, "props", "--json", "--count", 3, "--only", "range-proofs")]
-    said.append(selftest.run(tmp_path, "props", "--json", "--count", 3, "--only", "range-proofs"))
+def test_the_same_run_says_the_same(tmp_path: Path) -> None:
+    said = [selftest_run.run(tmp_path, "props", "--json", "--count", 3, "--only", "range-proofs")]
+    said.append(
+        selftest_run.run(tmp_path, "props", "--json", "--count", 3, "--only", "range-proofs")
+    )
     first, second = (one.document for one in said)
     for one in (*first["steps"], *second["steps"]):
         one.pop("seconds")

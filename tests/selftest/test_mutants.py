@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
+import selftest_run
 
 from cli.selftest.suite import SUITES
 
@@ -181,7 +181,7 @@ def _goes_with(mine: list[Broken], others: list[Broken]) -> bool:
 
 @pytest.fixture(scope="module")
 def outcomes(
-    selftest: ModuleType, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[Broken, Future[Outcome]]]:
     """Every mutant that is asked for, a few runs at a time."""
     items = [one for one in request.session.items if one.path == request.path]
@@ -190,18 +190,18 @@ def outcomes(
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = {}
         for number, company in enumerate(companies(chosen)):
-            run = pool.submit(_run, selftest, folder / str(number), company)
+            run = pool.submit(_run, folder / str(number), company)
             found |= dict.fromkeys(company, run)
         yield found
 
 
-def _run(selftest: ModuleType, folder: Path, company: list[Broken]) -> Outcome:
+def _run(folder: Path, company: list[Broken]) -> Outcome:
     suite = company[0].suite
     steps = sorted({SOUND[suite], *(one.step for one in company)})
     only = [word for step in steps for word in ("--only", step)]
     mutants = "|".join(dict.fromkeys(one.mutant for one in company))
-    done = selftest.run(folder, suite, "--json", *only, mutant=mutants)
-    return Outcome(company, done, list(folder.iterdir()), selftest.processes_of(folder))
+    done = selftest_run.run(folder, suite, "--json", *only, mutant=mutants)
+    return Outcome(company, done, list(folder.iterdir()), selftest_run.processes_of(folder))
 
 
 @pytest.mark.parametrize("broken", CHOSEN, ids=lambda one: f"{one.mutant}: {one.suite}/{one.step}")

@@ -9,16 +9,10 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import archived_hub
-import audit_files
-import audit_plants
 import driven_hub
-import failing_files
-import failing_store
-import fault_proxy
 import object_servers
 import pytest
 import spark_standalone
@@ -100,12 +94,6 @@ def moto() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def proxies() -> ModuleType:
-    """Proxies that break what passes between a job and the bucket."""
-    return fault_proxy
-
-
-@pytest.fixture(scope="session")
 def golden_hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bench = driven_hub.Bench(tmp_path_factory.mktemp("golden") / "hub")
     driven_hub.fill(bench)
@@ -143,18 +131,8 @@ def in_bucket(
 
 
 @pytest.fixture(scope="session")
-def hubs() -> ModuleType:
-    return driven_hub
-
-
-@pytest.fixture(scope="session")
 def terms() -> AuditTerms:
     return TERMS
-
-
-@pytest.fixture(scope="session")
-def losing() -> ModuleType:
-    return failing_store
 
 
 @pytest.fixture(scope="session")
@@ -184,18 +162,3 @@ def sealed_hub(
     sealed_in: Callable[[StoreSettings], SealedHub], settings_for: Callable[[str], StoreSettings]
 ) -> SealedHub:
     return sealed_in(settings_for("files"))
-
-
-@pytest.fixture(scope="session")
-def failing() -> ModuleType:
-    return failing_files
-
-
-@pytest.fixture(scope="session")
-def planted() -> ModuleType:
-    return audit_plants
-
-
-@pytest.fixture(scope="session")
-def forged() -> Any:
-    return audit_files.forged

@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import audit_files
+import failing_store
 import pytest
 from pyspark.sql import SparkSession
 from table_rows import due, rows_of, said
@@ -73,13 +75,13 @@ def test_every_sealed_event_is_a_row_and_only_new_ones_are_added(
 
 
 def test_answers_that_are_lost_put_no_event_twice(
-    spark: SparkSession, sealed_hub: Any, terms: Any, losing: Any, tmp_path: Path
+    spark: SparkSession, sealed_hub: Any, terms: Any, tmp_path: Path
 ) -> None:
     settings = sealed_hub.archived.settings
-    door = losing.LosingDoor(settings, marks=tmp_path / "lost")
+    door = failing_store.LosingDoor(settings, marks=tmp_path / "lost")
     outcome = job(sealed_hub, terms, door).run(spark.sparkContext)
     table = the_table(sealed_hub)
-    assert len(list((tmp_path / "lost").iterdir())) >= losing.LOST
+    assert len(list((tmp_path / "lost").iterdir())) >= failing_store.LOST
     assert outcome.rows == len(rows_of(table))
     assert said(rows_of(table)) == due(sealed_hub)
     keys = set(table.store.objects.keys(f"{table.prefix}/"))
@@ -142,7 +144,7 @@ def test_a_chunk_gives_the_same_bytes_every_time(sealed_hub: Any, terms: Any) ->
 
 
 def test_a_chunk_that_nobody_signed_is_refused_and_the_others_are_not(
-    sealed_hub: Any, terms: Any, forged: Any
+    sealed_hub: Any, terms: Any
 ) -> None:
     """Anyone can seal to a public key: what client and hub did not sign is no event."""
     given, work = writing(sealed_hub, terms)
@@ -152,7 +154,7 @@ def test_a_chunk_that_nobody_signed_is_refused_and_the_others_are_not(
         entries[0].msg = entries[0].msg.signed(PrivateKey(bytes(32)))
 
     raw = (sealed_hub.archived.root / file).read_bytes()
-    sealed_hub.archived.plant(file, forged(raw, strange))
+    sealed_hub.archived.plant(file, audit_files.forged(raw, strange))
     done = [write_one(given, one) for one in work]
     assert done[0].events is None
     assert "not signed by its client" in done[0].refused

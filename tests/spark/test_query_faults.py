@@ -7,9 +7,10 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import audit_files
+import driven_hub
 import pytest
 from pyspark.sql import SparkSession
 from query_archive import STREAMS, a_world, questions_of
@@ -143,15 +144,13 @@ def test_a_checkpoint_that_the_hub_did_not_sign_is_refused(
         answer(spark.sparkContext, world.site(archived), forged, questions)
 
 
-def test_no_flipped_bit_below_the_checkpoint_is_silent(
-    world: Any, archived: Any, hubs: ModuleType
-) -> None:
+def test_no_flipped_bit_below_the_checkpoint_is_silent(world: Any, archived: Any) -> None:
     draw = random.Random("bits")
     found = Looked(world, archived, a_question(scope=list(FILLED)))
     good = found.facts()
     found.judge(good)
     pieces = [piece for one in found.plans for piece in one.to_read]
-    for piece in pieces * (8 if hubs.LONG else 1):
+    for piece in pieces * (8 if driven_hub.LONG else 1):
         raw = archived.door.to_read().objects.get(piece.chunk.key)
         at = draw.randrange(_end_of(raw, piece.last_seq))
         flipped = bytearray(raw)
@@ -201,16 +200,14 @@ def edits(world: Any) -> Iterator[tuple[Callable[[list[Any]], object], str]]:
 
 
 @pytest.mark.parametrize("number", range(5))
-def test_a_rewritten_chunk_is_refused(world: Any, archived: Any, forged: Any, number: int) -> None:
+def test_a_rewritten_chunk_is_refused(world: Any, archived: Any, number: int) -> None:
     edit, told = list(edits(world))[number]
     name = world.files(HTTP)[2]
-    change(archived, world, name, lambda raw: forged(raw, edit))
+    change(archived, world, name, lambda raw: audit_files.forged(raw, edit))
     assert told in refused(world, archived, a_question())
 
 
-def test_a_hidden_message_at_the_end_of_the_span_is_refused(
-    world: Any, archived: Any, forged: Any
-) -> None:
+def test_a_hidden_message_at_the_end_of_the_span_is_refused(world: Any, archived: Any) -> None:
     """Whoever moves a message out of the span of time has to sign for the hub."""
     name = world.files(HTTP)[2]
     raw = (world.root / name).read_bytes()
@@ -223,7 +220,7 @@ def test_a_hidden_message_at_the_end_of_the_span_is_refused(
     minute, second = divmod(13 * 60 + 20 + times[3] - START, 60)
     upto = {"time": {"to": f"2023-11-14T22:{minute:02d}:{second:02d}Z"}}
     assert times[3] < times[-1]
-    change(archived, world, name, lambda raw: forged(raw, hide))
+    change(archived, world, name, lambda raw: audit_files.forged(raw, hide))
     assert "not signed by a key" in refused(world, archived, a_question(filter=upto))
 
 

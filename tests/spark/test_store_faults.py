@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
+import driven_hub
+import fault_proxy
 import pytest
 from pyspark.sql import SparkSession
 from table_rows import due, rows_of, said
@@ -23,8 +24,8 @@ from veen.objects.settings import S3Settings, StoreSettings
 
 
 @pytest.fixture
-def proxy(moto: Any, proxies: ModuleType) -> Iterator[Any]:
-    with proxies.FaultProxy(moto.port) as running:
+def proxy(moto: Any) -> Iterator[Any]:
+    with fault_proxy.FaultProxy(moto.port) as running:
         yield running
 
 
@@ -43,7 +44,7 @@ def check_that_it_was_hit(proxy: Any) -> None:
 
 
 def test_an_audit_among_faults_gives_the_report_of_the_hub(
-    spark: SparkSession, in_bucket: Any, terms: AuditTerms, hubs: ModuleType, proxy: Any
+    spark: SparkSession, in_bucket: Any, terms: AuditTerms, proxy: Any
 ) -> None:
     path = max((in_bucket.root / "log").glob("*.log"), key=lambda one: one.stat().st_size)
     raw = bytearray(path.read_bytes())
@@ -55,7 +56,7 @@ def test_an_audit_among_faults_gives_the_report_of_the_hub(
     report = audit(inventory, terms, Depth.FULL, crew)
     check_that_it_was_hit(proxy)
     assert [one.file for one in report.faults] == [f"log/{path.name}"]
-    assert report.to_json() == hubs.check(in_bucket.root).to_json()
+    assert report.to_json() == driven_hub.check(in_bucket.root).to_json()
 
 
 def test_a_table_written_among_faults_has_every_event_once(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import audit_plants
+import driven_hub
+import failing_files
 import pytest
 from pyspark.sql import SparkSession
 
@@ -38,22 +40,21 @@ def in_process(found: Any, terms: AuditTerms, depth: Depth = Depth.FULL) -> Repo
     return audit(inventory, terms, depth, here(inventory.files))
 
 
-def place_in(found: Any, planted: ModuleType, forged: Any, start_seq: int = 9) -> Any:
+def place_in(found: Any, start_seq: int = 9) -> Any:
     """A sealed chunk of the plain stream, and what the planting of faults needs to know of it."""
     names = [layout.parse_chunk(f"log/{one.name}") for one in (found.root / "log").iterdir()]
     labels = {one.label for one in names if one and one.start_seq == 9}
     (name,) = (one for one in names if one and one.label in labels and one.start_seq == start_seq)
     (seed,) = (found.root / "keys").iterdir()
-    tools = SimpleNamespace(forged=forged, HUB=PrivateKey(seed.read_bytes()))
     size = (found.root / layout.chunk(name)).stat().st_size // 8
-    return planted.Place(name, size, tools)
+    return audit_plants.Place(name, size, PrivateKey(seed.read_bytes()))
 
 
-def plant(found: Any, planted: ModuleType, fault: str, place: Any) -> None:
+def plant(found: Any, fault: str, place: Any) -> None:
     """The same damage in the directory and in the archive."""
     before = {f"log/{one.name}": one.read_bytes() for one in (found.root / "log").iterdir()}
     after = dict(before)
-    getattr(planted, fault)(after, place)
+    getattr(audit_plants, fault)(after, place)
     changed = [name for name in before if after.get(name) != before[name]]
     assert changed
     for name in changed:
@@ -61,12 +62,12 @@ def plant(found: Any, planted: ModuleType, fault: str, place: Any) -> None:
 
 
 def test_a_sound_archive_gives_the_report_of_the_hub(
-    spark: SparkSession, in_bucket: Any, terms: AuditTerms, hubs: ModuleType
+    spark: SparkSession, in_bucket: Any, terms: AuditTerms
 ) -> None:
     report = by_spark(spark, in_bucket, terms)
     assert report.ok
     assert report.entries == sum(head.head_seq for head in report.heads.values()) > 40
-    assert report.to_json() == hubs.check(in_bucket.root).to_json()
+    assert report.to_json() == driven_hub.check(in_bucket.root).to_json()
     assert report.to_json() == in_process(in_bucket, terms).to_json()
 
 
@@ -75,20 +76,17 @@ def test_every_planted_fault_gives_the_report_of_the_hub(
     spark: SparkSession,
     in_files: Any,
     terms: AuditTerms,
-    hubs: ModuleType,
-    planted: ModuleType,
-    forged: Any,
     fault: str,
 ) -> None:
-    plant(in_files, planted, fault, place_in(in_files, planted, forged))
+    plant(in_files, fault, place_in(in_files))
     report = by_spark(spark, in_files, terms)
     assert not report.ok
     assert report.to_json() == in_process(in_files, terms).to_json()
-    assert report.to_json() == hubs.check(in_files.root).to_json()
+    assert report.to_json() == driven_hub.check(in_files.root).to_json()
 
 
-def test_the_list_of_planted_faults_is_whole(planted: ModuleType) -> None:
-    assert sorted(PLANTS) == sorted(one.__name__ for one in planted.PLANTS)
+def test_the_list_of_planted_faults_is_whole() -> None:
+    assert sorted(PLANTS) == sorted(one.__name__ for one in audit_plants.PLANTS)
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 7])
@@ -96,19 +94,17 @@ def test_any_number_of_partitions_gives_the_same_bytes(
     spark: SparkSession,
     in_files: Any,
     terms: AuditTerms,
-    planted: ModuleType,
-    forged: Any,
     partitions: int,
 ) -> None:
-    plant(in_files, planted, "wrong_root", place_in(in_files, planted, forged))
-    plant(in_files, planted, "forged_peaks", place_in(in_files, planted, forged, 1))
+    plant(in_files, "wrong_root", place_in(in_files))
+    plant(in_files, "forged_peaks", place_in(in_files, 1))
     report = by_spark(spark, in_files, terms, partitions)
     assert {one.code for one in report.faults} == {"I3", "PEAKS"}
     assert report.to_json() == in_process(in_files, terms).to_json()
 
 
 def test_faults_in_a_bucket_and_in_its_tail_are_found(
-    spark: SparkSession, in_bucket: Any, terms: AuditTerms, hubs: ModuleType
+    spark: SparkSession, in_bucket: Any, terms: AuditTerms
 ) -> None:
     path = max((in_bucket.root / "log").glob("*.open"), key=lambda one: one.stat().st_size)
     raw = bytearray(path.read_bytes())
@@ -116,24 +112,22 @@ def test_faults_in_a_bucket_and_in_its_tail_are_found(
     in_bucket.plant(f"log/{path.name}", bytes(raw))
     report = by_spark(spark, in_bucket, terms)
     assert [(one.file, one.code) for one in report.faults] == [(f"log/{path.name}", "FRAME")]
-    assert report.to_json() == hubs.check(in_bucket.root).to_json()
+    assert report.to_json() == driven_hub.check(in_bucket.root).to_json()
 
 
 def test_a_failed_task_is_tried_again_and_changes_nothing(
-    spark: SparkSession, in_files: Any, terms: AuditTerms, tmp_path: Path, failing: ModuleType
+    spark: SparkSession, in_files: Any, terms: AuditTerms, tmp_path: Path
 ) -> None:
     inventory = in_archive(in_files.door, in_files.hub_id)
-    files = failing.FailingFiles(inventory.files, tmp_path / "failed")
+    files = failing_files.FailingFiles(inventory.files, tmp_path / "failed")
     crew = SparkCrew(spark.sparkContext, files).crew()
     report = audit(inventory, terms, Depth.FULL, crew)
     assert len(list((tmp_path / "failed").iterdir())) >= 3
     assert report.to_json() == in_process(in_files, terms).to_json()
 
 
-def test_hashes_only_leaves_out_signatures_alone(
-    in_files: Any, terms: AuditTerms, planted: ModuleType, forged: Any
-) -> None:
-    plant(in_files, planted, "bad_message_signature", place_in(in_files, planted, forged))
+def test_hashes_only_leaves_out_signatures_alone(in_files: Any, terms: AuditTerms) -> None:
+    plant(in_files, "bad_message_signature", place_in(in_files))
     assert [one.code for one in in_process(in_files, terms).faults] == ["SIG"]
     found = in_process(in_files, terms, Depth.HASHES)
     assert [one.code for one in found.faults] == ["SUMMARY"]
@@ -146,10 +140,10 @@ def test_a_directory_is_audited_as_its_archive(in_files: Any, terms: AuditTerms)
 
 
 def test_a_label_whose_manifest_is_damaged_is_still_audited(
-    in_files: Any, terms: AuditTerms, planted: ModuleType, forged: Any
+    in_files: Any, terms: AuditTerms
 ) -> None:
-    place = place_in(in_files, planted, forged)
-    plant(in_files, planted, "flip", place)
+    place = place_in(in_files)
+    plant(in_files, "flip", place)
     manifest = in_files.archive.latest()
     ref = manifest.ref(place.name.label)
     in_files.overwrite(in_files.archive.keys.version(ref.sha256), b"not a manifest")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import hub_process
@@ -18,16 +17,6 @@ from veen.client.session import Session
 from veen.digest import h
 from veen.keystore.directory import ClientDir
 from veen.sign import PrivateKey
-
-
-@pytest.fixture(scope="session")
-def support() -> ModuleType:
-    return reading_support
-
-
-@pytest.fixture(scope="session")
-def lying() -> ModuleType:
-    return lying_hub
 
 
 @pytest.fixture
@@ -75,24 +64,26 @@ PORTABLE_ATTACHMENT = b"a sealed attachment"
 
 
 @pytest.fixture
-def home(tmp_path: Path, support: Any) -> ClientDir:
+def home(tmp_path: Path) -> ClientDir:
     found = ClientDir(tmp_path / "home")
-    found.create(now=1_000, random=support.Randomness(b"home"), passphrase=None)
+    found.create(now=1_000, random=reading_support.Randomness(b"home"), passphrase=None)
     (found.attachments / h(PORTABLE_ATTACHMENT).hex()).write_bytes(PORTABLE_ATTACHMENT)
     return found
 
 
 @pytest.fixture
-def owner(hub: Any, home: ClientDir, make_session: Callable[..., Session], support: Any) -> Session:
+def owner(hub: Any, home: ClientDir, make_session: Callable[..., Session]) -> Session:
     """Two streams of ours and another's, with checkpoints and a capability."""
     identity = home.open(None)
     token = captoken.issue(
         PrivateKey(h(b"issuer")), subject_pk=identity.client_id, stream_ids=[h(b"s")], ttl=10**6
     )
     hub.tokens[token.auth_ref()] = token
-    me = support.Writer(b"me", key=identity.client, auth_ref=token.auth_ref())
+    me = reading_support.Writer(b"me", key=identity.client, auth_ref=token.auth_ref())
     for name in PORTABLE_NAMES:
-        support.fill(hub, hub.log(name), 11, me, support.Writer(name.encode()), every=4)
+        reading_support.fill(
+            hub, hub.log(name), 11, me, reading_support.Writer(name.encode()), every=4
+        )
     return make_session(hub.url, "home", identity=identity)
 
 

@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import lying_hub
 import pytest
+import reading_support
 
 from veen.client import evidence
 from veen.client.errors import Fork
@@ -24,8 +26,8 @@ NAME = "record/a"
 
 
 @pytest.fixture
-def session(hub: Any, make_session: Callable[..., Any], support: Any) -> Any:
-    support.fill(hub, hub.log(NAME), 5, support.Writer(b"alice"))
+def session(hub: Any, make_session: Callable[..., Any]) -> Any:
+    reading_support.fill(hub, hub.log(NAME), 5, reading_support.Writer(b"alice"))
     return make_session(hub.url)
 
 
@@ -127,27 +129,25 @@ def the_fork(session: Any, hub: Any, **wanted: Any) -> tuple[Path, Any]:
 @pytest.mark.parametrize("from_seq", [1, 3, 5, 6])
 @pytest.mark.parametrize("grown", [2, 9])
 def test_a_reader_meets_a_forked_history_and_keeps_both_receipts(
-    from_seq: int, grown: int, hub: Any, session: Any, support: Any, lying: Any
+    from_seq: int, grown: int, hub: Any, session: Any
 ) -> None:
     list(read(session, hub.labels(NAME), NAME))
     ours = hub.log(NAME).receipt(5)
-    support.fill(hub, lying.fork(hub, NAME, 3), grown, support.Writer(b"mallory"))
+    reading_support.fill(
+        hub, lying_hub.fork(hub, NAME, 3), grown, reading_support.Writer(b"mallory")
+    )
     _, kept = the_fork(session, hub, from_seq=from_seq)
     assert {kept.first, kept.second} == {ours, hub.log(NAME).receipt(5)}
     assert len(hub.reports) == 1
 
 
-def test_a_range_below_our_view_of_a_forked_history_is_found_too(
-    hub: Any, session: Any, support: Any, lying: Any
-) -> None:
+def test_a_range_below_our_view_of_a_forked_history_is_found_too(hub: Any, session: Any) -> None:
     list(read(session, hub.labels(NAME), NAME))
-    support.fill(hub, lying.fork(hub, NAME, 1), 8, support.Writer(b"mallory"))
+    reading_support.fill(hub, lying_hub.fork(hub, NAME, 1), 8, reading_support.Writer(b"mallory"))
     the_fork(session, hub, to_seq=3)
 
 
-def test_an_unlinked_receipt_must_stand_in_the_log_that_is_read(
-    hub: Any, session: Any, support: Any
-) -> None:
+def test_an_unlinked_receipt_must_stand_in_the_log_that_is_read(hub: Any, session: Any) -> None:
     log = hub.log(NAME)
     list(read(session, hub.labels(NAME), NAME, to_seq=2))
     wrong = other(hub, log.receipt(4), leaf_hash=h(b"mine"))

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
+import lying_hub
 import pytest
+import reading_support
 
 from veen.client.reader import follow, read
 from veen.errors import Untrusted
@@ -43,14 +45,14 @@ def nothing() -> None:
 
 
 def test_follows_what_comes_and_waits_longer_while_nothing_does(
-    hub: Any, make_session: Callable[..., Any], support: Any
+    hub: Any, make_session: Callable[..., Any]
 ) -> None:
-    log, alice = hub.log(NAME), support.Writer(b"alice")
+    log, alice = hub.log(NAME), reading_support.Writer(b"alice")
 
     def more() -> None:
-        support.fill(hub, log, 3, alice)
+        reading_support.fill(hub, log, 3, alice)
 
-    support.fill(hub, log, 2, alice)
+    reading_support.fill(hub, log, 2, alice)
     time = GrowingTime(1_900_000_000, more, *[nothing] * 7, more)
     session = make_session(hub.url, time=time)
     pairs = follow(session, hub.labels(NAME), NAME, from_seq=1)
@@ -60,50 +62,44 @@ def test_follows_what_comes_and_waits_longer_while_nothing_does(
     pairs.close()
 
 
-def test_follows_from_beyond_the_end(
-    hub: Any, make_session: Callable[..., Any], support: Any
-) -> None:
-    log, alice = hub.log(NAME), support.Writer(b"alice")
-    support.fill(hub, log, 4, alice)
-    time = GrowingTime(1_900_000_000, lambda: support.fill(hub, log, 3, alice))
+def test_follows_from_beyond_the_end(hub: Any, make_session: Callable[..., Any]) -> None:
+    log, alice = hub.log(NAME), reading_support.Writer(b"alice")
+    reading_support.fill(hub, log, 4, alice)
+    time = GrowingTime(1_900_000_000, lambda: reading_support.fill(hub, log, 3, alice))
     session = make_session(hub.url, time=time)
     assert places(follow(session, hub.labels(NAME), NAME, from_seq=5), 3) == [5, 6, 7]
 
 
-def test_follows_a_stream_that_is_not_there_yet(
-    hub: Any, make_session: Callable[..., Any], support: Any
-) -> None:
-    alice = support.Writer(b"alice")
-    time = GrowingTime(1_900_000_000, nothing, lambda: support.fill(hub, hub.log(NAME), 2, alice))
+def test_follows_a_stream_that_is_not_there_yet(hub: Any, make_session: Callable[..., Any]) -> None:
+    alice = reading_support.Writer(b"alice")
+    time = GrowingTime(
+        1_900_000_000, nothing, lambda: reading_support.fill(hub, hub.log(NAME), 2, alice)
+    )
     session = make_session(hub.url, time=time)
     assert places(follow(session, hub.labels(NAME), NAME, from_seq=1), 2) == [1, 2]
 
 
-def test_goes_on_when_the_hub_is_back(
-    hub: Any, make_session: Callable[..., Any], support: Any
-) -> None:
-    log, alice = hub.log(NAME), support.Writer(b"alice")
-    support.fill(hub, log, 2, alice)
+def test_goes_on_when_the_hub_is_back(hub: Any, make_session: Callable[..., Any]) -> None:
+    log, alice = hub.log(NAME), reading_support.Writer(b"alice")
+    reading_support.fill(hub, log, 2, alice)
 
     def break_off() -> None:
         hub.broken = True
 
     def come_back() -> None:
         hub.broken = False
-        support.fill(hub, log, 2, alice)
+        reading_support.fill(hub, log, 2, alice)
 
     time = GrowingTime(1_900_000_000, break_off, nothing, come_back)
     session = make_session(hub.url, time=time)
     assert places(follow(session, hub.labels(NAME), NAME, from_seq=1), 4) == [1, 2, 3, 4]
 
 
-def test_ends_at_a_lie(
-    hub: Any, make_session: Callable[..., Any], support: Any, lying: Any
-) -> None:
-    support.fill(hub, hub.log(NAME), 4)
+def test_ends_at_a_lie(hub: Any, make_session: Callable[..., Any]) -> None:
+    reading_support.fill(hub, hub.log(NAME), 4)
 
     def go_back() -> None:
-        lying.fork(hub, NAME, 2)
+        lying_hub.fork(hub, NAME, 2)
 
     session = make_session(hub.url, time=GrowingTime(1_900_000_000, nothing, go_back))
     pairs = follow(session, hub.labels(NAME), NAME, from_seq=1)
@@ -114,15 +110,15 @@ def test_ends_at_a_lie(
 
 
 @pytest.fixture
-def hourly(make_lying_hub: Callable[..., Any], support: Any, lying: Any) -> Any:
+def hourly(make_lying_hub: Callable[..., Any]) -> Any:
     """Three epochs with entries, one hour apart, then one without, then this one."""
     hub = make_lying_hub(b"hourly", profile=HOURLY)
-    alice = support.Writer(b"alice", HOURLY)
-    now = HOURLY.epoch(lying.NOON)
+    alice = reading_support.Writer(b"alice", HOURLY)
+    now = HOURLY.epoch(lying_hub.NOON)
     for epoch in (now - 4, now - 3, now - 2, now):
         log = hub.log(NAME, epoch)
         log.hub_ts = epoch * 3_600 + 60
-        support.fill(hub, log, 3, alice)
+        reading_support.fill(hub, log, 3, alice)
     hub.now = now
     return hub
 
@@ -135,7 +131,7 @@ def test_reads_the_epochs_in_order(hourly: Any, make_session: Callable[..., Any]
 
 
 def test_without_a_list_of_streams_the_unbroken_run_is_found(
-    hourly: Any, make_session: Callable[..., Any], lying: Any
+    hourly: Any, make_session: Callable[..., Any]
 ) -> None:
     labels, now = hourly.labels(NAME), hourly.now
     hourly.names.clear()
@@ -159,20 +155,20 @@ def test_an_epoch_that_we_read_and_the_hub_hides_is_missed(
 
 
 def test_follows_into_the_next_epoch(
-    make_lying_hub: Callable[..., Any], make_session: Callable[..., Any], support: Any, lying: Any
+    make_lying_hub: Callable[..., Any], make_session: Callable[..., Any]
 ) -> None:
     hub = make_lying_hub(b"hourly", profile=HOURLY)
-    alice, now = support.Writer(b"alice", HOURLY), HOURLY.epoch(lying.NOON)
-    support.fill(hub, hub.log(NAME, now), 2, alice)
+    alice, now = reading_support.Writer(b"alice", HOURLY), HOURLY.epoch(lying_hub.NOON)
+    reading_support.fill(hub, hub.log(NAME, now), 2, alice)
     labels = hub.labels(NAME)
 
     def an_hour_later() -> None:
         time.now += 3_600
         log = hub.log(NAME, now + 1)
-        log.hub_ts = lying.NOON + 3_600
-        support.fill(hub, log, 2, alice)
+        log.hub_ts = lying_hub.NOON + 3_600
+        reading_support.fill(hub, log, 2, alice)
 
-    time = GrowingTime(lying.NOON, nothing, an_hour_later)
+    time = GrowingTime(lying_hub.NOON, nothing, an_hour_later)
     session = make_session(hub.url, time=time)
     found = list(islice(follow(session, labels, NAME, from_seq=1), 4))
     assert [(one.receipt.label, one.receipt.stream_seq) for one in found] == [

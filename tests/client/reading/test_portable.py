@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import cbor2
+import lying_hub
 import pytest
+import reading_support
 
 from veen import durable
 from veen.client import portable
@@ -119,9 +121,9 @@ def test_comes_back_into_the_directory_it_came_from(
 
 
 def test_a_newer_view_stays_when_an_older_set_comes_in(
-    out: Path, owner: Session, home: ClientDir, hub: Any, support: Any
+    out: Path, owner: Session, home: ClientDir, hub: Any
 ) -> None:
-    support.fill(hub, hub.log(NAMES[0]), 3, support.Writer(b"third"))
+    reading_support.fill(hub, hub.log(NAMES[0]), 3, reading_support.Writer(b"third"))
     list(read(owner, hub.labels(NAMES[0]), NAMES[0]))
     before = load(home.state)
     portable.import_(out, home.root)
@@ -129,11 +131,13 @@ def test_a_newer_view_stays_when_an_older_set_comes_in(
 
 
 def test_a_set_of_another_history_is_refused(
-    out: Path, owner: Session, home: ClientDir, hub: Any, support: Any, lying: Any
+    out: Path, owner: Session, home: ClientDir, hub: Any
 ) -> None:
     home.state.unlink()
-    support.fill(hub, lying.fork(hub, NAMES[0], 3), 5, support.Writer(b"mallory"))
-    other = support.a_session(hub.url, home.root, identity=owner.identity)
+    reading_support.fill(
+        hub, lying_hub.fork(hub, NAMES[0], 3), 5, reading_support.Writer(b"mallory")
+    )
+    other = reading_support.a_session(hub.url, home.root, identity=owner.identity)
     list(read(other, hub.labels(NAMES[0]), NAMES[0]))
     other.api.transport.close()
     before = home.state.read_bytes()
@@ -143,9 +147,9 @@ def test_a_set_of_another_history_is_refused(
     assert not home.receipts.exists()
 
 
-def test_another_identity_is_never_replaced(out: Path, tmp_path: Path, support: Any) -> None:
+def test_another_identity_is_never_replaced(out: Path, tmp_path: Path) -> None:
     other = ClientDir(tmp_path / "other")
-    other.create(now=1, random=support.Randomness(b"other"), passphrase=None)
+    other.create(now=1, random=reading_support.Randomness(b"other"), passphrase=None)
     before = other.keystore.read_bytes()
     with pytest.raises(IdentityExists, match="another identity"):
         portable.import_(out, other.root)
@@ -221,10 +225,8 @@ def _crashing(
     return count
 
 
-def test_memory_does_not_grow_with_the_set(
-    owner: Session, hub: Any, tmp_path: Path, support: Any
-) -> None:
-    log, writer = hub.log("record/long"), support.Writer(b"w")
+def test_memory_does_not_grow_with_the_set(owner: Session, hub: Any, tmp_path: Path) -> None:
+    log, writer = hub.log("record/long"), reading_support.Writer(b"w")
 
     def peak(name: str) -> int:
         tracemalloc.start()
@@ -235,8 +237,8 @@ def test_memory_does_not_grow_with_the_set(
         finally:
             tracemalloc.stop()
 
-    support.fill(hub, log, 2_000, writer)
+    reading_support.fill(hub, log, 2_000, writer)
     peak("warm")
     small = peak("small")
-    support.fill(hub, log, 6_000, writer)
+    reading_support.fill(hub, log, 6_000, writer)
     assert peak("large") < 1.5 * small + 500_000

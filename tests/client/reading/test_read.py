@@ -11,7 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
 
+import lying_hub
 import pytest
+import reading_support
 
 from veen.client.errors import HubRefused
 from veen.client.reader import open_pair, read
@@ -30,23 +32,21 @@ def view_of(session: Any, hub: Any) -> Any:
     return session.view(hub.log(NAME).label, NAME, 0)
 
 
-def test_reads_what_the_log_holds_byte_by_byte(
-    hub: Any, make_session: Callable[..., Any], support: Any
-) -> None:
-    support.fill(hub, hub.log(NAME), 25)
+def test_reads_what_the_log_holds_byte_by_byte(hub: Any, make_session: Callable[..., Any]) -> None:
+    reading_support.fill(hub, hub.log(NAME), 25)
     found = read(make_session(hub.url), hub.labels(NAME), NAME, page_items=7, with_proof=True)
     assert [(one.msg.encode(), one.receipt.encode()) for one in found] == hub.log(NAME).pairs
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_any_ranges_in_any_order_equal_the_log(
-    hub: Any, make_session: Callable[..., Any], support: Any, seed: int
+    hub: Any, make_session: Callable[..., Any], seed: int
 ) -> None:
     chance = random.Random(seed)
     log, session = hub.log(NAME), make_session(hub.url)
-    writers = [support.Writer(b"alice"), support.Writer(b"bob")]
-    for _ in range(60 if support.LONG else 12):
-        support.fill(hub, log, chance.randrange(12), *writers)
+    writers = [reading_support.Writer(b"alice"), reading_support.Writer(b"bob")]
+    for _ in range(60 if reading_support.LONG else 12):
+        reading_support.fill(hub, log, chance.randrange(12), *writers)
         size = log.peaks.size
         first = chance.randrange(0, size + 4)
         last = chance.choice([None, chance.randrange(0, size + 6)])
@@ -66,11 +66,11 @@ def test_any_ranges_in_any_order_equal_the_log(
 
 
 def test_the_view_and_own_cursors_survive_on_disk(
-    hub: Any, make_session: Callable[..., Any], support: Any
+    hub: Any, make_session: Callable[..., Any]
 ) -> None:
-    own = support.an_identity(rotations=1)
-    me = support.Writer(b"me", key=own.client)
-    support.fill(hub, hub.log(NAME), 9, me, support.Writer(b"other"))
+    own = reading_support.an_identity(rotations=1)
+    me = reading_support.Writer(b"me", key=own.client)
+    reading_support.fill(hub, hub.log(NAME), 9, me, reading_support.Writer(b"other"))
     assert seqs(make_session(hub.url, identity=own), hub, page_items=4) == list(range(1, 10))
     view = view_of(make_session(hub.url, identity=own), hub)
     assert (view.peaks, view.head) == (hub.log(NAME).peaks, hub.log(NAME).receipt(9))
@@ -78,19 +78,19 @@ def test_the_view_and_own_cursors_survive_on_disk(
 
 
 def test_cursors_of_a_retired_client_id_are_learnt_too(
-    hub: Any, make_session: Callable[..., Any], support: Any
+    hub: Any, make_session: Callable[..., Any]
 ) -> None:
-    before, after = support.an_identity(), support.an_identity(rotations=1)
-    support.fill(hub, hub.log(NAME), 3, support.Writer(b"me", key=before.client))
+    before, after = reading_support.an_identity(), reading_support.an_identity(rotations=1)
+    reading_support.fill(hub, hub.log(NAME), 3, reading_support.Writer(b"me", key=before.client))
     session = make_session(hub.url, identity=after)
     seqs(session, hub)
     assert view_of(session, hub).cursors == {before.client_id: ClientCursor(3, 2)}
 
 
 def test_a_range_that_leaves_a_gap_does_not_move_the_view(
-    hub: Any, make_session: Callable[..., Any], support: Any
+    hub: Any, make_session: Callable[..., Any]
 ) -> None:
-    support.fill(hub, hub.log(NAME), 10)
+    reading_support.fill(hub, hub.log(NAME), 10)
     session = make_session(hub.url)
     assert seqs(session, hub, from_seq=5) == [5, 6, 7, 8, 9, 10]
     assert view_of(session, hub).peaks.size == 0
@@ -103,35 +103,33 @@ def test_a_stream_nobody_wrote_to_is_empty(hub: Any, make_session: Callable[...,
 
 
 def test_entries_taken_away_by_retention_are_refused_not_skipped(
-    hub: Any, make_session: Callable[..., Any], support: Any
+    hub: Any, make_session: Callable[..., Any]
 ) -> None:
-    support.fill(hub, hub.log(NAME), 10)
+    reading_support.fill(hub, hub.log(NAME), 10)
     hub.log(NAME).pruned = 4
     with pytest.raises(HubRefused):
         seqs(make_session(hub.url), hub)
     assert seqs(make_session(hub.url), hub, from_seq=5) == [5, 6, 7, 8, 9, 10]
 
 
-def test_a_hub_may_change_its_key_while_we_read(
-    hub: Any, make_session: Callable[..., Any], support: Any, lying: Any
-) -> None:
-    log, alice = hub.log(NAME), support.Writer(b"alice")
-    support.fill(hub, log, 3, alice)
+def test_a_hub_may_change_its_key_while_we_read(hub: Any, make_session: Callable[..., Any]) -> None:
+    log, alice = hub.log(NAME), reading_support.Writer(b"alice")
+    reading_support.fill(hub, log, 3, alice)
     session = make_session(hub.url)
     pairs = read(session, hub.labels(NAME), NAME, page_items=2)
     assert len(list(islice(pairs, 3))) == 3
-    hub.rotate(b"second key", lying.NOON + 10)
-    log.hub_ts = lying.NOON + 11
-    support.fill(hub, log, 3, alice)
+    hub.rotate(b"second key", lying_hub.NOON + 10)
+    log.hub_ts = lying_hub.NOON + 11
+    reading_support.fill(hub, log, 3, alice)
     assert seqs(session, hub) == [1, 2, 3, 4, 5, 6]
     assert len(session.hub.hub_keys) == 2
 
 
 def test_opens_with_whichever_key_it_was_sealed_to(
-    hub: Any, make_session: Callable[..., Any], support: Any
+    hub: Any, make_session: Callable[..., Any]
 ) -> None:
-    old, new = support.an_identity(), support.an_identity(rotations=1)
-    log, alice = hub.log(NAME), support.Writer(b"alice")
+    old, new = reading_support.an_identity(), reading_support.an_identity(rotations=1)
+    log, alice = hub.log(NAME), reading_support.Writer(b"alice")
     for number, card in enumerate((old.card, new.card, old.card)):
         to = card.prekeys[0].prekey
         log.append(alice.msg(log.label, body=b"body %d" % number, recipient=to), hub.key)
@@ -142,10 +140,10 @@ def test_opens_with_whichever_key_it_was_sealed_to(
 
 
 def test_what_is_sealed_to_another_names_its_place(
-    hub: Any, make_session: Callable[..., Any], support: Any
+    hub: Any, make_session: Callable[..., Any]
 ) -> None:
-    log, alice = hub.log(NAME), support.Writer(b"alice")
-    to = support.an_identity(b"somebody else").card.prekeys[0].prekey
+    log, alice = hub.log(NAME), reading_support.Writer(b"alice")
+    to = reading_support.an_identity(b"somebody else").card.prekeys[0].prekey
     log.append(alice.msg(log.label, body=b"x", recipient=to), hub.key)
     session = make_session(hub.url)
     (pair,) = read(session, hub.labels(NAME), NAME)
@@ -153,9 +151,7 @@ def test_what_is_sealed_to_another_names_its_place(
         open_pair(session, pair, DEFAULT_PROFILE)
 
 
-def test_memory_does_not_grow_with_the_log(
-    hub: Any, make_session: Callable[..., Any], support: Any
-) -> None:
+def test_memory_does_not_grow_with_the_log(hub: Any, make_session: Callable[..., Any]) -> None:
     def peak(name: str) -> int:
         session = make_session(hub.url, name)
         gc.collect()
@@ -166,22 +162,22 @@ def test_memory_does_not_grow_with_the_log(
         finally:
             tracemalloc.stop()
 
-    log, writer = hub.log(NAME), support.Writer(b"alice")
-    support.fill(hub, log, 2_000, writer)
+    log, writer = hub.log(NAME), reading_support.Writer(b"alice")
+    reading_support.fill(hub, log, 2_000, writer)
     peak("warm")
     small = peak("small")
-    support.fill(hub, log, 18_000, writer)
+    reading_support.fill(hub, log, 18_000, writer)
     large = peak("large")
     assert log.peaks.size == 20_000
     assert large < 1.5 * small + 200_000
 
 
 def test_a_reader_does_not_take_back_what_a_sender_remembers_meanwhile(
-    hub: Any, make_session: Callable[..., Any], support: Any
+    hub: Any, make_session: Callable[..., Any]
 ) -> None:
     """Two threads move one view: one by reading, one as a sender does after each answer."""
-    log, alice = hub.log(NAME), support.Writer(b"alice")
-    support.fill(hub, log, 300, alice)
+    log, alice = hub.log(NAME), reading_support.Writer(b"alice")
+    reading_support.fill(hub, log, 300, alice)
     session = make_session(hub.url)
     me = session.identity.client_id
     kept = 0

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import lying_hub
 import pytest
+import reading_support
 
 from veen import hub_identity
 from veen.client.reader import read
@@ -149,8 +151,8 @@ PAGES = {
 
 
 @pytest.fixture
-def session(hub: Any, make_session: Callable[..., Any], support: Any) -> Any:
-    support.fill(hub, hub.log(NAME), SIZE, support.Writer(b"alice"))
+def session(hub: Any, make_session: Callable[..., Any]) -> Any:
+    reading_support.fill(hub, hub.log(NAME), SIZE, reading_support.Writer(b"alice"))
     return make_session(hub.url)
 
 
@@ -224,9 +226,9 @@ def test_refuses_a_proof_to_a_reader_who_knows_nothing_with(
     assert handed_out(session, hub, "stream_seq", from_seq=7, to_seq=8) == []
 
 
-def test_refuses_a_log_that_ends_below_what_was_signed(hub: Any, session: Any, lying: Any) -> None:
+def test_refuses_a_log_that_ends_below_what_was_signed(hub: Any, session: Any) -> None:
     list(read(session, hub.labels(NAME), NAME))
-    lying.fork(hub, NAME, 9)
+    lying_hub.fork(hub, NAME, 9)
     assert handed_out(session, hub, "the hub has 12 entries no more") == []
     assert handed_out(session, hub, "stream_seq 9: the hub ends here", from_seq=10) == []
     hub.logs.clear()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import reading_support
 from hub_process import HubProcess, veen
 
 from veen.client import portable
@@ -45,12 +46,12 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def log(hub: Any, support: Any, tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+def log(hub: Any, tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     """700 messages of two writers, some of them sealed to the reader; the receipts they got."""
-    session = support.a_session(hub.url, tmp_path_factory.mktemp("writer"))
+    session = reading_support.a_session(hub.url, tmp_path_factory.mktemp("writer"))
     label = session.labels(NAME, DEFAULT_PROFILE).at(0)
-    alice, bob = support.Writer(b"alice"), support.Writer(b"bob")
-    to = support.an_identity().card.prekeys[0].prekey
+    alice, bob = reading_support.Writer(b"alice"), reading_support.Writer(b"bob")
+    to = reading_support.an_identity().card.prekeys[0].prekey
     receipts: list[bytes] = []
     for start in range(0, SIZE, 100):
         msgs = [
@@ -104,26 +105,22 @@ def test_a_receipt_is_proved_against_the_head(session: Session) -> None:
     assert verify_with_hub(session, pair.receipt, pair.msg, where).head_seq == SIZE
 
 
-def test_the_portable_set_survives_the_way(
-    hub: Any, log: list[bytes], support: Any, tmp_path: Path
-) -> None:
+def test_the_portable_set_survives_the_way(hub: Any, log: list[bytes], tmp_path: Path) -> None:
     home = ClientDir(tmp_path / "home")
-    home.create(now=1_000, random=support.Randomness(b"home"), passphrase=None)
-    session = support.a_session(hub.url, home.root, identity=home.open(None))
+    home.create(now=1_000, random=reading_support.Randomness(b"home"), passphrase=None)
+    session = reading_support.a_session(hub.url, home.root, identity=home.open(None))
     done = portable.export(session, [NAME], tmp_path / "set")
     session.api.transport.close()
     assert (done.pairs, done.checkpoints) == (SIZE, SIZE // 64)
     assert portable.import_(tmp_path / "set", tmp_path / "new").pairs == SIZE
 
 
-def test_follows_a_real_hub(
-    hub: Any, make_session: Callable[..., Session], support: Any, tmp_path: Path
-) -> None:
+def test_follows_a_real_hub(hub: Any, make_session: Callable[..., Session], tmp_path: Path) -> None:
     name = "record/followed"
-    writer, alice = make_session(hub.url, "writer"), support.Writer(b"alice")
+    writer, alice = make_session(hub.url, "writer"), reading_support.Writer(b"alice")
     label = writer.labels(name, DEFAULT_PROFILE).at(0)
 
-    class Writes(support.Time):  # type: ignore[misc]
+    class Writes(reading_support.Time):  # type: ignore[misc]
         """Something is written whenever the reader waits."""
 
         def sleep(self, seconds: float) -> None:
@@ -136,7 +133,7 @@ def test_follows_a_real_hub(
 
 
 def test_a_hub_that_rotates_its_key_is_followed(
-    hub: Any, support: Any, make_session: Callable[..., Session]
+    hub: Any, make_session: Callable[..., Session]
 ) -> None:
     """The last test of this file: the hub is stopped for it."""
     session = make_session(hub.url, "before")
@@ -146,7 +143,7 @@ def test_a_hub_that_rotates_its_key_is_followed(
     assert done.returncode == 0, done.stderr
     hub.start()
     writer = make_session(hub.url, "writer")
-    carol = support.Writer(b"carol")
+    carol = reading_support.Writer(b"carol")
     writer.api.submit(carol.msg(labels(writer).at(0)).encode())
     assert len(list(read(session, labels(session), NAME, from_seq=11))) == SIZE - 9
     assert isinstance(session.hub, HubIdentity)

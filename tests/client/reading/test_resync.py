@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import lying_hub
 import pytest
+import reading_support
 
 from veen.checkpoint import Checkpoint
 from veen.client import cbor_sequence
@@ -25,14 +27,14 @@ NAME = "record/a"
 
 
 @pytest.fixture
-def me(support: Any) -> Any:
-    return support.Writer(b"me", key=support.an_identity().client)
+def me() -> Any:
+    return reading_support.Writer(b"me", key=reading_support.an_identity().client)
 
 
 @pytest.fixture
-def log(hub: Any, support: Any, me: Any) -> Any:
+def log(hub: Any, me: Any) -> Any:
     """23 entries, every other one our own, a checkpoint after each fourth."""
-    support.fill(hub, hub.log(NAME), 23, me, support.Writer(b"other"), every=4)
+    reading_support.fill(hub, hub.log(NAME), 23, me, reading_support.Writer(b"other"), every=4)
     return hub.log(NAME)
 
 
@@ -103,36 +105,32 @@ def test_a_damaged_view_is_made_again(damage: Any, hub: Any, log: Any, session: 
     assert view_of(session, log) == good
 
 
-def test_a_receipt_in_a_damaged_view_still_counts(
-    hub: Any, log: Any, session: Any, support: Any, lying: Any
-) -> None:
+def test_a_receipt_in_a_damaged_view_still_counts(hub: Any, log: Any, session: Any) -> None:
     synced(session, hub)
     view = view_of(session, log)
     session.keep(log.label, replace(view, peaks=Peaks(23, (h(b"x"),) * 4)))
-    support.fill(hub, lying.fork(hub, NAME, 9), 20, support.Writer(b"mallory"))
+    reading_support.fill(hub, lying_hub.fork(hub, NAME, 9), 20, reading_support.Writer(b"mallory"))
     with pytest.raises(Fork):
         synced(session, hub)
 
 
 @pytest.mark.parametrize("grown", [14, 15, 40])
-def test_another_history_is_a_fork_and_the_state_stays(
-    grown: int, hub: Any, session: Any, support: Any, lying: Any
-) -> None:
+def test_another_history_is_a_fork_and_the_state_stays(grown: int, hub: Any, session: Any) -> None:
     synced(session, hub)
     before = session.state
-    support.fill(hub, lying.fork(hub, NAME, 9), grown, support.Writer(b"mallory"))
+    reading_support.fill(
+        hub, lying_hub.fork(hub, NAME, 9), grown, reading_support.Writer(b"mallory")
+    )
     with pytest.raises(Fork) as caught:
         synced(session, hub)
     assert caught.value.evidence.exists()
     assert session.state == before
 
 
-def test_a_log_that_went_back_is_refused_and_the_state_stays(
-    hub: Any, session: Any, lying: Any
-) -> None:
+def test_a_log_that_went_back_is_refused_and_the_state_stays(hub: Any, session: Any) -> None:
     synced(session, hub)
     before = session.state
-    lying.fork(hub, NAME, 9)
+    lying_hub.fork(hub, NAME, 9)
     with pytest.raises(Untrusted, match="stream_seq 23"):
         synced(session, hub)
     assert session.state == before

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import lying_hub
 import pytest
+import reading_support
 
 from veen.client.pair import Log
 from veen.client.reader import read
@@ -25,8 +27,8 @@ SIZE = 300
 
 
 @pytest.fixture
-def log(hub: Any, support: Any) -> Any:
-    support.fill(hub, hub.log(NAME), SIZE, support.Writer(b"alice"), every=64)
+def log(hub: Any) -> Any:
+    reading_support.fill(hub, hub.log(NAME), SIZE, reading_support.Writer(b"alice"), every=64)
     return hub.log(NAME)
 
 
@@ -44,11 +46,11 @@ def verdict(session: Any, hub: Any) -> Any:
     return found
 
 
-def test_one_history(hub: Any, log: Any, session: Any, support: Any) -> None:
+def test_one_history(hub: Any, log: Any, session: Any) -> None:
     found = verdict(session, hub)
     assert (found.consistent, found.mismatch_at, found.reason) == (True, None, None)
     assert (found.local_seq, found.local_root) == (SIZE, log.peaks.root())
-    log.append(support.Writer(b"bob").msg(log.label), hub.key)
+    log.append(reading_support.Writer(b"bob").msg(log.label), hub.key)
     found = verdict(session, hub)
     assert (found.consistent, found.hub_seq, found.agrees_to) == (True, SIZE + 1, SIZE)
     assert found.hub_root == log.peaks.root()
@@ -72,32 +74,28 @@ def test_a_receipt_that_is_not_linked_yet_is_said(hub: Any, log: Any, session: A
 @pytest.mark.parametrize("agreed", [0, 1, 100, 255, 256, 299])
 @pytest.mark.parametrize("grown", [SIZE, 2 * SIZE])
 def test_finds_where_the_histories_part_in_few_requests(
-    agreed: int, grown: int, hub: Any, log: Any, session: Any, support: Any, lying: Any
+    agreed: int, grown: int, hub: Any, log: Any, session: Any
 ) -> None:
     receipts = b"".join(raw for _, raw in log.pairs)
     (session.root / "receipts.cborseq").write_bytes(receipts)
-    other = lying.fork(hub, NAME, agreed)
-    support.fill(hub, other, grown - agreed, support.Writer(b"mallory"))
+    other = lying_hub.fork(hub, NAME, agreed)
+    reading_support.fill(hub, other, grown - agreed, reading_support.Writer(b"mallory"))
     hub.asked.clear()
     found = verdict(session, hub)
     assert (found.consistent, found.agrees_to, found.mismatch_at) == (False, agreed, agreed + 1)
     assert len(hub.asked) <= 4 * SIZE.bit_length() + 4
 
 
-def test_without_receipts_the_peaks_tell_what_they_can(
-    hub: Any, log: Any, session: Any, support: Any, lying: Any
-) -> None:
-    other = lying.fork(hub, NAME, 270)
-    support.fill(hub, other, 60, support.Writer(b"mallory"))
+def test_without_receipts_the_peaks_tell_what_they_can(hub: Any, log: Any, session: Any) -> None:
+    other = lying_hub.fork(hub, NAME, 270)
+    reading_support.fill(hub, other, 60, reading_support.Writer(b"mallory"))
     found = verdict(session, hub)
     assert (found.consistent, found.agrees_to, found.mismatch_at) == (False, 256, None)
 
 
-def test_a_log_that_went_back_parts_after_its_end(
-    hub: Any, log: Any, session: Any, lying: Any
-) -> None:
+def test_a_log_that_went_back_parts_after_its_end(hub: Any, log: Any, session: Any) -> None:
     (session.root / "receipts.cborseq").write_bytes(b"".join(raw for _, raw in log.pairs))
-    lying.fork(hub, NAME, 200)
+    lying_hub.fork(hub, NAME, 200)
     found = verdict(session, hub)
     assert (found.consistent, found.hub_seq, found.mismatch_at) == (False, 200, 201)
     assert f"stream_seq {SIZE}" in found.reason

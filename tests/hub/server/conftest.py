@@ -5,21 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import hub_kills
-import hub_load
 import hub_process
 import pytest
 import spec_client
-import spec_objects
-
-
-@pytest.fixture(scope="session")
-def spec() -> ModuleType:
-    """The objects of the specification."""
-    return spec_objects
 
 
 @pytest.fixture(scope="session")
@@ -39,17 +29,6 @@ def refused() -> Callable[[str], Any]:
         assert caught.value.reason == reason
 
     return expect
-
-
-@pytest.fixture(scope="session")
-def load() -> ModuleType:
-    """Clients that write without pause."""
-    return hub_load
-
-
-@pytest.fixture(scope="session")
-def kills() -> ModuleType:
-    return hub_kills
 
 
 @pytest.fixture(scope="session")

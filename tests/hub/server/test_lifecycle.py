@@ -8,11 +8,12 @@ import stat
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import hub_load
 import psutil
 import pytest
+import spec_objects
 
 STREAM = "record/a"
 
@@ -67,24 +68,24 @@ def test_a_plain_start_is_closed_and_does_not_warn(make_hub: Any, veen: Callable
 
 
 def test_status_key_health_and_metrics_tell_of_the_hub(
-    spec: ModuleType, started: Any, veen: Callable[..., Any]
+    started: Any, veen: Callable[..., Any]
 ) -> None:
     client = started.client()
-    writer = client.writer(spec.key("alice"), STREAM)
+    writer = client.writer(spec_objects.key("alice"), STREAM)
     receipts = client.submit_batch([writer.msg(b"%d" % n) for n in range(3)])
     status, key, health = (
         json.loads(veen("hub", command, "--hub", started.url, "--json").stdout)
         for command in ("status", "key", "health")
     )
     assert status["hub_id"] == client.hub_id.hex()
-    assert status["profile_ids"][0] == spec.PROFILE_ID.hex()
+    assert status["profile_ids"][0] == spec_objects.PROFILE_ID.hex()
     assert (status["last_stream_seq"], status["last_label"]) == (3, writer.label.hex())
     assert status["limits"]["max_msg_bytes"] == 1_048_576
     assert set(key) == {"ok", "hub_id", "hub_pk", "hub_keys"}
     assert key["hub_pk"] == client.hub_pks[-1].hex()
-    assert key["hub_keys"][0]["key_id"] == spec.h(client.hub_pks[0]).hex()
+    assert key["hub_keys"][0]["key_id"] == spec_objects.h(client.hub_pks[0]).hex()
     assert health == {
-        "ok": True, "profile_id": spec.PROFILE_ID.hex(), "peaks_count": 2,
+        "ok": True, "profile_id": spec_objects.PROFILE_ID.hex(), "peaks_count": 2,
         "last_stream_seq": 3, "last_mmr_root": receipts[-1][4].hex(),
     }  # fmt: skip
     metrics = veen("hub", "metrics", "--hub", started.url, "--raw")
@@ -101,7 +102,7 @@ def test_a_hub_that_is_not_there_is_a_network_error(hub: Any, veen: Callable[...
 
 @pytest.mark.parametrize("mode", ["background", "foreground"])
 def test_only_the_owner_may_look_into_the_directory(
-    mode: str, spec: ModuleType, hub: Any, veen: Callable[..., Any]
+    mode: str, hub: Any, veen: Callable[..., Any]
 ) -> None:
     before = os.umask(0o022)
     try:
@@ -110,7 +111,7 @@ def test_only_the_owner_may_look_into_the_directory(
         else:
             assert veen("hub", "start", *hub.arguments).returncode == 0
         client = hub.client()
-        writer = client.writer(spec.key("alice"), STREAM)
+        writer = client.writer(spec_objects.key("alice"), STREAM)
         client.submit(writer.msg(b"1"))
         client.checkpoint(writer.label, 1)
     finally:
@@ -126,13 +127,16 @@ def test_only_the_owner_may_look_into_the_directory(
 
 
 def test_stop_is_graceful_and_port_and_directory_are_free_at_once(
-    spec: ModuleType, load: ModuleType, stream: str, started: Any, veen: Callable[..., Any]
+    stream: str, started: Any, veen: Callable[..., Any]
 ) -> None:
-    producers = [load.Producer(started.client().writer(spec.key(f"{n}"), stream)) for n in range(3)]
+    producers = [
+        hub_load.Producer(started.client().writer(spec_objects.key(f"{n}"), stream))
+        for n in range(3)
+    ]
     for _ in range(2):
         pid = _pid(started)
-        with load.working(started, producers):
-            load.wait_for_promises(producers, 5)
+        with hub_load.working(started, producers):
+            hub_load.wait_for_promises(producers, 5)
             stopped = veen("hub", "stop", "--data-dir", started.data)
         assert (stopped.returncode, stopped.stdout) == (0, f"stopped hub {pid}\n")
         assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"

@@ -6,8 +6,9 @@ import base64
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+import spec_objects
 
 STREAM = "record/a"
 PLAINTEXT = b"the patient in room 12 is Ada Lovelace"
@@ -25,13 +26,13 @@ read = ["*"]
 
 
 def test_no_plaintext_and_no_key_is_left_in_logs_or_files(
-    spec: ModuleType, make_hub: Callable[..., Any], veen: Callable[..., Any]
+    make_hub: Callable[..., Any], veen: Callable[..., Any]
 ) -> None:
     hub = make_hub(toml=TOML)
     started = veen("hub", "start", *hub.arguments)
     assert started.returncode == 0, started.stderr
-    reader, alice = spec.reader_key("reader"), spec.key("alice")
-    _use(spec, hub.client(), reader, alice)
+    reader, alice = spec_objects.reader_key("reader"), spec_objects.key("alice")
+    _use(hub.client(), reader, alice)
     stopped = veen("hub", "stop", "--data-dir", hub.data)
     (key_file,) = (hub.data / "keys").iterdir()
     secrets = [PLAINTEXT, TOKEN.encode(), bytes(reader), bytes(alice), key_file.read_bytes()]
@@ -50,7 +51,7 @@ def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
     assert _finds(files, _forms(PLAINTEXT)) == [path.name for path in files]
 
 
-def _use(spec: ModuleType, client: Any, reader: Any, alice: Any) -> None:
+def _use(client: Any, reader: Any, alice: Any) -> None:
     """Everything a client does, well and badly."""
     client.http.headers["Authorization"] = f"Bearer {TOKEN}"
     writer = client.writer(alice, STREAM)

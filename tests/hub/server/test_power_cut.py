@@ -5,32 +5,32 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
+import hub_kills
+import hub_load
 import pytest
+import spec_objects
 
 KILLS_IN_START = 3
 
 
 @pytest.mark.timeout(7_000)
-def test_a_hub_killed_as_a_whole_keeps_its_word(
-    kills: ModuleType, make_hub: Callable[..., Any]
-) -> None:
-    hub = kills.start_directly(make_hub(toml=kills.TOML))
+def test_a_hub_killed_as_a_whole_keeps_its_word(make_hub: Callable[..., Any]) -> None:
+    hub = hub_kills.start_directly(make_hub(toml=hub_kills.TOML))
     victims = ("everything",)
-    kills.kill_and_check(hub, seed=21, victims=victims, kills=150 if kills.LONG else 8)
+    hub_kills.kill_and_check(hub, seed=21, victims=victims, kills=150 if hub_kills.LONG else 8)
 
 
 def test_a_hub_whose_supervisor_is_killed_while_it_starts_can_be_started(
-    spec: ModuleType, load: ModuleType, kills: ModuleType, make_hub: Callable[..., Any]
+    make_hub: Callable[..., Any],
 ) -> None:
     """No process may be left over that holds the directory."""
     chance = random.Random(21)
-    hub = kills.start_directly(make_hub(toml=kills.TOML))
-    producer = load.Producer(hub.client().writer(spec.key("client"), "record/a"))
+    hub = hub_kills.start_directly(make_hub(toml=hub_kills.TOML))
+    producer = hub_load.Producer(hub.client().writer(spec_objects.key("client"), "record/a"))
     for _ in range(KILLS_IN_START):
-        kills.settle(producer, hub.client())
+        hub_kills.settle(producer, hub.client())
         hub.kill(hub.processes())
         hub.launch()
         time.sleep(chance.uniform(0.1, 1.5))
@@ -38,4 +38,4 @@ def test_a_hub_whose_supervisor_is_killed_while_it_starts_can_be_started(
         hub.start()
     client = hub.client()
     log = client.read(client.log(producer.writer.label))
-    kills.check([producer], {log.label: log})
+    hub_kills.check([producer], {log.label: log})

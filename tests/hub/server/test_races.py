@@ -7,20 +7,21 @@ import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
-from types import ModuleType
 from typing import Any
+
+import spec_objects
 
 RACES = 200
 WRITERS = 6
 STREAM = "record/a"
 
 
-def test_writers_of_one_label_get_one_sequence(spec: ModuleType, open_hub: Any) -> None:
+def test_writers_of_one_label_get_one_sequence(open_hub: Any) -> None:
     barrier = Barrier(WRITERS)
 
     def race(number: int) -> list[list[Any]]:
         client = open_hub.client()
-        writer = client.writer(spec.key(f"writer {number}"), STREAM)
+        writer = client.writer(spec_objects.key(f"writer {number}"), STREAM)
         receipts = []
         for n in range(RACES):
             msg = writer.msg(b"%d" % n)
@@ -39,15 +40,13 @@ def test_writers_of_one_label_get_one_sequence(spec: ModuleType, open_hub: Any) 
     _refuse_disorder(log)
 
 
-def test_one_of_two_with_the_same_key_and_number_wins(
-    spec: ModuleType, open_hub: Any, refusal: type[Any]
-) -> None:
+def test_one_of_two_with_the_same_key_and_number_wins(open_hub: Any, refusal: type[Any]) -> None:
     """Each round both submit a message of their own under one client_seq."""
     barrier = Barrier(2)
 
     def race(name: bytes) -> list[tuple[str, Any]]:
         client = open_hub.client()
-        writer, said = client.writer(spec.key("shared"), STREAM), []
+        writer, said = client.writer(spec_objects.key("shared"), STREAM), []
         for n in range(RACES):
             msg = writer.msg(name + b" %d" % n)
             barrier.wait(60)
@@ -60,7 +59,7 @@ def test_one_of_two_with_the_same_key_and_number_wins(
     with ThreadPoolExecutor(2) as threads:
         rounds = zip(*threads.map(race, (b"left", b"right")), strict=True)
     client = open_hub.client()
-    log = client.read(client.log(client.writer(spec.key("shared"), STREAM).label))
+    log = client.read(client.log(client.writer(spec_objects.key("shared"), STREAM).label))
     assert log.mmr.size == RACES
     for place, pair in enumerate(rounds, 1):
         (_, receipt), (lost, points_to) = sorted(pair, key=lambda one: one[0] != "won")
@@ -70,12 +69,10 @@ def test_one_of_two_with_the_same_key_and_number_wins(
     _refuse_disorder(log)
 
 
-def test_racing_batches_of_one_client_keep_every_number_once(
-    spec: ModuleType, open_hub: Any
-) -> None:
+def test_racing_batches_of_one_client_keep_every_number_once(open_hub: Any) -> None:
     """The same fifty messages, sent by four threads at once: each is in the log once."""
     client = open_hub.client()
-    writer = client.writer(spec.key("batches"), STREAM)
+    writer = client.writer(spec_objects.key("batches"), STREAM)
     batch = [writer.msg(b"%d" % n) for n in range(50)]
     with ThreadPoolExecutor(4) as threads:
         answers = list(threads.map(lambda _: open_hub.client().submit_batch(batch), range(4)))
@@ -87,10 +84,10 @@ def test_racing_batches_of_one_client_keep_every_number_once(
 
 
 def test_a_second_hub_on_a_directory_refuses_and_harms_nothing(
-    spec: ModuleType, open_hub: Any, make_hub: Callable[..., Any], veen: Callable[..., Any]
+    open_hub: Any, make_hub: Callable[..., Any], veen: Callable[..., Any]
 ) -> None:
     client = open_hub.client()
-    writer = client.writer(spec.key("alice"), STREAM)
+    writer = client.writer(spec_objects.key("alice"), STREAM)
     client.submit(writer.msg(b"before"))
     second = make_hub(*open_hub.options, name="second")
     second.data = open_hub.data

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable
 from hashlib import sha256
 from itertools import pairwise
-from types import ModuleType
 from typing import Any
 
 import httpx
+import hub_kills
+import hub_load
 import pytest
+import spec_objects
 
 from hub.storage.datadir import DataDir
 from hub.storage.identity import read_identity
@@ -78,33 +80,31 @@ def stored(hub: Any, identity: HubIdentity) -> list[RecorderCheckpoint]:
 
 @pytest.mark.timeout(3_000)
 def test_a_killed_hub_leaves_whole_documents_and_loses_none_it_gave(
-    kills: ModuleType,
-    load: ModuleType,
-    spec: ModuleType,
     make_hub: Callable[..., Any],
     wait_until: Callable[..., None],
 ) -> None:
-    hub = kills.start_directly(make_hub(toml=kills.TOML + ADMIN))
+    hub = hub_kills.start_directly(make_hub(toml=hub_kills.TOML + ADMIN))
     chance, asker = random.Random(40), Asker()
     first = hub.client()
     producers = [
-        load.Producer(first.writer(spec.key(f"client {n}"), f"record/{n}")) for n in range(2)
+        hub_load.Producer(first.writer(spec_objects.key(f"client {n}"), f"record/{n}"))
+        for n in range(2)
     ]
-    turns = 100 if kills.LONG else 4
+    turns = 100 if hub_kills.LONG else 4
     for turn in range(turns):
         asking = threading.Thread(target=asker.work, args=(hub.url,), daemon=True)
-        with load.working(hub, producers):
+        with hub_load.working(hub, producers):
             asking.start()
             due = len(asker.given) + 1
             wait_until(lambda due=due: len(asker.given) >= due, 30, "a document")
             time.sleep(chance.uniform(0.01, 0.2))
-            hub.kill(kills._processes(hub, ("supervisor", "sequencer")[turn % 2]))
+            hub.kill(hub_kills._processes(hub, ("supervisor", "sequencer")[turn % 2]))
         asker.stop()
         asking.join()
         client = hub.start().client()
-        kills.verify_log(hub)
+        hub_kills.verify_log(hub)
         for one in producers:
-            kills.settle(one, client)
+            hub_kills.settle(one, client)
         found = stored(hub, read_identity(DataDir(hub.data)))
         assert all(one in found for one in asker.given)
     assert len(asker.given) >= turns

@@ -8,11 +8,11 @@ import json
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import httpx
 import pytest
+import spec_objects
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -21,11 +21,11 @@ STREAM = "record/a"
 
 
 def test_a_rotated_key_signs_from_then_on_and_the_old_one_is_still_known(
-    spec: ModuleType, open_hub: Any, veen: Callable[..., Any]
+    open_hub: Any, veen: Callable[..., Any]
 ) -> None:
     client = open_hub.client()
     hub_id, (old,) = client.hub_id, client.hub_pks
-    writer = client.writer(spec.key("alice"), STREAM)
+    writer = client.writer(spec_objects.key("alice"), STREAM)
     before = client.submit(writer.msg(b"before"))
     assert _rotate(open_hub, veen).returncode != 0
     open_hub.stop()
@@ -39,16 +39,16 @@ def test_a_rotated_key_signs_from_then_on_and_the_old_one_is_still_known(
     after = client.submit(writer.msg(b"after"))
     assert client.receipt(writer.label, 1) == before
     for receipt, signer, other in ((before, old, new), (after, new, old)):
-        assert spec.signed_by(signer, receipt[6], receipt[:6])
-        assert not spec.signed_by(other, receipt[6], receipt[:6])
+        assert spec_objects.signed_by(signer, receipt[6], receipt[:6])
+        assert not spec_objects.signed_by(other, receipt[6], receipt[:6])
     assert client.read(client.log(writer.label)).mmr.size == 2
 
 
 def test_a_checkpoint_of_the_overlap_carries_both_witnesses(
-    spec: ModuleType, open_hub: Any, veen: Callable[..., Any]
+    open_hub: Any, veen: Callable[..., Any]
 ) -> None:
     client = open_hub.client()
-    writer = client.writer(spec.key("alice"), STREAM)
+    writer = client.writer(spec_objects.key("alice"), STREAM)
     client.submit_batch([writer.msg(b"1"), writer.msg(b"2")])
     alone = client.checkpoint(writer.label, 1)
     assert len(alone) == 7
@@ -57,9 +57,9 @@ def test_a_checkpoint_of_the_overlap_carries_both_witnesses(
     client = open_hub.start().client()
     old, new = client.hub_pks
     checkpoint = client.checkpoint(writer.label, 2)
-    assert spec.signed_by(new, checkpoint[6], checkpoint[:6])
+    assert spec_objects.signed_by(new, checkpoint[6], checkpoint[:6])
     for public in (old, new):
-        assert any(spec.signed_by(public, sig, checkpoint[:6]) for sig in checkpoint[7])
+        assert any(spec_objects.signed_by(public, sig, checkpoint[:6]) for sig in checkpoint[7])
     good, single = _checkpoint_file(open_hub, 2), _checkpoint_file(open_hub, 1)
     keys = ("--old-key", old.hex(), "--new-key", new.hex())
     assert veen("hub", "verify-rotation", "--checkpoint", good, *keys).returncode == 0
@@ -69,14 +69,14 @@ def test_a_checkpoint_of_the_overlap_carries_both_witnesses(
 
 
 def test_after_the_overlap_the_old_key_witnesses_no_more(
-    spec: ModuleType, open_hub: Any, veen: Callable[..., Any], wait_until: Callable[..., None]
+    open_hub: Any, veen: Callable[..., Any], wait_until: Callable[..., None]
 ) -> None:
     open_hub.stop()
     assert _rotate(open_hub, veen, "--overlap-sec", 0).returncode == 0
     client = open_hub.start().client()
     end = client.status["hub_keys"][0]["valid_until"]
     wait_until(lambda: client.http.get("/readyz").json()["hub_ts"] > end, 10, "the end of the key")
-    writer = client.writer(spec.key("alice"), STREAM)
+    writer = client.writer(spec_objects.key("alice"), STREAM)
     client.submit(writer.msg(b"1"))
     assert len(client.checkpoint(writer.label, 1)) == 7
 
@@ -85,10 +85,10 @@ def test_after_the_overlap_the_old_key_witnesses_no_more(
     "keys", [("zz", "11" * 32), ("11", "11" * 32)], ids=["no hex", "too short"]
 )
 def test_a_key_that_is_none_is_refused_in_one_line(
-    keys: tuple[str, str], spec: ModuleType, open_hub: Any, veen: Callable[..., Any]
+    keys: tuple[str, str], open_hub: Any, veen: Callable[..., Any]
 ) -> None:
     client = open_hub.client()
-    writer = client.writer(spec.key("alice"), STREAM)
+    writer = client.writer(spec_objects.key("alice"), STREAM)
     client.submit(writer.msg(b"1"))
     client.checkpoint(writer.label, 1)
     path = _checkpoint_file(open_hub, 1)
@@ -99,14 +99,14 @@ def test_a_key_that_is_none_is_refused_in_one_line(
 
 
 def test_a_hub_speaks_tls(
-    spec: ModuleType, make_hub: Callable[..., Any], veen: Callable[..., Any], tmp_path: Path
+    make_hub: Callable[..., Any], veen: Callable[..., Any], tmp_path: Path
 ) -> None:
     cert, key = _self_signed(tmp_path)
     hub = make_hub("--admission", "open", "--reads", "open", "--tls-cert", cert, "--tls-key", key)
     done = veen("hub", "start", *hub.arguments)
     assert done.returncode == 0, done.stderr
     client = hub.client(tls=ssl.create_default_context(cafile=cert))
-    writer = client.writer(spec.key("alice"), STREAM)
+    writer = client.writer(spec_objects.key("alice"), STREAM)
     client.submit(writer.msg(b"over tls"))
     assert client.read(client.log(writer.label)).mmr.size == 1
     with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):

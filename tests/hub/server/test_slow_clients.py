@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from types import ModuleType
 from typing import Any
 
 import pytest
+import spec_objects
 
 SLOW = 40
 REQUEST_TIMEOUT_SEC = 2
@@ -53,12 +53,12 @@ def dial(hub: Any) -> Iterator[Callable[..., socket.socket]]:
     ],
 )
 def test_half_sent_requests_hold_up_nobody(
-    sent: bytes, spec: ModuleType, stream: str, hub: Any, dial: Callable[..., socket.socket]
+    sent: bytes, stream: str, hub: Any, dial: Callable[..., socket.socket]
 ) -> None:
     client = hub.client(timeout=DEADLINE_SEC)
     lines = [dial(sent) for _ in range(SLOW)]
     began = time.monotonic()
-    assert client.submit(client.writer(spec.key("alice"), stream).msg(b"in time"))[2] == 1
+    assert client.submit(client.writer(spec_objects.key("alice"), stream).msg(b"in time"))[2] == 1
     assert time.monotonic() - began < DEADLINE_SEC
     if sent:
         for line in lines:
@@ -67,7 +67,7 @@ def test_half_sent_requests_hold_up_nobody(
 
 
 def test_one_byte_at_a_time_holds_up_nobody(
-    spec: ModuleType, stream: str, hub: Any, dial: Callable[..., socket.socket]
+    stream: str, hub: Any, dial: Callable[..., socket.socket]
 ) -> None:
     client = hub.client(timeout=DEADLINE_SEC)
     lines, closed = [dial() for _ in range(SLOW)], threading.Event()
@@ -85,7 +85,7 @@ def test_one_byte_at_a_time_holds_up_nobody(
     thread = threading.Thread(target=drip, daemon=True)
     thread.start()
     began = time.monotonic()
-    assert client.submit(client.writer(spec.key("alice"), stream).msg(b"in time"))[2] == 1
+    assert client.submit(client.writer(spec_objects.key("alice"), stream).msg(b"in time"))[2] == 1
     assert time.monotonic() - began < DEADLINE_SEC
     assert closed.wait(2 * DEADLINE_SEC), "a dripping client was let go on"
     thread.join()
@@ -131,7 +131,7 @@ def test_a_chunked_body_too_large_is_refused(hub: Any, dial: Callable[..., socke
 
 
 def test_a_chunked_body_without_end_is_cut_off(
-    spec: ModuleType, stream: str, hub: Any, dial: Callable[..., socket.socket]
+    stream: str, hub: Any, dial: Callable[..., socket.socket]
 ) -> None:
     line = dial(HEAD % b"/v1/submit_batch" + b"Transfer-Encoding: chunked\r\n\r\n")
     chunk, sent = b"100000\r\n" + bytes(0x100000) + b"\r\n", 0
@@ -140,7 +140,9 @@ def test_a_chunked_body_without_end_is_cut_off(
         sent += 1
         assert time.monotonic() < deadline, f"the hub took {sent} MiB and wanted more"
     client = hub.client()
-    assert client.submit(client.writer(spec.key("alice"), stream).msg(b"still there"))[2] == 1
+    assert (
+        client.submit(client.writer(spec_objects.key("alice"), stream).msg(b"still there"))[2] == 1
+    )
 
 
 def _send(line: socket.socket, data: bytes) -> bool:

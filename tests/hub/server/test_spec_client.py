@@ -4,52 +4,54 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import cbor2
 import httpx
 import pytest
+import spec_objects
 
 
 def test_what_is_sealed_submitted_and_read_back_verifies_and_opens(
-    spec: ModuleType, stream: str, shared_hub: Any
+    stream: str, shared_hub: Any
 ) -> None:
-    client, reader = shared_hub.client(), spec.reader_key("reader")
-    assert client.hub_id == spec.ht("veen/hub-id", client.hub_pks[0])
-    writer, mmr = client.writer(spec.key("alice"), stream), spec.Mmr()
+    client, reader = shared_hub.client(), spec_objects.reader_key("reader")
+    assert client.hub_id == spec_objects.ht("veen/hub-id", client.hub_pks[0])
+    writer, mmr = client.writer(spec_objects.key("alice"), stream), spec_objects.Mmr()
     receipts = []
     for n in range(1, 12):
         msg = writer.msg(b"secret %d" % n, bytes(reader.public_key))
         receipts.append(client.submit(msg))
         writer.prev_ack = n
         assert receipts[-1][2] == n
-        assert receipts[-1][4] == mmr.append(spec.leaf_hash(msg))
+        assert receipts[-1][4] == mmr.append(spec_objects.leaf_hash(msg))
     log = client.read(client.log(writer.label), max_items=4)
     assert [receipt for _, receipt in log.entries] == receipts
-    opened = [spec.unseal(msg, reader) for msg, _ in log.entries]
-    assert opened == [({1: spec.h(b"test.event.v1")}, b"secret %d" % n) for n in range(1, 12)]
+    opened = [spec_objects.unseal(msg, reader) for msg, _ in log.entries]
+    assert opened == [
+        ({1: spec_objects.h(b"test.event.v1")}, b"secret %d" % n) for n in range(1, 12)
+    ]
 
 
-def test_receipts_proofs_and_checkpoints_verify_at_every_size(
-    spec: ModuleType, stream: str, shared_hub: Any
-) -> None:
+def test_receipts_proofs_and_checkpoints_verify_at_every_size(stream: str, shared_hub: Any) -> None:
     client = shared_hub.client()
-    writer = client.writer(spec.key("alice"), stream)
+    writer = client.writer(spec_objects.key("alice"), stream)
     client.submit_batch([writer.msg(b"%d" % n) for n in range(17)])
     for msg, receipt in client.read(client.log(writer.label)).entries:
         seq, root = receipt[2], receipt[4]
         assert client.receipt(writer.label, seq) == receipt
-        spec.verify_proof(client.proof(writer.label, seq), root, seq, spec.leaf_hash(msg))
+        spec_objects.verify_proof(
+            client.proof(writer.label, seq), root, seq, spec_objects.leaf_hash(msg)
+        )
         checkpoint = client.checkpoint(writer.label, seq)
         assert checkpoint[:6] == [1, writer.label, writer.label, seq, root, 0]
 
 
 def test_a_batch_answers_in_order_and_one_failure_touches_no_neighbour(
-    spec: ModuleType, stream: str, shared_hub: Any
+    stream: str, shared_hub: Any
 ) -> None:
     client = shared_hub.client()
-    alice, bob = (client.writer(spec.key(name), stream) for name in ("alice", "bob"))
+    alice, bob = (client.writer(spec_objects.key(name), stream) for name in ("alice", "bob"))
     forged = bob.msg(b"forged")
     forged[9] = bytes(64)
     duplicate = alice.msg(b"1")
@@ -60,9 +62,9 @@ def test_a_batch_answers_in_order_and_one_failure_touches_no_neighbour(
     assert (again.reason, again.detail["stream_seq"]) == ("E.SEQ/DUPLICATE", 1)
 
 
-def test_json_and_cbor_say_the_same(spec: ModuleType, stream: str, shared_hub: Any) -> None:
+def test_json_and_cbor_say_the_same(stream: str, shared_hub: Any) -> None:
     client = shared_hub.client()
-    writer = client.writer(spec.key("alice"), stream)
+    writer = client.writer(spec_objects.key("alice"), stream)
     request = {"ver": 1, "msg": _jsonable(writer.msg(b"in json"))}
     reply = client.http.post("/v1/submit", json=request)
     assert reply.status_code == httpx.codes.OK, reply.text
@@ -83,11 +85,9 @@ def test_json_and_cbor_say_the_same(spec: ModuleType, stream: str, shared_hub: A
     )
 
 
-def test_a_refusal_is_the_same_in_json_and_cbor(
-    spec: ModuleType, stream: str, shared_hub: Any
-) -> None:
+def test_a_refusal_is_the_same_in_json_and_cbor(stream: str, shared_hub: Any) -> None:
     client = shared_hub.client()
-    writer = client.writer(spec.key("alice"), stream, seq=4)
+    writer = client.writer(spec_objects.key("alice"), stream, seq=4)
     msg = writer.msg(b"out of turn")
     in_cbor = client.http.post(
         "/v1/submit",
@@ -105,8 +105,8 @@ def test_a_refusal_is_the_same_in_json_and_cbor(
 
 
 @pytest.fixture(scope="module")
-def issuer(spec: ModuleType) -> Any:
-    return spec.key("issuer")
+def issuer() -> Any:
+    return spec_objects.key("issuer")
 
 
 @pytest.fixture(scope="module")
@@ -116,16 +116,16 @@ def gated_hub(make_shared_hub: Callable[..., Any], issuer: Any) -> Any:
 
 
 def test_a_gated_hub_wants_a_capability_for_the_stream(
-    spec: ModuleType, stream: str, gated_hub: Any, issuer: Any, refused: Callable[[str], Any]
+    stream: str, gated_hub: Any, issuer: Any, refused: Callable[[str], Any]
 ) -> None:
-    client, alice = gated_hub.client(), spec.key("alice")
+    client, alice = gated_hub.client(), spec_objects.key("alice")
     public = bytes(alice.verify_key)
     with refused("E.CAP/CAP_MISSING"):
         client.submit(client.writer(alice, stream).msg(b"no capability"))
-    stranger = spec.cap_token(spec.key("stranger"), public, [stream], 600, None)
+    stranger = spec_objects.cap_token(spec_objects.key("stranger"), public, [stream], 600, None)
     with refused("E.CAP/CAP_INVALID"):
         client.authorize(stranger)
-    token = spec.cap_token(issuer, public, [stream], 600, None)
+    token = spec_objects.cap_token(issuer, public, [stream], 600, None)
     first = client.authorize(token)
     assert client.authorize(token) == first
     assert first[4] == first[3] + 600
@@ -133,20 +133,19 @@ def test_a_gated_hub_wants_a_capability_for_the_stream(
     with refused("E.AUTH/AUTH_REF"):
         client.submit(client.writer(alice, "record/other", **more).msg(b"another stream"))
     with refused("E.AUTH/AUTH_REF"):
-        client.submit(client.writer(spec.key("bob"), stream, **more).msg(b"another client"))
+        client.submit(client.writer(spec_objects.key("bob"), stream, **more).msg(b"another client"))
     assert client.submit(client.writer(alice, stream, **more).msg(b"mine"))[2] == 1
 
 
 def test_a_capability_ends_with_its_ttl(
-    spec: ModuleType,
     stream: str,
     gated_hub: Any,
     issuer: Any,
     refused: Callable,
     wait_until: Callable,
 ) -> None:
-    client, alice = gated_hub.client(), spec.key("alice")
-    token = spec.cap_token(issuer, bytes(alice.verify_key), [stream], 1, None)
+    client, alice = gated_hub.client(), spec_objects.key("alice")
+    token = spec_objects.cap_token(issuer, bytes(alice.verify_key), [stream], 1, None)
     answer = client.authorize(token)
     writer = client.writer(alice, stream, auth_ref=answer[2])
     wait_until(lambda: _hub_ts(client) > answer[4], 10, "the end of the ttl")
@@ -154,11 +153,9 @@ def test_a_capability_ends_with_its_ttl(
         client.submit(writer.msg(b"too late"))
 
 
-def test_a_capability_has_a_rate(
-    spec: ModuleType, stream: str, gated_hub: Any, issuer: Any
-) -> None:
-    client, alice = gated_hub.client(), spec.key("alice")
-    token = spec.cap_token(issuer, bytes(alice.verify_key), [stream], 600, (1, 3))
+def test_a_capability_has_a_rate(stream: str, gated_hub: Any, issuer: Any) -> None:
+    client, alice = gated_hub.client(), spec_objects.key("alice")
+    token = spec_objects.cap_token(issuer, bytes(alice.verify_key), [stream], 600, (1, 3))
     writer = client.writer(alice, stream, auth_ref=client.authorize(token)[2])
     taken = client.submit_batch([writer.msg(b"%d" % n) for n in range(5)])
     assert [one[2] for one in taken[:3]] == [1, 2, 3]
@@ -166,9 +163,9 @@ def test_a_capability_has_a_rate(
     assert taken[3].retry_after == 1
 
 
-def test_a_restart_keeps_everything(spec: ModuleType, stream: str, open_hub: Any) -> None:
+def test_a_restart_keeps_everything(stream: str, open_hub: Any) -> None:
     client = open_hub.client()
-    writer = client.writer(spec.key("alice"), stream)
+    writer = client.writer(spec_objects.key("alice"), stream)
     receipts = client.submit_batch([writer.msg(b"%d" % n) for n in range(9)])
     assert open_hub.stop() == 0
     client = open_hub.start().client()

@@ -6,10 +6,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import driven_hub
 import pytest
 from driven_hub import Bench, fill
 
@@ -67,8 +65,3 @@ def crash_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], AbstractContext
         monkeypatch.undo()
 
     return crashing
-
-
-@pytest.fixture(scope="session")
-def tools() -> ModuleType:
-    return driven_hub

@@ -6,6 +6,7 @@ import errno
 import os
 from typing import Any
 
+import driven_hub
 import pytest
 
 from hub.sequencer.committer import Unavailable
@@ -29,16 +30,16 @@ def assert_clean(bench: Any) -> None:
 @pytest.mark.parametrize("rebuilt", [False, True])
 @pytest.mark.parametrize("step", range(1, 11))
 def test_a_seal_that_crashed_is_completed(
-    bench: Any, tools: Any, crash_at: Any, step: int, rebuilt: bool
+    bench: Any, crash_at: Any, step: int, rebuilt: bool
 ) -> None:
-    client, stream = tools.a_key("client"), tools.STREAMS[0]
+    client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
     token = bench.authorize(client)
     bench.send(client, stream, token, 8)
     with crash_at(step):
         bench.send(client, stream, token)
     bench.stop()
     if rebuilt:
-        tools.rebuild(bench.root)
+        driven_hub.rebuild(bench.root)
     bench.start()
     bench.stop()
     assert_clean(bench)
@@ -53,10 +54,10 @@ def test_a_seal_that_crashed_is_completed(
 @pytest.mark.parametrize("upto", [3, 15, 17, 18])
 @pytest.mark.parametrize("step", range(1, 6))
 def test_a_checkpoint_that_crashed_is_completed(
-    bench: Any, tools: Any, crash_at: Any, step: int, upto: int
+    bench: Any, crash_at: Any, step: int, upto: int
 ) -> None:
     """Be it in a sealed chunk or the open one, behind the newest or ahead of it."""
-    client, stream = tools.a_key("client"), tools.STREAMS[0]
+    client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
     bench.send(client, stream, bench.authorize(client), 18)
     with crash_at(step):
         bench.committer.checkpoint(bench.label(stream), upto, bench.now)
@@ -66,10 +67,8 @@ def test_a_checkpoint_that_crashed_is_completed(
 
 
 @pytest.mark.parametrize("step", range(1, 10))
-def test_an_epoch_whose_end_crashed_is_completed(
-    bench: Any, tools: Any, crash_at: Any, step: int
-) -> None:
-    client, stream = tools.a_key("client"), tools.STREAMS[1]
+def test_an_epoch_whose_end_crashed_is_completed(bench: Any, crash_at: Any, step: int) -> None:
+    client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[1]
     bench.send(client, stream, bench.authorize(client), 3)
     label = bench.label(stream)
     with crash_at(step):
@@ -89,10 +88,10 @@ def test_an_epoch_whose_end_crashed_is_completed(
     [(3, 1), (3, 2), (3, 3), (4, 1), (4, 2), (5, 1), (7, 1), (7, 2), (8, 1)],
 )
 def test_a_start_that_crashed_is_completed_by_the_next(
-    bench: Any, tools: Any, crash_at: Any, first: int, second: int
+    bench: Any, crash_at: Any, first: int, second: int
 ) -> None:
     """The steps of a seal: peaks, checkpoint, its line, binding, row, summary, index, name."""
-    client, stream = tools.a_key("client"), tools.STREAMS[0]
+    client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
     token = bench.authorize(client)
     bench.send(client, stream, token, 8)
     with crash_at(first):
@@ -106,9 +105,9 @@ def test_a_start_that_crashed_is_completed_by_the_next(
 
 
 def test_a_checkpoint_without_room_is_completed_though_its_epoch_has_ended(
-    bench: Any, tools: Any, monkeypatch: pytest.MonkeyPatch
+    bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, stream = tools.a_key("client"), tools.STREAMS[1]
+    client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[1]
     bench.send(client, stream, bench.authorize(client), 3)
     monkeypatch.setattr(identity, "bind", no_room)
     with pytest.raises(NoSpace):
@@ -124,9 +123,9 @@ def test_a_checkpoint_without_room_is_completed_though_its_epoch_has_ended(
 
 
 def test_a_checkpoint_without_room_is_completed_when_it_is_asked_for_again(
-    bench: Any, tools: Any, monkeypatch: pytest.MonkeyPatch
+    bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, stream = tools.a_key("client"), tools.STREAMS[0]
+    client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
     bench.send(client, stream, bench.authorize(client), 3)
     monkeypatch.setattr(Index, "add_checkpoint", no_room)
     with pytest.raises(NoSpace):
@@ -139,9 +138,9 @@ def test_a_checkpoint_without_room_is_completed_when_it_is_asked_for_again(
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_nothing_goes_into_a_chunk_that_has_its_summary(
-    bench: Any, tools: Any, monkeypatch: pytest.MonkeyPatch, restarted: bool
+    bench: Any, monkeypatch: pytest.MonkeyPatch, restarted: bool
 ) -> None:
-    client, stream = tools.a_key("client"), tools.STREAMS[0]
+    client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
     token = bench.authorize(client)
     bench.send(client, stream, token, 3)
     label_log = bench.committer.log.label(bench.label(stream))
@@ -161,9 +160,9 @@ def test_nothing_goes_into_a_chunk_that_has_its_summary(
 
 
 def test_an_epoch_that_found_no_room_for_its_first_message_leaves_nothing(
-    bench: Any, tools: Any, monkeypatch: pytest.MonkeyPatch
+    bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, stream = tools.a_key("client"), tools.STREAMS[1]
+    client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[1]
     token = bench.authorize(client)
     monkeypatch.setattr(os, "pwrite", full_disk)
     (outcome,) = bench.send(client, stream, token)
@@ -184,11 +183,9 @@ def no_room(*_: object) -> None:
     raise NoSpace("no room")
 
 
-def test_a_line_of_the_manifest_torn_at_any_byte_is_made_whole(
-    bench: Any, tools: Any, crash_at: Any
-) -> None:
+def test_a_line_of_the_manifest_torn_at_any_byte_is_made_whole(bench: Any, crash_at: Any) -> None:
     """The first line of all, which no whole one precedes, and the second."""
-    client, stream = tools.a_key("client"), tools.STREAMS[0]
+    client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
     token = bench.authorize(client)
     bench.send(client, stream, token, 3)
     path, before = bench.root / BINDINGS, b""
@@ -199,7 +196,7 @@ def test_a_line_of_the_manifest_torn_at_any_byte_is_made_whole(
         bench.start()
         bench.stop()
         whole = path.read_bytes()
-        for torn in range(len(before) + 1, len(whole), 1 if tools.LONG else 7):
+        for torn in range(len(before) + 1, len(whole), 1 if driven_hub.LONG else 7):
             path.write_bytes(whole[:torn])
             forget(bench, upto)
             assert [one.code for one in bench.verify().faults] == ["BINDING"]
@@ -219,10 +216,10 @@ def forget(bench: Any, upto: int) -> None:
     index.close()
 
 
-def test_a_sealed_chunk_that_is_gone_is_refused_at_the_start(bench: Any, tools: Any) -> None:
-    client, stream = tools.a_key("client"), tools.STREAMS[0]
+def test_a_sealed_chunk_that_is_gone_is_refused_at_the_start(bench: Any) -> None:
+    client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
     bench.send(client, stream, bench.authorize(client), 9)
     bench.stop()
-    tools.the(bench.root, "log/*.log").unlink()
+    driven_hub.the(bench.root, "log/*.log").unlink()
     with pytest.raises(Damaged, match="is missing"):
         bench.start()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
+import driven_hub
 import pytest
 
 from hub.storage.datadir import DataDir
@@ -23,15 +24,15 @@ class CountingDir(DataDir):
 
 
 @pytest.fixture
-def reader(copy: Path, tools: Any) -> LogReader:
+def reader(copy: Path) -> LogReader:
     CountingDir.asked.clear()
-    return LogReader(CountingDir(copy), tools.LIMITS)
+    return LogReader(CountingDir(copy), driven_hub.LIMITS)
 
 
 @pytest.fixture
-def label(copy: Path, tools: Any) -> bytes:
+def label(copy: Path) -> bytes:
     """The label of record/a: two sealed chunks of eight, and an open one."""
-    return bytes.fromhex(tools.the(copy, "log/*-00000000000000000017.open").name.split("-")[1])
+    return bytes.fromhex(driven_hub.the(copy, "log/*-00000000000000000017.open").name.split("-")[1])
 
 
 def test_a_range_over_three_chunks_opens_three_files(reader: LogReader, label: bytes) -> None:

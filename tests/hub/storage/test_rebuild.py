@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import driven_hub
 import pytest
 
 from hub.storage.datadir import DataDir, Locked
@@ -15,9 +16,9 @@ from hub.storage.reader import LogReader
 from veen.rate import Rate
 
 
-def proofs(root: Path, tools: Any) -> list[bytes]:
+def proofs(root: Path) -> list[bytes]:
     """Every head, entry, proof and checkpoint that the directory can be asked for."""
-    reader, found = LogReader(DataDir(root), tools.LIMITS), []
+    reader, found = LogReader(DataDir(root), driven_hub.LIMITS), []
     for row in sorted(reader.labels(), key=lambda one: one.label):
         for seq in range(1, row.head_seq + 1):
             found.append(reader.receipt(row.label, seq).encode())
@@ -28,16 +29,16 @@ def proofs(root: Path, tools: Any) -> list[bytes]:
     return found
 
 
-def test_a_sound_state_agrees(copy: Path, tools: Any) -> None:
-    report = tools.rebuild(copy)
+def test_a_sound_state_agrees(copy: Path) -> None:
+    report = driven_hub.rebuild(copy)
     assert (report.agreed, report.labels, report.entries) == (True, 4, 43)
 
 
-def test_a_lost_state_is_the_same_again(copy: Path, golden: Path, tools: Any) -> None:
+def test_a_lost_state_is_the_same_again(copy: Path, golden: Path) -> None:
     shutil.rmtree(copy / "derived")
-    assert not tools.rebuild(copy).agreed
-    assert proofs(copy, tools) == proofs(golden, tools)
-    assert tools.check(copy).derived == ()
+    assert not driven_hub.rebuild(copy).agreed
+    assert proofs(copy) == proofs(golden)
+    assert driven_hub.check(copy).derived == ()
     assert not list(copy.glob("derived.*"))
 
 
@@ -58,86 +59,86 @@ def test_a_lost_state_is_the_same_again(copy: Path, golden: Path, tools: Any) ->
         "DELETE FROM entries WHERE label_no = 2 AND seq = 24",
     ],
 )
-def test_a_wrong_row_is_reported_and_repaired(copy: Path, tools: Any, change: str) -> None:
+def test_a_wrong_row_is_reported_and_repaired(copy: Path, change: str) -> None:
     index = Index(copy / "derived" / "index.sqlite", writable=True)
     index._db.execute(change)
     index.close()
-    report = tools.check(copy)
+    report = driven_hub.check(copy)
     assert report.ok
     assert all(one.endswith("run `veen hub rebuild`") for one in report.derived)
     assert report.derived
-    assert not tools.rebuild(copy).agreed
-    assert tools.check(copy).derived == ()
+    assert not driven_hub.rebuild(copy).agreed
+    assert driven_hub.check(copy).derived == ()
 
 
-def test_damaged_nodes_are_reported_and_repaired(copy: Path, golden: Path, tools: Any) -> None:
+def test_damaged_nodes_are_reported_and_repaired(copy: Path, golden: Path) -> None:
     for path in copy.glob("derived/nodes-*"):
         path.write_bytes(path.read_bytes()[:-40] + bytes(40))
-    assert len(tools.check(copy).derived) == 4
-    assert len(tools.rebuild(copy).differed) == 4
-    assert proofs(copy, tools) == proofs(golden, tools)
+    assert len(driven_hub.check(copy).derived) == 4
+    assert len(driven_hub.rebuild(copy).differed) == 4
+    assert proofs(copy) == proofs(golden)
 
 
-def test_a_file_that_is_no_index_is_replaced(copy: Path, tools: Any) -> None:
+def test_a_file_that_is_no_index_is_replaced(copy: Path) -> None:
     (copy / "derived" / "index.sqlite").write_bytes(b"not an index" * 1000)
-    assert tools.check(copy).derived
-    assert not tools.rebuild(copy).agreed
-    assert tools.check(copy).derived == ()
+    assert driven_hub.check(copy).derived
+    assert not driven_hub.rebuild(copy).agreed
+    assert driven_hub.check(copy).derived == ()
 
 
-def test_rates_are_rebuilt_over_all_labels(bench: Any, tools: Any) -> None:
-    client = tools.a_key("client")
+def test_rates_are_rebuilt_over_all_labels(bench: Any) -> None:
+    client = driven_hub.a_key("client")
     token = bench.authorize(client, Rate(per_sec=1, burst=4))
-    for stream in (*tools.STREAMS, *tools.STREAMS):
+    for stream in (*driven_hub.STREAMS, *driven_hub.STREAMS):
         bench.send(client, stream, token)
         bench.now += 2
     before = bench.committer.log.index.bucket(token.auth_ref())
     bench.stop()
     shutil.rmtree(bench.datadir.derived)
-    tools.rebuild(bench.root)
+    driven_hub.rebuild(bench.root)
     bench.start()
     assert bench.committer.log.index.bucket(token.auth_ref()) == before
     bench.stop()
 
 
-def test_a_fault_of_the_log_changes_nothing(copy: Path, tools: Any) -> None:
-    path = tools.the(copy, "log/*.log")
+def test_a_fault_of_the_log_changes_nothing(copy: Path) -> None:
+    path = driven_hub.the(copy, "log/*.log")
     path.write_bytes(path.read_bytes()[:-1])
     before = (copy / "derived" / "index.sqlite").read_bytes()
     with pytest.raises(Damaged, match="veen hub verify"):
-        tools.rebuild(copy)
+        driven_hub.rebuild(copy)
     assert (copy / "derived" / "index.sqlite").read_bytes() == before
 
 
-def test_receipts_the_index_knows_are_not_forgotten(copy: Path, tools: Any) -> None:
-    path = tools.the(copy, "log/*-00000000000000000017.open")
+def test_receipts_the_index_knows_are_not_forgotten(copy: Path) -> None:
+    path = driven_hub.the(copy, "log/*-00000000000000000017.open")
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(Damaged, match="receipts up to 24"):
-        tools.rebuild(copy)
+        driven_hub.rebuild(copy)
 
 
-def test_a_torn_tail_is_left_to_recovery(copy: Path, tools: Any) -> None:
-    path = tools.the(copy, "log/*-00000000000000000017.open")
+def test_a_torn_tail_is_left_to_recovery(copy: Path) -> None:
+    path = driven_hub.the(copy, "log/*-00000000000000000017.open")
     path.write_bytes(path.read_bytes() + b"\x01\x00torn")
-    assert tools.rebuild(copy).agreed
+    assert driven_hub.rebuild(copy).agreed
 
 
-def test_a_first_entry_that_was_never_whole_leaves_no_label(copy: Path, tools: Any) -> None:
+def test_a_first_entry_that_was_never_whole_leaves_no_label(copy: Path) -> None:
     path = copy / "log" / f"chunk-{'ab' * 32}-{1:020d}.open"
     path.write_bytes(b"\x01\x00torn")
-    assert tools.rebuild(copy).agreed
+    assert driven_hub.rebuild(copy).agreed
     assert not path.exists()
-    assert tools.the(copy, "evidence/tail-*").read_bytes() == b"\x01\x00torn"
-    tools.Bench(copy, now=tools.START + 10**6).stop()
+    assert driven_hub.the(copy, "evidence/tail-*").read_bytes() == b"\x01\x00torn"
+    driven_hub.Bench(copy, now=driven_hub.START + 10**6).stop()
 
 
-def test_a_swap_that_crashed_half_way_is_taken_up(copy: Path, tools: Any) -> None:
+def test_a_swap_that_crashed_half_way_is_taken_up(copy: Path) -> None:
     (copy / "derived").rename(copy / "derived.old")
-    assert tools.rebuild(copy).agreed
+    assert driven_hub.rebuild(copy).agreed
     assert not (copy / "derived.old").exists()
 
 
-def test_refused_beside_a_hub(bench: Any, tools: Any) -> None:
+def test_refused_beside_a_hub(bench: Any) -> None:
     with pytest.raises(Locked):
-        tools.rebuild(bench.root)
+        driven_hub.rebuild(bench.root)
     bench.stop()

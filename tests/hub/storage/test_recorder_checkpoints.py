@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import driven_hub
 import pytest
 
 from hub.storage import identity
@@ -30,10 +31,10 @@ PROFILE = bytes(range(32))
 class Written:
     """A bench with one writer, and what it was given."""
 
-    def __init__(self, bench: Any, tools: Any) -> None:
+    def __init__(self, bench: Any) -> None:
         self.bench = bench
-        self.stream = tools.STREAMS[0]
-        self.client = tools.a_key("client")
+        self.stream = driven_hub.STREAMS[0]
+        self.client = driven_hub.a_key("client")
         self.token = bench.authorize(self.client)
 
     def send(self, count: int = 1) -> None:
@@ -54,8 +55,8 @@ class Written:
 
 
 @pytest.fixture
-def written(bench: Any, tools: Any) -> Written:
-    return Written(bench, tools)
+def written(bench: Any) -> Written:
+    return Written(bench)
 
 
 def test_refuses_to_start_on_a_log_put_back_behind_the_last_document(
@@ -137,14 +138,14 @@ def test_a_crash_at_any_step_leaves_whole_documents_in_order(
     assert bench.verify().ok
 
 
-def test_goes_on_after_a_restart_and_a_rebuild(written: Written, tools: Any) -> None:
+def test_goes_on_after_a_restart_and_a_rebuild(written: Written) -> None:
     bench = written.bench
     written.send(9)
     first = written.compose()
     bench.restart()
     assert written.compose() == first
     bench.stop()
-    tools.rebuild(bench.root)
+    driven_hub.rebuild(bench.root)
     bench.start()
     assert written.compose() == first
     written.send()
@@ -187,19 +188,23 @@ def test_a_stream_of_the_last_document_never_leaves(written: Written) -> None:
     assert second.end("import/late") == first.end("import/late")
 
 
-def test_proofs_up_to_a_document_outlive_its_entries(written: Written, tools: Any) -> None:
+def test_proofs_up_to_a_document_outlive_its_entries(written: Written) -> None:
     bench = written.bench
     written.send(13)
     document = written.compose()
     bench.now += 40 * 86_400
-    leaf = LogReader(bench.datadir, tools.LIMITS).receipt(bench.label(written.stream), 3).leaf_hash
+    leaf = (
+        LogReader(bench.datadir, driven_hub.LIMITS)
+        .receipt(bench.label(written.stream), 3)
+        .leaf_hash
+    )
     bench.stop()
-    chunks = plan(DataDir(bench.root), [Rule("record/*", 30)], tools.STREAMS, bench.now)
-    gone = prune(DataDir(bench.root), chunks, limits=tools.LIMITS, move_to=None, now=bench.now)
+    chunks = plan(DataDir(bench.root), [Rule("record/*", 30)], driven_hub.STREAMS, bench.now)
+    gone = prune(DataDir(bench.root), chunks, limits=driven_hub.LIMITS, move_to=None, now=bench.now)
     assert len(gone) == 1
-    end, label = document.end("record/a"), bench.label(written.stream, tools.START)
+    end, label = document.end("record/a"), bench.label(written.stream, driven_hub.START)
     assert end is not None
-    proof = LogReader(bench.datadir, tools.LIMITS).inclusion(label, 3, end.last_seq)
+    proof = LogReader(bench.datadir, driven_hub.LIMITS).inclusion(label, 3, end.last_seq)
     proof.verify(leaf_hash=leaf, stream_seq=3, size=end.last_seq, root=end.mmr_root)
     assert bench.verify().ok
     bench.start()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import driven_hub
 import pytest
 
 from hub.storage import retention
@@ -23,19 +23,19 @@ DAY = 86_400
 POLICY = [Rule("record/*", 30)]
 
 
-def the_label(tools: Any, root: Path) -> bytes:
+def the_label(root: Path) -> bytes:
     """The label of record/a, with two sealed chunks."""
-    return bytes.fromhex(tools.the(root, "log/*-00000000000000000017.open").name.split("-")[1])
+    return bytes.fromhex(driven_hub.the(root, "log/*-00000000000000000017.open").name.split("-")[1])
 
 
-def planned(root: Path, tools: Any, policy: list[Rule], days: int) -> list[layout.ChunkName]:
-    return plan(DataDir(root), policy, tools.STREAMS, tools.START + days * DAY)
+def planned(root: Path, policy: list[Rule], days: int) -> list[layout.ChunkName]:
+    return plan(DataDir(root), policy, driven_hub.STREAMS, driven_hub.START + days * DAY)
 
 
-def pruned_once(root: Path, tools: Any, move_to: Path | None = None) -> list[layout.ChunkName]:
-    chunks = planned(root, tools, POLICY, 31)
-    now = tools.START + 31 * DAY
-    return prune(DataDir(root), chunks, limits=tools.LIMITS, move_to=move_to, now=now)
+def pruned_once(root: Path, move_to: Path | None = None) -> list[layout.ChunkName]:
+    chunks = planned(root, POLICY, 31)
+    now = driven_hub.START + 31 * DAY
+    return prune(DataDir(root), chunks, limits=driven_hub.LIMITS, move_to=move_to, now=now)
 
 
 @pytest.mark.parametrize(
@@ -62,28 +62,28 @@ def test_a_rule_is_days_or_long_term() -> None:
             parse_rule("a/*", wrong)
 
 
-def test_only_sealed_chunks_wholly_older_are_planned(golden: Path, tools: Any) -> None:
-    label = the_label(tools, golden)
-    assert planned(golden, tools, [], 1000) == []
-    assert planned(golden, tools, [Rule("*", 1)], 1000)[0].label != label
-    assert planned(golden, tools, POLICY, 29) == []
-    assert planned(golden, tools, POLICY, 31) == [
+def test_only_sealed_chunks_wholly_older_are_planned(golden: Path) -> None:
+    label = the_label(golden)
+    assert planned(golden, [], 1000) == []
+    assert planned(golden, [Rule("*", 1)], 1000)[0].label != label
+    assert planned(golden, POLICY, 29) == []
+    assert planned(golden, POLICY, 31) == [
         layout.ChunkName(label, 1, 8), layout.ChunkName(label, 9, 16)
     ]  # fmt: skip
 
 
-def test_a_pruned_directory_verifies_and_says_so(copy: Path, tools: Any) -> None:
-    chunks = pruned_once(copy, tools)
+def test_a_pruned_directory_verifies_and_says_so(copy: Path) -> None:
+    chunks = pruned_once(copy)
     assert not any((copy / layout.chunk(name)).exists() for name in chunks)
-    report = tools.check(copy)
+    report = driven_hub.check(copy)
     assert (report.faults, report.derived) == ((), ())
     assert [layout.chunk(name) in note for name, note in zip(chunks, report.notes, strict=True)]
 
 
-def test_proofs_outlive_entries(copy: Path, golden: Path, tools: Any) -> None:
-    label = the_label(tools, copy)
-    pruned_once(copy, tools)
-    reader, before = (LogReader(DataDir(root), tools.LIMITS) for root in (copy, golden))
+def test_proofs_outlive_entries(copy: Path, golden: Path) -> None:
+    label = the_label(copy)
+    pruned_once(copy)
+    reader, before = (LogReader(DataDir(root), driven_hub.LIMITS) for root in (copy, golden))
     with pytest.raises(Pruned):
         reader.entry(label, 3)
     assert reader.entry(label, 17) == before.entry(label, 17)
@@ -91,81 +91,81 @@ def test_proofs_outlive_entries(copy: Path, golden: Path, tools: Any) -> None:
     assert reader.inclusion(label, 3, 24) == before.inclusion(label, 3, 24)
 
 
-def test_rebuild_after_pruning_gives_the_same_state(copy: Path, golden: Path, tools: Any) -> None:
-    label = the_label(tools, copy)
-    pruned_once(copy, tools)
-    assert tools.rebuild(copy).agreed
+def test_rebuild_after_pruning_gives_the_same_state(copy: Path, golden: Path) -> None:
+    label = the_label(copy)
+    pruned_once(copy)
+    assert driven_hub.rebuild(copy).agreed
     shutil.rmtree(copy / "derived")
-    tools.rebuild(copy)
-    assert tools.check(copy).derived == ()
-    reader, before = (LogReader(DataDir(root), tools.LIMITS) for root in (copy, golden))
+    driven_hub.rebuild(copy)
+    assert driven_hub.check(copy).derived == ()
+    reader, before = (LogReader(DataDir(root), driven_hub.LIMITS) for root in (copy, golden))
     assert reader.inclusion(label, 3, 24) == before.inclusion(label, 3, 24)
 
 
-def test_the_hub_goes_on_and_knows_duplicates(copy: Path, tools: Any) -> None:
-    pruned_once(copy, tools)
+def test_the_hub_goes_on_and_knows_duplicates(copy: Path) -> None:
+    pruned_once(copy)
     shutil.rmtree(copy / "derived")
-    tools.rebuild(copy)
-    bench = tools.Bench(copy, now=tools.START + 31 * DAY)
-    alice = tools.a_key("alice")
-    (outcome,) = bench.send(alice, tools.STREAMS[0], bench.authorize(alice))
+    driven_hub.rebuild(copy)
+    bench = driven_hub.Bench(copy, now=driven_hub.START + 31 * DAY)
+    alice = driven_hub.a_key("alice")
+    (outcome,) = bench.send(alice, driven_hub.STREAMS[0], bench.authorize(alice))
     assert isinstance(outcome, Rejected)
     assert (outcome.failure, outcome.stream_seq) == (Failure.DUPLICATE, 1)
     bench.stop()
-    assert tools.check(copy).ok
+    assert driven_hub.check(copy).ok
 
 
-def test_moved_chunks_can_be_put_back(copy: Path, tools: Any, tmp_path: Path) -> None:
+def test_moved_chunks_can_be_put_back(copy: Path, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     archive.mkdir()
-    for name in pruned_once(copy, tools, archive):
+    for name in pruned_once(copy, archive):
         moved = archive / Path(layout.chunk(name)).name
         tombstone = Tombstone.decode((copy / leaves.tombstone(name)).read_bytes())
         assert tombstone.moved_to == str(archive)
         shutil.copy(moved, copy / layout.chunk(name))
-    report = tools.check(copy)
+    report = driven_hub.check(copy)
     assert (report.faults, report.notes, report.derived) == ((), (), ())
 
 
-def test_pruning_again_after_a_crash_changes_nothing(copy: Path, tools: Any) -> None:
+def test_pruning_again_after_a_crash_changes_nothing(copy: Path) -> None:
     """The crash came after the tombstone and before the chunk was removed."""
-    chunk = tools.the(copy, f"log/chunk-{the_label(tools, copy).hex()}-*-{8:020d}.log")
+    chunk = driven_hub.the(copy, f"log/chunk-{the_label(copy).hex()}-*-{8:020d}.log")
     raw = chunk.read_bytes()
-    pruned_once(copy, tools)
+    pruned_once(copy)
     chunk.write_bytes(raw)
-    assert [name.start_seq for name in pruned_once(copy, tools)] == [1]
+    assert [name.start_seq for name in pruned_once(copy)] == [1]
     assert not chunk.exists()
-    assert tools.check(copy).ok
+    assert driven_hub.check(copy).ok
 
 
-def test_a_hole_is_refused(copy: Path, tools: Any) -> None:
-    later = planned(copy, tools, POLICY, 31)[1:]
+def test_a_hole_is_refused(copy: Path) -> None:
+    later = planned(copy, POLICY, 31)[1:]
     with pytest.raises(VeenError, match="stands before"):
-        prune(DataDir(copy), later, limits=tools.LIMITS, move_to=None, now=tools.START)
+        prune(DataDir(copy), later, limits=driven_hub.LIMITS, move_to=None, now=driven_hub.START)
 
 
 @pytest.mark.parametrize("kind", ["tombstone-*", "leaves-*", "chunk-*.summary"])
-def test_a_flip_in_what_remains_is_found(copy: Path, tools: Any, kind: str) -> None:
-    pruned_once(copy, tools)
-    path = tools.the(copy, f"log/{kind.replace('-*', '-' + the_label(tools, copy).hex() + '*', 1)}")
+def test_a_flip_in_what_remains_is_found(copy: Path, kind: str) -> None:
+    pruned_once(copy)
+    path = driven_hub.the(copy, f"log/{kind.replace('-*', '-' + the_label(copy).hex() + '*', 1)}")
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
-    assert [one.file for one in tools.check(copy).faults] == [f"log/{path.name}"]
+    assert [one.file for one in driven_hub.check(copy).faults] == [f"log/{path.name}"]
 
 
-def test_a_chunk_deleted_by_hand_needs_the_hubs_tombstone(copy: Path, tools: Any) -> None:
-    name = pruned_once(copy, tools)[0]
+def test_a_chunk_deleted_by_hand_needs_the_hubs_tombstone(copy: Path) -> None:
+    name = pruned_once(copy)[0]
     path = copy / leaves.tombstone(name)
     path.write_bytes(replace(Tombstone.decode(path.read_bytes()), pruned_at=1).encode())
-    assert [one.code for one in tools.check(copy).faults] == ["TOMBSTONE"]
+    assert [one.code for one in driven_hub.check(copy).faults] == ["TOMBSTONE"]
 
 
-def test_the_manifest_is_complete_and_outlives_pruning(copy: Path, tools: Any) -> None:
-    label = the_label(tools, copy)
+def test_the_manifest_is_complete_and_outlives_pruning(copy: Path) -> None:
+    label = the_label(copy)
     before = manifest(DataDir(copy), label)
     assert [(one.start_seq, one.end_seq) for one in before.segments] == [(1, 8), (9, 16)]
-    pruned_once(copy, tools)
+    pruned_once(copy)
     after = manifest(DataDir(copy), label)
     assert {one.state for one in after.segments} == {State.PRUNED}
     assert after.root() == before.root()
@@ -174,12 +174,10 @@ def test_the_manifest_is_complete_and_outlives_pruning(copy: Path, tools: Any) -
         manifest(DataDir(copy), label)
 
 
-def test_a_copy_that_is_there_with_other_bytes_stops_the_move(
-    copy: Path, tools: Any, tmp_path: Path
-) -> None:
-    name = planned(copy, tools, POLICY, 31)[0]
+def test_a_copy_that_is_there_with_other_bytes_stops_the_move(copy: Path, tmp_path: Path) -> None:
+    name = planned(copy, POLICY, 31)[0]
     (tmp_path / Path(layout.chunk(name)).name).write_bytes(b"other")
     with pytest.raises(VeenError):
-        pruned_once(copy, tools, tmp_path)
+        pruned_once(copy, tmp_path)
     assert (copy / layout.chunk(name)).exists()
     assert retention.LONG_TERM == "long_term"

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import driven_hub
 import pytest
 
 from hub.storage import identity
@@ -18,14 +19,14 @@ from veen.checkpoint import Checkpoint
 
 
 @pytest.fixture
-def half_made(bench: Any, tools: Any, crash_at: Any) -> Any:
+def half_made(bench: Any, crash_at: Any) -> Any:
     """A hub of seventeen entries that ended with the file of a checkpoint at 11, and no line."""
-    client, bench.stream = tools.a_key("client"), tools.STREAMS[0]
+    client, bench.stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
     bench.send(client, bench.stream, bench.authorize(client), 17)
     with crash_at(3):
         bench.committer.checkpoint(bench.label(bench.stream), 11, bench.now)
     bench.stop()
-    bench.half = tools.the(bench.root, f"log/checkpoint-*{11:020d}.cbor")
+    bench.half = driven_hub.the(bench.root, f"log/checkpoint-*{11:020d}.cbor")
     return bench
 
 
@@ -68,11 +69,11 @@ def test_a_row_that_a_power_cut_took_binds_nothing_twice(half_made: Any) -> None
 
 
 def test_what_a_killed_process_wrote_is_synced_before_it_is_built_upon(
-    half_made: Any, tools: Any, crash_at: Any, monkeypatch: pytest.MonkeyPatch
+    half_made: Any, crash_at: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its entry has no receipt yet; the client who sends it again is told that it is here."""
     half_made.start()
-    client = tools.a_key("another client")
+    client = driven_hub.a_key("another client")
     token = half_made.authorize(client)
     with crash_at(2):
         half_made.send(client, half_made.stream, token)
@@ -104,10 +105,8 @@ def test_a_write_that_never_ended_leaves_nothing(half_made: Any) -> None:
     assert half_made.verify().notes == ()
 
 
-def test_one_ahead_of_the_log_is_refused(
-    bench: Any, tools: Any, crash_at: Any, tmp_path: Path
-) -> None:
-    client, stream = tools.a_key("client"), tools.STREAMS[0]
+def test_one_ahead_of_the_log_is_refused(bench: Any, crash_at: Any, tmp_path: Path) -> None:
+    client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[0]
     token = bench.authorize(client)
     bench.send(client, stream, token, 2)
     bench.stop()
@@ -137,9 +136,9 @@ def test_one_that_is_damaged_is_refused(half_made: Any) -> None:
     assert half_made.verify().ok
 
 
-def test_one_that_another_hub_signed_is_refused(half_made: Any, tools: Any) -> None:
+def test_one_that_another_hub_signed_is_refused(half_made: Any) -> None:
     found = Checkpoint.decode(half_made.half.read_bytes())
-    half_made.half.write_bytes(found.signed(tools.a_key("another hub")).encode())
+    half_made.half.write_bytes(found.signed(driven_hub.a_key("another hub")).encode())
     with pytest.raises(Damaged, match="not a checkpoint of this log"):
         half_made.start()
 
@@ -153,11 +152,9 @@ def test_one_of_another_root_is_refused(half_made: Any) -> None:
         half_made.start()
 
 
-def test_one_of_a_label_that_the_index_does_not_know_is_refused(
-    bench: Any, tools: Any, tmp_path: Path
-) -> None:
+def test_one_of_a_label_that_the_index_does_not_know_is_refused(bench: Any, tmp_path: Path) -> None:
     """An index from before the label, whose epoch has ended since and left no open chunk."""
-    client, stream = tools.a_key("client"), tools.STREAMS[1]
+    client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[1]
     token = bench.authorize(client)
     bench.stop()
     shutil.copytree(bench.datadir.derived, tmp_path / "old")
@@ -169,7 +166,7 @@ def test_one_of_a_label_that_the_index_does_not_know_is_refused(
     shutil.copytree(tmp_path / "old", bench.datadir.derived)
     with pytest.raises(IndexMissing, match="veen hub rebuild"):
         bench.start()
-    tools.rebuild(bench.root)
+    driven_hub.rebuild(bench.root)
     bench.start()
     bench.stop()
     assert bench.verify().ok

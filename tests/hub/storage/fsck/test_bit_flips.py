@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import sqlite3
 from pathlib import Path
-from typing import Any
 
+import driven_hub
 import pytest
 
 from hub.storage.datadir import Locked
@@ -24,47 +24,47 @@ def rows(path: Path) -> list[str]:
 
 
 @pytest.fixture
-def flips(copy: Path, tools: Any) -> list[tuple[Path, int, int]]:
+def flips(copy: Path) -> list[tuple[Path, int, int]]:
     chance = random.Random(20_260)
     # SQLite makes and removes its -wal and -shm files as it pleases.
     stay = (path for path in copy.rglob("*") if not path.name.endswith(("-wal", "-shm")))
     files = sorted(path for path in stay if path.is_file() and path.stat().st_size)
-    chosen = [chance.choice(files) for _ in range(1_000 if tools.LONG else 150)]
+    chosen = [chance.choice(files) for _ in range(1_000 if driven_hub.LONG else 150)]
     return [(path, chance.randrange(path.stat().st_size), chance.randrange(8)) for path in chosen]
 
 
-def test_every_flip_is_found(copy: Path, tools: Any, flips: list[tuple[Path, int, int]]) -> None:
+def test_every_flip_is_found(copy: Path, flips: list[tuple[Path, int, int]]) -> None:
     for path, at, bit in flips:
         before = path.read_bytes()
         raw = bytearray(before)
         raw[at] ^= 1 << bit
         path.write_bytes(raw)
-        _assert_seen(copy, path, at, tools)
+        _assert_seen(copy, path, at)
         if path.exists():
             path.write_bytes(before)
-    assert tools.check(copy).ok
+    assert driven_hub.check(copy).ok
 
 
-def _assert_seen(root: Path, path: Path, at: int, tools: Any) -> None:
+def _assert_seen(root: Path, path: Path, at: int) -> None:
     name = str(path.relative_to(root))
     if name == "lock":
         with pytest.raises(Locked):
-            tools.check(root)
+            driven_hub.check(root)
         return
-    report = tools.check(root)
+    report = driven_hub.check(root)
     if name.startswith("derived/"):
         assert report.ok
-        _assert_repaired(root, tools, report.derived)
+        _assert_repaired(root, report.derived)
         return
     (fault,) = report.faults
     assert fault.file in (IDENTITY if name in IDENTITY else {name})
     assert fault.offset <= at
 
 
-def _assert_repaired(root: Path, tools: Any, derived: tuple[str, ...]) -> None:
+def _assert_repaired(root: Path, derived: tuple[str, ...]) -> None:
     """Where nothing was reported, the flip must have hit what no query ever reads."""
     found = None if derived else rows(root / "derived" / "index.sqlite")
-    assert tools.rebuild(root).agreed is not bool(derived)
-    assert tools.check(root).derived == ()
+    assert driven_hub.rebuild(root).agreed is not bool(derived)
+    assert driven_hub.check(root).derived == ()
     if found is not None:
-        tools.Bench(root, now=tools.START + 10**6).stop()
+        driven_hub.Bench(root, now=driven_hub.START + 10**6).stop()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import driven_hub
 import pytest
 
 from hub.fsck.verify import verify, verify_hashes
@@ -27,18 +28,18 @@ from veen.profile import DEFAULT_PROFILE
 from veen.sign import PrivateKey
 
 CHUNK = "log/chunk-*-00000000000000000009-00000000000000000016.log"
-Damage = Callable[[Path, Any, Any], None]
+Damage = Callable[[Path, Any], None]
 
 
-def from_files(root: Path, tools: Any) -> Report:
+def from_files(root: Path) -> Report:
     """An audit by someone who has the log and not the hub: chunks in any order, no node files."""
     found = [*root.glob("*.*"), *(root / "log").iterdir()]
     files = {str(path.relative_to(root)): path.read_bytes() for path in found}
     trust, chance = TrustCheck(), random.Random(5)
     hub = trust.read_hub(files.get)
     context = begin(
-        hub=hub, limits=tools.LIMITS, profiles=(tools.HOURLY,), streams=tools.STREAMS,
-        depth=Depth.FULL,
+        hub=hub, limits=driven_hub.LIMITS, profiles=(driven_hub.HOURLY,),
+        streams=driven_hub.STREAMS, depth=Depth.FULL,
     )  # fmt: skip
 
     def run(tasks: Iterable[Task], context: Context) -> Iterator[ChunkFindings]:
@@ -53,55 +54,55 @@ def from_files(root: Path, tools: Any) -> Report:
     return log.report(trust.faults, trust.notes, ())
 
 
-def checked(root: Path, tools: Any, workers: int) -> Report:
+def checked(root: Path, workers: int) -> Report:
     return verify(
-        DataDir(root), limits=tools.LIMITS, profiles=(DEFAULT_PROFILE, tools.HOURLY),
-        streams=tools.STREAMS, progress=lambda *_: None, workers=workers,
+        DataDir(root), limits=driven_hub.LIMITS, profiles=(DEFAULT_PROFILE, driven_hub.HOURLY),
+        streams=driven_hub.STREAMS, progress=lambda *_: None, workers=workers,
     )  # fmt: skip
 
 
-def nothing(_root: Path, _tools: Any, _forge: Any) -> None:
+def nothing(_root: Path, _forge: Any) -> None:
     """The log as the hub left it."""
 
 
-def flip(root: Path, tools: Any, _forge: Any) -> None:
-    path = tools.the(root, CHUNK)
+def flip(root: Path, _forge: Any) -> None:
+    path = driven_hub.the(root, CHUNK)
     raw = bytearray(path.read_bytes())
     raw[700] ^= 1
     path.write_bytes(raw)
 
 
-def drop(root: Path, tools: Any, forge: Any) -> None:
-    forge(tools.the(root, CHUNK), lambda entries: entries.pop(4))
+def drop(root: Path, forge: Any) -> None:
+    forge(driven_hub.the(root, CHUNK), lambda entries: entries.pop(4))
 
 
-def swap(root: Path, tools: Any, forge: Any) -> None:
-    forge(tools.the(root, CHUNK), lambda entries: entries.insert(2, entries.pop(5)))
+def swap(root: Path, forge: Any) -> None:
+    forge(driven_hub.the(root, CHUNK), lambda entries: entries.insert(2, entries.pop(5)))
 
 
-def duplicate(root: Path, tools: Any, forge: Any) -> None:
-    forge(tools.the(root, CHUNK), lambda entries: entries.append(entries[1]))
+def duplicate(root: Path, forge: Any) -> None:
+    forge(driven_hub.the(root, CHUNK), lambda entries: entries.append(entries[1]))
 
 
-def stranger(root: Path, tools: Any, forge: Any) -> None:
+def stranger(root: Path, forge: Any) -> None:
     def edit(entries: list[Any]) -> None:
         entries[1].msg = entries[1].msg.signed(PrivateKey(bytes(32)))
 
-    forge(tools.the(root, CHUNK), edit)
+    forge(driven_hub.the(root, CHUNK), edit)
 
 
-def missing_chunk(root: Path, tools: Any, _forge: Any) -> None:
-    tools.the(root, CHUNK).unlink()
+def missing_chunk(root: Path, _forge: Any) -> None:
+    driven_hub.the(root, CHUNK).unlink()
 
 
-def missing_snapshot(root: Path, tools: Any, _forge: Any) -> None:
-    tools.the(root, "log/peaks-*").unlink()
+def missing_snapshot(root: Path, _forge: Any) -> None:
+    driven_hub.the(root, "log/peaks-*").unlink()
 
 
-def pruned_chunks(root: Path, tools: Any, _forge: Any) -> None:
-    later = tools.START + 40 * 86_400
-    due = plan(DataDir(root), [Rule("record/*", 30)], tools.STREAMS, later)
-    prune(DataDir(root), due, limits=tools.LIMITS, move_to=None, now=later)
+def pruned_chunks(root: Path, _forge: Any) -> None:
+    later = driven_hub.START + 40 * 86_400
+    due = plan(DataDir(root), [Rule("record/*", 30)], driven_hub.STREAMS, later)
+    prune(DataDir(root), due, limits=driven_hub.LIMITS, move_to=None, now=later)
 
 
 @pytest.mark.parametrize(
@@ -111,45 +112,43 @@ def pruned_chunks(root: Path, tools: Any, _forge: Any) -> None:
         pruned_chunks,
     ],
 )  # fmt: skip
-def test_the_files_alone_give_the_same_report(
-    copy: Path, tools: Any, forge: Any, damage: Damage
-) -> None:
-    damage(copy, tools, forge)
-    report = tools.check(copy)
+def test_the_files_alone_give_the_same_report(copy: Path, forge: Any, damage: Damage) -> None:
+    damage(copy, forge)
+    report = driven_hub.check(copy)
     assert report.ok is (damage in (nothing, pruned_chunks))
-    assert from_files(copy, tools).to_json() == report.to_json()
+    assert from_files(copy).to_json() == report.to_json()
 
 
-def test_several_processes_give_the_same_report(copy: Path, tools: Any, forge: Any) -> None:
-    drop(copy, tools, forge)
-    missing_snapshot(copy, tools, forge)
-    one, two = checked(copy, tools, 1), checked(copy, tools, 2)
+def test_several_processes_give_the_same_report(copy: Path, forge: Any) -> None:
+    drop(copy, forge)
+    missing_snapshot(copy, forge)
+    one, two = checked(copy, 1), checked(copy, 2)
     assert len(one.faults) >= 2
     assert one.to_json() == two.to_json()
 
 
-def test_without_signatures_only_hashes_tell(copy: Path, tools: Any, forge: Any) -> None:
-    stranger(copy, tools, forge)
+def test_without_signatures_only_hashes_tell(copy: Path, forge: Any) -> None:
+    stranger(copy, forge)
     options = {
-        "limits": tools.LIMITS, "profiles": (tools.HOURLY,), "streams": tools.STREAMS,
-        "progress": lambda *_: None,
+        "limits": driven_hub.LIMITS, "profiles": (driven_hub.HOURLY,),
+        "streams": driven_hub.STREAMS, "progress": lambda *_: None,
     }  # fmt: skip
     assert [one.code for one in verify(DataDir(copy), **options).faults] == ["SIG"]
     assert [one.code for one in verify_hashes(DataDir(copy), **options).faults] == ["SUMMARY"]
 
 
 def test_the_node_file_helps_to_check_a_root_behind_a_gap(
-    copy: Path, tools: Any, forge: Any, hub_key: PrivateKey
+    copy: Path, forge: Any, hub_key: PrivateKey
 ) -> None:
     def edit(entries: list[Any]) -> None:
         forged = replace(entries[6].receipt, mmr_root=bytes(32))
         entries[6].receipt = forged.signed(hub_key)
         entries.pop(3)
 
-    forge(tools.the(copy, CHUNK), edit)
-    assert [one.code for one in tools.check(copy).faults] == ["MISSING", "I3"]
-    assert [one.code for one in from_files(copy, tools).faults] == ["MISSING"]
-    assert any("rest on entries" in note for note in from_files(copy, tools).notes)
+    forge(driven_hub.the(copy, CHUNK), edit)
+    assert [one.code for one in driven_hub.check(copy).faults] == ["MISSING", "I3"]
+    assert [one.code for one in from_files(copy).faults] == ["MISSING"]
+    assert any("rest on entries" in note for note in from_files(copy).notes)
 
 
 def test_records_of_pruned_chunks_are_read_as_the_hub_packs_them() -> None:

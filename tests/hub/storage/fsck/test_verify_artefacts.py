@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import driven_hub
 import pytest
 
 from veen import cbor, checkpoint_index
@@ -27,44 +28,44 @@ def flipped(path: Path, at: int) -> None:
 
 
 @pytest.fixture
-def faults(copy: Path, tools: Any) -> Callable[[], list[tuple[str, int, str]]]:
+def faults(copy: Path) -> Callable[[], list[tuple[str, int, str]]]:
     def run() -> list[tuple[str, int, str]]:
-        return [(one.file, one.offset, one.code) for one in tools.check(copy).faults]
+        return [(one.file, one.offset, one.code) for one in driven_hub.check(copy).faults]
 
     return run
 
 
-def test_a_missing_chunk_is_named(copy: Path, tools: Any, faults: Any) -> None:
-    path = tools.the(copy, CHUNK)
+def test_a_missing_chunk_is_named(copy: Path, faults: Any) -> None:
+    path = driven_hub.the(copy, CHUNK)
     path.unlink()
     assert faults() == [(f"log/{path.name}", 0, "MISSING")]
 
 
-def test_the_first_chunk_is_missing(copy: Path, tools: Any, faults: Any) -> None:
-    stem = tools.the(copy, CHUNK).name.split("-")[1]
-    path = tools.the(copy, f"log/chunk-{stem}-00000000000000000001-*.log")
+def test_the_first_chunk_is_missing(copy: Path, faults: Any) -> None:
+    stem = driven_hub.the(copy, CHUNK).name.split("-")[1]
+    path = driven_hub.the(copy, f"log/chunk-{stem}-00000000000000000001-*.log")
     path.unlink()
     assert faults() == [(f"log/{path.name}", 0, "MISSING")]
 
 
-def test_the_open_chunk_is_missing(copy: Path, tools: Any, faults: Any) -> None:
-    path = tools.the(copy, "log/chunk-*-00000000000000000017.open")
+def test_the_open_chunk_is_missing(copy: Path, faults: Any) -> None:
+    path = driven_hub.the(copy, "log/chunk-*-00000000000000000017.open")
     path.unlink()
     ((file, _, code),) = faults()
     assert file.startswith(f"log/{path.name.removesuffix('.open')}")
     assert code == "MISSING"
 
 
-def test_every_file_of_a_label_is_missing(copy: Path, tools: Any, faults: Any) -> None:
-    label = tools.the(copy, CHUNK).name.split("-")[1]
+def test_every_file_of_a_label_is_missing(copy: Path, faults: Any) -> None:
+    label = driven_hub.the(copy, CHUNK).name.split("-")[1]
     for path in copy.glob(f"log/*{label}*"):
         path.unlink()
     assert {code for _, _, code in faults()} == {"MISSING", "BINDING"}
 
 
 @pytest.mark.parametrize("name", ["10-16", "09-15", "09-17", "01-16"])
-def test_a_renamed_chunk(copy: Path, tools: Any, faults: Any, name: str) -> None:
-    path = tools.the(copy, CHUNK)
+def test_a_renamed_chunk(copy: Path, faults: Any, name: str) -> None:
+    path = driven_hub.the(copy, CHUNK)
     first, last = name.split("-")
     new = path.name.replace("09-", f"{first}-").replace("16.log", f"{last}.log")
     path.rename(path.with_name(new))
@@ -75,9 +76,9 @@ def test_a_renamed_chunk(copy: Path, tools: Any, faults: Any, name: str) -> None
 @pytest.mark.parametrize("at", [0, 5, 36, 38, 72, 80, 110])
 @pytest.mark.parametrize("kind", ["chunk-*.summary", f"peaks-*-{END}.cbor"])
 def test_a_flip_in_a_derivable_file_is_found_to_the_byte(
-    copy: Path, tools: Any, faults: Any, kind: str, at: int
+    copy: Path, faults: Any, kind: str, at: int
 ) -> None:
-    path = tools.the(copy, f"log/{kind}")
+    path = driven_hub.the(copy, f"log/{kind}")
     if at >= path.stat().st_size:
         at = path.stat().st_size - 1
     flipped(path, at)
@@ -85,8 +86,8 @@ def test_a_flip_in_a_derivable_file_is_found_to_the_byte(
     assert faults() == [(f"log/{path.name}", at, code)]
 
 
-def test_a_forged_summary(copy: Path, tools: Any, faults: Any) -> None:
-    path = tools.the(copy, "log/chunk-*.summary")
+def test_a_forged_summary(copy: Path, faults: Any) -> None:
+    path = driven_hub.the(copy, "log/chunk-*.summary")
     forged = replace(ChunkSummary.decode(path.read_bytes()), entry_hashes_root=bytes(32))
     path.write_bytes(forged.encode())
     ((file, at, code),) = faults()
@@ -94,8 +95,8 @@ def test_a_forged_summary(copy: Path, tools: Any, faults: Any) -> None:
     assert path.read_bytes()[at:] == bytes(32)
 
 
-def test_forged_peaks(copy: Path, tools: Any, faults: Any) -> None:
-    path = tools.the(copy, f"log/peaks-*-{END}.cbor")
+def test_forged_peaks(copy: Path, faults: Any) -> None:
+    path = driven_hub.the(copy, f"log/peaks-*-{END}.cbor")
     forged = replace(PeakSnapshot.decode(path.read_bytes()), peaks=(bytes(32),))
     path.write_bytes(forged.encode())
     assert [(file, code) for file, _, code in faults()] == [(f"log/{path.name}", "PEAKS")]
@@ -105,22 +106,22 @@ def test_forged_peaks(copy: Path, tools: Any, faults: Any) -> None:
     "changes", [{"mmr_root": bytes(32)}, {"epoch": 7}, {"label_prev": bytes(32)}, {"upto_seq": 3}]
 )
 def test_a_forged_checkpoint_that_the_hub_signed(
-    copy: Path, tools: Any, faults: Any, hub_key: PrivateKey, changes: dict[str, Any]
+    copy: Path, faults: Any, hub_key: PrivateKey, changes: dict[str, Any]
 ) -> None:
-    path = tools.the(copy, f"log/checkpoint-*-{END}.cbor")
+    path = driven_hub.the(copy, f"log/checkpoint-*-{END}.cbor")
     forged = replace(Checkpoint.decode(path.read_bytes()), **changes)
     path.write_bytes(forged.signed(hub_key).encode())
     assert [(file, code) for file, _, code in faults()] == [(f"log/{path.name}", "CHECKPOINT")]
 
 
-def test_a_checkpoint_that_another_signed(copy: Path, tools: Any, faults: Any) -> None:
-    path = tools.the(copy, f"log/checkpoint-*-{END}.cbor")
+def test_a_checkpoint_that_another_signed(copy: Path, faults: Any) -> None:
+    path = driven_hub.the(copy, f"log/checkpoint-*-{END}.cbor")
     path.write_bytes(Checkpoint.decode(path.read_bytes()).signed(PrivateKey(bytes(32))).encode())
     assert [(file, code) for file, _, code in faults()] == [(f"log/{path.name}", "SIG")]
 
 
-def test_a_witness_that_nobody_knows(copy: Path, tools: Any, faults: Any) -> None:
-    path = tools.the(copy, f"log/checkpoint-*-{END}.cbor")
+def test_a_witness_that_nobody_knows(copy: Path, faults: Any) -> None:
+    path = driven_hub.the(copy, f"log/checkpoint-*-{END}.cbor")
     witnessed = Checkpoint.decode(path.read_bytes()).witnessed(PrivateKey(bytes(32)))
     path.write_bytes(witnessed.encode())
     assert [(file, code) for file, _, code in faults()] == [(f"log/{path.name}", "SIG")]
@@ -130,8 +131,8 @@ def test_a_witness_that_nobody_knows(copy: Path, tools: Any, faults: Any) -> Non
     "kind",
     ["chunk-*.summary", "peaks-*", "checkpoint-[0-9a-f]*-*08.cbor", "checkpoint-*-*11.cbor"],
 )
-def test_a_missing_artefact(copy: Path, tools: Any, faults: Any, kind: str) -> None:
-    path = tools.the(copy, f"log/{kind}")
+def test_a_missing_artefact(copy: Path, faults: Any, kind: str) -> None:
+    path = driven_hub.the(copy, f"log/{kind}")
     path.unlink()
     assert faults() == [(f"log/{path.name}", 0, "MISSING")]
 
@@ -140,32 +141,32 @@ def test_a_missing_artefact(copy: Path, tools: Any, faults: Any, kind: str) -> N
     "kind",
     ["log/chunk-*.log", "log/*.summary", "log/peaks-*", "log/checkpoint-*", "hub-*", "keys/*"],
 )
-def test_an_emptied_file(copy: Path, tools: Any, kind: str) -> None:
-    path = tools.the(copy, kind)
+def test_an_emptied_file(copy: Path, kind: str) -> None:
+    path = driven_hub.the(copy, kind)
     path.write_bytes(b"")
-    report = tools.check(copy)
+    report = driven_hub.check(copy)
     assert {one.file for one in report.faults} == {str(path.relative_to(copy))}
 
 
-def test_a_forged_checkpoint_index(copy: Path, tools: Any, faults: Any) -> None:
-    path = tools.the(copy, "log/checkpoint-index-*")
+def test_a_forged_checkpoint_index(copy: Path, faults: Any) -> None:
+    path = driven_hub.the(copy, "log/checkpoint-index-*")
     index = checkpoint_index.decode(path.read_bytes())
     index[max(index)] = replace(index[max(index)], mmr_root=bytes(32))
     path.write_bytes(checkpoint_index.encode(index))
     assert [(file, code) for file, _, code in faults()] == [(f"log/{path.name}", "INDEX")]
 
 
-def test_a_binding_forged_dropped_or_added(copy: Path, tools: Any) -> None:
+def test_a_binding_forged_dropped_or_added(copy: Path) -> None:
     path = copy / "checkpoint-binding.cborseq"
     lines = [CheckpointBinding.decode(one) for one in cbor.decode_sequence(path.read_bytes())]
     forged = replace(lines[1], mmr_root=bytes(32))
     added = replace(lines[2], upto_seq=5)
     path.write_bytes(b"".join(one.encode() for one in [lines[0], forged, added, *lines[3:]]))
-    found = [(one.offset, one.code) for one in tools.check(copy).faults]
+    found = [(one.offset, one.code) for one in driven_hub.check(copy).faults]
     size = len(lines[0].encode())
     assert [(at // size, code) for at, code in found] == [(1, "BINDING"), (2, "BINDING")]
     path.write_bytes(b"".join(one.encode() for one in lines[1:]))
-    assert [one.code for one in tools.check(copy).faults] == ["BINDING"]
+    assert [one.code for one in driven_hub.check(copy).faults] == ["BINDING"]
 
 
 @pytest.mark.parametrize("name", ["hub-identity.cbor", "hub-identity.sig", "hub-key-map.cbor"])
@@ -174,16 +175,16 @@ def test_a_missing_identity_document(copy: Path, faults: Any, name: str) -> None
     assert faults() == [(name, 0, "MISSING")]
 
 
-def test_the_identity_of_another_hub(copy: Path, tools: Any, tmp_path: Path) -> None:
-    other = tools.Bench(tmp_path / "other", now=tools.START + 1)
+def test_the_identity_of_another_hub(copy: Path, tmp_path: Path) -> None:
+    other = driven_hub.Bench(tmp_path / "other", now=driven_hub.START + 1)
     other.stop()
     shutil.copy(tmp_path / "other" / "hub-identity.cbor", copy)
-    assert tools.check(copy).faults[0].file == "hub-identity.sig"
+    assert driven_hub.check(copy).faults[0].file == "hub-identity.sig"
 
 
-def test_faults_of_several_kinds_at_once(copy: Path, tools: Any, faults: Any) -> None:
-    chunk, peaks = tools.the(copy, CHUNK), tools.the(copy, f"log/peaks-*-{END}.cbor")
-    summary, key = tools.the(copy, "log/chunk-*.summary"), tools.the(copy, "keys/*.key")
+def test_faults_of_several_kinds_at_once(copy: Path, faults: Any) -> None:
+    chunk, peaks = driven_hub.the(copy, CHUNK), driven_hub.the(copy, f"log/peaks-*-{END}.cbor")
+    summary, key = driven_hub.the(copy, "log/chunk-*.summary"), driven_hub.the(copy, "keys/*.key")
     flipped(chunk, 600)
     flipped(peaks, 60)
     flipped(summary, 60)

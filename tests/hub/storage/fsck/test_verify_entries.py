@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import driven_hub
 import pytest
 
 from veen import captoken
@@ -17,13 +18,13 @@ CHUNK = "log/chunk-*-00000000000000000009-00000000000000000016.log"
 
 
 @pytest.fixture
-def forged(copy: Path, tools: Any, forge: Any) -> Callable[..., list[tuple[int, int | None, str]]]:
+def forged(copy: Path, forge: Any) -> Callable[..., list[tuple[int, int | None, str]]]:
     """Edit the entries of a chunk in the middle of a label; what is found in that file."""
 
     def run(edit: Callable[[list[Any]], None]) -> list[tuple[int, int | None, str]]:
-        path = tools.the(copy, CHUNK)
+        path = driven_hub.the(copy, CHUNK)
         forge(path, edit)
-        report = tools.check(copy)
+        report = driven_hub.check(copy)
         assert {fault.file for fault in report.faults} == {f"log/{path.name}"}
         return [(fault.offset, fault.stream_seq, fault.code) for fault in report.faults]
 
@@ -31,9 +32,9 @@ def forged(copy: Path, tools: Any, forge: Any) -> Callable[..., list[tuple[int, 
 
 
 @pytest.fixture
-def size(copy: Path, tools: Any) -> int:
+def size(copy: Path) -> int:
     """The size of one entry: all of the chunk have the same."""
-    return int(tools.the(copy, CHUNK).stat().st_size) // 8
+    return int(driven_hub.the(copy, CHUNK).stat().st_size) // 8
 
 
 def test_an_entry_dropped(forged: Any, size: int) -> None:
@@ -120,44 +121,42 @@ def test_several_faults_are_all_reported(forged: Any, hub_key: PrivateKey, size:
 
 
 @pytest.mark.parametrize("field", [0, 1, 2, 34, 42, 46, 50, 82, 300, 539], ids=str)
-def test_a_flipped_byte_is_found_at_its_entry(
-    copy: Path, tools: Any, size: int, field: int
-) -> None:
-    path = tools.the(copy, CHUNK)
+def test_a_flipped_byte_is_found_at_its_entry(copy: Path, size: int, field: int) -> None:
+    path = driven_hub.the(copy, CHUNK)
     raw = bytearray(path.read_bytes())
     raw[2 * size + field] ^= 0x10
     path.write_bytes(raw)
-    report = tools.check(copy)
+    report = driven_hub.check(copy)
     assert [(one.file, one.offset, one.code) for one in report.faults] == [
         (f"log/{path.name}", 2 * size, "FRAME")
     ]
 
 
-def test_faster_than_the_rate_over_two_labels(bench: Any, tools: Any) -> None:
+def test_faster_than_the_rate_over_two_labels(bench: Any) -> None:
     """The committer is told that the bucket is full again, as a hub that cheats would be."""
-    client = tools.a_key("client")
+    client = driven_hub.a_key("client")
     token = bench.authorize(client, Rate(per_sec=0, burst=5))
-    bench.send(client, tools.STREAMS[0], token, 3)
-    bench.send(client, tools.STREAMS[1], token, 2)
+    bench.send(client, driven_hub.STREAMS[0], token, 3)
+    bench.send(client, driven_hub.STREAMS[1], token, 2)
     bench.committer.log.index.put_buckets([(token.auth_ref(), 9, bench.now)])
     bench.restart()
     bench.now += 1
-    assert isinstance(bench.send(client, tools.STREAMS[0], token)[0], bytes)
+    assert isinstance(bench.send(client, driven_hub.STREAMS[0], token)[0], bytes)
     bench.stop()
     (fault,) = bench.verify().faults
     assert (fault.stream_seq, fault.code) == (4, "I7")
 
 
-def test_a_capability_that_was_never_made_known(bench: Any, tools: Any, forge: Any) -> None:
-    client = tools.a_key("client")
+def test_a_capability_that_was_never_made_known(bench: Any, forge: Any) -> None:
+    client = driven_hub.a_key("client")
     token = bench.authorize(client)
-    bench.send(client, tools.STREAMS[0], token, 2)
+    bench.send(client, driven_hub.STREAMS[0], token, 2)
     bench.stop()
     unknown = captoken.issue(client, subject_pk=client.public, stream_ids=[bytes(32)], ttl=1)
 
     def edit(entries: list[Any]) -> None:
         entries[1].msg = replace(entries[1].msg, auth_ref=unknown.auth_ref()).signed(client)
 
-    label = bench.label(tools.STREAMS[0])
-    forge(tools.the(bench.root, f"log/chunk-{label.hex()}-*"), edit)
+    label = bench.label(driven_hub.STREAMS[0])
+    forge(driven_hub.the(bench.root, f"log/chunk-{label.hex()}-*"), edit)
     assert [(one.stream_seq, one.code) for one in bench.verify().faults] == [(2, "I7")]

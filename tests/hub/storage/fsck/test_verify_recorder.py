@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import driven_hub
 import pytest
 
 from veen.audit.report import Fault
@@ -18,14 +19,14 @@ PROFILE = bytes(32)
 
 
 @pytest.fixture(scope="module")
-def documented(tmp_path_factory: pytest.TempPathFactory, tools: Any) -> Any:
+def documented(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A stopped hub with three documents over a stream with sealed chunks and an open one."""
-    bench = tools.Bench(tmp_path_factory.mktemp("documented") / "hub")
-    tools.fill(bench)
-    client = tools.a_key("carol")
-    token, label = bench.authorize(client), bench.label(tools.STREAMS[0])
+    bench = driven_hub.Bench(tmp_path_factory.mktemp("documented") / "hub")
+    driven_hub.fill(bench)
+    client = driven_hub.a_key("carol")
+    token, label = bench.authorize(client), bench.label(driven_hub.STREAMS[0])
     for _ in range(3):
-        bench.send(client, tools.STREAMS[0], token, 5)
+        bench.send(client, driven_hub.STREAMS[0], token, 5)
         bench.committer.checkpoint(label, bench.committer.log.label(label).head_seq, bench.now)
         bench.committer.recorder_checkpoint(PROFILE, bench.now, force=False)
     bench.stop()
@@ -41,8 +42,8 @@ def files(root: Path) -> list[Path]:
     return sorted((root / "recorder").iterdir())
 
 
-def faults(root: Path, tools: Any) -> list[tuple[str, str]]:
-    found: tuple[Fault, ...] = tools.check(root).faults
+def faults(root: Path) -> list[tuple[str, str]]:
+    found: tuple[Fault, ...] = driven_hub.check(root).faults
     return [(one.code, Path(one.file).name) for one in found]
 
 
@@ -59,61 +60,59 @@ def forged(path: Path, key: PrivateKey, **changes: Any) -> Path:
 
 
 @pytest.fixture
-def hub_key(root: Path, tools: Any) -> PrivateKey:
-    return PrivateKey(tools.the(root, "keys/*.key").read_bytes())
+def hub_key(root: Path) -> PrivateKey:
+    return PrivateKey(driven_hub.the(root, "keys/*.key").read_bytes())
 
 
-def test_finds_nothing_wrong_with_what_the_hub_wrote(root: Path, tools: Any) -> None:
+def test_finds_nothing_wrong_with_what_the_hub_wrote(root: Path) -> None:
     assert len(files(root)) == 3
-    assert faults(root, tools) == []
+    assert faults(root) == []
 
 
-def test_finds_every_flipped_byte(root: Path, tools: Any) -> None:
+def test_finds_every_flipped_byte(root: Path) -> None:
     path = files(root)[1]
     whole = path.read_bytes()
-    for at in range(0, len(whole), 1 if tools.LONG else 97):
+    for at in range(0, len(whole), 1 if driven_hub.LONG else 97):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        assert faults(root, tools) == [("RECORDER", path.name)], at
+        assert faults(root) == [("RECORDER", path.name)], at
 
 
 @pytest.mark.parametrize("keep", [0, 1, 200, -1])
-def test_finds_a_truncated_document(root: Path, tools: Any, keep: int) -> None:
+def test_finds_a_truncated_document(root: Path, keep: int) -> None:
     path = files(root)[2]
     path.write_bytes(path.read_bytes()[:keep])
-    assert faults(root, tools) == [("RECORDER", path.name)]
+    assert faults(root) == [("RECORDER", path.name)]
 
 
-def test_finds_documents_in_each_other_s_place(root: Path, tools: Any) -> None:
+def test_finds_documents_in_each_other_s_place(root: Path) -> None:
     first, second, _ = files(root)
     left, right = first.read_bytes(), second.read_bytes()
     first.write_bytes(right)
     second.write_bytes(left)
-    assert faults(root, tools) == [("RECORDER", first.name), ("RECORDER", second.name)]
+    assert faults(root) == [("RECORDER", first.name), ("RECORDER", second.name)]
 
 
-def test_finds_a_document_of_a_stranger(root: Path, tools: Any) -> None:
+def test_finds_a_document_of_a_stranger(root: Path) -> None:
     stranger = PrivateKey(bytes(32))
     path = forged(files(root)[1], stranger)
-    assert faults(root, tools) == [("RECORDER", path.name)]
+    assert faults(root) == [("RECORDER", path.name)]
     path = forged(path, stranger, hub_public=stranger.public)
-    assert faults(root, tools) == [("RECORDER", path.name)]
+    assert faults(root) == [("RECORDER", path.name)]
 
 
-def test_finds_a_document_of_another_hub(root: Path, tools: Any, hub_key: PrivateKey) -> None:
+def test_finds_a_document_of_another_hub(root: Path, hub_key: PrivateKey) -> None:
     path = forged(files(root)[1], hub_key, hub_id=bytes(32))
-    assert faults(root, tools) == [("RECORDER", path.name)]
+    assert faults(root) == [("RECORDER", path.name)]
 
 
-def test_finds_a_document_that_goes_back(root: Path, tools: Any, hub_key: PrivateKey) -> None:
+def test_finds_a_document_that_goes_back(root: Path, hub_key: PrivateKey) -> None:
     first, _, last = files(root)
     late = RecorderCheckpoint.decode(last.read_bytes()).created_at + 1
     path = forged(first, hub_key, created_at=late)
-    assert faults(root, tools) == [("RECORDER", path.name)]
+    assert faults(root) == [("RECORDER", path.name)]
 
 
-def test_finds_an_end_that_the_log_does_not_have(
-    root: Path, tools: Any, hub_key: PrivateKey
-) -> None:
+def test_finds_an_end_that_the_log_does_not_have(root: Path, hub_key: PrivateKey) -> None:
     """Signed by the hub itself, as is the checkpoint in it."""
     last = files(root)[2]
     found = RecorderCheckpoint.decode(last.read_bytes())
@@ -124,30 +123,30 @@ def test_finds_an_end_that_the_log_does_not_have(
         for one in found.ends
     )
     path = forged(last, hub_key, ends=ends, checkpoints=(other,))
-    assert faults(root, tools) == [("RECORDER", path.name)]
+    assert faults(root) == [("RECORDER", path.name)]
 
 
-def test_finds_an_end_without_a_checkpoint(root: Path, tools: Any, hub_key: PrivateKey) -> None:
+def test_finds_an_end_without_a_checkpoint(root: Path, hub_key: PrivateKey) -> None:
     last = files(root)[2]
     found = RecorderCheckpoint.decode(last.read_bytes())
     beyond = replace(found.checkpoints[0], upto_seq=999).signed(hub_key)
     ends = tuple(replace(one, last_seq=999) if one.last_seq else one for one in found.ends)
     path = forged(last, hub_key, ends=ends, checkpoints=(beyond,))
-    assert faults(root, tools) == [("RECORDER", path.name)]
+    assert faults(root) == [("RECORDER", path.name)]
 
 
 def test_does_not_blame_a_document_for_a_damaged_log(
-    root: Path, tools: Any, forge: Callable[..., None]
+    root: Path, forge: Callable[..., None]
 ) -> None:
-    forge(tools.the(root, "log/chunk-*-00000000000000000009-00000000000000000016.log"), _drop)
-    found = faults(root, tools)
+    forge(driven_hub.the(root, "log/chunk-*-00000000000000000009-00000000000000000016.log"), _drop)
+    found = faults(root)
     assert found
     assert "RECORDER" not in {code for code, _ in found}
 
 
-def test_notes_what_is_no_document(root: Path, tools: Any) -> None:
+def test_notes_what_is_no_document(root: Path) -> None:
     (root / "recorder" / "stray").write_bytes(b"")
-    report = tools.check(root)
+    report = driven_hub.check(root)
     assert report.ok
     assert any("recorder/stray" in note for note in report.notes)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import driven_hub
 import pytest
 
 from hub.fsck.verify import verify
@@ -19,27 +20,27 @@ from veen.profile import DEFAULT_PROFILE
 from veen.rate import Rate
 
 
-def test_a_whole_directory_has_no_fault(golden: Path, tools: Any) -> None:
-    report = tools.check(golden)
+def test_a_whole_directory_has_no_fault(golden: Path) -> None:
+    report = driven_hub.check(golden)
     assert (report.ok, report.faults, report.notes, report.derived) == (True, (), (), ())
     assert (report.labels, report.entries) == (4, 3 + 24 + 7 + 9)
     assert report.chunks == len([*golden.glob("log/*.log"), *golden.glob("log/*.open")])
     assert report.checkpoints == len([*golden.glob("log/checkpoint-[0-9a-f]*-*.cbor")])
 
 
-def test_the_report_is_one_json_document(golden: Path, tools: Any) -> None:
-    document = json.loads(tools.check(golden).to_json())
+def test_the_report_is_one_json_document(golden: Path) -> None:
+    document = json.loads(driven_hub.check(golden).to_json())
     assert document["ok"] is True
     assert sorted(head["head_seq"] for head in document["heads"].values()) == [3, 7, 9, 24]
 
 
-def test_progress_ends_at_the_whole(golden: Path, tools: Any) -> None:
+def test_progress_ends_at_the_whole(golden: Path) -> None:
     seen: list[tuple[int, int]] = []
     verify(
         DataDir(golden),
-        limits=tools.LIMITS,
-        profiles=(DEFAULT_PROFILE, tools.HOURLY),
-        streams=tools.STREAMS,
+        limits=driven_hub.LIMITS,
+        profiles=(DEFAULT_PROFILE, driven_hub.HOURLY),
+        streams=driven_hub.STREAMS,
         progress=lambda done, total: seen.append((done, total)),
     )
     assert seen[0][0] == 0
@@ -54,27 +55,27 @@ def test_refuses_a_directory_that_a_hub_holds(bench: Any) -> None:
     assert bench.verify().ok
 
 
-def test_refuses_what_is_no_data_directory(tmp_path: Path, tools: Any) -> None:
+def test_refuses_what_is_no_data_directory(tmp_path: Path) -> None:
     with pytest.raises(VeenError, match="not a data directory"):
-        tools.check(tmp_path)
+        driven_hub.check(tmp_path)
 
 
-def test_an_unknown_file_is_a_note(copy: Path, tools: Any) -> None:
+def test_an_unknown_file_is_a_note(copy: Path) -> None:
     (copy / "log" / "readme.txt").write_text("hello")
-    report = tools.check(copy)
+    report = driven_hub.check(copy)
     assert report.ok
     assert report.notes == ("log/readme.txt: not a file of the log",)
 
 
-def test_other_limits_than_those_of_the_log_are_a_note(golden: Path, tools: Any) -> None:
-    report = tools.check(golden, replace(tools.LIMITS, max_checkpoint_interval=9))
+def test_other_limits_than_those_of_the_log_are_a_note(golden: Path) -> None:
+    report = driven_hub.check(golden, replace(driven_hub.LIMITS, max_checkpoint_interval=9))
     assert report.ok
     assert all("sealed early" in note for note in report.notes)
     assert report.notes
 
 
-def test_an_epoch_ends_with_a_checkpoint_and_the_next_one_names_it(bench: Any, tools: Any) -> None:
-    stream, client = tools.STREAMS[1], tools.a_key("client")
+def test_an_epoch_ends_with_a_checkpoint_and_the_next_one_names_it(bench: Any) -> None:
+    stream, client = driven_hub.STREAMS[1], driven_hub.a_key("client")
     token = bench.authorize(client, Rate(per_sec=100, burst=100))
     old = bench.label(stream)
     bench.send(client, stream, token, 3)
@@ -84,16 +85,20 @@ def test_an_epoch_ends_with_a_checkpoint_and_the_next_one_names_it(bench: Any, t
     bench.send(client, stream, token, 9)
     assert bench.committer.log.label(old) is None
     bench.stop()
-    last = Checkpoint.decode(tools.the(bench.root, f"log/checkpoint-{old.hex()}-*").read_bytes())
-    first = Checkpoint.decode(tools.the(bench.root, f"log/checkpoint-{new.hex()}-*").read_bytes())
+    last = Checkpoint.decode(
+        driven_hub.the(bench.root, f"log/checkpoint-{old.hex()}-*").read_bytes()
+    )
+    first = Checkpoint.decode(
+        driven_hub.the(bench.root, f"log/checkpoint-{new.hex()}-*").read_bytes()
+    )
     assert (last.upto_seq, first.upto_seq) == (3, 8)
     assert (first.label_prev, first.label_curr) == (old, new)
     assert not list(bench.root.glob(f"log/chunk-{old.hex()}-*.open"))
     assert bench.verify().ok
 
 
-def test_a_rotated_key_signs_from_then_on(bench: Any, tools: Any) -> None:
-    client, stream = tools.a_key("client"), tools.STREAMS[1]
+def test_a_rotated_key_signs_from_then_on(bench: Any) -> None:
+    client, stream = driven_hub.a_key("client"), driven_hub.STREAMS[1]
     token = bench.authorize(client)
     bench.send(client, stream, token, 9)
     bench.stop()
@@ -106,10 +111,10 @@ def test_a_rotated_key_signs_from_then_on(bench: Any, tools: Any) -> None:
     bench.stop()
     report = bench.verify()
     assert (report.faults, report.notes, report.derived) == ((), (), ())
-    assert tools.rebuild(bench.root).agreed
+    assert driven_hub.rebuild(bench.root).agreed
 
 
-def test_a_change_of_identity_cut_short_is_a_note(bench: Any, tools: Any) -> None:
+def test_a_change_of_identity_cut_short_is_a_note(bench: Any) -> None:
     bench.stop()
     names = ("hub-identity.cbor", "hub-identity.sig", "hub-key-map.cbor")
     documents = [(bench.root / name).read_bytes() for name in names]
