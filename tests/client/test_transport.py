@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import client_producer
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from local_http import Answering, served
 
 from veen.client import transport as module
 from veen.client.credentials import Bearer
@@ -33,42 +32,25 @@ class Server:
         self.answers: list[Answer | None] = []
         self.asked: list[tuple[str, dict[str, str], bytes]] = []
         self.peers: set[Any] = set()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.url = ""
 
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
+    def handler(self) -> type[Answering]:
         server = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Answering):
             protocol_version = "HTTP/1.1"
 
-            def do_GET(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                server.asked.append((self.path, dict(self.headers), body))
+            def get(self) -> None:
+                server.asked.append((self.path, dict(self.headers), self.body()))
                 server.peers.add(self.client_address)
                 answer = server.answers.pop(0)
                 if answer is None:
                     self.close_connection = True
                     return
                 status, headers, said = answer
-                self.send_response(status)
-                for name, value in {"Content-Length": str(len(said)), **headers}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(said)
+                self.say(status, said, headers)
 
-            do_POST = do_GET  # noqa: N815
-
-            def log_message(self, *_: Any) -> None:
-                return
+            post = get
 
         return Handler
 
@@ -76,8 +58,8 @@ class Server:
 @pytest.fixture
 def server() -> Iterator[Server]:
     found = Server()
-    yield found
-    found.close()
+    with served(found.handler()) as found.url:
+        yield found
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
+from local_http import Answering, served
 from veen_notify import LogNotifier, Notice, WebhookNotifier, notifier
 
 NOTICE = Notice(
@@ -22,26 +22,13 @@ NOTICE = Notice(
 def a_webhook(status: int) -> Iterator[tuple[str, list[Any]]]:
     taken: list[Any] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            taken.append((self.headers["Authorization"], json.loads(body)))
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+    class Handler(Answering):
+        def post(self) -> None:
+            taken.append((self.headers["Authorization"], json.loads(self.body())))
+            self.say(status)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/hook", taken
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with served(Handler) as url:
+        yield f"{url}/hook", taken
 
 
 def test_a_webhook_is_given_the_notice_and_the_token_of_the_environment(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from local_http import Answering, served
 
 from recorder.service import airflow
 from recorder.service.airflow import AirflowAccount, AirflowScheduler
@@ -25,41 +24,28 @@ def an_airflow(*answers: int | str) -> Iterator[tuple[str, list[str]]]:
     """To each question its next answer, the last one for ever: a status, a state, or a mishap."""
     left, asked = list(answers), list[str]()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Handler(Answering):
+        def get(self) -> None:
             asked.append(self.path)
-            self._say(left.pop(0) if len(left) > 1 else left[0])
+            self._tell(left.pop(0) if len(left) > 1 else left[0])
 
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
+        def post(self) -> None:
+            self.body()
             if self.path == TOKEN:
                 asked.append(self.path)
-                self._say("a token")
+                self._tell("a token")
             else:
-                self.do_GET()
+                self.get()
 
-        def _say(self, what: int | str) -> None:
+        def _tell(self, what: int | str) -> None:
             if what == CUT:
                 self.close_connection = True
                 return
             content = b"<html>" if what == NO_JSON else json.dumps({"state": what}).encode()
-            self.send_response(what if isinstance(what, int) and what > 0 else 200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            self.say(what if isinstance(what, int) and what > 0 else 200, content)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with served(Handler) as url:
+        yield url, asked
 
 
 def waited(url: str) -> list[float]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 from dag_steps import loaded
 from dag_zones import veen
+from local_http import Answering, served
 
 from veen.settings_table import BadSettings
 
@@ -47,33 +46,20 @@ def a_hub(file: Path, *counts: int) -> Iterator[list[str | None]]:
     """A hub of the zone that tells these counts, the last one for ever; who asked is noted."""
     left, asked = list(counts), list[str | None]()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Handler(Answering):
+        def get(self) -> None:
             who = self.headers["Signature-Input"]
             asked.append(who)
             if left[0] == REFUSED and who:
                 left.pop(0)
             count = left[0] if len(left) == 1 or left[0] == REFUSED else left.pop(0)
             content = f"# HELP\nveen_submit_ok_total {count}.0\n".encode()
-            self.send_response(-count if count < 0 else 200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            self.say(-count if count < 0 else 200, content)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    hub = f'[recorder.hub]\nurl = "http://127.0.0.1:{server.server_port}"\n'
-    file.write_text(file.read_text().replace("[recorder.hub]\n", hub))
-    try:
+    with served(Handler) as url:
+        hub = f'[recorder.hub]\nurl = "{url}"\n'
+        file.write_text(file.read_text().replace("[recorder.hub]\n", hub))
         yield asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def told(trigger: Any) -> Any:

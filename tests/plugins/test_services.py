@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import socket
 import threading
@@ -12,37 +11,28 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from local_http import Answering, served
 from veen_page_services import Address, look, services
 
 from cli.free_port import free_port
 
 
-def address(port: int) -> Any:
-    return Address("Hub", f"http://127.0.0.1:{port}", None)
+def address(url: str) -> Any:
+    return Address("Hub", url, None)
 
 
 @contextmanager
-def answering(status: int, body: bytes) -> Iterator[int]:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+def answering(status: int, body: bytes) -> Iterator[str]:
+    class Handler(Answering):
+        def get(self) -> None:
+            self.say(status, body)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield server.server_address[1]
-        server.shutdown()
-        thread.join()
+    with served(Handler) as url:
+        yield url
 
 
 def test_says_that_a_service_is_down() -> None:
-    found = look(address(free_port()))
+    found = look(address(f"http://127.0.0.1:{free_port()}"))
     assert (found.is_up, found.is_ready) == (False, False)
     assert "down: " in found.told
     assert "refused" in found.told
@@ -53,7 +43,7 @@ def test_does_not_wait_for_one_that_is_silent() -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         began = time.monotonic()
-        (found,) = services((address(silent.getsockname()[1]),), look)
+        (found,) = services((address(f"http://127.0.0.1:{silent.getsockname()[1]}"),), look)
         assert time.monotonic() - began < 5
     assert not found.is_up
     assert found.told.startswith("down: ")
@@ -65,7 +55,7 @@ def test_does_not_wait_for_one_that_never_ends() -> None:
     def hangs(_address: Any) -> Any:
         ends.wait(60)
 
-    (found,) = services((address(1),), hangs)
+    (found,) = services((address("http://127.0.0.1:1"),), hangs)
     ends.set()
     assert found.told == "down: no answer within 1 s"
 
@@ -81,16 +71,16 @@ def test_does_not_wait_for_one_that_never_ends() -> None:
     ],
 )
 def test_says_why_a_service_is_not_ready(body: bytes, told: str) -> None:
-    with answering(503, body) as port:
-        found = look(address(port))
+    with answering(503, body) as url:
+        found = look(address(url))
     assert (found.is_up, found.is_ready) == (True, False)
     assert told in found.told
     assert len(found.told) < 400
 
 
 def test_says_that_a_service_is_ready() -> None:
-    with answering(200, b'{"ok": true}') as port:
-        assert look(address(port)).is_ready
+    with answering(200, b'{"ok": true}') as url:
+        assert look(address(url)).is_ready
 
 
 def test_the_page_says_plainly_what_is_down(make_zone: Callable[..., Any]) -> None:

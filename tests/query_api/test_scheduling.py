@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from local_http import Answering, served
 
 from recorder.query.descriptor import Descriptor, normalise
 from recorder.query.digest import rows_hash
@@ -56,49 +55,35 @@ class Airflow:
 def airflow(states: list[str]) -> Iterator[tuple[Airflow, str]]:
     at = Airflow(states)
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+    class Handler(Answering):
+        def post(self) -> None:
+            body = json.loads(self.body())
             if self.path == "/auth/token":
                 is_known = body == {"username": "veen", "password": "secret"}
-                self._say(201 if is_known else 401, {"access_token": "t0ken"})
+                self._tell(201 if is_known else 401, {"access_token": "t0ken"})
             elif not self._is_known():
-                self._say(401, {"detail": "who?"})
+                self._tell(401, {"detail": "who?"})
             elif self.path != "/api/v2/dags/veen_query/dagRuns":
-                self._say(404, {"detail": self.path})
+                self._tell(404, {"detail": self.path})
             elif body["dag_run_id"] in [one["dag_run_id"] for one in at.started]:
-                self._say(409, {"detail": "it exists"})
+                self._tell(409, {"detail": "it exists"})
             else:
                 at.started.append(body)
-                self._say(200, {"dag_run_id": body["dag_run_id"], "state": "queued"})
+                self._tell(200, {"dag_run_id": body["dag_run_id"], "state": "queued"})
 
-        def do_GET(self) -> None:
+        def get(self) -> None:
             at.asked.append(self.path)
             state = at.states.pop(0) if len(at.states) > 1 else at.states[0]
-            self._say(200 if self._is_known() else 401, {"state": state})
+            self._tell(200 if self._is_known() else 401, {"state": state})
 
         def _is_known(self) -> bool:
             return self.headers["Authorization"] == "Bearer t0ken"
 
-        def _say(self, status: int, document: dict[str, Any]) -> None:
-            content = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+        def _tell(self, status: int, document: dict[str, Any]) -> None:
+            self.say(status, json.dumps(document).encode())
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield at, f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with served(Handler) as url:
+        yield at, url
 
 
 def scheduler(url: str, password: str = "secret") -> AirflowScheduler:
