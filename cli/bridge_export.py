@@ -18,7 +18,7 @@ from bridge.export_run import Exported, Exporter
 from bridge.export_setup import Run, opened
 from bridge.settings import DEFAULT_PATH, Settings, load
 from cli.bridge_options import NOTHING_TO_DO, BridgeConfigOption, OperatorOption, operator_of
-from cli.console import manner, progress, show, show_text
+from cli.console import manner, progress, show, show_text, watching
 from cli.failure import stoppable
 from cli.options import patience, surroundings
 
@@ -65,7 +65,7 @@ class MediumOptions:
             patience=patience(),
             streams=tuple(streams),
             workers=self.workers,
-            watch=progress,
+            watch=watching(),
         )
 
 

@@ -6,8 +6,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Protocol
@@ -116,8 +116,23 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
+class _Pulse:
+    """When the last line about how far it is was said."""
+
+    def __init__(self) -> None:
+        self.said = time.monotonic()
+
+
+def watching() -> Callable[[str, str], AbstractContextManager[Report]]:
+    """Progress of a work of many parts: elsewhere than on a terminal, a line every ten seconds,
+    however short each part is.
+    """
+    pulse = _Pulse()
+    return lambda what, unit: progress(what, unit, pulse)
+
+
 @contextmanager
-def progress(what: str, unit: str = "bytes") -> Iterator[Report]:
+def progress(what: str, unit: str = "bytes", pulse: _Pulse | None = None) -> Iterator[Report]:
     """A bar on a terminal, a line every ten seconds elsewhere, nothing for a program."""
     if manner().quiet or manner().json:
         yield _unheard
@@ -125,7 +140,7 @@ def progress(what: str, unit: str = "bytes") -> Iterator[Report]:
         with _bar(what, unit) as report:
             yield report
     else:
-        yield _Heartbeat(what, unit)
+        yield _Heartbeat(what, unit, pulse or _Pulse())
 
 
 def _unheard(done: int, total: int | None) -> None:
@@ -133,17 +148,18 @@ def _unheard(done: int, total: int | None) -> None:
 
 
 class _Heartbeat:
-    def __init__(self, what: str, unit: str) -> None:
+    def __init__(self, what: str, unit: str, pulse: _Pulse) -> None:
         self._what = what
         self._unit = unit
-        self._said = self._begun = time.monotonic()
+        self._pulse = pulse
+        self._begun = time.monotonic()
 
     def __call__(self, done: int, total: int | None) -> None:
         now = time.monotonic()
-        if now - self._said >= _HEARTBEAT_SEC:
-            self._said = now
+        if now - self._pulse.said >= _HEARTBEAT_SEC:
+            self._pulse.said = now
             of = f" of {total}" if total is not None else ""
-            rate = pace(done, total, now - self._begun)
+            rate = pace(done, total, max(now - self._begun, _SHORTEST_SEC))
             typer.echo(f"{self._what}: {done}{of} {self._unit}, {rate}", err=True)
 
 

@@ -15,7 +15,7 @@ import cli_binary
 import pytest
 
 from cli import console
-from cli.console import Manner, behave, notice, printable, progress, show
+from cli.console import Manner, behave, notice, printable, progress, show, watching
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +66,34 @@ def test_a_line_every_ten_seconds_where_there_is_no_terminal(
     assert capsys.readouterr().err == (
         "verify: 110 of 200 messages, 11/s, 8 s left\nverify: 120 messages, 5.85/s\n"
     )
+
+
+def test_many_short_parts_of_a_long_work_are_told_every_ten_seconds(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    watch = watching()
+    for number in range(1, 8):
+        with watch(f"carrier {number}", "bytes") as report:
+            report(0, 8)
+            now += 4.0
+            report(8, 8)
+    assert capsys.readouterr().err == (
+        "carrier 3: 8 of 8 bytes, 2/s, 0 s left\ncarrier 6: 8 of 8 bytes, 2/s, 0 s left\n"
+    )
+
+
+def test_a_part_that_begins_when_a_line_is_due_is_told_at_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    watch = watching()
+    now = 110.0
+    with watch("hashing", "bytes") as report:
+        report(0, 8)
+    assert capsys.readouterr().err == "hashing: 0 of 8 bytes, 0/s\n"
 
 
 def test_a_bar_on_a_terminal(tmp_path: Path) -> None:
