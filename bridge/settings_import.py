@@ -17,7 +17,9 @@ _MOST_BYTES: Final = 1 << 40
 _MOST_EVENTS: Final = 1 << 30
 _MOST_APPROVERS: Final = 100
 _MOST_WORKERS: Final = 256
-_LONGEST_SCAN_SEC: Final = 86_400
+_DAY_SEC: Final = 86_400
+_LONGEST_SCAN_SEC: Final = _DAY_SEC
+_MOST_DAYS: Final = 36_500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,7 @@ class ImportSettings:
     """``state`` holds inbox, staging, waiting, committing, archive, quarantine, receipts and the
     ledger, on one file system. ``zone_keys`` are files with private keys, in hex, for carriers
     that are sealed to this zone. ``checkpoint`` are the settings of the recorder that makes and
-    anchors a checkpoint after an import.
+    anchors a checkpoint after an import. A checkpoint older than ``warn_age_sec`` is told as such.
     """
 
     state: Path
@@ -53,6 +55,7 @@ class ImportSettings:
     scan: tuple[str, ...]
     scan_timeout_sec: int
     checkpoint: Path | None
+    warn_age_sec: int | None
     approvals: tuple[ApprovalRule, ...]
     exclusions: tuple[ExclusionRule, ...]
 
@@ -78,11 +81,16 @@ def import_settings(table: Table, whole: Table) -> ImportSettings:
         scan=table.texts("scan"),
         scan_timeout_sec=table.number("scan_timeout_sec", 300, least=1, most=_LONGEST_SCAN_SEC),
         checkpoint=table.path("checkpoint", None),
+        warn_age_sec=_days(table, "warn_age_days"),
         approvals=tuple(_approval(one) for one in whole.tables("approvals")),
         exclusions=tuple(_exclusion(one) for one in whole.tables("exclusions")),
     )
     table.done()
     return found
+
+
+def _days(table: Table, key: str) -> int | None:
+    return table.number(key, least=0, most=_MOST_DAYS) * _DAY_SEC if table.has(key) else None
 
 
 def _approval(table: Table) -> ApprovalRule:

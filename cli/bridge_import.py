@@ -19,7 +19,7 @@ from bridge.settings import DEFAULT_PATH, Settings, load
 from cli.bridge_airlock import verify_prefix
 from cli.bridge_cover import cover_of
 from cli.bridge_options import NOTHING_TO_DO, BridgeConfigOption, OperatorOption, operator_of
-from cli.console import manner, notice, progress, show, show_text
+from cli.console import manner, notice, show, show_text, watching
 from cli.options import patience, surroundings
 
 DUPLICATE, WAITING, QUARANTINED, AUDIT_PENDING, PARTIAL, BLOCKED = range(7, 13)
@@ -102,20 +102,14 @@ def import_(
 
 
 def _run(settings: Settings, order: Order, *, rebuild: bool) -> Result:
-    cover = cover_of(settings)
+    cover, watch = cover_of(settings), watching()
     with _stoppable():
         if rebuild:
-            found = rebuild_ledger(settings, order, surroundings(), patience())
+            found = rebuild_ledger(settings, order, surroundings(), patience(), watch)
             notice(f"the ledger was made again: {found.bundles} bundles, {found.events} events")
-        with progress("import", "events") as report:
-            return run_import(
-                settings,
-                order,
-                surroundings(),
-                patience=patience(),
-                progress=report,
-                cover=cover,
-            )
+        return run_import(
+            settings, order, surroundings(), patience=patience(), watch=watch, cover=cover
+        )
 
 
 def _show(result: Result) -> None:
@@ -183,6 +177,8 @@ def _document(one: Outcome) -> dict[str, Any]:
         "excluded": one.excluded,
         "code": one.code or None,
         "told": one.told or None,
+        "checkpoint_at": one.checkpoint_at,
+        "age_sec": one.age_sec,
     } | ({"path": one.place} if one.place else {})
 
 

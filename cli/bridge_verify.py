@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from bridge.carrier.check import Means, Report, check_carrier
+from bridge.carrier.watch import prefixed
 from bridge.medium_bags import carriers
 from bridge.refusal import ADVICE, Level
 from bridge.transcript import transcript
 from bridge.trust import TrustStore
 from cli.bridge_options import BagsArgument, ZoneKeyOption, zone_keys
-from cli.console import manner, progress, show, show_text
+from cli.console import manner, show, show_text, watching
 from cli.failure import INTEGRITY, fail
 from cli.options import surroundings
 from veen import durable
-from veen.client.progress import Progress
 
 _DAY_SEC: Final = 86_400
 ScratchOption = Annotated[
@@ -90,13 +89,10 @@ def room(given: Path | None) -> Iterator[Path]:
 
 
 def _checked(found: list[tuple[Path, ...]], level: Level, means: Means) -> Iterator[Report]:
+    watch = watching()
     for number, bags in enumerate(found, 1):
-        watch = partial(_watched, f"carrier {number} of {len(found)}")
-        yield check_carrier(bags, level, replace(means, watch=watch))
-
-
-def _watched(which: str, what: str, unit: str) -> AbstractContextManager[Progress]:
-    return progress(f"{which}: {what}", unit)
+        one = prefixed(watch, f"carrier {number} of {len(found)}")
+        yield check_carrier(bags, level, replace(means, watch=one))
 
 
 def _tell(found: list[tuple[Path, ...]], reports: Sequence[Report], text: str) -> None:

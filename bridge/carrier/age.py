@@ -20,3 +20,10 @@ def age_told(seconds: int) -> str:
     if seconds < 0:
         return f"{time_told(-seconds)} ahead of this clock"
     return f"{time_told(seconds)} old"
+
+
+def too_old(age_sec: int | None, most_sec: int | None) -> str:
+    """What is said of a checkpoint that is older than a policy allows; nothing of any other."""
+    if age_sec is None or most_sec is None or age_sec <= most_sec:
+        return ""
+    return f"its checkpoint is {age_told(age_sec)}, more than {time_told(most_sec)}"

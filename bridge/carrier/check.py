@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bridge.bundle import BundleLimits
-from bridge.carrier.age import age_told, time_told
+from bridge.carrier.age import too_old
 from bridge.carrier.carrier import Carrier
 from bridge.carrier.ledger import Ledger
 from bridge.carrier.open_set import CarrierSet
@@ -17,7 +17,6 @@ from bridge.continuity import Held
 from bridge.refusal import Fault, Level, Refused
 from bridge.trust import TrustStore
 from bridge.verify import Verified, trusted_hub, verify_bundle, verify_checkpoint
-from veen.client.progress import Progress, untold
 from veen.errors import Malformed
 from veen.recorder_checkpoint import RecorderCheckpoint
 
@@ -35,8 +34,6 @@ class Means:
     held: Held | None = None
     limits: BundleLimits = field(default_factory=BundleLimits)
     workers: int = 1
-    progress: Progress = untold
-    """Hears of the events of a cargo that is verified."""
     watch: Watch = unwatched
     """Sees each part of the work on a carrier, that of the events among them."""
     now: int | None = None
@@ -117,8 +114,7 @@ def _check(found: CarrierSet, means: Means, report: Report) -> None:
             found.carrier, stored, means.privates, means.scratch, most, means.watch
         ) as cargo:
             report.ledger = cargo.ledger
-            with means.watch("verifying", "events") as progress:
-                verify_cargo(cargo, replace(means, progress=progress), report)
+            verify_cargo(cargo, means, report)
         report.held.append(Level.VALID)
 
 
@@ -129,25 +125,29 @@ def verify_cargo(cargo: Cargo, means: Means, report: Report) -> None:
         report.heartbeat = _verify_heartbeat(cargo, means.trust)
         is_entered = entry.is_of_heartbeat(report.heartbeat)
     else:
-        found = verify_bundle(
-            cargo.content,
-            means.trust,
-            means.held,
-            limits=means.limits,
-            workers=means.workers,
-            progress=means.progress,
-        )
-        report.bundle, is_entered = found, entry.is_of_bundle(found.header)
+        report.bundle = _verify_bundle(cargo, means)
+        is_entered = entry.is_of_bundle(report.bundle.header)
     if not is_entered:
         raise Refused(Fault.LEDGER, "the ledger enters something else than what is carried")
     _verify_age(report, means)
 
 
+def _verify_bundle(cargo: Cargo, means: Means) -> Verified:
+    with means.watch("verifying", "events") as progress:
+        return verify_bundle(
+            cargo.content,
+            means.trust,
+            means.held,
+            limits=means.limits,
+            workers=means.workers,
+            progress=progress,
+        )
+
+
 def _verify_age(report: Report, means: Means) -> None:
     """Age is a matter of policy, never of truth: without one nothing expires."""
-    age, most = report.age_sec, means.max_age_sec
-    if age is not None and most is not None and age > most:
-        told = f"its checkpoint is {age_told(age)}, more than {time_told(most)}"
+    told = too_old(report.age_sec, means.max_age_sec)
+    if told:
         raise Refused(Fault.AGE, told)
 
 

@@ -15,6 +15,11 @@ def unwatched(_what: str, _unit: str) -> AbstractContextManager[Progress]:
     return nullcontext(untold)
 
 
+def prefixed(watch: Watch, which: str) -> Watch:
+    """Sees the same, and says of which thing it is."""
+    return lambda what, unit: watch(f"{which}: {what}", unit)
+
+
 class Count:
     """Bytes that went by, told block by block; ``due`` is how many there will be."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bridge.audit_events import REFUSED, REJECTED, ImportBlocked, ImportQuarantined
+from bridge.carrier.age import too_old
 from bridge.carrier.check import Means
 from bridge.importer.approvals import standing
 from bridge.importer.audit_fields import bundle_fields
@@ -47,7 +48,7 @@ class Admission:
         self,
         tools: Tools,
         verdicts: Verdicts,
-        means: Callable[[], AbstractContextManager[Means]],
+        means: Callable[[str], AbstractContextManager[Means]],
     ) -> None:
         self._tools = tools
         self._verdicts = verdicts
@@ -122,7 +123,7 @@ class Admission:
             missing=placed.missing,
             duplicates=placed.duplicates,
             accepted_gap=tools.reason if placed.gap is not None else None,
-            verification=_verification(one, tools.now, self._rejected_before(one)),
+            verification=self._verification(one),
             source=tools.airlock.inside(work.place),
             inbox=(*work.inbox, *left),
         )
@@ -169,7 +170,7 @@ class Admission:
 
     def _fork(self, one: Candidate, seq: int, held: list[Run]) -> Outcome:
         run = next(found for found in held if found.span.first <= seq <= found.span.last)
-        with self._means() as means:
+        with self._means(run.bundle_id.hex()) as means:
             archive = self._tools.airlock.archive("")
             receipt = archived_receipt(archive, run, seq, means)
         fork = Fork.of(one.row, one.loaded, seq, run)
@@ -197,14 +198,16 @@ class Admission:
         before = [span.last for span in spans if span.last < row.from_seq]
         return Span(max(before, default=0) + 1, row.from_seq - 1)
 
-
-def _verification(one: Candidate, now: int, rejected: str | None) -> str:
-    """For the audit log: what was checked, and what could not be, or looks odd."""
-    verified, found = one.verified, ["valid"]
-    if rejected is not None:
-        found.append(f"let in by name, and had been {rejected}")
-    if verified.unopened:
-        found.append(f"{verified.unopened} events told of and not disclosed")
-    if now < one.row.checkpoint_at:
-        found.append(f"the importer's clock is {one.row.checkpoint_at - now} s behind the bundle")
-    return "; ".join([*found, *one.found.report.notes])[:4000]
+    def _verification(self, one: Candidate) -> str:
+        """For the audit log: what was checked, and what could not be, or looks odd."""
+        report, found = one.found.report, ["valid"]
+        rejected, age_sec = self._rejected_before(one), report.age_sec or 0
+        if rejected is not None:
+            found.append(f"let in by name, and had been {rejected}")
+        if one.verified.unopened:
+            found.append(f"{one.verified.unopened} events told of and not disclosed")
+        if age_sec < 0:
+            found.append(f"the importer's clock is {-age_sec} s behind the bundle")
+        if old := too_old(age_sec, self._tools.settings.warn_age_sec):
+            found.append(old)
+        return "; ".join([*found, *report.notes])[:4000]

@@ -116,7 +116,8 @@ class Committer:
     def complete(self, row: BundleRow, plan: Plan, resumed_from: int | None) -> Outcome:
         """Send what was handed over, count it, and say that it is done."""
         try:
-            self._tools.bridge.flush(self._tools.progress)
+            with self._tools.watch(f"sending to {row.target}", "events") as progress:
+                self._tools.bridge.flush(progress)
         except VeenError as error:
             return self._partial(row, plan, error)
         count = self.landed(row, plan)
@@ -171,6 +172,7 @@ class Committer:
             stream=row.stream,
             from_seq=row.from_seq,
             to_seq=row.to_seq,
+            checkpoint_at=row.checkpoint_at,
             imported=plan.written,
             duplicates=plan.duplicates,
             excluded=len(kept_out),
@@ -201,6 +203,7 @@ class Committer:
             stream=row.stream,
             from_seq=row.from_seq,
             to_seq=row.to_seq,
+            checkpoint_at=row.checkpoint_at,
             imported=position,
             code=_code(error),
             told=told,

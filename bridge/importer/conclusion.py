@@ -43,6 +43,7 @@ def outcome_of(
         stream=row.stream if row else "",
         from_seq=row.from_seq if row else 0,
         to_seq=row.to_seq if row else 0,
+        checkpoint_at=row.checkpoint_at if row else None,
         duplicates=duplicates,
         code=code,
         told=told,

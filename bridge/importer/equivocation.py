@@ -126,7 +126,7 @@ def archived_receipt(archive: Path, held: Run, seq: int, means: Means) -> Receip
         with examined(bags_in(place), means) as found:
             if found.report.bundle is None:
                 return None
-            receipts = load(found.content, found.report.bundle).receipts
+            receipts = load(found.content, found.report.bundle, means.watch).receipts
     except Refused:
         return None
     return next((one for one in receipts if one.stream_seq == seq), None)

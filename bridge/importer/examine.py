@@ -15,9 +15,11 @@ from bridge.carrier.ledger import Ledger
 from bridge.carrier.open_set import CarrierSet
 from bridge.carrier.span import Span as Content
 from bridge.carrier.unpack import unpacked
+from bridge.carrier.watch import Watch
 from bridge.refusal import Fault, Level, Refused
 from bridge.verify import Verified
 from veen import cbor
+from veen.client.progress import Progress
 from veen.digest import Hasher, h_blocks
 from veen.errors import Malformed
 from veen.receipt import Receipt
@@ -58,10 +60,12 @@ def examined(
         report.signer = found.verify_signatures(means.trust)
         report.ledger = found.carrier.ledger
         found.verify_complete()
-        found.verify_intact()
-        stored = found.stored(means.scratch)
+        found.verify_intact(means.watch)
+        stored = found.stored(means.scratch, means.watch)
         most = means.limits.max_bytes
-        with unpacked(found.carrier, stored, means.privates, means.scratch, most) as cargo:
+        with unpacked(
+            found.carrier, stored, means.privates, means.scratch, most, means.watch
+        ) as cargo:
             report.ledger = cargo.ledger
             verify_cargo(cargo, means, report)
             report.held += Level
@@ -69,19 +73,20 @@ def examined(
             yield Examined(report, cargo.ledger, cargo.content)
 
 
-def load(content: Content, verified: Verified) -> Loaded:
+def load(content: Content, verified: Verified, watch: Watch) -> Loaded:
     """Read the events of a verified bundle once more, for good.
 
     They are hashed as they are read: a file that was changed since it was verified is Refused,
     however it was changed.
     """
     try:
-        return _load(content, verified)
+        with watch("reading", "events") as progress:
+            return _load(content, verified, progress)
     except (Malformed, Refused) as error:
         raise _changed() from error
 
 
-def _load(content: Content, verified: Verified) -> Loaded:
+def _load(content: Content, verified: Verified, progress: Progress) -> Loaded:
     survey = verified.survey
     digest = Hasher.tagged(TAG)
     digest.update(survey.header.unnamed())
@@ -92,6 +97,7 @@ def _load(content: Content, verified: Verified) -> Loaded:
         raw = read_batch(content, batch)
         digest.update(raw)
         events += map(BundleEvent.decode, cbor.decode_sequence(raw))
+        progress(len(events), survey.header.count)
     content.seek(end)
     digest.update(content.read(survey.size - end))
     if digest.digest() != survey.header.bundle_id:

@@ -107,7 +107,8 @@ class Holding:
         tools.ledger.conclude_heartbeat(ledger, closing)
         close(tools, closing)
         state = State.DUPLICATE if is_known else State.HEARTBEAT
-        return outcome_of(state, work, None, told=f"heartbeat, entry {entry.n} of the ledger")
+        told = f"heartbeat, entry {entry.n} of the ledger"
+        return replace(outcome_of(state, work, None, told=told), checkpoint_at=entry.created_at)
 
     def _left(self, work: Work, row: BundleRow) -> tuple[str, ...]:
         return self._tools.airlock.left_waiting(row.bundle_id) if work.is_new else ()

@@ -11,6 +11,7 @@ from bridge.trust import TrustStore
 from bridge.verify import trusted_hub
 from veen.client.client import Client
 from veen.client.pair import Pair
+from veen.client.progress import Progress, untold
 from veen.errors import Malformed, Undecryptable, Untrusted
 from veen.import_event import ImportedEvent, read_imported
 
@@ -43,7 +44,9 @@ class Written:
         return found
 
 
-def read_import_stream(reader: Client, route: Route, trust: TrustStore) -> Written:
+def read_import_stream(
+    reader: Client, route: Route, trust: TrustStore, progress: Progress = untold
+) -> Written:
     """All of it; a message that is no event of the route's source is Untrusted."""
     found = Written(Stream(route.hub_id, route.source), route.target)
     held: dict[int, tuple[bytes, bytes]] = {}
@@ -59,6 +62,7 @@ def read_import_stream(reader: Client, route: Route, trust: TrustStore) -> Writt
             raise Untrusted(f"{where}: event {receipt.stream_seq} of {route.source} once more")
         held[receipt.stream_seq] = event.bundle_id, receipt.leaf_hash + receipt.mmr_root
         _note(found, event, pair.receipt.stream_seq)
+        progress(len(held), None)
     found.runs = _runs(held)
     return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from bridge.carrier.check import Means, Report
 from bridge.importer.admission import Admission, Candidate
@@ -20,7 +21,7 @@ from bridge.importer.groups import Group
 from bridge.importer.holding import Holding
 from bridge.importer.ledger_tables import BundleRow, Plan, Stream
 from bridge.importer.outcome import Outcome, State
-from bridge.importer.receive import copy_bag, digest_of
+from bridge.importer.receive import Received, copy_bag, digest_of
 from bridge.importer.room import NoRoom, verify_room
 from bridge.importer.tools import Tools
 from bridge.importer.verdicts import Verdicts
@@ -61,10 +62,7 @@ class Importer:
         inbox = tuple(airlock.inside(path) for path in group.bags)
         work = Work(name=group.name, place=attempt, bags=(), inbox=inbox, sha256=h(b""))
         try:
-            received = [
-                copy_bag(bag, attempt / f"bag-{number:03d}", self._tools.settings.max_carrier_bytes)
-                for number, bag in enumerate(group.bags, 1)
-            ]
+            received = list(self._copied(group, attempt))
         except Refused as error:
             return self._verdicts.refused(replace(work, sha256=digest_of(attempt)), error, None)
         once: dict[bytes, str] = {}
@@ -78,6 +76,14 @@ class Importer:
                 sha256=next(iter(once)) if len(once) == 1 else h(b"".join(once)),
             )
         )
+
+    def _copied(self, group: Group, attempt: Path) -> Iterator[Received]:
+        tools = self._tools
+        for number, bag in enumerate(group.bags, 1):
+            target = attempt / f"bag-{number:03d}"
+            with tools.watch_of(bag.name)("copying", "bytes") as progress:
+                received = copy_bag(bag, target, tools.settings.max_carrier_bytes, progress)
+            yield received
 
     def take_held(self) -> Iterator[Outcome]:
         """Bundles that waited and may go in by now, until none of them may."""
@@ -106,7 +112,7 @@ class Importer:
 
     def _process(self, work: Work) -> Outcome:
         settled, row, report = None, None, Report(asked=Level.VALID)
-        with self._means() as means:
+        with self._means(work.name) as means:
             try:
                 with examined(work.bags, means, report) as found:
                     verified = found.report.bundle
@@ -114,7 +120,7 @@ class Importer:
                     if verified is None:
                         return Holding(self._tools).heartbeat(work, found.ledger)
                     row = _row(verified)
-                    loaded = load(found.content, verified)
+                    loaded = load(found.content, verified, means.watch)
                     row = replace(row, sha256=loaded.sha256)
                     one = Candidate(work, row, found, verified, loaded)
                     settled = self._admission.settle(one, means.scratch)
@@ -140,15 +146,15 @@ class Importer:
         return committer.complete(row, plan, resumed_from)
 
     def _reload(self, work: Work, plan: Plan) -> Loaded:
-        with self._means() as means, examined(work.bags, means) as found:
+        with self._means(work.name) as means, examined(work.bags, means) as found:
             verified = found.report.bundle
             if verified is None or verified.survey.digest != plan.bundle_id:
                 raise Refused(Fault.BUNDLE_ID, "it is not the bundle of the plan")
-            return load(found.content, verified)
+            return load(found.content, verified, means.watch)
 
     @contextmanager
-    def _means(self) -> Iterator[Means]:
-        """With room for what is unpacked, which is gone afterwards."""
+    def _means(self, name: str) -> Iterator[Means]:
+        """For the carrier of that name; with room for what is unpacked, gone afterwards."""
         tools = self._tools
         scratch = tools.airlock.staging / f"{tools.random(8).hex()}-work"
         scratch.mkdir(mode=durable.DIR_MODE)
@@ -159,7 +165,8 @@ class Importer:
                 privates=tools.privates,
                 limits=tools.settings.limits,
                 workers=tools.settings.workers,
-                progress=tools.progress,
+                watch=tools.watch_of(name),
+                now=tools.now,
             )
         finally:
             tools.airlock.remove(tools.airlock.inside(scratch))

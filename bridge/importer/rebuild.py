@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from bridge import identities
 from bridge.audit_events import ImportBegin, ImportBlocked, ImportSuccess, LedgerRebuilt
 from bridge.carrier.open_set import CarrierSet
+from bridge.carrier.watch import Watch, unwatched
 from bridge.importer.airlock import Airlock
 from bridge.importer.audited import Audited, read_audited
 from bridge.importer.closing import close
@@ -24,6 +25,7 @@ from bridge.importer.tools import Tools
 from bridge.importer.work import bags_in
 from bridge.refusal import Refused
 from bridge.settings import Settings
+from bridge.stream_map import Route
 from veen.client.client import Client
 from veen.client.surroundings import Surroundings
 from veen.client.transport import Patience
@@ -43,6 +45,7 @@ def rebuild_ledger(
     order: Order,
     surroundings: Surroundings,
     patience: Patience | None = None,
+    watch: Watch = unwatched,
 ) -> Rebuilt:
     """Set the ledger aside and make it again."""
     if settings.reader is None:
@@ -51,7 +54,7 @@ def rebuild_ledger(
     with airlock.locked():
         _set_aside(airlock)
     with (
-        opened(settings, order, surroundings, patience) as tools,
+        opened(settings, order, surroundings, patience, watch) as tools,
         identities.open_client(
             settings.hub, settings.reader, surroundings=surroundings, patience=patience
         ) as reader,
@@ -64,7 +67,7 @@ def rebuild_ledger(
 
 def _rebuild(tools: Tools, reader: Client) -> Rebuilt:
     audited = read_audited(reader)
-    written = [read_import_stream(reader, route, tools.trust) for route in tools.streams.routes]
+    written = [_written(tools, reader, route) for route in tools.streams.routes]
     runs = [(one.stream, run) for one in written for run in one.runs]
     rows, late = _rows(tools, written, audited)
     found = Rebuilt(len({stream for stream, _ in runs}), len(rows), sum(map(_size, written)))
@@ -91,6 +94,11 @@ def _rebuild(tools: Tools, reader: Client) -> Rebuilt:
     close(tools, closing)
     _note_carriers(tools)
     return found
+
+
+def _written(tools: Tools, reader: Client, route: Route) -> Written:
+    with tools.watch(f"reading {route.target}", "events") as progress:
+        return read_import_stream(reader, route, tools.trust, progress)
 
 
 def _rows(

@@ -19,9 +19,11 @@ from typing import Final
 from bridge.carrier.bag import CARRIER, DATA, SIGNATURE, TAGGED, TAGMANIFEST
 from bridge.carrier.medium import FOLDER
 from bridge.carrier.open_bag import MAX_ENTRIES, MAX_TAG_BYTES
+from bridge.carrier.watch import Count
 from bridge.printable import printable
 from bridge.refusal import Fault, Refused
 from veen import durable
+from veen.client.progress import Progress, untold
 from veen.digest import Hasher, h, h_file
 
 _KNOWN: Final = frozenset({*TAGGED, TAGMANIFEST, SIGNATURE})
@@ -84,14 +86,18 @@ def partial_name(bag: Path, inbox: Path) -> Path:
     return inbox / f".{name}"
 
 
-def fetch(bag: Path, partial: Path, most: int) -> None:
+def fetch(bag: Path, partial: Path, most: int, progress: Progress = untold) -> None:
     """Copy a bag from a medium into the inbox, where it appears whole or not at all."""
-    copy_bag(bag, partial, most)
+    copy_bag(bag, partial, most, progress)
     durable.rename(partial, partial.with_name(partial.name.removeprefix(".")))
 
 
-def copy_bag(bag: Path, target: Path, most: int) -> Received:
-    """Copy the files of a bag, at most so many bytes; what a bag may not hold is Refused."""
+def copy_bag(bag: Path, target: Path, most: int, progress: Progress = untold) -> Received:
+    """Copy the files of a bag, at most so many bytes; what a bag may not hold is Refused.
+
+    ``progress`` hears of the bytes of its volumes.
+    """
+    count = Count(volume_bytes(bag), progress)
     target.mkdir(mode=durable.DIR_MODE)
     (target / DATA).mkdir(mode=durable.DIR_MODE)
     lines: list[str] = []
@@ -100,11 +106,11 @@ def copy_bag(bag: Path, target: Path, most: int) -> Received:
         for name, kind in _listed(root, bag.name):
             if name in _KNOWN:
                 _refuse_unless_file(name, kind)
-                digest, _ = _copy(name, root, target / name, MAX_TAG_BYTES + 1)
+                digest, _ = _copy(name, root, target / name, MAX_TAG_BYTES + 1, Count(0))
                 lines.append(f"{digest.hex()}  {name}\n")
             elif name == DATA:
                 data = closing.enter_context(_directory(DATA, root))
-                lines += _copy_volumes(data, target / DATA, most)
+                lines += _copy_volumes(data, target / DATA, most, count)
             else:
                 _refuse_unless_file(name, kind)
     durable.sync_directory(target / DATA)
@@ -122,17 +128,17 @@ def volume_bytes(bag: Path) -> int:
     return sum(one.st_size for one in found if stat.S_ISREG(one.st_mode))
 
 
-def _copy_volumes(data: int, target: Path, most: int) -> Iterator[str]:
+def _copy_volumes(data: int, target: Path, most: int, count: Count) -> Iterator[str]:
     for name, kind in _listed(data, DATA):
         _refuse_unless_file(name, kind)
         if kind == stat.S_IFDIR:
             continue
-        digest, size = _copy(name, data, target / name, most)
+        digest, size = _copy(name, data, target / name, most, count)
         most -= size
         yield f"{digest.hex()}  {DATA}/{printable(name)}\n"
 
 
-def _copy(name: str, folder: int, target: Path, most: int) -> tuple[bytes, int]:
+def _copy(name: str, folder: int, target: Path, most: int, count: Count) -> tuple[bytes, int]:
     """Copy at most so many bytes of a file and sync them; their hash and how many they are."""
     digest, at = Hasher(), 0
     try:
@@ -149,6 +155,7 @@ def _copy(name: str, folder: int, target: Path, most: int) -> tuple[bytes, int]:
             durable.write_at(out, block, at)
             digest.update(block)
             at += len(block)
+            count.add(len(block))
         durable.sync(out)
     finally:
         os.close(source)

@@ -15,6 +15,7 @@ from typing import Final
 
 from bridge import identities
 from bridge.audit import AuditPending, AuditWriter
+from bridge.carrier.watch import Watch, unwatched
 from bridge.importer.airlock import Airlock
 from bridge.importer.commit import PLAN_NOTE
 from bridge.importer.covering import Cover, Covering, cover_imports
@@ -33,7 +34,6 @@ from bridge.settings import Settings, Zone
 from bridge.settings_import import ImportSettings
 from bridge.stream_map import OFFLINE_LOG
 from bridge.trust import TrustStore
-from veen.client.progress import Progress, untold
 from veen.client.surroundings import Surroundings
 from veen.client.transport import Patience
 from veen.errors import VeenError
@@ -78,14 +78,14 @@ def run_import(
     surroundings: Surroundings,
     *,
     patience: Patience | None = None,
-    progress: Progress = untold,
+    watch: Watch = unwatched,
     cover: Cover | None = None,
 ) -> Result:
     """Import what is in the inbox and on the media; first finish what was cut short.
 
     ``cover`` is asked for a checkpoint over what was imported, by this run or by one before it.
     """
-    with opened(settings, order, surroundings, patience, progress) as tools:
+    with opened(settings, order, surroundings, patience, watch) as tools:
         refuse_lost_ledger(tools)
         outcomes: list[Outcome] = []
         try:
@@ -102,7 +102,7 @@ def opened(
     order: Order,
     surroundings: Surroundings,
     patience: Patience | None = None,
-    progress: Progress = untold,
+    watch: Watch = unwatched,
 ) -> Iterator[Tools]:
     """The airlock, locked, with both identities of the importer at the zone's hub."""
     wanted, now = importing(settings), surroundings.clock()
@@ -139,7 +139,7 @@ def opened(
             operator=order.operator,
             now=now,
             random=surroundings.random,
-            progress=progress,
+            watch=watch,
             accepted=order.accepted,
             only=order.only,
             rejected=order.rejected,
@@ -181,7 +181,7 @@ def _work_through(tools: Tools, order: Order) -> Iterator[Outcome]:
     for medium in order.media:
         _verify_mounted(medium)
     for outcome in _outcomes(tools, order.media):
-        yield outcome
+        yield outcome.at(tools.now, tools.settings.warn_age_sec)
         if outcome.state is State.PARTIAL:
             return
 
@@ -219,14 +219,15 @@ def _fetched(tools: Tools, bags: Sequence[Path]) -> Iterator[Outcome]:
     """Copy bags of media into the inbox; only what could not be copied is an outcome."""
     verdicts = Verdicts(tools)
     for bag in bags:
-        partial = partial_name(bag, tools.airlock.inbox)
+        partial, name = partial_name(bag, tools.airlock.inbox), printable(bag.name)
         try:
             verify_room(tools.settings, [bag], copies=2)
-            fetch(bag, partial, tools.settings.max_carrier_bytes)
+            with tools.watch(f"fetching {name}", "bytes") as progress:
+                fetch(bag, partial, tools.settings.max_carrier_bytes, progress)
         except Refused as error:
-            yield verdicts.unfetched(printable(bag.name), partial, error)
+            yield verdicts.unfetched(name, partial, error)
         except NoRoom as error:
-            yield verdicts.no_room(printable(bag.name), error)
+            yield verdicts.no_room(name, error)
 
 
 def _private(path: Path) -> bytes:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from bridge.carrier.watch import Watch, prefixed, unwatched
 from bridge.importer.airlock import Airlock
 from bridge.importer.ledger import ImportLedger
 from bridge.importer.trail import Trail
+from bridge.printable import printable
 from bridge.settings_import import ImportSettings
 from bridge.stream_map import StreamMap
 from bridge.trust import TrustStore
 from veen.client.client import Client
-from veen.client.progress import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +37,15 @@ class Tools:
     operator: str
     now: int
     random: Callable[[int], bytes]
-    progress: Progress
+    watch: Watch = unwatched
     accepted: Sequence[str] = ()
     only: Sequence[str] | None = None
     rejected: Sequence[str] = ()
     reason: str = ""
+
+    def watch_of(self, name: str) -> Watch:
+        """Sees the work on the carrier of that name, which may come from a medium."""
+        return prefixed(self.watch, printable(name))
 
     def accepts_gap(self, bundle_id: bytes) -> bool:
         return _is_named(bundle_id, self.accepted)
