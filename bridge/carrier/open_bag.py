@@ -152,7 +152,7 @@ class Bag:
             raise Refused(Fault.MEDIUM, told) from error
         if len(names) > MAX_ENTRIES:
             raise Refused(Fault.MEDIUM, f"{self._name}: more than {MAX_ENTRIES} files")
-        if len({_folded(name) for name in names}) != len(names):
+        if len({folded(name) for name in names}) != len(names):
             raise Refused(Fault.MEDIUM, f"{self._name}: two names differ in case or form alone")
         return sorted(names)
 
@@ -163,7 +163,7 @@ class Bag:
                 self.notes.append(f"{self._name}: {printable(name)}: not of the bag; ignored")
 
 
-def _folded(name: str) -> str:
+def folded(name: str) -> str:
     """What a file system that knows neither case nor form would take a name for."""
     return normalize("NFC", normalize("NFC", name).casefold())
 

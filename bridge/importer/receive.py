@@ -18,7 +18,7 @@ from typing import Final
 
 from bridge.carrier.bag import CARRIER, DATA, SIGNATURE, TAGGED, TAGMANIFEST
 from bridge.carrier.medium import FOLDER
-from bridge.carrier.open_bag import MAX_ENTRIES, MAX_TAG_BYTES
+from bridge.carrier.open_bag import MAX_ENTRIES, MAX_TAG_BYTES, folded
 from bridge.carrier.watch import Count
 from bridge.printable import printable
 from bridge.refusal import Fault, Refused
@@ -198,9 +198,8 @@ def _listed(folder: int, what: str) -> list[tuple[str, int]]:
         raise _unreadable(what, error) from error
     if len(names) > MAX_ENTRIES:
         raise Refused(Fault.MEDIUM, f"{printable(what)}: more than {MAX_ENTRIES} files")
-    folded = {name.casefold() for name in names}
-    if len(folded) != len(names):
-        raise Refused(Fault.MEDIUM, f"{printable(what)}: two names differ in case alone")
+    if len({folded(name) for name in names}) != len(names):
+        raise Refused(Fault.MEDIUM, f"{printable(what)}: two names differ in case or form alone")
     return [(name, stat.S_IFMT(_status(name, folder).st_mode)) for name in sorted(names)]
 
 

@@ -70,6 +70,17 @@ def _clash(bag: Path) -> None:
     (bag / "data" / "V001.AGV").write_bytes(b"")
 
 
+def _clash_of_form(bag: Path) -> None:
+    """One letter, written as one character and as two."""
+    for name in ("r\u00e9sum\u00e9.agv", "re\u0301sume\u0301.agv"):
+        (bag / "data" / name).write_bytes(b"")
+
+
+def _clash_of_both(bag: Path) -> None:
+    for name in ("\u00c9.txt", "e\u0301.TXT"):
+        (bag / name).write_bytes(b"")
+
+
 def _many(bag: Path) -> None:
     for number in range(1100):
         (bag / "data" / f"{number}").touch()
@@ -81,7 +92,10 @@ def _linked_data(bag: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["medium", "inbox"])
-@pytest.mark.parametrize("trick", [_link, _link_of_tag, _pipe, _clash, _many, _linked_data])
+@pytest.mark.parametrize(
+    "trick",
+    [_link, _link_of_tag, _pipe, _clash, _clash_of_form, _clash_of_both, _many, _linked_data],
+)
 def test_i29_what_no_bag_may_hold_is_never_opened(
     zone: Any, trick: Callable[[Path], None], way: str
 ) -> None:
