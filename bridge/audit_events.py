@@ -213,6 +213,21 @@ class StreamThawed(AuditEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrustChanged(AuditEvent):
+    """Whom this zone believes was changed by ``operator`` at ``changed_at``, in seconds, as
+    changes.txt of its trust directory says. Without a time nobody has entered it there, and
+    ``operator`` ran the import that found it.
+
+    ``believed`` is all that the directory then held, a line each; the last of several has it.
+    """
+
+    KIND: ClassVar[str] = "trust.changed"
+    change: str
+    changed_at: int | None = None
+    believed: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImportCheckpoint(AuditEvent):
     """A recorder checkpoint of this zone's hub covers ``bundles`` that were imported before it;
     ``anchor`` is the name of the anchor beside it, where it has one by now.
@@ -257,7 +272,7 @@ _KINDS: Final[dict[str, type[AuditEvent]]] = {
         ExportBegin, ExportSuccess, ExportHeartbeat, ExportFailed, ImportBegin, ImportSuccess,
         ImportFailed, ImportDuplicate, ImportWaiting, ImportQuarantined, ImportExcluded,
         ImportBlocked, ImportHeartbeat, HeartbeatDuplicate, ImportCheckpoint, Equivocation,
-        StreamThawed, LedgerRebuilt, Reconciled,
+        StreamThawed, TrustChanged, LedgerRebuilt, Reconciled,
     )
 }  # fmt: skip
 

@@ -35,6 +35,8 @@ class TrustStore:
     hubs: Mapping[bytes, HubIdentity] = field(default_factory=dict)
     exporters: Mapping[bytes, str] = field(default_factory=dict)
     revoked: Mapping[bytes, str] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    """What was read, a line for each thing: what is pinned and revoked has two."""
 
     @classmethod
     def read(cls, directory: Path) -> TrustStore:
@@ -48,9 +50,28 @@ class TrustStore:
             elif found := _EXPORTER.fullmatch(path.name):
                 exporters[_read_public(path)] = found[1]
             elif found := _REVOKED.fullmatch(path.name):
-                revoked[bytes.fromhex(found[1])] = printable(_read(path).decode(errors="replace"))
+                revoked[bytes.fromhex(found[1])] = printable(
+                    read_file(path).decode(errors="replace")
+                )
+        files = (
+            *map(hub_line, hubs.values()),
+            *(exporter_line(name, key) for key, name in exporters.items()),
+            *(revoked_line(what, why) for what, why in revoked.items()),
+        )
         exporters = {key: name for key, name in exporters.items() if key not in revoked}
-        return cls(_left(hubs, revoked), exporters, revoked)
+        return cls(_left(hubs, revoked), exporters, revoked, files)
+
+
+def hub_line(hub: HubIdentity) -> str:
+    return f"hub {hub.hub_id.hex()} with {len(hub.hub_keys)} keys"
+
+
+def exporter_line(name: str, public: bytes) -> str:
+    return f"exporter {name} {public.hex()}"
+
+
+def revoked_line(what: bytes, why: str) -> str:
+    return f"revoked {what.hex()}: {why}"
 
 
 def pin_hub(directory: Path, identity: HubIdentity, signature: bytes) -> bool:
@@ -100,7 +121,7 @@ def revoke(directory: Path, what: bytes, reason: str) -> None:
 
 def signature_of(directory: Path, hub_id: bytes) -> bytes:
     """The signature that was pinned with a hub's identity."""
-    return _read(directory / f"hub-{hub_id.hex()}.sig")
+    return read_file(directory / f"hub-{hub_id.hex()}.sig")
 
 
 def _left(
@@ -133,21 +154,22 @@ def _refuse_revoked(directory: Path, what: bytes) -> None:
 
 
 def _read_hub(path: Path, hub_id: bytes) -> HubIdentity:
-    identity = HubIdentity.decode(_read(path))
-    identity.verify(_read(path.with_suffix(".sig")))
+    identity = HubIdentity.decode(read_file(path))
+    identity.verify(read_file(path.with_suffix(".sig")))
     if identity.hub_id != hub_id:
         raise Untrusted(f"{path.name} holds another hub; pin it again from the hub's own files")
     return identity
 
 
 def _read_public(path: Path) -> bytes:
-    text = _read(path).decode("ascii", "replace")
+    text = read_file(path).decode("ascii", "replace")
     if not _PUBLIC.fullmatch(text):
         raise Malformed(f"{path.name} is not a public key of 64 hex digits")
     return bytes.fromhex(text.strip())
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
+    """A file of a trust directory, none of which is large."""
     with path.open("rb") as file:
         raw = file.read(_MAX_BYTES + 1)
     if len(raw) > _MAX_BYTES:

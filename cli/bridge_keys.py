@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -13,7 +12,17 @@ import typer
 from bridge.identities import open_client
 from bridge.printable import printable
 from bridge.settings import DEFAULT_PATH, Zone, load
-from bridge.trust import TrustStore, pin_exporter, pin_hub, revoke, signature_of
+from bridge.trust import (
+    TrustStore,
+    exporter_line,
+    hub_line,
+    pin_exporter,
+    pin_hub,
+    revoke,
+    revoked_line,
+    signature_of,
+)
+from bridge.trust_changes import Change, enter
 from cli.bridge_options import BridgeConfigOption, OperatorOption, operator_of
 from cli.console import show
 from cli.failure import Refused
@@ -25,7 +34,6 @@ TrustOption = Annotated[
     Path, typer.Option("--trust", metavar="DIR", help="The trust directory of this zone.")
 ]
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
-_CHANGES: Final = "changes.txt"
 
 app = typer.Typer(help="Keys of a bridge: show them, hand out trust.", no_args_is_help=True)
 
@@ -104,7 +112,7 @@ def pin(
     Compare what is shown with what export-trust showed in the other zone. A hub's newer
     keys are added; an older identity is refused. The key behind an exporter's name never changes:
     pin a new key under another --name, and revoke the old one. Each change is entered in
-    changes.txt of the trust directory.
+    changes.txt of the trust directory, from which the next import tells it in the audit log.
 
     Example: veen bridge keys pin trust-of-plant-1 --trust trust
     """
@@ -125,10 +133,10 @@ def _pinned(found: TrustStore, handed: Path, trust: Path, name: str | None) -> I
     """What is new, each once it is pinned."""
     for hub_id, hub in found.hubs.items():
         if pin_hub(trust, hub, signature_of(handed, hub_id)):
-            yield f"hub {hub_id.hex()} with {len(hub.hub_keys)} keys"
+            yield hub_line(hub)
     for public, given in found.exporters.items():
         if pin_exporter(trust, name or given, public):
-            yield f"exporter {name or given} {public.hex()}"
+            yield exporter_line(name or given, public)
 
 
 @app.command("revoke")
@@ -141,6 +149,7 @@ def revoke_(
     """Trust a hub, a key of a hub or an exporter's key no more, for old carriers, too.
 
     This is for keys that were stolen. A hub that took a new key needs no revocation of the old one.
+    It is entered in changes.txt, from which the next import tells it in the audit log.
 
     Example: veen bridge keys revoke 11... --trust trust --reason "stolen, case 12"
     """
@@ -149,17 +158,14 @@ def revoke_(
     if not trust.is_dir():
         raise Refused(f"{trust} is no directory; name the trust directory of this zone")
     revoke(trust, bytes.fromhex(what), printable(reason))
-    _enter(trust, operator, f"revoked {what}: {printable(reason)}")
+    _enter(trust, operator, revoked_line(bytes.fromhex(what), printable(reason)))
     show({"revoked": what, "reason": printable(reason)})
 
 
 def _enter(trust: Path, operator: str | None, change: str) -> None:
     """What was changed stays with what is trusted, with when and by whom."""
-    path = trust / _CHANGES
-    before = path.read_bytes() if path.exists() else b""
-    now = datetime.fromtimestamp(surroundings().clock(), UTC)
-    who = printable(operator_of(operator))
-    durable.write(path, before + f"{now:%Y-%m-%dT%H:%M:%SZ} {who}: {change}\n".encode())
+    who = printable(operator_of(operator)).replace(": ", ":")
+    enter(trust, Change(surroundings().clock(), who, change))
 
 
 @app.command()

@@ -14,6 +14,7 @@ from bridge.audit_events import (
     ImportCheckpoint,
     ImportSuccess,
     StreamThawed,
+    TrustChanged,
 )
 from bridge.stream_map import OFFLINE_LOG
 from veen.client.client import Client
@@ -30,6 +31,7 @@ class Audited:
     rejected: dict[bytes, ImportBlocked] = field(default_factory=dict)
     forks: list[Equivocation] = field(default_factory=list)
     covered: set[bytes] = field(default_factory=set)
+    trust: list[TrustChanged] = field(default_factory=list)
 
     def add(self, event: AuditEvent) -> None:
         """One entry more, in the order of the log."""
@@ -45,6 +47,8 @@ class Audited:
                 self.rejected[event.bundle_id] = event
             case Equivocation():
                 self.forks.append(event)
+            case TrustChanged():
+                self.trust.append(event)
             case StreamThawed():
                 thawed = (event.source_hub_id, event.stream)
                 self.forks = [

@@ -24,6 +24,7 @@ from bridge.importer.outcome import Outcome, State
 from bridge.importer.receive import Received, copy_bag, digest_of
 from bridge.importer.room import NoRoom, verify_room
 from bridge.importer.tools import Tools
+from bridge.importer.trust_told import tell_trust
 from bridge.importer.verdicts import Verdicts
 from bridge.importer.work import Work
 from bridge.refusal import Fault, Level, Refused
@@ -47,6 +48,7 @@ class Importer:
         tools.trail.settle()
         for closing in tools.ledger.closings():
             close(tools, closing)
+        tell_trust(tools)
         plans = tools.ledger.open_plans()
         tools.airlock.tidy(frozenset(plan.source for plan in plans))
         return [self._resume(plan) for plan in plans]

@@ -174,9 +174,11 @@ class ImportLedger(LedgerFile):
         self.conclude(None, closing, told=(_heartbeat(ledger), b""))
 
     def note_heartbeat(self, ledger: Ledger) -> None:
+        self.note_told((_heartbeat(ledger), b""))
+
+    def note_told(self, told: tuple[str, bytes]) -> None:
         with self._changing():
-            values = (_heartbeat(ledger), b"")
-            self._db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", values)
+            self._db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", told)
 
     def freeze(self, row: BundleRow, seq: int, closing: Closing) -> None:
         values = (row.source_hub_id, row.stream, seq, row.bundle_id)

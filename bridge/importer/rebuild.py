@@ -22,6 +22,7 @@ from bridge.importer.ledger_tables import BundleRow, Closing, Restored, Run, Str
 from bridge.importer.outcome import State
 from bridge.importer.run import LAST_PLAN, Order, importing, opened
 from bridge.importer.tools import Tools
+from bridge.importer.trust_told import Told
 from bridge.importer.work import bags_in
 from bridge.refusal import Refused
 from bridge.settings import Settings
@@ -91,6 +92,7 @@ def _rebuild(tools: Tools, reader: Client) -> Rebuilt:
     ]
     restored = Restored([*rejected, *rows], runs, frozen, uncovered)
     tools.ledger.restore(restored, closing, (LAST_PLAN, tools.bridge.note(PLAN_NOTE) or b""))
+    tools.ledger.note_told(Told.of(audited.trust).encode())
     close(tools, closing)
     _note_carriers(tools)
     return found

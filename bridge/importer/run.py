@@ -34,6 +34,7 @@ from bridge.settings import Settings, Zone
 from bridge.settings_import import ImportSettings
 from bridge.stream_map import OFFLINE_LOG
 from bridge.trust import TrustStore
+from bridge.trust_changes import entered
 from veen.client.surroundings import Surroundings
 from veen.client.transport import Patience
 from veen.errors import VeenError
@@ -126,12 +127,15 @@ def opened(
         writer = AuditWriter(
             audit, OFFLINE_LOG, origin=settings.name, recipient=recipient, clock=lambda: now * 1000
         )
+        # First what was entered: whoever changes trust meanwhile enters it last.
+        changes = entered(settings.trust)
         yield Tools(
             airlock=airlock,
             ledger=ledger,
             trail=Trail(audit, writer, OFFLINE_LOG, recipient),
             bridge=bridge,
             trust=TrustStore.read(settings.trust),
+            changes=changes,
             streams=settings.streams,
             settings=wanted,
             privates=[_private(path) for path in wanted.zone_keys],

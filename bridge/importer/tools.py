@@ -13,6 +13,7 @@ from bridge.printable import printable
 from bridge.settings_import import ImportSettings
 from bridge.stream_map import StreamMap
 from bridge.trust import TrustStore
+from bridge.trust_changes import Change
 from veen.client.client import Client
 
 
@@ -22,7 +23,7 @@ class Tools:
 
     ``accepted`` are the bundles whose gap was accepted, by the beginning of their id in hex, and
     ``reason`` is why. In the same way ``only`` are those that may go in, where not all may, and
-    ``rejected`` those that must not.
+    ``rejected`` those that must not. ``changes`` are those of ``trust`` that people have entered.
     """
 
     airlock: Airlock
@@ -30,6 +31,7 @@ class Tools:
     trail: Trail
     bridge: Client
     trust: TrustStore
+    changes: Sequence[Change]
     streams: StreamMap
     settings: ImportSettings
     privates: Sequence[bytes] = field(repr=False)

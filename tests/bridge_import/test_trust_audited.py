@@ -1,0 +1,192 @@
+"""Changes of whom a zone believes are in its audit log before a carrier is judged by them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bridge_world import EXPORTER
+
+from bridge.importer.rebuild import rebuild_ledger
+from bridge.importer.run import Order
+from bridge.trust import pin_exporter, revoke
+from bridge.trust_changes import Change, enter, entered
+from veen.digest import h
+from veen.sign import PrivateKey
+
+OTHER = PrivateKey(h(b"another exporter")).public
+KIND = "trust.changed"
+
+
+def told(zone: Any) -> list[Any]:
+    """In the order of the log; whoever changed it, in a change that names this zone."""
+    zone.audits()
+    known = zone.hub.__dict__["audits_read"]
+    return [one for one in known if one.KIND == KIND and zone.name in (one.operator, _who(one))]
+
+
+def _who(event: Any) -> str:
+    return str(event.operator).partition(" of ")[2]
+
+
+def change(zone: Any, what: str, at: int = 1_763_000_000, who: str = "ann") -> Change:
+    found = Change(at, f"{who} of {zone.name}", what)
+    enter(zone.root / "trust", found)
+    return found
+
+
+def pin(zone: Any, name: str = "z9", public: bytes = OTHER) -> None:
+    pin_exporter(zone.root / "trust", name, public)
+
+
+def test_the_trust_that_a_zone_begins_with_is_no_change(zone: Any) -> None:
+    assert zone.states(zone.medium(1, 2)) == ["imported"]
+    assert told(zone) == []
+
+
+def test_what_was_entered_is_told_once_with_who_what_and_when(zone: Any) -> None:
+    made = change(zone, f"pinned exporter z9 {OTHER.hex()}")
+    pin(zone)
+    for _ in range(2):
+        zone.run()
+    (entry,) = told(zone)
+    assert (entry.operator, entry.change, entry.changed_at) == (made.who, made.what, made.at)
+    assert f"exporter z9 {OTHER.hex()}" in entry.believed.splitlines()
+
+
+def test_a_pin_and_its_revocation_between_two_runs_are_both_told(zone: Any) -> None:
+    zone.run()
+    pin(zone)
+    change(zone, f"pinned exporter z9 {OTHER.hex()}")
+    revoke(zone.root / "trust", OTHER, "stolen: case 12")
+    change(zone, f"revoked {OTHER.hex()}: stolen: case 12", who="bob")
+    zone.run()
+    first, second = told(zone)
+    assert (first.believed, _said(first)) == (None, "ann")
+    assert (second.change, _said(second)) == (f"revoked {OTHER.hex()}: stolen: case 12", "bob")
+    assert f"revoked {OTHER.hex()}: stolen: case 12" in second.believed.splitlines()
+
+
+def _said(event: Any) -> str:
+    return str(event.operator).partition(" of ")[0]
+
+
+def test_what_nobody_entered_is_told_by_the_run_that_finds_it(zone: Any) -> None:
+    zone.run()
+    pin(zone)
+    zone.run()
+    (entry,) = told(zone)
+    assert (entry.operator, entry.changed_at) == (zone.name, None)
+    assert f"added exporter z9 {OTHER.hex()}" in entry.change
+    assert "changes.txt" in entry.change
+
+
+def test_a_revocation_that_is_taken_back_is_told(zone: Any) -> None:
+    revoke(zone.root / "trust", OTHER, "by mistake")
+    zone.run()
+    (zone.root / "trust" / f"revoked-{OTHER.hex()}.txt").unlink()
+    zone.run()
+    (entry,) = told(zone)
+    assert f"removed revoked {OTHER.hex()}: by mistake" in entry.change
+
+
+def test_an_old_line_does_not_excuse_a_file_that_comes_back(zone: Any) -> None:
+    pin(zone)
+    change(zone, f"pinned exporter z9 {OTHER.hex()}")
+    zone.run()
+    file = zone.root / "trust" / "exporter-z9.pub"
+    raw = file.read_bytes()
+    file.unlink()
+    zone.run()
+    file.write_bytes(raw)
+    zone.run()
+    assert [one.changed_at is None for one in told(zone)] == [False, True, True]
+    assert "added exporter z9" in told(zone)[-1].change
+
+
+def test_the_entry_comes_before_the_carrier_that_is_judged_by_it(zone: Any) -> None:
+    medium = zone.medium(1, 2)
+    zone.run()
+    revoke(zone.root / "trust", EXPORTER.public, "stolen")
+    change(zone, f"revoked {EXPORTER.public.hex()}: stolen")
+    (outcome,) = zone.run(medium).outcomes
+    assert outcome.code == "E.AUTH/SIGNER"
+    told(zone)
+    known = zone.hub.__dict__["audits_read"]
+    mine = [one.KIND for one in known if zone.name in (one.operator, _who(one))]
+    assert mine == [KIND, "import.quarantined"]
+
+
+def test_nothing_goes_in_while_a_change_is_not_in_the_log(
+    hub_in: Any, import_yard: Any, tmp_path: Path
+) -> None:
+    with hub_in(tmp_path / "hub") as hub:
+        zone = import_yard.Zone(tmp_path / "zone", hub, "unreachable")
+        first, medium = zone.medium(1, 2), zone.medium(3, 4)
+        assert zone.states(first) == ["imported"]
+        pin(zone)
+        made = change(zone, f"pinned exporter z9 {OTHER.hex()}")
+        hub.stop()
+        result = zone.run(medium)
+        assert (result.outcomes, result.pending is not None) == ((), True)
+        (zone.root / "trust" / "changes.txt").unlink()
+        hub.start()
+        assert zone.states(medium) == ["imported"]
+        (entry,) = told(zone)
+        assert (entry.operator, entry.change) == (made.who, made.what)
+
+
+def test_a_ledger_that_is_made_again_knows_what_was_told(zone: Any) -> None:
+    pin(zone)
+    change(zone, f"pinned exporter z9 {OTHER.hex()}")
+    zone.run()
+    pin(zone, "z8", h(b"x"))
+    rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
+    zone.run()
+    first, second = told(zone)
+    assert first.changed_at is not None
+    assert f"added exporter z8 {h(b'x').hex()}" in second.change
+    assert "z9" not in second.change
+
+
+def test_the_command_enters_what_the_import_tells(zone: Any, tmp_path: Path) -> None:
+    zone.run()
+    handed = tmp_path / "handed"
+    handed.mkdir()
+    pin_exporter(handed, "z9", OTHER)
+    where = ["--trust", str(zone.root / "trust"), "--operator", f"ann: of {zone.name}"]
+    for words in (
+        ["pin", str(handed)],
+        ["revoke", OTHER.hex(), "--reason", "caf\u00e9\nstolen: twice"],
+    ):
+        subprocess.run(
+            [sys.executable, "-m", "cli.main", "bridge", "keys", *words, *where],
+            check=True, capture_output=True, timeout=60,
+        )  # fmt: skip
+    zone.run()
+    found = entered(zone.root / "trust")
+    assert len(found) == 2
+    zone.audits()
+    known = [one for one in zone.hub.__dict__["audits_read"] if one.KIND == KIND]
+    changes = {one.change: one for one in known}
+    for one in found:
+        assert changes[one.what].operator == one.who
+        assert changes[one.what].changed_at == one.at
+    assert not [one for one in known if one.operator == zone.name]
+
+
+@pytest.mark.parametrize(
+    "line", ["", "nonsense", "2026-01-01T00:00:00Z ann", "2026-13-01T00:00:00Z ann: x"]
+)
+def test_a_line_that_is_none_is_nobodys_word(tmp_path: Path, line: str) -> None:
+    enter(tmp_path, Change(1_763_000_000, "ann", "revoked x"))
+    path = tmp_path / "changes.txt"
+    path.write_text(path.read_text() + line + "\n")
+    enter(tmp_path, Change(1_763_000_001, "bob", "revoked y"))
+    assert entered(tmp_path) == [
+        Change(1_763_000_000, "ann", "revoked x"),
+        Change(1_763_000_001, "bob", "revoked y"),
+    ]
