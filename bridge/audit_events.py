@@ -18,6 +18,9 @@ REJECTED: Final = "rejected"
 REFUSED: Final = "refused"
 """What was decided about a bundle that is blocked: it lies here until it may go in; people have
 said no; the scan has. Of the last two it is in quarantine."""
+EVENTS: Final = "events"
+CHECKPOINTS: Final = "checkpoints"
+"""What two histories show in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,11 +187,13 @@ class Equivocation(AuditEvent):
 
     ``held`` is the leaf of event ``held_seq`` as it is held, ``other`` that of ``other_seq`` in
     the bundle. They are one event, or two that follow each other and of which no log has both;
-    an entry of an earlier version does not tell which.
+    an entry of an earlier version does not tell which. ``of`` CHECKPOINTS they are the ids of two
+    recorder checkpoints; the one that is held came with another carrier, and a heartbeat, which
+    has no bundle, can bring the other.
     """
 
     KIND: ClassVar[str] = "equivocation"
-    bundle_id: bytes
+    bundle_id: bytes | None
     source_hub_id: bytes
     stream: str
     seq: int
@@ -197,12 +202,14 @@ class Equivocation(AuditEvent):
     told: str
     held_seq: int | None = None
     other_seq: int | None = None
+    of: str = EVENTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamThawed(AuditEvent):
     """An operator lets a frozen stream go on with the history that is held; ``seq`` is where the
-    other one parted from it. The evidence stays where it is.
+    other one parted from it. The evidence stays where it is. With ``is_forgotten`` the checkpoint
+    of its hub that was held counts no more, and the next one does.
     """
 
     KIND: ClassVar[str] = "stream.thawed"
@@ -210,6 +217,7 @@ class StreamThawed(AuditEvent):
     stream: str
     seq: int
     reason: str
+    is_forgotten: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,10 @@ def thaw(
     ],
     config: BridgeConfigOption = DEFAULT_PATH,
     hub_id: HubIdOption = None,
+    forget: Annotated[
+        bool,
+        typer.Option("--forget-checkpoint", help="Of its hub, the next checkpoint counts."),
+    ] = False,
     operator: OperatorOption = None,
 ) -> None:
     """Let a stream go on that is frozen, because its hub told two histories of it.
@@ -33,12 +37,15 @@ def thaw(
     continue it go in again, with the next veen bridge import; the other history is refused as
     before. Both receipts stay in quarantine/, and every reconciliation goes on telling of them.
 
+    Where a checkpoint is what the hub contradicts, and the exporting zone has said that what it
+    told then was lost, --forget-checkpoint lets the other one count. Events that are held stay.
+
     Example: veen bridge thaw export/plant-1/changes --reason "case 12: backup restored"
     """
     settings = load(config)
     found = Stream(_hub_of(settings, stream, hub_id), stream)
     order = Order(operator=operator_of(operator), reason=reason)
-    seq = thawed(settings, found, order, surroundings(), patience())
+    seq = thawed(settings, found, order, surroundings(), patience(), forget=forget)
     show(
         {
             "stream": stream,

@@ -42,6 +42,19 @@ class Candidate:
     verified: Verified
     loaded: Loaded
 
+    @property
+    def offered(self) -> Run:
+        span = Span(self.row.from_seq, self.row.to_seq)
+        return Run(span, self.row.bundle_id, self.loaded.entries)
+
+    def root_at(self, seq: int) -> bytes | None:
+        """The root of the source's range at an event of the bundle, or at that just before it."""
+        if seq == self.row.from_seq - 1:
+            return self.verified.survey.proof.before().root()
+        if self.row.from_seq <= seq <= self.row.to_seq:
+            return self.offered.root(seq)
+        return None
+
 
 class Admission:
     def __init__(
@@ -94,6 +107,10 @@ class Admission:
         placed, held = self._placed(one, stream)
         if placed.fork is not None:
             return self._fork(one, placed.fork, held)
+        checkpoint = one.verified.header.export_checkpoint
+        wrong = self._tools.checkpoints.judge(checkpoint, stream.name, one.root_at)
+        if wrong is not None:
+            return self._verdicts.contradicted(one.work, one.row, wrong)
         if not placed.missing:
             return self._duplicate(one)
         if placed.gap is not None and not self._tools.accepts_gap(one.row.bundle_id):
@@ -111,8 +128,7 @@ class Admission:
     def _placed(self, one: Candidate, stream: Stream) -> tuple[Placement, list[Run]]:
         row = one.row
         held = self._tools.ledger.runs(stream, Span(row.from_seq - 1, row.to_seq + 1))
-        offered = Run(Span(row.from_seq, row.to_seq), row.bundle_id, one.loaded.entries)
-        return place(one.verified.survey.proof, offered, held), held
+        return place(one.verified.survey.proof, one.offered, held), held
 
     def _batch(self, one: Candidate, placed: Placement) -> Batch:
         tools, work = self._tools, one.work

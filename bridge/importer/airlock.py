@@ -27,6 +27,7 @@ _NAMES: Final = (
     "quarantine",
     "receipts",
     "approvals",
+    "checkpoints",
 )
 
 
@@ -57,6 +58,9 @@ class Airlock:
     @property
     def receipts(self) -> Path:
         return self.root / "receipts"
+
+    def checkpoint(self, hub_id: bytes) -> Path:
+        return self.root / "checkpoints" / f"{hub_id.hex()}.cbor"
 
     def waiting(self, bundle_id: bytes) -> Path:
         return self.root / "waiting" / bundle_id.hex()

@@ -7,10 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bridge.audit_events import Equivocation
+from bridge.audit_events import CHECKPOINTS, Equivocation
 from bridge.bundle_reader import Survey
 from bridge.carrier.check import Means
 from bridge.importer.examine import Loaded, examined, load
+from bridge.importer.kept_checkpoints import Contradiction
 from bridge.importer.ledger_tables import BundleRow, Run
 from bridge.importer.tools import Tools
 from bridge.importer.work import bags_in
@@ -73,6 +74,40 @@ def equivocation(tools: Tools, row: BundleRow, fork: Fork) -> Equivocation:
         held_seq=fork.seq,
         other_seq=fork.other.stream_seq,
     )
+
+
+def two_checkpoints(tools: Tools, row: BundleRow | None, wrong: Contradiction) -> Equivocation:
+    """The audit entry of checkpoints that contradict each other; a heartbeat has no row."""
+    return Equivocation(
+        operator=tools.operator,
+        bundle_id=row.bundle_id if row else None,
+        source_hub_id=wrong.held.hub_id,
+        stream=wrong.stream,
+        seq=wrong.seq,
+        held=wrong.held.checkpoint_id,
+        other=wrong.other.checkpoint_id,
+        told=f"the hub signed two histories: {wrong.told}; nothing that tells the other one is "
+        "imported",
+        of=CHECKPOINTS,
+    )
+
+
+def checkpoint_evidence(wrong: Contradiction) -> dict[str, object]:
+    """For the file beside the carrier: both checkpoints as the hub signed them."""
+    both = {"held": wrong.held, "other": wrong.other}
+    return {
+        "stream": wrong.stream,
+        "seq": wrong.seq,
+        "contradiction": wrong.told,
+        **{
+            name: {
+                "checkpoint_id": one.checkpoint_id.hex(),
+                "created_at": one.created_at,
+                "checkpoint": one.encode().hex(),
+            }
+            for name, one in both.items()
+        },
+    }
 
 
 def evidence(

@@ -16,7 +16,7 @@ from bridge.importer.approvals import standing
 from bridge.importer.claim import claim_of
 from bridge.importer.closing import close
 from bridge.importer.commit import Batch, Committer
-from bridge.importer.examine import Loaded, examined, load
+from bridge.importer.examine import Examined, Loaded, examined, load
 from bridge.importer.groups import Group
 from bridge.importer.holding import Holding
 from bridge.importer.ledger_tables import BundleRow, Plan, Stream
@@ -120,7 +120,7 @@ class Importer:
                     verified = found.report.bundle
                     self._tools.ledger.note_carrier(found.ledger)
                     if verified is None:
-                        return Holding(self._tools).heartbeat(work, found.ledger)
+                        return self._heartbeat(work, found)
                     row = _row(verified)
                     loaded = load(found.content, verified, means.watch)
                     row = replace(row, sha256=loaded.sha256)
@@ -129,6 +129,13 @@ class Importer:
             except Refused as error:
                 return self._verdicts.refused(work, error, row or claim_of(report))
         return self._committer.commit(settled) if isinstance(settled, Batch) else settled
+
+    def _heartbeat(self, work: Work, found: Examined) -> Outcome:
+        checkpoint = found.report.checkpoint
+        wrong = checkpoint and self._tools.checkpoints.judge(checkpoint)
+        if wrong:
+            return self._verdicts.contradicted(work, None, wrong)
+        return Holding(self._tools).heartbeat(work, found.ledger)
 
     def _resume(self, plan: Plan) -> Outcome:
         """Go on with a plan; of what was handed over nothing is read again."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, fields, replace
 from typing import Any, Final
 
+from bridge.audit_events import Equivocation
 from bridge.carrier.ledger import Ledger, LedgerEntry
 from bridge.importer.ledger_file import BadLedger as BadLedger  # noqa: PLC0414 - its fault
 from bridge.importer.ledger_file import LedgerFile
@@ -180,10 +181,11 @@ class ImportLedger(LedgerFile):
         with self._changing():
             self._db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", told)
 
-    def freeze(self, row: BundleRow, seq: int, closing: Closing) -> None:
-        values = (row.source_hub_id, row.stream, seq, row.bundle_id)
+    def freeze(self, row: BundleRow | None, fork: Equivocation, closing: Closing) -> None:
+        values = (fork.source_hub_id, fork.stream, fork.seq, fork.bundle_id or b"")
         with self._changing():
-            self._put(row)
+            if row is not None:
+                self._put(row)
             self._db.execute("INSERT OR IGNORE INTO frozen VALUES (?, ?, ?, ?)", values)
             self._add(closing)
 
@@ -214,18 +216,15 @@ class ImportLedger(LedgerFile):
 
     def restore(self, found: Restored, closing: Closing, told: tuple[str, bytes]) -> None:
         """Fill an empty ledger with what the logs tell."""
-        frozen = [(*stream, one.seq, one.bundle_id) for stream, one in found.frozen]
+        frozen = [(*stream, one.seq, one.bundle_id or b"") for stream, one in found.frozen]
         runs = [(*stream, *one.span, one.bundle_id, one.entries) for stream, one in found.runs]
+        uncovered = [(_UNCOVERED + one.hex(), str(last).encode()) for one, last in found.uncovered]
         with self._changing():
             for row in found.rows:
                 self._put(row)
             self._db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, 1, ?)", runs)
             self._db.executemany("INSERT OR IGNORE INTO frozen VALUES (?, ?, ?, ?)", frozen)
-            self._db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", told)
-            self._db.executemany(
-                "INSERT OR REPLACE INTO told VALUES (?, ?)",
-                [(_UNCOVERED + one.hex(), str(last).encode()) for one, last in found.uncovered],
-            )
+            self._db.executemany("INSERT OR REPLACE INTO told VALUES (?, ?)", [told, *uncovered])
             self._add(closing)
 
     def _put(self, row: BundleRow) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 REASON: Final = "reason.json"
-_MOST_BYTES: Final = 1 << 20
+_MOST_BYTES: Final = 8 << 20
+"""Two checkpoints are evidence, and are written in hex."""
 
 
 @dataclass(frozen=True, slots=True)

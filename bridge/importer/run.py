@@ -21,6 +21,7 @@ from bridge.importer.commit import PLAN_NOTE
 from bridge.importer.covering import Cover, Covering, cover_imports
 from bridge.importer.groups import groups
 from bridge.importer.importer import Importer
+from bridge.importer.kept_checkpoints import KeptCheckpoints
 from bridge.importer.ledger import BadLedger, ImportLedger
 from bridge.importer.outcome import Outcome, State
 from bridge.importer.receive import bags_on, fetch, partial_name
@@ -128,14 +129,15 @@ def opened(
             audit, OFFLINE_LOG, origin=settings.name, recipient=recipient, clock=lambda: now * 1000
         )
         # First what was entered: whoever changes trust meanwhile enters it last.
-        changes = entered(settings.trust)
+        changes, trust = entered(settings.trust), TrustStore.read(settings.trust)
         yield Tools(
             airlock=airlock,
             ledger=ledger,
             trail=Trail(audit, writer, OFFLINE_LOG, recipient),
             bridge=bridge,
-            trust=TrustStore.read(settings.trust),
+            trust=trust,
             changes=changes,
+            checkpoints=KeptCheckpoints(airlock, trust),
             streams=settings.streams,
             settings=wanted,
             privates=[_private(path) for path in wanted.zone_keys],

@@ -28,7 +28,8 @@ _UNFINISHED: Final = f"""
 _STREAMS: Final = """
     WITH known AS (
       SELECT source_hub_id, stream FROM bundles
-      UNION SELECT source_hub_id, stream FROM runs WHERE is_held)
+      UNION SELECT source_hub_id, stream FROM runs WHERE is_held
+      UNION SELECT source_hub_id, stream FROM frozen)
     SELECT source_hub_id, stream, seq, count(*) OVER () FROM known
     LEFT JOIN frozen USING (source_hub_id, stream) ORDER BY 1, 2 LIMIT ?
 """

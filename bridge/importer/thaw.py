@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bridge.audit_events import StreamThawed
 from bridge.importer.closing import close
-from bridge.importer.ledger_tables import Closing, Stream
+from bridge.importer.conclusion import closing_of
+from bridge.importer.ledger_tables import Stream
 from bridge.importer.run import Order, opened, refuse_lost_ledger
 from bridge.printable import printable
 from bridge.settings import Settings
@@ -23,10 +24,13 @@ def thaw(
     order: Order,
     surroundings: Surroundings,
     patience: Patience | None = None,
+    *,
+    forget: bool = False,
 ) -> int:
     """From where on the stream goes on again; the other history is refused as before.
 
-    What is held was verified and stays. Only what continues it goes in after this.
+    What is held was verified and stays. Only what continues it goes in after this. With ``forget``
+    the next checkpoint of the hub counts, whatever the last one said.
     """
     with opened(settings, order, surroundings, patience) as tools:
         refuse_lost_ledger(tools)
@@ -42,8 +46,10 @@ def thaw(
             stream=stream.name,
             seq=seq,
             reason=order.reason,
+            is_forgotten=forget,
         )
-        closing = Closing(token=tools.random(16), bodies=(tools.trail.body(event),))
+        kept = tools.airlock.inside(tools.airlock.checkpoint(stream.source_hub_id))
+        closing = closing_of(tools, [event], removals=(kept,) if forget else ())
         tools.ledger.thaw(stream, closing)
         close(tools, closing)
         return seq

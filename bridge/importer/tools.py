@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from bridge.carrier.watch import Watch, prefixed, unwatched
 from bridge.importer.airlock import Airlock
+from bridge.importer.kept_checkpoints import KeptCheckpoints
 from bridge.importer.ledger import ImportLedger
 from bridge.importer.trail import Trail
 from bridge.printable import printable
@@ -36,6 +37,7 @@ class Tools:
     settings: ImportSettings
     privates: Sequence[bytes] = field(repr=False)
     recipient: bytes
+    checkpoints: KeptCheckpoints
     operator: str
     now: int
     random: Callable[[int], bytes]

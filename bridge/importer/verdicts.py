@@ -13,8 +13,10 @@ from bridge.importer.audit_fields import failed_fields
 from bridge.importer.claim import Claim
 from bridge.importer.closing import close
 from bridge.importer.conclusion import closing_of, outcome_of
+from bridge.importer.equivocation import checkpoint_evidence, two_checkpoints
 from bridge.importer.holding import Holding
-from bridge.importer.ledger_tables import BundleRow, Closing, Plan
+from bridge.importer.kept_checkpoints import Contradiction
+from bridge.importer.ledger_tables import BundleRow, Closing, Plan, Stream
 from bridge.importer.outcome import Outcome, State
 from bridge.importer.quarantined import code_of
 from bridge.importer.receive import digest_of
@@ -57,6 +59,19 @@ class Verdicts:
         event = ImportQuarantined(code=code, told=told, **fields)
         row = of if isinstance(of, BundleRow) else None
         return self.quarantine(work, row, event, code, told, plan=plan)
+
+    def contradicted(self, work: Work, row: BundleRow | None, wrong: Contradiction) -> Outcome:
+        """A carrier whose checkpoint its hub cannot have signed beside the one that is held."""
+        error = Refused(Fault.FORK, wrong.told, seq=wrong.seq)
+        told, code = printable(str(error), _LINE), _code(error)
+        fields = failed_fields(self._tools.operator, work.sha256, row, error)
+        event = ImportQuarantined(code=code, told=told, **fields)
+        fork = two_checkpoints(self._tools, row, wrong)
+        is_new = self._tools.ledger.frozen_at(Stream(fork.source_hub_id, fork.stream)) is None
+        kept = checkpoint_evidence(wrong)
+        return self.quarantine(
+            work, row, event, code, told, evidence=kept, fork=fork if is_new else None
+        )
 
     def incomplete(
         self, work: Work, error: Refused, of: BundleRow | Claim | None, code: str
@@ -124,16 +139,17 @@ class Verdicts:
         state: State = State.QUARANTINED,
         evidence: Mapping[str, object] | None = None,
         plan: Plan | None = None,
+        fork: Equivocation | None = None,
     ) -> Outcome:
         """Keep a carrier apart, with the reason beside it; the same one for the same reason once,
-        however often it is presented.
+        however often it is presented. ``fork`` freezes a stream that goes on otherwise.
         """
         tools, token = self._tools, self._tools.random(16)
         name = (row.bundle_id if row else work.sha256).hex()
         folder = tools.airlock.quarantine(name)
+        told_fork = event if isinstance(event, Equivocation) else fork
         if folder.exists():
-            is_new_fork = isinstance(event, Equivocation)
-            if plan is None and code_of(folder) == code and not is_new_fork:
+            if plan is None and code_of(folder) == code and event is not told_fork:
                 return self._again(work, row, event, code, told, state)
             name = f"{name}-{token.hex()[:8]}"
             folder = tools.airlock.quarantine(name)
@@ -142,14 +158,14 @@ class Verdicts:
         left = tools.airlock.left_waiting(row.bundle_id) if row and work.is_new else ()
         closing = Closing(
             token=token,
-            bodies=(tools.trail.body(event),),
+            bodies=tuple(tools.trail.body(one) for one in (fork, event) if one),
             writes=((f"{place}/reason.json", json.dumps(reason, sort_keys=True, indent=1) + "\n"),),
             moves=self._moves(work, place),
             removals=(self._inside(work), *left) if work.is_new else (),
         )
         new = replace(row, state=state.value, told=told) if row else None
-        if isinstance(event, Equivocation) and new is not None:
-            tools.ledger.freeze(new, event.seq, closing)
+        if told_fork is not None:
+            tools.ledger.freeze(new, told_fork, closing)
         else:
             tools.ledger.conclude(new, closing, abandoned=plan)
         close(tools, closing)

@@ -65,7 +65,8 @@ def offline_facts(log: Iterable[Recorded]) -> Iterator[Fact]:
     for seq, _, event in log:
         if isinstance(event, Equivocation):
             yield Fork(event.source_hub_id, event.stream, event.seq)
-            yield Standing(event.bundle_id, seq, State.QUARANTINED)
+            if event.bundle_id is not None:
+                yield Standing(event.bundle_id, seq, State.QUARANTINED)
         elif isinstance(event, ImportDuplicate):
             yield Repeat(event.bundle_id, seq)
         else:

@@ -44,6 +44,7 @@ LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 HASTY = Patience(attempts=3, first_sec=0.01, most_sec=0.05, timeout_sec=10)
 FOLDERS = {
     "inbox", "staging", "waiting", "committing", "archive", "quarantine", "receipts", "approvals",
+    "checkpoints",
 }  # fmt: skip
 FILES = {"lock", "ledger.db", "ledger.db-wal", "ledger.db-shm"}
 
