@@ -157,12 +157,12 @@ def test_i26_a_heartbeat_that_contradicts_is_kept_apart_and_told_once(yard: Any)
     assert [one.KIND for one in yard.audits()].count("equivocation") == 1
 
 
-def test_i26_a_heartbeat_binds_events_that_come_later(yard: Any, world: Any) -> None:
+def test_i26_a_heartbeat_binds_events_that_come_later(yard: Any) -> None:
     """A hub that lost its end, and went on otherwise: nothing of it was imported yet."""
     assert yard.states(yard.medium(1, 2)) == ["imported"]
     yard.bundle(1, 5)
     assert beat(yard, yard.world.checkpoint(5)).state.value == "heartbeat"
-    lost = world.World(stream=yard.world.stream).grow(3)
+    lost = World(stream=yard.world.stream).grow(3)
     lost.body_bytes = 17
     lost.grow(5)
     (outcome,) = yard.run(_alone(yard, lost.bundle(3, 8))).outcomes
@@ -176,10 +176,10 @@ def test_i26_a_heartbeat_binds_events_that_come_later(yard: Any, world: Any) -> 
     yard.check_now([1, 2, 3, 4, 5])
 
 
-def test_i26_just_behind_a_heartbeat_the_past_is_compared(yard: Any, world: Any) -> None:
+def test_i26_just_behind_a_heartbeat_the_past_is_compared(yard: Any) -> None:
     yard.bundle(1, 5)
     assert beat(yard, yard.world.checkpoint(5)).state.value == "heartbeat"
-    lost = world.World(stream=yard.world.stream, body_bytes=17).grow(8)
+    lost = World(stream=yard.world.stream, body_bytes=17).grow(8)
     (outcome,) = yard.run(_alone(yard, lost.bundle(6, 8))).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", FORK)
 

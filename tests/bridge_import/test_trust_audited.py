@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import import_yard
 import pytest
 from bridge_world import EXPORTER
+from hub_process import hub_in
 
 from bridge.importer.rebuild import rebuild_ledger
 from bridge.importer.run import Order
@@ -120,9 +122,7 @@ def test_the_entry_comes_before_the_carrier_that_is_judged_by_it(zone: Any) -> N
     assert mine == [KIND, "import.quarantined"]
 
 
-def test_nothing_goes_in_while_a_change_is_not_in_the_log(
-    hub_in: Any, import_yard: Any, tmp_path: Path
-) -> None:
+def test_nothing_goes_in_while_a_change_is_not_in_the_log(tmp_path: Path) -> None:
     with hub_in(tmp_path / "hub") as hub:
         zone = import_yard.Zone(tmp_path / "zone", hub, "unreachable")
         first, medium = zone.medium(1, 2), zone.medium(3, 4)
