@@ -14,7 +14,7 @@ import re
 import struct
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from itertools import chain, pairwise
 from pathlib import Path
@@ -67,10 +67,9 @@ def ht(tag: str, *parts: bytes) -> bytes:
     return h(tag.encode() + b"\0", *parts)
 
 def is_signed(public: bytes, signature: bytes, digest: bytes) -> bool:
-    try:
+    with suppress(BadSignatureError):
         return crypto_sign_open(signature + digest, public) == digest
-    except BadSignatureError:
-        return False
+    return False
 
 def head(raw: bytes, at: int, loose: bool = False) -> tuple[int, int, int]:
     """Major type, argument and end of the CBOR head at ``at``; only the shortest form is right."""
@@ -326,17 +325,16 @@ def read_volumes(doc: Any, roots: list[Path]) -> bytes:
     every = [path for root in roots for path in listed(root / "data")]
     for path in (one for one in every if one.is_file() and not one.is_symlink()):
         with path.open("rb") as file:
-            start = file.read(VOLUME.size)
-        if len(start) == VOLUME.size and start.startswith(b"AGB0VOL\x01" + doc[3]):
-            n = VOLUME.unpack(start)[2]
-            if n < len(here) and path.stat().st_size == doc[8][n][1]:
-                here[n].append(path)
+            magic, set_id, n, *_ = VOLUME.unpack(file.read(VOLUME.size).ljust(VOLUME.size, b"\0"))
+        is_ours = magic + set_id == b"AGB0VOL\x01" + doc[3] and n < len(here)
+        if is_ours and path.stat().st_size == doc[8][n][1]:
+            here[n].append(path)
     need(sum(not paths for paths in here) <= doc[5], "volumes are missing", "E.SIZE/INCOMPLETE")
     raws = ((n, path.read_bytes()) for n, paths in enumerate(here) for path in paths)
     good = {n: raw[VOLUME.size :] for n, raw in raws if h(raw) == doc[8][n][2]}
-    is_changed = any(here[n] and n not in good for n in range(len(here)))
-    code = "E.SIG/VOLUME" if is_changed else "E.SIZE/INCOMPLETE"
-    need(len(here) - len(good) <= doc[5], "volumes changed or missing", code)
+    lost = [paths for n, paths in enumerate(here) if n not in good]
+    code = "E.SIG/VOLUME" if any(lost) else "E.SIZE/INCOMPLETE"
+    need(len(lost) <= doc[5], "volumes changed or missing", code)
     is_plain = all(n in good for n in range(doc[4])) and not {9, 10} & doc.keys()
     need(is_plain, "packed, sealed, or to be rebuilt: run veen bridge verify", "UNSUPPORTED")
     return b"".join(good[n] for n in range(doc[4]))
