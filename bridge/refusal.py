@@ -63,6 +63,10 @@ class Fault(Enum):
 _AGAIN: Final = "have it exported again, to another medium"
 _FORGED: Final = "import nothing of it, keep the medium, and ask whoever exported it"
 _HUB_ASKED: Final = "import nothing of it, keep the medium, and ask whoever runs the source's hub"
+_SMALLER: Final = (
+    "have it exported in smaller bundles ([export] max_bundle_bytes), or raise max_bundle_bytes "
+    "and max_bundle_events of [import], which takes six times as much memory, and import it again"
+)
 ADVICE: Final = {
     Fault.MEDIUM: "look at the medium, copy what is meant to be there, or " + _AGAIN,
     Fault.TAG_FILE: _AGAIN,
@@ -76,7 +80,7 @@ ADVICE: Final = {
     Fault.SEALED: _FORGED,
     Fault.UNPACKED_SIZE: _FORGED,
     Fault.COMPRESSION: _FORGED,
-    Fault.BUNDLE_SIZE: "have it exported in smaller bundles",
+    Fault.BUNDLE_SIZE: _SMALLER,
     Fault.FRAMING: _FORGED,
     Fault.COUNT: _FORGED,
     Fault.BUNDLE_ID: _FORGED,

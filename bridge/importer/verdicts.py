@@ -28,11 +28,6 @@ from bridge.refusal import Fault, Refused
 from veen.digest import h
 
 _LINE = 4000
-_TOO_LARGE = (
-    "; have it exported in smaller bundles ([export] max_bundle_bytes), or raise max_bundle_bytes "
-    "and max_bundle_events of [import], which take six times as much memory, and move it back to "
-    "the inbox"
-)
 _LINKS = (errno.ELOOP, errno.ENOTDIR)
 """How a link shows that is not followed."""
 
@@ -53,8 +48,6 @@ class Verdicts:
         if error.fault is Fault.INCOMPLETE and work.is_new:
             return self.incomplete(work, error, of, code)
         told = printable(str(error), _LINE)
-        if error.fault is Fault.BUNDLE_SIZE:
-            told += _TOO_LARGE
         fields = failed_fields(self._tools.operator, work.sha256, of, error)
         event = ImportQuarantined(code=code, told=told, **fields)
         row = of if isinstance(of, BundleRow) else None
