@@ -154,7 +154,7 @@ class Airlock:
         for path in sorted(self.staging.iterdir()):
             if self.inside(path) not in in_use:
                 self.remove(self.inside(path))
-        for folder in (self.inbox, self.receipts):
+        for folder in (self.inbox, self.receipts, self.root / "checkpoints"):
             for path in sorted(folder.iterdir()):
                 if path.name.startswith("."):
                     self.remove(self.inside(path))

@@ -225,3 +225,12 @@ def test_i26_a_checkpoint_of_a_stolen_key_binds_nobody(yard: Any, zone: Any) -> 
     lie = replace(yard.world.checkpoint(), hub_public=thief.public, created_at=START + 10**6)
     (folder / f"{IDENTITY.hub_id.hex()}.cbor").write_bytes(lie.signed(thief).encode())
     assert bring(yard, 4, 6, beside(4)).state.value == "imported"
+
+
+def test_i26_what_a_kill_left_of_a_kept_checkpoint_is_gone_with_the_next_run(yard: Any) -> None:
+    bring(yard, 1, 3, beside(5))
+    half = yard.airlock.root / "checkpoints" / f".{IDENTITY.hub_id.hex()}.cbor.new"
+    half.write_bytes(b"half")
+    yard.run()
+    yard.check_now([1, 2, 3])
+    assert not half.exists()
