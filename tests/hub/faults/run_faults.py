@@ -5,7 +5,8 @@ long form, the start after each fault is killed as well: at its first operation,
 until one start has no operation left to be killed at.
 
 A full disk and a short write are felt by writes alone: at any other operation the one is that of
-the next write, the other a kill just after it. The short form strikes them at writes only.
+the next write, the other a kill just after it. The short form strikes them at writes only, and
+of all kinds strikes every third place, each kind beginning with another one.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from veen.receipt import Receipt
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
+FIRST, EVERY = {"kill": 0, "eio": 1, "enospc": 2, "short": 0}, 3
 ROUNDS = 6
 START = 40
 """Operations of the start, when a full disk may make a hub refuse; later it must live on."""
@@ -158,7 +160,8 @@ def read_acknowledged(path: Path) -> list[tuple[bytes, bytes]]:
 def places(operations: list[str], kind: str) -> list[int]:
     """The numbers of the operations that a kind of fault strikes."""
     of_writes = kind in {"enospc", "short"} and not LONG
-    return [at for at, name in enumerate(operations, 1) if name == "pwrite" or not of_writes]
+    found = [at for at, name in enumerate(operations, 1) if name == "pwrite" or not of_writes]
+    return found if LONG else found[FIRST[kind] :: EVERY]
 
 
 def main(directory: Path, kinds: list[str]) -> None:
