@@ -214,7 +214,7 @@ class ImportLedger(LedgerFile):
         with self._changing():
             self._db.execute("DELETE FROM closings WHERE token = ?", (closing.token,))
 
-    def restore(self, found: Restored, closing: Closing, told: tuple[str, bytes]) -> None:
+    def restore(self, found: Restored, closing: Closing, *told: tuple[str, bytes]) -> None:
         """Fill an empty ledger with what the logs tell."""
         frozen = [(*stream, one.seq, one.bundle_id or b"") for stream, one in found.frozen]
         runs = [(*stream, *one.span, one.bundle_id, one.entries) for stream, one in found.runs]
@@ -224,7 +224,7 @@ class ImportLedger(LedgerFile):
                 self._put(row)
             self._db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, 1, ?)", runs)
             self._db.executemany("INSERT OR IGNORE INTO frozen VALUES (?, ?, ?, ?)", frozen)
-            self._db.executemany("INSERT OR REPLACE INTO told VALUES (?, ?)", [told, *uncovered])
+            self._db.executemany("INSERT OR REPLACE INTO told VALUES (?, ?)", [*told, *uncovered])
             self._add(closing)
 
     def _put(self, row: BundleRow) -> None:

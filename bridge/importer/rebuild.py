@@ -91,8 +91,8 @@ def _rebuild(tools: Tools, reader: Client) -> Rebuilt:
         if (one.source_hub_id, one.stream) in routes
     ]
     restored = Restored([*rejected, *rows], runs, frozen, uncovered)
-    tools.ledger.restore(restored, closing, (LAST_PLAN, tools.bridge.note(PLAN_NOTE) or b""))
-    tools.ledger.note_told(Told.of(audited.trust).encode())
+    last = LAST_PLAN, tools.bridge.note(PLAN_NOTE) or b""
+    tools.ledger.restore(restored, closing, last, Told.of(audited.trust).encode())
     close(tools, closing)
     _note_carriers(tools)
     return found

@@ -12,6 +12,7 @@ import pytest
 from bridge_world import EXPORTER
 from hub_process import hub_in
 
+from bridge.importer.ledger import ImportLedger
 from bridge.importer.rebuild import rebuild_ledger
 from bridge.importer.run import Order
 from bridge.trust import pin_exporter, revoke
@@ -150,6 +151,26 @@ def test_a_ledger_that_is_made_again_knows_what_was_told(zone: Any) -> None:
     assert first.changed_at is not None
     assert f"added exporter z8 {h(b'x').hex()}" in second.change
     assert "z9" not in second.change
+
+
+def test_nothing_is_told_twice_though_a_ledger_was_just_made_again_when_it_ended(
+    zone: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restore = ImportLedger.restore
+
+    def ended(*given: Any) -> None:
+        restore(*given)
+        raise KeyboardInterrupt
+
+    pin(zone)
+    change(zone, f"pinned exporter z9 {OTHER.hex()}")
+    zone.run()
+    with monkeypatch.context() as patched:
+        patched.setattr(ImportLedger, "restore", ended)
+        with pytest.raises(KeyboardInterrupt):
+            rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
+    zone.run()
+    assert len(told(zone)) == 1
 
 
 def test_the_command_enters_what_the_import_tells(zone: Any, tmp_path: Path) -> None:
