@@ -14,6 +14,7 @@ from veen.errors import Malformed, VeenError
 from veen.limits import BadLimit, Limits
 from veen.profile import DEFAULT_PROFILE, Profile
 from veen.settings_table import BadSettings as BadZone
+from veen.settings_table import is_address
 from veen.zone_file import hub_part, is_zone
 
 
@@ -46,8 +47,7 @@ class Settings:
             raise BadSettings(f"admission = {self.admission!r}: it is 'gated' or 'open'")
         if self.reads not in ("policy", "open"):
             raise BadSettings(f"reads = {self.reads!r}: it is 'policy' or 'open'")
-        host, _, port = self.listen.rpartition(":")
-        if not host or not port.isdecimal() or int(port) > _LAST_PORT:
+        if not is_address(self.listen):
             raise BadSettings(
                 f"listen = {self.listen!r}: an address and a port, like 127.0.0.1:8080"
             )
@@ -71,7 +71,6 @@ class Settings:
         return f"{scheme}://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"  # noqa: S104
 
 
-_LAST_PORT = 65_535
 _PLAIN = {
     "listen": str, "workers": int, "threads": int, "admission": str, "reads": str,
     "queue_limit": int, "request_timeout_sec": int, "max_page_items": int,

@@ -17,6 +17,12 @@ class BadSettings(VeenError):
     """A configuration that cannot be run, and where it is wrong."""
 
 
+def is_address(text: str) -> bool:
+    """A host and the port that others find it at; 0, any free one, is none."""
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isdecimal() and 0 < int(port) <= _LAST_PORT
+
+
 class Table:
     """``name`` is how an error calls it; ``folder`` is where relative paths begin."""
 
@@ -96,8 +102,7 @@ class Table:
 
     def address(self, key: str, default: str) -> str:
         found = str(self.text(key, default))
-        host, _, port = found.rpartition(":")
-        if not host or not port.isdecimal() or int(port) > _LAST_PORT:
+        if not is_address(found):
             self.refuse(key, found, "an address and a port are due, like 127.0.0.1:8090")
         return found
 

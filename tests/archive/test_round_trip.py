@@ -13,6 +13,8 @@ import pytest
 import spec_objects
 from recorded_hub import answers_of
 
+from cli.free_port import free_port
+
 
 @pytest.fixture(params=["files", "s3"])
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -86,9 +88,8 @@ def test_without_keys_the_directory_is_whole_and_the_hub_says_what_is_missing(
     done = archive_carry.veen("archive", "restore", "--store", folder.as_uri(), "--to", to, *config)
     assert done.returncode == 0, done.stderr
     assert archive_carry.files(to) == archive_carry.files(data)
-    started = archive_carry.veen(
-        "hub", "start", "--data-dir", to, *config, "--listen", "127.0.0.1:0"
-    )
+    listen = ("--listen", f"127.0.0.1:{free_port()}")
+    started = archive_carry.veen("hub", "start", "--data-dir", to, *config, *listen)
     assert started.returncode != 0
     assert "no private key for the current hub key" in started.stderr
 

@@ -80,7 +80,9 @@ def test_refuses_a_missing_config_file(make_hub: Callable[..., Any], veen: Calla
 
 
 @pytest.mark.parametrize(
-    "options", [("--issuer", "xyz"), ("--listen", "nonsense")], ids=["issuer", "listen"]
+    "options",
+    [("--issuer", "xyz"), ("--listen", "nonsense"), ("--listen", "127.0.0.1:0")],
+    ids=["issuer", "listen", "any port"],
 )
 def test_refuses_a_bad_option_in_one_line(
     options: tuple[str, str], make_hub: Callable[..., Any], veen: Callable[..., Any]
