@@ -1,8 +1,14 @@
-"""The primitives no hub can do without: one Ed25519 verification and one signature a message."""
+"""The primitives no hub can do without: one Ed25519 verification and one signature a message.
+
+Every message has a signature of its own, and so has every verification here: of one and the same
+signature a processor learns which way each branch goes, and is up to a fifth faster than it ever
+is at work.
+"""
 
 from __future__ import annotations
 
 import time
+from itertools import cycle, islice
 
 import sample
 
@@ -10,14 +16,14 @@ from veen import sign
 from veen.digest import h
 
 DIGEST = h(b"digest")
-SIGNATURE = sample.CLIENT.sign(DIGEST)
+SIGNED = [(digest, sample.CLIENT.sign(digest)) for digest in (h(b"%d" % n) for n in range(2_048))]
 
 
 def verify(count: int) -> float:
     """Seconds of one bare verification."""
     public, begun = sample.CLIENT.public, time.perf_counter()
-    for _ in range(count):
-        sign.is_valid(public, SIGNATURE, DIGEST)
+    for digest, signature in islice(cycle(SIGNED), count):
+        sign.is_valid(public, signature, digest)
     return (time.perf_counter() - begun) / count
 
 
