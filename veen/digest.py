@@ -1,8 +1,13 @@
 """Hashing as the specification writes it: H, Ht, Trunc_24 and big-endian integers (spec 3.3)."""
 
 from collections.abc import Iterable
+from functools import cache
 from hashlib import file_digest, sha256
 from io import BufferedIOBase
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 
 def h(data: bytes) -> bytes:
@@ -25,7 +30,9 @@ def h_file(file: BufferedIOBase) -> bytes:
 
 def ht(tag: str, *parts: bytes) -> bytes:
     """Ht(tag, a || b || ...): SHA-256 under a domain tag."""
-    return sha256(b"\x00".join((tag.encode(), b"".join(parts)))).digest()
+    state = _begun(tag).copy()
+    state.update(b"".join(parts))
+    return state.digest()
 
 
 def trunc24(digest: bytes) -> bytes:
@@ -52,7 +59,7 @@ class Hasher:
     def tagged(cls, tag: str) -> "Hasher":
         """The same for Ht."""
         found = cls()
-        found.update(tag.encode() + b"\x00")
+        found._state = _begun(tag).copy()
         return found
 
     def update(self, part: bytes) -> None:
@@ -60,3 +67,9 @@ class Hasher:
 
     def digest(self) -> bytes:
         return self._state.digest()
+
+
+@cache
+def _begun(tag: str) -> "_Hash":
+    """The hash of what every Ht under a tag begins with; there are as many as there are tags."""
+    return sha256(tag.encode() + b"\x00")
