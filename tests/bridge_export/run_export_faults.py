@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +103,8 @@ def export_with(zone: OnlineZone, medium: Path, kind: str, at: int, count: Path)
     return in_child(work)
 
 
-def check_after(zone: OnlineZone, media: Path, scratch: Path) -> None:
-    """Nothing lost, nothing doubled, everything that counts is whole where it is said to be."""
+def check_after(zone: OnlineZone, media: list[Path], scratch: Path) -> None:
+    """Nothing lost, nothing doubled, everything that counts is whole on these media."""
     past = zone.past()
     assert past.unfinished() is None, "something is unfinished"
     end = zone.checkpoint().end(CHANGES)
@@ -115,7 +116,7 @@ def check_after(zone: OnlineZone, media: Path, scratch: Path) -> None:
     covered = [seq for first, last in ranges for seq in range(first, last + 1)]
     assert sorted(covered) == list(range(1, end.last_seq + 1)), "lost or doubled events"
     said = {(one.medium, one.bundle_id) for one in past.successes}
-    for medium in sorted(media.iterdir()):
+    for medium in media:
         for bag in sorted((medium / "agb0").glob("*")):
             check_bag(zone, bag, medium, said, scratch)
     state = zone.settings().exporting
@@ -157,16 +158,18 @@ def main(folder: Path, port: int, most: int, kinds: list[str]) -> None:
         places = range(1, operations + 1)
         step = max(1, -(-operations // most)) if most else 1
         for at in places[runs % step :: step]:
-            zone.advance(medium(f"{kind}-{at}-spare"), 2)
-            disturbed = medium(f"{kind}-{at}")
+            spare, disturbed = medium(f"{kind}-{at}-spare"), medium(f"{kind}-{at}")
+            zone.advance(spare, 2)
             status = export_with(zone, disturbed, kind, at, count)
             if os.WIFEXITED(status) and os.WEXITSTATUS(status) not in (0, REFUSED):
                 print(f"{kind} at {at}: ended with {os.WEXITSTATUS(status)}")
             if export_with(zone, disturbed, "none", 0, count):
                 print(f"{kind} at {at}: the run after it failed")
-            if in_child(lambda: check_after(zone, media, scratch)):
+            if in_child(partial(check_after, zone, [spare, disturbed], scratch)):
                 print(f"{kind} at {at}: wrong afterwards")
             runs += 1
+    if in_child(partial(check_after, zone, sorted(media.iterdir()), scratch)):
+        print("wrong in the end")
     print(f"{runs} runs over {operations} operations")
 
 
