@@ -75,6 +75,7 @@ def submitted(*words: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_submitted_it_refuses_no_facts_and_signs_the_same_bytes(tmp_path: Path) -> None:
     out = tmp_path / "report.json"
     (tmp_path / "bad.jsonl").write_text('{"fact": "unheard of"}\n')

@@ -31,6 +31,7 @@ def result(z1: Site, killed: ByDag, tmp_path_factory: pytest.TempPathFactory) ->
     return answered(z1, killed, RESULT, tmp_path_factory.mktemp("killed"))
 
 
+@pytest.mark.long
 def test_the_service_takes_what_a_killed_run_has_left_at_last(
     z1: Site, killed: ByDag, result: ResultDigest
 ) -> None:

@@ -46,6 +46,7 @@ def words_of(archived: Any, client: Path, out: Path) -> tuple[object, ...]:
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_cluster_folds_to_the_bytes_of_local_mode(
     submit: Submit, archived: Any, spark: Any, reader: Any, tmp_path: Path
 ) -> None:

@@ -234,6 +234,7 @@ def test_a_submitted_query_has_the_digest_of_the_inline_engine(
     assert "the passphrase" not in (submitted.work / "r-7" / "spark.log").read_text()
 
 
+@pytest.mark.long
 def test_a_submitted_query_fails_with_the_name_of_what_is_wrong(
     environment: dict[str, str], world: Any, archived: Any, tmp_path: Path
 ) -> None:

@@ -80,6 +80,7 @@ def test_a_query_beyond_the_budget_ends_with_the_digest_of_the_inline_engine(
     assert digest == due.document()
 
 
+@pytest.mark.long
 def test_a_query_while_the_archive_is_behind_speaks_up_to_where_it_goes(
     environment: dict[str, str], zone: Any, hub: Any, tmp_path: Path
 ) -> None:

@@ -70,6 +70,7 @@ def terms_file(terms: AuditTerms, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_cluster_over_a_bucket_makes_the_same_files_as_local_mode(
     submit: Callable[..., Any],
     spark: SparkSession,

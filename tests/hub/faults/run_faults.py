@@ -36,7 +36,7 @@ from veen.receipt import Receipt
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
-FIRST, EVERY = {"kill": 0, "eio": 1, "enospc": 2, "short": 0}, 3
+FIRST, EVERY = {"kill": 0, "eio": 4, "enospc": 2, "short": 1}, 8
 ROUNDS = 6
 START = 40
 """Operations of the start, when a full disk may make a hub refuse; later it must live on."""
