@@ -22,16 +22,9 @@ def long() -> bool:
 
 @pytest.fixture(scope="module")
 def zone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A zone with seven changes and two orders at a checkpoint, for all tests of a file."""
-    found = online_zone.OnlineZone(tmp_path_factory.mktemp("zone"))
-    try:
-        found.start()
-        found.emit(online_zone.CHANGES, 7)
-        found.emit(online_zone.ORDERS, 2, to="producer")
-        found.checkpoint()
+    """One for all tests of a file."""
+    with online_zone.running(tmp_path_factory.mktemp("zone")) as found:
         yield found
-    finally:
-        found.hub.destroy()
 
 
 @pytest.fixture

@@ -52,6 +52,20 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+@contextmanager
+def running(folder: Path) -> Iterator[OnlineZone]:
+    """A zone with seven changes and two orders at a checkpoint."""
+    found = OnlineZone(folder)
+    try:
+        found.start()
+        found.emit(CHANGES, 7)
+        found.emit(ORDERS, 2, to="producer")
+        found.checkpoint()
+        yield found
+    finally:
+        found.hub.destroy()
+
+
 class OnlineZone:
     """A hub that is not started yet; ``folder`` holds all of the zone, but for the media."""
 

@@ -1,4 +1,6 @@
-"""Export once for every operation and kind of fault; print what went wrong, if anything.
+"""Export once for each of some operations and each kind of fault; print what went wrong, if
+anything. Arguments: the folder of a zone, the port of its hub, the first operation to be struck
+of those that differ by the next number, and the kinds.
 
 A process of its own, so that each run is a fork of it. Operations are those on files and the
 requests to the hub. After each fault one undisturbed run must make everything good.
@@ -139,7 +141,7 @@ def check_bag(
     assert is_signed or not report.ok, f"{bag}: accepted without a signature"
 
 
-def main(folder: Path, port: int, most: int, kinds: list[str]) -> None:
+def main(folder: Path, port: int, first: int, every: int, kinds: list[str]) -> None:
     zone = OnlineZone(folder, port)
     media, scratch, count = folder / "media", folder / "scratch", folder / "count"
     for path in (media, scratch):
@@ -154,10 +156,9 @@ def main(folder: Path, port: int, most: int, kinds: list[str]) -> None:
     zone.advance(medium("spare"), 2)
     export_with(zone, medium("count-again"), "none", 0, count)
     operations, runs = int(count.read_text()), 0
-    for kind in kinds:
-        places = range(1, operations + 1)
-        step = max(1, -(-operations // most)) if most else 1
-        for at in places[runs % step :: step]:
+    for number, kind in enumerate(kinds):
+        shift = number * every // len(kinds)
+        for at in range(1 + (first + shift) % every, operations + 1, every):
             spare, disturbed = medium(f"{kind}-{at}-spare"), medium(f"{kind}-{at}")
             zone.advance(spare, 2)
             status = export_with(zone, disturbed, kind, at, count)
@@ -174,4 +175,4 @@ def main(folder: Path, port: int, most: int, kinds: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:])

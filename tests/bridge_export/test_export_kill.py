@@ -6,30 +6,31 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
+import online_zone
 import pytest
 
 HERE = Path(__file__).parent
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
-MOST = 0 if LONG else 3
-"""Runs for each kind of fault; 0 is one for every operation."""
+KINDS = ("kill", "killed-after", "eio", "enospc")
+# Every operation, in several zones: each export reads all that its zone has exported before.
+SHARES = [((kind,), n, 8) for kind in KINDS for n in range(8)] if LONG else [(KINDS, 0, 97)]
 
 
-@pytest.mark.timeout(7200 if LONG else 300)
-def test_an_export_that_is_cut_anywhere_is_made_good_by_the_next(zone: Any) -> None:
-    command = [sys.executable, str(HERE / "run_export_faults.py"), str(zone.folder)]
-    kinds = ["kill", "killed-after", "eio", "enospc"]
-    run = subprocess.run(
-        [*command, str(zone.hub.port), str(MOST), *kinds],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=7000 if LONG else 280,
-    )
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("kinds", "first", "every"), SHARES)
+def test_an_export_that_is_cut_anywhere_is_made_good_by_the_next(
+    kinds: tuple[str, ...], first: int, every: int, tmp_path: Path
+) -> None:
+    with online_zone.running(tmp_path) as zone:
+        run = subprocess.run(
+            [sys.executable, HERE / "run_export_faults.py", zone.folder, str(zone.hub.port),
+             str(first), str(every), *kinds],
+            capture_output=True, text=True, check=False, timeout=1700,
+        )  # fmt: skip
     *wrong, summary = run.stdout.splitlines() or ["nothing was printed"]
     assert wrong == [], run.stderr
     assert run.returncode == 0, run.stderr
     runs, _, _, operations, _ = summary.split()
     assert int(operations) > 100
-    assert int(runs) >= (4 * int(operations) if LONG else 10)
+    assert int(runs) >= len(kinds) * (int(operations) // every)
