@@ -1,8 +1,7 @@
 """The primitives no hub can do without: one Ed25519 verification and one signature a message.
 
 Every message has a signature of its own, and so has every verification here: of one and the same
-signature a processor learns which way each branch goes, and is up to a fifth faster than it ever
-is at work.
+signature a processor learns which way each branch goes, and is some per cent faster than at work.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ MAX_PROOF = 4096
 def measure() -> Iterator[Measurement]:
     told = _Log(EVENTS)
     blind = [BundleEvent(payload=e.payload, metadata=None, receipt=e.receipt) for e in told.events]
-    # Opening bodies is work beyond the signatures; it is told, and has no aim.
+    # Opening bodies is work beyond the signatures; it is held to the same aim all the same.
     verified = (("bundle_verify", blind, 0.7), ("bundle_verify_disclosed", told.events, 0.7))
     for bench, events, aim in verified:
         raw = told.bundle(events)
