@@ -49,7 +49,7 @@ class Settings:
             raise BadSettings(f"reads = {self.reads!r}: it is 'policy' or 'open'")
         if not is_address(self.listen):
             raise BadSettings(
-                f"listen = {self.listen!r}: an address and a port, like 127.0.0.1:8080"
+                f"listen = {self.listen!r}: an address and a port from 1 on, like 127.0.0.1:8080"
             )
         if self.workers < 1 or self.threads < 1:
             raise BadSettings("a hub needs at least one worker with one thread")

@@ -103,7 +103,7 @@ class Table:
     def address(self, key: str, default: str) -> str:
         found = str(self.text(key, default))
         if not is_address(found):
-            self.refuse(key, found, "an address and a port are due, like 127.0.0.1:8090")
+            self.refuse(key, found, "an address and a port from 1 on are due, like 127.0.0.1:8090")
         return found
 
     def url(self, key: str, default: Any = _REQUIRED) -> Any:
