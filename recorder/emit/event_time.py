@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from fractions import Fraction
@@ -11,6 +12,9 @@ from typing import Any, Final
 from recorder.emit.observation import NoEvent
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND: Final = timedelta(seconds=1)
+_SECOND_60: Final = re.compile(r"([T ][0-9]{2}:?[0-9]{2}:?)60(?=[.,Z+-]|$)")
+_LAST_SECOND: Final = (23, 59, 59)
 
 
 class TimeUnit(Enum):
@@ -32,10 +36,30 @@ def event_time(value: Any, unit: TimeUnit) -> int:
 
 
 def _of_text(text: str) -> int:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise NoEvent(f"{text!r} is no time like 2025-11-19T03:20:00.000Z") from error
+    moment = _parsed(text)
     if moment.tzinfo is None:
         raise NoEvent(f"{text!r} does not say its offset; end it with Z or like +01:00")
     return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _parsed(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as error:
+        moment = _leap_second(text)
+        if moment is None:
+            raise NoEvent(f"{text!r} is no time like 2025-11-19T03:20:00.000Z") from error
+        return moment
+
+
+def _leap_second(text: str) -> datetime | None:
+    """Second 60 of a UTC day is, as in POSIX time, second 0 of the next one."""
+    before = _SECOND_60.sub(r"\g<1>59", text, count=1)
+    try:
+        moment = datetime.fromisoformat(before)
+    except ValueError:
+        return None
+    if before == text or moment.tzinfo is None:
+        return None
+    utc = moment.astimezone(UTC)
+    return moment + _SECOND if (utc.hour, utc.minute, utc.second) == _LAST_SECOND else None

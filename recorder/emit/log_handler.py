@@ -4,17 +4,22 @@ The application never waits for the network. A record goes into a bounded queue;
 what is there in the durable outbox, another sends it. If the queue is full, the application waits
 for ``wait_sec`` at most, and not again until there was room. A record that found none is counted,
 and the count is recorded as an event of type log.dropped.
+
+A forked process forwards its records to the one that made the handler, which has the outbox.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 import warnings
+import weakref
 from typing import Final
 
 from recorder.emit.emitter import Addressed, Emitter
+from recorder.emit.log_forward import Forwarding, ParentGone, TooLarge
 from recorder.emit.log_mapping import LogMapping, cut
 from recorder.emit.observation import NoEvent, Observation
 from recorder.stream_map import UnknownType
@@ -26,6 +31,8 @@ _LONGEST_WAIT_SEC: Final = 30.0
 _OWN_LOGGERS: Final = ("veen", "recorder")
 _SENDING: Final = "veen-send"
 _LOOK_SEC: Final = 0.1
+_FORWARDED_BYTES: Final = 64 << 10
+"""What is kept of a record that is too large to be forwarded; every system takes that much."""
 
 
 class RecorderHandler(logging.Handler):
@@ -41,24 +48,32 @@ class RecorderHandler(logging.Handler):
         retry_sec: float = 0.5,
         close_sec: float = 5.0,
     ) -> None:
-        super().__init__()
+        # Before logging knows of this handler, so that one that is refused is nowhere.
         for kind in (DROPPED, mapping.event_type, *(one.event_type for one in mapping.rules)):
             if kind is not None:
                 emitter.streams.stream_of(kind)
+        super().__init__()
         self.dropped = 0
         self.trouble: VeenError | None = None
         self._emitter = emitter
         self._mapping = mapping
         self._wait_sec, self._retry_sec, self._close_sec = wait_sec, retry_sec, close_sec
         self._queue: queue.Queue[Observation] = queue.Queue(capacity)
+        self._forwarding = Forwarding()
+        self._is_forked = False
         self._told = 0
         self._is_stuck = False
         self._counting = threading.Lock()
-        self._closing, self._due, self._kept = (threading.Event() for _ in range(3))
+        self._closing, self._received, self._due, self._kept = (threading.Event() for _ in range(4))
         self._threads = [
             threading.Thread(target=work, name=f"veen-log-{name}", daemon=True)
-            for name, work in (("keep", self._keep_all), ("send", self._send_all))
+            for name, work in (
+                ("keep", self._keep_all),
+                ("send", self._send_all),
+                ("receive", self._receive_all),
+            )
         ]
+        _handlers.add(self)
         for one in self._threads:
             one.start()
 
@@ -72,15 +87,15 @@ class RecorderHandler(logging.Handler):
             self._drop()
             self.handleError(record)
             return
-        try:
-            self._queue.put(observed, not self._is_stuck, self._wait_sec)
-            self._is_stuck = False
-        except queue.Full:
-            self._is_stuck = True
-            self._drop()
+        if self._is_forked:
+            self._forward(observed)
+        else:
+            self._enqueue(observed)
 
     def flush(self) -> None:
         """Wait until all that was taken is kept, for ``close_sec`` at most."""
+        if self._is_forked:
+            return
         with self._queue.all_tasks_done:
             self._queue.all_tasks_done.wait_for(
                 lambda: not self._queue.unfinished_tasks, self._close_sec
@@ -91,9 +106,12 @@ class RecorderHandler(logging.Handler):
         if self._closing.is_set():
             return
         self._closing.set()
-        self._due.set()
-        self._threads[0].join()
-        self._threads[1].join(self._close_sec)
+        if self._is_forked:
+            if self.dropped > self._told:
+                self._send_to_parent(None, self._close_sec)
+        else:
+            self._end_threads()
+        self._forwarding.close()
         super().close()
         if self.dropped > self._told:
             warnings.warn(
@@ -102,6 +120,67 @@ class RecorderHandler(logging.Handler):
                 RuntimeWarning,
                 stacklevel=2,
             )
+
+    def after_fork_in_child(self) -> None:
+        """Threads, and locks that they held, stay with the parent, and so does the queue."""
+        self._is_forked = True
+        self._threads, self._queue = [], queue.Queue(1)
+        self._counting = threading.Lock()
+        self.dropped = self._told = 0
+        self._is_stuck = False
+        was_closing, self._closing = self._closing.is_set(), threading.Event()
+        if was_closing:
+            self._closing.set()
+        self._forwarding.in_child()
+
+    def _enqueue(self, observed: Observation) -> None:
+        try:
+            self._queue.put(observed, not self._is_stuck, self._wait_sec)
+            self._is_stuck = False
+        except queue.Full:
+            self._is_stuck = True
+            self._drop()
+
+    def _forward(self, observed: Observation) -> None:
+        wait = 0.0 if self._is_stuck else self._wait_sec
+        try:
+            is_sent = self._send_to_parent(observed, wait)
+        except TooLarge:
+            is_sent = self._send_to_parent(cut(observed, _FORWARDED_BYTES), wait)
+        self._is_stuck = not is_sent
+        if not is_sent:
+            self._drop()
+
+    def _send_to_parent(self, observed: Observation | None, wait: float) -> bool:
+        dropped = self.dropped - self._told
+        try:
+            is_sent = self._forwarding.send(observed, dropped, wait)
+        except ParentGone as error:
+            self.trouble = error
+            return False
+        if is_sent:
+            self._told += dropped
+        return is_sent
+
+    def _receive_all(self) -> None:
+        """Until closing, and then what children have sent by that time."""
+        while True:
+            is_last = self._closing.is_set()
+            message = self._forwarding.receive(0.0 if is_last else _LOOK_SEC)
+            if message is not None:
+                self._drop(message.dropped)
+                if message.record is not None:
+                    self._enqueue(message.record)
+            elif is_last:
+                self._received.set()
+                return
+
+    def _end_threads(self) -> None:
+        keeping, sending, receiving = self._threads
+        receiving.join()
+        self._due.set()
+        keeping.join()
+        sending.join(self._close_sec)
 
     def _is_own(self, record: logging.LogRecord) -> bool:
         thread = threading.current_thread()
@@ -113,7 +192,7 @@ class RecorderHandler(logging.Handler):
             self.dropped += count
 
     def _keep_all(self) -> None:
-        while not (self._closing.is_set() and self._queue.empty()):
+        while not (self._received.is_set() and self._queue.empty()):
             batch = self._batch()
             self._keep_batch(batch)
             for _ in batch:
@@ -192,3 +271,14 @@ class RecorderHandler(logging.Handler):
                     self._due.set()
             if self._kept.is_set():
                 return
+
+
+_handlers: weakref.WeakSet[RecorderHandler] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for handler in list(_handlers):
+        handler.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

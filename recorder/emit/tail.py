@@ -5,8 +5,9 @@ The position is kept in the instant in which the events are: a crash finds both 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -14,7 +15,15 @@ from typing import Final, NamedTuple
 from recorder.emit.emitter import Addressed, Emitter
 from recorder.emit.line import LineForm
 from recorder.emit.observation import NoEvent, Observation
-from recorder.emit.tail_files import Generation, Moved, generations, look_at, place_of
+from recorder.emit.tail_files import (
+    Generation,
+    Moved,
+    RotationOrder,
+    generations,
+    in_order,
+    look_at,
+    place_of,
+)
 from recorder.emit.tail_lines import CHUNK_BYTES, Portion, TailLine, read_portion
 from recorder.emit.tail_position import Around, TailPosition
 from recorder.stream_map import UnknownType
@@ -62,9 +71,14 @@ class Step(NamedTuple):
 
 
 class _Place(NamedTuple):
-    number: int
+    """``files`` are those that are not read to their end, oldest first; reading goes on in the
+    first of them. ``finished`` are the identities of all others.
+    """
+
+    files: list[Generation]
     offset: int
     mark: bytes | None
+    finished: tuple[bytes, ...]
 
 
 class Tail:
@@ -79,56 +93,88 @@ class Tail:
         self._name = name
         self._emitter = emitter
         self._rules = rules
+        self._unchanged: tuple[bytes, float] = (b"", 0.0)
 
     def step(self) -> Step:
         """Keep the next lines, with the position after them."""
         try:
-            portion = self._next_in_same_file()
+            position = self.position()
+            portion = self._next_in_same_file(position)
             if portion is not None and portion.lines:
-                return self._keep(portion)
-            found = generations(self.path)
-            place = self._place(found)
-            return Step(0, is_idle=True) if place is None else self._read(found, place)
+                return self._keep(portion, position.finished if position else ())
+            place = self._place(position)
+            return Step(0, is_idle=True) if place is None else self._read(place)
         except Moved:
             return Step(0, is_idle=False)
 
     def is_caught_up(self) -> bool:
         """Whether nothing is left but, at most, a line that still lacks its end."""
         try:
-            found = generations(self.path)
-            position = self.position()
-            number = None if position is None else place_of(position, found)
+            position, files = self.position(), generations(self.path)
+            if position is None:
+                return not files
+            unread = self._unread(position, files)
+            number = place_of(position, unread)
         except Moved:
             return False
-        if position is None or number is None:
-            return not found
-        later = found[number + 1 :]
-        is_read = not later or found[number].size == position.offset
-        return is_read and all(one.size == 0 for one in later)
+        if number is None:
+            return not unread
+        later = unread[number + 1 :]
+        is_read = not later or unread[number].size == position.offset
+        return is_read and all(file.size == 0 for file in later)
 
     def position(self) -> TailPosition | None:
         raw = self._emitter.note(self._name)
         return None if raw is None else TailPosition.decode(raw)
 
-    def _next_in_same_file(self) -> Portion | None:
+    def _next_in_same_file(self, position: TailPosition | None) -> Portion | None:
         """What follows in a file that still has its name: no other file matters then."""
-        position, one = self.position(), look_at(self._at)
-        if position is None or one is None or not position.offset:
+        file = look_at(self._at)
+        if position is None or file is None or not position.offset:
             return None
-        if (one.device, one.inode) != (position.device, position.inode):
+        if (file.device, file.inode) != (position.device, position.inode):
             return None
         try:
-            return read_portion(one, position.offset, position.mark, is_finished=False)
+            return read_portion(file, position.offset, position.mark, is_finished=False)
         except Moved:
             return None
 
-    def _place(self, found: list[Generation]) -> _Place | None:
-        position = self.position()
+    def _place(self, position: TailPosition | None) -> _Place | None:
+        files = generations(self.path)
         if position is None:
-            return self._begin(found)
-        number = place_of(position, found)
-        if number is not None:
-            return _Place(number, position.offset, position.mark if position.offset else None)
+            return self._begin(files)
+        unread = self._unread(position, files)
+        number = place_of(position, unread)
+        if number is None:
+            return self._after_gap(position, files, unread)
+        if position.finished is None:
+            return self._adopted(position, files, unread[number:])
+        if number:
+            raise self._out_of_order(unread, number)
+        return self._from(position, files, unread)
+
+    def _unread(self, position: TailPosition, files: list[Generation]) -> list[Generation]:
+        finished = frozenset(position.finished or ())
+        return in_order(self.path, [file for file in files if file.identity not in finished])
+
+    def _from(
+        self, position: TailPosition, files: list[Generation], unread: list[Generation]
+    ) -> _Place:
+        mark = position.mark if position.offset else None
+        return _Place(unread, position.offset, mark, _others(files, unread))
+
+    def _adopted(
+        self, position: TailPosition, files: list[Generation], unread: list[Generation]
+    ) -> _Place:
+        """A position of an earlier release: what its names call older was read."""
+        place = self._from(position, files, unread)
+        note = Note(self._name, replace(position, finished=place.finished).encode())
+        self._emitter.keep([], note=note)
+        return place
+
+    def _after_gap(
+        self, position: TailPosition, files: list[Generation], unread: list[Generation]
+    ) -> _Place | None:
         if not self._rules.accept_gap:
             raise TailGap(
                 f"{self.path}: the file that was read up to byte {position.offset} is gone, with "
@@ -136,41 +182,65 @@ class Tail:
                 "go on with the oldest that is left (--accept-gap)"
             )
         self.gaps += 1
-        return _Place(0, 0, None) if found else None
+        return _Place(unread, 0, None, _others(files, unread)) if unread else None
 
-    def _begin(self, found: list[Generation]) -> _Place | None:
+    def _out_of_order(self, unread: list[Generation], number: int) -> RotationOrder:
+        names = ", ".join(file.path.name for file in unread[:number])
+        return RotationOrder(
+            f"{self.path}: {names} is older by its name than {unread[number].path.name}, which is "
+            "being read, but it was not there before or has changed since it was read: the clock "
+            "was set back, or it was written to after --settle-ms. Nothing of it is recorded. "
+            "Rename rotated files in the order in which they were written, or move it away and "
+            "record it with veen recorder emit"
+        )
+
+    def _begin(self, files: list[Generation]) -> _Place | None:
         """At the start of the file; from now on it is known under any name."""
-        if not found or found[-1].path != self.path:
+        live = [file for file in files if file.path == self.path]
+        if not live:
             return None
-        self._remember(found[-1])
-        return _Place(len(found) - 1, 0, None)
+        place = _Place(live, 0, None, _others(files, live))
+        self._remember(place.files[0], place.finished)
+        return place
 
-    def _remember(self, one: Generation) -> None:
-        position = TailPosition(device=one.device, inode=one.inode, offset=0, mark=_NOTHING)
+    def _remember(self, file: Generation, finished: tuple[bytes, ...]) -> None:
+        position = TailPosition(
+            device=file.device, inode=file.inode, offset=0, mark=_NOTHING, finished=finished
+        )
         self._emitter.keep([], note=Note(self._name, position.encode()))
 
-    def _read(self, found: list[Generation], place: _Place) -> Step:
-        number, offset, mark = place
+    def _read(self, place: _Place) -> Step:
+        files, offset, mark, finished = place
+        number = 0
         while True:
-            is_finished = self._is_finished(found, number)
-            portion = read_portion(found[number], offset, mark, is_finished=is_finished)
+            is_finished = self._is_finished(files, number)
+            portion = read_portion(files[number], offset, mark, is_finished=is_finished)
             if portion.lines:
-                return self._keep(portion)
+                return self._keep(portion, finished)
             if not is_finished:
                 break
+            finished = (*finished, files[number].identity)
             number, offset, mark = number + 1, 0, None
-        if number - 1 > place.number:
+        if number > 1:
             # Empty files may be rotated until the one that was read last is gone.
-            self._remember(found[number - 1])
+            self._remember(files[number - 1], finished[:-1])
         return Step(0, is_idle=True)
 
-    def _is_finished(self, found: list[Generation], number: int) -> bool:
-        if number == len(found) - 1:
+    def _is_finished(self, files: list[Generation], number: int) -> bool:
+        if number == len(files) - 1:
             return False
-        quiet_ms = self._emitter.clock() - found[number].mtime_ns // 1_000_000
-        return number < len(found) - 2 or quiet_ms >= self._rules.settle_ms
+        return number < len(files) - 2 or self._is_settled(files[number])
 
-    def _keep(self, portion: Portion) -> Step:
+    def _is_settled(self, file: Generation) -> bool:
+        """By the time of the last write, or as observed where the clock is behind that."""
+        if self._emitter.clock() - file.mtime_ns // 1_000_000 >= self._rules.settle_ms:
+            return True
+        now = time.monotonic()
+        if self._unchanged[0] != file.identity:
+            self._unchanged = (file.identity, now)
+        return (now - self._unchanged[1]) * 1000 > self._rules.settle_ms
+
+    def _keep(self, portion: Portion, finished: tuple[bytes, ...] | None) -> Step:
         events: list[Addressed] = []
         last = None
         for line in portion.lines:
@@ -184,7 +254,7 @@ class Tail:
                 events.extend(self._unparsed(portion, line, error))
             last = line
         if last is not None:
-            note = Note(self._name, portion.position_after(last).encode())
+            note = Note(self._name, portion.position_after(last, finished).encode())
             self._emitter.keep(events, note=note)
             self._at = portion.generation.path
         return Step(len(events), is_idle=False)
@@ -224,6 +294,10 @@ class Tail:
             f"{portion.generation.path}, byte {line.offset}: no event: {error}; the line is "
             f"{shown!r}; all before it is kept. Record such lines with --on-bad-line record"
         )
+
+
+def _others(files: list[Generation], unread: list[Generation]) -> tuple[bytes, ...]:
+    return tuple(file.identity for file in files if file not in unread)
 
 
 def _short(text: str) -> str:

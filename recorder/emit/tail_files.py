@@ -1,7 +1,8 @@
 """The generations of a log file: what was rotated away, oldest first, and the file itself.
 
 Rotated files stand in the same folder, under the name of the log with a number, a date or a time
-behind it. Compressed ones are not read, nor is what else begins with that name.
+behind it. Compressed ones are not read, nor is what else begins with that name. The order is that
+of the rotation's own names and never that of modification times, since a clock can be set back.
 """
 
 from __future__ import annotations
@@ -16,11 +17,18 @@ from pathlib import Path
 from typing import Final
 
 from recorder.emit.tail_position import TailPosition, around
+from veen.digest import h
+from veen.errors import VeenError
 
 _NUMBERED: Final = re.compile(r"\.([0-9]{1,5})")
 _ROTATED: Final = re.compile(r"[.-][0-9]+([-_:.+T][0-9]+)*Z?")
 """Like ``.1``, ``-20261116``, ``.2026-11-16_10``, ``-20261116-1763290800``."""
 _SCANS: Final = 1_000
+_IDENTITY_BYTES: Final = 16
+
+
+class RotationOrder(VeenError):
+    """Rotated files whose names do not say in which order they were written."""
 
 
 class Moved(Exception):
@@ -34,6 +42,12 @@ class Generation:
     inode: int
     size: int
     mtime_ns: int
+
+    @property
+    def identity(self) -> bytes:
+        """Stays the same under another name, and changes with every write."""
+        stat_words = f"{self.device} {self.inode} {self.size} {self.mtime_ns}"
+        return h(stat_words.encode())[:_IDENTITY_BYTES]
 
     @contextmanager
     def opened(self) -> Iterator[int]:
@@ -52,7 +66,7 @@ class Generation:
 
 
 def generations(path: Path) -> list[Generation]:
-    """Oldest first; the file itself, if it is there, is the last.
+    """The file itself, if it is there, and all that was rotated away; sorted by name.
 
     A folder is not read in one instant: two looks that see the same names saw all files.
     """
@@ -60,7 +74,7 @@ def generations(path: Path) -> list[Generation]:
     for _ in range(_SCANS):
         now = _look(path)
         if [(one.path, one.inode) for one in now] == [(one.path, one.inode) for one in before]:
-            return _ordered(path, now)
+            return now
         before = now
     raise Moved
 
@@ -108,14 +122,33 @@ def _is_ours(name: str, log: str) -> bool:
     return name == log or bool(is_longer)
 
 
-def _ordered(path: Path, found: list[Generation]) -> list[Generation]:
-    """By number, the highest first, where all have one; else by time, then by name."""
-    last = [one for one in found if one.path == path]
-    rotated = [one for one in found if one.path != path]
-    numbers = [_NUMBERED.fullmatch(one.path.name.removeprefix(path.name)) for one in rotated]
-    if all(numbers):
-        pairs = zip(numbers, rotated, strict=True)
-        rotated = [one for _, one in sorted(pairs, key=lambda pair: -int(pair[0][1]))]  # type: ignore[index]
-    else:
-        rotated.sort(key=lambda one: (one.mtime_ns, one.path.name))
-    return rotated + last
+def in_order(path: Path, files: list[Generation]) -> list[Generation]:
+    """Oldest first, the log file itself last; RotationOrder where the names do not say it.
+
+    Numbers count backwards (``.2`` is older than ``.1``), dates and times forwards.
+    """
+    live = [file for file in files if file.path == path]
+    rotated = [file for file in files if file.path != path]
+    suffixes = {file.path: file.path.name.removeprefix(path.name) for file in rotated}
+    if len({_form(suffix) for suffix in suffixes.values()}) > 1:
+        names = ", ".join(file.path.name for file in rotated)
+        raise RotationOrder(
+            f"{path}: rotated files have names of different forms ({names}), which do not say "
+            "which is older; rename them to one form, or move those away that need not be read"
+        )
+    rotated.sort(key=lambda file: _rank(suffixes[file.path]))
+    return rotated + live
+
+
+def _form(suffix: str) -> str:
+    """``number``, or what stands between the digits of a date with how many digits there are."""
+    if _NUMBERED.fullmatch(suffix):
+        return "number"
+    return re.sub(r"[0-9]+", lambda digits: str(len(digits[0])), suffix)
+
+
+def _rank(suffix: str) -> tuple[int, ...]:
+    numbered = _NUMBERED.fullmatch(suffix)
+    if numbered:
+        return (-int(numbered[1]),)
+    return tuple(int(digits) for digits in re.findall(r"[0-9]+", suffix))

@@ -32,13 +32,16 @@ class Portion:
     offset: int
     before: Around = field(repr=False)
 
-    def position_after(self, line: TailLine) -> TailPosition:
+    def position_after(
+        self, line: TailLine, finished: tuple[bytes, ...] | None = None
+    ) -> TailPosition:
         end = line.offset + len(line.raw)
         return TailPosition(
             device=self.generation.device,
             inode=self.generation.inode,
             offset=end,
             mark=self.before.after(self.raw[: end - self.offset]).mark(),
+            finished=finished,
         )
 
 

@@ -18,12 +18,15 @@ class TailPosition(WireMap):
     """``mark`` is over the first bytes of what was read, and over the last.
 
     The mark finds a file that was copied, and tells one that was emptied and written anew.
+    ``finished`` are the identities of the rotated files that were read to their end, or that were
+    there before the first reading; None in a position written before there was this field.
     """
 
     device: int
     inode: int
     offset: int
     mark: Bytes32
+    finished: tuple[bytes, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

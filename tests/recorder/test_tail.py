@@ -218,19 +218,6 @@ def test_several_rotations_while_nobody_read(log: Log, stops: tuple[int, ...]) -
     assert log.numbers() == list(range(log.number))
 
 
-def test_dated_files_are_read_in_the_order_of_their_time(log: Log) -> None:
-    log.write(1)
-    log.read()
-    for day in (3, 1, 2):
-        name = log.path.with_name(f"app.log-{day}")
-        log.write(1)
-        log.path.rename(name)
-        os.utime(name, (1_000 + log.number, 1_000 + log.number))
-    log.write(1)
-    log.read()
-    assert log.numbers() == list(range(5))
-
-
 def test_a_copied_and_emptied_file_is_finished_in_its_copy(log: Log) -> None:
     log.write(2)
     log.read()
