@@ -10,6 +10,11 @@ STAMP := $(VENV)/.installed
 # Two worker processes: the tests are bound by the processor.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
+# Certificates of the system, so that a proxy whose authority is installed there is trusted. pip
+# takes a file of them, the one that Python itself would use (SSL_CERT_FILE moves it).
+CA_FILE = $(shell $(PYTHON) -c 'import ssl; print(ssl.get_default_verify_paths().cafile or "")')
+WITH_SYSTEM_CERTS = UV_SYSTEM_CERTS=true $(if $(PIP_CERT),,$(if $(CA_FILE),PIP_CERT=$(CA_FILE)))
+
 # Where make up and make demo keep their zones, and where the objects of the demonstration go.
 DIR ?= var
 STORE ?= files
@@ -34,10 +39,11 @@ java:
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 setup")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	command -v uv >/dev/null || test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
-	UV=$$(command -v uv || echo $(BIN)/uv); \
-	$$UV pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock; \
-	$$UV pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline --editable .
+	sed -n '/^uv==/,/[^\\]$$/p' requirements.lock >$(VENV)/uv.lock
+	$(WITH_SYSTEM_CERTS) $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --no-deps --require-hashes --requirement $(VENV)/uv.lock
+	$(WITH_SYSTEM_CERTS) $(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline --editable .
 	touch $@
 
 lock: $(STAMP)  ## Compile requirements.lock again from pyproject.toml

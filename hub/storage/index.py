@@ -109,9 +109,12 @@ class Index:
             self._db.execute("PRAGMA wal_autocheckpoint = 4000")
 
     def create(self, hub_id: bytes) -> None:
-        self._db.executescript(_SCHEMA)
-        self._db.execute("INSERT INTO meta VALUES ('version', ?)", (SCHEMA_VERSION,))
-        self._db.execute("INSERT INTO meta VALUES ('hub_id', ?)", (hub_id,))
+        """Write the empty tables: all of them or, after a crash or on a full disk, none."""
+        with self.transaction():
+            for statement in _SCHEMA.split(";\n"):
+                self._db.execute(statement)
+            self._db.execute("INSERT INTO meta VALUES ('version', ?)", (SCHEMA_VERSION,))
+            self._db.execute("INSERT INTO meta VALUES ('hub_id', ?)", (hub_id,))
 
     def is_of(self, hub_id: bytes) -> bool:
         """Whether this is an index of our making for that hub."""
