@@ -100,13 +100,15 @@ def retain(
 ) -> None:
     """Show which sealed chunks retention lets go; with --prune, let them go.
 
-    Checkpoints, peaks, summaries and what proofs need always stay.
+    Checkpoints, peaks, summaries and what proofs need always stay. Age is measured by hub time: no
+    later than the latest message of the hub, so that a clock that is ahead lets nothing go early.
 
     Example: veen hub retention --data-dir ./hub --config hub.toml --prune --move-to ./attic
     """
-    settings, datadir, now = load(config), DataDir(data_dir.resolve()), int(time.time())
+    settings, datadir = load(config), DataDir(data_dir.resolve())
     if not datadir.log.is_dir():
         raise Refused(f"{datadir.root} is not a data directory: it has no log")
+    now = retention.hub_time(datadir, int(time.time()))
     due = retention.plan(datadir, settings.retention, settings.streams, now)
     done = (
         retention.prune(datadir, due, limits=settings.limits, move_to=move_to, now=now)

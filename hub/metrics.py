@@ -53,6 +53,12 @@ class SequencerMetrics:
 
     fsync_latency: Histogram
     checkpoint_interval: Histogram
+    time_ahead: Gauge
+    clock_step: Gauge
+
+    def clock_read(self, hub_time_ahead_sec: int, clock_step_ahead_sec: int) -> None:
+        self.time_ahead.set(hub_time_ahead_sec)
+        self.clock_step.set(clock_step_ahead_sec)
 
     def appended(self, seconds: float) -> None:
         self.fsync_latency.observe(1000 * seconds)
@@ -69,6 +75,18 @@ def sequencer_metrics(registry: CollectorRegistry) -> SequencerMetrics:
             "Entries from one checkpoint of a label to the next",
             registry=registry,
             buckets=ENTRIES,
+        ),
+        time_ahead=Gauge(
+            "veen_hub_time_ahead_seconds",
+            "Hub time minus the clock; above 0 hub time stands still",
+            registry=registry,
+            multiprocess_mode="mostrecent",
+        ),
+        clock_step=Gauge(
+            "veen_clock_step_ahead_seconds",
+            "By how much the clock stepped ahead; above 0 messages are refused",
+            registry=registry,
+            multiprocess_mode="mostrecent",
         ),
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from hub.clock import CLOCK_STEP_LIMIT_SEC
 from hub.policy import BadPolicy, Policy
 from hub.storage.retention import BadRetention, Rule, parse_rule
 from veen.control import StreamRecord
@@ -38,6 +39,7 @@ class Settings:
     queue_limit: int = 4_096
     request_timeout_sec: int = 30
     max_page_items: int = 1_000
+    clock_step_limit_sec: int = CLOCK_STEP_LIMIT_SEC
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_client_ca: str | None = None
@@ -53,6 +55,10 @@ class Settings:
             )
         if self.workers < 1 or self.threads < 1:
             raise BadSettings("a hub needs at least one worker with one thread")
+        if self.clock_step_limit_sec < 0:
+            raise BadSettings(
+                f"clock_step_limit_sec = {self.clock_step_limit_sec}: seconds, or 0 for no limit"
+            )
         if (self.tls_cert is None) != (self.tls_key is None):
             raise BadSettings("tls_cert and tls_key go together")
         for stream in self.streams:
@@ -74,6 +80,7 @@ class Settings:
 _PLAIN = {
     "listen": str, "workers": int, "threads": int, "admission": str, "reads": str,
     "queue_limit": int, "request_timeout_sec": int, "max_page_items": int,
+    "clock_step_limit_sec": int,
     "tls_cert": str, "tls_key": str, "tls_client_ca": str,
 }  # fmt: skip
 _TABLES = ("issuers", "streams", "limits", "principals", "retention")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import time
 
 from flask import request
 
@@ -30,7 +29,7 @@ class Credentials:
         if "Signature" not in request.headers:
             raise Refused(Code.UNAUTHORIZED, "a bearer token or a signed request is due")
         try:
-            return self._signatures.principal(_message(), body, int(time.time()))
+            return self._signatures.principal(_message(), body)
         except NotSigned as error:
             raise Refused(Code.UNAUTHORIZED, str(error)) from error
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 
 from hub.policy import Policy, Principal
@@ -13,28 +15,34 @@ _REMEMBERED: Final = 65_536
 
 
 class SignatureGuard:
-    """Tells whose signature a request carries, and takes each signature once."""
+    """Tells whose signature a request carries, and takes each signature once.
 
-    def __init__(self, policy: Policy) -> None:
+    How long one is remembered goes by ``steady``, which no setting of the clock moves: by a clock
+    that ran ahead for a moment it would be remembered until then, and fill the memory.
+    """
+
+    def __init__(self, policy: Policy, steady: Callable[[], float] = time.monotonic) -> None:
         self._policy = policy
+        self._steady = steady
         self._verifier = SignatureVerifier(self._key_of)
-        self._taken: OrderedDict[bytes, int] = OrderedDict()
+        self._taken: OrderedDict[bytes, float] = OrderedDict()
         self._guard = threading.Lock()
 
-    def principal(self, message: SignedMessage, body: bytes, now: int) -> Principal:
+    def principal(self, message: SignedMessage, body: bytes) -> Principal:
         signed = self._verifier.verify(message, body)
         principal = self._policy.by_name(signed.key_id)
         if principal is None:
             raise NotSigned("the signature names no principal")
-        self._take(signed.covered, now)
+        self._take(signed.covered)
         return principal
 
     def _key_of(self, name: str) -> bytes | None:
         principal = self._policy.by_name(name)
         return principal.public_key if principal else None
 
-    def _take(self, signed: bytes, now: int) -> None:
+    def _take(self, signed: bytes) -> None:
         """Refuse one that was taken before. Whatever is forgotten is too old to be taken."""
+        now = self._steady()
         with self._guard:
             while self._taken and next(iter(self._taken.values())) < now:
                 self._taken.popitem(last=False)

@@ -24,7 +24,9 @@ def main(arguments: list[str]) -> int:
         print(f"veen hub: {error}", file=sys.stderr)  # noqa: T201 - the operator's only channel
         return REFUSED
     clear_metrics(launch.datadir)
-    sequencer.observe(sequencer_metrics(CollectorRegistry()))
+    metrics = sequencer_metrics(CollectorRegistry())
+    sequencer.observe(metrics)
+    sequencer.observe_clock(metrics.clock_read)
     signal.signal(signal.SIGTERM, lambda *_: sequencer.stop())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     launch.say_ready()

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 import cbor2
 
@@ -22,6 +22,19 @@ from veen.checkpoint import Checkpoint
 from veen.control import StreamRecord
 from veen.errors import Untrusted
 from veen.recorder_checkpoint import RecorderCheckpoint
+
+
+class HubTimes(NamedTuple):
+    """``clock_step_ahead_sec`` is not 0 while messages are refused for a clock that stepped."""
+
+    hub_ts: int
+    clock: int
+    clock_step_ahead_sec: int
+
+    @property
+    def ahead_of_clock_sec(self) -> int:
+        """For how long hub time stands still yet."""
+        return max(0, self.hub_ts - self.clock)
 
 
 class SequencerClient:
@@ -60,7 +73,10 @@ class SequencerClient:
 
     def hub_ts(self) -> int:
         """Hub time; also the proof that the sequencer answers."""
-        return int(self._perform(wireline.STATUS, None)["hub_ts"])
+        return self.times().hub_ts
+
+    def times(self) -> HubTimes:
+        return HubTimes(**self._perform(wireline.STATUS, None))
 
     def _perform(self, kind: int, body: Any) -> Any:
         with self._place(1):

@@ -18,9 +18,10 @@ from typing import Any
 import cbor2
 
 from hub.admission.capability import Gate
+from hub.clock import ClockStepped, HubClock
 from hub.sequencer import wireline
 from hub.sequencer.address import socket_address
-from hub.sequencer.committer import Committer, NotFound
+from hub.sequencer.committer import Committer, NotFound, Unavailable
 from hub.settings import Settings
 from hub.storage import identity
 from hub.storage.datadir import DataDir, Lock
@@ -39,10 +40,18 @@ Clock = Callable[[], float]
 class Sequencer:
     """Holds the directory for as long as it lives."""
 
-    def __init__(self, datadir: DataDir, settings: Settings, random: identity.Randomness) -> None:
+    def __init__(
+        self,
+        datadir: DataDir,
+        settings: Settings,
+        random: identity.Randomness,
+        clock: HubClock | None = None,
+    ) -> None:
         self._datadir = datadir
         self._lock = Lock(datadir)
-        keys = identity.load_or_create(datadir, random, int(time.time()))
+        self._clock = clock or HubClock(settings.clock_step_limit_sec)
+        self._observe_clock: Callable[[int, int], None] = lambda _behind, _ahead: None
+        keys = identity.load_or_create(datadir, random, self._clock.read())
         log = HubLog(datadir, keys, settings.limits, settings.streams)
         self._committer = Committer(log, Gate(settings.gated, settings.issuers))
         self._listener = _listen(datadir)
@@ -54,6 +63,10 @@ class Sequencer:
 
     def observe(self, observer: Observer) -> None:
         self._committer.log.observer = observer
+
+    def observe_clock(self, observe: Callable[[int, int], None]) -> None:
+        """Have it told every second how far hub time is ahead of the clock, and of a step."""
+        self._observe_clock = observe
 
     def stop(self) -> None:
         """Ask the loop to end once what has arrived is answered; a signal handler may call it."""
@@ -72,8 +85,12 @@ class Sequencer:
         self._close()
 
     def _tick(self) -> None:
+        clock = self._clock.read()
+        self._observe_clock(self._committer.now(clock) - clock, self._clock.step_ahead_sec)
+        if self._clock.step_ahead_sec:
+            return
         try:
-            self._committer.tick(int(time.time()))
+            self._committer.tick(clock)
         except NoSpace as error:
             _log.warning("an epoch waits to be closed: %s", error)
 
@@ -103,7 +120,10 @@ class Sequencer:
 
     def _commit(self, submits: list[tuple[Connection, list[Any]]]) -> None:
         messages = [message for _, batch in submits for message in batch]
-        outcomes = iter(self._committer.commit(messages, int(time.time())))
+        try:
+            outcomes = iter(self._committer.commit(messages, self._clock.now()))
+        except ClockStepped as error:
+            outcomes = iter([Unavailable(str(error)) for _ in messages])
         for to, batch in submits:
             self._send(to, wireline.pack_outcomes([next(outcomes) for _ in batch]))
 
@@ -113,21 +133,27 @@ class Sequencer:
             return ["ok", self._perform(request[0], wireline.unpack(request))]
         except Rejected as refusal:
             return ["rejected", wireline.rejection(refusal)]
-        except (NotFound, Untrusted, NoSpace) as error:
+        except (NotFound, Untrusted, NoSpace, ClockStepped) as error:
             return [type(error).__name__, str(error)]
 
     def _perform(self, kind: int, body: Any) -> Any:
-        clock = int(time.time())
+        if kind == wireline.STATUS:
+            return self._status()
+        clock = self._clock.now()
         if kind == wireline.AUTHORIZE:
             return list(self._committer.authorize(CapToken.decode(body), clock))
         if kind == wireline.REGISTER:
             return self._committer.register(StreamRecord.decode(body), clock)
         if kind == wireline.CHECKPOINT:
             return self._committer.checkpoint(body[0], body[1], clock).encode()
-        if kind == wireline.RECORDER_CHECKPOINT:
-            profile_id, force = body
-            return self._committer.recorder_checkpoint(profile_id, clock, force=force).encode()
-        return {"hub_ts": self._committer.now(clock)}
+        profile_id, force = body
+        return self._committer.recorder_checkpoint(profile_id, clock, force=force).encode()
+
+    def _status(self) -> dict[str, int]:
+        """Hub time is not moved by a clock that stepped ahead, since nothing is committed then."""
+        clock, ahead = self._clock.read(), self._clock.step_ahead_sec
+        hub_ts = self._committer.now(clock - ahead)
+        return {"hub_ts": hub_ts, "clock": clock, "clock_step_ahead_sec": ahead}
 
     def _send(self, to: Connection, answer: bytes) -> None:
         """A worker that died while it waited loses its answer; the client asks again."""

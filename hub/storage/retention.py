@@ -83,6 +83,18 @@ def plan(
         index.close()
 
 
+def hub_time(datadir: DataDir, clock: int) -> int:
+    """The time to plan by: the clock, but no later than the log has come.
+
+    By a clock that is ahead, chunks would go before their time, and nothing brings them back.
+    """
+    index = Index(datadir.index, writable=False)
+    try:
+        return min(clock, max((row.head_ts for row in index.labels()), default=clock))
+    finally:
+        index.close()
+
+
 def _expired(datadir: DataDir, index: Index, row: LabelRow, before: int) -> list[ChunkName]:
     found = []
     for chunk in index.chunks(row.label_no):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
 from flask import request
@@ -46,7 +45,7 @@ class Credentials:
         found = self._principals.by_name(signed.key_id)
         if found is None:
             raise NotSigned("the signature names no principal")
-        self._taken.take(signed.covered, int(time.time()))
+        self._taken.take(signed.covered)
         return found
 
 

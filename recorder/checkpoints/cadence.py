@@ -20,19 +20,26 @@ class CheckpointCadence:
     every_events: int
 
     def due(
-        self, now: int, last: RecorderCheckpoint | None, heads: Mapping[str, int]
+        self,
+        now: int,
+        last: RecorderCheckpoint | None,
+        heads: Mapping[str, int],
+        waited_sec: float = 0,
     ) -> str | None:
         """Why one is due now, in words, or None. ``heads`` is the last stream_seq of each stream.
 
-        Streams in which nothing has happened need none.
+        Streams in which nothing has happened need none. ``waited_sec`` is for how long the last one
+        has been seen to be the last, by a clock that nobody sets: the date of the last one may lie
+        ahead, when the clock ran ahead for a moment.
         """
         events = new_events(last, heads)
         if last is None:
             return "there is none yet"
         if self.every_events and events >= self.every_events:
             return f"{events} events since the last"
-        if self.every_minutes and events and now - last.created_at >= self.every_minutes * _MINUTE:
-            return f"{(now - last.created_at) // _MINUTE} minutes since the last"
+        elapsed = max(now - last.created_at, int(waited_sec))
+        if self.every_minutes and events and elapsed >= self.every_minutes * _MINUTE:
+            return f"{elapsed // _MINUTE} minutes since the last"
         return None
 
 
@@ -70,6 +77,9 @@ class AnchorCadence:
         over = len(waiting) - self.every_checkpoints + 1 if self.every_checkpoints else 0
         limit = self.every_minutes * _MINUTE
         age = now - waiting[0].created_at - limit + 1 if self.every_minutes else 0
+        if self.every_minutes and waiting[0].created_at > now + _MINUTE:
+            # Dated ahead, by a clock that was: how long it waits is not known, so it waits no more.
+            age = 1
         return Lateness(max(0, over), max(0, age))
 
     def is_due(self, now: int, waiting: Sequence[CheckpointName]) -> bool:

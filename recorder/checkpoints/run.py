@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from recorder.anchor.book import Book, Outcome
@@ -41,6 +42,19 @@ class Turn:
     anchors: tuple[Outcome, ...]
 
 
+@dataclass(slots=True)
+class _LastSeen:
+    """Since when the latest checkpoint is the latest, by a clock that nobody sets."""
+
+    root: bytes | None = None
+    since: float = 0.0
+
+    def waited(self, root: bytes | None, now: float) -> float:
+        if root != self.root or root is None:
+            self.root, self.since = root, now
+        return now - self.since
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
     """``session`` opens the client anew at each turn, so that others can use it in between."""
@@ -51,6 +65,8 @@ class Runner:
     cadence: CheckpointCadence
     profile_id: bytes
     clock: Callable[[], int]
+    steady: Callable[[], float] = time.monotonic
+    _last_seen: _LastSeen = field(default_factory=_LastSeen)
 
     def turns(self, wait: Callable[[], bool]) -> Iterator[Turn]:
         """Turn after turn, until ``wait`` says that it is time to stop.
@@ -79,7 +95,10 @@ class Runner:
     def _reason(self, session: Session, judge: Judge) -> str | None:
         infos = session.api.streams()
         judge(infos)
-        return self.cadence.due(self.clock(), self.shelf.latest(), heads(infos))
+        last = self.shelf.latest()
+        root = None if last is None else last.log_root
+        waited = self._last_seen.waited(root, self.steady())
+        return self.cadence.due(self.clock(), last, heads(infos), waited)
 
     def _anchors(self) -> tuple[Outcome, ...]:
         if self.book is None:

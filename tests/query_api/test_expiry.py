@@ -21,7 +21,9 @@ from recorder.service.query_state import RecordRef
 from recorder.service.refusal import ErrorCode
 from recorder.service.results import Results
 from recorder.service.rows_file import RowsWriter
+from recorder.service.signatures import TakenSignatures
 from recorder.settings import load
+from veen.http_signature import KEPT_SEC, NotSigned
 
 DAY = 86_400_000
 EVENT = RecordRef("record/query/results", 1, "00" * 32, "rcpt-" + "00" * 32)
@@ -38,10 +40,17 @@ class Kept:
         self.home = ServiceHome(settings.query.results)
         self.results = Results(Database(self.home.database))
         self.now = NOW
+        self.steady = 0.0
         self.keep_days = settings.query.keep_results_days
 
     def expiry(self) -> Expiry:
-        return Expiry(self.results, self.home, self.keep_days, lambda: self.now)
+        return Expiry(
+            self.results, self.home, self.keep_days, lambda: self.now, lambda: self.steady
+        )
+
+    def pass_time(self, hours: int) -> None:
+        self.now += hours * 3_600_000
+        self.steady += hours * 3_600
 
     def add(self, number: int, day: int, failed: bool = False) -> str:
         query_id, result_id = f"q-{number}", f"r-{number:032x}"
@@ -130,9 +139,57 @@ def test_it_is_done_once_an_hour(keeping: Callable[..., Kept]) -> None:
     kept.add(1, day=0)
     expiry.turn()
     assert len(list(kept.home.rows.iterdir())) == 1
-    kept.now += 3_600_000
+    kept.pass_time(hours=1)
     expiry.turn()
     assert list(kept.home.rows.iterdir()) == []
+
+
+def test_h21_a_clock_that_ran_ahead_for_a_moment_does_not_stop_expiry(
+    keeping: Callable[..., Kept],
+) -> None:
+    kept = keeping(keep_results_days=30)
+    expiry = kept.expiry()
+    kept.now += 20 * DAY
+    expiry.turn()
+    kept.now -= 20 * DAY
+    kept.add(1, day=0)
+    kept.pass_time(hours=1)
+    expiry.turn()
+    assert list(kept.home.rows.iterdir()) == []
+
+
+def test_h21_a_clock_that_is_ahead_removes_nothing_before_its_time(
+    keeping: Callable[..., Kept],
+) -> None:
+    kept = keeping(keep_results_days=30)
+    kept.add(1, day=90)
+    expiry = kept.expiry()
+    expiry.turn()
+    kept.now += 400 * DAY
+    for _ in range(3):
+        kept.pass_time(hours=1)
+        expiry.turn()
+        assert len(list(kept.home.rows.iterdir())) == 1
+    kept.now -= 400 * DAY
+    kept.pass_time(hours=24 * 40)
+    expiry.turn()
+    assert list(kept.home.rows.iterdir()) == []
+
+
+def test_h21_signatures_are_remembered_by_the_time_since_boot(
+    keeping: Callable[..., Kept],
+) -> None:
+    kept = keeping()
+    taken = TakenSignatures(Database(kept.home.database), lambda: kept.steady)
+    kept.steady = 1_000_000.0
+    taken.take(b"of an earlier boot")
+    kept.steady = 10.0
+    taken.take(b"of this boot")
+    with pytest.raises(NotSigned):
+        taken.take(b"of an earlier boot")
+    kept.steady += KEPT_SEC + 1
+    taken.take(b"of this boot")
+    taken.take(b"of an earlier boot")
 
 
 BEFORE_3 = """

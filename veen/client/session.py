@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from threading import RLock
+from typing import Final
 
 from veen import stream
 from veen.client import trust
@@ -21,8 +23,22 @@ from veen.limits import Limits
 from veen.profile import Profile
 from veen.receipt import Receipt
 
+MAX_SKEW_SEC: Final = 60
+_log = logging.getLogger(__name__)
+
 GIVEN, DIRECTORY, FIRST_CONTACT = "given", "data directory", "first contact"
 """How a pin came about."""
+
+
+def skew_warning(hub_time_ahead: int) -> str | None:
+    """What to say of a hub whose time is not ours; None for what a network and a second explain."""
+    if abs(hub_time_ahead) <= MAX_SKEW_SEC:
+        return None
+    way = "ahead of" if hub_time_ahead > 0 else "behind"
+    return (
+        f"hub time is {abs(hub_time_ahead)} s {way} this host's clock: compare both clocks with a "
+        'third one and set the wrong one right; see "The clock is wrong" in docs/runbook.md'
+    )
 
 
 class Session:
@@ -114,7 +130,9 @@ class Session:
             self._save(self._state.with_view(label, view))
 
     def _set_time(self, hub_ts: int) -> None:
-        self.hub_time_ahead = hub_ts - self.surroundings.clock()
+        before, self.hub_time_ahead = self.hub_time_ahead, hub_ts - self.surroundings.clock()
+        if (warning := skew_warning(self.hub_time_ahead)) and not skew_warning(before):
+            _log.warning("%s: %s", self.api.transport.url, warning)
 
     def _pin(
         self, address: HubAddress, known: KnownHub | None, offered: HubIdentity, origin: str | None

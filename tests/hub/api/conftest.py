@@ -36,16 +36,16 @@ NOON = 1_900_000_000
 ROLLING = Profile(epoch_sec=60)
 
 _SEQUENCER = """
-import os, sys, time
+import os, sys
 from pathlib import Path
-from types import SimpleNamespace
+from hub.clock import HubClock
 from hub.sequencer import service
 from hub.settings import load
 from hub.storage.datadir import DataDir
 
 root, config, clock = map(Path, sys.argv[1:])
-service.time = SimpleNamespace(time=lambda: int(clock.read_text()), monotonic=time.monotonic)
-sequencer = service.Sequencer(DataDir(root), load(config), os.urandom)
+set_by_test = HubClock(0, wall=lambda: int(clock.read_text()))
+sequencer = service.Sequencer(DataDir(root), load(config), os.urandom, set_by_test)
 print("ready", flush=True)
 sequencer.run()
 """

@@ -1,0 +1,79 @@
+"""The clock of a hub: the host's, watched against the time since boot for steps.
+
+Hub time never goes back (ADR 0017), so one message at a wrong time binds all that follow. A clock
+that steps ahead by more than the limit is therefore not followed: messages are refused until it is
+set right, or until the hub is restarted, which takes the clock as it is. A clock that steps back
+is followed, and hub time stands still until the clock has caught up; both are reported.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from veen.errors import VeenError
+
+_log = logging.getLogger(__name__)
+Seconds = Callable[[], float]
+
+
+class ClockStepped(VeenError):
+    """The host's clock was set ahead by more than the hub accepts."""
+
+
+def since_boot() -> float:
+    """Seconds that no setting of the clock changes; a suspended host counts them, too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class HubClock:
+    """``step_limit_sec`` 0 follows every step. Small steps and drift are always followed."""
+
+    def __init__(
+        self, step_limit_sec: int, *, wall: Seconds = time.time, steady: Seconds = since_boot
+    ) -> None:
+        self._limit = step_limit_sec
+        self._wall, self._steady = wall, steady
+        self._offset = wall() - steady()
+        self._ahead = 0
+
+    @property
+    def step_ahead_sec(self) -> int:
+        """By how much the clock is ahead beyond the limit, as of the last reading; else 0."""
+        return self._ahead
+
+    def now(self) -> int:
+        """Whole seconds since 1970, or ClockStepped."""
+        seconds = self.read()
+        if self._ahead:
+            raise ClockStepped(
+                f"the clock of the hub's host stepped ahead by {self._ahead} s, more than "
+                f"clock_step_limit_sec = {self._limit}: set the clock right, or restart the hub "
+                "if the new time is the right one"
+            )
+        return seconds
+
+    def read(self) -> int:
+        """The host's clock as it is, for reports; a step is noted and logged once."""
+        wall = self._wall()
+        step = wall - self._steady() - self._offset
+        if self._limit and step > self._limit:
+            self._report_ahead(int(step))
+            return int(wall)
+        if self._ahead:
+            _log.warning("the clock is right again; messages are accepted")
+        if self._limit and step < -self._limit:
+            _log.error("the clock stepped back by %d s; hub time stands still until then", -step)
+        self._offset, self._ahead = self._offset + step, 0
+        return int(wall)
+
+    def _report_ahead(self, step: int) -> None:
+        if not self._ahead:
+            _log.critical("the clock stepped ahead by %d s; messages are refused", step)
+        self._ahead = step
+
+
+CLOCK_STEP_LIMIT_SEC: Final = 3_600
+"""The default: no daylight, no leap second and no slewing daemon comes near it."""
