@@ -105,7 +105,7 @@ def _refuse(home: ZoneHome, wanted: Wanted) -> None:
         raise Refused(f"{wanted.name!r} names no zone: up to 40 of a-z, 0-9, '.' and '-' are due")
     if home.file.exists():
         raise Refused(f"{home.root} is a zone already; nothing was changed")
-    if home.root.exists() and any(home.root.iterdir()):
+    if any(not path.is_dir() for path in home.root.rglob("*")):
         raise Refused(f"{home.root} is not empty; give another --directory, or empty it")
     if (wanted.role == OFFLINE) != (wanted.trust is not None):
         raise Refused(

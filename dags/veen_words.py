@@ -57,8 +57,10 @@ def anchor_list(of: Zone) -> list[str]:
 
 
 def archive_push(of: Zone) -> list[str]:
+    """Keys are sealed where they are at hand; elsewhere what was sealed before stays."""
     escrow = of.dags.acting.escrow
-    sealed = [] if escrow is None else ["--escrow", str(escrow)]
+    has_keys = any((of.hub_data / "keys").glob("*.key"))
+    sealed = ["--escrow", str(escrow)] if escrow is not None and has_keys else []
     return ["archive", "push", *data_dir(of), *store(of), *sealed]
 
 

@@ -9,16 +9,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import boto3
+import object_servers
 import pytest
+import spark_standalone
 import yaml
 
 DOCKER = Path(__file__).parents[2] / "docker"
 BIN = Path(sys.executable).parent
-OURS = ("hub", "recorder", "airflow", "spark")
+OURS = ("hub", "recorder", "airflow", "spark", "objects")
 ZONES = ("z1", "z2")
 PARTS = (
     "hub", "recorder", "database", "objects", "spark-master", "spark-worker", "setup",
-    "api-server", "scheduler", "dag-processor", "triggerer",
+    "api-server", "scheduler", "dag-processor", "triggerer", "bucket",
 )  # fmt: skip
 
 
@@ -133,25 +136,72 @@ def test_every_volume_that_our_user_writes_is_made_as_theirs_in_the_image(
     }
     (made,) = re.findall(
         r"install -d -o veen -g veen -m 0700 (.+)$",
-        (DOCKER / "Dockerfile").read_text(),
+        (DOCKER / "Dockerfile").read_text().replace("\\\n", ""),
         re.MULTILINE,
     )
-    assert written == set(made.split()) == {"/zone", "/medium"}
+    assert written <= set(made.split())
+    assert {"/zone", "/medium", "/data", "/zone/hub/keys"} <= written
+
+
+def test_h30_base_images_are_pinned_by_digest_and_the_store_has_no_known_advisory(
+    resolved: dict[str, Any],
+) -> None:
+    text = (DOCKER / "Dockerfile").read_text()
+    stages = set(re.findall(r" AS (\S+)", text))
+    bases = set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) - stages
+    foreign = {one["image"] for one in resolved.values() if not one["image"].startswith("veen-")}
+    assert bases
+    assert foreign
+    for image in bases | foreign:
+        assert re.fullmatch(r"[a-z0-9/]+:[A-Za-z0-9._-]+@sha256:[0-9a-f]{64}", image), image
+    (built,) = re.findall(r"github\.com/minio/minio@v0\.0\.0-([0-9]{14})-", text)
+    # CVE-2025-62506 is mended in RELEASE.2025-10-15T17-29-55Z.
+    assert built > "20251015172955"
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_the_client_of_the_store_knows_its_password_and_can_keep_files(
+def test_h30_only_the_hub_has_the_keys_of_hub_and_issuer(
     resolved: dict[str, Any], zone: str
 ) -> None:
-    given, one = example(), resolved[f"{zone}-objects"]
-    who = f"{given['MINIO_ROOT_USER']}:{given['MINIO_ROOT_PASSWORD']}"
-    assert given["MC_HOST_local"] == f"http://{who}@127.0.0.1:9000"
-    assert f"{zone}.env" in str(one["env_file"])
-    kept = Path(one["environment"]["MC_CONFIG_DIR"])
-    assert any(kept.is_relative_to(place) for place in one["tmpfs"])
-    made = f"exec {zone}-objects mc mb --ignore-existing local/veen"
-    assert made in (DOCKER / "README.md").read_text()
-    assert one["healthcheck"]["test"][-1] == "local"
+    volumes = {f"{zone}-keys:/zone/hub/keys", f"{zone}-issuer:/zone/identities/issuer"}
+    holders = {name for name, one in resolved.items() if sources(one) & volumes}
+    assert holders == {f"{zone}-hub", f"{zone}-init"}
+    assert all(volumes <= sources(resolved[name]) for name in holders)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_h30_a_worker_sees_the_reader_key_and_nothing_else_of_the_zone(
+    resolved: dict[str, Any], zone: str
+) -> None:
+    (shown,) = resolved[f"{zone}-spark-worker"]["volumes"]
+    assert (shown["source"], shown["target"]) == (f"{zone}-zone", "/zone/identities/reader")
+    assert (shown["read_only"], shown["volume"]["subpath"]) == (True, "identities/reader")
+    assert resolved[f"{zone}-spark-master"].get("volumes", []) == []
+
+
+@pytest.mark.parametrize("part", ["spark-master", "spark-worker"])
+def test_h30_spark_authenticates_with_a_secret_of_the_environment_file(
+    resolved: dict[str, Any], part: str
+) -> None:
+    for zone in ZONES:
+        one = resolved[f"{zone}-{part}"]
+        assert one["environment"]["SPARK_DAEMON_JAVA_OPTS"] == spark_standalone.AUTHENTICATED
+        assert f"{zone}.env" in str(one["env_file"])
+    assert example()["_SPARK_AUTH_SECRET"]
+
+
+def test_h30_a_bucket_is_made_once_and_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = object_servers.moto()
+    try:
+        for name, value in (("ACCESS_KEY_ID", "a"), ("SECRET_ACCESS_KEY", "b")):
+            monkeypatch.setenv(f"AWS_{name}", value)
+        words = [sys.executable, DOCKER / "make_bucket.py", server.endpoint, "veen"]
+        for _ in range(2):
+            subprocess.run(words, check=True)
+        store = boto3.client("s3", endpoint_url=server.endpoint, region_name="us-east-1")
+        assert "veen" in [one["Name"] for one in store.list_buckets()["Buckets"]]
+    finally:
+        server.stop()
 
 
 def test_an_example_password_is_the_same_wherever_it_stands() -> None:

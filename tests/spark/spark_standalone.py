@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 BIN = Path(sys.executable).parent
+AUTHENTICATED = "-Dspark.authenticate=true -Dspark.network.crypto.enabled=true"
+"""Options of daemons as the container files start them; the secret is in the environment."""
 LIGHT = ("spark.ui.enabled=false", "spark.driver.memory=512m", "spark.executor.memory=512m",
          "spark.driver.host=127.0.0.1", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1",
          "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1")  # fmt: skip
@@ -21,14 +23,20 @@ class Daemon:
     """A process of a standalone cluster; it is ended by its own id."""
 
     def __init__(
-        self, environment: dict[str, str], host: str, kind: str, *options: str, says: str
+        self,
+        environment: dict[str, str],
+        host: str,
+        kind: str,
+        *options: str,
+        says: str,
+        java: str = "",
     ) -> None:
         self.process = subprocess.Popen(
             [BIN / "spark-class", f"org.apache.spark.deploy.{kind}", "--host", host,
              "--port", "0", "--webui-port", "0", *options],
             env=environment | {
                 "SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": host,
-                "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                "SPARK_DAEMON_JAVA_OPTS": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {java}",
             },
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
