@@ -83,6 +83,7 @@ def rebuild(data_dir: DataDirOption = DEFAULT_DATA_DIR, config: ConfigOption = N
             "entries": found.entries,
             "agreed": found.agreed,
             "differed": list(found.differed),
+            "set_aside": list(found.set_aside),
         }
     )
 

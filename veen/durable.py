@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from veen.errors import VeenError
 
 FILE_MODE = 0o600
 DIR_MODE = 0o700
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class SyncFailed(VeenError):
@@ -23,6 +26,17 @@ class SyncFailed(VeenError):
 
 class NoSpace(VeenError):
     """There was no room for a write; what was there before is untouched."""
+
+
+@contextmanager
+def full_disk_is_no_space() -> Iterator[None]:
+    """No room for a new file or name (blocks, inodes, quota) is NoSpace; other errors stay."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise NoSpace(f"no room on the disk: {error.strerror}: {error.filename}") from error
 
 
 def append(fd: int, size: int, data: bytes) -> None:
@@ -66,10 +80,28 @@ def sync_directory(directory: Path) -> None:
         os.close(handle)
 
 
+def open_file(path: Path, flags: int) -> int:
+    """Open a file; with O_CREAT one that is new has its name on disk on return.
+
+    No room for another file (blocks, inodes, quota) is NoSpace, like no room for its bytes.
+    """
+    is_new = bool(flags & os.O_CREAT) and not path.exists()
+    with full_disk_is_no_space():
+        handle = os.open(path, flags, FILE_MODE)
+    if is_new:
+        try:
+            sync_directory(path.parent)
+        except BaseException:
+            os.close(handle)
+            raise
+    return handle
+
+
 def write(path: Path, data: bytes) -> None:
     """Put ``data`` at ``path`` whole or not at all, in place of what was there."""
     temporary = path.with_name(f".{path.name}.new")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
+    with full_disk_is_no_space():
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
     try:
         _write_all(handle, data, 0)
         sync(handle)
@@ -79,7 +111,12 @@ def write(path: Path, data: bytes) -> None:
         raise _refused(error) from error
     finally:
         os.close(handle)
-    temporary.rename(path)
+    try:
+        with full_disk_is_no_space():
+            temporary.rename(path)
+    except NoSpace:
+        temporary.unlink()
+        raise
     sync_directory(path.parent)
 
 
@@ -95,12 +132,16 @@ def write_once(path: Path, data: bytes) -> None:
 
 
 def rename(source: Path, target: Path) -> None:
-    source.rename(target)
+    """Give a file its name, which is on disk on return. A full disk (a directory may need another
+    block for the name) is NoSpace: the source is still there under its old name."""
+    with full_disk_is_no_space():
+        source.rename(target)
     sync_directory(target.parent)
 
 
 def make_directory(path: Path) -> None:
-    path.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+    with full_disk_is_no_space():
+        path.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
 
 
 def _write_all(fd: int, data: bytes, at: int) -> None:
@@ -112,6 +153,6 @@ def _write_all(fd: int, data: bytes, at: int) -> None:
 
 def _refused(error: OSError) -> VeenError:
     """A full disk may get room again; any other failure of a write is as final as a sync's."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in _FULL:
         return NoSpace(f"no room on the disk: {error.strerror}")
     return SyncFailed(f"write failed: {error.strerror}")

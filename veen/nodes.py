@@ -23,11 +23,16 @@ class NodeFile:
     def _fd(self) -> int:
         """The open file; it is opened again after it was closed."""
         if self._handle is None:
-            self._handle = os.open(self._path, self._flags, durable.FILE_MODE)
+            self._handle = durable.open_file(self._path, self._flags)
         return self._handle
+
+    @property
+    def is_open(self) -> bool:
+        return self._handle is not None
 
     @classmethod
     def for_writing(cls, path: Path) -> NodeFile:
+        """A file that may be new; its name is on disk before anything is written to it."""
         return cls(path, os.O_RDWR | os.O_CREAT)
 
     @classmethod

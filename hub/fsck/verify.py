@@ -12,6 +12,7 @@ from hub.fsck.derived import DerivedCheck
 from hub.fsck.keys import check_private_keys
 from hub.fsck.run import Runner, read_file
 from hub.storage.compare import acknowledged
+from hub.storage.contradictions import kept_checkpoints
 from hub.storage.datadir import DataDir, Lock
 from veen import layout
 from veen.audit.context import Depth, begin
@@ -87,6 +88,9 @@ def _audit(datadir: DataDir, terms: _Terms, fresh: Path) -> Report:
     read, trust = partial(read_file, datadir), TrustCheck()
     hub = trust.read_hub(read)
     check_private_keys(datadir, hub, trust)
+    for name, place in kept_checkpoints(datadir):
+        what = f"contradicts the log at {place.upto_seq}, and this hub signed it; kept as evidence"
+        trust.notes.append(f"evidence/{name}: {what}")
     stock = take_stock(datadir.log_names() + datadir.recorder_names())
     context = begin(
         hub=hub,

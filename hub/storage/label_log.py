@@ -93,11 +93,7 @@ class LabelLog:
 
     def _handle(self) -> int:
         if self.fd is None:
-            path = self.open_path()
-            is_new = not path.exists()
-            self.fd = os.open(path, os.O_RDWR | os.O_CREAT, durable.FILE_MODE)
-            if is_new:
-                durable.sync_directory(path.parent)
+            self.fd = durable.open_file(self.open_path(), os.O_RDWR | os.O_CREAT)
         return self.fd
 
 
@@ -157,6 +153,14 @@ def read_peaks(datadir: DataDir, label: bytes, upto_seq: int) -> Peaks:
     if (snapshot.label, snapshot.upto_seq) != (label, upto_seq):
         raise Damaged(f"{path.name} is not what its name says")
     return snapshot.to_peaks()
+
+
+def read_summary(datadir: DataDir, name: layout.ChunkName) -> ChunkSummary:
+    file = layout.summary(name)
+    try:
+        return ChunkSummary.decode(datadir.file(file).read_bytes())
+    except (Malformed, FileNotFoundError) as error:
+        raise Damaged(f"{file}: {error}: run `veen hub verify`") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,17 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from hub.registry import Registry
+from hub.storage import node_files
 from hub.storage.cursors import Cursors
 from hub.storage.datadir import DataDir
 from hub.storage.draft import Change, Draft, Staged
 from hub.storage.identity import HubKeys
-from hub.storage.index import ChunkRow, EntryRow, Index, TokenRow, leaf_key
-from hub.storage.label_log import Damaged, LabelLog, finish_rename, write_peaks
+from hub.storage.index import ChunkRow, EntryRow, Index, LabelRow, TokenRow, leaf_key
+from hub.storage.label_log import Damaged, LabelLog, finish_rename, read_peaks, write_peaks
 from hub.storage.publication import Publisher
 from hub.storage.recorder_composer import RecorderComposer
 from hub.storage.recovery import Unindexed, find_unknown_labels, open_label, sweep
+from hub.storage.root_witness import RootWitness
 from veen import durable, layout, mmr
 from veen.captoken import CapToken
 from veen.checkpoint import Checkpoint
@@ -71,6 +73,7 @@ class HubLog:
         self.index = open_index(datadir, keys.hub_id)
         self.cursors = Cursors(self.index)
         self._publisher = Publisher(datadir, keys, self.index)
+        self._witness = RootWitness(datadir, limits)
         self._labels: dict[bytes, LabelLog] = {}
         self._open: OrderedDict[bytes, LabelLog] = OrderedDict()
         self._grants: dict[bytes, tuple[CapToken, int]] = {}
@@ -155,6 +158,7 @@ class HubLog:
 
     def seal(self, label_log: LabelLog, now: int) -> None:
         """Close the open chunk: artefacts, index, name. After a crash the next start goes on."""
+        node_files.ensure(label_log, self.limits)
         label_log.nodes.sync()
         tally = label_log.tally
         row = ChunkRow(
@@ -172,8 +176,10 @@ class HubLog:
         if path.exists():
             if not self.index.has_checkpoint(label_log.label_no, upto_seq):
                 self._publisher.complete([CheckpointName(label_log.label, upto_seq)])
-            return Checkpoint.decode(path.read_bytes())
-        peaks = mmr.peaks_at(label_log.nodes, upto_seq)
+            found = Checkpoint.decode(path.read_bytes())
+            self._witness.refuse_other(label_log, found)
+            return found
+        peaks = self._witness.peaks(label_log, upto_seq)
         unsigned = Checkpoint(
             label_prev=self._label_before(label_log),
             label_curr=label_log.label,
@@ -209,10 +215,12 @@ class HubLog:
         for label_log in self._labels.values():
             label_log.close()
             label_log.nodes.close()
+        self._witness.close()
         self.index.close()
 
     def _keep_open(self, label_log: LabelLog) -> None:
         """Files stay open for the labels written last; the others are opened again when needed."""
+        node_files.ensure(label_log, self.limits)
         self._open[label_log.label] = label_log
         self._open.move_to_end(label_log.label)
         if len(self._open) > _OPEN_LABELS:
@@ -300,16 +308,23 @@ class HubLog:
         unindexed: list[Unindexed] = []
         for row in self.index.labels():
             if row.closed:
+                self._ensure_nodes_of_closed(row)
                 continue
             last = self.index.chunk_of(row.label_no, row.chunk_start - 1)
             if last is not None:
                 name = layout.ChunkName(row.label, last.start_seq, last.end_seq)
                 finish_rename(self.datadir, name)
             upto = signed.get(row.label, 0)
-            label_log, new = open_label(self.datadir, row, self.limits, upto)
+            label_log, new = open_label(self.datadir, row, last, self.limits, upto)
             self._labels[row.label] = label_log
             unindexed.extend(new)
         self._learn(unindexed)
+
+    def _ensure_nodes_of_closed(self, row: LabelRow) -> None:
+        """A closed label is only read: the size of its node file is all that a start looks at."""
+        if row.head_seq and not node_files.is_long_enough(self.datadir, row.label, row.head_seq):
+            due = read_peaks(self.datadir, row.label, row.head_seq)
+            node_files.remake_file(self.datadir, row.label, due, self.limits)
 
     def _learn(self, unindexed: list[Unindexed]) -> None:
         """Take up what was logged but not yet indexed, in the order of hub time."""

@@ -19,11 +19,13 @@ class Logged:
     prev_ack: int
     auth_ref: bytes | None
     leaf_hash: bytes
+    root: bytes | None = None
+    """mmr_root of the receipt; the records of pruned chunks do not keep it."""
 
     @classmethod
     def of(cls, framed: FramedEntry, at: int) -> Logged:
         msg, receipt = framed.msg, framed.receipt
         return cls(
             receipt.stream_seq, at, receipt.hub_ts, msg.client_id, msg.client_seq,
-            msg.prev_ack, msg.auth_ref, receipt.leaf_hash,
+            msg.prev_ack, msg.auth_ref, receipt.leaf_hash, receipt.mmr_root,
         )  # fmt: skip

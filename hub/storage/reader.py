@@ -58,6 +58,13 @@ class LogReader:
             self._local.index = found
         return found
 
+    def close(self) -> None:
+        """Close the connection of this thread."""
+        found: Index | None = getattr(self._local, "index", None)
+        if found is not None:
+            found.close()
+            del self._local.index
+
     def label(self, label: bytes) -> LabelRow:
         row = self.index.label(label)
         if row is None or row.head_seq == 0:

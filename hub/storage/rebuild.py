@@ -11,9 +11,12 @@ from typing import Final
 
 from hub.storage import identity
 from hub.storage.compare import acknowledged, disagreements
+from hub.storage.contradictions import Contradicted, set_aside, unsigned_places
 from hub.storage.datadir import DataDir, Lock
+from hub.storage.identity import HubKeys
 from hub.storage.index import Index
 from hub.storage.label_log import Damaged
+from hub.storage.log import HubLog
 from hub.storage.relearn import Relearner
 from hub.storage.replay import Replay, finish_seals
 from veen import durable, layout
@@ -33,10 +36,12 @@ class RebuildReport:
     entries: int
     differed: tuple[str, ...]
     """In what the old derived state was not that of the log."""
+    set_aside: tuple[str, ...] = ()
+    """What this hub had signed that contradicts its log, and where it is kept."""
 
     @property
     def agreed(self) -> bool:
-        return not self.differed
+        return not self.differed and not self.set_aside
 
 
 def rebuild(
@@ -52,12 +57,30 @@ def rebuild(
         stock = take_stock(datadir.log_names())
         _sync_open_chunks(datadir, stock)
         known = tuple(streams)
-        heads = _fill(datadir, hub, limits, known, stock, progress)
+        heads, wrong = _fill(datadir, hub, limits, known, stock, progress)
         differed = _differences(datadir, heads, {one.stream_id() for one in known})
+        keys = identity.load(datadir) if wrong or unsigned_places(datadir) else None
+        told = set_aside(datadir, wrong, hub.hub_id)
         _swap(datadir)
+        if keys is not None:
+            _sign_again(datadir, keys, limits, known)
     finally:
         lock.release()
-    return RebuildReport(len(heads), sum(heads.values()), tuple(differed))
+    return RebuildReport(len(heads), sum(heads.values()), tuple(differed), tuple(told))
+
+
+def _sign_again(
+    datadir: DataDir, keys: HubKeys, limits: Limits, streams: tuple[StreamRecord, ...]
+) -> None:
+    """New checkpoints, as the hub makes them, where contradicting ones were set aside."""
+    log = HubLog(datadir, keys, limits, streams)
+    try:
+        for place in unsigned_places(datadir):
+            label_log = log.label(place.label)
+            if label_log is not None:
+                log.checkpoint(label_log, place.upto_seq, label_log.last_ts)
+    finally:
+        log.close()
 
 
 def _hub(datadir: DataDir) -> HubIdentity:
@@ -74,8 +97,8 @@ def _fill(
     streams: tuple[StreamRecord, ...],
     stock: Stock,
     progress: Progress,
-) -> dict[bytes, int]:
-    """Write the new state; the number of entries of each label."""
+) -> tuple[dict[bytes, int], list[Contradicted]]:
+    """Write the new state; the number of entries of each label, and what contradicts the log."""
     fresh = DataDir(datadir.root / "derived.new")
     shutil.rmtree(fresh.root, ignore_errors=True)
     durable.make_directory(fresh.derived)
@@ -99,7 +122,7 @@ def _fill(
     relearner.close()
     index.close()
     progress(done, total)
-    return heads
+    return heads, replay.contradicted
 
 
 def _differences(datadir: DataDir, heads: dict[bytes, int], configured: set[bytes]) -> list[str]:

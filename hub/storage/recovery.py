@@ -7,21 +7,24 @@ receipts never left the hub; but a log that ends before what this hub has signed
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hub.storage import node_files
 from hub.storage.datadir import DataDir
-from hub.storage.index import Index, LabelRow
+from hub.storage.index import ChunkRow, Index, LabelRow
 from hub.storage.label_log import (
     Damaged,
     Found,
     LabelLog,
     read_checkpoint_index,
     read_peaks,
+    read_summary,
     whole_entries,
 )
 from veen import durable, layout, mmr
+from veen.checkpoint_index import CheckpointRef
 from veen.chunk import Tally
 from veen.digest import h
 from veen.entry import FramedEntry
@@ -43,11 +46,11 @@ class Unindexed:
 
 
 def open_label(
-    datadir: DataDir, row: LabelRow, limits: Limits, signed: int
+    datadir: DataDir, row: LabelRow, last: ChunkRow | None, limits: Limits, signed: int
 ) -> tuple[LabelLog, list[Unindexed]]:
     """One label as its files tell it, and what the index has yet to learn.
 
-    The label has unpublished checkpoints up to ``signed``.
+    ``last`` is its last sealed chunk. The label has unpublished checkpoints up to ``signed``.
     """
     before = row.chunk_start - 1
     label_log = LabelLog(
@@ -61,6 +64,8 @@ def open_label(
         last_ts=row.head_ts,
         nodes=NodeFile.for_writing(datadir.nodes(row.label)),
     )
+    _refuse_other_peaks(label_log, last)
+    node_files.ensure(label_log, limits)
     path = label_log.open_path()
     raw = path.read_bytes() if path.exists() else b""
     unindexed = _replay(label_log, row, raw, limits)
@@ -73,12 +78,28 @@ def open_label(
     return label_log, unindexed
 
 
+def _refuse_other_peaks(label_log: LabelLog, last: ChunkRow | None) -> None:
+    """Everything signed from here on grows from these peaks: the last chunk must vouch for them."""
+    if last is None:
+        return
+    name = layout.ChunkName(label_log.label, last.start_seq, last.end_seq)
+    due = read_summary(label_log.datadir, name).mmr_root_end
+    if label_log.peaks.root() != due:
+        raise Damaged(
+            f"{layout.peaks(label_log.label, last.end_seq)} has root "
+            f"{label_log.peaks.root().hex()}, but the chunk that ends there has {due.hex()}: "
+            "run `veen hub rebuild`. Nothing was started."
+        )
+
+
 def _replay(label_log: LabelLog, row: LabelRow, raw: bytes, limits: Limits) -> list[Unindexed]:
     start_seq = row.chunk_start
+    listed = read_checkpoint_index(label_log.datadir, row.label)
     unindexed, nodes = [], []
     for found in whole_entries(raw, row.label, start_seq, limits):
         framed = found.opened()
         nodes.extend(_advance(label_log, found, framed))
+        _refuse_other_checkpoint(label_log, listed, framed.receipt.mmr_root)
         if label_log.head_seq > row.head_seq:
             unindexed.append(Unindexed(label_log, start_seq, found.at, framed))
     label_log.nodes.write_from(start_seq, b"".join(nodes))
@@ -96,6 +117,19 @@ def _advance(label_log: LabelLog, found: Found, framed: FramedEntry) -> list[byt
     label_log.tally = label_log.tally.plus(found.header.whole_size, found.header.entry_hash)
     label_log.last_ts = framed.receipt.hub_ts
     return completed
+
+
+def _refuse_other_checkpoint(
+    label_log: LabelLog, listed: Mapping[int, CheckpointRef], root: bytes
+) -> None:
+    """A checkpoint of this hub and the receipt at its place must say the same."""
+    ref = listed.get(label_log.head_seq)
+    if ref is not None and ref.mmr_root != root:
+        raise Damaged(
+            f"{layout.checkpoint(label_log.label, label_log.head_seq)} has root "
+            f"{ref.mmr_root.hex()}, but the receipt at {label_log.head_seq} has {root.hex()}: "
+            "run `veen hub rebuild`, which sets such a checkpoint aside. Nothing was started."
+        )
 
 
 def _cut_tail(label_log: LabelLog, raw: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hub.storage import identity, pruned
+from hub.storage.contradictions import ArtefactCheck, Contradicted
 from hub.storage.datadir import DataDir
 from hub.storage.index import ChunkRow
 from hub.storage.label_log import (
@@ -10,6 +11,7 @@ from hub.storage.label_log import (
     Found,
     finish_rename,
     read_checkpoint_index,
+    read_summary,
     whole_entries,
 )
 from hub.storage.logged import Logged
@@ -17,7 +19,6 @@ from hub.storage.relearn import Relearner
 from veen import durable, layout, mmr
 from veen.audit import leaves
 from veen.audit.stock import LabelStock
-from veen.chunk import ChunkSummary
 from veen.control import ControlRecord, control_label
 from veen.digest import h
 from veen.errors import Malformed, Untrusted
@@ -39,10 +40,13 @@ class Replay:
         self._limits = limits
         self._relearner = relearner
         self._bindings = identity.read_bindings(datadir)
+        self.contradicted: list[Contradicted] = []
+        """Checkpoints and snapshots of peaks that are not those of the log."""
 
     def run(self, files: LabelStock, nodes: NodeFile) -> int:
         """Replay a label; how many entries it has."""
         label_no, peaks = 0, mmr.EMPTY
+        check = ArtefactCheck(self._datadir, files)
         for segment in files.segments():
             if segment.start_seq != peaks.size + 1:
                 name = files.missing(peaks.size + 1, segment.start_seq - 1)[0]
@@ -52,7 +56,7 @@ class Replay:
                 continue
             if not label_no:
                 label_no = self._relearner.begin(files.label, entries[0].hub_ts)
-            peaks = _grow(peaks, entries, nodes)
+            peaks = _grow(peaks, entries, nodes, check)
             self._relearner.take(label_no, segment.start_seq, entries)
             if isinstance(segment, ChunkName):
                 self._refuse_other_end(segment, peaks)
@@ -62,8 +66,10 @@ class Replay:
                 self._relearner.seal(row)
         _refuse_rollback(files, peaks.size)
         if label_no:
-            published = files.checkpoints & self._published(files.label)
+            wrong = {one.upto_seq for one in check.found}
+            published = files.checkpoints & self._published(files.label) - wrong
             self._relearner.add_checkpoints(label_no, sorted(published))
+        self.contradicted += check.found
         return peaks.size
 
     def _published(self, label: bytes) -> set[int]:
@@ -115,13 +121,9 @@ class Replay:
         return entries, found.chunk_bytes
 
     def _refuse_other_end(self, name: ChunkName, peaks: mmr.Peaks) -> None:
-        file = layout.summary(name)
-        try:
-            due = ChunkSummary.decode(self._datadir.file(file).read_bytes())
-        except (Malformed, FileNotFoundError) as error:
-            raise Damaged(f"{file}: {error}: run `veen hub verify`") from error
+        due = read_summary(self._datadir, name)
         if (peaks.size, peaks.root()) != (name.end_seq, due.mmr_root_end):
-            raise Damaged(f"{file} does not match the log: run `veen hub verify`")
+            raise Damaged(f"{layout.summary(name)} does not match the log: run `veen hub verify`")
 
 
 def finish_seals(datadir: DataDir, files: LabelStock, limits: Limits) -> None:
@@ -141,11 +143,14 @@ def finish_seals(datadir: DataDir, files: LabelStock, limits: Limits) -> None:
             durable.sync_directory(path.parent)
 
 
-def _grow(peaks: mmr.Peaks, entries: list[Logged], nodes: NodeFile) -> mmr.Peaks:
+def _grow(
+    peaks: mmr.Peaks, entries: list[Logged], nodes: NodeFile, check: ArtefactCheck
+) -> mmr.Peaks:
     first, completed = peaks.size + 1, []
     for one in entries:
         peaks, new = mmr.grow(peaks, one.leaf_hash)
         completed.extend(new)
+        check.at(peaks, one.root)
     nodes.write_from(first, b"".join(completed))
     return peaks
 

@@ -1,0 +1,134 @@
+"""The node file of a label, held against the peaks that receipts vouch for, and made again.
+
+A node file is derived state: it may be missing, stale or full of holes after a crash or a restored
+backup. The writer therefore never reads one that it has not compared with peaks it knows to be
+right, which takes as many reads as there are peaks; only one that differs is made again from the
+chunks of its label.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from hub.storage import pruned
+from hub.storage.datadir import DataDir
+from hub.storage.label_log import Damaged, LabelLog, read_peaks, whole_entries
+from veen import durable, layout, mmr
+from veen.audit import leaves
+from veen.audit.stock import LabelStock, take_stock
+from veen.errors import Malformed
+from veen.layout import ChunkName, OpenChunkName
+from veen.limits import Limits
+from veen.mmr import Peaks
+from veen.nodes import NODE_BYTES, NodeFile
+
+_log = logging.getLogger(__name__)
+
+
+def agrees(nodes: NodeFile, peaks: Peaks) -> bool:
+    """Whether a node file has these peaks."""
+    try:
+        return mmr.peaks_at(nodes, peaks.size) == peaks
+    except (LookupError, FileNotFoundError):
+        return False
+
+
+def ensure(label_log: LabelLog, limits: Limits) -> None:
+    """Have the node file of a label open, with the label's own peaks in it."""
+    if not label_log.nodes.is_open and not agrees(label_log.nodes, label_log.peaks):
+        remake(label_log, limits)
+
+
+def remake(label_log: LabelLog, limits: Limits) -> None:
+    """Write the node file of a label again from its log, up to the peaks of ``label_log``."""
+    label_log.nodes.close()
+    remake_file(label_log.datadir, label_log.label, label_log.peaks, limits)
+
+
+def remake_file(datadir: DataDir, label: bytes, due: Peaks, limits: Limits) -> None:
+    """The same for a label that need not be open; the log must lead to the peaks ``due``."""
+    path = datadir.nodes(label)
+    _log.warning("%s is missing or stale: making it again from the log", path.name)
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    with NodeFile.for_writing(fresh) as nodes:
+        peaks = _write(nodes, _leaf_hashes(datadir, label, due.size, limits))
+        nodes.sync()
+    if peaks != due:
+        fresh.unlink()
+        raise Damaged(
+            f"the chunks of label {label.hex()} lead to another root at {due.size} than its "
+            "receipts and peaks say: run `veen hub verify`"
+        )
+    durable.rename(fresh, path)
+
+
+def is_long_enough(datadir: DataDir, label: bytes, head_seq: int) -> bool:
+    """Whether the node file of a label has room for all of its nodes: one look at its size."""
+    try:
+        size = datadir.nodes(label).stat().st_size
+    except FileNotFoundError:
+        return False
+    return size >= mmr.position(0, head_seq) * NODE_BYTES
+
+
+def root_of_pruned(datadir: DataDir, name: ChunkName, upto_seq: int) -> bytes:
+    """The root at a place of a chunk that retention took away, by the leaves it left.
+
+    They must lead from the peaks before the chunk to those at its end.
+    """
+    peaks, root = read_peaks(datadir, name.label, name.start_seq - 1), b""
+    for leaf in _pruned_leaves(datadir, name):
+        peaks = peaks.append(leaf)
+        if peaks.size == upto_seq:
+            root = peaks.root()
+    if peaks != read_peaks(datadir, name.label, name.end_seq):
+        raise Damaged(f"{leaves.leaves(name)} does not match its peaks: run `veen hub verify`")
+    return root
+
+
+def _write(nodes: NodeFile, leaf_hashes: Iterator[list[bytes]]) -> Peaks:
+    peaks = mmr.EMPTY
+    for batch in leaf_hashes:
+        first, completed = peaks.size + 1, []
+        for leaf in batch:
+            peaks, new = mmr.grow(peaks, leaf)
+            completed += new
+        nodes.write_from(first, b"".join(completed))
+    return peaks
+
+
+def _leaf_hashes(
+    datadir: DataDir, label: bytes, size: int, limits: Limits
+) -> Iterator[list[bytes]]:
+    """The first ``size`` leaves of a label, a chunk at a time."""
+    files, done = take_stock(datadir.log_names()).of(label), 0
+    for segment in files.segments():
+        if segment.start_seq != done + 1 or done == size:
+            continue
+        batch = _of_segment(datadir, files, segment, limits)[: size - done]
+        done += len(batch)
+        yield batch
+
+
+def _of_segment(
+    datadir: DataDir, files: LabelStock, segment: ChunkName | OpenChunkName, limits: Limits
+) -> list[bytes]:
+    if isinstance(segment, OpenChunkName):
+        name = layout.open_chunk(segment)
+    elif segment in files.chunks:
+        name = layout.chunk(segment)
+    else:
+        return _pruned_leaves(datadir, segment)
+    raw = datadir.file(name).read_bytes()
+    found = whole_entries(raw, segment.label, segment.start_seq, limits)
+    return [one.opened().receipt.leaf_hash for one in found]
+
+
+def _pruned_leaves(datadir: DataDir, name: ChunkName) -> list[bytes]:
+    try:
+        records = datadir.file(leaves.leaves(name)).read_bytes()
+        return [one.leaf_hash for one in pruned.unpack(records, name)]
+    except (FileNotFoundError, Malformed) as error:
+        raise Damaged(f"{leaves.leaves(name)}: {error}: run `veen hub verify`") from error
