@@ -100,7 +100,7 @@ class Lock:
 
     def __init__(self, datadir: DataDir) -> None:
         self._path = datadir.root / "lock"
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT, durable.FILE_MODE)
+        self._fd = durable.open_file(self._path, os.O_RDWR | os.O_CREAT)
         holder = self._path.read_text(errors="replace") or "nobody"
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -135,12 +135,8 @@ def bind(datadir: DataDir, keys: HubKeys, checkpoint: Checkpoint) -> None:
         upto_seq=checkpoint.upto_seq,
         mmr_root=checkpoint.mmr_root,
     )
-    path = datadir.file(layout.CHECKPOINT_BINDING)
-    is_new = not path.exists()
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, durable.FILE_MODE)
+    handle = durable.open_file(datadir.file(layout.CHECKPOINT_BINDING), os.O_RDWR | os.O_CREAT)
     try:
-        if is_new:
-            durable.sync_directory(path.parent)
         whole = _whole_lines(handle, keys.hub_id)
         if whole < os.fstat(handle).st_size:
             durable.cut(handle, whole)
@@ -166,7 +162,7 @@ def _whole_lines(handle: int, hub: bytes) -> int:
 def settle_bindings(datadir: DataDir) -> set[tuple[bytes, int]]:
     """The label and upto_seq of every line, on disk even if a crash came before their sync."""
     path = datadir.file(layout.CHECKPOINT_BINDING)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, durable.FILE_MODE)
+    handle = durable.open_file(path, os.O_RDWR | os.O_CREAT)
     try:
         durable.sync(handle)
     finally:

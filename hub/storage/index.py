@@ -6,6 +6,7 @@ always that of a prefix of the log; at a seal it is synced, so recovery reads no
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,10 @@ from veen.invariants import ClientCursor
 from veen.rate import Bucket
 
 SCHEMA_VERSION: Final = 1
+_UNMADE: Final = (
+    sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE,
+)  # fmt: skip
 _SCHEMA: Final = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE labels (
@@ -99,6 +104,7 @@ def leaf_key(leaf_hash: bytes) -> int:
 
 class Index:
     def __init__(self, path: Path, *, writable: bool) -> None:
+        self._directory = path.parent
         uri = f"{path.as_uri()}?mode={'rwc' if writable else 'ro'}"
         self._db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA busy_timeout = 5000")
@@ -107,6 +113,8 @@ class Index:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.execute("PRAGMA wal_autocheckpoint = 4000")
+            # The largest sort is of one chunk: no temporary file is made, which could fail.
+            self._db.execute("PRAGMA temp_store = MEMORY")
 
     def create(self, hub_id: bytes) -> None:
         """Write the empty tables: all of them or, after a crash or on a full disk, none."""
@@ -127,13 +135,13 @@ class Index:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All of a change or none of it; a full disk is NoSpace."""
-        self._db.execute("BEGIN IMMEDIATE")
         try:
+            self._db.execute("BEGIN IMMEDIATE")
             yield
             self._db.execute("COMMIT")
         except sqlite3.OperationalError as error:
             self._abandon()
-            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+            if self._is_full(error):
                 raise NoSpace(f"no room for the index: {error}") from error
             raise
         except BaseException:
@@ -149,6 +157,16 @@ class Index:
                 yield
         finally:
             self._db.execute("PRAGMA synchronous = NORMAL")
+
+    def _is_full(self, error: sqlite3.OperationalError) -> bool:
+        """SQLite says FULL for a write; a file it cannot make or extend is another of its codes."""
+        if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+            return True
+        if error.sqlite_errorcode not in _UNMADE:
+            return False
+        room = os.statvfs(self._directory)
+        # Some file systems have no table of inodes, and say 0 of 0.
+        return not room.f_bavail or bool(room.f_files and not room.f_favail)
 
     def _abandon(self) -> None:
         if self._db.in_transaction:
