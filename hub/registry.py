@@ -33,11 +33,16 @@ class Registry:
         self._rolling: list[StreamRecord] = []
         self._windows: dict[tuple[bytes, int], dict[bytes, Routed]] = {}
 
-    def add(self, stream: StreamRecord) -> bool:
-        """Whether this was news: a stream by a new name, or a name for a bare identifier."""
+    def is_news(self, stream: StreamRecord) -> bool:
+        """Whether this is a stream by a new name, or a name for a bare identifier."""
         known = self._streams.get(stream.stream_id())
-        if known is not None and not known.is_nameless():
+        return known is None or known.is_nameless()
+
+    def add(self, stream: StreamRecord) -> bool:
+        """Make a stream known; whether it was news."""
+        if not self.is_news(stream):
             return False
+        known = self._streams.get(stream.stream_id())
         self._streams[stream.stream_id()] = stream
         if known is not None and known.profile == stream.profile:
             self._rename(known, stream)

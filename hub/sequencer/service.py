@@ -25,7 +25,8 @@ from hub.sequencer.committer import Committer, NotFound, Unavailable
 from hub.settings import Settings
 from hub.storage import identity
 from hub.storage.datadir import DataDir, Lock
-from hub.storage.log import HubLog, Observer
+from hub.storage.log import HubLog
+from hub.storage.observer import Observer
 from veen.captoken import CapToken
 from veen.control import StreamRecord
 from veen.durable import NoSpace

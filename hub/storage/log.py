@@ -6,16 +6,18 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from hub.registry import Registry
 from hub.storage import node_files
+from hub.storage.control_records import index_control, learn_control, register_streams
 from hub.storage.cursors import Cursors
 from hub.storage.datadir import DataDir
 from hub.storage.draft import Change, Draft, Staged
 from hub.storage.identity import HubKeys
-from hub.storage.index import ChunkRow, EntryRow, Index, LabelRow, TokenRow, leaf_key
+from hub.storage.index import ChunkRow, EntryRow, Index, LabelRow, leaf_key
 from hub.storage.label_log import Damaged, LabelLog, finish_rename, read_peaks, write_peaks
+from hub.storage.observer import Observer, Unobserved
 from hub.storage.publication import Publisher
 from hub.storage.recorder_composer import RecorderComposer
 from hub.storage.recovery import Unindexed, find_unknown_labels, open_label, sweep
@@ -39,20 +41,8 @@ _CACHED_GRANTS: Final = 65_536
 _log = logging.getLogger(__name__)
 
 
-class Observer(Protocol):
-    """Who is told how the log fares."""
-
-    def appended(self, seconds: float) -> None:
-        """A group was written and synced."""
-
-    def checkpointed(self, entries: int) -> None:
-        """A checkpoint was made, so many entries after the last of its label."""
-
-
-class Unobserved:
-    def appended(self, seconds: float) -> None: ...
-
-    def checkpointed(self, entries: int) -> None: ...
+Named = tuple[LabelLog, bytes] | None
+"""A label and the stream it turned out to be of; None where nothing changes."""
 
 
 class IndexMissing(VeenError):
@@ -231,13 +221,15 @@ class HubLog:
     def _take_up(self, stream: StreamRecord) -> None:
         """Index a stream of the configuration, and name its label if it came before the name."""
         self.index.add_stream(stream.stream_id(), stream.name, stream.encode())
-        self._name_label(stream)
+        _apply_names([self._index_name(stream)])
 
-    def _name_label(self, stream: StreamRecord) -> None:
+    def _index_name(self, stream: StreamRecord) -> Named:
+        """Index the stream of a label that came before its name; memory follows the commit."""
         label_log = self._labels.get(self.registry.labels_of(stream).at(0))
-        if label_log is not None and label_log.stream_id is None:
-            label_log.stream_id = stream.stream_id()
-            self.index.name_label(label_log.label_no, stream.stream_id())
+        if label_log is None or label_log.stream_id is not None:
+            return None
+        self.index.name_label(label_log.label_no, stream.stream_id())
+        return label_log, stream.stream_id()
 
     def _route(self, label_log: LabelLog) -> StreamRecord | None:
         if label_log.stream_id is None:
@@ -258,18 +250,21 @@ class HubLog:
         return self.registry.labels_of(stream).at(label_log.epoch - 1)
 
     def _index(self, draft: Draft) -> None:
+        named: list[Named] = []
         try:
             with self.index.transaction():
                 for change in draft.changes():
                     self._index_change(change)
                 self.cursors.store(draft.clients, draft.buckets)
                 for record, staged in draft.controls:
-                    learn_control(self.index, self.registry, record, staged.seq, staged.hub_ts)
-                    for stream in record.streams():
-                        self._name_label(stream)
+                    index_control(self.index, self.registry, record, staged.seq, staged.hub_ts)
+                    named += [self._index_name(stream) for stream in record.streams()]
         except durable.NoSpace:
             self.cursors.forget()
             raise
+        for record, _ in draft.controls:
+            register_streams(self.registry, record)
+        _apply_names(named)
 
     def _index_change(self, change: Change) -> None:
         label_log, staged = change.label_log, change.staged
@@ -363,16 +358,10 @@ class HubLog:
         self.cursors.store({}, {auth_ref: left})
 
 
-def learn_control(
-    index: Index, registry: Registry, record: ControlRecord, seq: int, hub_ts: int
-) -> None:
-    """What a control record means for the index and the registry."""
-    token = record.token()
-    if token is not None:
-        index.add_token(TokenRow(token.auth_ref(), record.body, hub_ts, seq))
-    for stream in record.streams():
-        if registry.add(stream) or not stream.is_nameless():
-            index.add_stream(stream.stream_id(), stream.name, stream.encode())
+def _apply_names(named: Iterable[Named]) -> None:
+    for one in named:
+        if one is not None:
+            one[0].stream_id = one[1]
 
 
 def open_index(datadir: DataDir, hub_id: bytes) -> Index:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from hub.registry import Registry
+from hub.storage.control_records import learn_control
 from hub.storage.cursors import Cursors
 from hub.storage.index import ChunkRow, EntryRow, Index, leaf_key
-from hub.storage.log import learn_control
 from hub.storage.logged import Logged
 from veen.captoken import CapToken
 from veen.control import ControlRecord, StreamRecord

@@ -1,0 +1,106 @@
+"""H20: what an index without room did not take, the hub does not know either."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from veen.control import StreamRecord
+from veen.durable import NoSpace
+from veen.label import EpochLabels, routing_key
+from veen.profile import DEFAULT_PROFILE
+
+STREAM = StreamRecord(name="record/new", profile=DEFAULT_PROFILE)
+
+
+@contextmanager
+def full_index(bench: Any) -> Iterator[None]:
+    """SQLite itself finds no page for the next row, as on a full disk."""
+    db: sqlite3.Connection = bench.committer.log.index._db
+    _fill_free_pages(db)
+    try:
+        yield
+    finally:
+        db.execute("PRAGMA max_page_count = 1073741823")
+        db.execute("DROP TABLE filler")
+
+
+def _fill_free_pages(db: sqlite3.Connection) -> None:
+    db.execute("CREATE TABLE filler (x)")
+    (pages,) = db.execute("PRAGMA page_count").fetchone()
+    db.execute(f"PRAGMA max_page_count = {pages}")
+    for _ in range(1_000):
+        try:
+            db.execute("INSERT INTO filler VALUES (zeroblob(2000))")
+        except sqlite3.OperationalError:
+            return
+    raise AssertionError("the index never became full")
+
+
+def long_stream() -> StreamRecord:
+    return StreamRecord(name="record/" + "n" * 200, profile=DEFAULT_PROFILE)
+
+
+def register_until_full(bench: Any) -> str:
+    """The name of the first stream that finds no room."""
+    for number in range(100):
+        name = f"extra/{number}-" + "n" * 200
+        try:
+            bench.committer.register(StreamRecord(name=name, profile=DEFAULT_PROFILE), bench.now)
+        except NoSpace:
+            return name
+    raise AssertionError("the index never became full")
+
+
+def names(bench: Any) -> set[str]:
+    return {one.name for one in bench.committer.log.registry.streams()}
+
+
+def test_h20_a_registered_stream_survives_a_restart_after_a_full_index(bench: Any) -> None:
+    stream = long_stream()
+    with full_index(bench):
+        refused = register_until_full(bench)
+        assert refused not in names(bench), "memory knows a stream that the log does not have"
+        with pytest.raises(NoSpace):
+            bench.committer.register(StreamRecord(name=refused, profile=DEFAULT_PROFILE), 1)
+    bench.committer.register(StreamRecord(name=refused, profile=DEFAULT_PROFILE), bench.now)
+    bench.committer.register(stream, bench.now)
+    before = names(bench)
+    bench.restart()
+    assert names(bench) == before
+    assert {refused, stream.name} <= before
+    bench.stop()
+    report = bench.verify()
+    assert (report.faults, report.derived) == ((), ())
+
+
+def test_h20_a_label_is_named_only_when_the_index_says_so(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A label that came before its stream's name: the name fails first, then is told again."""
+    keys = bench.committer.log.keys
+    labels = EpochLabels(routing_key(keys.hub_id), STREAM.stream_id(), STREAM.profile)
+    label_log = bench.committer.log.ensure_label(labels.at(0), bench.now)
+    assert label_log.stream_id is None
+
+    class Full(sqlite3.OperationalError):
+        sqlite_errorcode = sqlite3.SQLITE_FULL
+
+    index, real = bench.committer.log.index, bench.committer.log.index.name_label
+
+    def full(*arguments: Any) -> None:
+        real(*arguments)
+        raise Full("database or disk is full")
+
+    monkeypatch.setattr(index, "name_label", full)
+    with pytest.raises(NoSpace):
+        bench.committer.register(STREAM, bench.now)
+    assert (label_log.stream_id, STREAM.name in names(bench)) == (None, False)
+    monkeypatch.setattr(index, "name_label", real)
+    bench.committer.register(STREAM, bench.now)
+    assert label_log.stream_id == STREAM.stream_id()
+    bench.stop()
