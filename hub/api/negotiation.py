@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, TypeVar
 
@@ -17,6 +17,8 @@ from veen.wire import WireObject
 W = TypeVar("W", bound=WireObject)
 
 _SMALL_BODY: Final = 65_536
+MAX_VALUES: Final = 16_384
+"""How many values a JSON body may have, unless its route says otherwise."""
 
 
 class Format(Enum):
@@ -30,12 +32,13 @@ class Body:
 
     raw: bytes
     format: Format
+    max_values: int = MAX_VALUES
 
     def parse(self, cls: type[W]) -> W:
         """The object in the body; Malformed when it is another."""
         if self.format is Format.CBOR:
             return cls.decode(self.raw)
-        return cls.from_json(strict_json.loads(self.raw))
+        return cls.from_json(strict_json.loads(self.raw, self.max_values))
 
     def envelope(self, cls: type[W]) -> W:
         """The same, where a body that is no such object is a fault of the request."""
@@ -43,6 +46,8 @@ class Body:
             return self.parse(cls)
         except WrongVersion as error:
             raise Refused(Code.VERSION, str(error)) from error
+        except strict_json.TooManyValues as error:
+            raise Refused(Code.LIMIT, str(error), {"max_allowed": self.max_values}) from error
         except Malformed as error:
             raise Refused(Code.BAD_REQUEST, str(error)) from error
 
@@ -76,9 +81,9 @@ def read_body(found: Format, bound: int) -> Body:
     return Body(raw, found)
 
 
-def bounded_body(bound: int) -> Body:
+def bounded_body(bound: int, max_values: int = MAX_VALUES) -> Body:
     try:
-        return read_body(request_format(), bound)
+        return replace(read_body(request_format(), bound), max_values=max_values)
     except TooLarge as error:
         raise Refused(Code.LIMIT, str(error), {"max_allowed": bound}) from error
 

@@ -8,7 +8,20 @@ from typing import Any, Never
 from veen.errors import Malformed
 
 
-def loads(raw: bytes) -> Any:
+class TooManyValues(Malformed):
+    """More values than a request can mean; none of them was made."""
+
+
+def loads(raw: bytes, max_values: int) -> Any:
+    """The value of a JSON text of at most ``max_values`` values.
+
+    A value of two bytes takes up to a hundred in memory, so they are counted before they are made:
+    each but the first follows a comma, a bracket or a brace. A text with such characters inside
+    strings counts as more than it has.
+    """
+    count = raw.count(b",") + raw.count(b"[") + raw.count(b"{")
+    if count > max_values:
+        raise TooManyValues(f"JSON of {count} values or more, {max_values} are allowed")
     try:
         return json.loads(
             raw,

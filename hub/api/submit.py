@@ -40,6 +40,9 @@ from veen.receipt import Receipt
 
 MAX_BATCH: Final = 4_096
 MAX_BATCH_BYTES: Final = 33_554_432
+MAX_JSON_BATCH_BYTES: Final = 8_388_608
+"""JSON takes several times its size in memory: a large batch is sent in CBOR."""
+_VALUES_PER_MESSAGE: Final = 32
 _ENVELOPE_BYTES: Final = 1_024
 
 bp = Blueprint("submit", __name__)
@@ -61,7 +64,7 @@ def submit() -> Response:
 @bp.post("/v1/submit_batch")
 def submit_batch() -> Response:
     hub = edge()
-    body = bounded_body(2 * MAX_BATCH_BYTES if request_format() is Format.JSON else MAX_BATCH_BYTES)
+    body = bounded_body(_batch_bound(hub), MAX_BATCH * _VALUES_PER_MESSAGE)
     _refuse_too_many(_announced(body))
     wanted = body.envelope(BatchRequest)
     _refuse_too_many(len(wanted.msgs))
@@ -96,6 +99,13 @@ def _recall(reader: LogReader, one: Taken) -> None:
         refused.receipt = reader.entry(one.verified.label, refused.stream_seq).receipt_bytes
     except Missing:
         return
+
+
+def _batch_bound(hub: Edge) -> int:
+    """In JSON at least one message of any size must fit."""
+    if request_format() is Format.CBOR:
+        return MAX_BATCH_BYTES
+    return max(MAX_JSON_BATCH_BYTES, 2 * hub.settings.limits.max_msg_bytes + _ENVELOPE_BYTES)
 
 
 def _submit_body(hub: Edge) -> Body:

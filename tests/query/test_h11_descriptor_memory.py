@@ -1,0 +1,30 @@
+"""H11: reading a descriptor takes bounded memory, however many values its bytes hold."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from recorder.query.json_text import JsonLimits, parse_json
+from recorder.query.refusal import BadDescriptor
+
+LARGEST = JsonLimits(max_bytes=1_000_000)
+"""The most that ``max_descriptor_bytes`` may be set to."""
+
+
+@pytest.mark.parametrize("part", [b"0,", b"{},", b"[],", b'"a",', b'{"a":{}},'])
+def test_h11_a_descriptor_of_many_values_takes_bounded_memory(part: bytes) -> None:
+    raw = b"[" + part * ((LARGEST.max_bytes - 10) // len(part)) + b"0]"
+    tracemalloc.start()
+    try:
+        parse_json(raw, LARGEST)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 96 << 20
+
+
+def test_h11_a_descriptor_above_its_bound_is_not_parsed() -> None:
+    with pytest.raises(BadDescriptor, match="are allowed"):
+        parse_json(b"[" + b"{}," * 22_000_000 + b"0]", LARGEST)
