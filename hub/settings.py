@@ -38,6 +38,7 @@ class Settings:
     retention: tuple[Rule, ...] = ()
     queue_limit: int = 4_096
     request_timeout_sec: int = 30
+    body_timeout_sec: int = 3
     max_page_items: int = 1_000
     clock_step_limit_sec: int = CLOCK_STEP_LIMIT_SEC
     tls_cert: str | None = None
@@ -59,6 +60,8 @@ class Settings:
             raise BadSettings(
                 f"clock_step_limit_sec = {self.clock_step_limit_sec}: seconds, or 0 for no limit"
             )
+        if self.request_timeout_sec < 1 or self.body_timeout_sec < 1:
+            raise BadSettings("request_timeout_sec and body_timeout_sec are at least 1")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise BadSettings("tls_cert and tls_key go together")
         for stream in self.streams:
@@ -79,7 +82,7 @@ class Settings:
 
 _PLAIN = {
     "listen": str, "workers": int, "threads": int, "admission": str, "reads": str,
-    "queue_limit": int, "request_timeout_sec": int, "max_page_items": int,
+    "queue_limit": int, "request_timeout_sec": int, "body_timeout_sec": int, "max_page_items": int,
     "clock_step_limit_sec": int,
     "tls_cert": str, "tls_key": str, "tls_client_ca": str,
 }  # fmt: skip

@@ -35,6 +35,7 @@ class QuerySettings:
 
     A query that Spark has not answered within ``spark_timeout_sec`` fails.
     ``request_timeout_sec`` is longer than a submission waits for its receipt and its result.
+    ``body_timeout_sec`` is how long a request may keep the service waiting for its bytes.
     ``keep_results_days`` None keeps rows for ever.
     """
 
@@ -47,6 +48,7 @@ class QuerySettings:
     max_page: int
     max_descriptor_bytes: int
     request_timeout_sec: int
+    body_timeout_sec: int
     results: Path
     keep_results_days: int | None
     engine: str
@@ -73,6 +75,7 @@ def query_settings(table: Table) -> QuerySettings:
             "max_descriptor_bytes", 65_536, least=256, most=1_000_000
         ),
         request_timeout_sec=table.number("request_timeout_sec", 30, least=1, most=3_600),
+        body_timeout_sec=table.number("body_timeout_sec", 3, least=1, most=3_600),
         results=table.path("results", "results"),
         keep_results_days=table.number("keep_results_days", 0, least=0, most=36_500) or None,
         engine=table.choice("engine", ("auto", "inline"), "auto"),

@@ -30,6 +30,7 @@ class HubApplication(BaseApplication):  # type: ignore[misc]
 
 def _options(settings: Settings) -> dict[str, Any]:
     DeadlineWorker.request_timeout_sec = settings.request_timeout_sec
+    DeadlineWorker.body_timeout_sec = settings.body_timeout_sec
     options: dict[str, Any] = {
         "bind": settings.listen,
         "workers": settings.workers,

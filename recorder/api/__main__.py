@@ -29,6 +29,7 @@ class QueryApplication(BaseApplication):  # type: ignore[misc]
 
 def options_of(settings: QuerySettings) -> dict[str, Any]:
     DeadlineWorker.request_timeout_sec = settings.request_timeout_sec
+    DeadlineWorker.body_timeout_sec = settings.body_timeout_sec
     options: dict[str, Any] = {
         "bind": settings.listen,
         "workers": settings.workers,
