@@ -20,10 +20,20 @@ from veen.keystore.directory import IdentityExists, NoIdentity
 from veen.keystore.sealed import PassphraseNeeded, WrongPassphrase
 from veen.objects.port import StoreUnavailable
 
-OK, USAGE, NETWORK, INTEGRITY, REFUSED, SELFTEST = range(6)
-"""Exit codes: usage, network, what a hub said does not hold, refused, a failed self-test."""
+OK, USAGE, NETWORK, INTEGRITY, REFUSED, SELFTEST, UNPROVEN = range(7)
+"""Exit codes: usage, network, what a hub said does not hold, refused, a failed self-test, and a
+check in which nothing failed but evidence is absent."""
 
 INTERRUPTED: Final = 130
+
+
+class Refused(VeenError):
+    """A state of affairs in which a command cannot be carried out."""
+
+
+class Unproven(VeenError):
+    """Nothing that was checked is false, but what a proof needs is not there."""
+
 
 # typer has its own copy of click; the base of its BadParameter is every misuse of a command.
 UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
@@ -32,12 +42,9 @@ _EXIT_CODES: Final = (
     ((Unreachable, StoreUnavailable, AnchorUnavailable), NETWORK),
     (WrongPassphrase, REFUSED),
     ((Untrusted, Malformed), INTEGRITY),
+    (Unproven, UNPROVEN),
     (VeenError, REFUSED),
 )
-
-
-class Refused(VeenError):
-    """A state of affairs in which a command cannot be carried out."""
 
 
 def fail(error: VeenError | OSError) -> int:

@@ -13,14 +13,15 @@ import typer
 from cli import interrupt
 from cli.anchor_trust import AnchorTrust
 from cli.console import manner, notice, show, show_one
-from cli.failure import INTEGRITY
+from cli.failure import INTEGRITY, OK, UNPROVEN, Unproven
 from cli.options import key_in_hex
 from cli.query_api import ApiOptions, QueryApi, QueryRefused
 from cli.query_descriptor import DescriptorOptions
 from cli.query_replay import replay
 from recorder.query.digest import rows_hash
 from recorder.query.package_check import check_bytes
-from recorder.query.verdict import State, Verdict
+from recorder.query.trust import Trust
+from recorder.query.verdict import Outcome, State, Verdict
 from veen import durable
 from veen.errors import Untrusted
 
@@ -121,22 +122,26 @@ def verify(
     package: Annotated[Path, typer.Argument(metavar="PACKAGE", help="From veen query proof.")],
     hub_id: Annotated[str, typer.Option("--hub-id", metavar="HEX", help="The hub it must be of.")],
     believe: AnchorTrust,
+    recorder_id: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--recorder-id",
+            metavar="HEX",
+            help="client_id that may have recorded it; may be repeated.",
+        ),
+    ] = None,
 ) -> None:
     """Check an evidence package offline: signatures, proofs, rows, hashes, sampling, ranges.
 
-    Each claim is told by itself: held, failed, or not covered by the package. Its anchors are
-    checked when you give what proves them.
+    The first line says proven (exit code 0), failed (3) or unproven (6), why, and what is known
+    about missing rows; then each claim: held, failed, or not covered by the package. Without
+    --recorder-id nothing is proven. Anchors are checked when you give what proves them.
 
-    Example: veen query verify p.json --hub-id 1f3c… --ledger anchors.ledger
+    Example: veen query verify p.json --hub-id 1f3c… --recorder-id 9a4e… --ledger anchors.ledger
     """
-    name = key_in_hex("--hub-id", hub_id)
-    verdict = check_bytes(package.read_bytes(), name, believe.checks())
-    show(verdict.document(), _told(verdict))
-    if verdict.failed and manner().json:
-        raise typer.Exit(INTEGRITY)
-    if verdict.failed:
-        one = verdict.failed[0]
-        raise Untrusted(f"{package}: {one.name} does not hold: {one.told}")
+    recorders = frozenset(key_in_hex("--recorder-id", one) for one in recorder_id or ())
+    trust = Trust(hub_id=key_in_hex("--hub-id", hub_id), recorder_ids=recorders)
+    _report(package, check_bytes(package.read_bytes(), trust, believe.checks()))
 
 
 app.command()(replay)
@@ -193,9 +198,28 @@ def _package(api: QueryApi, result_id: str) -> bytes:
         pause = min(2 * pause, _MOST_LOOK_SEC)
 
 
-def _told(verdict: Verdict) -> str:
+_EXIT_CODES: Final = {
+    Outcome.PROVEN: OK,
+    Outcome.FAILED: INTEGRITY,
+    Outcome.UNPROVEN: UNPROVEN,
+}
+
+
+def _report(package: Path, verdict: Verdict) -> None:
+    """Show a verdict and end with the exit code of its outcome."""
+    proven = verdict.outcome is Outcome.PROVEN
+    show({**verdict.document(), "ok": proven}, _lines_of(verdict))
+    if proven:
+        return
+    if manner().json:
+        raise typer.Exit(_EXIT_CODES[verdict.outcome])
+    kind = Untrusted if verdict.outcome is Outcome.FAILED else Unproven
+    raise kind(f"{package} is {'refused' if verdict.failed else 'unproven'}: {verdict.reason}")
+
+
+def _lines_of(verdict: Verdict) -> str:
     width = max(len(one.state.value) for one in verdict.claims)
     lines = [f"{one.state.value:{width}}  {one.name}: {one.told}" for one in verdict.claims]
     held = sum(one.state is State.HELD for one in verdict.claims)
     total = f"{held} held, {len(verdict.failed)} failed, of {len(verdict.claims)} claims"
-    return "\n".join([*lines, total])
+    return "\n".join([verdict.summary, *lines, total])

@@ -16,6 +16,7 @@ from recorder.emit.observation import Observation
 from recorder.index.home import IndexHome
 from recorder.query.package import Package
 from recorder.query.package_facts import Facts
+from recorder.query.trust import Trust
 from recorder.service import replay_recorded, replaying
 from recorder.service.replay_beyond import Beyond, read_beyond
 from recorder.service.replay_recorded import Wanted
@@ -102,7 +103,7 @@ def _judged(
         asked = replay_recorded.find(home, query.wanted())
         return replaying.replay_recorded(home, asked, beyond)
     hub_id = key_in_hex("--hub-id", query.hub_id) if query.hub_id else settings.hub.hub_id
-    facts = Facts(Package.decode(query.package.read_bytes()), hub_id)
+    facts = Facts(Package.decode(query.package.read_bytes()), Trust(hub_id=hub_id))
     return replaying.replay(
         home, facts.descriptor, facts.digest, facts.checkpoint, facts.hub, beyond
     )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from cli.demo.stage import PATIENCE_SEC, Stage
 from cli.demo.workload import SUSPECT
+from cli.failure import INTEGRITY, OK, UNPROVEN
 from cli.zone_people import ACCESS, HTTP
 from recorder import settings as recorder_settings
+
+_OUTCOMES: Final = (OK, INTEGRITY, UNPROVEN)
 
 
 class _Answer(NamedTuple):
@@ -58,16 +62,33 @@ def _judge_run(stage: Stage, answer: _Answer) -> None:
 
 def _judge_package(stage: Stage, package: Path, rows: int) -> None:
     online = stage.online
-    believed = ("--hub-id", online.zone.hub_id.hex())
+    recorder = online.home.identity("service").read_card().client_id
+    believed = ("--hub-id", online.zone.hub_id.hex(), "--recorder-id", recorder.hex())
     ledger = ("--ledger", online.home.root / "anchors.ledger")
     words = ("query", "verify", package, *believed, *ledger)
-    found = stage.words.veen(*words, accept=(0, 3)).document
-    states = [one["state"] for one in found["claims"]]
+    found = stage.words.veen(*words, accept=_OUTCOMES).document
     stage.claims.judge(
-        "the query's evidence holds offline, row by row",
-        rows > 0 and "failed" not in states and "held" in states,
-        told=f"{rows} rows; {states.count('held')} of {len(states)} claims held, none failed",
+        "the query's result is proven offline, row by row",
+        rows > 0 and found["outcome"] == "proven",
+        told=f"{rows} rows; {found['outcome']}: {found['reason']}; {found['completeness']}",
         link=str(package),
+    )
+    _judge_forged(stage, package, believed)
+
+
+def _judge_forged(stage: Stage, package: Path, believed: tuple[str, ...]) -> None:
+    """The same package without its last row and without the records of query and result."""
+    document = json.loads(package.read_bytes())
+    del document["rows"]["whole"][-1:]
+    forged = package.with_name("query-proof-forged.json")
+    whole = document | {"request": None, "result": None}
+    forged.write_text(json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False))
+    found = stage.words.veen("query", "verify", forged, *believed, accept=_OUTCOMES)
+    stage.claims.judge(
+        "a forged package is refused",
+        found.code == INTEGRITY and found.document["outcome"] == "failed",
+        told=f"one row dropped, records removed: {found.document['reason']}",
+        link=str(forged),
     )
 
 

@@ -24,16 +24,12 @@ from recorder.index.home import IndexHome
 from recorder.query.package import Package
 from recorder.query.package_check import check_bytes
 from recorder.query.package_facts import Facts
-from recorder.query.verdict import State
+from recorder.query.trust import Trust
+from recorder.query.verdict import Outcome
 from recorder.service.replaying import ReplayVerdict, replay
 from recorder.stream_map import AUDIT
 from veen.digest import h
 from veen.errors import Untrusted
-
-_HELD: Final = (
-    "hub", "checkpoint", "descriptor", "request_recorded", "result_recorded", "searched",
-    "rows_hash", "rows_chain", "sampling", "witnesses", "rows_witnessed", "evidence_hash",
-)  # fmt: skip
 
 
 def scopes(world: QueryWorld) -> None:
@@ -58,19 +54,43 @@ def scopes(world: QueryWorld) -> None:
 
 
 def proof_package(world: QueryWorld) -> None:
-    """Holds offline with nothing but the hub's name; a change anywhere in it does not."""
+    """Proven offline with the names of hub and recorder; a change anywhere in it is refused."""
     digest = world.submit(evidence={"mode": "full"})["result_digest"]
     raw = world.package(digest["result_id"])
-    verdict = check_bytes(raw, world.world.hub_id)
-    held = {one.name for one in verdict.claims if one.state is State.HELD}
-    expect("claims that failed", [(one.name, one.told) for one in verdict.failed], [])
-    expect("claims that are not held", sorted(set(_HELD) - held), [])
+    verdict = check_bytes(raw, _trust(world))
+    expect(f"outcome ({verdict.reason})", verdict.outcome, Outcome.PROVEN)
     for what, change in _CHANGES.items():
         document = json.loads(raw)
         change(document)
         altered = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
-        expect_that(_fails(altered, world.world.hub_id), f"a package with {what} fails")
-    expect_that(_fails(raw, world.world.random.randbytes(32)), "a package of another hub fails")
+        expect_that(_fails(altered, _trust(world)), f"a package with {what} fails")
+    _expect_unproven(raw, _trust(world))
+    for what, other in _others(world).items():
+        expect_that(_fails(raw, other), f"a package of another {what} fails")
+
+
+def _expect_unproven(raw: bytes, trust: Trust) -> None:
+    """A package without the records of its query and result has failed nothing, proves nothing."""
+    document = json.loads(raw) | {"request": None, "result": None}
+    bare = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    for what, given, by in (
+        ("records", bare, trust),
+        ("a recorder's name", raw, replace(trust, recorder_ids=frozenset())),
+    ):
+        expect(f"outcome without {what}", check_bytes(given, by).outcome, Outcome.UNPROVEN)
+
+
+def _trust(world: QueryWorld) -> Trust:
+    recorder = world.world.people["recorder"]
+    return Trust(hub_id=world.world.hub_id, recorder_ids=frozenset([recorder]))
+
+
+def _others(world: QueryWorld) -> dict[str, Trust]:
+    other = world.world.random.randbytes(32)
+    return {
+        "hub": replace(_trust(world), hub_id=other),
+        "recorder": replace(_trust(world), recorder_ids=frozenset([other])),
+    }
 
 
 def _another_row(document: dict[str, Any]) -> None:
@@ -129,7 +149,7 @@ def tampered_index(world: QueryWorld) -> None:
 def replays(world: QueryWorld) -> None:
     """Whoever reads the ranges again finds the same digest, and one that omits a row out."""
     digest = world.submit(evidence={"mode": "full"})["result_digest"]
-    facts = Facts(Package.decode(world.package(digest["result_id"])), world.world.hub_id)
+    facts = Facts(Package.decode(world.package(digest["result_id"])), _trust(world))
     for one in digest["searched"]:
         leaves = [each.leaf for each in world.of(one["stream"])]
         told = (one["from_seq"], one["to_seq"], one["mmr_root"])
@@ -179,9 +199,9 @@ def _index(world: QueryWorld) -> IndexHome:
     return IndexHome(world.zone.settings.index)
 
 
-def _fails(raw: bytes, hub_id: bytes) -> bool:
+def _fails(raw: bytes, trust: Trust) -> bool:
     try:
-        return bool(check_bytes(raw, hub_id).failed)
+        return bool(check_bytes(raw, trust).failed)
     except Untrusted:
         return True
 

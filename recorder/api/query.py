@@ -81,7 +81,7 @@ def descriptor(query_id: str) -> Response:
 
 @bp.get("/proof/<result_id>")
 def proof(result_id: str) -> Response:
-    """The evidence package: one file, checked offline with nothing but the hub's public key."""
+    """The evidence package: one file, checked offline with the names of hub and recorder."""
     principal = authenticate(_resource("result", result_id))
     found = edge().viewing.completed(principal, result_id)
     package = edge().proofs.package(found, edge().viewing.rows(found))

@@ -1,6 +1,7 @@
-"""The offline check of a proof package, with nothing but the name of the hub.
+"""The offline check of a proof package, with the names of the hub and of the recorder.
 
-It says of every claim whether it held, failed, or is not covered by the package.
+It says of every claim whether it held, failed, or is not covered by the package, and of the whole
+whether it is proven, failed or unproven.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from recorder.query.package_facts import Facts, NotCovered
 from recorder.query.run import rows_of
 from recorder.query.select import row
 from recorder.query.span import end_of
+from recorder.query.trust import Trust
 from recorder.query.verdict import Claim, State, Verdict
 from veen import canonical_json
 from veen.errors import Untrusted, VeenError
@@ -27,20 +29,20 @@ AnchorCheck = Callable[[RecorderCheckpoint, bytes], str]
 
 
 def check_bytes(
-    raw: bytes, hub_id: bytes, anchors: Mapping[str, AnchorCheck] | None = None
+    raw: bytes, trust: Trust, anchors: Mapping[str, AnchorCheck] | None = None
 ) -> Verdict:
     """The verdict on a package; bytes that are no package raise Malformed.
 
     Whoever has the hub's first public key has its name: ``veen.label.hub_id``. Anchors are
     covered for the kinds that ``anchors`` can check.
     """
-    return check(Package.decode(raw), hub_id, anchors)
+    return check(Package.decode(raw), trust, anchors)
 
 
 def check(
-    package: Package, hub_id: bytes, anchors: Mapping[str, AnchorCheck] | None = None
+    package: Package, trust: Trust, anchors: Mapping[str, AnchorCheck] | None = None
 ) -> Verdict:
-    facts, known = Facts(package, hub_id), anchors or {}
+    facts, known = Facts(package, trust), anchors or {}
     claims = [_judged(name, claim, facts) for name, claim in _CLAIMS.items()]
     return Verdict((*claims, _judged("anchors", lambda found: _anchors(found, known), facts)))
 
@@ -72,6 +74,7 @@ def _descriptor(facts: Facts) -> str:
 
 
 def _request_recorded(facts: Facts) -> str:
+    facts.verify_recorder(facts.request)
     return f"the hub receipted it at {facts.request.seq} of {facts.request.stream}"
 
 
@@ -81,6 +84,7 @@ def _request_in_log(facts: Facts) -> str:
 
 
 def _result_recorded(facts: Facts) -> str:
+    facts.verify_recorder(facts.result)
     return f"the hub receipted it at {facts.result.seq} of {facts.result.stream}"
 
 
@@ -153,26 +157,52 @@ def _witnesses(facts: Facts) -> str:
 
 
 def _rows_witnessed(facts: Facts) -> str:
-    if not facts.entries:
-        raise NotCovered("no event was to be witnessed")
-    if facts.descriptor.aggregate is not None:
-        return _aggregate_witnessed(facts)
+    """Every row follows from witnessed events; rows without a witness are the service's word."""
+    if facts.descriptor.evidence.mode == "none":
+        raise NotCovered("evidence none: the rows are the service's word")
+    if facts.descriptor.aggregate is None:
+        told = _selection_witnessed(facts)
+    else:
+        told = _aggregate_witnessed(facts)
+    if not facts.digest.event_count:
+        _verify_nothing_searched(facts)
+    return told
+
+
+def _selection_witnessed(facts: Facts) -> str:
     hashes = _row_hashes(facts)
     for one, entry in zip(facts.package.witnesses, facts.entries, strict=True):
         made = row_hash(canonical_json.encode(row(facts.descriptor, entry)))
         if one.index >= len(hashes) or hashes[one.index] != made:
             raise Untrusted(f"row {one.index} is not what {entry.stream} {entry.seq} says")
-    return f"{len(facts.entries)} of {len(hashes)} rows follow from witnessed events"
+    shown = len(facts.entries)
+    if shown < len(hashes):
+        raise NotCovered(
+            f"{shown} of {len(hashes)} rows follow from witnessed events; the other "
+            f"{len(hashes) - shown} are the service's word"
+        )
+    return f"each of {len(hashes)} rows follows from an event in the log"
 
 
 def _aggregate_witnessed(facts: Facts) -> str:
-    if len(facts.entries) != facts.digest.event_count:
-        raise NotCovered("an aggregate follows only from all of its events; evidence full has them")
+    shown, count = len(facts.entries), facts.digest.event_count
+    if shown != count:
+        raise NotCovered(
+            f"{shown} of {count} events are witnessed, and an aggregate follows only from all of "
+            "them: the rows are the service's word"
+        )
     rows = rows_of(facts.descriptor, facts.entries)
     made = [row_hash(canonical_json.encode(one)) for one in rows]
     if made != _row_hashes(facts):
         raise Untrusted("the rows are not the aggregate of the witnessed events")
-    return f"all rows follow from {len(facts.entries)} witnessed events"
+    return f"all rows follow from {shown} events in the log"
+
+
+def _verify_nothing_searched(facts: Facts) -> None:
+    """That no event matched needs no witness only where there was nothing to match."""
+    if _places(facts):
+        raise NotCovered(f"that no event matched is the service's word; {_REPLAY}")
+    _time_bounds(facts)
 
 
 def _evidence_hash(facts: Facts) -> str:

@@ -10,6 +10,7 @@ from recorder.query.entry import Entry
 from recorder.query.evidence import Placed, WitnessCheck, receipted
 from recorder.query.package import Package, Recorded
 from recorder.query.select import matches
+from recorder.query.trust import Trust
 from veen import canonical_json
 from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
@@ -26,22 +27,23 @@ class NotCovered(Exception):
 
 
 class Facts:
-    """Facts of a package, given the one thing that is trusted: the hub's name.
+    """Facts of a package, given what the verifier trusts.
 
     A fact is worked out once. One that rests on another that does not hold raises the same.
     """
 
-    def __init__(self, package: Package, hub_id: bytes) -> None:
+    def __init__(self, package: Package, trust: Trust) -> None:
         self.package = package
         self.descriptor = package.descriptor
         self.digest = package.digest
-        self._hub_id = hub_id
+        self._trust = trust
 
     @cached_property
     def hub(self) -> HubIdentity:
         found = self.package.hub
-        if found.hub_id != self._hub_id:
-            raise Untrusted(f"a package of hub {found.hub_id.hex()}, not of {self._hub_id.hex()}")
+        trusted = self._trust.hub_id
+        if found.hub_id != trusted:
+            raise Untrusted(f"a package of hub {found.hub_id.hex()}, not of {trusted.hex()}")
         found.verify(self.package.hub_signature)
         return found
 
@@ -86,6 +88,22 @@ class Facts:
     @cached_property
     def result(self) -> Entry:
         return self._recorded(self.package.result, RESULTS, RESULT, self.digest.encode())
+
+    def verify_recorder(self, entry: Entry) -> None:
+        """Refuse unless a trusted recorder signed the entry; NotCovered when none was named."""
+        if entry.event is None:
+            raise Untrusted(f"{entry.stream} {entry.seq} is no recorder event")
+        signer, trusted = entry.event.principal_id, self._trust.recorder_ids
+        if not trusted:
+            raise NotCovered(
+                f"{entry.stream} {entry.seq} was recorded by client {signer.hex()}, and no "
+                "recorder's client_id was given to compare it with (--recorder-id)"
+            )
+        if signer not in trusted:
+            named = ", ".join(sorted(one.hex() for one in trusted))
+            raise Untrusted(
+                f"{entry.stream} {entry.seq}: recorded by client {signer.hex()}, expected {named}"
+            )
 
     def verify_in_log(self, entry: Entry, recorded: Recorded | None) -> None:
         if recorded is None or recorded.inclusion is None:

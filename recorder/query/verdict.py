@@ -1,16 +1,32 @@
-"""What the check of a proof package found: every claim by itself, never one word for all."""
+"""What the check of a proof package found: every claim by itself, and one outcome of three.
+
+A package is proven when every claim in ``REQUIRED`` held, failed when any claim failed, and
+unproven when nothing failed but evidence that a proof needs is absent.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+REQUIRED: Final = (
+    "hub", "checkpoint", "descriptor", "request_recorded", "result_recorded", "searched",
+    "rows_chain", "sampling", "rows_witnessed", "evidence_hash",
+)  # fmt: skip
+"""The claims without which a package proves nothing, in the order in which gaps are named."""
 
 
 class State(Enum):
     HELD = "held"
     FAILED = "failed"
     NOT_COVERED = "not covered"
+
+
+class Outcome(Enum):
+    PROVEN = "proven"
+    FAILED = "failed"
+    UNPROVEN = "unproven"
 
 
 class Claim(NamedTuple):
@@ -29,11 +45,60 @@ class Verdict:
     def failed(self) -> tuple[Claim, ...]:
         return tuple(claim for claim in self.claims if claim.state is State.FAILED)
 
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """The required claims that did not hold; a claim that was never checked is a gap."""
+        return tuple(name for name in REQUIRED if not self.held(name))
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.failed:
+            return Outcome.FAILED
+        return Outcome.UNPROVEN if self.gaps else Outcome.PROVEN
+
+    @property
+    def reason(self) -> str:
+        """Why the outcome is what it is: the first claim that failed or is missing."""
+        if self.failed:
+            return f"{self.failed[0].name}: {self.failed[0].told}"
+        if self.gaps:
+            return f"{self.gaps[0]}: {self._told(self.gaps[0])}"
+        return f"the recorder recorded this result, and {self._told('rows_witnessed')}"
+
+    @property
+    def completeness(self) -> str:
+        """What is proven about rows that are not in the package."""
+        if self.failed:
+            return "nothing is proven about missing rows"
+        if self.held("complete"):
+            return "complete: no matching row is missing up to the checkpoint"
+        if self.held("result_recorded") and self.held("rows_chain"):
+            return (
+                "completeness unproven: every row that the recorder recorded is here, but whether "
+                "it left out a matching row only veen query replay shows"
+            )
+        return "completeness unproven: rows may be missing"
+
+    @property
+    def summary(self) -> str:
+        """One line: the outcome, its reason, and what is known about missing rows."""
+        return f"{self.outcome.value}: {self.reason}; {self.completeness}"
+
+    def held(self, name: str) -> bool:
+        return any(one.name == name and one.state is State.HELD for one in self.claims)
+
     def document(self) -> dict[str, Any]:
         return {
-            "holds": not self.failed,
+            "outcome": self.outcome.value,
+            "reason": self.reason,
+            "complete": not self.failed and self.held("complete"),
+            "completeness": self.completeness,
+            "holds": self.outcome is Outcome.PROVEN,
             "claims": [
                 {"claim": one.name, "state": one.state.value, "told": one.told}
                 for one in self.claims
             ],
         }
+
+    def _told(self, name: str) -> str:
+        return next((one.told for one in self.claims if one.name == name), "was not checked")

@@ -54,7 +54,7 @@ def _set_up(world: Any) -> None:
     )
     world.do("hub", "start", "--data-dir", HUB, "--config", "recorder-hub.toml")
     hub_id = json.loads(world.do("hub", "key", "--hub", HUB, "--json").out)["hub_id"]
-    world.hub_id = hub_id
+    world.hub_id, world.recorder_id = hub_id, key["keeper"]
     world.query_port = free_port()
     (world.folder / "token").write_text(TOKEN)
     (world.folder / "recorder.toml").write_text(
@@ -158,7 +158,8 @@ def _queries(world: Any) -> None:
         world.show("query-status", "query", "status", found, *at)
         world.show("query-result", "query", "result", found, *at)
         world.show("query-proof", "query", "proof", found, "--out", "proof.json", *at)
-    world.show("query-verify", "query", "verify", "proof.json", "--hub-id", world.hub_id)
+    world.show("query-verify", "query", "verify", "proof.json", "--hub-id", world.hub_id,
+               "--recorder-id", world.recorder_id)  # fmt: skip
     world.show("query-replay", "query", "replay", "proof.json")
 
 

@@ -11,12 +11,19 @@ from recorder.query.digest import row_hash
 from recorder.query.package import Anchored, Package, Recorded, RowHashes, Shown
 from recorder.query.run import digest_of, run
 from recorder.query.span import searched, span_of
+from recorder.query.trust import Trust
 from veen import canonical_json, json_body
 from veen.inclusion import InclusionProof
 from veen.overlay.body import AnyItem
 from veen.record_event import RecordEvent
 
 EXECUTED_AT = 1_700_009_000_123
+RECORDER = bytes.fromhex(next(iter(KEYS)))
+
+
+def trust_of(log: Any, *recorders: bytes) -> Trust:
+    """The hub of the log, and the client that records queries unless others are named."""
+    return Trust(hub_id=log.hub.hub_id, recorder_ids=frozenset(recorders or (RECORDER,)))
 
 
 def result_of(log: Any, descriptor: Descriptor) -> tuple[Any, Any]:
@@ -68,10 +75,10 @@ def _records(log: Any, asked: bytes, answered: bytes) -> tuple[Recorded, Recorde
     return (*(_recorded(log, entry, later) for entry in entries), later)
 
 
-def event(kind: str, text: bytes) -> RecordEvent:
+def event(kind: str, text: bytes, principal_id: bytes = RECORDER) -> RecordEvent:
     return RecordEvent(
         subject_id="query service",
-        principal_id=bytes.fromhex(next(iter(KEYS))),
+        principal_id=principal_id,
         event_type=kind,
         event_time=EXECUTED_AT,
         origin="here",

@@ -15,6 +15,7 @@ import pytest
 import query_world
 from typer.testing import CliRunner
 
+from cli.failure import Unproven
 from cli.main import app
 from veen.errors import Untrusted, VeenError
 
@@ -33,7 +34,7 @@ def veen(zone: Any, tmp_path: Path) -> Veen:
         )
         if isinstance(found.exception, VeenError):
             raise found.exception
-        assert found.exit_code in (0, 3), found.output
+        assert found.exit_code in (0, 3, 6), found.output
         try:
             return json.loads(found.stdout) | {"exit_code": found.exit_code}
         except ValueError:
@@ -83,17 +84,35 @@ def test_a_refusal_says_its_code(veen: Veen) -> None:
 def test_a_package_holds_offline_and_a_changed_one_does_not(
     zone: Any, veen: Veen, package: Path
 ) -> None:
-    hub_id = zone.hub_id.hex()
-    found = veen("query", "verify", package, "--hub-id", hub_id, asks=False)
-    assert (found["holds"], found["exit_code"]) == (True, 0)
+    trust = ("--hub-id", zone.hub_id.hex(), "--recorder-id", zone.reader.client_id.hex())
+    found = veen("query", "verify", package, *trust, asks=False)
+    assert (found["holds"], found["outcome"], found["exit_code"]) == (True, "proven", 0)
     document = json.loads(package.read_bytes())
     document["rows"]["whole"][0]["payload.number"] += 1
     forged = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     package.write_text(forged)
-    found = veen("query", "verify", package, "--hub-id", hub_id, asks=False)
-    assert (found["holds"], found["exit_code"]) == (False, 3)
+    found = veen("query", "verify", package, *trust, asks=False)
+    assert (found["ok"], found["outcome"], found["exit_code"]) == (False, "failed", 3)
     other = veen("query", "verify", package, "--hub-id", "ab" * 32, asks=False)
     assert other["holds"] is False
+
+
+def test_h01_an_unproven_package_has_its_own_exit_code_and_says_why_first(
+    zone: Any, veen: Veen, package: Path
+) -> None:
+    trust = ("--hub-id", zone.hub_id.hex(), "--recorder-id", zone.reader.client_id.hex())
+    unnamed = veen("query", "verify", package, *trust[:2], asks=False)
+    assert (unnamed["ok"], unnamed["outcome"], unnamed["exit_code"]) == (False, "unproven", 6)
+    document = json.loads(package.read_bytes()) | {"request": None, "result": None}
+    package.write_text(
+        json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    )
+    words = ["query", "verify", str(package), *trust]
+    text = Context().run(CliRunner().invoke, app, words)
+    assert isinstance(text.exception, Unproven)
+    first = text.stdout.splitlines()[0]
+    assert first.startswith("unproven: request_recorded: the package has no event of record/query")
+    assert first.endswith("completeness unproven: rows may be missing")
 
 
 def test_a_replay_finds_the_same_digest(zone: Any, veen: Veen, package: Path) -> None:

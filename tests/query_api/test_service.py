@@ -12,7 +12,8 @@ import query_world
 
 from recorder.query.digest import rows_hash
 from recorder.query.package_check import check_bytes
-from recorder.query.verdict import State
+from recorder.query.trust import Trust
+from recorder.query.verdict import Outcome, State
 from veen import canonical_json
 from veen.digest import h
 
@@ -44,14 +45,16 @@ def test_every_evidence_mode_ends_in_a_package_that_holds_offline(
     with zone.as_("alice") as alice:
         path = f"/api/v1/query/proof/{found['result_digest']['result_id']}"
         package = query_world.wait_until(lambda: _completed(alice, path), "a package")
-    verdict = check_bytes(package, zone.hub_id)
+    recorder = frozenset([zone.reader.client_id])
+    verdict = check_bytes(package, Trust(hub_id=zone.hub_id, recorder_ids=recorder))
     states = {one.name: one.state for one in verdict.claims}
     assert verdict.failed == ()
     assert {states[one] for one in ("request_recorded", "result_recorded", "rows_hash")} == {
         State.HELD
     }
-    if evidence["mode"] == "full":
-        assert states["complete"] is State.HELD
+    is_full = evidence["mode"] == "full"
+    assert verdict.outcome is (Outcome.PROVEN if is_full else Outcome.UNPROVEN)
+    assert states["complete"] is (State.HELD if is_full else State.NOT_COVERED)
 
 
 def _completed(http: Any, path: str) -> bytes | None:

@@ -79,6 +79,7 @@ async function show(resultId, offset) {
   const answer = await reply.json();
   shown = { resultId, page: answer.page };
   showDigest(answer);
+  at("coverage").textContent = coverage(answer.result_digest.evidence_policy.mode);
   showRows(answer.rows);
   const last = answer.page.offset + answer.rows.length;
   at("place").textContent = `${answer.rows.length ? answer.page.offset + 1 : 0} to ${last} of ${answer.page.total}`;
@@ -111,6 +112,15 @@ function showDigest(answer) {
   }));
 }
 
+// What the package of each evidence mode can prove at best, as veen query verify would say it.
+function coverage(mode) {
+  if (mode === "full") {
+    return "Evidence full: the package can prove each row; whether a matching row is missing it proves only when every place searched is a row. Otherwise veen query replay shows it.";
+  }
+  const rows = mode === "spot" ? "the rows that were not drawn are" : "all rows are";
+  return `Evidence ${mode}: ${rows} the service's word, and the package stays unproven. Whether a matching row is missing only veen query replay shows.`;
+}
+
 function showRows(rows) {
   const names = rows.length ? Object.keys(rows[0]) : [];
   const cells = (values, kind) => {
@@ -134,7 +144,7 @@ function rowsIn(text) {
 
 async function verify(resultId) {
   if (!crypto.subtle) {
-    say("Completed. This page hashes rows only over https or on localhost.");
+    say("Unproven: the service's word. This page hashes rows only over https or on localhost.", "open");
     return;
   }
   const parts = [];
@@ -152,9 +162,9 @@ async function verify(resultId) {
   const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
   const hex = Array.from(hash, (one) => one.toString(16).padStart(2, "0")).join("");
   if (hex === digest.rows_hash) {
-    say("Completed and recorded. The rows are those of the digest; check the package for the rest.", "good");
+    say("Unproven: the rows are those of the digest, and that is the service's word until veen query verify says proven of the package.", "open");
   } else {
-    say("The rows are NOT those of the digest.", "bad");
+    say("Failed: the rows are not those of the digest.", "bad");
   }
 }
 

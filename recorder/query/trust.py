@@ -1,0 +1,17 @@
+"""What a verifier brings to a proof package: nothing in a package is believed without it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """Obtained by another way than the package.
+
+    ``recorder_ids`` are the client_ids that may record queries and results; without any, the
+    package cannot be proven, since any client with write access could have recorded them.
+    """
+
+    hub_id: bytes
+    recorder_ids: frozenset[bytes] = frozenset()
