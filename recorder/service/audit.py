@@ -79,6 +79,20 @@ class Waiting:
     entry: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Entries that go to the client's outbox together, under a token that is used once.
+
+    The outbox keeps the token with the entries. Numbers would not do: a file that was lost or
+    restored from an older copy gives numbers again which the outbox has seen for other entries.
+    ``incarnation`` names the file: a new file has a new one.
+    """
+
+    incarnation: str
+    token: bytes
+    entries: tuple[dict[str, Any], ...]
+
+
 class Audits:
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -116,10 +130,23 @@ class Audits:
         query = "SELECT id, entry FROM audits ORDER BY id LIMIT ?"
         return [Waiting(number, json.loads(entry)) for number, entry in self._db.rows(query, limit)]
 
-    def kept(self, upto: int) -> None:
+    def next_batch(self, limit: int) -> Batch | None:
+        """The batch that was begun and not ended, else the oldest entries as a new one."""
+        with self._db.changing() as db:
+            (token,) = db.execute("SELECT max(batch) FROM audits").fetchone()
+            if token is None:
+                (token,) = db.execute("SELECT randomblob(16)").fetchone()
+                oldest = "SELECT id FROM audits ORDER BY id LIMIT ?"
+                db.execute(f"UPDATE audits SET batch = ? WHERE id IN ({oldest})", (token, limit))  # noqa: S608
+            rows = db.execute("SELECT entry FROM audits WHERE batch = ? ORDER BY id", (token,))
+            entries = tuple(json.loads(entry) for (entry,) in rows)
+            ((incarnation,),) = db.execute("SELECT id FROM incarnation").fetchall()
+        return Batch(incarnation=incarnation, token=token, entries=entries) if entries else None
+
+    def end_batch(self, batch: Batch) -> None:
         """Forget entries that are in the client's outbox, or in the log by now."""
         with self._db.changing() as db:
-            db.execute("DELETE FROM audits WHERE id <= ?", (upto,))
+            db.execute("DELETE FROM audits WHERE batch = ?", (batch.token,))
 
     def count(self) -> int:
         ((count,),) = self._db.rows("SELECT count(*) FROM audits")

@@ -92,8 +92,9 @@ class Bookkeeping:
 
     def record_audits(self) -> None:
         self._audits.settle_counts(self._clock_ms())
-        while entries := self._audits.waiting(_AUDITS_AT_ONCE):
-            self._audits.kept(self._recording.keep_audits(entries))
+        while batch := self._audits.next_batch(_AUDITS_AT_ONCE):
+            self._recording.keep_audits(batch)
+            self._audits.end_batch(batch)
         with self._unsettling():
             self._recording.settle()
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from veen import durable
 from veen.errors import VeenError
 
-VERSION: Final = 3
+VERSION: Final = 4
 _BUSY_MS: Final = 10_000
 _EXPIRED: Final = """
 CREATE TABLE expired (result_id TEXT PRIMARY KEY, time INTEGER NOT NULL) WITHOUT ROWID;
@@ -26,7 +26,14 @@ CREATE TABLE counted (
 INSERT INTO counted SELECT minute, source, 401, 'unauthorized', count, route FROM refusals;
 DROP TABLE refusals;
 """
-_UPGRADES: Final = {1: _EXPIRED + _COUNTED, 2: _COUNTED}
+_BATCHES: Final = """
+CREATE TABLE incarnation (id TEXT NOT NULL);
+INSERT INTO incarnation VALUES (lower(hex(randomblob(16))));
+ALTER TABLE audits ADD COLUMN batch BLOB;
+"""
+_UPGRADES: Final = {
+    1: _EXPIRED + _COUNTED + _BATCHES, 2: _COUNTED + _BATCHES, 3: _BATCHES,
+}  # fmt: skip
 """By the version it comes from: what an older file lacks."""
 
 _SCHEMA: Final = """
@@ -108,7 +115,7 @@ class Database:
             if version not in (0, VERSION, *_UPGRADES):
                 raise BadDatabase(f"{self._path} is of version {version}, this is {VERSION}")
             if version != VERSION:
-                for statement in _statements(_UPGRADES.get(version, _SCHEMA + _EXPIRED + _COUNTED)):
+                for statement in _statements(_UPGRADES.get(version, _SCHEMA + _UPGRADES[1])):
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version = {VERSION}")
         durable.sync_directory(self._path.parent)

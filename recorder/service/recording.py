@@ -14,7 +14,7 @@ from recorder import timestamp
 from recorder.emit.emitter import Emitter
 from recorder.emit.observation import Observation
 from recorder.query.entry import receipt_id
-from recorder.service.audit import Waiting
+from recorder.service.audit import Batch
 from recorder.service.hub_papers import HubPapers
 from recorder.service.query_state import RecordRef
 from veen.client.client import Client
@@ -72,16 +72,11 @@ class Recording:
         if self._client.pending():
             self._client.flush()
 
-    def keep_audits(self, entries: Sequence[Waiting]) -> int:
-        """Put entries into the outbox with the number of the last: never twice; that number."""
-        fresh = [one for one in entries if one.number > self.audits_kept()]
-        if fresh:
-            note = Note(_AUDITS_KEPT, str(fresh[-1].number).encode())
-            self._emitter.emit_many([self._audit(one.entry) for one in fresh], note=note)
-        return self.audits_kept()
-
-    def audits_kept(self) -> int:
-        return int(self._client.note(_AUDITS_KEPT) or b"0")
+    def keep_audits(self, batch: Batch) -> None:
+        """Put a batch into the outbox together with its token; never twice."""
+        note = Note(f"{_AUDITS_KEPT}/{batch.incarnation}", batch.token)
+        if self._client.note(note.name) != note.value:
+            self._emitter.emit_many([self._audit(one) for one in batch.entries], note=note)
 
     def recorded_since(
         self, event_type: str, after: int, key_of: Callable[[Any], str | None]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from recorder.emit.observation import Observation
-from recorder.service.audit import Waiting
+from recorder.service.audit import Batch
 from recorder.service.query_state import RecordRef
 from veen.client.errors import Unreachable
 
@@ -25,7 +25,7 @@ class Log:
         self.outbox: list[Observation] = []
         self.fails: str | None = None
         self.is_away = False
-        self._audits = 0
+        self._notes: dict[str, bytes] = {}
 
     def verify_reachable(self) -> None:
         if self.is_away:
@@ -53,11 +53,10 @@ class Log:
         self.events += self.outbox
         self.outbox = []
 
-    def keep_audits(self, entries: Sequence[Waiting]) -> int:
-        fresh = [one for one in entries if one.number > self._audits]
-        self.outbox += [self.observed("query.audit", "x", one.entry, 1) for one in fresh]
-        self._audits = max(self._audits, *(one.number for one in entries))
-        return self._audits
+    def keep_audits(self, batch: Batch) -> None:
+        if self._notes.get(batch.incarnation) != batch.token:
+            self.outbox += [self.observed("query.audit", "x", one, 1) for one in batch.entries]
+            self._notes[batch.incarnation] = batch.token
 
     def recorded_since(
         self, event_type: str, after: int, key_of: Callable[[Any], str | None]

@@ -192,7 +192,8 @@ def test_h21_signatures_are_remembered_by_the_time_since_boot(
     taken.take(b"of an earlier boot")
 
 
-BEFORE_3 = """
+BEFORE_4 = "DROP TABLE incarnation; ALTER TABLE audits DROP COLUMN batch;"
+BEFORE_3 = f"""{BEFORE_4}
 DROP TABLE counted;
 CREATE TABLE refusals (
     minute INTEGER NOT NULL, source TEXT NOT NULL, count INTEGER NOT NULL, route TEXT NOT NULL,
