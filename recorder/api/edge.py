@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, cast
 
 from flask import Flask, current_app
@@ -46,6 +47,7 @@ class Edge:
     metrics: EdgeMetrics
     wake: Callable[[], None]
     index: IndexHome
+    follower: Path
 
 
 def install(app: Flask, settings: Settings, waits: Waits) -> None:
@@ -78,6 +80,7 @@ def install(app: Flask, settings: Settings, waits: Waits) -> None:
         metrics=edge_metrics(registry),
         wake=bell.ring,
         index=index,
+        follower=home.follower,
     )
 
 

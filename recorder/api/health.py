@@ -6,6 +6,7 @@ import ipaddress
 import os
 import time
 from collections.abc import Iterator
+from typing import Final
 
 from flask import Blueprint, Response, request
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -17,11 +18,14 @@ from recorder.api.answer import answer
 from recorder.api.edge import Edge, edge
 from recorder.index.home import NoIndex
 from recorder.index.status import IndexStatus, status
+from recorder.service import follower_report
 from recorder.service.refusal import ErrorCode, Refusal, unavailable
 from recorder.service.standing import accepts_overwriting, anchoring, warnings
 from recorder.settings_query import AUDITOR
 
 bp = Blueprint("health", __name__)
+ASKED_SEC: Final = 300
+"""One round of the follower may read much of every stream; the next one asks again."""
 
 
 @bp.get("/healthz")
@@ -34,7 +38,10 @@ def healthz() -> Response:
 
 @bp.get("/readyz")
 def readyz() -> Response:
-    """That there is an index, it follows, and a checkpoint up to which a query could speak."""
+    """That there is an index, that it is followed, and a checkpoint up to which a query speaks."""
+    stopped = follower_report.problem(edge().follower)
+    if stopped is not None:
+        raise unavailable(stopped)
     found = _index(edge())
     if found is None:
         raise unavailable("there is no index yet")
@@ -44,7 +51,22 @@ def readyz() -> Response:
         raise unavailable(f"the index disagrees with the hub: {found.alarms[0]}")
     if found.trouble:
         raise unavailable(f"the index does not follow: {found.trouble}")
-    return answer({"ok": True, "checkpoint_id": found.checkpoint.hex(), "lag": found.entries})
+    if found.asked_sec is None or found.asked_sec > ASKED_SEC:
+        raise unavailable(_not_asked(found))
+    return answer(
+        {
+            "ok": True,
+            "checkpoint_id": found.checkpoint.hex(),
+            "lag": found.entries,
+            "asked_seconds_ago": found.asked_sec,
+        }
+    )
+
+
+def _not_asked(found: IndexStatus) -> str:
+    if found.asked_sec is None:
+        return "the index has not asked the hub yet"
+    return f"the index last asked the hub {found.asked_sec} s ago, expected at most {ASKED_SEC} s"
 
 
 @bp.get("/metrics")
@@ -89,6 +111,21 @@ class _Standing(Collector):
         if found is not None:
             yield _gauge("veen_index_lag_entries", "Entries not yet indexed", found.entries)
             yield _gauge("veen_index_lag_seconds", "How far the index is behind", found.seconds)
+            if found.asked_sec is not None:
+                yield _gauge(
+                    "veen_index_asked_seconds", "Since the hub was last asked", found.asked_sec
+                )
+        yield from self._follower()
+
+    def _follower(self) -> Iterator[Metric]:
+        stopped = follower_report.problem(self._at.follower)
+        yield _gauge("veen_index_follower_up", "Whether the index is followed", stopped is None)
+        report = follower_report.read(self._at.follower)
+        yield CounterMetricFamily(
+            "veen_index_follower_restarts",
+            "Failures after which the index follower was started again",
+            value=report.restarts if report else 0,
+        )
 
     def _anchors(self) -> Iterator[Metric]:
         found = anchoring(self._at.settings, int(time.time()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
@@ -13,7 +14,7 @@ from recorder.index.opener import Opener
 from recorder.index.reading import Reading
 from recorder.index.tables import StreamRow, transaction
 from recorder.index.writer import IndexWriter
-from recorder.stream_map import NAMESPACE, StrangeProfile, refuse_strange_profiles
+from recorder.stream_map import NAMESPACE, refuse_strange_profiles
 from veen.client.client import Client
 from veen.client.errors import HubRefused, Unreachable
 from veen.client.pages import PAGE_ITEMS
@@ -55,19 +56,16 @@ class Follower:
         return self._imports.trouble
 
     def run(self, is_over: Callable[[], bool]) -> None:
-        """Follow until it is over. A hub that is down is waited for; one that lies ends it."""
+        """Follow until it is over. A hub that is down is waited for; any other failure ends it."""
         pause = FIRST_POLL_SEC
         while not is_over():
             try:
                 found = self.round(is_over)
-            except Unreachable as error:
+            except VeenError as error:
+                if not _is_away(error):
+                    self._note_stop(error)
+                    raise
                 found = self._wait(error)
-            except HubRefused as error:
-                if error.code != Code.UNAVAILABLE.value:
-                    raise self._stopped(error) from error
-                found = self._wait(error)
-            except (Untrusted, StrangeProfile) as error:
-                raise self._stopped(error) from error
             pause = FIRST_POLL_SEC if found else min(2 * pause, MOST_POLL_SEC)
             if not found and not is_over():
                 self._session.surroundings.sleep(pause)
@@ -89,6 +87,8 @@ class Follower:
                 found += self._catch_up(row, is_over)
         checkpoints.learn(self._writer, self._session)
         checkpoints.check(self._writer)
+        # Only now: a follower that fails in every round is never without trouble.
+        self._note_trouble(self.import_trouble)
         self._is_first = False
         return found
 
@@ -119,7 +119,6 @@ class Follower:
             for row in rows:
                 self._writer.update(row)
             self._writer.note("asked_at", self._session.surroundings.clock())
-            self._writer.note("trouble", None)
 
     def _wants(self, info: StreamInfo) -> bool:
         if self._wanted is not None:
@@ -170,14 +169,22 @@ class Follower:
         self._note_trouble(f"waiting: {error}")
         return 0
 
-    def _stopped(self, error: VeenError) -> VeenError:
-        _log.critical("%s; the index follows no more", error)
-        self._note_trouble(f"stopped: {error}")
-        return error
+    def _note_stop(self, error: VeenError) -> None:
+        _log.critical("%s; the index is not followed until it is started again", error)
+        # Where there is no room for the note, its reader sees that the hub is not asked any more.
+        with suppress(VeenError):
+            self._note_trouble(f"stopped: {error}")
 
-    def _note_trouble(self, told: str) -> None:
+    def _note_trouble(self, told: str | None) -> None:
         with transaction(self._writer.db):
             self._writer.note("trouble", told)
+
+
+def _is_away(error: VeenError) -> bool:
+    """Whether the hub does not answer, or says that it cannot for now."""
+    if isinstance(error, HubRefused):
+        return error.code == Code.UNAVAILABLE.value
+    return isinstance(error, Unreachable)
 
 
 def _batch(pairs: Iterator[Pair]) -> tuple[list[Pair], VeenError | None]:

@@ -23,6 +23,7 @@ from recorder.service.bookkeeping import Bookkeeping
 from recorder.service.database import Database
 from recorder.service.engine import InlineEngine
 from recorder.service.expiry import Expiry
+from recorder.service.follower_report import Reporter
 from recorder.service.following import Following
 from recorder.service.home import Bell, BellListener, ServiceHome
 from recorder.service.hub_papers import HubPapers
@@ -79,7 +80,8 @@ def serve(launch: Launch, over: Event) -> None:
             client.renew(CapToken.decode(one.read_bytes()))
         bell = BellListener(home)
         closing.callback(bell.close)
-        following = Following(client, IndexHome(settings.index), _OPENERS)
+        reporter = Reporter(home.follower)
+        following = Following(client, IndexHome(settings.index), _OPENERS, reporter)
         following.start()
         closing.callback(following.stop)
         database = Database(home.database)

@@ -38,6 +38,11 @@ class ServiceHome:
         return self.run / "bell.sock"
 
     @property
+    def follower(self) -> Path:
+        """What the index follower last reported of itself."""
+        return self.run / "index-follower.json"
+
+    @property
     def papers(self) -> Path:
         return self.root / "hub-papers.cbor"
 

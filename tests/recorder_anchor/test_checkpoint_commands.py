@@ -19,6 +19,7 @@ import pytest
 from hub.storage.datadir import DataDir
 from hub.storage.retention import Rule, plan, prune
 from recorder.index.home import IndexHome
+from recorder.service.follower_report import Reporter
 from recorder.service.following import Following
 from veen.client.client import Client
 from veen.client.credentials import Principal
@@ -272,7 +273,7 @@ def test_a_recorder_stream_with_epochs_or_padding_is_refused(tmp_path: Path, how
 
 def followed(client: Client, index: Path, caplog: pytest.LogCaptureFixture) -> None:
     """By the query service, until it has said something."""
-    following = Following(client, IndexHome(index), 0)
+    following = Following(client, IndexHome(index), 0, Reporter(index / "report.json"))
     following.start()
     deadline = time.monotonic() + 30
     while not caplog.records and time.monotonic() < deadline:

@@ -41,15 +41,34 @@ def replay(
     view.verify()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="veen-verify") as beside:
         fold = _Fold(session, log, wanted.from_seq, beside, skips=skips)
-        try:
-            for page in pages(session.api, log, wanted):
-                yield fold.page(page)
-        except HubRefused as error:
-            if fold.size >= wanted.from_seq or not is_missing(error) or _has_entries(session, log):
-                raise
+        for page in _existing_pages(session, log, wanted):
+            yield fold.page(page)
     refuse_short(log, wanted, fold.size, view)
     if fold.size < wanted.from_seq:
         refuse_other_end(session, log, view)
+
+
+def _existing_pages(session: Session, log: Log, wanted: Range) -> Iterator[Page]:
+    """The pages of a label; none of one that has no entries, which a hub does not know.
+
+    A label whose first entry came after the hub said so is read again, once: when it is still not
+    there, retention took the entries away.
+    """
+    for is_last in (False, True):
+        has_begun = False
+        try:
+            for page in pages(session.api, log, wanted):
+                has_begun = True
+                yield page
+        except HubRefused as error:
+            if has_begun or not is_missing(error):
+                raise
+            if not _has_entries(session, log):
+                return
+            if is_last:
+                raise
+        else:
+            return
 
 
 class _Fold:
