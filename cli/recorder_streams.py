@@ -10,6 +10,7 @@ import typer
 from cli.console import show
 from cli.recorder_options import RecorderConfigOption, RecorderOptions
 from recorder.settings import DEFAULT_PATH, Settings, load
+from recorder.settings_query import refuse_unmapped
 from veen.client.client import Client
 from veen.tooling import RegisterRequest, StreamsResponse
 
@@ -23,6 +24,7 @@ def check(path: RecorderConfigOption = DEFAULT_PATH) -> None:
     Example: veen recorder config check --config recorder.toml
     """
     found = load(path)
+    refuse_unmapped(found.query.principals)
     show(
         {
             "zone": found.zone,

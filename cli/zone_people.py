@@ -11,6 +11,9 @@ from bridge.stream_map import OFFLINE_LOG, ONLINE_LOG, default_target
 from recorder.stream_map import AUDIT, CHANGES, REPLAYS, REQUESTS, RESULTS
 from recorder.zone import OFFLINE, ONLINE
 
+ANALYST: Final = "analyst"
+"""Who asks the query service, with a token or with signed requests; the hub does not know it."""
+
 AUDITS: Final = "record/infrastructure/audits"
 HTTP: Final = "record/app/http"
 ACCESS: Final = "record/security/access"
@@ -43,7 +46,7 @@ class Person:
 
 def people(role: str, sources: tuple[str, ...]) -> dict[str, Person]:
     """By name; ``sources`` are the streams that come from the other zone."""
-    found = {"issuer": Person(), "keeper": Person(), **_recorder()}
+    found = {"issuer": Person(), "keeper": Person(), ANALYST: Person(), **_recorder()}
     if role == ONLINE:
         found["bridge"] = Person(role="bridge_online", reads=("record/*", ONLINE_LOG))
         found["audit"] = _writer(ONLINE_LOG)

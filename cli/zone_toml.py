@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.zone_people import AUDITS, PRODUCERS, TYPES, Person, streams
+from cli.zone_people import ANALYST, AUDITS, PRODUCERS, TYPES, Person, streams
 from recorder.zone import OFFLINE, ONLINE, StorageSettings
 
 
@@ -94,7 +94,8 @@ def _query(draft: Draft) -> Iterator[str]:
     yield from _table("[recorder.query.principals]")
     scopes = ["record/*"]
     roles = ["submitter", "auditor"]
-    yield from _pairs({"name": "analyst", "token_sha256": draft.token_sha256.hex()})
+    yield from _pairs({"name": ANALYST, "token_sha256": draft.token_sha256.hex()})
+    yield from _pairs({"public_key": _key(draft, ANALYST)})
     yield from _pairs({"scopes": scopes, "roles": roles})
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from veen.settings_table import Table
+from veen.settings_table import BadSettings, Table
 
 SUBMITTER: Final = "submitter"
 AUDITOR: Final = "auditor"
@@ -17,7 +17,10 @@ _MANY: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryPrincipal:
-    """Who may ask: known by a token or a key; ``scopes`` are patterns of stream names."""
+    """Who may ask: known by a token or a key; ``scopes`` are patterns of stream names.
+
+    Its VEEN identity is ``public_key``, or the client_id of the directory ``client``.
+    """
 
     name: str
     subject_id: str
@@ -114,6 +117,21 @@ def _principal(table: Table) -> QueryPrincipal:
     if not found.scopes:
         table.refuse("scopes", [], "a list of stream patterns is due, like record/app/*")
     return found
+
+
+def refuse_unmapped(principals: Sequence[QueryPrincipal]) -> None:
+    """Refuse principals that map to no VEEN client identity (Query API 7.1).
+
+    Not while settings are read: whoever records or makes checkpoints by the same file goes on.
+    """
+    for one in principals:
+        if one.public_key is None and one.client is None:
+            raise BadSettings(
+                f"[[query.principals]] name = {one.name!r}: it has no VEEN identity to audit its "
+                "accesses under, expected public_key or client; make an identity with veen keygen "
+                '--out DIR, and add public_key = "HEX" with the client_id that veen id show '
+                '--client DIR prints, or client = "DIR"'
+            )
 
 
 def _verify_tls(table: Table, found: QuerySettings) -> None:

@@ -17,6 +17,7 @@ from cli.selftest.zone import Zone
 from recorder import timestamp
 from veen.digest import h
 from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.sign import PrivateKey
 
 HTTP: Final = "record/app/http"
 AUTH: Final = "record/app/auth"
@@ -39,6 +40,11 @@ _PEOPLE: Final = {
 
 _WAIT_SEC: Final = 60.0
 _PAUSE_SEC: Final = 0.02
+
+
+def identity_of(name: str) -> bytes:
+    """The VEEN identity of somebody who asks."""
+    return PrivateKey(h(f"query {name}".encode())).public
 
 
 class QueryWorld:
@@ -147,6 +153,7 @@ class QueryWorld:
         people = "".join(
             f'[[query.principals]]\nname = "{name}"\nroles = ["{role}"]\n'
             f'token_sha256 = "{h(self._tokens[name].encode()).hex()}"\n'
+            f'public_key = "{identity_of(name).hex()}"\n'
             f'scopes = ["{scope}"]\n'
             for name, (role, scope) in _PEOPLE.items()
         )

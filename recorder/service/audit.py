@@ -29,7 +29,7 @@ class Attempt:
 
     requester: str
     subject_id: str
-    identity: bytes | None
+    identity: bytes
     route: str
     resource: str
     parameters: dict[str, Any]
@@ -42,7 +42,7 @@ class Attempt:
 
     def entry(self) -> dict[str, Any]:
         return {
-            "requester_identity": self.identity.hex() if self.identity else None,
+            "requester_identity": self.identity.hex(),
             "resource_identifier": self.resource,
             "resource_class": RESOURCE_CLASS,
             "query_parameters": self.parameters,

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from recorder.service.refusal import ErrorCode, Refusal
-from recorder.settings_query import AUDITOR, SUBMITTER, QueryPrincipal
+from recorder.settings_query import AUDITOR, SUBMITTER, QueryPrincipal, refuse_unmapped
 from veen.digest import h
 from veen.keystore import card_file
 from veen.keystore.directory import ClientDir
@@ -19,9 +19,10 @@ _NONE: Final = b""
 class Principals:
     def __init__(self, principals: Iterable[QueryPrincipal]) -> None:
         self._all = tuple(principals)
+        refuse_unmapped(self._all)
         self._identities = {one.name: _identity(one) for one in self._all}
 
-    def identity(self, principal: QueryPrincipal) -> bytes | None:
+    def identity(self, principal: QueryPrincipal) -> bytes:
         """The VEEN identity of a principal: its own key, or that of its client directory."""
         return self._identities[principal.name]
 
@@ -41,9 +42,10 @@ class Principals:
         return matching[0] if matching else None
 
 
-def _identity(principal: QueryPrincipal) -> bytes | None:
-    if principal.public_key is not None or principal.client is None:
+def _identity(principal: QueryPrincipal) -> bytes:
+    if principal.public_key is not None:
         return principal.public_key
+    assert principal.client is not None  # noqa: S101 - refused before
     return card_file.read(ClientDir(principal.client).card).client_id
 
 

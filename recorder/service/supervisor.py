@@ -12,6 +12,7 @@ from typing import Final
 
 from recorder.service.home import ServiceHome
 from recorder.service.process import Launch, begin, clear_metrics, parse_launch
+from recorder.settings_query import refuse_unmapped
 from veen import durable
 from veen.child_process import REFUSED, SIGNALS, end, start_ready
 
@@ -24,6 +25,7 @@ MAX_RESTARTS: Final = 5
 def run(launch: Launch) -> int:
     """Serve until told to stop, or until a process cannot be kept running; the exit code."""
     settings = launch.settings()
+    refuse_unmapped(settings.query.principals)
     home = ServiceHome(settings.query.results)
     home.create()
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)

@@ -44,7 +44,7 @@ def show_recorder(world: Any) -> None:
 
 def _set_up(world: Any) -> None:
     port, key = free_port(), {}
-    for name in ("keeper", "shop"):
+    for name in ("keeper", "shop", "asker"):
         world.do("keygen", "--out", name, "--insecure-plain")
         key[name] = json.loads(world.do("id", "show", "--client", name, "--json").out)["client_id"]
     (world.folder / "recorder-hub.toml").write_text(
@@ -69,7 +69,7 @@ def _set_up(world: Any) -> None:
         '[index]\npath = "index"\n'
         f'[query]\nlisten = "127.0.0.1:{world.query_port}"\nengine = "inline"\nworkers = 1\n'
         f'[[query.principals]]\nname = "auditor-1"\ntoken_sha256 = "{h(TOKEN.encode()).hex()}"\n'
-        'scopes = ["record/app/*"]\n'
+        f'public_key = "{key["asker"]}"\nscopes = ["record/app/*"]\n'
     )
 
 

@@ -47,6 +47,11 @@ def digest_of(token: str) -> str:
     return sha256(token.encode()).hexdigest()
 
 
+def identity_of(name: str) -> bytes:
+    """The VEEN identity of a principal that has a token."""
+    return PrivateKey(sha256(f"identity of {name}".encode()).digest()).public
+
+
 def hub_toml() -> str:
     streams = "".join(f'[[streams]]\nname = "{one}"\n' for one in (*STREAMS, *OWN))
     return (
@@ -66,6 +71,7 @@ def recorder_toml(hub_url: str, hub_id: str, port: int, **more: Any) -> str:
     people = "".join(
         f'[[query.principals]]\nname = "{name}"\nsubject_id = "user:{name}"\n'
         f'token_sha256 = "{digest_of(token)}"\nscopes = ["record/app/*"]\n'
+        f'public_key = "{identity_of(name).hex()}"\n'
         f'roles = ["{"auditor" if name == "auditor" else "submitter"}"]\n'
         for name, token in TOKENS.items()
     )

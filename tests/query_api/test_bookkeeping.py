@@ -148,7 +148,8 @@ def test_audits_that_were_kept_are_not_kept_again(
 
 def an_attempt() -> Attempt:
     return Attempt(
-        requester="alice", subject_id="user:alice", identity=None, route="/x", resource="query:q",
+        requester="alice", subject_id="user:alice", identity=bytes(32), route="/x",
+        resource="query:q",
         parameters={}, purpose=None, outcome="ok", status=200, source="127.0.0.1",
         result_digest=None, time_ms=1_000,
     )  # fmt: skip

@@ -110,7 +110,7 @@ def test_h17_an_existing_file_gets_an_incarnation_and_keeps_its_entries(tmp_path
 
 def an_attempt(number: int) -> Attempt:
     return Attempt(
-        requester="alice", subject_id="user:alice", identity=None, route="/x",
+        requester="alice", subject_id="user:alice", identity=bytes(32), route="/x",
         resource=f"query:{number}", parameters={}, purpose=None, outcome="ok", status=200,
         source="127.0.0.1", result_digest=None, time_ms=1_000,
     )  # fmt: skip
