@@ -84,7 +84,8 @@ def result(
 ) -> None:
     """Print the rows of a result, one JSON object a line.
 
-    When all rows are asked for, they are hashed and compared with the recorded digest.
+    When all rows are asked for, they are hashed and compared with the digest that the service
+    gives. Both are the service's word: veen query verify proves them.
 
     Example: veen query result r-6a1f0c54e2d94b7f8a3b5c6d7e8f9012 --token-file token
     """
@@ -98,7 +99,10 @@ def result(
     said = pages.digest["rows_hash"], pages.digest["row_count"]
     if (hashed.rows_hash, hashed.row_count) != said:
         raise Untrusted(f"the rows of {result_id} are not those of its digest")
-    notice(f"{hashed.row_count} rows, rows_hash {hashed.rows_hash} as recorded")
+    notice(
+        f"{hashed.row_count} rows, rows_hash {hashed.rows_hash} as in the digest; unproven, the "
+        "service's word, until veen query verify says proven of the package"
+    )
 
 
 @app.command()
