@@ -61,7 +61,8 @@ def _hub(facts: Facts) -> str:
 
 
 def _checkpoint(facts: Facts) -> str:
-    return f"the hub signed {facts.checkpoint.checkpoint_id.hex()}, up to which the result speaks"
+    made = facts.checkpoint.checkpoint_id.hex(), facts.digest.checkpoint.created_at
+    return f"up to checkpoint {made[0]} of {made[1]}, signed by the hub"
 
 
 def _descriptor(facts: Facts) -> str:

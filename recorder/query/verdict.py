@@ -63,7 +63,8 @@ class Verdict:
             return f"{self.failed[0].name}: {self.failed[0].told}"
         if self.gaps:
             return f"{self.gaps[0]}: {self._told(self.gaps[0])}"
-        return f"the recorder recorded this result, and {self._told('rows_witnessed')}"
+        told = self._told("rows_witnessed"), self._told("checkpoint")
+        return f"the recorder recorded this result, and {told[0]}, {told[1]}"
 
     @property
     def completeness(self) -> str:

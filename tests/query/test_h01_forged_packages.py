@@ -71,6 +71,7 @@ def test_h01_an_honest_package_is_proven_and_says_that_it_is_complete(
     assert verdict.outcome is Outcome.PROVEN
     first = verdict.summary
     assert first.startswith("proven: the recorder recorded this result")
+    assert f"of {package.digest.checkpoint.created_at}, signed by the hub" in first
     assert "no matching row is missing" in first
     document = verdict.document()
     assert (document["outcome"], document["holds"], document["complete"]) == ("proven", True, True)
