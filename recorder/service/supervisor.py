@@ -18,8 +18,10 @@ from veen.child_process import REFUSED, SIGNALS, end, start_ready
 
 _log = logging.getLogger(__name__)
 _STEADY_SEC: Final = 10.0
-MAX_RESTARTS: Final = 5
+MAX_RESTARTS: Final = 8
 """So often may a runner end without having run steadily; then something is wrong with more."""
+_FIRST_PAUSE_SEC: Final = 0.5
+_MOST_PAUSE_SEC: Final = 30.0
 
 
 def run(launch: Launch) -> int:
@@ -64,24 +66,39 @@ class _Watch:
             if self._web.poll() is not None:
                 _log.critical("the HTTP workers ended with code %s", self._web.returncode)
                 return 1
-            if self.runner.poll() is not None and not self._restart():
-                return 1
+            code = self._restart() if self.runner.poll() is not None else None
+            if code is not None:
+                return code
 
-    def _restart(self) -> bool:
-        """A runner that died is started again, and takes up what the other has begun."""
+    def _restart(self) -> int | None:
+        """A runner that died is started again, and takes up what the other has begun.
+
+        The first time at once, then after pauses that grow: a disk that is full for a moment is no
+        reason to end. None when one runs; else the exit code.
+        """
         _log.error("the runner ended with code %s; starting another", self.runner.returncode)
         if time.monotonic() - self._started > _STEADY_SEC:
             self._restarts = 0
-        self._restarts += 1
-        if self._restarts > MAX_RESTARTS:
-            _log.critical("the runner ended %d times; stopping", self._restarts)
-            return False
-        found = _start_runner(self._launch)
-        self._started = time.monotonic()
-        if found is None:
-            return False
-        self.runner = found
-        return True
+        while self._restarts < MAX_RESTARTS:
+            self._restarts += 1
+            if self._restarts > 1 and self._is_asked_to_stop(_pause_before(self._restarts)):
+                return 0
+            found = _start_runner(self._launch)
+            self._started = time.monotonic()
+            if found is not None:
+                self.runner = found
+                return None
+        _log.critical("the runner was started again %d times; stopping", self._restarts)
+        return 1
+
+    def _is_asked_to_stop(self, pause_sec: float) -> bool:
+        _log.error("the runner is started again in %g s", pause_sec)
+        return signal.sigtimedwait(SIGNALS - {signal.SIGCHLD}, pause_sec) is not None
+
+
+def _pause_before(restart: int) -> float:
+    """Before the second restart and those after it."""
+    return float(min(_FIRST_PAUSE_SEC * 2 ** (restart - 2), _MOST_PAUSE_SEC))
 
 
 def _start_runner(launch: Launch) -> subprocess.Popen[bytes] | None:

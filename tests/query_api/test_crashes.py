@@ -122,6 +122,23 @@ def test_an_end_is_final_whoever_writes(zone: Any) -> None:
                 db.execute(change)
 
 
+def test_h18_a_runner_that_cannot_start_for_a_moment_is_started_again(zone: Any) -> None:
+    """As on a full disk: the service waits and tries again, and nobody has to start it."""
+    settings, told = zone.config.read_text(), "the runner cannot go on"
+    before = zone.log.read_text().count(told)
+    runner = zone.runner()
+    zone.config.write_text("this is broken")
+    try:
+        runner.kill()
+        query_world.wait_until(
+            lambda: zone.log.read_text().count(told) > before, "a runner that does not start"
+        )
+    finally:
+        zone.config.write_text(settings)
+    query_world.wait_until(lambda: submit(zone, 7_000) is not None, "a query that is taken")
+    assert zone.answers()
+
+
 def test_a_hub_that_is_away_refuses_queries_and_keeps_audits(zone: Any) -> None:
     zone.hub.stop()
     with zone.as_("alice") as http, zone.as_("forged") as forged:
