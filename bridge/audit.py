@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from bridge.audit_events import AuditEvent, parse
 from veen import json_body
 from veen.client.client import Client
 from veen.client.pair import Pair
-from veen.errors import Malformed, Undecryptable, VeenError
+from veen.errors import Malformed, Unopenable, VeenError
+from veen.foreign import Foreign
 from veen.overlay.body import AnyItem
 from veen.record_event import SCHEMA, RecordEvent, read_event
 
 Clock = Callable[[], int]
 """Milliseconds since 1970."""
+
+
+LeftOut = Callable[[str, int, VeenError], None]
+"""Hears of a message of a log that is left out: the stream, its stream_seq, and why."""
+
+_log = logging.getLogger(__name__)
+
+
+def _warn(stream: str, seq: int, error: VeenError) -> None:
+    _log.warning("%s, stream_seq %d is no entry of the log and is left out: %s", stream, seq, error)
 
 
 class AuditPending(VeenError):
@@ -44,6 +57,10 @@ class AuditWriter:
         self._origin = origin
         self._recipient = recipient
         self._clock = clock
+
+    @property
+    def author(self) -> bytes:
+        return self._client.session.identity.client_id
 
     def settle(self) -> None:
         """Send what earlier runs have left behind, or AuditPending."""
@@ -79,20 +96,42 @@ class AuditWriter:
             ) from error
 
 
-def read_log(reader: Client, stream: str, from_seq: int = 1) -> Iterator[Recorded]:
-    """Every entry of a log in order, each verified and opened; AuditUnread at the first that
-    the reader's keys do not open or that is no entry.
+def read_log(
+    reader: Client,
+    stream: str,
+    from_seq: int = 1,
+    *,
+    author: bytes | None = None,
+    left_out: LeftOut = _warn,
+) -> Iterator[Recorded]:
+    """Every entry of a log in order, each verified and opened.
+
+    A message that cannot be opened or is no entry is given to ``left_out``, unless it was written
+    by ``author`` or another client that writes entries here: then it is AuditUnread.
     """
+    foreign = Foreign(partial(_unread, stream), author)
     for pair in reader.read(stream, from_seq=from_seq):
-        yield Recorded(pair.receipt.stream_seq, pair.receipt.hub_ts, _entry(reader, stream, pair))
+        seq, client_id = pair.receipt.stream_seq, pair.msg.client_id
+        try:
+            entry = _entry(reader, pair)
+        except (Malformed, Unopenable) as error:
+            foreign.unread(seq, client_id, error)
+            left_out(stream, seq, error)
+            continue
+        foreign.read(client_id)
+        yield Recorded(seq, pair.receipt.hub_ts, entry)
+    foreign.finish()
 
 
-def _entry(reader: Client, stream: str, pair: Pair) -> AuditEvent:
-    try:
-        opened = reader.open_payload(pair.msg)
-        return parse(read_event(opened.header.schema, opened.body, pair.msg.client_id))
-    except (Malformed, Undecryptable) as error:
-        raise AuditUnread(
-            f"{stream}, stream_seq {pair.receipt.stream_seq}: {error}; entries must be sealed to "
-            "the identity that reads the log ([audit] reader)"
-        ) from error
+def _entry(reader: Client, pair: Pair) -> AuditEvent:
+    opened = reader.open_payload(pair.msg)
+    return parse(read_event(opened.header.schema, opened.body, pair.msg.client_id))
+
+
+def _unread(stream: str, seq: int, error: VeenError) -> VeenError:
+    found = AuditUnread(
+        f"{stream}, stream_seq {seq}: {error}; entries must be sealed to the identity that reads "
+        "the log ([audit] reader)"
+    )
+    found.__cause__ = error
+    return found

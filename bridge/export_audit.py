@@ -38,6 +38,11 @@ class ExportAudit:
         self._operator = operator
         self._medium = medium
 
+    @property
+    def author(self) -> bytes:
+        """The client that writes the log."""
+        return self._writer.author
+
     def settle(self) -> None:
         self._writer.settle()
 

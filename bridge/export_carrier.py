@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bridge.bundle import Header
@@ -14,7 +14,7 @@ from bridge.carrier.packing import Packing
 from bridge.carrier.stage import Content, Staged, stage
 from bridge.carrier.watch import Watch, unwatched
 from bridge.continuity import HeldRoots
-from bridge.exporter import RolledBack
+from bridge.exporter import RolledBack, Unopened
 from bridge.refusal import Fault, Level, Refused
 from bridge.trust import TrustStore
 from bridge.verify import Verified, verify_bundle
@@ -31,6 +31,7 @@ class Proven:
     file: Path
     sha256: bytes
     root: bytes
+    unopened: Unopened = field(default_factory=Unopened)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

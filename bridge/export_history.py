@@ -61,10 +61,13 @@ class History:
         entries = self.entries[:upto]
         return Ledger(bridge_id=self.bridge_id, tail=entries[-TAIL:])
 
-    def unfinished(self) -> LedgerEntry | None:
+    def begun(self) -> tuple[LedgerEntry, ...]:
         """What was begun and is on no medium yet, as far as is known."""
-        last = self.entries[-1] if self.entries else None
-        return last if last is not None and last.n not in self.done else None
+        return tuple(one for one in self.entries if one.n not in self.done)
+
+    def unfinished(self) -> LedgerEntry | None:
+        """The first of what was begun and is on no medium yet."""
+        return next(iter(self.begun()), None)
 
     def is_recorded(self, event: ExportSuccess) -> bool:
         """Whether this bridge has brought the bundle to that medium already; another bridge's

@@ -43,7 +43,8 @@ class Kept:
 class ExportLog:
     """Two files: one line for each entry, and a head that says how much of them counts."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, author: bytes | None = None) -> None:
+        self._author = author
         self._lines = folder / "log.jsonl"
         self._head = folder / "log.head"
 
@@ -52,7 +53,7 @@ class ExportLog:
         kept = self._kept()
         if kept.entries:
             _verify_goes_on(reader, kept)
-        new = tuple(read_log(reader, ONLINE_LOG, kept.last_seq + 1))
+        new = tuple(read_log(reader, ONLINE_LOG, kept.last_seq + 1, author=self._author))
         if new:
             self._keep(kept, new, _root_at(reader, new[-1].seq))
         return (*kept.entries, *new)

@@ -7,10 +7,12 @@ same range and checkpoint; so a number of the ledger never stands for two carrie
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from bridge import export_checkpoint
 from bridge.audit_events import ExportSuccess
@@ -23,10 +25,16 @@ from bridge.export_gaps import Gap
 from bridge.export_history import History, history
 from bridge.export_log import ExportLog
 from bridge.export_state import ExportState
-from bridge.exporter import Caps, NothingThere, Opener, Range, RolledBack, build, plan
+from bridge.exporter import Caps, NothingThere, Opener, Range, RolledBack, Unopened, build, plan
 from bridge.stream_map import ONLINE_LOG
 from veen.client.client import Client
+from veen.client.errors import HubRefused
+from veen.errors import Malformed, Untrusted, VeenError
 from veen.recorder_checkpoint import RecorderCheckpoint
+
+T = TypeVar("T")
+Prepared = tuple[LedgerEntry, Proven, Path]
+"""A bundle that is begun in the log, and where it lies until it is on a medium."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +44,11 @@ class Exported:
     entry: LedgerEntry
     bags: tuple[Path, ...]
     is_again: bool = False
+    unopened: Unopened = field(default_factory=Unopened)
+
+
+class StreamsFailed(VeenError):
+    """Several streams could not be exported; the others were."""
 
 
 class Exporter:
@@ -64,6 +77,8 @@ class Exporter:
         self._media = media
         self._watch = watch
         self._past: History = history((), workshop.signer.public)
+        self._failed: list[VeenError] = []
+        self._stuck: set[str] = set()
 
     def export(self) -> Iterator[Exported]:
         """All that is new up to the hub's last checkpoint, stream by stream."""
@@ -71,8 +86,7 @@ class Exporter:
             yield from self._finish()
             checkpoint = self._checkpoint()
             for stream in self._streams:
-                while (wanted := self._next(stream, checkpoint)) is not None:
-                    yield self._export(wanted)
+                yield from self._export_stream(stream, checkpoint)
 
     def again(self, gaps: Iterable[Gap]) -> Iterator[Exported]:
         """Every bundle that holds an event of these ranges, as it was: the same bytes."""
@@ -80,7 +94,9 @@ class Exporter:
             yield from self._finish()
             due = [one for gap in gaps for one in self._overlapping(gap)]
             for one in dict.fromkeys(due):
-                yield self._repeat(one)
+                prepared = self._apart(partial(self._repeated, one))
+                if prepared is not None:
+                    yield self._carry(*prepared)
 
     def heartbeat(self) -> Iterator[Exported]:
         """A carrier that only tells how far everything is."""
@@ -99,10 +115,32 @@ class Exporter:
         with self._state.locked():
             self._state.clear()
             self._audit.settle()
+            self._failed.clear()
+            self._stuck.clear()
             with self._audit.failing(ONLINE_LOG):
-                log = ExportLog(self._state.root).read(self._reader)
+                log = ExportLog(self._state.root, self._audit.author).read(self._reader)
                 self._past = history(log, self._past.bridge_id)
             yield
+            self._raise_failed()
+
+    def _apart(self, prepare: Callable[[], T]) -> T | None:
+        """Run what concerns one stream alone, before anything of it is begun.
+
+        Its failure is recorded and raised at the end: the other streams are exported first.
+        """
+        try:
+            return prepare()
+        except (Untrusted, Malformed, HubRefused, NothingThere) as error:
+            self._failed.append(error)
+            return None
+
+    def _raise_failed(self) -> None:
+        if not self._failed:
+            return
+        first, *others = self._failed
+        if not others:
+            raise first
+        raise StreamsFailed("; ".join(map(str, self._failed))) from first
 
     def _checkpoint(self) -> RecorderCheckpoint:
         with self._audit.failing(None):
@@ -119,29 +157,43 @@ class Exporter:
         return found if is_new else None
 
     def _finish(self) -> Iterator[Exported]:
-        """What an earlier run has begun."""
-        entry = self._past.unfinished()
-        if entry is None:
-            return
+        """What earlier runs have begun; a stream of which that fails gets nothing new."""
+        for entry in self._past.begun():
+            finish = self._apart(partial(self._finishing, entry))
+            if finish is None:
+                self._stuck.add(entry.stream)
+            else:
+                yield finish()
+
+    def _finishing(self, entry: LedgerEntry) -> Callable[[], Exported]:
+        """How to bring to the medium what was begun, once it is here again as it was."""
         with self._audit.failing(entry.stream or None, entry):
             checkpoint = self._found_again(entry.checkpoint_id, entry.created_at)
-        if entry.bundle_id is None:
-            yield self._carry_heartbeat(entry, checkpoint)
-            return
-        wanted = Range(entry.stream, entry.from_seq, entry.to_seq, checkpoint)
-        with self._audit.failing(entry.stream, entry):
+            if entry.bundle_id is None:
+                return partial(self._carry_heartbeat, entry, checkpoint)
+            wanted = Range(entry.stream, entry.from_seq, entry.to_seq, checkpoint)
             folder = self._state.attempt(f"{entry.n}")
-            proven = self._same(entry.bundle_id, wanted, folder)
-        yield self._carry(entry, proven, folder)
+            return partial(self._carry, entry, self._same(entry.bundle_id, wanted, folder), folder)
 
-    def _export(self, wanted: Range) -> Exported:
-        with self._audit.failing(wanted.stream):
+    def _export_stream(self, stream: str, checkpoint: RecorderCheckpoint) -> Iterator[Exported]:
+        while stream not in self._stuck:
+            prepared = self._apart(partial(self._prepared, stream, checkpoint))
+            if prepared is None:
+                return
+            yield self._carry(*prepared)
+
+    def _prepared(self, stream: str, checkpoint: RecorderCheckpoint) -> Prepared | None:
+        """The next bundle of a stream, begun in the log and not yet on a medium."""
+        wanted = self._next(stream, checkpoint)
+        if wanted is None:
+            return None
+        with self._audit.failing(stream):
             folder = self._state.attempt(f"{len(self._past.entries) + 1}")
             proven = self._proven(wanted, self._caps, folder, self._opener)
             entry = self._begin(self._past.ledger().with_bundle(proven.header))
-        return self._carry(entry, proven, folder)
+        return entry, proven, folder
 
-    def _repeat(self, one: ExportSuccess) -> Exported:
+    def _repeated(self, one: ExportSuccess) -> Prepared:
         with self._audit.failing(one.stream):
             checkpoint = self._found_again(one.checkpoint_id, one.checkpoint_at)
             wanted = Range(one.stream, one.from_seq, one.to_seq, checkpoint)
@@ -151,7 +203,7 @@ class Exporter:
                 entry = self._past.entries[one.n - 1]
             else:
                 entry = self._begin(self._past.ledger().with_bundle(proven.header))
-        return self._carry(entry, proven, folder)
+        return entry, proven, folder
 
     def _overlapping(self, gap: Gap) -> tuple[ExportSuccess, ...]:
         found = self._past.overlapping(gap.stream, gap.from_seq, gap.to_seq)
@@ -188,8 +240,9 @@ class Exporter:
 
     def _proven(self, wanted: Range, caps: Caps | None, folder: Path, opener: Opener) -> Proven:
         with self._watch(f"reading {wanted.stream}", "events") as progress:
-            header, file = build(self._reader, opener, wanted, caps, folder, progress)
-        return self._workshop.prove(header, file, self._past.roots(wanted.stream))
+            header, file, unopened = build(self._reader, opener, wanted, caps, folder, progress)
+        proven = self._workshop.prove(header, file, self._past.roots(wanted.stream))
+        return replace(proven, unopened=unopened)
 
     def _begin(self, ledger: Ledger) -> LedgerEntry:
         entry = ledger.tail[-1]
@@ -205,7 +258,7 @@ class Exporter:
             self._audit.finish(done)
             self._past = self._past.with_success(done)
         self._state.clear()
-        return Exported(entry=entry, bags=bags, is_again=is_again)
+        return Exported(entry=entry, bags=bags, is_again=is_again, unopened=proven.unopened)
 
     def _carry_heartbeat(self, entry: LedgerEntry, checkpoint: RecorderCheckpoint) -> Exported:
         with self._audit.failing(None, entry):

@@ -5,9 +5,10 @@ The same range and checkpoint give the same bytes, whenever and wherever.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from bridge.bundle import BundleEvent, Header, Metadata
 from bridge.bundle_writer import write_bundle
@@ -16,7 +17,7 @@ from veen import seal
 from veen.client.client import Client
 from veen.client.pair import Pair
 from veen.client.progress import Progress, untold
-from veen.errors import Undecryptable, Untrusted, VeenError
+from veen.errors import BadSeal, Unopenable, Untrusted, VeenError
 from veen.limits import Limits
 from veen.profile import DEFAULT_PROFILE
 from veen.record_event import NotAnEvent, read_event
@@ -75,6 +76,28 @@ def plan(
     return Range(stream, cursor.seq + 1, min(last, cursor.seq + max_events), checkpoint)
 
 
+@dataclass(slots=True)
+class Unopened:
+    """Events that are carried sealed because they cannot be opened here.
+
+    Most of them are sealed to somebody else. ``bad`` of them no key would open; the first few are
+    named by stream_seq and reason.
+    """
+
+    NAMED: ClassVar = 5
+
+    count: int = 0
+    bad: int = 0
+    first: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, stream_seq: int, error: Unopenable) -> None:
+        self.count += 1
+        if isinstance(error, BadSeal):
+            self.bad += 1
+            if len(self.first) < self.NAMED:
+                self.first.append((stream_seq, str(error)))
+
+
 class Opener:
     """Opens bodies with whichever of its keys does; the last that did is tried first."""
 
@@ -84,28 +107,24 @@ class Opener:
 
     def event(self, pair: Pair) -> BundleEvent:
         """An event as it is exported: disclosed where a key opens it, else sealed as it is."""
-        opened = self._open(pair)
-        metadata = None
-        if opened is not None:
-            metadata = _metadata(pair, opened)
-        return BundleEvent(
-            payload=pair.msg.encode(),
-            metadata=metadata,
-            receipt=pair.receipt.encode(),
-            body_key=opened.body_key if opened else None,
-        )
+        return self.read(pair)[0]
 
-    def _open(self, pair: Pair) -> Opened | None:
-        for number, private in enumerate(self._keys):
-            try:
-                opened = seal.open_msg(
-                    private=private, msg=pair.msg, profile=DEFAULT_PROFILE, limits=self._limits
-                )
-            except Undecryptable:
-                continue
-            self._keys.insert(0, self._keys.pop(number))
-            return opened
-        return None
+    def read(self, pair: Pair) -> tuple[BundleEvent, Unopenable | None]:
+        """The event as it is exported, and why it stays sealed if it does."""
+        try:
+            opened = seal.open_with_any(self._keys, pair.msg, DEFAULT_PROFILE, self._limits)
+        except Unopenable as error:
+            return _bundled(pair, None), error
+        return _bundled(pair, opened), None
+
+
+def _bundled(pair: Pair, opened: Opened | None) -> BundleEvent:
+    return BundleEvent(
+        payload=pair.msg.encode(),
+        metadata=_metadata(pair, opened) if opened else None,
+        receipt=pair.receipt.encode(),
+        body_key=opened.body_key if opened else None,
+    )
 
 
 def _metadata(pair: Pair, opened: Opened) -> Metadata | None:
@@ -124,6 +143,7 @@ class Spooled:
     sizes: tuple[int, ...]
     first_ts: int
     last_ts: int
+    unopened: Unopened
 
     def events(self) -> Iterator[BundleEvent]:
         with self.file.open("rb") as file:
@@ -138,7 +158,7 @@ def build(
     caps: Caps | None,
     folder: Path,
     progress: Progress = untold,
-) -> tuple[Header, Path]:
+) -> tuple[Header, Path, Unopened]:
     """Write the bundle of a range below ``folder``, or of as much of it as the caps allow.
 
     Without caps it is the whole range, as it must be for one that was cut before.
@@ -165,7 +185,7 @@ def build(
     with path.open("x+b") as file:
         named = write_bundle(file, header, spooled.events(), proof)
     spooled.file.unlink()
-    return named, path
+    return named, path, spooled.unopened
 
 
 def _spool(
@@ -174,24 +194,23 @@ def _spool(
     pairs = reader.read(wanted.stream, from_seq=wanted.from_seq, to_seq=wanted.to_seq)
     sizes: list[int] = []
     times: list[int] = []
-    due, size = wanted.to_seq - wanted.from_seq + 1, 0
+    due, size, unopened = wanted.to_seq - wanted.from_seq + 1, 0, Unopened()
     with path.open("xb") as file:
-        for raw, hub_ts in _encoded(pairs, opener):
+        for pair in pairs:
+            event, error = opener.read(pair)
+            raw = event.encode()
             size += len(raw)
             if sizes and caps is not None and size > caps.max_bytes:
                 break
+            if error is not None:
+                unopened.add(pair.receipt.stream_seq, error)
             file.write(raw)
             sizes.append(len(raw))
-            times = [*times[:1], hub_ts]
+            times = [*times[:1], pair.receipt.hub_ts]
             progress(len(sizes), due)
     if not sizes:
         raise NothingThere(
             f"{wanted.stream} has no event {wanted.from_seq}; see where it ends with "
             "veen bridge status"
         )
-    return Spooled(path, tuple(sizes), times[0], times[-1])
-
-
-def _encoded(pairs: Iterable[Pair], opener: Opener) -> Iterator[tuple[bytes, int]]:
-    for pair in pairs:
-        yield opener.event(pair).encode(), pair.receipt.hub_ts
+    return Spooled(path, tuple(sizes), times[0], times[-1], unopened)

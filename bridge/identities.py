@@ -75,6 +75,14 @@ def reader_keys(identity: IdentitySettings) -> Sequence[bytes]:
     return ClientDir(identity.client).open(read_passphrase(identity)).readers()
 
 
+def author_of(identity: IdentitySettings) -> bytes | None:
+    """The client_id that an identity writes as; None where its keystore cannot be opened here."""
+    try:
+        return ClientDir(identity.client).open(read_passphrase(identity)).client_id
+    except (VeenError, OSError):
+        return None
+
+
 def recipient(card: Path, now: int) -> bytes:
     """The key to seal to, from a card."""
     try:

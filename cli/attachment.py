@@ -10,10 +10,11 @@ import typer
 from cli.console import show
 from cli.options import ClientOption, ProfileOptions
 from cli.passphrase import PassphraseFileOption, passphrase_of
-from veen.client.attachment_check import open_with_any, verify_files
+from veen.client.attachment_check import verify_files
 from veen.keystore.directory import ClientDir, Lock
 from veen.limits import Limits
 from veen.msg import Msg
+from veen.seal import open_with_any
 
 app = typer.Typer(help="Files that were sent with a message.", no_args_is_help=True)
 
@@ -38,7 +39,7 @@ def verify(
     directory, limits = ClientDir(client.absolute()), Limits()
     passphrase = passphrase_of(directory, passphrase_file)
     with Lock(directory):
-        keys = directory.open(passphrase).readers()
+        keys = list(directory.open(passphrase).readers())
     found = Msg.decode(msg.read_bytes())
     opened = open_with_any(keys, found, profile.profile(), limits)
     coids = verify_files(opened, [one.read_bytes() for one in files], limits)

@@ -16,11 +16,13 @@ from bridge.export_delivery import Media, medium_id
 from bridge.export_gaps import Gap, GapFile
 from bridge.export_run import Exported, Exporter
 from bridge.export_setup import Run, opened
+from bridge.exporter import Unopened
 from bridge.settings import DEFAULT_PATH, Settings, load
 from cli.bridge_options import NOTHING_TO_DO, BridgeConfigOption, OperatorOption, operator_of
 from cli.console import manner, progress, show, show_text, watching
 from cli.failure import stoppable
 from cli.options import patience, surroundings
+from veen.errors import VeenError
 
 _STOPPED: Final = (
     "stopped; what was begun does not count yet: run veen bridge export again, which finishes it"
@@ -105,15 +107,27 @@ def export(
     with stoppable(_STOPPED), opened(settings, run) as exporter:
         if to.probe:
             _probe(run)
-        done = [_told(one) for one in _work(exporter, gaps, heartbeat)]
+        done: list[dict[str, Any]] = []
+        try:
+            for one in _work(exporter, gaps, heartbeat):
+                done.append(_told(one))
+        except VeenError:
+            # A stream may fail while others are on the medium: these are told of all the same.
+            if done:
+                _show(run, done)
+            raise
+    _show(run, done)
+    if not done:
+        raise typer.Exit(NOTHING_TO_DO)
+
+
+def _show(run: Run, done: list[dict[str, Any]]) -> None:
     count = sum(one["count"] for one in done)
     text = f"{len(done)} carriers with {count} events on {run.media.medium_id}"
     show(
         {"medium": run.media.medium_id, "carriers": done, "events": count},
         f"{text}; unmount it, and check it with veen bridge verify" if done else "nothing to do",
     )
-    if not done:
-        raise typer.Exit(NOTHING_TO_DO)
 
 
 def _probe(run: Run) -> None:
@@ -135,6 +149,7 @@ def _told(one: Exported) -> dict[str, Any]:
     again = ", which was there already" if one.is_again else ""
     if not manner().json:
         show_text(f"{entry.n}: {what} in {bag}{again}" for bag in one.bags)
+        show_text(_unopened(entry.stream, one.unopened))
     return {
         "n": entry.n,
         "bundle_id": entry.bundle_id.hex() if entry.bundle_id else None,
@@ -144,7 +159,19 @@ def _told(one: Exported) -> dict[str, Any]:
         "count": count,
         "bags": [str(bag) for bag in one.bags],
         "is_again": one.is_again,
+        "sealed": one.unopened.count,
+        "invalid": one.unopened.bad,
     }
+
+
+def _unopened(stream: str, found: Unopened) -> Iterator[str]:
+    """Events that no key opens: they travel as they are, and whoever sent them should be found."""
+    if found.bad:
+        yield f"   {found.bad} of these no key opens; they are carried sealed:"
+    for stream_seq, reason in found.first:
+        yield f"   {stream} {stream_seq}: {reason}"
+    if found.bad > len(found.first):
+        yield f"   and {found.bad - len(found.first)} more"
 
 
 def _gaps(settings: Settings, ranges: list[str] | None, file: Path | None) -> list[Gap] | None:

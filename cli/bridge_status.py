@@ -14,7 +14,7 @@ from bridge.export_history import history
 from bridge.export_setup import exporting
 from bridge.export_state import ExportState
 from bridge.export_status import Standing, standing
-from bridge.identities import open_client
+from bridge.identities import author_of, open_client
 from bridge.settings import DEFAULT_PATH, Settings, Zone, load
 from bridge.stream_map import ONLINE_LOG
 from cli.bridge_options import BridgeConfigOption
@@ -82,7 +82,8 @@ def _online(settings: Settings, state: ExportState) -> Standing:
         settings.hub, settings.bridge, surroundings=surroundings(), patience=patience()
     ) as reader:
         signer = reader.session.identity.id_sign
-        past = history(read_log(reader, ONLINE_LOG), signer.public)
+        log = read_log(reader, ONLINE_LOG, author=author_of(settings.audit))
+        past = history(log, signer.public)
         checkpoint = recorder_checkpoints.latest(reader.meet(), state.last_checkpoint())
     return standing(
         past,

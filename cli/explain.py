@@ -106,6 +106,7 @@ FAILURES: Final = {
     Failure.FIELD_SIZE: "a field of the message has a wrong size",
     Failure.VERSION: "the message is of another version",
     Failure.PROFILE: "the hub or the stream does not have the profile that the message names",
+    Failure.PADDING: "bytes after the ciphertext's body that are not zero, or of a wrong number",
     Failure.CT_HASH: "ct_hash is not the hash of the ciphertext",
     Failure.ATT_ROOT: "att_root is not the root of the attachments; seen by who opens the header",
     Failure.SIG_INVALID: "the signature does not verify",

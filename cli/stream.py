@@ -14,7 +14,7 @@ from cli.options import ClientOptions, ProfileOptions, StreamOption
 from veen import json_body
 from veen.client.client import Client
 from veen.client.pair import Pair
-from veen.errors import Malformed, Undecryptable
+from veen.errors import Malformed, Undecryptable, Unopenable
 from veen.profile import Profile
 from veen.seal import Opened
 
@@ -78,6 +78,8 @@ def _opened(client: Client, pair: Pair, profile: Profile) -> dict[str, Any]:
         found = client.open_payload(pair.msg, profile)
     except Undecryptable:
         return {"opened": False}
+    except Unopenable as error:
+        return {"opened": False, "reason": str(error)}
     return {"opened": True, "header": found.header.to_json(), **_body(found)}
 
 
@@ -91,7 +93,8 @@ def _body(found: Opened) -> dict[str, Any]:
 def _text(found: dict[str, Any]) -> Iterator[str]:
     yield f"{found['stream_seq']} {found['msg_id']} from {found['client_id']} at {found['hub_ts']}"
     if found.get("opened") is False:
-        yield "  sealed to somebody else"
+        reason = found.get("reason")
+        yield f"  cannot be opened: {reason}" if reason else "  sealed to somebody else"
     for name, value in found.get("header", {}).items():
         yield f"  {name}: {value}"
     if "body" in found:

@@ -9,12 +9,12 @@ from typing import Any, Final
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from spark_jobs.chunk_window import ArchivedChunk, Placed
-from veen.errors import Malformed, Untrusted
+from veen.errors import Unopenable, Untrusted
 from veen.hub_identity import HubIdentity
 from veen.limits import Limits
 from veen.msg import Msg
 from veen.profile import Profile
-from veen.seal import Opened, open_msg
+from veen.seal import Opened, open_with_any
 
 DAY_SEC: Final = 86_400
 
@@ -81,14 +81,12 @@ class Readership:
     def _opened(self, msg: Msg) -> Opened | None:
         """What the first key that fits opens; None when none does."""
         profile = self.profiles.get(msg.profile_id)
-        for private in self.keys if profile else ():
-            try:
-                return open_msg(
-                    private=private, msg=msg, profile=profile or Profile(), limits=self.limits
-                )
-            except (Untrusted, Malformed):
-                continue
-        return None
+        if profile is None:
+            return None
+        try:
+            return open_with_any(list(self.keys), msg, profile, self.limits)
+        except Unopenable:
+            return None
 
 
 def by_day(rows: Iterator[tuple[Any, ...]]) -> dict[int, list[tuple[Any, ...]]]:

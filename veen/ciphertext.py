@@ -34,11 +34,21 @@ class Ciphertext:
         end = body_start + body_size
         if end > len(raw):
             raise Malformed(f"the ciphertext announces {end} bytes and has {len(raw)}")
-        if pad_block and len(raw) % pad_block:
-            raise Malformed(f"{len(raw)} bytes are not a multiple of pad_block {pad_block}")
-        if raw.count(0, end) != len(raw) - end:
-            raise Malformed("padding that is not zero")
+        _check_padding(raw, end, pad_block)
         return cls(enc, raw[_FRAME.size : body_start], raw[body_start:end])
+
+
+def check_padding(raw: bytes, pad_block: int) -> None:
+    """The rules of padding, which need no key (D23). The sizes must have been checked before."""
+    _, header_size, body_size = _FRAME.unpack_from(raw)
+    _check_padding(raw, _FRAME.size + header_size + body_size, pad_block)
+
+
+def _check_padding(raw: bytes, end: int, pad_block: int) -> None:
+    if pad_block and len(raw) % pad_block:
+        raise Malformed(f"{len(raw)} bytes are not a multiple of pad_block {pad_block}")
+    if raw.count(0, end) != len(raw) - end:
+        raise Malformed("padding that is not zero")
 
 
 def check_sizes(raw: bytes, limits: Limits) -> None:

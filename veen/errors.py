@@ -26,8 +26,20 @@ class Untrusted(VeenError):
     """Evidence that does not prove what it claims to prove."""
 
 
-class Undecryptable(Untrusted):
+class Unopenable(Untrusted):
+    """Sealed content that cannot be opened here, for whatever reason.
+
+    Whoever reads a log catches this, and nothing narrower: anybody who may write can put such a
+    message into a log, and it must not end the reading of what stands beside it.
+    """
+
+
+class Undecryptable(Unopenable):
     """A ciphertext that the key at hand does not open."""
+
+
+class BadSeal(Unopenable, Malformed):
+    """Sealed content that no key opens: its frame, header, profile or capability is invalid."""
 
 
 class Code(Enum):
@@ -94,6 +106,8 @@ class Failure(Enum):
     FIELD_SIZE = ("FIELD_SIZE", Stage.STRUCTURAL, Code.SIZE)
     VERSION = ("VERSION", Stage.STRUCTURAL, Code.FORMAT)
     PROFILE = ("PROFILE", Stage.STRUCTURAL, Code.FORMAT)
+    # Not in the table of the specification, which asks for this check in 4.2.
+    PADDING = ("PADDING", Stage.STRUCTURAL, Code.FORMAT)
     CT_HASH = ("CT_HASH", Stage.STRUCTURAL, Code.FORMAT)
     ATT_ROOT = ("ATT_ROOT", Stage.STRUCTURAL, Code.FORMAT)
     SIG_INVALID = ("SIG_INVALID", Stage.AUTH, Code.SIG)

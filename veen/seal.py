@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from veen import aead, attachment, hpke
 from veen.ciphertext import Ciphertext, check_sizes
 from veen.digest import ht, trunc24, u64be
-from veen.errors import Malformed, Untrusted
+from veen.errors import BadSeal, Malformed, Undecryptable, Unopenable, Untrusted
 from veen.limits import Limits
 from veen.msg import Msg
 from veen.payload import PayloadHdr
@@ -126,19 +127,52 @@ def open_payload(*, private: bytes, place: Place, ciphertext: bytes, limits: Lim
 
 
 def open_msg(*, private: bytes, msg: Msg, profile: Profile, limits: Limits) -> Opened:
-    """Open the payload of a message; what its ct_hash does not cover is not even tried."""
-    if not msg.ct_hash_matches():
-        raise Untrusted("ct_hash is not the hash of the ciphertext")
-    place = Place.of(msg, profile)
-    return open_payload(private=private, place=place, ciphertext=msg.ciphertext, limits=limits)
+    """Open the payload of a message; Unopenable is the only way in which this fails.
+
+    BadSeal says that no other key need be tried, Undecryptable that another may open it.
+    """
+    with _only_unopenable():
+        _verify_ct_hash(msg)
+        place = Place.of(msg, profile)
+        return open_payload(private=private, place=place, ciphertext=msg.ciphertext, limits=limits)
+
+
+def open_with_any(keys: list[bytes], msg: Msg, profile: Profile, limits: Limits) -> Opened:
+    """Open the payload of a message with whichever of these keys does, or raise Unopenable.
+
+    The key that opened it is moved to the front: the next message is most often sealed to it too.
+    """
+    for number, private in enumerate(keys):
+        try:
+            opened = open_msg(private=private, msg=msg, profile=profile, limits=limits)
+        except Undecryptable:
+            continue
+        keys.insert(0, keys.pop(number))
+        return opened
+    raise Undecryptable(f"the message is not sealed to any of the {len(keys)} keys at hand")
 
 
 def open_body(*, body_key: bytes, msg: Msg, profile: Profile) -> bytes:
-    """Open the body of a message, and only that, with the key that whoever opened it gave away."""
+    """Open the body of a message with the key that whoever opened it gave away, or Unopenable."""
+    with _only_unopenable():
+        _verify_ct_hash(msg)
+        place, parts = Place.of(msg, profile), Ciphertext.decode(msg.ciphertext, profile.pad_block)
+        return aead.decrypt(body_key, place.nonce(), place.aad(), parts.body)
+
+
+def _verify_ct_hash(msg: Msg) -> None:
     if not msg.ct_hash_matches():
         raise Untrusted("ct_hash is not the hash of the ciphertext")
-    place, parts = Place.of(msg, profile), Ciphertext.decode(msg.ciphertext, profile.pad_block)
-    return aead.decrypt(body_key, place.nonce(), place.aad(), parts.body)
+
+
+@contextmanager
+def _only_unopenable() -> Iterator[None]:
+    try:
+        yield
+    except Unopenable:
+        raise
+    except (Malformed, Untrusted) as error:
+        raise BadSeal(str(error)) from error
 
 
 def _body_key(context: hpke.Exporter) -> bytes:

@@ -56,8 +56,8 @@ class Audited:
                 ]
 
 
-def read_audited(reader: Client) -> Audited:
+def read_audited(reader: Client, author: bytes | None = None) -> Audited:
     found = Audited()
-    for recorded in read_log(reader, OFFLINE_LOG):
+    for recorded in read_log(reader, OFFLINE_LOG, author=author):
         found.add(recorded.event)
     return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from bridge.importer.ledger_tables import Run, Span, Stream
@@ -12,8 +14,12 @@ from bridge.verify import trusted_hub
 from veen.client.client import Client
 from veen.client.pair import Pair
 from veen.client.progress import Progress, untold
-from veen.errors import Malformed, Undecryptable, Untrusted
+from veen.errors import Malformed, Untrusted, VeenError
+from veen.foreign import Foreign
+from veen.hub_identity import HubIdentity
 from veen.import_event import ImportedEvent, read_imported
+
+_log = logging.getLogger(__name__)
 
 
 class Places(NamedTuple):
@@ -36,6 +42,8 @@ class Written:
     runs: list[Run] = field(default_factory=list)
     whole: set[bytes] = field(default_factory=set)
     places: dict[bytes, Places] = field(default_factory=dict)
+    left_out: int = 0
+    """Messages that others have written and that are no imported events."""
 
     def by_bundle(self) -> dict[bytes, list[Run]]:
         found: dict[bytes, list[Run]] = {}
@@ -45,34 +53,57 @@ class Written:
 
 
 def read_import_stream(
-    reader: Client, route: Route, trust: TrustStore, progress: Progress = untold
+    reader: Client,
+    route: Route,
+    trust: TrustStore,
+    progress: Progress = untold,
+    *,
+    bridge_id: bytes | None = None,
 ) -> Written:
-    """All of it; a message that is no event of the route's source is Untrusted."""
+    """All of it, as ``bridge_id`` and other bridges before it have written it.
+
+    A message that is no event of the route's source is left out and counted, unless a client that
+    imports here has written it: then it is Untrusted.
+    """
     found = Written(Stream(route.hub_id, route.source), route.target)
     held: dict[int, tuple[bytes, bytes]] = {}
+    foreign = Foreign(partial(_refused, route.target), bridge_id)
     hub = trusted_hub(route.hub_id, trust)
     for pair in reader.read(route.target):
-        where = f"{route.target}, stream_seq {pair.receipt.stream_seq}"
-        event = _event(reader, pair, where)
-        if (event.source_hub_id, event.origin_stream) != (route.hub_id, route.source):
-            raise Untrusted(f"{where}: an event of another stream or hub than the settings name")
-        event.verify(hub)
+        seq, client_id = pair.receipt.stream_seq, pair.msg.client_id
+        try:
+            event = _event(reader, pair, route, hub)
+        except (Malformed, Untrusted) as error:
+            foreign.unread(seq, client_id, error)
+            found.left_out += 1
+            _log.warning("%s, stream_seq %d is left out: %s", route.target, seq, error)
+            continue
+        foreign.read(client_id)
         receipt = event.receipt()
         if receipt.stream_seq in held:
-            raise Untrusted(f"{where}: event {receipt.stream_seq} of {route.source} once more")
+            again = f"event {receipt.stream_seq} of {route.source} once more"
+            raise _refused(route.target, seq, Untrusted(again))
         held[receipt.stream_seq] = event.bundle_id, receipt.leaf_hash + receipt.mmr_root
-        _note(found, event, pair.receipt.stream_seq)
+        _note(found, event, seq)
         progress(len(held), None)
+    foreign.finish()
     found.runs = _runs(held)
     return found
 
 
-def _event(reader: Client, pair: Pair, where: str) -> ImportedEvent:
-    try:
-        opened = reader.open_payload(pair.msg)
-        return read_imported(opened.header.schema, opened.body, pair.msg.client_id)
-    except (Malformed, Undecryptable) as error:
-        raise Untrusted(f"{where}: {error}") from error
+def _event(reader: Client, pair: Pair, route: Route, hub: HubIdentity) -> ImportedEvent:
+    opened = reader.open_payload(pair.msg)
+    event = read_imported(opened.header.schema, opened.body, pair.msg.client_id)
+    if (event.source_hub_id, event.origin_stream) != (route.hub_id, route.source):
+        raise Untrusted("an event of another stream or hub than the settings name")
+    event.verify(hub)
+    return event
+
+
+def _refused(target: str, seq: int, error: VeenError) -> VeenError:
+    found = Untrusted(f"{target}, stream_seq {seq}: {error}")
+    found.__cause__ = error
+    return found
 
 
 def _note(found: Written, event: ImportedEvent, seq: int) -> None:

@@ -67,7 +67,7 @@ def rebuild_ledger(
 
 
 def _rebuild(tools: Tools, reader: Client) -> Rebuilt:
-    audited = read_audited(reader)
+    audited = read_audited(reader, tools.trail.author)
     written = [_written(tools, reader, route) for route in tools.streams.routes]
     runs = [(one.stream, run) for one in written for run in one.runs]
     rows, late = _rows(tools, written, audited)
@@ -100,7 +100,8 @@ def _rebuild(tools: Tools, reader: Client) -> Rebuilt:
 
 def _written(tools: Tools, reader: Client, route: Route) -> Written:
     with tools.watch(f"reading {route.target}", "events") as progress:
-        return read_import_stream(reader, route, tools.trust, progress)
+        author = tools.bridge.session.identity.client_id
+        return read_import_stream(reader, route, tools.trust, progress, bridge_id=author)
 
 
 def _rows(

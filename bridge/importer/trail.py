@@ -23,6 +23,11 @@ class Trail:
         self._stream = stream
         self._recipient = recipient
 
+    @property
+    def author(self) -> bytes:
+        """The client that writes the log."""
+        return self._writer.author
+
     def body(self, event: AuditEvent) -> bytes:
         return self._writer.body(event)
 

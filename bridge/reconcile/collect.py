@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 from bridge.audit import Recorded, read_log
+from bridge.identities import author_of
 from bridge.reconcile import fact_file
 from bridge.reconcile.collect_audit import is_refused, offline_facts, online_facts
 from bridge.reconcile.collect_carriers import Carried, archived, ledger_facts
@@ -22,6 +23,7 @@ from veen.client import recorder_checkpoints
 from veen.client.client import Client
 from veen.client.errors import HubRefused
 from veen.client.head import is_missing
+from veen.errors import VeenError
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 T = TypeVar("T")
@@ -85,9 +87,12 @@ def collect_online(settings: Settings, reader: Client, chosen: Collection[bytes]
         if one.checkpoint_id in chosen
     ]
     source = picked[-1] if picked else recorder_checkpoints.latest(session, None)
-    log = if_there(read_log(reader, ONLINE_LOG))
+    foreign = _Strangers()
+    author = author_of(settings.audit)
+    log = if_there(read_log(reader, ONLINE_LOG, author=author, left_out=foreign.add))
     sources = (checkpoint_fact(source),) if source else ()
-    return Collected(together([*online_facts(log), *_routes(settings)], sources, None))
+    facts = [*online_facts(log), *_routes(settings), *foreign.found]
+    return Collected(together(facts, sources, None))
 
 
 def collect_offline(
@@ -109,14 +114,27 @@ def collect_offline(
             facts += ledger_facts(state / "ledger.db")
     facts += carried.facts
     for route in settings.streams.routes:
-        placed = if_there(walk(reader, route.target))
+        placed = if_there(walk(reader, route.target, author_of(settings.bridge)))
         facts += _imports(route.source, heard(placed, listener.placed), listener)
     came = {one.bundle_id for one in facts if isinstance(one, Export)}
-    log = _of_routes(settings, came, if_there(read_log(reader, OFFLINE_LOG)))
+    foreign = _Strangers()
+    entries = read_log(reader, OFFLINE_LOG, author=author_of(settings.audit), left_out=foreign.add)
+    log = _of_routes(settings, came, if_there(entries))
     facts += offline_facts(heard(log, listener.offline))
+    facts += foreign.found
     sources = tuple(checkpoint_fact(one) for one in carried.checkpoints.values())
     found = together(facts, sources, checkpoint_fact(target) if target else None)
     return Collected(found, tuple(carried.refused))
+
+
+class _Strangers:
+    """Messages of an audit log that are no entries of it."""
+
+    def __init__(self) -> None:
+        self.found: list[Stranger] = []
+
+    def add(self, stream: str, seq: int, _error: VeenError) -> None:
+        self.found.append(Stranger(stream, seq))
 
 
 def if_there(found: Iterable[T]) -> Iterator[T]:

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from bridge.audit import Recorded
 from bridge.audit_events import parse
 from bridge.reconcile.facts import Held, Import, Stranger
 from veen.client.client import Client
-from veen.client.pair import Pair
-from veen.errors import Malformed, Undecryptable, Untrusted
-from veen.import_event import (
-    ImportedEvent,
-    ImportFault,
-    NotImported,
-    Visibility,
-    read_imported,
-)
+from veen.errors import Malformed, Unopenable, Untrusted, VeenError
+from veen.foreign import Foreign
+from veen.import_event import ImportedEvent, Visibility, read_imported
 from veen.receipt import Receipt
 from veen.record_event import NotAnEvent
 
@@ -39,25 +34,29 @@ class Placed:
         return Held.IMPORTED if self.event.excluded is None else Held.EXCLUDED
 
 
-def walk(reader: Client, target: str) -> Iterator[Placed | Stranger]:
+def walk(reader: Client, target: str, author: bytes | None = None) -> Iterator[Placed | Stranger]:
     """All of one import stream, each message verified to stand in the hub's log.
 
-    A message that the reader's keys do not open ends it: what is in there must not be guessed.
+    A message that cannot be opened or is no imported event is a Stranger. One of ``author``, or of
+    another client that imports here, must open: what it says must not be guessed, so that ends it.
     """
     pending: Visibility[Placed] = Visibility()
+    foreign = Foreign(partial(_unopened, target), author)
     for pair in reader.read(target):
-        seq = pair.receipt.stream_seq
+        seq, client_id = pair.receipt.stream_seq, pair.msg.client_id
         try:
-            event = _event(reader, pair)
-        except NotImported as error:
-            if error.fault is ImportFault.UNOPENED:
-                raise Untrusted(
-                    f"{target}, stream_seq {seq}: {error}; read it with the identity that the "
-                    "importer seals to"
-                ) from error
+            opened = reader.open_payload(pair.msg)
+            event = read_imported(opened.header.schema, opened.body, client_id)
+        except Unopenable as error:
+            foreign.unread(seq, client_id, error)
             yield Stranger(target, seq)
             continue
+        except Malformed:
+            yield Stranger(target, seq)
+            continue
+        foreign.read(client_id)
         yield from pending.add(event, Placed(target, seq, event, event.receipt(), is_seen=True))
+    foreign.finish()
     for one in pending.held_back():
         yield Placed(one.target, one.seq, one.event, one.receipt, is_seen=False)
 
@@ -94,12 +93,12 @@ def carried_log(placed: Iterable[Placed | Stranger]) -> Iterator[Recorded]:
             yield Recorded(one.receipt.stream_seq, one.receipt.hub_ts, event)
 
 
-def _event(reader: Client, pair: Pair) -> ImportedEvent:
-    try:
-        opened = reader.open_payload(pair.msg)
-    except (Malformed, Undecryptable):
-        return read_imported(b"", b"", pair.msg.client_id)
-    return read_imported(opened.header.schema, opened.body, pair.msg.client_id)
+def _unopened(target: str, seq: int, error: VeenError) -> VeenError:
+    found = Untrusted(
+        f"{target}, stream_seq {seq}: {error}; read it with the identity that the importer seals to"
+    )
+    found.__cause__ = error
+    return found
 
 
 def _run(one: Placed) -> Import:

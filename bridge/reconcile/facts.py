@@ -108,7 +108,7 @@ class Fork(NamedTuple):
 
 
 class Stranger(NamedTuple):
-    """A message in an import stream that is no imported event."""
+    """A message in an import stream that is no imported event, or in an audit log no entry."""
 
     target: str
     seq: int

@@ -10,6 +10,7 @@ from bridge.reconcile.alarms import LedgerReport
 from bridge.reconcile.ranges import Ranges
 from bridge.reconcile.report import Report
 from bridge.reconcile.stream_report import Class, StreamReport
+from bridge.stream_map import OFFLINE_LOG, ONLINE_LOG
 
 _MOST_RANGES: Final = 8
 _MOST_BUNDLES: Final = 8
@@ -39,8 +40,9 @@ def _lines(report: Report) -> Iterator[str]:
             f"histories at {fork.seq}; keep both receipts, trust neither"
         )
     for stranger in report.strangers[:_MOST_RANGES]:
+        due = "entry" if stranger.target in (ONLINE_LOG, OFFLINE_LOG) else "imported event"
         yield (
-            f"ALARM           {printable(stranger.target)} {stranger.seq} is no imported event; "
+            f"ALARM           {printable(stranger.target)} {stranger.seq} is no {due}; "
             "find out who may write there"
         )
     if report.repeats:

@@ -124,6 +124,7 @@ def size_fields(world: World) -> None:
         writer.refused(Failure.FIELD_SIZE, writer.around(frame))
     for frame in (b"", bytes(39), struct.pack(">32sII", bytes(32), 1, 0)):
         writer.refused(Failure.FIELD_SIZE, writer.around(frame))
+    writer.refused(Failure.PADDING, writer.around(bytes(40) + b"\x01"))
     writer.accepted()
 
 

@@ -41,16 +41,25 @@ def _structure(raw: bytes) -> Failure | None:
     except WrongSize:
         return Failure.FIELD_SIZE
     except WrongVersion:
-        return Failure.VERSION
+        unchecked, _ = Msg.read(raw, 0)
+        return Failure.VERSION if _fits(unchecked.ciphertext) else Failure.FIELD_SIZE
     except Malformed:
         return Failure.CBOR_INVALID
     if not _fits(msg.ciphertext):
         return Failure.FIELD_SIZE
     if msg.profile_id not in _PROFILES:
         return Failure.PROFILE
+    if any(_padding(msg.ciphertext)):
+        return Failure.PADDING
     if msg.ct_hash != h(msg.ciphertext):
         return Failure.CT_HASH
     return None if msg.signature_is_valid() else Failure.SIG_INVALID
+
+
+def _padding(ciphertext: bytes) -> bytes:
+    """Of profiles without pad_block, as both of these are."""
+    header, body = (int(one) for one in _FRAME.unpack_from(ciphertext))
+    return ciphertext[_FRAME.size + header + body :]
 
 
 def _fits(ciphertext: bytes) -> bool:

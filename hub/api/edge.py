@@ -45,7 +45,7 @@ def install(app: Flask, settings: Settings, datadir: DataDir) -> None:
     names = StreamNames(settings.streams, reader)
     registry = CollectorRegistry()
     sequencer = SequencerClient(datadir, settings.queue_limit, settings.request_timeout_sec)
-    profiles = frozenset(profile.profile_id() for profile in settings.profiles)
+    profiles = {profile.profile_id(): profile for profile in settings.profiles}
     app.extensions[_KEY] = Edge(
         settings=settings,
         datadir=datadir,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hub.admission.prefilter import prefilter
@@ -14,6 +14,7 @@ from hub.sequencer.client import SequencerClient
 from hub.sequencer.committer import Outcome, Unavailable
 from veen.errors import Rejected
 from veen.limits import Limits
+from veen.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Taking:
 @dataclass(frozen=True, slots=True)
 class Intake:
     sequencer: SequencerClient
-    profiles: Container[bytes]
+    profiles: Mapping[bytes, Profile]
     limits: Limits
 
     def take(self, messages: Sequence[bytes]) -> Taking:

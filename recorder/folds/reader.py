@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from veen import hpke, seal
 from veen.digest import ht
-from veen.errors import Malformed, Undecryptable, Untrusted
+from veen.errors import Unopenable
 from veen.limits import Limits
 from veen.msg import Msg
 from veen.overlay.event import Event
@@ -37,16 +37,7 @@ class FoldReader:
         )
 
     def _open(self, msg: Msg) -> Opened | None:
-        for number, private in enumerate(self._keys):
-            try:
-                opened = seal.open_msg(
-                    private=private, msg=msg, profile=self._profile, limits=self._limits
-                )
-            except Undecryptable:
-                continue
-            except (Malformed, Untrusted):
-                return None
-            # Most often the next message is sealed to the same key.
-            self._keys.insert(0, self._keys.pop(number))
-            return opened
-        return None
+        try:
+            return seal.open_with_any(self._keys, msg, self._profile, self._limits)
+        except Unopenable:
+            return None

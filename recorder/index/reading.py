@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from veen import seal
-from veen.errors import Malformed, Undecryptable, Untrusted
+from veen.errors import Unopenable
 from veen.limits import Limits
 from veen.msg import Msg
 from veen.profile import DEFAULT_PROFILE
@@ -56,16 +56,7 @@ class Reader:
         )
 
     def _open(self, msg: Msg) -> Opened | None:
-        for number, private in enumerate(self._keys):
-            try:
-                opened = seal.open_msg(
-                    private=private, msg=msg, profile=DEFAULT_PROFILE, limits=self._limits
-                )
-            except Undecryptable:
-                continue
-            except (Malformed, Untrusted):
-                return None
-            # Most often the next message is sealed to the same key.
-            self._keys.insert(0, self._keys.pop(number))
-            return opened
-        return None
+        try:
+            return seal.open_with_any(self._keys, msg, DEFAULT_PROFILE, self._limits)
+        except Unopenable:
+            return None

@@ -8,7 +8,7 @@ from enum import Enum
 from recorder.replay.source import Source
 from veen import seal
 from veen.client.pair import Pair
-from veen.errors import VeenError
+from veen.errors import Unopenable
 from veen.msg import Msg
 from veen.profile import DEFAULT_PROFILE
 from veen.receipt import Receipt
@@ -68,7 +68,7 @@ def opened_item(source: Source, stream: str, pair: Pair, *, proven: bool) -> Ite
     """A message as what it turns out to be; there is none that this leaves out."""
     try:
         opened = source.open_pair(pair)
-    except VeenError as error:
+    except Unopenable as error:
         fault = NotAnEvent(EventFault.UNOPENED, str(error))
         return _item(stream, pair, proven=proven, fault=fault)
     schema = opened.header.schema

@@ -42,7 +42,7 @@ class Source(Protocol):
         """How far the stream goes by now."""
 
     def open_pair(self, pair: Pair) -> Opened:
-        """The payload of a message, or Undecryptable."""
+        """The payload of a message, or Unopenable."""
 
 
 class HubSource:

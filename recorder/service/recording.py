@@ -21,7 +21,7 @@ from veen.client.client import Client
 from veen.client.outbox import Note
 from veen.client.pair import Pair
 from veen.client.trust import followed
-from veen.errors import Undecryptable
+from veen.errors import Unopenable
 from veen.receipt import Receipt
 from veen.record_event import NotAnEvent, read_event
 
@@ -97,7 +97,7 @@ class Recording:
         try:
             opened = self._client.open_payload(pair.msg)
             return read_event(opened.header.schema, opened.body, pair.msg.client_id).value()
-        except (Undecryptable, NotAnEvent):
+        except (Unopenable, NotAnEvent):
             return None
 
     def _audit(self, entry: dict[str, Any]) -> Observation:

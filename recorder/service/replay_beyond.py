@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from recorder.index import imports, tables
 from recorder.index.home import IndexHome
@@ -16,7 +17,8 @@ from veen.client.client import Client
 from veen.client.errors import HubRefused
 from veen.client.head import is_missing
 from veen.client.pair import Pair
-from veen.errors import Malformed, Undecryptable, Untrusted
+from veen.errors import Unopenable, Untrusted, VeenError
+from veen.foreign import Foreign
 from veen.hub_identity import HubIdentity
 from veen.import_event import (
     ImportedEvent,
@@ -52,31 +54,43 @@ def _seen(
     reader: Client, target: str, after: int, hubs: Mapping[bytes, HubIdentity]
 ) -> Iterator[ImportedEvent]:
     seen: Visibility[ImportedEvent] = Visibility()
+    foreign = Foreign(partial(_unopened, target))
     try:
         for pair in reader.read(target, from_seq=after + 1):
-            event = _event(reader, target, pair, hubs)
+            event = _event(reader, pair, foreign)
             if event is not None:
+                _verify(event, target, hubs)
                 yield from seen.add(event, event)
+        foreign.finish()
     except HubRefused as error:
         # A stream that nothing was imported to yet.
         if not is_missing(error):
             raise
 
 
-def _event(
-    reader: Client, target: str, pair: Pair, hubs: Mapping[bytes, HubIdentity]
-) -> ImportedEvent | None:
-    """The event, its origin's signatures verified; None for a message that is none."""
+def _event(reader: Client, pair: Pair, foreign: Foreign) -> ImportedEvent | None:
+    """The event of a message; None for one that is none, or that others have sealed."""
+    client_id = pair.msg.client_id
     try:
         opened = reader.open_payload(pair.msg)
-        event = read_imported(opened.header.schema, opened.body, pair.msg.client_id)
-    except Undecryptable as error:
-        told = f"{target}, stream_seq {pair.receipt.stream_seq}: {ImportFault.UNOPENED.value}"
-        raise Untrusted(told) from error
-    except (NotImported, Malformed):
+        event = read_imported(opened.header.schema, opened.body, client_id)
+    except Unopenable as error:
+        foreign.unread(pair.receipt.stream_seq, client_id, error)
         return None
+    except NotImported:
+        return None
+    foreign.read(client_id)
+    return event
+
+
+def _unopened(target: str, seq: int, error: VeenError) -> VeenError:
+    found = Untrusted(f"{target}, stream_seq {seq}: {ImportFault.UNOPENED.value}")
+    found.__cause__ = error
+    return found
+
+
+def _verify(event: ImportedEvent, target: str, hubs: Mapping[bytes, HubIdentity]) -> None:
     hub = hubs.get(event.source_hub_id)
     if hub is None:
         raise Untrusted(f"hub {event.source_hub_id.hex()} is not pinned for {target}")
     event.verify(hub)
-    return event

@@ -11,7 +11,7 @@ from man_in_the_middle import Answer, Cut, Disturbed, answer
 BATCH = b"/v1/submit_batch"
 STATUSES = (400, 401, 403, 404, 409, 413, 429, 502, 503, 504)
 ROWS = {
-    "E.FORMAT": ("CBOR_INVALID", "VERSION", "PROFILE", "CT_HASH", "ATT_ROOT"),
+    "E.FORMAT": ("CBOR_INVALID", "VERSION", "PROFILE", "PADDING", "CT_HASH", "ATT_ROOT"),
     "E.SIZE": ("SIZE_PREFILTER", "FIELD_SIZE"),
     "E.SIG": ("SIG_INVALID",),
     "E.CAP": ("CAP_MISSING", "CAP_INVALID"),

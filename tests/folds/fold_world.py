@@ -12,6 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import poison
+
 from hub.admission.capability import Gate
 from hub.admission.verified import Verified
 from hub.sequencer.committer import Committer
@@ -25,7 +27,6 @@ from recorder.folds.job import FoldJob, FoldResult, carry_out
 from recorder.folds.reader import FoldReader
 from recorder.folds.source import ArchiveSource
 from recorder.folds.wanted import Wanted
-from veen import hpke
 from veen.digest import h
 from veen.keystore.directory import ClientDir
 from veen.label import label, routing_key
@@ -42,7 +43,6 @@ from veen.sign import PrivateKey
 from veen.stream import stream_id
 
 BEGIN = 1_700_000_000
-STRANGER = hpke.public_key(h(b"another reader"))
 LIMITS = Limits()
 
 
@@ -119,19 +119,26 @@ class Hub:
             profile=DEFAULT_PROFILE, label=where, client_id=key.public, client_seq=seq, prev_ack=0,
             auth_ref=None,
         )  # fmt: skip
-        sealed = seal(
-            recipient=self.reader.public if made.schema else STRANGER,
-            ephemeral=os.urandom(32),
-            place=place,
-            header=PayloadHdr(schema=made.schema or bytes(32)),
-            body=made.body,
-            limits=LIMITS,
-        ).ciphertext
+        sealed = self._sealed(place, made) if made.schema else self._unopenable(place)
         bare = Msg(
             profile_id=DEFAULT_PROFILE.profile_id(), label=where, client_id=key.public,
             client_seq=seq, prev_ack=0, auth_ref=None, ct_hash=h(sealed), ciphertext=sealed,
         )  # fmt: skip
         return bare.signed(key)
+
+    def _sealed(self, place: Place, made: Any) -> bytes:
+        return seal(
+            recipient=self.reader.public,
+            ephemeral=os.urandom(32),
+            place=place,
+            header=PayloadHdr(schema=made.schema),
+            body=made.body,
+            limits=LIMITS,
+        ).ciphertext
+
+    def _unopenable(self, place: Place) -> bytes:
+        """H07: for a stranger, or not to be opened by anybody."""
+        return poison.unopenable(place.client_seq, place, self.reader.public)
 
 
 @dataclass

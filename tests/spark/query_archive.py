@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import archived_hub
+import poison
 import query_histories
 import query_oracle
 import sealed_hub
@@ -84,18 +85,22 @@ class Sender:
             prev_ack=0, auth_ref=self._tokens[made.principal_id].auth_ref(),
         )  # fmt: skip
         is_strange = not made.is_event and made.seq % 2
-        sealed = seal(
-            recipient=sealed_hub.STRANGER if is_strange else self._recipient,
-            ephemeral=ht("tests/ephemeral", label, client.public, number.to_bytes(4, "big")),
-            place=place,
-            header=PayloadHdr(schema=SCHEMA if made.is_event or is_strange else h(b"another")),
-            body=as_event(made).encode(),
-            limits=self.bench.limits,
+        sealed = (
+            poison.unopenable(number, place, self._recipient)
+            if is_strange
+            else seal(
+                recipient=self._recipient,
+                ephemeral=ht("tests/ephemeral", label, client.public, number.to_bytes(4, "big")),
+                place=place,
+                header=PayloadHdr(schema=SCHEMA if made.is_event else h(b"another")),
+                body=as_event(made).encode(),
+                limits=self.bench.limits,
+            ).ciphertext
         )
         msg = Msg(
             profile_id=DEFAULT_PROFILE.profile_id(), label=label, client_id=client.public,
             client_seq=number, prev_ack=0, auth_ref=place.auth_ref,
-            ct_hash=h(sealed.ciphertext), ciphertext=sealed.ciphertext,
+            ct_hash=h(sealed), ciphertext=sealed,
         ).signed(client)  # fmt: skip
         (done,) = self.bench.committer.commit([Verified.of(msg)], made.hub_ts)
         assert isinstance(done, bytes), done

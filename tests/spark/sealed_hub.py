@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import archived_hub
+import poison
 from driven_hub import STREAMS, Bench, a_key
 
 from hub.admission.verified import Verified
-from veen import hpke
 from veen.digest import h, ht, u64be
 from veen.keystore.directory import ClientDir
 from veen.keystore.sealed import LEAST
@@ -20,7 +20,6 @@ from veen.seal import Place, seal
 
 PASSPHRASE = b"the passphrase of the tests"
 SCHEMA = h(b"record.event.v1")
-STRANGER = hpke.public_key(h(b"stranger"))
 
 
 class Sent(NamedTuple):
@@ -50,7 +49,7 @@ def a_reader(root: Path) -> Any:
 
 
 def send(bench: Bench, reader: Path, count: int) -> dict[bytes, Sent]:
-    """Messages of one client in two streams, by msg_id; every fifth is sealed to a stranger."""
+    """Messages of one client in two streams, by msg_id; every fifth cannot be opened (H07)."""
     client, sent = a_key("carol"), {}
     recipient = ClientDir(reader).read_card().prekeys[0].prekey
     token = bench.authorize(client)
@@ -63,8 +62,8 @@ def send(bench: Bench, reader: Path, count: int) -> dict[bytes, Sent]:
             parent_id=h(body) if number % 3 else None,
             expires_at=2**64 - 1 if number % 7 == 0 else None,
         )
-        to = recipient if is_open else STRANGER
-        msg = _message(bench, client, stream, token, to, header, body)
+        sealed = body if is_open else None
+        msg = _message(bench, client, stream, token, recipient, header, sealed)
         bench.committer.commit([Verified.of(msg)], bench.now)
         kept = (body, header.parent_id, header.expires_at) if is_open else (None, None, None)
         sent[msg.leaf_hash()] = Sent(stream.name, bench.now, client.public, *kept)
@@ -96,8 +95,15 @@ class SealedHub:
 
 
 def _message(
-    bench: Bench, client: Any, stream: Any, token: Any, to: bytes, header: PayloadHdr, body: bytes
+    bench: Bench,
+    client: Any,
+    stream: Any,
+    token: Any,
+    to: bytes,
+    header: PayloadHdr,
+    body: bytes | None,
 ) -> Msg:
+    """Without a body: one that ``to`` cannot open."""
     label = bench.label(stream)
     number = bench.sent.get((label, client.public), 0) + 1
     bench.sent[label, client.public] = number
@@ -107,12 +113,15 @@ def _message(
         prev_ack=known.head_seq if known else 0, auth_ref=token.auth_ref(),
     )  # fmt: skip
     ephemeral = ht("tests/ephemeral", label, u64be(number))
-    sealed = seal(
-        recipient=to, ephemeral=ephemeral, place=place, header=header, body=body,
-        limits=bench.limits,
-    )  # fmt: skip
+    if body is None:
+        sealed = poison.unopenable(number, place, to)
+    else:
+        sealed = seal(
+            recipient=to, ephemeral=ephemeral, place=place, header=header, body=body,
+            limits=bench.limits,
+        ).ciphertext  # fmt: skip
     return Msg(
         profile_id=stream.profile.profile_id(), label=label, client_id=client.public,
         client_seq=number, prev_ack=place.prev_ack, auth_ref=place.auth_ref,
-        ct_hash=h(sealed.ciphertext), ciphertext=sealed.ciphertext,
+        ct_hash=h(sealed), ciphertext=sealed,
     ).signed(client)  # fmt: skip

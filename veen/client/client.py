@@ -11,8 +11,9 @@ from pathlib import Path
 from threading import RLock
 from typing import Final, Self, Unpack
 
+from veen import seal
 from veen.captoken import CapToken
-from veen.client import attachment_check, reader, resync, state_check
+from veen.client import reader, resync, state_check
 from veen.client.address import HubAddress, resolve
 from veen.client.credentials import Credentials
 from veen.client.draft import Draft, Form
@@ -238,8 +239,9 @@ class Client:
         return reader.follow(self.session, labels, stream, from_seq=from_seq, with_proof=with_proof)
 
     def open_payload(self, msg: Msg, profile: Profile = DEFAULT_PROFILE) -> Opened:
-        keys = self.session.identity.readers()
-        return attachment_check.open_with_any(keys, msg, profile, self.session.limits)
+        """The payload of a message with whichever of our keys opens it, or Unopenable."""
+        keys = list(self.session.identity.readers())
+        return seal.open_with_any(keys, msg, profile, self.session.limits)
 
     def resync(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -20,6 +21,7 @@ FAULTS: dict[str, dict[int, Any]] = {
     "FIELD_SIZE": {2: bytes(31)},
     "VERSION": {0: 2},
     "PROFILE": {1: bytes(32)},
+    "PADDING": {8: bytes(40) + b"\x01"},
     "CT_HASH": {7: bytes(32)},
     "SIG_INVALID": {9: bytes(64)},
 }
@@ -42,6 +44,25 @@ def test_the_worker_tells_the_first_fault(alice: Any, first: str, second: str) -
     for index, value in {**FAULTS[second], **FAULTS[first]}.items():
         fields[index] = value
     assert told(alice.submit(cbor.encode(fields))) == first
+
+
+@pytest.mark.parametrize(
+    "ciphertext",
+    [
+        bytes(39),
+        bytes(35) + b"\x01" + bytes(4),
+        struct.pack(">32xII", 16_385, 0) + bytes(10),
+        struct.pack(">32xII", 0, 5_000) + bytes(10),
+    ],
+    ids=["no frame", "cut short", "header", "body"],
+)
+def test_h29_sizes_are_told_before_the_version(alice: Any, ciphertext: bytes) -> None:
+    """Those inside the ciphertext too, where the table has sizes above versions."""
+    fields = cbor.decode(alice.msg(1).encode())
+    fields[0], fields[8] = 2, ciphertext
+    assert told(alice.submit(cbor.encode(fields))) == "FIELD_SIZE"
+    fields[8] = bytes(40)
+    assert told(alice.submit(cbor.encode(fields))) == "VERSION"
 
 
 @pytest.mark.parametrize(("first", "second"), list(combinations(LATER, 2)))

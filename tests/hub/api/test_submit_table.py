@@ -13,6 +13,7 @@ import pytest
 
 from veen import cbor
 from veen.captoken import issue
+from veen.ciphertext import Ciphertext
 from veen.digest import h
 from veen.envelope import ErrorEnvelope
 from veen.errors import Failure
@@ -51,6 +52,16 @@ def other_version(alice: Any) -> bytes:
 
 def other_profile(alice: Any) -> bytes:
     return alice.msg(4, profile_id=bytes(32)).encode()
+
+
+def h07_padding_that_is_not_zero(alice: Any) -> bytes:
+    whole = Ciphertext(bytes(32), b"header", b"body").encode(0)
+    return alice.msg(4, ciphertext=whole + b"\x00\x01").encode()
+
+
+def h07_padding_of_another_length(alice: Any) -> bytes:
+    (padded,) = (one for one in alice.hub.settings.profiles if one.pad_block)
+    return alice.msg(4, profile_id=padded.profile_id()).encode()
 
 
 def wrong_ct_hash(alice: Any) -> bytes:
@@ -108,6 +119,8 @@ ROWS = [
     (short_label, Failure.FIELD_SIZE, 413),
     (other_version, Failure.VERSION, 400),
     (other_profile, Failure.PROFILE, 400),
+    (h07_padding_that_is_not_zero, Failure.PADDING, 400),
+    (h07_padding_of_another_length, Failure.PADDING, 400),
     (wrong_ct_hash, Failure.CT_HASH, 400),
     (foreign_signature, Failure.SIG_INVALID, 409),
     (unknown_capability, Failure.CAP_MISSING, 403),
@@ -128,6 +141,17 @@ ROWS = [
 )
 def test_each_fault_has_its_row(alice: Any, fault: Any, failure: Failure, status: int) -> None:
     assert refused(alice.submit(fault(alice))) == (row(failure), status)
+
+
+def test_h07_zeros_behind_a_ciphertext_are_ignored(hub: Any) -> None:
+    writer = hub.writer("padding", "record/a")
+    whole = Ciphertext(bytes(32), b"header", b"body").encode(0)
+    assert writer.submit(writer.msg(1, ciphertext=whole + bytes(3))).status_code == 200
+    padded = hub.writer("padding", "padded/a")
+    profile = next(one for one in hub.settings.profiles if one.pad_block)
+    whole = Ciphertext(bytes(32), b"header", b"body").encode(profile.pad_block)
+    message = padded.msg(1, ciphertext=whole, profile_id=profile.profile_id())
+    assert padded.submit(message).status_code == 200
 
 
 def test_refuses_an_expired_capability(hub: Any) -> None:

@@ -8,6 +8,11 @@ from typing import Any
 class Everything:
     """Contains all there is, and is equal to it."""
 
+    def get(self, _: object) -> Any:
+        from veen.profile import DEFAULT_PROFILE  # noqa: PLC0415
+
+        return DEFAULT_PROFILE
+
     def __contains__(self, _: object) -> bool:
         return True
 

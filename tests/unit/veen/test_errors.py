@@ -6,12 +6,14 @@ import pytest
 
 from veen.entry import CutShort
 from veen.errors import (
+    BadSeal,
     Code,
     Failure,
     Malformed,
     Rejected,
     Stage,
     Undecryptable,
+    Unopenable,
     Untrusted,
     VeenError,
     WrongSize,
@@ -45,6 +47,8 @@ ADMISSION = [
     ("structural", "E.SIZE", "FIELD_SIZE"),
     ("structural", "E.FORMAT", "VERSION"),
     ("structural", "E.FORMAT", "PROFILE"),
+    # Inserted, as 8.2 allows: 4.2 has every receiver refuse bad padding.
+    ("structural", "E.FORMAT", "PADDING"),
     ("structural", "E.FORMAT", "CT_HASH"),
     ("structural", "E.FORMAT", "ATT_ROOT"),
     ("auth", "E.SIG", "SIG_INVALID"),
@@ -87,7 +91,10 @@ def test_a_refusal_carries_its_row_and_says_it(failure: Failure) -> None:
         (WrongSize, Malformed),
         (WrongVersion, Malformed),
         (CutShort, Malformed),
-        (Undecryptable, Untrusted),
+        (Unopenable, Untrusted),
+        (Undecryptable, Unopenable),
+        (BadSeal, Unopenable),
+        (BadSeal, Malformed),
         (Violation, Untrusted),
         (BadLimit, VeenError),
         (Malformed, VeenError),
