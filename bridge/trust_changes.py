@@ -15,7 +15,7 @@ from veen import durable
 
 FILE: Final = "changes.txt"
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
-_LINE: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ) (.+?): (.+)")
+_LINE: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z) (.+?): (.+)")
 
 
 class Change(NamedTuple):

@@ -109,8 +109,7 @@ def export(
             _probe(run)
         done: list[dict[str, Any]] = []
         try:
-            for one in _work(exporter, gaps, heartbeat):
-                done.append(_told(one))
+            done.extend(_told(one) for one in _work(exporter, gaps, heartbeat))
         except VeenError:
             # A stream may fail while others are on the medium: these are told of all the same.
             if done:

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from string import ascii_letters, digits
 from typing import Any, Final
 
 from veen_alarm import Alarm
@@ -21,6 +22,7 @@ from veen_zone import zone
 Context = Mapping[str, Any]
 _REST_SEC: Final = 60.0
 _LOOK_SEC: Final = 0.2
+_PLAIN: Final = frozenset(f"{ascii_letters}{digits}._:+-")
 _LOG = logging.getLogger(__name__)
 
 
@@ -35,7 +37,7 @@ def due_of(answer: Answer, _context: Context) -> Sequence[Made]:
 def pruned_of(answer: Answer, context: Context) -> Sequence[Made]:
     """Under the name of the run; a second try finds less to do, and both count."""
     counts = {"due": len(answer.document["due"]), "pruned": answer.document["pruned"]}
-    name = "".join(one if one.isalnum() or one in "._:+-" else "_" for one in context["run_id"])
+    name = "".join(one if one in _PLAIN else "_" for one in context["run_id"])
     return [Made(kind="retention", id=name, state="pruned", summary=counts)]
 
 

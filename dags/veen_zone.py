@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from string import ascii_letters, digits
 from typing import Any, Final
 
 from veen_notify import tell_of_failure
@@ -17,6 +18,7 @@ ARCHIVE: Final = "veen://archive"
 IMPORT: Final = "veen://import"
 VOLUME: Final = "veen://volume"
 MEDIUM: Final = "veen://medium"
+_PLAIN: Final = frozenset(f"{ascii_letters}{digits}._-")
 
 
 class NoZone(Exception):
@@ -62,7 +64,7 @@ def at_run(words: Callable[[Zone], Sequence[str]]) -> Callable[[Any], Sequence[s
 
 def workplace(of: Zone, context: Mapping[str, Any]) -> Path:
     """A directory for the files of one run; a second try finds those of the first."""
-    run = "".join(one if one.isalnum() or one in "._-" else "_" for one in context["run_id"])
+    run = "".join(one if one in _PLAIN else "_" for one in context["run_id"])
     folder: Path = of.folder / "runs" / context["dag"].dag_id / run
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder

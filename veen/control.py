@@ -17,7 +17,7 @@ from veen.errors import Malformed
 from veen.msg import Msg
 from veen.profile import DEFAULT_PROFILE, Profile
 from veen.schema import Version
-from veen.stream import stream_id
+from veen.stream import MAX_NAME, is_name, stream_id
 from veen.wire import WireMap
 
 AUTHORIZE: Final = "authorize"
@@ -81,8 +81,8 @@ class StreamRecord(WireMap):
     profile: Profile
 
     def rule(self) -> None:
-        if not self.name or len(self.name) > 255 or not self.name.isprintable():
-            raise Malformed("a stream name has 1 to 255 printable characters")
+        if not is_name(self.name):
+            raise Malformed(f"a stream name has 1 to {MAX_NAME} printable characters")
 
     def stream_id(self) -> bytes:
         return stream_id(self.name)

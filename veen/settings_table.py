@@ -20,7 +20,7 @@ class BadSettings(VeenError):
 def is_address(text: str) -> bool:
     """A host and the port that others find it at; 0, any free one, is none."""
     host, _, port = text.rpartition(":")
-    return bool(host) and port.isdecimal() and 0 < int(port) <= _LAST_PORT
+    return bool(host) and port.isascii() and port.isdigit() and 0 < int(port) <= _LAST_PORT
 
 
 class Table:

@@ -72,7 +72,7 @@ def _bags_on(medium: Path) -> list[Path]:
 def _by_numbers(name: str) -> list[tuple[int, str]]:
     """2 before 10; a name that no exporter writes sorts somewhere, and the same every time."""
     parts = _NUMBER.split(name[:MAX_NAME])
-    return [(int(one) if one.isdecimal() else 0, one) for one in parts]
+    return [(int(one) if one.isascii() and one.isdigit() else 0, one) for one in parts]
 
 
 def partial_name(bag: Path, inbox: Path) -> Path:

@@ -14,6 +14,7 @@ from recorder.query.refusal import BadDescriptor, Refusal, invalid
 from veen import canonical_json
 from veen.digest import h
 from veen.errors import Malformed
+from veen.stream import MAX_NAME, is_name
 
 __all__ = [
     "DEFAULT_LIMITS", "BadDescriptor", "Descriptor", "Evidence", "JsonLimits", "Mode", "normalise",
@@ -32,7 +33,6 @@ _ID_IN_HEX: Final = re.compile(r"[0-9a-fA-F]{64}")
 _WILDCARDS: Final = re.compile(r"[*?\[\]]")
 _MAX_SCOPE: Final = 256
 _MAX_PROJECTION: Final = 256
-_MAX_STREAM_NAME: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +161,8 @@ def _scope(value: Any) -> tuple[str, ...]:
 
 
 def _verify_stream(name: Any) -> None:
-    printable = isinstance(name, str) and name.isprintable()
-    if not printable or not 1 <= len(name) <= _MAX_STREAM_NAME:
-        raise invalid("scope names a stream with 1 to 255 printable characters")
+    if not isinstance(name, str) or not is_name(name):
+        raise invalid(f"scope names a stream with 1 to {MAX_NAME} printable characters")
     if _WILDCARDS.search(name):
         raise invalid(f"scope has a wildcard in {name!r}; name each stream")
     if _ID_IN_HEX.fullmatch(name):

@@ -12,7 +12,7 @@ from veen.layout import ChunkName, chunk
 
 _RECORD: Final = struct.Struct(">32s32s32sQQQQ")
 _NO_AUTH: Final = bytes(32)
-_TOMBSTONE: Final = re.compile(r"log/tombstone-([0-9a-f]{64})-(\d{20})-(\d{20})\.cbor")
+_TOMBSTONE: Final = re.compile(r"log/tombstone-([0-9a-f]{64})-([0-9]{20})-([0-9]{20})\.cbor")
 
 
 class LeafRecord(NamedTuple):

@@ -11,9 +11,9 @@ from veen import layout
 from veen.audit import leaves
 from veen.layout import ChunkName, OpenChunkName
 
-_BY_SEQ: Final = re.compile(r"log/(peaks|checkpoint)-([0-9a-f]{64})-(\d{20})\.cbor")
+_BY_SEQ: Final = re.compile(r"log/(peaks|checkpoint)-([0-9a-f]{64})-([0-9]{20})\.cbor")
 _BY_RANGE: Final = re.compile(
-    r"log/(?:(chunk)|leaves)-([0-9a-f]{64})-(\d{20})-(\d{20})\.(?(1)summary|bin)"
+    r"log/(?:(chunk)|leaves)-([0-9a-f]{64})-([0-9]{20})-([0-9]{20})\.(?(1)summary|bin)"
 )
 _INDEX: Final = re.compile(r"log/checkpoint-index-[0-9a-f]{64}\.cbor")
 

@@ -38,7 +38,7 @@ def _on_this_host(root: Path) -> HubAddress:
     if not root.is_dir():
         raise Unreachable(f"there is no data directory {root}")
     try:
-        url = (root / _URL_FILE).read_text().strip()
+        url = (root / _URL_FILE).read_text().strip(" \t\r\n")
     except FileNotFoundError:
         raise Unreachable(
             f"no hub runs on {root}; start one with: veen hub start --data-dir {root}"

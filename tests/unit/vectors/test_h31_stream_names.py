@@ -1,0 +1,65 @@
+"""H31: whether a stream name is valid is the same for every Python."""
+
+from __future__ import annotations
+
+import json
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+from unicodedata import category
+
+import pytest
+
+from recorder.query.descriptor import normalise
+from recorder.query.refusal import BadDescriptor
+from veen import cbor
+from veen.control import StreamRecord
+from veen.errors import Malformed
+from veen.profile import DEFAULT_PROFILE
+from veen.stream import MAX_NAME, REFUSED, is_name
+
+VECTORS = json.loads(
+    (Path(__file__).parents[2] / "vectors" / "stream_names.json").read_text("utf-8")
+)
+POINTS = 0x110000
+
+
+@pytest.mark.parametrize("case", VECTORS["cases"], ids=itemgetter("name"))
+def test_h31_a_name_is_valid_or_not_whatever_the_interpreter_calls_printable(
+    case: dict[str, Any],
+) -> None:
+    text, is_valid = case["text"], case["valid"]
+    assert is_name(text) is is_valid
+    raw = cbor.encode({1: text, 2: cbor.decode(DEFAULT_PROFILE.encode())})
+    query = {
+        "scope": [text],
+        "filter": {},
+        "projection": ["*"],
+        "evidence": {"mode": "none"},
+    }
+    if is_valid:
+        assert StreamRecord.decode(raw).name == text
+        assert normalise(query, query_id_if_missing="q").scope == (text,)
+        return
+    with pytest.raises(Malformed):
+        StreamRecord.decode(raw)
+    with pytest.raises(BadDescriptor):
+        normalise(query, query_id_if_missing="q")
+
+
+def test_h31_the_ranges_are_those_of_the_vectors() -> None:
+    assert POINTS - len(refused()) == VECTORS["valid_code_points"]
+    assert not any(is_name(chr(point)) for pair in REFUSED for point in pair)
+
+
+def test_h31_no_name_of_an_existing_log_becomes_malformed() -> None:
+    """What this Python calls printable, as hubs did, is valid; what is refused never was."""
+    printable = "".join(filter(str.isprintable, map(chr, range(POINTS))))
+    for start in range(0, len(printable), MAX_NAME):
+        assert is_name(printable[start : start + MAX_NAME]), f"from {printable[start]!a}"
+    never = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"}
+    assert {category(chr(point)) for point in refused()} <= never
+
+
+def refused() -> set[int]:
+    return {point for first, last in REFUSED for point in range(first, last + 1)}
