@@ -60,6 +60,7 @@ def submit(
     if "result_digest" not in found:
         show(found)
         return
+    _tell_faults(found)
     show({"status": "completed", "record_event": found["record_event"], **found["result_digest"]})
 
 
@@ -165,12 +166,23 @@ class _Pages:
             page = self._api.page(self._result_id, offset, _PAGE)
             if self.digest not in ({}, page["result_digest"]):
                 raise Untrusted(f"{self._result_id} has another digest on each page")
+            if not self.digest:
+                _tell_faults(page)
             self.digest = page["result_digest"]
             for row in page["rows"]:
                 _show_row(row)
                 yield row
             offset += len(page["rows"])
             more = page["page"]["has_more"]
+
+
+def _tell_faults(page: dict[str, Any]) -> None:
+    """What the service says of the streams that were searched; an older one says nothing."""
+    for one in page.get("faults", ()):
+        notice(
+            f"warning: {one['stream']} has {one['count']} events of types that belong to other "
+            f"streams ({one['fault']}), first at {one['first_seq']}"
+        )
 
 
 def _show_row(row: dict[str, Any]) -> None:

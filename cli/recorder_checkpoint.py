@@ -30,6 +30,8 @@ from recorder.checkpoints import shelf as shelves
 from recorder.checkpoints.door import Door
 from recorder.checkpoints.retained import Pruned, pruned
 from recorder.checkpoints.run import Runner, Turn
+from recorder.index.home import IndexHome
+from recorder.index.placement import refuse_changed
 from recorder.settings import DEFAULT_PATH, load
 from recorder.stream_map import refuse_strange_profiles
 from veen import durable
@@ -55,6 +57,7 @@ def create(
     Example: veen recorder checkpoint create --config recorder.toml
     """
     door = at.door()
+    refuse_changed(IndexHome(door.settings.index.absolute()), door.settings.streams)
     with at.session(door.settings) as session:
         refuse_strange_profiles(session.api.streams())
         found = creation.create(session, door.shelf(), door.settings.profile_id(), force=force)

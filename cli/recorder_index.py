@@ -87,7 +87,8 @@ def follow(
     with at.open() as client, home.locked(), options.opener(client) as opener:
         hub_id = b"" if home.exists() else client.meet().hub.hub_id
         with writing(rebuilding.create(home, hub_id)) as writer:
-            follower = Follower(client, writer, opener, options.wanted())
+            streams = load(at.config).streams if at.config.exists() else None
+            follower = Follower(client, writer, opener, options.wanted(), streams)
             if not once:
                 notice(f"following into {home.root}; stop with Ctrl-C")
                 follower.run(lambda: False)

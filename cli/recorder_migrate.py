@@ -54,6 +54,6 @@ def split(
 
 
 def _record(at: RecorderOptions, migration: Migration) -> None:
-    with at.emitter(at.settings()) as emitter:
+    with at.emitter(at.settings(), migrates=True) as emitter:
         sent = record(emitter, migration, _ORIGIN)
     show({"stream": CHANGES, "stream_seq": sent.receipt.stream_seq, **migration.payload()})

@@ -16,6 +16,8 @@ from cli.options import patience, spare_processes, surroundings
 from cli.passphrase import PassphraseFileOption, passphrase_of
 from recorder.emit.emitter import Emitter
 from recorder.hub_client import open_client, reader_key
+from recorder.index.home import IndexHome
+from recorder.index.placement import refuse_changed
 from recorder.settings import DEFAULT_PATH, Settings, load
 from veen.client.client import Client
 from veen.keystore.directory import ClientDir
@@ -71,7 +73,10 @@ class RecorderOptions:
             yield client
 
     @contextmanager
-    def emitter(self, settings: Settings) -> Iterator[Emitter]:
+    def emitter(self, settings: Settings, *, migrates: bool = False) -> Iterator[Emitter]:
+        """One that sends by the accepted stream map; only a migration may come before that."""
+        if not migrates:
+            refuse_changed(IndexHome(settings.index.absolute()), settings.streams)
         recipient = reader_key(settings.hub, surroundings().clock())
         with self.open(settings) as client:
             yield Emitter(client, settings.streams, clock=now_ms, recipient=recipient)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from cli.zone_people import ANALYST, AUDITS, PRODUCERS, TYPES, Person, streams
+from recorder.stream_map import AROUND_PAYLOAD_BYTES, CHANGES, DEFAULT_PAYLOAD_BYTES, NAMESPACE
 from recorder.zone import OFFLINE, ONLINE, StorageSettings
+from veen.limits import Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +66,19 @@ def _hub(draft: Draft) -> Iterator[str]:
     for name in streams(draft.people):
         yield from _table("[hub.streams]")
         yield from _pairs({"name": name})
+        if name.startswith(NAMESPACE):
+            yield from _pairs({"max_msg_bytes": _message_bytes(name)})
     for name, one in draft.people.items():
         if one.role is not None:
             yield from _table("[hub.principals]")
             yield from _pairs({"name": name, "role": one.role, "public_key": _key(draft, name)})
             yield from _pairs({"read": list(one.reads), "write": list(one.writes)})
+
+
+def _message_bytes(stream: str) -> int:
+    """What a message of a recorder stream may have: its largest payload, and what is around it."""
+    own = fnmatchcase(stream, "record/query/*") or stream == CHANGES
+    return Limits().max_msg_bytes if own else DEFAULT_PAYLOAD_BYTES + AROUND_PAYLOAD_BYTES
 
 
 def _recorder(draft: Draft) -> Iterator[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from hub.clock import CLOCK_STEP_LIMIT_SEC
 from hub.policy import BadPolicy, Policy
-from hub.storage.retention import BadRetention, Rule, parse_rule
+from hub.storage.retention import BadRetention, Rule, parse_rule, refuse_forgetting
 from veen.control import StreamRecord
 from veen.errors import Malformed, VeenError
 from veen.limits import BadLimit, Limits
@@ -23,6 +24,21 @@ class BadSettings(VeenError):
     """A configuration that cannot be run, and where it is wrong."""
 
 
+@dataclass(frozen=True, slots=True)
+class StreamBound:
+    """How large a message of one stream may be; the limits of the hub hold as well."""
+
+    stream: str
+    max_msg_bytes: int
+
+    def __post_init__(self) -> None:
+        if self.max_msg_bytes < 1:
+            raise BadSettings(
+                f"stream {self.stream}: max_msg_bytes = {self.max_msg_bytes}, expected a whole "
+                "number from 1 up; leave it out for the limit of the hub"
+            )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     listen: str = "127.0.0.1:8080"
@@ -32,6 +48,7 @@ class Settings:
     reads: str = "policy"
     issuers: frozenset[bytes] = frozenset()
     streams: tuple[StreamRecord, ...] = ()
+    bounds: tuple[StreamBound, ...] = ()
     profiles: tuple[Profile, ...] = (DEFAULT_PROFILE,)
     limits: Limits = field(default_factory=Limits)
     policy: Policy = field(default_factory=Policy)
@@ -126,6 +143,7 @@ def parse(document: dict[str, Any]) -> Settings:
         **plain,
         issuers=frozenset(parse_key("issuers", one) for one in document.get("issuers", ())),
         streams=streams,
+        bounds=tuple(_bounds(document.get("streams", ()))),
         profiles=tuple(profiles),
         limits=_limits(document.get("limits", {})),
         policy=Policy.parse(document.get("principals", [])),
@@ -139,9 +157,11 @@ def with_options(settings: Settings, options: dict[str, Any]) -> Settings:
 
 
 def _stream(table: dict[str, Any]) -> StreamRecord:
-    unknown = sorted(set(table) - {"name", "epoch_sec", "pad_block"})
+    unknown = sorted(set(table) - {"name", "epoch_sec", "pad_block", "max_msg_bytes"})
     if unknown or "name" not in table:
-        raise BadSettings(f"a [[streams]] table has name, epoch_sec and pad_block, not {unknown}")
+        raise BadSettings(
+            f"a [[streams]] table has name, epoch_sec, pad_block and max_msg_bytes, not {unknown}"
+        )
     profile = Profile(
         epoch_sec=_typed("epoch_sec", table.get("epoch_sec", 0), int),
         pad_block=_typed("pad_block", table.get("pad_block", 0), int),
@@ -150,10 +170,18 @@ def _stream(table: dict[str, Any]) -> StreamRecord:
     return StreamRecord.decode(record.encode())
 
 
+def _bounds(tables: Iterable[dict[str, Any]]) -> Iterator[StreamBound]:
+    for one in tables:
+        if "max_msg_bytes" in one:
+            yield StreamBound(one["name"], _typed("max_msg_bytes", one["max_msg_bytes"], int))
+
+
 def _rule(table: dict[str, Any]) -> Rule:
     if set(table) != {"streams", "keep_days"}:
         raise BadSettings("a [[retention]] table has streams (a pattern) and keep_days")
-    return parse_rule(_typed("streams", table["streams"], str), table["keep_days"])
+    rule = parse_rule(_typed("streams", table["streams"], str), table["keep_days"])
+    refuse_forgetting(rule)
+    return rule
 
 
 def _limits(table: dict[str, Any]) -> Limits:

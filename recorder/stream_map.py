@@ -18,6 +18,8 @@ from veen.tooling import StreamInfo
 NAMESPACE: Final = "record/"
 LONG_TERM: Final = "long_term"
 DEFAULT_PAYLOAD_BYTES: Final = 65_536
+AROUND_PAYLOAD_BYTES: Final = 4_096
+"""What a message has beside its payload at most: other fields, seal, signature, capability."""
 MAX_PAYLOAD_BYTES: Final = 1_000_000
 """What still fits into one message, with the longest of the other fields around it."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from hub.admission.capability import Gate, authorise
 from hub.admission.sequence import in_sequence
 from hub.admission.verified import Verified
+from hub.registry import Routed
 from hub.storage.draft import ChunkFull, Draft, Staged
 from hub.storage.index import TokenRow
 from hub.storage.label_log import LabelLog
@@ -63,9 +65,14 @@ class _Group:
 
 
 class Committer:
-    def __init__(self, log: HubLog, gate: Gate) -> None:
+    """``bounds`` is how large a message may be, by stream_id, where its stream has a bound."""
+
+    def __init__(
+        self, log: HubLog, gate: Gate, bounds: Mapping[bytes, int] = MappingProxyType({})
+    ) -> None:
         self.log = log
         self._gate = gate
+        self._bounds = bounds
 
     def commit(self, messages: Sequence[Verified], clock: int) -> list[Outcome]:
         """Commit a group in order. Receipts are returned only for what is on disk."""
@@ -133,6 +140,8 @@ class Committer:
     def _stage(self, group: _Group, verified: Verified, now: int) -> Staged:
         draft = group.draft
         routed = self.log.registry.route(verified.label, now)
+        if routed is not None:
+            self._refuse_larger(verified, routed)
         if routed is not None and routed.profile_id != verified.profile_id:
             raise Rejected(Failure.PROFILE, f"{routed.stream.name} uses another profile")
         authorised = authorise(verified, self._grant(draft, verified), routed, self._gate, now)
@@ -155,6 +164,14 @@ class Committer:
         if verified.auth_ref is not None and authorised.bucket is not None:
             group.draft.buckets[verified.auth_ref] = authorised.bucket
         return staged
+
+    def _refuse_larger(self, verified: Verified, routed: Routed) -> None:
+        most = self._bounds.get(routed.stream_id)
+        if most is not None and len(verified.raw) > most:
+            raise Rejected(
+                Failure.FIELD_SIZE,
+                f"a message of {len(verified.raw)} bytes, {routed.stream.name} takes {most}",
+            )
 
     def _append(self, group: _Group, label_log: LabelLog, verified: Verified, now: int) -> Staged:
         try:

@@ -31,6 +31,7 @@ from veen.captoken import CapToken
 from veen.control import StreamRecord
 from veen.durable import NoSpace
 from veen.errors import Rejected, Untrusted
+from veen.stream import stream_id
 
 _TICK_SEC = 1.0
 _log = logging.getLogger(__name__)
@@ -54,7 +55,11 @@ class Sequencer:
         self._observe_clock: Callable[[int, int], None] = lambda _behind, _ahead: None
         keys = identity.load_or_create(datadir, random, self._clock.read())
         log = HubLog(datadir, keys, settings.limits, settings.streams)
-        self._committer = Committer(log, Gate(settings.gated, settings.issuers))
+        self._committer = Committer(
+            log,
+            Gate(settings.gated, settings.issuers),
+            {stream_id(one.stream): one.max_msg_bytes for one in settings.bounds},
+        )
         self._listener = _listen(datadir)
         self._woken, self._wake = os.pipe()
         self._sources = DefaultSelector()

@@ -30,6 +30,7 @@ from veen.tombstone import Tombstone
 
 LONG_TERM: Final = "long_term"
 _DAY_SEC: Final = 86_400
+_RECORDER: Final = "record/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +56,23 @@ def parse_rule(pattern: str, keep: object) -> Rule:
     return Rule(pattern, keep)
 
 
+def refuse_forgetting(rule: Rule) -> None:
+    """Recorder streams are kept long term, and no configuration may say otherwise (SDR0 3.2.2).
+
+    A rule speaks of them only if its pattern begins with their prefix.
+    """
+    if rule.pattern.startswith(_RECORDER) and rule.keep_days is not None:
+        raise BadRetention(
+            f"retention of {rule.pattern!r} is {rule.keep_days} days, expected {LONG_TERM!r}: "
+            f"streams below {_RECORDER} are the record and are never pruned; set keep_days = "
+            f'"{LONG_TERM}" or remove the rule'
+        )
+
+
 def keep_days(stream: str, policy: Sequence[Rule]) -> int | None:
     """The first rule that speaks of a stream decides; None is for ever."""
     for rule in policy:
-        is_explicit = not stream.startswith("record/") or rule.pattern.startswith("record/")
+        is_explicit = not stream.startswith(_RECORDER) or rule.pattern.startswith(_RECORDER)
         if is_explicit and fnmatchcase(stream, rule.pattern):
             return rule.keep_days
     return None

@@ -74,7 +74,7 @@ def install(app: Flask, settings: Settings, waits: Waits) -> None:
             surroundings=around,
             monotonic=time.monotonic,
         ),
-        viewing=Viewing(results, home.rows, settings.query.max_page),
+        viewing=Viewing(results, home.rows, settings.query.max_page, index),
         proofs=Proofs(settings, index, HubPapers(home.papers)),
         registry=registry,
         metrics=edge_metrics(registry),

@@ -77,7 +77,13 @@ SCHEMAS: Final[dict[str, Any]] = {
         searched=_list(_refer("Searched")),
     ),
     "Result": _object(
-        ["page", "record_event", "result_digest", "rows"],
+        ["faults", "page", "record_event", "result_digest", "rows"],
+        faults=_list(
+            _object(
+                ["fault", "stream", "count", "first_seq"],
+                fault=_TEXT, stream=_TEXT, count=_NUMBER, first_seq=_NUMBER,
+            )
+        ),
         page=_object(
             ["offset", "limit", "total", "has_more"],
             offset=_NUMBER, limit=_NUMBER, total=_NUMBER, has_more={"type": "boolean"},

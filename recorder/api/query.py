@@ -107,6 +107,7 @@ def _page(page: Page) -> Response:
     _note_digest(query)
     event = query.result_event
     document: dict[str, Any] = {
+        "faults": edge().viewing.faults(query),
         "page": {
             "offset": page.offset,
             "limit": page.limit,

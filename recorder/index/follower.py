@@ -11,10 +11,11 @@ from typing import Final
 from recorder.index import checkpoints
 from recorder.index.imports import ImportTurns
 from recorder.index.opener import Opener
+from recorder.index.placement import PlacementCheck
 from recorder.index.reading import Reading
 from recorder.index.tables import StreamRow, transaction
 from recorder.index.writer import IndexWriter
-from recorder.stream_map import NAMESPACE, refuse_strange_profiles
+from recorder.stream_map import NAMESPACE, StreamMap, refuse_strange_profiles
 from veen.client.client import Client
 from veen.client.errors import HubRefused, Unreachable
 from veen.client.pages import PAGE_ITEMS
@@ -33,7 +34,10 @@ _log = logging.getLogger(__name__)
 
 
 class Follower:
-    """``wanted`` are the streams to follow; None is all of the recorder that may be read."""
+    """``wanted`` are the streams to follow; None is all of the recorder that may be read.
+
+    With ``streams``, events of types that belong to other streams are found and told of.
+    """
 
     def __init__(
         self,
@@ -41,6 +45,7 @@ class Follower:
         writer: IndexWriter,
         opener: Opener,
         wanted: frozenset[str] | None = None,
+        streams: StreamMap | None = None,
     ) -> None:
         self._client = client
         self._session = client.session
@@ -48,6 +53,7 @@ class Follower:
         self._opener = opener
         self._wanted = wanted
         self._imports = ImportTurns(client, writer)
+        self._placement = PlacementCheck(writer, streams) if streams is not None else None
         self._left_out: set[str] = set()
         self._is_first = True
 
@@ -90,7 +96,14 @@ class Follower:
         # Only now: a follower that fails in every round is never without trouble.
         self._note_trouble(self.import_trouble)
         self._is_first = False
+        self._judge_places()
         return found
+
+    def _judge_places(self) -> None:
+        if self._placement is not None:
+            self._placement.turn()
+            if self._placement.trouble is not None:
+                self._note_trouble(self._placement.trouble)
 
     def _meet(self) -> None:
         found = self._client.meet().hub.hub_id

@@ -54,6 +54,11 @@ class IndexHome:
     def imports(self) -> Path:
         return self.root / "imports.cbor"
 
+    @property
+    def stream_map(self) -> Path:
+        """The stream map that was accepted last; it outlives every generation."""
+        return self.root / "stream_map.json"
+
     def exists(self) -> bool:
         return (self.root / _CURRENT).is_symlink()
 

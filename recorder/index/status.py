@@ -7,6 +7,7 @@ from typing import Any
 
 from recorder.index import tables
 from recorder.index.home import IndexHome
+from recorder.index.placement import misplaced
 from recorder.index.tables import StreamRow
 
 
@@ -19,6 +20,7 @@ class StreamLag:
     indexed: int
     head: int
     unread: int
+    wrong_stream: int
     entries: int
     seconds: int
 
@@ -65,6 +67,7 @@ class IndexStatus:
                     "indexed": one.indexed,
                     "head": one.head,
                     "unread": one.unread,
+                    "wrong_stream": one.wrong_stream,
                     "lag_entries": one.entries,
                     "lag_seconds": one.seconds,
                 }
@@ -82,11 +85,12 @@ def status(home: IndexHome, now: int) -> IndexStatus:
         reached = db.execute(
             "SELECT checkpoint_id FROM checkpoints WHERE number = ?", (agreed,)
         ).fetchone()
+        wrong = {row.stream_no: misplaced(db, row, 1, row.position).count for row in rows}
         alarms = tuple(told for (told,) in db.execute("SELECT told FROM alarms ORDER BY number"))
     asked = said.get("asked_at")
     return IndexStatus(
         hub_id=said["hub_id"],
-        streams=tuple(_lag(row) for row in rows),
+        streams=tuple(_lag(row, wrong[row.stream_no]) for row in rows),
         asked_sec=None if asked is None else max(now - asked, 0),
         trouble=said.get("trouble"),
         alarms=alarms,
@@ -95,7 +99,7 @@ def status(home: IndexHome, now: int) -> IndexStatus:
     )
 
 
-def _lag(row: StreamRow) -> StreamLag:
+def _lag(row: StreamRow, wrong: int) -> StreamLag:
     behind = max(row.head_seq - row.position, 0)
     # A stream of which nothing is indexed is behind by all the time there is; its first is unknown.
     seconds = max(row.head_ts - row.last_ts, 0) if behind and row.position else int(behind > 0)
@@ -105,6 +109,7 @@ def _lag(row: StreamRow) -> StreamLag:
         indexed=row.position,
         head=row.head_seq,
         unread=row.unread,
+        wrong_stream=wrong,
         entries=behind,
         seconds=seconds,
     )

@@ -81,7 +81,9 @@ def serve(launch: Launch, over: Event) -> None:
         bell = BellListener(home)
         closing.callback(bell.close)
         reporter = Reporter(home.follower)
-        following = Following(client, IndexHome(settings.index), _OPENERS, reporter)
+        following = Following(
+            client, IndexHome(settings.index), _OPENERS, reporter, streams=settings.streams
+        )
         following.start()
         closing.callback(following.stop)
         database = Database(home.database)

@@ -15,6 +15,7 @@ from recorder.index.opener import opening
 from recorder.index.rebuild import create
 from recorder.index.writer import writing
 from recorder.service.follower_report import ELSEWHERE, Reporter
+from recorder.stream_map import StreamMap
 from veen.client.client import Client
 from veen.client.errors import HubRefused, Unreachable
 from veen.client.session import Session
@@ -36,7 +37,16 @@ class Following:
     that lies is asked again too: its alarms stay in the index, and queries find them.
     """
 
-    def __init__(self, client: Client, home: IndexHome, openers: int, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        client: Client,
+        home: IndexHome,
+        openers: int,
+        reporter: Reporter,
+        *,
+        streams: StreamMap | None = None,
+    ) -> None:
+        self._streams = streams
         self._client = client
         self._home = home
         self._openers = openers
@@ -96,7 +106,7 @@ class Following:
                 opening(keys, session.limits, self._openers) as opener,
                 writing(generation) as writer,
             ):
-                Follower(self._client, writer, opener).run(self._is_over)
+                Follower(self._client, writer, opener, streams=self._streams).run(self._is_over)
 
 
 def _tell_pruned(session: Session) -> None:

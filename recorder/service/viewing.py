@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from recorder.index.home import IndexHome
+from recorder.index.placement import misplaced
+from recorder.index.snapshot import snapshot
 from recorder.service.principals import sees
 from recorder.service.query_state import Query, State
 from recorder.service.refusal import ErrorCode, Refusal, code_of, not_found
@@ -37,7 +41,10 @@ class Page:
 
 
 class Viewing:
-    def __init__(self, results: Results, directory: Path, max_page: int) -> None:
+    def __init__(
+        self, results: Results, directory: Path, max_page: int, index: IndexHome | None = None
+    ) -> None:
+        self._index = index
         self._results = results
         self._directory = directory
         self._max_page = max_page
@@ -76,6 +83,23 @@ class Viewing:
         bounded = min(limit, self._max_page)
         rows = self.rows(query)
         return Page(query, rows.page(offset, bounded), offset, bounded, rows.count())
+
+    def faults(self, query: Query) -> list[dict[str, Any]]:
+        """Of what a completed query searched: events that stand in the wrong stream (SDR0 3.2.2).
+
+        They are among the rows if they match; who reads them should know.
+        """
+        if self._index is None or query.digest is None or not self._index.exists():
+            return []
+        digest = json.loads(query.digest)
+        with snapshot(self._index) as held:
+            rows = {(one.hub_id.hex(), one.name): one for one in held.streams()}
+            found = [
+                misplaced(held.db, row, one["from_seq"], one["to_seq"])
+                for one in digest["searched"]
+                if (row := rows.get((digest["hub_id"], one["stream"]))) is not None
+            ]
+        return [one.document() for one in found if one.count]
 
     def rows(self, query: Query) -> RowsFile:
         return RowsFile(self._directory / query.result_id)

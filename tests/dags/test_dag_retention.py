@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,16 +12,26 @@ import dag_zones
 import pytest
 from dag_zones import Site, veen
 
+from hub import settings as hub_settings
+from veen import captoken
+from veen.client.client import Client
+from veen.client.surroundings import Surroundings
+from veen.keystore.directory import ClientDir
+from veen.stream import stream_id
+
 pytestmark = pytest.mark.timeout(900)
 
 SMALL = """
 [hub.limits]
 max_msg_bytes = 4096
 max_chunk_bytes = 8192
+[[hub.streams]]
+name = "export/readings"
 [[hub.retention]]
-streams = "record/app/*"
+streams = "export/*"
 keep_days = 1
 """
+READINGS = "export/readings"
 TWO_DAYS = {
     "PYTHONPATH": str(Path(__file__).parent / "shifted_clock"),
     "VEEN_TEST_AHEAD_SEC": str(2 * 86_400),
@@ -35,8 +47,30 @@ def site(database: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Si
 
 @pytest.fixture
 def z1(site: Site) -> Site:
-    site.emit(40)
+    site.emit(1)
+    measure(site, 40)
     return site
+
+
+def measure(z1: Site, count: int) -> None:
+    """Messages of a stream that may be let go, by one who is nobody's principal."""
+    home = ClientDir(z1.home.root / "sensor")
+    if not home.keystore.exists():
+        home.create(now=int(time.time()), random=os.urandom, passphrase=None)
+    token = captoken.issue(
+        z1.home.identity("issuer").open(None).id_sign,
+        subject_pk=home.open(None).client_id,
+        stream_ids=[stream_id(READINGS)],
+        ttl=86_400,
+    )
+    around = Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
+    url = hub_settings.load(z1.file).url
+    with Client.open(home.root, url, surroundings=around) as client:
+        client.meet()
+        client.session.api.authorize(token)
+        client.renew(token)
+        for _ in client.send_many(READINGS, [bytes(300)] * count, schema=bytes(32)):
+            pass
 
 
 def chunks(z1: Site) -> int:

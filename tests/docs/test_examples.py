@@ -26,7 +26,7 @@ KEYS = sorted(
         *settings._TABLES,
         *policy._KEYS,
         *(one.name for one in fields(Limits)),
-        *("name", "epoch_sec", "pad_block", "streams", "keep_days"),
+        *("name", "epoch_sec", "pad_block", "max_msg_bytes", "streams", "keep_days"),
     }
 )
 _CODE = re.compile(r"`([^`\n]+)`")

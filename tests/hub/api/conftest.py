@@ -146,6 +146,7 @@ def config(**plain: str) -> str:
     for stream, profile in (("record/a", 0), ("record/b", 0), ("export/x", 0), ("record/roll", 60)):
         lines += ["[[streams]]", f'name = "{stream}"', f"epoch_sec = {profile}"]
     lines += ["[[streams]]", 'name = "padded/a"', "pad_block = 64"]
+    lines += ["[[streams]]", 'name = "bounded/a"', "max_msg_bytes = 700"]
     for name, role, read, write in (
         ("admin", "recorder_admin", ["*"], []),
         ("exporter", "bridge_online", ["export/*"], []),
