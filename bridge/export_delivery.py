@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bridge.carrier.bag import SIGNATURE, TAGMANIFEST
-from bridge.carrier.medium import FOLDER, BadMedium, verify_room, verify_written, write_medium
+from bridge.carrier.bag_path import FOLDER, BagPath
+from bridge.carrier.directory import Directory
+from bridge.carrier.medium import (
+    BadMedium,
+    read_small,
+    verify_room,
+    verify_written,
+    write_medium,
+)
+from bridge.carrier.open_bag import MAX_TAG_BYTES
 from bridge.carrier.stage import Staged
 from veen.client.progress import Progress, untold
 from veen.durable import NoSpace, SyncFailed
@@ -36,8 +45,8 @@ def deliver(staged: Staged, media: Media, progress: Progress = untold) -> tuple[
     last = len(media.roots) - 1
     places = [(bag, media.roots[min(number, last)]) for number, bag in enumerate(staged.bags)]
     for medium in dict.fromkeys(media.roots):
-        due = [bag for bag, of in places if of == medium and not _lies_on(medium, bag).exists()]
         with _told(medium):
+            due = [bag for bag, of in places if of == medium and not _is_there(medium, bag.name)]
             verify_room(due, medium)
     return tuple(_deliver(bag, medium, media, progress) for bag, medium in places)
 
@@ -50,20 +59,37 @@ def medium_id(roots: Sequence[Path]) -> str:
 
 
 def _deliver(bag: Path, medium: Path, media: Media, progress: Progress) -> Path:
-    root = _lies_on(medium, bag)
-    with _told(root):
-        if (root / SIGNATURE).exists() and not _is_cut(bag / SIGNATURE, root / SIGNATURE):
-            # An earlier run ended between its signature and the audit entry.
-            _refuse_another(bag, root)
-            verify_written(bag, root, progress)
-            return root
-        if root.exists():
-            _discard(root, media)
+    """Everything on the medium is opened by descriptor, so that no link leads elsewhere."""
+    with _told(medium / FOLDER / bag.name):
+        if _is_there(medium, bag.name):
+            folder = BagPath(medium, (FOLDER,))
+            with folder.open() as within:
+                with within.directory(bag.name) as root:
+                    if _is_finished(bag, root):
+                        # An earlier run ended between its signature and the audit entry.
+                        _refuse_another(bag, root)
+                        verify_written(bag, root, progress)
+                        return root.path
+                _discard(within, bag.name, media)
         return write_medium(bag, medium, progress)
 
 
-def _lies_on(medium: Path, bag: Path) -> Path:
-    return medium / FOLDER / bag.name
+def _is_there(medium: Path, name: str) -> bool:
+    """Whether anything lies where a bag is to go; a link on the way there is an OSError."""
+    with Directory.root(medium) as root:
+        if not root.exists(FOLDER):
+            return False
+        with root.directory(FOLDER) as folder:
+            return folder.exists(name)
+
+
+def _is_finished(bag: Path, root: Directory) -> bool:
+    """Whether a signature is there, other than one that was begun and not written to its end."""
+    if not root.exists(SIGNATURE):
+        return False
+    due = (bag / SIGNATURE).read_bytes()
+    found = read_small(root, SIGNATURE, MAX_TAG_BYTES)
+    return not (len(found) < len(due) and due.startswith(found))
 
 
 @contextmanager
@@ -79,25 +105,19 @@ def _told(place: Path) -> Iterator[None]:
         raise BadMedium(f"{place}: {error}; take another medium") from error
 
 
-def _is_cut(whole: Path, written: Path) -> bool:
-    """Whether a signature was begun and not written to its end."""
-    due, found = whole.read_bytes(), written.read_bytes()
-    return len(found) < len(due) and due.startswith(found)
-
-
-def _refuse_another(bag: Path, root: Path) -> None:
+def _refuse_another(bag: Path, root: Directory) -> None:
     """A bridge that took a new identity gives its carriers the names they had before."""
-    if (bag / TAGMANIFEST).read_bytes() != (root / TAGMANIFEST).read_bytes():
+    if (bag / TAGMANIFEST).read_bytes() != read_small(root, TAGMANIFEST, MAX_TAG_BYTES):
         raise BadMedium(
-            f"{root} is another carrier of the same bundle, of an earlier identity of this bridge; "
-            "take another medium"
+            f"{root.path} is another carrier of the same bundle, of an earlier identity of this "
+            "bridge; take another medium"
         )
 
 
-def _discard(root: Path, media: Media) -> None:
+def _discard(folder: Directory, name: str, media: Media) -> None:
     if not media.discard_unfinished:
         raise BadMedium(
-            f"{root} was begun and never finished; take another medium, or run again with "
-            "--discard-unfinished if the medium is sound"
+            f"{folder.path / name} was begun and never finished; take another medium, or run again "
+            "with --discard-unfinished if the medium is sound"
         )
-    shutil.rmtree(root)
+    shutil.rmtree(name, dir_fd=folder.fd)

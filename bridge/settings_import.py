@@ -13,6 +13,9 @@ from veen.settings_table import Table
 DEFAULT_BUNDLE_BYTES: Final = 128 << 20
 DEFAULT_BUNDLE_EVENTS: Final = 200_000
 """Twice what an exporter cuts by default: a bundle is held in memory until it is handed over."""
+DEFAULT_INBOX_BYTES: Final = 16 << 30
+DEFAULT_QUARANTINE_BYTES: Final = 8 << 30
+DEFAULT_RESERVE_BYTES: Final = 1 << 30
 _MOST_BYTES: Final = 1 << 40
 _MOST_EVENTS: Final = 1 << 30
 _MOST_APPROVERS: Final = 100
@@ -46,11 +49,16 @@ class ImportSettings:
     ledger, on one file system. ``zone_keys`` are files with private keys, in hex, for carriers
     that are sealed to this zone. ``checkpoint`` are the settings of the recorder that makes and
     anchors a checkpoint after an import. A checkpoint older than ``warn_age_sec`` is told as such.
+    ``max_inbox_bytes`` and ``max_quarantine_bytes`` are what may lie there; ``reserve_bytes`` of
+    the file system are never used.
     """
 
     state: Path
     zone_keys: tuple[Path, ...]
     limits: BundleLimits
+    max_inbox_bytes: int
+    max_quarantine_bytes: int
+    reserve_bytes: int
     workers: int
     scan: tuple[str, ...]
     scan_timeout_sec: int
@@ -77,6 +85,9 @@ def import_settings(table: Table, whole: Table) -> ImportSettings:
                 "max_bundle_events", DEFAULT_BUNDLE_EVENTS, least=1, most=_MOST_EVENTS
             ),
         ),
+        max_inbox_bytes=_bytes(table, "max_inbox_bytes", DEFAULT_INBOX_BYTES),
+        max_quarantine_bytes=_bytes(table, "max_quarantine_bytes", DEFAULT_QUARANTINE_BYTES),
+        reserve_bytes=_bytes(table, "reserve_bytes", DEFAULT_RESERVE_BYTES),
         workers=table.number("workers", 1, least=1, most=_MOST_WORKERS),
         scan=table.texts("scan"),
         scan_timeout_sec=table.number("scan_timeout_sec", 300, least=1, most=_LONGEST_SCAN_SEC),
@@ -87,6 +98,10 @@ def import_settings(table: Table, whole: Table) -> ImportSettings:
     )
     table.done()
     return found
+
+
+def _bytes(table: Table, key: str, default: int) -> int:
+    return table.number(key, default, least=0, most=_MOST_BYTES)
 
 
 def _days(table: Table, key: str) -> int | None:

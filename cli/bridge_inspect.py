@@ -12,14 +12,17 @@ import typer
 from bridge.bundle import BundleEvent, BundleLimits
 from bridge.bundle_reader import Source, read_events, survey
 from bridge.carrier.age import age_told
+from bridge.carrier.bag_path import BagPath
 from bridge.carrier.carrier import Carrier
 from bridge.carrier.ledger import Ledger
 from bridge.carrier.open_set import CarrierSet
 from bridge.carrier.unpack import unpacked
 from bridge.medium_bags import carriers
+from bridge.refusal import Refused
 from cli.bridge_options import BagsArgument, ZoneKeyOption, zone_keys
 from cli.bridge_verify import ScratchOption, room
 from cli.console import notice, progress, show
+from cli.failure import INTEGRITY
 from cli.options import surroundings
 from veen.receipt import Receipt
 
@@ -49,9 +52,11 @@ def inspect(
     with room(scratch) as place:
         look = _Look(zone_keys(key), place, events, now)
         found = carriers(folders) if folders else []
-        shown += [_carrier(some, look) for some in found]
+        shown += [_judged(some, look) for some in found]
     notice("nothing of this was verified; see veen bridge verify")
     show({"carriers": shown})
+    if any("refused" in one for one in shown):
+        raise typer.Exit(INTEGRITY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,15 @@ class _Look:
     now: int
 
 
-def _carrier(bags: tuple[Path, ...], look: _Look) -> dict[str, Any]:
+def _judged(bags: tuple[BagPath, ...], look: _Look) -> dict[str, Any]:
+    """A carrier that cannot be read is shown as refused; the others are shown all the same."""
+    try:
+        return _carrier(bags, look)
+    except Refused as error:
+        return {"bags": [str(one) for one in bags], "refused": str(error)}
+
+
+def _carrier(bags: tuple[BagPath, ...], look: _Look) -> dict[str, Any]:
     with CarrierSet(bags) as found:
         carrier = found.carrier
         shown = {"bags": [str(one) for one in bags], **_table(carrier)}

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from bridge.carrier.bag_path import BagPath
 from bridge.carrier.check import Means, Report, check_carrier
 from bridge.carrier.watch import prefixed
 from bridge.medium_bags import carriers
@@ -88,14 +89,14 @@ def room(given: Path | None) -> Iterator[Path]:
         yield Path(place)
 
 
-def _checked(found: list[tuple[Path, ...]], level: Level, means: Means) -> Iterator[Report]:
+def _checked(found: list[tuple[BagPath, ...]], level: Level, means: Means) -> Iterator[Report]:
     watch = watching()
     for number, bags in enumerate(found, 1):
         one = prefixed(watch, f"carrier {number} of {len(found)}")
         yield check_carrier(bags, level, replace(means, watch=one))
 
 
-def _tell(found: list[tuple[Path, ...]], reports: Sequence[Report], text: str) -> None:
+def _tell(found: list[tuple[BagPath, ...]], reports: Sequence[Report], text: str) -> None:
     refused = [one.refusal for one in reports if one.refusal is not None]
     if manner().json:
         rows = [_row(bags, one) for bags, one in zip(found, reports, strict=True)]
@@ -108,7 +109,7 @@ def _tell(found: list[tuple[Path, ...]], reports: Sequence[Report], text: str) -
         raise typer.Exit(INTEGRITY)
 
 
-def _row(bags: Sequence[Path], report: Report) -> dict[str, Any]:
+def _row(bags: Sequence[BagPath], report: Report) -> dict[str, Any]:
     entry = report.ledger.tail[-1] if report.ledger else None
     refusal = report.refusal
     return {

@@ -208,10 +208,13 @@ def _on_medium(context: Context) -> list[str]:
 
 
 def _name(row: Mapping[str, Any]) -> str:
+    from bridge.carrier.bag_path import carrier_name  # noqa: PLC0415 - only a task needs it
+
     if row["bundle_id"]:
         return str(row["bundle_id"])
-    name = row.get("name") or Path(row["bags"][0]).name
-    return "carrier-" + "".join(one if one.isalnum() or one in "._-" else "_" for one in name)
+    # A name on a medium may be any bytes; what cannot be the name of a file here is a hash.
+    name = carrier_name(row.get("name") or Path(row["bags"][0]).name)
+    return name if name.startswith("carrier-") else f"carrier-{name}"
 
 
 def _told(row: Mapping[str, Any]) -> dict[str, Any]:

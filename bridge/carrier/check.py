@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bridge.bundle import BundleLimits
 from bridge.carrier.age import too_old
+from bridge.carrier.bag_path import BagPath
 from bridge.carrier.carrier import Carrier
 from bridge.carrier.ledger import Ledger
 from bridge.carrier.open_set import CarrierSet
@@ -82,7 +83,7 @@ class Report:
         return f"{self.refusal.fault.code.value}/{self.refusal.fault.detail_enum}"
 
 
-def check_carrier(bags: Sequence[Path], level: Level, means: Means) -> Report:
+def check_carrier(bags: Sequence[Path | BagPath], level: Level, means: Means) -> Report:
     """Check the bags of one carrier; nothing is written but below ``scratch``."""
     report = Report(asked=level, now=means.now)
     try:

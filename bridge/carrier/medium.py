@@ -10,11 +10,13 @@ import errno
 import mmap
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from bridge.carrier.bag import DATA, SIGNATURE, TAGGED, TAGMANIFEST
+from bridge.carrier.bag_path import FOLDER
+from bridge.carrier.directory import LEADS_ELSEWHERE, READ, Directory
 from bridge.carrier.sync import sync_directories, sync_file_system
 from bridge.carrier.watch import Count
 from veen import durable
@@ -22,9 +24,8 @@ from veen.client.progress import Progress, untold
 from veen.digest import h_blocks, h_file
 from veen.errors import VeenError
 
-FOLDER: Final = "agb0"
 _BLOCK: Final = 1 << 20
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _SPARE: Final = 1 << 20
 """What a file system takes for directories and tables, at least."""
 _LARGEST_FILE: Final = {"vfat": (1 << 32) - 1, "msdos": (1 << 32) - 1}
@@ -45,30 +46,54 @@ def write_medium(bag: Path, medium: Path, progress: Progress = untold) -> Path:
 
     ``progress`` hears of bytes, which are counted when they are written and when they are read.
     """
-    names = [f"{DATA}/{path.name}" for path in sorted((bag / DATA).iterdir())]
-    names += [*TAGGED, TAGMANIFEST]
     verify_room([bag], medium)
-    root = _new_directory(medium, bag.name)
-    places = (root / DATA, root, root.parent, medium)
     count = Count(2 * _size(bag), progress)
-    for name in names:
-        _copy(bag / name, root / name, count)
-    sync_directories(places)
-    for name in names:
-        _read_back(bag / name, root / name, count)
-    _copy(bag / SIGNATURE, root / SIGNATURE, count)
-    sync_directories(places)
-    sync_file_system(medium)
-    _read_back(bag / SIGNATURE, root / SIGNATURE, count)
-    return root
+    with ExitStack() as closing:
+        top = closing.enter_context(Directory.root(medium))
+        folder = closing.enter_context(_folder(top))
+        root = closing.enter_context(_new_directory(folder, bag.name))
+        data = closing.enter_context(root.make(DATA))
+        files = [(data, path) for path in _volumes(bag)]
+        files += [(root, bag / name) for name in (*TAGGED, TAGMANIFEST)]
+        places = (data, root, folder, top)
+        for directory, path in files:
+            _copy(path, directory, count)
+        sync_directories(places)
+        for directory, path in files:
+            _read_back(path, directory, count)
+        _copy(bag / SIGNATURE, root, count)
+        sync_directories(places)
+        sync_file_system(top)
+        _read_back(bag / SIGNATURE, root, count)
+        return root.path
 
 
-def verify_written(bag: Path, root: Path, progress: Progress = untold) -> None:
+def verify_written(bag: Path, root: Directory, progress: Progress = untold) -> None:
     """Refuse a directory of a medium that is not, byte for byte, the staged bag."""
-    names = [f"{DATA}/{path.name}" for path in sorted((bag / DATA).iterdir())]
     count = Count(_size(bag), progress)
-    for name in (*names, *TAGGED, TAGMANIFEST, SIGNATURE):
-        _read_back(bag / name, root / name, count)
+    with root.directory(DATA) as data:
+        for path in _volumes(bag):
+            _read_back(path, data, count)
+    for name in (*TAGGED, TAGMANIFEST, SIGNATURE):
+        _read_back(bag / name, root, count)
+
+
+def write_file(source: Path, directory: Directory) -> None:
+    """Copy one file to a medium under its own name, sync it and read it back."""
+    count = Count(2 * source.stat().st_size)
+    _copy(source, directory, count)
+    sync_directories((directory,))
+    _read_back(source, directory, count)
+
+
+def read_small(directory: Directory, name: str, most: int) -> bytes:
+    """The first bytes of a file of a medium, at most so many."""
+    with os.fdopen(directory.file(name), "rb") as file:
+        return file.read(most)
+
+
+def _volumes(bag: Path) -> list[Path]:
+    return sorted((bag / DATA).iterdir())
 
 
 def _size(bag: Path) -> int:
@@ -108,22 +133,31 @@ def _file_system(medium: Path) -> str:
     return ""
 
 
-def _new_directory(medium: Path, name: str) -> Path:
-    root = medium / FOLDER / name
-    root.parent.mkdir(exist_ok=True)
+def _folder(top: Directory) -> Directory:
     try:
-        root.mkdir()
-        (root / DATA).mkdir()
+        return top.make(FOLDER, exist_ok=True)
+    except OSError as error:
+        if error.errno not in LEADS_ELSEWHERE:
+            raise
+        raise BadMedium(
+            f"{top.path / FOLDER}: expected a directory of the medium itself, got a link, a file "
+            f"or another device ({error.strerror}); take another medium"
+        ) from error
+
+
+def _new_directory(folder: Directory, name: str) -> Directory:
+    try:
+        return folder.make(name)
     except FileExistsError:
         raise BadMedium(
-            f"{root} exists; verify it if it is whole, take another medium if it is not"
+            f"{folder.path / name} exists; verify it if it is whole, take another medium if it is "
+            "not"
         ) from None
-    return root
 
 
-def _copy(source: Path, target: Path, count: Count) -> None:
+def _copy(source: Path, directory: Directory, count: Count) -> None:
     with source.open("rb") as file:
-        handle = os.open(target, _NEW, 0o644)
+        handle = directory.file(source.name, _NEW, 0o644)
         try:
             at = 0
             while block := file.read(_BLOCK):
@@ -136,18 +170,19 @@ def _copy(source: Path, target: Path, count: Count) -> None:
             os.close(handle)
 
 
-def _read_back(source: Path, target: Path, count: Count) -> None:
+def _read_back(source: Path, directory: Directory, count: Count) -> None:
     """Refuse a file whose bytes, read from the medium itself where it lets us, are not ours."""
+    target = directory.path / source.name
     with source.open("rb") as file:
         due = h_file(file)
     try:
-        found = h_blocks(count.through(_from_medium(target)))
+        found = h_blocks(count.through(_from_medium(directory, source.name)))
     except OSError as error:
         raise BadMedium(
             f"{target} cannot be read back: {error.strerror}; take another medium"
         ) from error
     if found != due:
-        at = _first_difference(source, target)
+        at = _first_difference(source, directory)
         raise BadMedium(
             f"{target} does not read back as it was written, from byte {at} on; "
             "take another medium",
@@ -155,10 +190,10 @@ def _read_back(source: Path, target: Path, count: Count) -> None:
         )
 
 
-def _first_difference(source: Path, target: Path) -> int:
+def _first_difference(source: Path, directory: Directory) -> int:
     at = 0
     with source.open("rb") as file:
-        for found in _from_medium(target):
+        for found in _from_medium(directory, source.name):
             due = file.read(len(found))
             if found != due:
                 pairs = enumerate(zip(found, due, strict=False))
@@ -167,16 +202,16 @@ def _first_difference(source: Path, target: Path) -> int:
     return at
 
 
-def _from_medium(path: Path) -> Iterator[bytes]:
+def _from_medium(directory: Directory, name: str) -> Iterator[bytes]:
     """The blocks of a file, past the page cache; a file system that cannot do that is asked to
     drop its pages, which `_copy` did.
     """
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_DIRECT)
+        handle = directory.file(name, READ | os.O_DIRECT)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = directory.file(name)
     with os.fdopen(handle, "rb", buffering=0) as file, closing(mmap.mmap(-1, _BLOCK)) as aligned:
         yield from _blocks(file, aligned)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
@@ -15,7 +13,9 @@ from typing import Final
 from unicodedata import normalize
 
 from bridge.carrier.bag import CARRIER, DATA, SIGNATURE, TAGGED, TAGMANIFEST, tagmanifest
+from bridge.carrier.bag_path import BagPath, name_in_text
 from bridge.carrier.carrier import FORMAT, SIGNATURE_BYTES, Carrier, CarrierSig
+from bridge.carrier.directory import Directory
 from bridge.carrier.volume import HEADER_BYTES, VolumeHeader
 from bridge.printable import printable
 from bridge.refusal import Fault, Refused
@@ -27,7 +27,6 @@ _NEWER: Final = re.compile(rb"[\xa0-\xbf]\x01([\x02-\x1b])")
 """A map whose first key is 1, and a number behind it that is more than 1."""
 _LARGE: Final = 24
 """What does not fit into one byte of CBOR is this at least."""
-_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +42,13 @@ class Found:
 class Bag:
     """One bag; files stay open until it is closed, so that what was checked is what is read."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, where: Path | BagPath) -> None:
+        place = BagPath.of(where) if isinstance(where, Path) else where
         self.notes: list[str] = []
         self._stack = ExitStack()
-        self._name = printable(root.name)
+        self._name = name_in_text(place.name)
         try:
-            self._root = self._open_directory(os.fspath(root), None)
+            self._root = self._opened(place.open, str(place))
             # First of all: what has no whole signature was not finished, whatever else is in it.
             self._signature = self._read_signature()
             self._tagmanifest = self._read_tags()
@@ -75,7 +75,7 @@ class Bag:
     def volumes(self) -> Iterator[Found]:
         """Every volume of the set in this bag, by name; what is none is noted and left alone."""
         try:
-            data = self._open_directory(DATA, self._root)
+            data = self._opened(lambda: self._root.directory(DATA), DATA)
         except Refused:
             self.notes.append(f"{self._name}: no readable directory {DATA}")
             return
@@ -87,7 +87,7 @@ class Bag:
             else:
                 yield found
 
-    def _volume(self, name: str, data: int) -> Found | None:
+    def _volume(self, name: str, data: Directory) -> Found | None:
         try:
             fd, size = _open(name, data)
         except OSError:
@@ -134,18 +134,17 @@ class Bag:
             raise Refused(Fault.MEDIUM, f"{self._name}: {name} has {size} bytes")
         return raw
 
-    def _open_directory(self, path: str, within: int | None) -> int:
+    def _opened(self, opening: Callable[[], Directory], what: str) -> Directory:
         try:
-            fd = os.open(path, _FLAGS | os.O_DIRECTORY, dir_fd=within)
+            found = opening()
         except OSError as error:
-            told = f"{printable(path)} cannot be read as a directory: {error.strerror}"
+            told = f"{printable(what)} cannot be read as a directory: {error.strerror}"
             raise Refused(Fault.MEDIUM, told) from error
-        self._stack.callback(os.close, fd)
-        return fd
+        return self._stack.enter_context(found)
 
-    def _list(self, directory: int) -> list[str]:
+    def _list(self, directory: Directory) -> list[str]:
         try:
-            with os.scandir(directory) as entries:
+            with os.scandir(directory.fd) as entries:
                 names = [entry.name for entry in islice(entries, MAX_ENTRIES + 1)]
         except OSError as error:
             told = f"{self._name} cannot be listed: {error.strerror}"
@@ -168,14 +167,10 @@ def folded(name: str) -> str:
     return normalize("NFC", normalize("NFC", name).casefold())
 
 
-def _open(name: str, directory: int) -> tuple[int, int]:
-    """A regular file and its size; a link or a device is an OSError."""
-    fd = os.open(name, _FLAGS, dir_fd=directory)
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode):
-        os.close(fd)
-        raise OSError(errno.EINVAL, "not a regular file")
-    return fd, found.st_size
+def _open(name: str, directory: Directory) -> tuple[int, int]:
+    """A regular file and its size; a link, a device or a file on another device is an OSError."""
+    fd = directory.file(name)
+    return fd, os.fstat(fd).st_size
 
 
 def _carrier(raw: bytes, where: str) -> Carrier:

@@ -11,6 +11,7 @@ from typing import Self
 
 from bridge.carrier import parity
 from bridge.carrier.bag import volume_path
+from bridge.carrier.bag_path import BagPath, name_in_text
 from bridge.carrier.carrier import Carrier
 from bridge.carrier.damage import Damage, header_of, verify_hash
 from bridge.carrier.open_bag import Bag, Found
@@ -26,7 +27,7 @@ from veen.digest import Hasher
 class CarrierSet:
     """Checks run in the order of the methods; each raises Refused."""
 
-    def __init__(self, roots: Sequence[Path]) -> None:
+    def __init__(self, roots: Sequence[Path | BagPath]) -> None:
         self._stack = ExitStack()
         self._bags: list[Bag] = []
         self._good: dict[int, Span] = {}
@@ -42,11 +43,11 @@ class CarrierSet:
             raise Refused(Fault.INCOMPLETE, "no bag was given")
         self.carrier: Carrier = self._bags[0].carrier
 
-    def _add(self, root: Path) -> None:
+    def _add(self, root: Path | BagPath) -> None:
         bag = Bag(root)
         self._stack.callback(bag.close)
         if self._bags and bag.carrier != self._bags[0].carrier:
-            self.notes.append(f"bag {root.name!a}: of another carrier; ignored")
+            self.notes.append(f"bag {name_in_text(root.name)}: of another carrier; ignored")
         else:
             self._bags.append(bag)
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from bridge.carrier.directory import READ, Directory
 from bridge.carrier.medium import BadMedium
 from bridge.carrier.sync import sync_directories, sync_file_system
 from bridge.carrier.watch import Count
@@ -33,14 +34,14 @@ _SPARE: Final = 2 << 20
 """What a file system takes for directories and tables."""
 _KEEP_SIZE: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
-_NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
     """Bytes that stand nowhere else, at an offset of a file."""
 
-    path: Path
+    name: str
     at: int
     bytes: bytes
 
@@ -50,19 +51,24 @@ def probe(medium: Path, nonce: bytes, progress: Progress = untold) -> int:
 
     Nothing is left on the medium. ``nonce`` is fresh, so that no mark of an earlier probe serves.
     """
-    found = os.statvfs(medium)
+    with Directory.root(medium) as root:
+        return _probe(root, nonce, progress)
+
+
+def _probe(root: Directory, nonce: bytes, progress: Progress) -> int:
+    medium, found = root.path, os.statvfs(root.fd)
     claimed = found.f_bavail * found.f_frsize
     part = max(_LEAST_PART, claimed // _PARTS // MARK_BYTES * MARK_BYTES)
     parts = (claimed - _SPARE) // (part + MARK_BYTES)
     if parts < 1:
         raise BadMedium(f"{medium} has {claimed} bytes free, too few to probe; take another one")
     count = Count(2 * parts * part, progress)
-    with _folder(medium) as folder, _told(medium, claimed):
+    with _told(medium, claimed), _folder(root) as folder:
         marks = [_write(folder, number, part, nonce, count) for number in range(parts)]
-        sync_directories((folder, medium))
-        sync_file_system(medium)
+        sync_directories((folder, root))
+        sync_file_system(root)
         for number, mark in enumerate(marks):
-            if _read(mark) != mark.bytes:
+            if _read(folder, mark) != mark.bytes:
                 raise BadMedium(
                     f"{medium} claims {claimed} bytes free, and what was written some "
                     f"{number * part} bytes in does not come back: it has less room than it "
@@ -74,15 +80,23 @@ def probe(medium: Path, nonce: bytes, progress: Progress = untold) -> int:
 
 
 @contextmanager
-def _folder(medium: Path) -> Iterator[Path]:
-    """A directory that is gone afterwards, and so is what a probe that was cut off has left."""
-    folder = medium / FOLDER
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+def _folder(root: Directory) -> Iterator[Directory]:
+    """A directory that is gone afterwards, and so is what a probe that was cut off has left.
+
+    A link under its name is not followed: the probe then ends before anything is written.
+    """
+    shutil.rmtree(FOLDER, ignore_errors=True, dir_fd=root.fd)
     try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)
+        made = root.make(FOLDER)
+    except FileExistsError as error:
+        raise BadMedium(
+            f"{root.path / FOLDER}: expected no entry, got a link or a file; take another medium"
+        ) from error
+    with made as folder:
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(FOLDER, dir_fd=root.fd)
 
 
 @contextmanager
@@ -96,16 +110,16 @@ def _told(medium: Path, claimed: int) -> Iterator[None]:
         ) from error
 
 
-def _write(folder: Path, number: int, part: int, nonce: bytes, count: Count) -> Mark:
+def _write(folder: Directory, number: int, part: int, nonce: bytes, count: Count) -> Mark:
     """Room, and a mark at its end; or behind it, where room that is reserved has no bytes yet."""
     raw = h(nonce + u64be(number)) * (MARK_BYTES // 32)
-    mark = Mark(folder / f"r{number:03d}", part, raw)
-    handle = os.open(mark.path, _NEW, durable.FILE_MODE)
+    mark = Mark(f"r{number:03d}", part, raw)
+    handle = folder.file(mark.name, _NEW, durable.FILE_MODE)
     try:
         if not _reserve(handle, part, count):
             os.close(handle)
-            mark = Mark(folder / f"m{number:03d}", 0, raw)
-            handle = os.open(mark.path, _NEW, durable.FILE_MODE)
+            mark = Mark(f"m{number:03d}", 0, raw)
+            handle = folder.file(mark.name, _NEW, durable.FILE_MODE)
         durable.write_at(handle, raw, mark.at)
         durable.sync(handle)
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -128,14 +142,13 @@ def _reserve(handle: int, size: int, count: Count) -> bool:
     return True
 
 
-def _read(mark: Mark) -> bytes:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+def _read(folder: Directory, mark: Mark) -> bytes:
     try:
-        handle = os.open(mark.path, flags | os.O_DIRECT)
+        handle = folder.file(mark.name, READ | os.O_DIRECT)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        handle = os.open(mark.path, flags)
+        handle = folder.file(mark.name)
     try:
         with closing(mmap.mmap(-1, MARK_BYTES)) as aligned:
             size = os.preadv(handle, [aligned], mark.at)

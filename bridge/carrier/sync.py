@@ -6,26 +6,20 @@ import ctypes
 import errno
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Final
 
+from bridge.carrier.directory import Directory
 from veen import durable
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
-def sync_directories(directories: Iterable[Path]) -> None:
+def sync_directories(directories: Iterable[Directory]) -> None:
     for directory in directories:
-        try:
-            durable.sync_directory(directory)
-        except durable.SyncFailed as error:
-            # Some file systems of media have no sync of directories.
-            cause = error.__cause__
-            if not (isinstance(cause, OSError) and cause.errno == errno.EINVAL):
-                raise
+        directory.sync()
 
 
-def sync_file_system(medium: Path) -> None:
+def sync_file_system(medium: Directory) -> None:
     """Write out all that the file system of a medium holds back, tables and other files, too.
 
     Every file and directory of ours was synced by itself before. So where the system has no such
@@ -34,10 +28,6 @@ def sync_file_system(medium: Path) -> None:
     call: Callable[[int], int] | None = getattr(_LIBC, "syncfs", None)
     if call is None:
         return
-    handle = os.open(medium, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        if call(handle) != 0 and ctypes.get_errno() != errno.ENOSYS:
-            told = os.strerror(ctypes.get_errno())
-            raise durable.SyncFailed(f"sync of the file system of {medium} failed: {told}")
-    finally:
-        os.close(handle)
+    if call(medium.fd) != 0 and ctypes.get_errno() != errno.ENOSYS:
+        told = os.strerror(ctypes.get_errno())
+        raise durable.SyncFailed(f"sync of the file system of {medium.path} failed: {told}")

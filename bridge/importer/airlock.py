@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from bridge.carrier.bag_path import carrier_name
 from veen import durable
 from veen.errors import VeenError
 
@@ -158,3 +159,18 @@ class Airlock:
             for path in sorted(folder.iterdir()):
                 if path.name.startswith("."):
                     self.remove(self.inside(path))
+
+    def name_inbox(self) -> None:
+        """Give every bag of the inbox a name that can be stored and shown.
+
+        Whoever brings carriers may call them anything; what is not plain becomes its hash.
+        """
+        for name in sorted(one.name for one in self.inbox.iterdir()):
+            plain, number = carrier_name(name), 1
+            if plain == name:
+                continue
+            free = plain
+            while os.path.lexists(self.inbox / free):
+                number += 1
+                free = f"{plain}-{number}"
+            durable.rename(self.inbox / name, self.inbox / free)

@@ -5,11 +5,12 @@ Nothing is written to an import stream before everything about a bundle holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from bridge.carrier.bag_path import BagPath
 from bridge.carrier.check import Means, Report
 from bridge.importer.admission import Admission, Candidate
 from bridge.importer.approvals import standing
@@ -21,10 +22,12 @@ from bridge.importer.groups import Group
 from bridge.importer.holding import Holding
 from bridge.importer.ledger_tables import BundleRow, Plan, Stream
 from bridge.importer.outcome import Outcome, State
-from bridge.importer.receive import Received, copy_bag, digest_of
+from bridge.importer.receive import Received, copy_bag
 from bridge.importer.room import NoRoom, verify_room
+from bridge.importer.signed_bag import SignedBag, check_signed, digest_of, fingerprint
 from bridge.importer.tools import Tools
 from bridge.importer.trust_told import tell_trust
+from bridge.importer.unsigned import Unsigned
 from bridge.importer.verdicts import Verdicts
 from bridge.importer.work import Work
 from bridge.refusal import Fault, Level, Refused
@@ -51,40 +54,59 @@ class Importer:
         tell_trust(tools)
         plans = tools.ledger.open_plans()
         tools.airlock.tidy(frozenset(plan.source for plan in plans))
+        tools.airlock.name_inbox()
         return [self._resume(plan) for plan in plans]
 
-    def take(self, group: Group) -> Outcome:
-        """A carrier of the inbox: copied once, and from then on only the copy counts."""
-        airlock = self._tools.airlock
+    def take(self, group: Group) -> Iterator[Outcome]:
+        """A carrier of the inbox: copied once, and from then on only the copy counts.
+
+        Each bag must be signed before anything is copied; one that is not says nothing about the
+        others, whose table of volumes it may have copied.
+        """
+        signed: list[SignedBag] = []
+        for path in group.bags:
+            bag = BagPath(path.parent, (path.name,))
+            try:
+                signed.append(self.signed(bag))
+            except Refused as error:
+                yield Unsigned(self._tools).in_inbox(bag, error)
+        if signed:
+            yield self._take(signed)
+
+    def signed(self, bag: BagPath) -> SignedBag:
+        return check_signed(bag, self._tools.trust, self._tools.settings.max_carrier_bytes)
+
+    def _take(self, bags: Sequence[SignedBag]) -> Outcome:
+        airlock, name = self._tools.airlock, bags[0].where.name
         try:
-            verify_room(self._tools.settings, group.bags, copies=1)
+            verify_room(self._tools.settings, bags, copies=1)
         except NoRoom as error:
-            return self._verdicts.no_room(group.name, error)
+            return self._verdicts.no_room(name, error)
         attempt = airlock.attempt(self._tools.random(8).hex())
-        inbox = tuple(airlock.inside(path) for path in group.bags)
-        work = Work(name=group.name, place=attempt, bags=(), inbox=inbox, sha256=h(b""))
+        inbox = tuple(airlock.inside(one.where.path) for one in bags)
+        work = Work(name=name, place=attempt, bags=(), inbox=inbox, sha256=h(b""))
         try:
-            received = list(self._copied(group, attempt))
+            received = list(self._copied(bags, attempt))
         except Refused as error:
-            return self._verdicts.refused(replace(work, sha256=digest_of(attempt)), error, None)
+            lines = [line for one in bags for line in fingerprint(one.where)]
+            return self._verdicts.refused(replace(work, sha256=digest_of(lines)), error, None)
         once: dict[bytes, str] = {}
-        for name, one in zip(inbox, received, strict=True):
-            once.setdefault(one.sha256, name)
+        for path, one in zip(inbox, received, strict=True):
+            once.setdefault(one.sha256, path)
         return self._process(
             replace(
                 work,
                 bags=tuple(one.root for one in received),
-                doubled=tuple(name for name in inbox if name not in once.values()),
+                doubled=tuple(path for path in inbox if path not in once.values()),
                 sha256=next(iter(once)) if len(once) == 1 else h(b"".join(once)),
             )
         )
 
-    def _copied(self, group: Group, attempt: Path) -> Iterator[Received]:
-        tools = self._tools
-        for number, bag in enumerate(group.bags, 1):
+    def _copied(self, bags: Sequence[SignedBag], attempt: Path) -> Iterator[Received]:
+        for number, bag in enumerate(bags, 1):
             target = attempt / f"bag-{number:03d}"
-            with tools.watch_of(bag.name)("copying", "bytes") as progress:
-                received = copy_bag(bag, target, tools.settings.max_carrier_bytes, progress)
+            with self._tools.watch_of(bag.where.name)("copying", "bytes") as progress:
+                received = copy_bag(bag, target, progress)
             yield received
 
     def take_held(self) -> Iterator[Outcome]:

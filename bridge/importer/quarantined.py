@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 REASON: Final = "reason.json"
+KEPT: Final = "kept"
+HASHES: Final = "hashes"
+"""``kept`` in a reason: nothing of the carrier lies here but the list of its hashes."""
 _MOST_BYTES: Final = 8 << 20
 """Two checkpoints are evidence, and are written in hex."""
 
@@ -33,9 +36,14 @@ def quarantined(folder: Path, most: int) -> tuple[list[Quarantined], int]:
 
 
 def code_of(folder: Path) -> str | None:
-    """Why what lies in a folder does; None where nothing but the reason is left, or not even it."""
+    """Why what lies in a folder does; None where nothing but the reason is left, or not even it.
+
+    Where nothing but hashes was ever kept, the reason is enough.
+    """
     reason = _read(folder)
-    is_kept = folder.is_dir() and any(one.name != REASON for one in folder.iterdir())
+    is_kept = reason.get(KEPT) == HASHES or (
+        folder.is_dir() and any(one.name != REASON for one in folder.iterdir())
+    )
     return str(reason["code"]) if is_kept and "code" in reason else None
 
 

@@ -5,49 +5,50 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from bridge.carrier.carrier import Carrier
-from bridge.carrier.open_bag import Bag
-from bridge.importer.receive import volume_bytes
-from bridge.refusal import Refused
+from bridge.importer.signed_bag import SignedBag
 from bridge.settings_import import ImportSettings
 from veen.errors import VeenError
 
-_SPARE: Final = 16 << 20
-"""For tag files, ledger and receipts."""
-
 
 class NoRoom(VeenError):
-    """The disk does not hold what letting a carrier in takes; nothing was copied."""
+    """The disk, or a quota, does not hold what letting a carrier in takes; nothing was copied."""
 
 
-def verify_room(settings: ImportSettings, bags: Sequence[Path], copies: int) -> None:
-    """Refuse with NoRoom unless the bags fit so many times, and what they hold in the clear."""
+def verify_room(settings: ImportSettings, bags: Sequence[SignedBag], copies: int) -> None:
+    """Refuse with NoRoom unless the bags fit so many times, and what they hold in the clear, and
+    the reserve stays free.
+    """
     found = os.statvfs(settings.state)
     free = found.f_bavail * found.f_frsize
-    needed = copies * sum(map(volume_bytes, bags)) + _in_the_clear(bags[0], settings) + _SPARE
-    if needed > free:
+    needed = copies * sum(one.size for one in bags) + _in_the_clear(bags[0].carrier, settings)
+    if needed + settings.reserve_bytes > free:
         raise NoRoom(
-            f"letting it in takes {needed} bytes below {settings.state}, of which {free} are free; "
-            "make room and run this again"
+            f"letting it in takes {needed} bytes below {settings.state}, and {free} are free, of "
+            f"which reserve_bytes keeps {settings.reserve_bytes}; make room and run this again"
         )
 
 
-def _in_the_clear(bag: Path, settings: ImportSettings) -> int:
+def bytes_below(folder: Path) -> int:
+    """What lies below a folder takes on disk, without following any link."""
+    total, left = 0, [folder]
+    while left:
+        try:
+            with os.scandir(left.pop()) as entries:
+                for one in entries:
+                    status = one.stat(follow_symlinks=False)
+                    total += max(status.st_size, 512 * status.st_blocks)
+                    if one.is_dir(follow_symlinks=False):
+                        left.append(Path(one.path))
+        except FileNotFoundError:
+            # Whoever brings carriers may take one away again.
+            continue
+    return total
+
+
+def _in_the_clear(carrier: Carrier, settings: ImportSettings) -> int:
     """What is unpacked, and what the scan is given; nothing beyond the bounds is ever unpacked."""
-    carrier = _carrier(bag)
-    if carrier is None:
-        return 0
     plain = carrier.compression.plain_len if carrier.compression else carrier.stored_len
     is_packed = carrier.compression is not None or carrier.encryption is not None
     return min(plain, settings.limits.max_bytes) * (is_packed + bool(settings.scan))
-
-
-def _carrier(bag: Path) -> Carrier | None:
-    try:
-        found = Bag(bag)
-    except Refused:
-        return None
-    found.close()
-    return found.carrier

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Final
 
 from bridge import identities
 from bridge.audit import AuditPending, AuditWriter
+from bridge.carrier.bag_path import BagPath, carrier_name
 from bridge.carrier.watch import Watch, unwatched
 from bridge.importer.airlock import Airlock
 from bridge.importer.commit import PLAN_NOTE
@@ -25,9 +27,10 @@ from bridge.importer.kept_checkpoints import KeptCheckpoints
 from bridge.importer.ledger import BadLedger, ImportLedger
 from bridge.importer.outcome import Outcome, State
 from bridge.importer.receive import bags_on, fetch, partial_name
-from bridge.importer.room import NoRoom, verify_room
+from bridge.importer.room import NoRoom, bytes_below, verify_room
 from bridge.importer.tools import Tools
 from bridge.importer.trail import Trail
+from bridge.importer.unsigned import Unsigned
 from bridge.importer.verdicts import Verdicts
 from bridge.printable import printable
 from bridge.refusal import Refused
@@ -197,43 +200,66 @@ def _outcomes(tools: Tools, media: Sequence[Path]) -> Iterator[Outcome]:
     importer = Importer(tools)
     yield from importer.recover()
     yield from importer.take_held()
-    bags: list[Path] = []
+    bags: deque[BagPath] = deque()
     for medium in media:
         try:
             bags += bags_on(medium)
         except Refused as error:
-            yield Verdicts(tools).unread(printable(medium.name), error)
-    for at in range(0, len(bags) or 1, _PORTION):
-        yield from _fetched(tools, bags[at : at + _PORTION])
-        is_all = at + _PORTION >= len(bags)
+            yield Verdicts(tools).unread(carrier_name(medium.name), error)
+    is_all = False
+    while not is_all:
+        yield from _fetched(tools, importer, bags)
+        is_all = not bags
         for group in groups(tools.airlock.inbox):
             if is_all or group.is_whole:
-                yield importer.take(group)
+                yield from importer.take(group)
                 yield from importer.take_held()
 
 
 def _verify_mounted(medium: Path) -> None:
+    """Of a bag its medium; the bag itself is judged like all others."""
     try:
-        os.scandir(medium).close()
+        os.scandir(BagPath.of(medium).root).close()
     except OSError as error:
         raise VeenError(
             f"{printable(str(medium))} cannot be read: {error.strerror}; is it mounted?"
         ) from error
 
 
-def _fetched(tools: Tools, bags: Sequence[Path]) -> Iterator[Outcome]:
-    """Copy bags of media into the inbox; only what could not be copied is an outcome."""
-    verdicts = Verdicts(tools)
-    for bag in bags:
-        partial, name = partial_name(bag, tools.airlock.inbox), printable(bag.name)
+def _fetched(tools: Tools, importer: Importer, bags: deque[BagPath]) -> Iterator[Outcome]:
+    """Copy bags of media into the inbox, a portion of them and no more than its quota allows; only
+    what could not be copied is an outcome.
+    """
+    verdicts, used, most = Verdicts(tools), bytes_below(tools.airlock.inbox), _PORTION
+    is_first = True
+    while bags and most:
+        bag, most, partial = bags.popleft(), most - 1, None
         try:
-            verify_room(tools.settings, [bag], copies=2)
-            with tools.watch(f"fetching {name}", "bytes") as progress:
-                fetch(bag, partial, tools.settings.max_carrier_bytes, progress)
+            signed = importer.signed(bag)
+            if used + signed.size > tools.settings.max_inbox_bytes:
+                if not is_first:
+                    # What was fetched leaves the inbox first, and makes room.
+                    bags.appendleft(bag)
+                    return
+                raise _inbox_full(tools, used, signed.size)
+            verify_room(tools.settings, [signed], copies=2)
+            partial = partial_name(bag, tools.airlock.inbox)
+            with tools.watch(f"fetching {carrier_name(bag.name)}", "bytes") as progress:
+                fetch(signed, partial, progress)
+            used, is_first = used + signed.size, False
         except Refused as error:
-            yield verdicts.unfetched(name, partial, error)
+            yield Unsigned(tools).on_medium(bag, error, partial)
         except NoRoom as error:
-            yield verdicts.no_room(name, error)
+            yield verdicts.no_room(carrier_name(bag.name), error)
+
+
+def _inbox_full(tools: Tools, used: int, size: int) -> NoRoom:
+    most = tools.settings.max_inbox_bytes
+    return NoRoom(
+        f"it takes {size} bytes in {tools.airlock.inbox}, which holds {used} of at most {most} "
+        "bytes (max_inbox_bytes); take out what is not needed there, or allow more, and run this "
+        "again"
+    )
 
 
 def _private(path: Path) -> bytes:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from bridge.carrier.watch import Watch, prefixed, unwatched
 from bridge.importer.airlock import Airlock
 from bridge.importer.kept_checkpoints import KeptCheckpoints
 from bridge.importer.ledger import ImportLedger
+from bridge.importer.room import bytes_below
 from bridge.importer.trail import Trail
 from bridge.printable import printable
 from bridge.settings_import import ImportSettings
@@ -16,6 +18,8 @@ from bridge.stream_map import StreamMap
 from bridge.trust import TrustStore
 from bridge.trust_changes import Change
 from veen.client.client import Client
+
+_ENTRY_BYTES: Final = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,17 @@ class Tools:
     only: Sequence[str] | None = None
     rejected: Sequence[str] = ()
     reason: str = ""
+    usage: dict[str, int] = field(default_factory=dict)
+    """Bytes below folders of the airlock, measured once in a run and counted from then on."""
+
+    def quarantine_bytes(self) -> int:
+        if "quarantine" not in self.usage:
+            self.usage["quarantine"] = bytes_below(self.airlock.root / "quarantine")
+        return self.usage["quarantine"]
+
+    def count_quarantined(self, size: int) -> None:
+        """Whatever comes into quarantine takes a directory and a block at least."""
+        self.usage["quarantine"] = self.quarantine_bytes() + size + _ENTRY_BYTES
 
     def watch_of(self, name: str) -> Watch:
         """Sees the work on the carrier of that name, which may come from a medium."""

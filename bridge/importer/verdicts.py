@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from bridge.audit_events import AuditEvent, Equivocation, ImportFailed, ImportQuarantined
+from bridge.carrier.bag_path import BagPath
 from bridge.importer.audit_fields import failed_fields
 from bridge.importer.claim import Claim
 from bridge.importer.closing import close
@@ -18,9 +17,9 @@ from bridge.importer.holding import Holding
 from bridge.importer.kept_checkpoints import Contradiction
 from bridge.importer.ledger_tables import BundleRow, Closing, Plan, Stream
 from bridge.importer.outcome import Outcome, State
-from bridge.importer.quarantined import code_of
-from bridge.importer.receive import digest_of
-from bridge.importer.room import NoRoom
+from bridge.importer.quarantined import HASHES, KEPT, code_of
+from bridge.importer.room import NoRoom, bytes_below
+from bridge.importer.signed_bag import fingerprint
 from bridge.importer.tools import Tools
 from bridge.importer.work import Work
 from bridge.printable import printable
@@ -28,8 +27,6 @@ from bridge.refusal import Fault, Refused
 from veen.digest import h
 
 _LINE = 4000
-_LINKS = (errno.ELOOP, errno.ENOTDIR)
-"""How a link shows that is not followed."""
 
 
 class Verdicts:
@@ -85,22 +82,6 @@ class Verdicts:
         close(tools, closing)
         return outcome
 
-    def unfetched(self, name: str, partial: Path, error: Refused) -> Outcome:
-        """What could not be copied from a medium; the medium is left as it is.
-
-        One that cannot be read may be read later; one that holds what no bag may hold is kept
-        apart, as far as it was copied.
-        """
-        tools, code, told = self._tools, _code(error), printable(str(error), _LINE)
-        work = Work(name=name, place=partial, bags=(), sha256=digest_of(partial))
-        cause = error.__cause__
-        fields = failed_fields(tools.operator, work.sha256, None, error)
-        if not isinstance(cause, OSError) or cause.errno in _LINKS:
-            event = ImportQuarantined(code=code, told=told, **fields)
-            return self.quarantine(work, None, event, code, told)
-        self._fail(ImportFailed(code=code, told=told, **fields), self._inside(work))
-        return outcome_of(State.INCOMPLETE, work, None, code=code, told=told)
-
     def unread(self, name: str, error: Refused) -> Outcome:
         """A medium of which nothing was copied: it cannot be read, or is none to be read."""
         fields = failed_fields(self._tools.operator, h(b""), None, error)
@@ -147,14 +128,16 @@ class Verdicts:
             name = f"{name}-{token.hex()[:8]}"
             folder = tools.airlock.quarantine(name)
         place = tools.airlock.inside(folder)
-        reason = {"code": code, "told": told, "received": list(work.inbox), **(evidence or {})}
+        moves, removals, kept = self._into_quarantine(work, place)
+        reason: dict[str, object] = {"code": code, "told": told, "received": list(work.inbox)}
+        reason |= {**(evidence or {}), **kept}
         left = tools.airlock.left_waiting(row.bundle_id) if row and work.is_new else ()
         closing = Closing(
             token=token,
             bodies=tuple(tools.trail.body(one) for one in (fork, event) if one),
             writes=((f"{place}/reason.json", json.dumps(reason, sort_keys=True, indent=1) + "\n"),),
-            moves=self._moves(work, place),
-            removals=(self._inside(work), *left) if work.is_new else (),
+            moves=moves,
+            removals=(*removals, *left),
         )
         new = replace(row, state=state.value, told=told) if row else None
         if told_fork is not None:
@@ -184,11 +167,23 @@ class Verdicts:
         place = str(tools.airlock.quarantine(work.sha256.hex()))
         return outcome_of(state, work, row, code=code, told=told, place=place)
 
-    def _moves(self, work: Work, place: str) -> tuple[tuple[str, str], ...]:
-        """What was received goes into quarantine as it came; our copy of it is not needed."""
-        if work.is_new:
-            return tuple((name, f"{place}/{number}") for number, name in enumerate(work.inbox, 1))
-        return ((self._inside(work), f"{place}/1"),)
+    def _into_quarantine(
+        self, work: Work, place: str
+    ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...], dict[str, object]]:
+        """What was received goes into quarantine as it came; our copy of it is not needed.
+
+        What the quota does not allow is removed, and the reason has its hashes.
+        """
+        tools, copy = self._tools, self._inside(work)
+        names = work.inbox if work.is_new else (copy,)
+        size = sum(bytes_below(tools.airlock.root / name) for name in names)
+        if tools.quarantine_bytes() + size > tools.settings.max_quarantine_bytes:
+            lines = [line for bag in work.bags for line in fingerprint(BagPath.of(bag))]
+            removals = (copy, *work.inbox) if work.is_new else (copy,)
+            return (), removals, {KEPT: HASHES, HASHES: lines}
+        tools.count_quarantined(size)
+        moves = tuple((name, f"{place}/{number}") for number, name in enumerate(names, 1))
+        return moves, (copy,) if work.is_new else (), {}
 
     def _inside(self, work: Work) -> str:
         return self._tools.airlock.inside(work.place)

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from bridge.carrier.bag_path import carrier_name
 from bridge.carrier.check import Means, Report, check_carrier
 from bridge.carrier.ledger import Ledger, LedgerEntry
 from bridge.medium_bags import carriers
@@ -38,7 +39,7 @@ class Carried:
         for bags in carriers(places) if places else ():
             report = check_carrier(bags, Level.VALID, self._means)
             if report.refusal is not None or report.ledger is None:
-                self.refused.append(f"{bags[0].name}: {report.refusal}")
+                self.refused.append(f"{carrier_name(bags[0].name)}: {report.refusal}")
             else:
                 self._take(report, report.ledger)
 

@@ -4,7 +4,7 @@ The process that is about to die knows what it has not synced, and takes it away
 bytes are dropped or torn at a sector, new names vanish, moves have not happened. Databases are left
 as they are: SQLite syncs what it commits. What was removed stays removed.
 """
-# ruff: noqa: PTH108, PTH112, PTH113, PTH115, PTH120 - what is watched goes by its own name
+# ruff: noqa: PTH108, PTH112, PTH113, PTH115, PTH118, PTH120 - what is watched goes by its own name
 
 from __future__ import annotations
 
@@ -49,9 +49,14 @@ class Losses:
         called = self._real[name]
 
         def call(*args: Any, **more: Any) -> Any:
-            is_new = name == "open" and not os.path.lexists(os.fspath(args[0]))
+            if more.get("dir_fd") is not None:
+                folder = os.readlink(f"/proc/self/fd/{more['dir_fd']}")
+                named = (os.path.join(folder, os.fspath(args[0])), *args[1:])
+            else:
+                named = args
+            is_new = name == "open" and not os.path.lexists(os.fspath(named[0]))
             found = called(*args, **more)
-            note(found, is_new, *args)
+            note(found, is_new, *named)
             return found
 
         return call

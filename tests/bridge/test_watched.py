@@ -11,6 +11,7 @@ from typing import Any
 import bridge_world
 import pytest
 
+from bridge.carrier.directory import Directory
 from bridge.carrier.encryption import Sealing
 from bridge.carrier.ledger import Ledger
 from bridge.carrier.medium import verify_written, write_medium
@@ -97,8 +98,8 @@ def test_bytes_are_told_as_they_are_written_and_as_they_are_read(
     size = sum(one.stat().st_size for one in bag.rglob("*") if one.is_file())
     with watcher.watch("written", "bytes") as progress:
         root = write_medium(bag, yard.new(), progress)
-    with watcher.watch("looked at", "bytes") as progress:
-        verify_written(bag, root, progress)
+    with watcher.watch("looked at", "bytes") as progress, Directory.root(root) as opened:
+        verify_written(bag, opened, progress)
     assert watcher.heard["written"] == (2 * size, 2 * size, "bytes")
     assert watcher.heard["looked at"] == (size, size, "bytes")
 

@@ -13,10 +13,12 @@ import import_yard
 import pytest
 
 from bridge.bundle import BundleEvent, Header
+from bridge.carrier.bag_path import BagPath
 from bridge.carrier.encryption import Sealing
 from bridge.carrier.packing import Packing
 from bridge.importer.receive import fetch
-from bridge.trust import pin_exporter
+from bridge.importer.signed_bag import check_signed
+from bridge.trust import TrustStore, pin_exporter
 from veen import cbor, hpke
 from veen.digest import h
 from veen.range_proof import RangeProof
@@ -65,7 +67,9 @@ def test_i01_a_medium_that_is_removed_at_any_byte_of_it_leaves_nothing_behind(
     whole = Removed(0)
     with monkeypatch.context() as patched:
         patched.setattr(os, "read", whole)
-        fetch(bag_of(medium), zone.root / ".copy", 1 << 30)
+        bag = BagPath.of(bag_of(medium))
+        signed = check_signed(bag, TrustStore.read(zone.settings.trust), 1 << 30)
+        fetch(signed, zone.root / ".copy")
     step = 1 if import_yard.LONG else whole.reads // 3
     tried = range(1, whole.reads + 1, step)
     for at in tried:

@@ -8,8 +8,8 @@ from typing import Any
 import import_yard
 import pytest
 
+from bridge import medium_bags
 from bridge.carrier.packing import Packing
-from bridge.importer import receive
 from bridge.importer.groups import groups
 from bridge.importer.receive import bags_on
 
@@ -52,8 +52,8 @@ def test_a_set_whose_bags_come_in_several_portions_goes_in(
 def test_a_medium_beyond_all_bounds_is_refused_and_audited_and_the_inbox_goes_on(
     zone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    most = receive.MOST_ON_MEDIUM if import_yard.LONG else 40
-    monkeypatch.setattr("bridge.importer.receive.MOST_ON_MEDIUM", most)
+    most = medium_bags.MOST_ON_MEDIUM if import_yard.LONG else 40
+    monkeypatch.setattr("bridge.medium_bags.MOST_ON_MEDIUM", most)
     hostile = zone.root / "hostile"
     hostile.mkdir()
     for number in range(most + 1):

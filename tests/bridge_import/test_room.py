@@ -9,10 +9,13 @@ from typing import Any
 import bridge_world
 import pytest
 
+from bridge.carrier.bag_path import BagPath
 from bridge.carrier.packing import Packing
 from bridge.importer.room import NoRoom, verify_room
+from bridge.importer.signed_bag import check_signed
+from bridge.trust import TrustStore
 
-SPARE = 16 << 20
+SPARE = 1 << 30
 
 
 def with_free(patched: pytest.MonkeyPatch, size: int) -> None:
@@ -34,7 +37,7 @@ def test_a_carrier_for_which_there_is_no_room_is_not_copied_and_goes_in_later(
         with_free(patched, SPARE)
         (outcome,) = zone.run(*media).outcomes
     assert (outcome.state.value, outcome.code) == ("incomplete", "NO_ROOM")
-    assert f"of which {SPARE} are free; make room" in outcome.told
+    assert f"and {SPARE} are free, of which reserve_bytes keeps {SPARE}; make room" in outcome.told
     assert zone.files("inbox") == kept
     assert zone.kinds() == ["import.failed"]
     assert zone.states(*media) == ["imported"]
@@ -52,10 +55,11 @@ def test_what_is_unpacked_and_scanned_needs_room_too(
     zone.airlock.create()
     settings = zone.settings.importing
     with_free(monkeypatch, SPARE + 2 * volume + 2 * plain)
-    verify_room(settings, [bag], copies=2)
+    signed = check_signed(BagPath.of(bag), TrustStore.read(zone.settings.trust), 1 << 30)
+    verify_room(settings, [signed], copies=2)
     with_free(monkeypatch, SPARE + 2 * volume + 2 * plain - 1)
     with pytest.raises(NoRoom):
-        verify_room(settings, [bag], copies=2)
+        verify_room(settings, [signed], copies=2)
 
 
 def test_a_carrier_that_claims_to_be_huge_is_judged_by_what_it_is(zone: Any) -> None:

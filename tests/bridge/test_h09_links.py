@@ -1,0 +1,186 @@
+"""H09: no link, mount or device on a medium leads an export, a probe or a check away from it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import bridge_world
+import pytest
+
+from bridge.carrier.bag_path import BagPath
+from bridge.carrier.directory import Directory
+from bridge.carrier.medium import BadMedium, write_medium
+from bridge.carrier.packing import Packing
+from bridge.carrier.probe import FOLDER as PROBE
+from bridge.carrier.probe import probe
+from bridge.carrier.stage import Staged
+from bridge.export_delivery import Media, deliver
+from bridge.medium_bags import carriers
+from bridge.refusal import Fault
+
+
+@pytest.fixture
+def bag(yard: Any, grown: Any) -> Path:
+    (found,) = yard.carry(grown.bundle(2, 4), Packing(volume_bytes=1500))
+    return Path(found)
+
+
+@pytest.fixture
+def elsewhere(yard: Any) -> Path:
+    """A directory of this machine that whoever carries the medium would like to have written."""
+    found: Path = yard.new()
+    (found / "mine").write_bytes(b"mine")
+    return found
+
+
+def delivered(bag: Path, medium: Path, **more: Any) -> Any:
+    staged = Staged(bridge_world.carrier_of(bag), (bag,))
+    return deliver(staged, Media(roots=(medium,), medium_id="stick", **more))
+
+
+def untouched(folder: Path) -> bool:
+    return [(one.name, one.read_bytes()) for one in folder.iterdir()] == [("mine", b"mine")]
+
+
+def test_h09_an_export_does_not_follow_a_link_at_agb0(
+    yard: Any, bag: Path, elsewhere: Path
+) -> None:
+    medium = yard.new()
+    (medium / "agb0").symlink_to(elsewhere)
+    with pytest.raises(BadMedium, match=r"agb0.*symbolic link.*take another medium"):
+        delivered(bag, medium)
+    with pytest.raises(BadMedium, match=r"agb0.*take another medium"):
+        write_medium(bag, medium)
+    assert untouched(elsewhere)
+
+
+def test_h09_an_export_does_not_follow_a_link_at_the_bag(
+    yard: Any, bag: Path, elsewhere: Path
+) -> None:
+    medium = yard.new()
+    (medium / "agb0").mkdir()
+    (medium / "agb0" / bag.name).symlink_to(elsewhere)
+    for discards in (False, True):
+        with pytest.raises(BadMedium, match="symbolic link"):
+            delivered(bag, medium, discard_unfinished=discards)
+    assert untouched(elsewhere)
+
+
+@pytest.mark.parametrize("name", ["data", "carrier.sig", "tagmanifest-sha256.txt", "LABEL.txt"])
+def test_h09_the_read_back_of_an_earlier_run_does_not_follow_a_link(
+    yard: Any, bag: Path, name: str
+) -> None:
+    medium = yard.new()
+    (written,) = delivered(bag, medium)
+    assert delivered(bag, medium) == (written,)
+    (written / name).rename(medium / "moved")
+    (written / name).symlink_to(medium / "moved")
+    with pytest.raises(BadMedium, match="symbolic link"):
+        delivered(bag, medium)
+
+
+def test_h09_a_link_that_appears_while_it_is_written_leads_nowhere(
+    yard: Any, bag: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Directories are held open: whoever swaps one for a link is not followed."""
+    medium, real, swapped = yard.new(), os.fdatasync, []
+
+    def swap(fd: int) -> None:
+        real(fd)
+        if not swapped:
+            swapped.append((medium / "agb0").rename(medium / "away"))
+            (medium / "agb0").symlink_to(elsewhere)
+
+    monkeypatch.setattr(os, "fdatasync", swap)
+    write_medium(bag, medium)
+    assert untouched(elsewhere)
+    assert (medium / "away" / bag.name / "carrier.sig").exists()
+
+
+def test_h09_a_probe_does_not_follow_a_link(
+    yard: Any, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    medium = yard.new()
+    found = os.statvfs(medium)
+    told = os.statvfs_result([1, 1, found[2], 12 << 20, 12 << 20, *found[5:8], 0, found[9]])
+    monkeypatch.setattr(os, "statvfs", lambda _: told)
+    (medium / PROBE).symlink_to(elsewhere)
+    with pytest.raises(BadMedium, match=r"agb0-probe: expected no entry, got a link"):
+        probe(medium, bytes(32))
+    assert untouched(elsewhere)
+    assert (medium / PROBE).is_symlink()
+
+
+@pytest.mark.parametrize("at", ["agb0", "bag", "data", "carrier.sig", "volume"])
+def test_h09_a_check_does_not_follow_a_link(yard: Any, bag: Path, at: str) -> None:
+    medium, away = yard.new(), yard.new()
+    written = write_medium(bag, medium)
+    assert yard.check(carriers([medium])[0]).ok
+    (volume,) = list((written / "data").iterdir())[:1]
+    places = {"agb0": written.parent, "bag": written, "volume": volume}
+    place = places.get(at, written / at)
+    place.rename(away / "moved")
+    place.symlink_to(away / "moved")
+    (found,) = carriers([medium])
+    fault = yard.check(found).refusal.fault
+    # A volume that is a link is no volume; everything else is refused as what it is.
+    is_lost = at in ("volume", "data")
+    assert fault is (Fault.INCOMPLETE if is_lost else Fault.MEDIUM)
+    (given,) = carriers([medium / "agb0" / bag.name])
+    assert not yard.check(given).ok
+
+
+def test_h09_another_device_below_a_medium_is_not_entered() -> None:
+    """Of every Linux machine ``/proc`` is one."""
+    with Directory.root(Path("/")) as root, pytest.raises(OSError, match="another device") as told:
+        root.directory("proc")
+    assert told.value.errno == errno.EXDEV
+    with Directory.root(Path("/proc")) as root:
+        root.directory("self").close() if not Path("/proc/self").is_symlink() else None
+    with pytest.raises(OSError, match="another device"):
+        BagPath(Path("/"), ("proc",)).open()
+
+
+MOUNTED = """
+import os, subprocess, sys
+from pathlib import Path
+from bridge.carrier.medium import BadMedium, write_medium
+from bridge.medium_bags import carriers
+from bridge.carrier.open_bag import Bag
+from bridge.refusal import Refused
+bag, medium = map(Path, sys.argv[1:])
+(medium / "agb0").mkdir()
+subprocess.run(["mount", "-t", "tmpfs", "none", str(medium / "agb0")], check=True)
+try:
+    write_medium(bag, medium)
+except BadMedium as error:
+    assert "another device" in str(error), error
+else:
+    raise SystemExit("it was written to another device")
+assert not list((medium / "agb0").iterdir())
+os.rmdir(medium / "agb0") if False else None
+subprocess.run(["cp", "-r", str(bag), str(medium / "agb0")], check=True)
+((found,),) = carriers([medium])
+try:
+    Bag(found)
+except Refused as error:
+    assert "another device" in str(error), error
+else:
+    raise SystemExit("it was read from another device")
+"""
+
+
+def test_h09_a_mount_at_agb0_is_neither_written_nor_read(yard: Any, bag: Path) -> None:
+    alone = ["unshare", "--map-root-user", "--mount"]
+    if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no mount namespace can be made here")
+    script = yard.root / "mounted.py"
+    script.write_text(MOUNTED)
+    command = [*alone, sys.executable, str(script), str(bag), str(yard.new())]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert found.returncode == 0, found.stderr[-2000:]

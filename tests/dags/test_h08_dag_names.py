@@ -1,0 +1,65 @@
+"""H08 in the DAG: carriers with any name pass through its tasks, and each is judged by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import veen_carriers
+import veen_imported as imported
+from dag_steps import context
+from dag_zones import veen
+from veen_command import Answer
+from veen_made import keep
+
+from recorder.zone import load
+
+ODD = (os.fsencode("\u00e9"), b"\xff\xfe", b"x" * 255, b"y" * 174)
+
+
+@pytest.fixture
+def medium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A medium with a finished directory under each name; a link and a plain one beside them."""
+    veen("zone", "init", "--directory", str(tmp_path / "z1"), "--name", "z1", "--role", "online")
+    where = ["--directory", str(tmp_path / "z2"), "--trust", str(tmp_path / "z1" / "handover")]
+    veen("zone", "init", *where, "--name", "z2", "--role", "offline")
+    monkeypatch.setenv("VEEN_ZONE", str(tmp_path / "z2" / "veen.toml"))
+    found = tmp_path / "medium"
+    for raw in (*ODD, b"plain"):
+        bag = found / "agb0" / os.fsdecode(raw)
+        bag.mkdir(parents=True)
+        (bag / "carrier.sig").write_bytes(bytes(105))
+    (found / "agb0" / "link").symlink_to("/")
+    return found
+
+
+def test_h08_no_name_on_a_medium_fails_the_tasks_of_an_import(medium: Path) -> None:
+    came = veen_carriers.undecided(context(medium=str(medium)))
+    assert len(came) == len(ODD) + 2
+    # Airflow keeps it as JSON in UTF-8.
+    assert json.dumps(came, ensure_ascii=False).encode("ascii")
+    told: dict[str, Any] = context("verify", said={"carriers": came}, medium=str(medium))
+    words = imported.verify_words(told)
+    command = [sys.executable, "-m", "cli.main", *words, "--json"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert said.returncode == 3, said.stderr
+    rows = json.loads(said.stdout)
+    made = imported.found_valid(Answer(3, rows), told)
+    assert len({one.id for one in made}) == len(came)
+    assert {one.state for one in made} == {"refused"}
+    zone = load(Path(os.environ["VEEN_ZONE"]))
+    for one in made:
+        keep(zone, one, told)
+    words = imported.import_words({**told, "ti": _after(told, made)})
+    assert all(one.isascii() for one in words)
+
+
+def _after(told: dict[str, Any], made: Any) -> Any:
+    states = [{"id": one.id, "state": one.state} for one in made]
+    said = {"carriers": told["ti"].xcom_pull("carriers"), "verify": {"made": states}}
+    return context("import", said=said)["ti"]
