@@ -21,6 +21,7 @@ from bridge.carrier.medium import (
 )
 from bridge.carrier.open_bag import MAX_TAG_BYTES
 from bridge.carrier.stage import Staged
+from bridge.medium_verifier import put_verifier
 from veen.client.progress import Progress, untold
 from veen.durable import NoSpace, SyncFailed
 
@@ -40,14 +41,20 @@ class Media:
 def deliver(staged: Staged, media: Media, progress: Progress = untold) -> tuple[Path, ...]:
     """Every bag on its medium, synced and read back; or BadMedium, and nothing counts.
 
-    Whether all media have room for what is to come is settled before the first byte.
+    Whether all media have room for what is to come is settled before the first byte. The standalone
+    verifier lies beside the bags of each.
     """
     last = len(media.roots) - 1
     places = [(bag, media.roots[min(number, last)]) for number, bag in enumerate(staged.bags)]
+    missing: list[Path] = []
     for medium in dict.fromkeys(media.roots):
         with _told(medium):
             due = [bag for bag, of in places if of == medium and not _is_there(medium, bag.name)]
             verify_room(due, medium)
+            missing += [medium] if due else []
+    for medium in missing:
+        with _told(medium):
+            put_verifier(medium)
     return tuple(_deliver(bag, medium, media, progress) for bag, medium in places)
 
 

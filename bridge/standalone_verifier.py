@@ -1,19 +1,20 @@
-"""Verify an AGB0 carrier with Python, PyNaCl and this one file, which writes nothing.
+"""Verify AGB0 carriers with Python, PyNaCl and this one file, which writes nothing.
 
-    python standalone_verifier.py TRUST BAG [BAG ...]
+    python standalone_verifier.py TRUST PLACE [PLACE ...]
 
 TRUST is a directory with hub-<hub_id>.cbor and .sig for each trusted hub, exporter-<name>.pub (hex)
-for each exporter, and revoked-<hex>.txt for each hub or key that is not trusted any more. Each BAG
-is a directory of the carrier. The last line is the verdict: "valid" (exit code 0), the code of the
-first fault (1), or "UNSUPPORTED" (3): packed, sealed, or to be rebuilt from parity; for these run
-veen bridge verify. Exit code 2 is a wrong call or trust store. Formats: docs/bridge-format.md.
+for each exporter, and revoked-<hex>.txt for each hub or key that is not trusted any more. A PLACE
+is a bag of a carrier, or the root of a medium. The last line is the verdict: "valid" (exit code 0),
+the code of the first fault (1), or "UNSUPPORTED" (3): packed, sealed, or to be rebuilt from parity;
+for these run veen bridge verify. Exit code 2: a wrong call or trust store, or no PyNaCl. This file
+may come from the medium itself: compare its SHA-256 with docs/bridge-format.md before you run it.
 """
 
 # fmt: off
 import re
 import struct
 import sys
-from collections.abc import Iterator
+from argparse import ArgumentParser, RawTextHelpFormatter
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from itertools import chain, pairwise
@@ -21,8 +22,11 @@ from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
-from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt, crypto_sign_open
-from nacl.exceptions import BadSignatureError, CryptoError
+try:
+    from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt, crypto_sign_open
+    from nacl.exceptions import BadSignatureError, CryptoError
+except ImportError:
+    sys.exit(sys.stderr.write(f"{__doc__}\nPyNaCl is missing: run pip install pynacl\n") and 2)
 
 TAGS = ("LABEL.txt", "bag-info.txt", "bagit.txt", "carrier.cbor", "manifest-sha256.txt")
 TAGMANIFEST, SIGNATURE, MIB, ZERO = "tagmanifest-sha256.txt", "carrier.sig", 1 << 20, bytes(32)
@@ -34,43 +38,34 @@ RECORDER = {1: U, 2: B32, 3: B32, 4: B32, 5: U, 6: B32, 7: [(B32, U, B32)], 8: [
 HEADER = {1: U, 2: B32, 3: B32, 4: B32, 5: B32, 6: T, 7: U, 8: U, 9: U, 10: U, 11: RECORDER}
 PROOF, SIG = {1: U, 2: U, 3: U, 4: U, 5: [B32], 6: [B32]}, {1: U, 2: B32, 3: B64}
 EVENT = (B, {"?": (T, B32, T, U, U, T)}, B, {"?": B32})
-MSG = (U, B32, B32, B32, U, U, {"?": B32}, B32, B, B64)
-RECEIPT = (U, B32, U, B32, B32, U, B64)
+MSG, RECEIPT = (U, B32, B32, B32, U, U, {"?": B32}, B32, B, B64), (U, B32, U, B32, B32, U, B64)
 IDENTITY = {1: U, 2: B32, 3: [{1: B32, 2: B32, 3: U, 4: {"?": U}, 5: {"?": B64}}], 4: T}
 LEDGER = {1: U, 2: B32, 3: [(U, B32, {"?": B32}, B32, T, U, U, B32, U)]}
 CARRIER = {1: U, 2: T, 3: B32, 4: U, 5: U, 6: U, 7: U, 8: [(U, U, B32)], 9: {"?": (T, U)},
            10: {"?": (T, B32, B32)}, 11: {"?": LEDGER}}
-DEFAULT = {1: "xchacha20poly1305", 2: "hkdf-sha256", 3: "ed25519", 4: "x25519",
-           5: "X25519-HKDF-SHA256-CHACHA20POLY1305", 6: 0, 7: 0, 8: "sha256"}
+PROFILE = bytes.fromhex("7b6d324dfa79bdc2928558b784ca937eae43f94534dbe8ad2693ae2033240be1")
 
 class Refused(Exception):
     """The first fault: its code, once that is known, and what was found."""
-
 def need(fact: object, told: str, code: str = "") -> None:
     if not fact:
         raise Refused(code, told)
-
 @contextmanager
-def named(code: str) -> Iterator[None]:
-    """Whatever is found wrong without a code of its own gets this one."""
+def named(code: str) -> Any:  # the code of faults inside that have none of their own
     try:
         yield
     except Refused as error:
         raise Refused(error.args[0] or code, error.args[1]) from error
     except (CryptoError, UnicodeDecodeError) as error:
         raise Refused(code, str(error)) from error
-
 def h(*parts: bytes) -> bytes:
     return sha256(b"".join(parts)).digest()
-
 def ht(tag: str, *parts: bytes) -> bytes:
     return h(tag.encode() + b"\0", *parts)
-
 def is_signed(public: bytes, signature: bytes, digest: bytes) -> bool:
     with suppress(BadSignatureError):
         return crypto_sign_open(signature + digest, public) == digest
     return False
-
 def head(raw: bytes, at: int, loose: bool = False) -> tuple[int, int, int]:
     """Major type, argument and end of the CBOR head at ``at``; only the shortest form is right."""
     need(at < len(raw) and raw[at] & 31 < 28, f"cut short, reserved or indefinite at byte {at}")
@@ -81,9 +76,7 @@ def head(raw: bytes, at: int, loose: bool = False) -> tuple[int, int, int]:
     argument, least = int.from_bytes(raw[at + 1 : end], "big"), (24, 2**8, 2**16, 2**32)[info - 24]
     need(loose or (end <= len(raw) and major < 7 and argument >= least), f"head at byte {at}")
     return major, argument, end
-
-def skip(raw: bytes, at: int, most: int) -> int:
-    """The end of the item at ``at``, by lengths alone, within ``most`` bytes."""
+def skip(raw: bytes, at: int, most: int) -> int:  # the end of an item, by lengths alone
     pending, limit = 1, min(len(raw), at + most)
     while pending:
         need(at < limit, f"cut short or too long at byte {at}")
@@ -92,7 +85,6 @@ def skip(raw: bytes, at: int, most: int) -> int:
         pending += {4: argument, 5: 2 * argument, 6: 1}.get(major, 0) - 1
     need(at <= limit, "cut short or too long")
     return at
-
 def item(raw: bytes, at: int, depth: int = 16) -> tuple[Any, int]:
     major, argument, end = head(raw, at)
     if major == 0 or (major == 7 and argument in (20, 21, 22)):
@@ -112,7 +104,6 @@ def item(raw: bytes, at: int, depth: int = 16) -> tuple[Any, int]:
     # What is absent is left out of a map and cut off at the end of an array.
     need(not values or (None not in values if major == 5 else values[-1] is not None), "null")
     return (values if major == 4 else dict(zip(values[::2], values[1::2], strict=True))), end
-
 def shape(value: Any, kind: Any) -> None:
     if isinstance(kind, list | tuple):
         need(isinstance(value, list), "no array")
@@ -127,13 +118,11 @@ def shape(value: Any, kind: Any) -> None:
             shape(value.get(key), due)
     elif value is not None:
         shape(value, kind["?"])
-
 def read(raw: bytes, kind: Any) -> Any:
     value, end = item(raw, 0)
     shape(value, kind)
     need(end == len(raw), f"{len(raw) - end} bytes too many")
     return value
-
 def encode(value: Any, major: int = 0) -> bytes:
     if isinstance(value, int):
         if value < 24:
@@ -145,25 +134,19 @@ def encode(value: Any, major: int = 0) -> bytes:
         return encode(len(value), 4 + isinstance(value, dict)) + b"".join(map(encode, inside))
     raw = value.encode() if isinstance(value, str) else value
     return b"\xf6" if raw is None else encode(len(raw), 2 + isinstance(value, str)) + raw
-
 def stream_id(name: str) -> bytes:
     return bytes.fromhex(name) if re.fullmatch("[0-9a-fA-F]{64}", name) else h(name.encode())
-
 def label_of(hub_id: bytes, stream: bytes, epoch: int) -> bytes:
     return ht("veen/label", ht("veen/routing_key", hub_id), stream, u64(epoch))
-
-def check_recorder(doc: Any) -> None:
-    """What must hold inside a recorder checkpoint, whoever signed it."""
+def check_recorder(doc: Any) -> None:  # what must hold, whoever signed it
     need(doc[1] == 1 and all(one[0] == 1 and one[7:] != [[]] for one in doc[9]), "version")
     ids = [end[0] for end in doc[7]]
     need(ids == sorted(set(ids)) and ids == [stream_id(name) for name in doc[8]], "streams")
     need(doc[6] == ht("veen/log-root", encode(doc[7])), "log_root")
     need([end[1:] for end in doc[7] if end[1]] == [one[3:5] for one in doc[9]], "checkpoints")
     need(all(end[2] == ZERO for end in doc[7] if not end[1]), "an empty stream with a root")
-
 def keys_at(hub: Any, time: int) -> list[bytes]:
     return [key[2] for key in hub[3] if key[3] <= time <= key.get(4, time)]
-
 def verify_recorder(doc: Any, hubs: dict[bytes, Any], hub_id: bytes) -> Any:
     need(hub_id in hubs and doc[2] == hub_id, f"hub {hub_id.hex()}", "E.AUTH/HUB")
     hub, every = hubs[hub_id], [key[2] for key in hubs[hub_id][3]]
@@ -178,13 +161,11 @@ def verify_recorder(doc: Any, hubs: dict[bytes, Any], hub_id: bytes) -> Any:
             digest = ht("veen/sig", encode(one[:6]))
             need(any(is_signed(key, one[6], digest) for key in every), "a stream's checkpoint")
     return hub
-
 def grown(peaks: list[bytes], size: int, height: int, subtree: bytes) -> tuple[Any, bytes]:
     """Peaks, youngest first, and root after a subtree of 2^height leaves behind ``size`` leaves."""
     while size >> height & 1:
         subtree, height, peaks = ht("veen/mmr-node", peaks[0], subtree), height + 1, peaks[1:]
     return [subtree, *peaks], ht("veen/mmr-root", subtree, *peaks) if peaks else subtree
-
 def read_parts(raw: bytes) -> tuple[Any, list[bytes], Any]:
     need(raw[:1] == b"\x83", "no array of three")
     events_at = skip(raw, 1, MIB)
@@ -208,7 +189,6 @@ def read_parts(raw: bytes) -> tuple[Any, list[bytes], Any]:
     digest = ht("veen/agb0-bundle", encode(unnamed), raw[events_at:])
     need(digest == header[2], "bundle_id is not the hash of the bundle", "E.SIG/BUNDLE_ID")
     return header, events, proof
-
 def verify_bundle(raw: bytes, hubs: dict[bytes, Any]) -> Any:
     need(len(raw) <= 1 << 36, f"{len(raw)} bytes", "E.SIZE/BUNDLE_SIZE")
     with named("E.FORMAT/FRAMING"):
@@ -234,7 +214,6 @@ def verify_bundle(raw: bytes, hubs: dict[bytes, Any]) -> Any:
     for fault in sorted(later, key=lambda one: one.args[0] == "E.SIG/METADATA"):
         raise fault
     return header
-
 def examine(raw: bytes, seq: int, label: bytes, hub: Any, later: list[Refused]) -> Any:
     """Leaf, root and hub time of an event at its place; ``later`` takes what ranks behind that."""
     where = f"event {seq}"
@@ -256,13 +235,12 @@ def examine(raw: bytes, seq: int, label: bytes, hub: Any, later: list[Refused]) 
     except Refused as fault:
         later.append(fault)
     return leaf, receipt[4], hub_ts
-
 def check_metadata(told: Any, key: bytes | None, msg: Any, receipt: Any) -> None:
     need(not told or (told[1] == msg[3] and told[4] == receipt[5]), "principal or hub time")
     if key is None:
         return
     text = msg[8]
-    need(msg[1] == ht("veen/profile", encode(DEFAULT)) and len(text) >= 40, "profile or size")
+    need(msg[1] == PROFILE and len(text) >= 40, "profile or size")
     start = 40 + int.from_bytes(text[32:36], "big")
     end = start + int.from_bytes(text[36:40], "big")
     need(end <= len(text) and not any(text[end:]) and end - start >= 16, "frame of the ciphertext")
@@ -275,13 +253,12 @@ def check_metadata(told: Any, key: bytes | None, msg: Any, receipt: Any) -> None
         after = encode({name: told[n] for name, n in names})[1:]
         is_around = body.startswith(before) and body.endswith(after)
         need(is_around and skip(body, len(before), MIB) == len(body) - len(after), "the body")
-
+def is_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 def read_file(path: Path) -> bytes:
     need(path.exists() or path.is_symlink(), f"{path} is missing", "E.SIZE/INCOMPLETE")
-    need(path.is_file() and not path.is_symlink(), f"{path} is no file", "E.FORMAT/MEDIUM")
-    need(path.stat().st_size <= MIB, f"{path} is too long", "E.FORMAT/MEDIUM")
+    need(is_file(path) and path.stat().st_size <= MIB, f"{path}: kind or size", "E.FORMAT/MEDIUM")
     return path.read_bytes()
-
 def read_bag(root: Path) -> tuple[Any, bytes, bytes]:
     """What a bag says of itself, what is signed and the signature, once its tag files match."""
     need(root.is_dir() and not root.is_symlink(), f"{root} is no directory", "E.FORMAT/MEDIUM")
@@ -298,13 +275,11 @@ def read_bag(root: Path) -> tuple[Any, bytes, bytes]:
         check_carrier(doc)
     listed(root)
     return doc, ht("veen/agb0-carrier", tagmanifest), signature
-
 def listed(folder: Path) -> list[Path]:
     paths = sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
     names = {normalize("NFC", normalize("NFC", path.name).casefold()) for path in paths}
     need(len(names) == len(paths) <= 1024, f"{folder}: too many or equal names", "E.FORMAT/MEDIUM")
     return paths
-
 def check_carrier(doc: Any) -> None:
     data, sizes = doc[4], [one[1] - VOLUME.size for one in doc[8]]
     need(data >= 1 and len(sizes) == data + doc[5] <= 500, "volumes")
@@ -319,11 +294,9 @@ def check_carrier(doc: Any) -> None:
         need(entry[0] and (entry[0] == 1) == is_first and is_empty == (entry[2] is None), "entry")
     for old, new in pairwise(tail):
         need(new[:2] == [old[0] + 1, ht("veen/agb0-ledger", encode(old))], "the ledger's chain")
-
 def read_volumes(doc: Any, roots: list[Path]) -> bytes:
     here: list[list[Path]] = [[] for _ in doc[8]]  # by index, those of the right size
-    every = [path for root in roots for path in listed(root / "data")]
-    for path in (one for one in every if one.is_file() and not one.is_symlink()):
+    for path in (path for root in roots for path in listed(root / "data") if is_file(path)):
         with path.open("rb") as file:
             magic, set_id, n, *_ = VOLUME.unpack(file.read(VOLUME.size).ljust(VOLUME.size, b"\0"))
         is_ours = magic + set_id == b"AGB0VOL\x01" + doc[3] and n < len(here)
@@ -333,13 +306,12 @@ def read_volumes(doc: Any, roots: list[Path]) -> bytes:
     raws = ((n, path.read_bytes()) for n, paths in enumerate(here) for path in paths)
     good = {n: raw[VOLUME.size :] for n, raw in raws if h(raw) == doc[8][n][2]}
     lost = [paths for n, paths in enumerate(here) if n not in good]
-    code = "E.SIG/VOLUME" if any(lost) else "E.SIZE/INCOMPLETE"
-    need(len(lost) <= doc[5], "volumes changed or missing", code)
+    need(len(lost) <= doc[5], "volumes lost", "E.SIG/VOLUME" if any(lost) else "E.SIZE/INCOMPLETE")
     is_plain = all(n in good for n in range(doc[4])) and not {9, 10} & doc.keys()
     need(is_plain, "packed, sealed, or to be rebuilt: run veen bridge verify", "UNSUPPORTED")
     return b"".join(good[n] for n in range(doc[4]))
-
-def verify_carrier(roots: list[Path], hubs: dict[bytes, Any], exporters: set[bytes]) -> None:
+def verify_carrier(roots: list[Path], hubs: dict[bytes, Any], exporters: dict[bytes, str]) -> Any:
+    """What was verified, in words; Refused with the first fault."""
     bags = [(root, *read_bag(root)) for root in roots]
     doc, signers = bags[0][1], set()
     bags = [bag for bag in bags if bag[1] == doc]
@@ -349,7 +321,7 @@ def verify_carrier(roots: list[Path], hubs: dict[bytes, Any], exporters: set[byt
             need(sig[1] == 1, f"{root}: version")
         need(is_signed(sig[2], sig[3], digest), f"{root}: signature", "E.SIG/CARRIER_SIG")
         signers.add(sig[2])
-    need(signers <= exporters, "signed by an unknown exporter", "E.AUTH/SIGNER")
+    need(signers <= exporters.keys(), "signed by an unknown exporter", "E.AUTH/SIGNER")
     content, entry = read_volumes(doc, [bag[0] for bag in bags]), doc[11][3][-1]
     if entry[2] is None:
         with named("E.FORMAT/FRAMING"):
@@ -362,9 +334,18 @@ def verify_carrier(roots: list[Path], hubs: dict[bytes, Any], exporters: set[byt
         checkpoint, due = header[11], [header[n] for n in (2, 3, 6, 7, 8)]
     due += [h(encode(checkpoint)), checkpoint[5]]
     need(entry[2:] == due, "the ledger enters something else", "E.SEQ/LEDGER")
-
-def read_trust(folder: Path) -> tuple[dict[bytes, Any], set[bytes]]:
-    files, exporters, hubs = sorted(folder.iterdir()), set(), dict[bytes, Any]()
+    return facts(entry, ", ".join(f"{exporters[one]} ({one.hex()})" for one in sorted(signers)))
+def facts(entry: Any, signers: str) -> list[str]:
+    bits = [int.from_bytes((entry[2] or entry[7])[at : at + 2], "big") for at in range(0, 12, 2)]
+    c, v = "bdfghjklmnprstvz", "aiou"
+    words = [c[n >> 12] + v[n >> 10 & 3] + c[n >> 6 & 15] + v[n >> 4 & 3] + c[n & 15] for n in bits]
+    what = f"stream: {entry[4]}, events {entry[5]} to {entry[6]}" if entry[2] else "heartbeat"
+    proven = "all bytes; signatures of exporter, hub and clients; nothing in the range is missing,"
+    return [what, f"hub: {entry[3].hex()}", f"signer: {signers}", f"words: {' '.join(words)}",
+            f"verified: {proven} changed or added, up to the checkpoint of hub time {entry[8]}",
+            "not verified: other ranges, anything later, bodies that are not disclosed, any clock"]
+def read_trust(folder: Path) -> tuple[dict[bytes, Any], dict[bytes, str]]:
+    files, exporters, hubs = sorted(folder.iterdir()), dict[bytes, str](), dict[bytes, Any]()
     bad = {bytes.fromhex(p.name[8:72]) for p in files if re.fullmatch(REVOKED, p.name)}
     for path in files:
         if re.fullmatch(r"hub-[0-9a-f]{64}\.cbor", path.name):
@@ -379,20 +360,41 @@ def read_trust(folder: Path) -> tuple[dict[bytes, Any], set[bytes]]:
             hub[3] = [key for key in keys if key[2] not in bad]
             hubs |= {hub[2]: hub} if hub[3] and hub[2] not in bad else {}
         elif re.fullmatch(r"exporter-[a-z0-9.-]{1,40}\.pub", path.name):
-            exporters.add(bytes.fromhex(path.read_text()))
-    return hubs, exporters - bad
-
+            exporters[bytes.fromhex(path.read_text())] = path.name[9:-4]
+    return hubs, {key: name for key, name in exporters.items() if key not in bad}
+def carriers(places: list[Path]) -> list[list[Path]]:  # bags, put together by carrier
+    found: dict[Any, list[Path]] = {}
+    for place in places:
+        folder = place / "agb0"
+        bags = sorted(folder.glob("*/")) if folder.is_dir() and not folder.is_symlink() else [place]
+        for bag in bags:
+            try:
+                found.setdefault(encode(read_bag(bag)[0]), []).append(bag)
+            except Refused:
+                found[bag] = [bag]
+    need(found, f"no bag lies in {places[0]}")
+    return list(found.values())
 def main(argv: list[str]) -> int:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawTextHelpFormatter)
+    parser.add_argument("trust", metavar="TRUST", type=Path)
+    parser.add_argument("places", metavar="PLACE", type=Path, nargs="+")
+    given, codes = parser.parse_args(argv), list[str]()
     try:
-        hubs, exporters = read_trust(Path(argv[0]))
-        verify_carrier([Path(one) for one in argv[1:]], hubs, exporters)
-        told, code = "everything holds", "valid"
-    except Refused as error:
-        code, told = error.args
-    except (IndexError, OSError, ValueError) as error:
-        code, told = "", f"{error}\n{__doc__}"
-    sys.stdout.write(f"{ascii(told)[1:-1]}\n{code or 'a wrong call or trust store: no verdict'}\n")
-    return {"valid": 0, "": 2, "UNSUPPORTED": 3}.get(code, 1)
-
+        (hubs, exporters), sets = read_trust(given.trust), carriers(given.places)
+    except (IndexError, OSError, ValueError, Refused) as error:
+        parser.error(ascii(f"a wrong call or trust store, no verdict: {error}"))
+    for roots in sets:
+        try:
+            code, told = "valid", verify_carrier(roots, hubs, exporters)
+        except Refused as error:
+            code, *told = error.args
+        except OSError as error:
+            code, told = "E.FORMAT/MEDIUM", [str(error)]
+        codes.append(code)
+        for line in (f"{code}: {', '.join(map(str, roots))}", *told):
+            sys.stdout.write(ascii(line)[1:-1] + "\n")
+    code = min(codes, key=lambda one: {"valid": 2, "UNSUPPORTED": 1}.get(one, 0))
+    sys.stdout.write(f"{codes.count('valid')} of {len(codes)} carriers are valid\n{code}\n")
+    return {"valid": 0, "UNSUPPORTED": 3}.get(code, 1)
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -78,12 +78,12 @@ def verify_written(bag: Path, root: Directory, progress: Progress = untold) -> N
         _read_back(bag / name, root, count)
 
 
-def write_file(source: Path, directory: Directory) -> None:
-    """Copy one file to a medium under its own name, sync it and read it back."""
+def write_file(source: Path, directory: Directory, name: str) -> None:
+    """Copy one file to a medium under another name, sync it and read it back."""
     count = Count(2 * source.stat().st_size)
-    _copy(source, directory, count)
+    _copy(source, directory, count, name)
     sync_directories((directory,))
-    _read_back(source, directory, count)
+    _read_back(source, directory, count, name)
 
 
 def read_small(directory: Directory, name: str, most: int) -> bytes:
@@ -155,9 +155,9 @@ def _new_directory(folder: Directory, name: str) -> Directory:
         ) from None
 
 
-def _copy(source: Path, directory: Directory, count: Count) -> None:
+def _copy(source: Path, directory: Directory, count: Count, name: str = "") -> None:
     with source.open("rb") as file:
-        handle = directory.file(source.name, _NEW, 0o644)
+        handle = directory.file(name or source.name, _NEW, 0o644)
         try:
             at = 0
             while block := file.read(_BLOCK):
@@ -170,19 +170,20 @@ def _copy(source: Path, directory: Directory, count: Count) -> None:
             os.close(handle)
 
 
-def _read_back(source: Path, directory: Directory, count: Count) -> None:
+def _read_back(source: Path, directory: Directory, count: Count, name: str = "") -> None:
     """Refuse a file whose bytes, read from the medium itself where it lets us, are not ours."""
-    target = directory.path / source.name
+    name = name or source.name
+    target = directory.path / name
     with source.open("rb") as file:
         due = h_file(file)
     try:
-        found = h_blocks(count.through(_from_medium(directory, source.name)))
+        found = h_blocks(count.through(_from_medium(directory, name)))
     except OSError as error:
         raise BadMedium(
             f"{target} cannot be read back: {error.strerror}; take another medium"
         ) from error
     if found != due:
-        at = _first_difference(source, directory)
+        at = _first_difference(source, directory, name)
         raise BadMedium(
             f"{target} does not read back as it was written, from byte {at} on; "
             "take another medium",
@@ -190,10 +191,10 @@ def _read_back(source: Path, directory: Directory, count: Count) -> None:
         )
 
 
-def _first_difference(source: Path, directory: Directory) -> int:
+def _first_difference(source: Path, directory: Directory, name: str) -> int:
     at = 0
     with source.open("rb") as file:
-        for found in _from_medium(directory, source.name):
+        for found in _from_medium(directory, name):
             due = file.read(len(found))
             if found != due:
                 pairs = enumerate(zip(found, due, strict=False))

@@ -113,7 +113,7 @@ def test_the_standalone_verifier_is_short_and_stands_alone() -> None:
 
 
 def is_import(line: str) -> bool:
-    return line.startswith(("import ", "from "))
+    return line.lstrip().startswith(("import ", "from "))
 
 
 @pytest.mark.parametrize("argv", [[], ["nowhere"], ["nowhere", "bag"]], ids=str)
@@ -122,4 +122,4 @@ def test_the_standalone_verifier_says_how_it_is_called(argv: list[str]) -> None:
     command = [sys.executable, "-I", str(path), *argv]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 2
-    assert "TRUST BAG" in run.stdout
+    assert "TRUST PLACE" in run.stderr

@@ -1,4 +1,4 @@
-"""H08: a name on a medium or in the inbox may be any bytes, and stops nobody but its own carrier."""
+"""H08: a name on a medium or in the inbox may be any bytes, and stops its own carrier alone."""
 
 from __future__ import annotations
 

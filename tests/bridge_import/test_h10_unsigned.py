@@ -118,8 +118,8 @@ def test_h10_what_was_checked_on_the_medium_is_checked_again_on_the_copy(
     sound = {path: path.read_bytes() for path in bag.rglob("*") if path.is_file()}
 
     def changed(*args: Any) -> None:
-        for path in sound:
-            path.write_bytes(bytes(len(sound[path])))
+        for path, raw in sound.items():
+            path.write_bytes(bytes(len(raw)))
         real(*args)
 
     with monkeypatch.context() as patched:

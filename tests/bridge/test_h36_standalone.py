@@ -1,0 +1,125 @@
+"""H36: the standalone verifier says how it is called and what it verified, and lies on media."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import bridge_world
+import pytest
+
+from bridge.carrier.medium import BadMedium
+from bridge.carrier.stage import Staged
+from bridge.export_delivery import Media, deliver
+from bridge.medium_verifier import SOURCE, put_verifier, verifier_name
+from bridge.words import words
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*words: str | Path, alone: bool = False, file: Path = SOURCE) -> Any:
+    """Isolated from this repository; ``alone`` without any installed package."""
+    flags = ["-I", "-S"] if alone else ["-I"]
+    command = [sys.executable, *flags, str(file), *map(str, words)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    said = found.stdout + found.stderr
+    assert "Traceback" not in said
+    assert "\\n" not in said
+    return found
+
+
+@pytest.fixture
+def medium(yard: Any, grown: Any) -> Path:
+    """Two carriers, as an exporter writes them."""
+    found: Path = yard.new()
+    for first, last in ((2, 4), (5, 8)):
+        (bag,) = yard.carry(grown.bundle(first, last))
+        staged = Staged(bridge_world.carrier_of(bag), (bag,))
+        deliver(staged, Media(roots=(found,), medium_id="stick"))
+    return found
+
+
+def test_h36_help_is_help_and_a_wrong_call_is_told_in_a_line() -> None:
+    found = run("--help")
+    assert found.returncode == 0
+    assert "standalone_verifier.py TRUST PLACE [PLACE ...]\n\nTRUST is a directory" in found.stdout
+    for argv in ((), ("trust",), ("--nothing",)):
+        found = run(*argv)
+        assert found.returncode == 2
+        assert found.stderr.startswith("usage: standalone_verifier.py [-h] TRUST PLACE")
+
+
+def test_h36_a_missing_library_is_named(yard: Any) -> None:
+    for argv in ((), ("--help",), (yard.trust_dir, yard.root)):
+        found = run(*argv, alone=True)
+        assert found.returncode == 2
+        assert found.stderr.splitlines()[-1] == "PyNaCl is missing: run pip install pynacl"
+
+
+def test_h36_a_trust_store_that_is_none_gives_no_verdict(yard: Any, medium: Path) -> None:
+    for trust in (yard.root / "nowhere", medium / verifier_name()):
+        found = run(trust, medium)
+        assert found.returncode == 2
+        assert "no verdict" in found.stderr
+        assert "valid" not in found.stdout
+    # Nobody is trusted in an empty one.
+    found = run(yard.new(), medium)
+    assert (found.returncode, found.stdout.splitlines()[-1]) == (1, "E.AUTH/SIGNER")
+
+
+def test_h36_the_root_of_a_medium_is_verified_by_the_file_that_lies_on_it(
+    yard: Any, grown: Any, medium: Path
+) -> None:
+    found = run(yard.trust_dir, medium, file=medium / verifier_name())
+    assert found.returncode == 0, found.stdout
+    lines = found.stdout.splitlines()
+    assert lines[-2:] == ["2 of 2 carriers are valid", "valid"]
+    for first, last in ((2, 4), (5, 8)):
+        header = bridge_world.parts(grown.bundle(first, last))[0]
+        assert f"stream: {bridge_world.STREAM}, events {first} to {last}" in lines
+        assert f"words: {words(header.bundle_id)}" in lines
+    assert f"hub: {bridge_world.IDENTITY.hub_id.hex()}" in lines
+    assert f"signer: z1 ({bridge_world.EXPORTER.public.hex()})" in lines
+    assert any(line.startswith("verified: all bytes; signatures") for line in lines)
+    assert any(line.startswith("not verified: other ranges") for line in lines)
+
+
+def test_h36_each_carrier_of_a_medium_has_its_verdict(yard: Any, medium: Path) -> None:
+    first, second = sorted((medium / "agb0").iterdir())
+    volume = next((first / "data").iterdir())
+    raw = bytearray(volume.read_bytes())
+    raw[200] ^= 1
+    volume.write_bytes(raw)
+    (medium / "agb0" / "\u00e9").mkdir()
+    found = run(yard.trust_dir, medium)
+    lines = found.stdout.splitlines()
+    assert (found.returncode, lines[-2]) == (1, "1 of 3 carriers are valid")
+    assert f"E.SIG/VOLUME: {first}" in lines
+    assert f"valid: {second}" in lines
+    assert any(line.startswith("E.SIZE/INCOMPLETE: ") and "\\xe9" in line for line in lines)
+    shutil.rmtree(medium / "agb0")
+    assert run(yard.trust_dir, medium).returncode == 1
+
+
+def test_h36_its_hash_is_in_the_documentation_and_in_its_name(medium: Path) -> None:
+    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()
+    text = (ROOT / "docs" / "bridge-format.md").read_text()
+    assert f"`{digest}`" in text, f"docs/bridge-format.md is to name the SHA-256 {digest}"
+    assert (medium / f"agb0-verifier-{digest[:16]}.py").read_bytes() == SOURCE.read_bytes()
+
+
+def test_h36_another_file_under_its_name_is_refused(yard: Any, grown: Any) -> None:
+    medium = yard.new()
+    (medium / verifier_name()).write_bytes(b"print('valid')\n")
+    (bag,) = yard.carry(grown.bundle(2, 4))
+    staged = Staged(bridge_world.carrier_of(bag), (bag,))
+    with pytest.raises(BadMedium, match=r"got other bytes; do not run it"):
+        deliver(staged, Media(roots=(medium,), medium_id="stick"))
+    (medium / verifier_name()).unlink()
+    (medium / f"{verifier_name()}.part").write_bytes(b"cut off")
+    put_verifier(medium)
+    assert [one.name for one in medium.iterdir()] == [verifier_name()]
