@@ -13,10 +13,21 @@ import pytest
 from dag_zones import Site, veen
 
 from hub import settings as hub_settings
+from hub.admission.capability import Gate
+from hub.admission.verified import Verified
+from hub.sequencer.committer import Committer
+from hub.storage import identity
+from hub.storage.datadir import DataDir, Lock
+from hub.storage.log import HubLog
 from veen import captoken
 from veen.client.client import Client
 from veen.client.surroundings import Surroundings
+from veen.digest import h
 from veen.keystore.directory import ClientDir
+from veen.label import label, routing_key
+from veen.msg import Msg
+from veen.profile import DEFAULT_PROFILE
+from veen.sign import PrivateKey
 from veen.stream import stream_id
 
 pytestmark = pytest.mark.timeout(900)
@@ -32,10 +43,12 @@ streams = "export/*"
 keep_days = 1
 """
 READINGS = "export/readings"
-TWO_DAYS = {
+DAY_SEC = 86_400
+LATER = {
     "PYTHONPATH": str(Path(__file__).parent / "shifted_clock"),
-    "VEEN_TEST_AHEAD_SEC": str(2 * 86_400),
+    "VEEN_TEST_AHEAD_SEC": str(30 * DAY_SEC),
 }
+"""A clock that is far ahead; chunks are due by hub time all the same."""
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +86,38 @@ def measure(z1: Site, count: int) -> None:
             pass
 
 
+def two_days_later(z1: Site) -> None:
+    """The hub's log goes on two days after its last message: only that makes chunks due."""
+    z1.stop_hub()
+    datadir, settings = DataDir(z1.home.hub), hub_settings.load(z1.file)
+    lock = Lock(datadir)
+    keys = identity.load(datadir)
+    log = HubLog(datadir, keys, settings.limits, settings.streams)
+    try:
+        committer = Committer(log, Gate(required=False, issuers=settings.issuers))
+        (done,) = committer.commit([_message(keys.hub_id)], log.last_ts + 2 * DAY_SEC)
+        assert isinstance(done, bytes), done
+    finally:
+        log.close()
+        lock.release()
+    z1.start_hub()
+
+
+def _message(hub_id: bytes) -> Verified:
+    key, sealed = PrivateKey(os.urandom(32)), bytes(40)
+    msg = Msg(
+        profile_id=DEFAULT_PROFILE.profile_id(),
+        label=label(routing_key(hub_id), stream_id(READINGS), 0),
+        client_id=key.public,
+        client_seq=1,
+        prev_ack=0,
+        auth_ref=None,
+        ct_hash=h(sealed),
+        ciphertext=sealed,
+    )
+    return Verified.of(msg.signed(key))
+
+
 def chunks(z1: Site) -> int:
     return len(list((z1.home.hub / "log").glob("chunk-*.log")))
 
@@ -93,7 +138,8 @@ def test_due_chunks_go_and_the_hub_proves_that_nothing_else_is_gone(z1: Site) ->
     checkpoint, kept = z1.run({"dag_id": "veen_checkpoint"}, {"dag_id": "veen_retention"})
     assert checkpoint.state == "success"
     assert kept.tasks["stop"] == "skipped"
-    (run,) = z1.run({"dag_id": "veen_retention", "kill": 4}, **TWO_DAYS)
+    two_days_later(z1)
+    (run,) = z1.run({"dag_id": "veen_retention", "kill": 4}, **LATER)
     assert set(run.tasks.values()) == {"success"}, run.log[-6000:]
     assert run.killed
     assert chunks(z1) < before
@@ -105,7 +151,8 @@ def test_due_chunks_go_and_the_hub_proves_that_nothing_else_is_gone(z1: Site) ->
 def test_two_runs_at_once_leave_what_one_run_leaves(z1: Site) -> None:
     before, gone = chunks(z1), pruned(z1)
     assert z1.run({"dag_id": "veen_checkpoint"})[0].state == "success"
-    both = [z1.begin({"dag_id": "veen_retention"}, **TWO_DAYS) for _ in range(2)]
+    two_days_later(z1)
+    both = [z1.begin({"dag_id": "veen_retention"}, **LATER) for _ in range(2)]
     for run in (run for one in both for run in one.ended()):
         assert run.state == "success", run.log[-6000:]
     assert chunks(z1) < before
