@@ -118,7 +118,7 @@ def _way(evidence: Evidence, event: str) -> dict[str, Any]:
     keys = [
         one
         for one in evidence.events
-        if one.stream == name and number.isdecimal() and one.seq == int(number)
+        if one.stream == name and number.isascii() and number.isdigit() and one.seq == int(number)
     ]
     if not keys:
         raise Refused(f"{event} is not here; see veen bridge reconcile for where it is")

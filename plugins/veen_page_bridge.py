@@ -13,6 +13,7 @@ from typing import Final
 from veen_page_made import MayRead, seen_by_id
 from veen_page_zone import Place, reading
 
+from bridge.carrier.bag_path import carrier_name
 from bridge.export_setup import exporting
 from bridge.export_state import ExportState
 from bridge.importer.airlock import Airlock
@@ -79,8 +80,8 @@ class Quarantined:
     @property
     def ids(self) -> tuple[str, ...]:
         """What a run may know it by: its bundle, or its carrier where no bundle could be read."""
-        carrier = "".join(one if one.isalnum() or one in "._-" else "_" for one in self.received)
-        return (self.name[:64], f"carrier-{carrier}")
+        carrier = carrier_name(self.received)
+        return (self.name[:64], carrier if carrier.startswith("carrier-") else f"carrier-{carrier}")
 
 
 @dataclass(frozen=True, slots=True)
