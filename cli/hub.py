@@ -18,9 +18,10 @@ from cli.console import notice, show
 from cli.failure import Refused
 from cli.options import DEFAULT_DATA_DIR, ConfigOption, DataDirOption
 from hub import supervisor
-from hub.process import Launch
+from hub.process import Launch, begin
 from hub.settings import Settings
 from hub.storage.datadir import DataDir, is_held
+from veen.log_file import last_lines
 
 app = typer.Typer(help="Run a hub, look at it, check its directory.", no_args_is_help=True)
 
@@ -65,6 +66,7 @@ def start(
     settings = launch.settings()
     _warn(settings)
     if foreground:
+        begin(launch)
         sys.exit(supervisor.run(launch))
     pid, log = _start_in_background(launch, settings)
     show(
@@ -148,7 +150,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _last_lines(path: Path) -> str:
-    return " | ".join(path.read_text(errors="replace").splitlines()[-5:])
+    return " | ".join(last_lines(path, 5))
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def serve(
         read_token(one)
     scheme = "https" if settings.query.tls_cert else "http"
     notice(f"serving queries on {scheme}://{settings.query.listen}; stop with Ctrl-C")
-    begin()
+    begin(launch)
     sys.exit(supervisor.run(launch))
 
 

@@ -7,5 +7,5 @@ from hub.supervisor import run
 
 if __name__ == "__main__":
     launch = parse_launch(sys.argv[1:])
-    begin()
+    begin(launch)
     sys.exit(run(launch))

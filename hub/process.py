@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
 import sys
@@ -16,6 +15,8 @@ from hub.settings import Settings, load, parse_key, with_options
 from hub.storage.datadir import DataDir
 from veen import durable
 from veen.child_process import end_with, say_ready
+from veen.errors import VeenError
+from veen.log_file import DEFAULT_BACKUPS, DEFAULT_MAX_BYTES, begin_logging
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +60,24 @@ def parse_launch(arguments: list[str]) -> Launch:
     return Launch(root, found.config, found.options, found.ready_fd, found.parent)
 
 
-def begin(log_level: str = "INFO") -> None:
-    """Set up a process: private files, logs to standard error."""
+def begin(launch: Launch) -> None:
+    """Set up a process: private files, logs to standard error within the size that is set."""
     os.umask(0o077)
-    logging.basicConfig(
-        level=log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
-    submits = logging.getLogger("hub.submit")  # one bare JSON document a line
-    submits.addHandler(logging.StreamHandler(sys.stderr))
-    submits.propagate = False
+    begin_logging(*_log_size(launch), bare=("hub.submit",))  # one JSON document a line
+
+
+def _log_size(launch: Launch) -> tuple[int, int]:
+    """What the settings say; bad ones are refused later, with a log to say so in."""
+    try:
+        settings = launch.settings()
+    except VeenError:
+        return DEFAULT_MAX_BYTES, DEFAULT_BACKUPS
+    return settings.log_max_bytes, settings.log_backups
 
 
 def begin_as_child(launch: Launch) -> None:
     """Set up a process that ends when its parent does, or at once when it has ended already."""
-    begin()
+    begin(launch)
     end_with(launch.parent)
 
 

@@ -14,6 +14,7 @@ from hub.storage.retention import BadRetention, Rule, parse_rule, refuse_forgett
 from veen.control import StreamRecord
 from veen.errors import Malformed, VeenError
 from veen.limits import BadLimit, Limits
+from veen.log_file import DEFAULT_BACKUPS, DEFAULT_MAX_BYTES
 from veen.profile import DEFAULT_PROFILE, Profile
 from veen.settings_table import BadSettings as BadZone
 from veen.settings_table import is_address
@@ -61,6 +62,8 @@ class Settings:
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_client_ca: str | None = None
+    log_max_bytes: int = DEFAULT_MAX_BYTES
+    log_backups: int = DEFAULT_BACKUPS
 
     def __post_init__(self) -> None:
         if self.admission not in ("gated", "open"):
@@ -71,6 +74,14 @@ class Settings:
             raise BadSettings(
                 f"listen = {self.listen!r}: an address and a port from 1 on, like 127.0.0.1:8080"
             )
+        self._refuse_bad_numbers()
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise BadSettings("tls_cert and tls_key go together")
+        for stream in self.streams:
+            if stream.profile not in self.profiles:
+                raise BadSettings(f"stream {stream.name} uses a profile that is not configured")
+
+    def _refuse_bad_numbers(self) -> None:
         if self.workers < 1 or self.threads < 1:
             raise BadSettings("a hub needs at least one worker with one thread")
         if self.clock_step_limit_sec < 0:
@@ -79,11 +90,8 @@ class Settings:
             )
         if self.request_timeout_sec < 1 or self.body_timeout_sec < 1:
             raise BadSettings("request_timeout_sec and body_timeout_sec are at least 1")
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise BadSettings("tls_cert and tls_key go together")
-        for stream in self.streams:
-            if stream.profile not in self.profiles:
-                raise BadSettings(f"stream {stream.name} uses a profile that is not configured")
+        if self.log_max_bytes < 0 or self.log_backups < 0:
+            raise BadSettings("log_max_bytes and log_backups are at least 0")
 
     @property
     def gated(self) -> bool:
@@ -102,6 +110,7 @@ _PLAIN = {
     "queue_limit": int, "request_timeout_sec": int, "body_timeout_sec": int, "max_page_items": int,
     "clock_step_limit_sec": int,
     "tls_cert": str, "tls_key": str, "tls_client_ca": str,
+    "log_max_bytes": int, "log_backups": int,
 }  # fmt: skip
 _TABLES = ("issuers", "streams", "limits", "principals", "retention")
 

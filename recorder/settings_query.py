@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from veen.log_file import DEFAULT_BACKUPS, DEFAULT_MAX_BYTES
 from veen.settings_table import BadSettings, Table
 
 SUBMITTER: Final = "submitter"
@@ -62,6 +63,8 @@ class QuerySettings:
     tls_key: Path | None
     tls_client_ca: Path | None
     principals: tuple[QueryPrincipal, ...]
+    log_max_bytes: int
+    log_backups: int
 
 
 def query_settings(table: Table) -> QuerySettings:
@@ -89,6 +92,8 @@ def query_settings(table: Table) -> QuerySettings:
         tls_key=table.path("tls_key", None),
         tls_client_ca=table.path("tls_client_ca", None),
         principals=principals,
+        log_max_bytes=table.number("log_max_bytes", DEFAULT_MAX_BYTES, least=0, most=_MANY),
+        log_backups=table.number("log_backups", DEFAULT_BACKUPS, least=0, most=1_000),
     )
     table.done()
     _verify_tls(table, found)

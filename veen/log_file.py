@@ -2,7 +2,7 @@
 
 A service writes its log to standard error, which whoever starts it may redirect to a file. Several
 processes (supervisor, sequencer, workers) share that file. Each of them looks at the size of its
-standard error after a line; the first that finds it full renames it under a lock, and every other
+standard error before a line; the first that finds it full renames it under a lock, and every other
 one moves to the new file at its own next line, because a renamed file is full by definition.
 """
 
@@ -13,10 +13,11 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 STANDARD_OUTPUT: Final = 1
@@ -24,6 +25,7 @@ STANDARD_ERROR: Final = 2
 DEFAULT_MAX_BYTES: Final = 16 << 20
 DEFAULT_BACKUPS: Final = 3
 _READ_BYTES: Final = 1 << 16
+_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 def last_lines(path: Path, count: int, max_bytes: int = _READ_BYTES) -> list[str]:
@@ -83,9 +85,33 @@ class RotatingHandler(logging.StreamHandler):  # type: ignore[type-arg]
         self._output = output
 
     def emit(self, record: logging.LogRecord) -> None:
-        super().emit(record)
+        # Before the line: whatever another process did, it goes to the file that is current.
         if self._output is not None:
             self._output.rotate_if_full()
+        super().emit(record)
+
+
+def begin_logging(max_bytes: int, backups: int, bare: Iterable[str] = ()) -> None:
+    """Log to standard error, within a size if that is a file; uncaught errors go there too.
+
+    The loggers in ``bare`` write nothing but their messages.
+    """
+    output = redirected_output(max_bytes, backups)
+    logging.basicConfig(level="INFO", handlers=[RotatingHandler(output)], format=_FORMAT)
+    for name in bare:
+        logger = logging.getLogger(name)
+        logger.addHandler(RotatingHandler(output))
+        logger.propagate = False
+    sys.excepthook = _log_uncaught
+
+
+def _log_uncaught(
+    kind: type[BaseException], error: BaseException, where: TracebackType | None
+) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, where)
+        return
+    logging.getLogger(__name__).critical("ended by an error", exc_info=(kind, error, where))
 
 
 def redirected_output(max_bytes: int, backups: int) -> RotatingOutput | None:

@@ -1,11 +1,14 @@
-"""One line of JSON and a few counts for every message submitted (OBS0.1, OBS0.2)."""
+"""A line of JSON for each message taken, one for all that a request had refused (OBS0.1, OBS0.2).
+
+Refusing costs the sender nothing, so it must not cost a line for each message either.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from hub.api.intake import Taken, Taking
@@ -38,11 +41,12 @@ def _code(one: Taken) -> Code | None:
 
 
 def _lines(taking: Taking, request_id: str) -> Iterator[str]:
-    """A line for each message; one that was taken is written without ado, most being such."""
+    """A line for each message that was taken, written without ado, and one for all the others."""
     common = (
         f'{{"request_id": "{request_id}", "verify_ms": {taking.verify_ms / len(taking.taken):.3f}, '
         f'"commit_ms": {taking.commit_ms:.3f}, '
     )
+    refused = []
     for one in taking.taken:
         if isinstance(one.outcome, bytes) and one.verified is not None:
             verified, seq = one.verified, cbor.uint(one.outcome, _STREAM_SEQ_AT)[0]
@@ -53,21 +57,27 @@ def _lines(taking: Taking, request_id: str) -> Iterator[str]:
                 f'"leaf_hash_prefix": "{verified.leaf_hash[:4].hex()}"}}'
             )
         else:
-            yield json.dumps(_line(one, taking, request_id))
+            refused.append(one)
+    if refused:
+        yield json.dumps(_refused(refused, taking, request_id))
 
 
-def _line(one: Taken, taking: Taking, request_id: str) -> dict[str, Any]:
+def _refused(refused: Sequence[Taken], taking: Taking, request_id: str) -> dict[str, Any]:
+    """How many messages were refused and why; what the first of them was, as far as is known."""
+    first = refused[0]
+    codes = Counter(code.value for one in refused if (code := _code(one)) is not None)
     line: dict[str, Any] = {
         "request_id": request_id,
-        "bytes_in": one.size,
+        "bytes_in": sum(one.size for one in refused),
         "verify_ms": round(taking.verify_ms / len(taking.taken), 3),
         "commit_ms": round(taking.commit_ms, 3),
     }
-    if one.verified is not None:
-        line["label"] = one.verified.label.hex()
-        line["client_id_prefix"] = one.verified.client_id[:4].hex()
-        line["leaf_hash_prefix"] = one.verified.leaf_hash[:4].hex()
-    code = _code(one)
+    if first.verified is not None:
+        line["label"] = first.verified.label.hex()
+        line["client_id_prefix"] = first.verified.client_id[:4].hex()
+        line["leaf_hash_prefix"] = first.verified.leaf_hash[:4].hex()
+    code = _code(first)
     line["code"] = code.value if code else None
+    line["refused"] = dict(sorted(codes.items()))
     line["bytes_out"] = 0
     return line

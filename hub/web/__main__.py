@@ -11,7 +11,7 @@ from hub.api.app import create_app
 from hub.process import begin_as_child, parse_launch
 from hub.settings import Settings
 from hub.storage.datadir import DataDir
-from hub.web.worker import DeadlineWorker
+from hub.web.worker import DeadlineWorker, ServiceLogger
 
 
 class HubApplication(BaseApplication):  # type: ignore[misc]
@@ -42,6 +42,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         "timeout": 2 * settings.request_timeout_sec,
         "graceful_timeout": settings.request_timeout_sec,
         "loglevel": "warning",
+        "logger_class": ServiceLogger,
         "control_socket_disable": True,
     }
     if settings.tls_cert is not None:

@@ -7,11 +7,21 @@ from functools import partial
 from selectors import EVENT_READ
 from typing import Any, ClassVar, Final
 
+from gunicorn.glogging import Logger
 from gunicorn.workers.gthread import ThreadWorker
 
 from veen.deadlines import Deadlines, Reading
 
 _TURN_SEC: Final = 0.25
+
+
+class ServiceLogger(Logger):  # type: ignore[misc]
+    """What gunicorn says goes where the service's own log goes, which is kept within a size."""
+
+    def setup(self, cfg: Any) -> None:
+        super().setup(cfg)
+        self.error_log.handlers.clear()
+        self.error_log.propagate = True
 
 
 class DeadlineWorker(ThreadWorker):  # type: ignore[misc]

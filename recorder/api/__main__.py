@@ -8,7 +8,7 @@ from typing import Any
 from gunicorn.app.base import BaseApplication
 
 from recorder.api.app import create_app
-from recorder.api.worker import DeadlineWorker
+from recorder.api.worker import DeadlineWorker, ServiceLogger
 from recorder.service.process import begin_as_child, parse_launch
 from recorder.settings import Settings
 from recorder.settings_query import QuerySettings
@@ -41,6 +41,7 @@ def options_of(settings: QuerySettings) -> dict[str, Any]:
         "timeout": 2 * settings.request_timeout_sec,
         "graceful_timeout": settings.request_timeout_sec,
         "loglevel": "warning",
+        "logger_class": ServiceLogger,
         "control_socket_disable": True,
     }
     if settings.tls_cert is not None:

@@ -14,6 +14,8 @@ from recorder.service.home import ServiceHome
 from recorder.settings import Settings, load
 from veen import durable
 from veen.child_process import end_with, say_ready
+from veen.errors import VeenError
+from veen.log_file import DEFAULT_BACKUPS, DEFAULT_MAX_BYTES, begin_logging
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +60,25 @@ def parse_launch(arguments: list[str]) -> Launch:
     )
 
 
-def begin() -> None:
-    """Set up a process: private files, logs to standard error."""
+def begin(launch: Launch) -> None:
+    """Set up a process: private files, logs to standard error within the size that is set."""
     os.umask(0o077)
-    logging.basicConfig(
-        level="INFO", stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
+    begin_logging(*_log_size(launch))
     logging.getLogger("httpx").setLevel("WARNING")
+
+
+def _log_size(launch: Launch) -> tuple[int, int]:
+    """What the settings say; bad ones are refused later, with a log to say so in."""
+    try:
+        settings = launch.settings().query
+    except VeenError:
+        return DEFAULT_MAX_BYTES, DEFAULT_BACKUPS
+    return settings.log_max_bytes, settings.log_backups
 
 
 def begin_as_child(launch: Launch) -> None:
     """Set up a process that ends when its parent does, or at once when it has ended already."""
-    begin()
+    begin(launch)
     end_with(launch.parent)
 
 

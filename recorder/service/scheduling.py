@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from veen import durable
 from veen.errors import VeenError
+from veen.log_file import last_lines
 from veen.objects.settings import FileSettings, StoreSettings
 
 _LOOK_SEC: Final = 0.25
@@ -153,6 +154,4 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _last_words(log: Path) -> str:
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - _TOLD_BYTES))
-        return " | ".join(file.read().decode(errors="replace").split("\n")[-4:]).strip()
+    return " | ".join(last_lines(log, 4, _TOLD_BYTES)).strip()

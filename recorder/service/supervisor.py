@@ -108,5 +108,5 @@ def _start_runner(launch: Launch) -> subprocess.Popen[bytes] | None:
 
 if __name__ == "__main__":
     launched = parse_launch(sys.argv[1:])
-    begin()
+    begin(launched)
     sys.exit(run(launched))
