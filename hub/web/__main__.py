@@ -12,6 +12,7 @@ from hub.process import begin_as_child, parse_launch
 from hub.settings import Settings
 from hub.storage.datadir import DataDir
 from hub.web.worker import DeadlineWorker, ServiceLogger
+from veen.tls import AEAD_CIPHERS
 
 
 class HubApplication(BaseApplication):  # type: ignore[misc]
@@ -47,6 +48,7 @@ def _options(settings: Settings) -> dict[str, Any]:
     }
     if settings.tls_cert is not None:
         options |= {"certfile": settings.tls_cert, "keyfile": settings.tls_key}
+        options["ciphers"] = AEAD_CIPHERS
     if settings.tls_client_ca is not None:
         options |= {"ca_certs": settings.tls_client_ca, "cert_reqs": 2}
     return options

@@ -12,6 +12,7 @@ from recorder.api.worker import DeadlineWorker, ServiceLogger
 from recorder.service.process import begin_as_child, parse_launch
 from recorder.settings import Settings
 from recorder.settings_query import QuerySettings
+from veen.tls import AEAD_CIPHERS
 
 
 class QueryApplication(BaseApplication):  # type: ignore[misc]
@@ -46,6 +47,7 @@ def options_of(settings: QuerySettings) -> dict[str, Any]:
     }
     if settings.tls_cert is not None:
         options |= {"certfile": str(settings.tls_cert), "keyfile": str(settings.tls_key)}
+        options["ciphers"] = AEAD_CIPHERS
     if settings.tls_client_ca is not None:
         options |= {"ca_certs": str(settings.tls_client_ca), "cert_reqs": 2}
     return options

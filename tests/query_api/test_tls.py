@@ -100,6 +100,24 @@ def test_an_old_version_of_tls_is_not_spoken(site: Site) -> None:
         httpx.get(f"{site.zone.url}/healthz", trust_env=False, verify=old)
 
 
+def test_h30_only_aead_suites_are_offered(site: Site) -> None:
+    old = site.context(site.known)
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    with (
+        socket.create_connection(("127.0.0.1", site.zone.port), timeout=30) as line,
+        old.wrap_socket(line, server_hostname="127.0.0.1") as spoken,
+    ):
+        name, version, _ = spoken.cipher() or ("", "", 0)
+    assert version == "TLSv1.2"
+    assert "GCM" in name or "CHACHA20" in name
+    old.set_ciphers("ALL:!AESGCM:!CHACHA20:!AESCCM:@SECLEVEL=0")
+    with (
+        socket.create_connection(("127.0.0.1", site.zone.port), timeout=30) as line,
+        pytest.raises(ssl.SSLError, match="HANDSHAKE_FAILURE"),
+    ):
+        old.wrap_socket(line, server_hostname="127.0.0.1")
+
+
 def test_a_certificate_is_a_gate_and_nobody_by_itself(site: Site) -> None:
     """Who has one is let in to say who they are, by a token or a signature."""
     known = httpx.Client(verify=site.context(site.known), trust_env=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import json
+import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -98,7 +99,7 @@ def test_a_key_that_is_none_is_refused_in_one_line(
     assert "Traceback" not in done.stderr
 
 
-def test_a_hub_speaks_tls(
+def test_h30_a_hub_speaks_tls_with_aead_suites_only(
     make_hub: Callable[..., Any], veen: Callable[..., Any], tmp_path: Path
 ) -> None:
     cert, key = _self_signed(tmp_path)
@@ -109,10 +110,25 @@ def test_a_hub_speaks_tls(
     writer = client.writer(spec_objects.key("alice"), STREAM)
     client.submit(writer.msg(b"over tls"))
     assert client.read(client.log(writer.label)).mmr.size == 1
+    _refuses_other_than_aead(hub, cert)
     with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
         hub.client()
     with pytest.raises(httpx.TransportError):
         httpx.get(hub.url.replace("https", "http") + "/healthz", trust_env=False)
+
+
+def _refuses_other_than_aead(hub: Any, cert: Path) -> None:
+    """H30: over TLS 1.2 as over TLS 1.3."""
+    old = ssl.create_default_context(cafile=cert)
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    for ciphers, taken in (("ECDHE+AESGCM", True), ("ALL:!AESGCM:!CHACHA20:!AESCCM", False)):
+        old.set_ciphers(f"{ciphers}:@SECLEVEL=0")
+        with socket.create_connection(("127.0.0.1", hub.port), timeout=30) as line:
+            if taken:
+                old.wrap_socket(line, server_hostname="127.0.0.1").close()
+                continue
+            with pytest.raises(ssl.SSLError, match="HANDSHAKE_FAILURE"):
+                old.wrap_socket(line, server_hostname="127.0.0.1")
 
 
 def _rotate(hub: Any, veen: Callable[..., Any], *more: object) -> Any:
