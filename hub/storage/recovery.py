@@ -64,12 +64,13 @@ def open_label(
         last_ts=row.head_ts,
         nodes=NodeFile.for_writing(datadir.nodes(row.label)),
     )
-    _refuse_other_peaks(label_log, last)
+    listed = read_checkpoint_index(datadir, row.label)
+    _refuse_other_peaks(label_log, last, listed)
     node_files.ensure(label_log, limits)
     path = label_log.open_path()
     raw = path.read_bytes() if path.exists() else b""
-    unindexed = _replay(label_log, row, raw, limits)
-    _refuse_rollback(label_log, row, signed)
+    unindexed = _replay(label_log, row, raw, limits, listed)
+    _refuse_rollback(label_log, row, max(signed, max(listed, default=0)))
     if label_log.tally.size < len(raw):
         _cut_tail(label_log, raw)
     elif unindexed:
@@ -78,8 +79,11 @@ def open_label(
     return label_log, unindexed
 
 
-def _refuse_other_peaks(label_log: LabelLog, last: ChunkRow | None) -> None:
-    """Everything signed from here on grows from these peaks: the last chunk must vouch for them."""
+def _refuse_other_peaks(
+    label_log: LabelLog, last: ChunkRow | None, listed: Mapping[int, CheckpointRef]
+) -> None:
+    """Everything signed from here on grows from these peaks, and repeats the checkpoint there: the
+    last chunk must vouch for both."""
     if last is None:
         return
     name = layout.ChunkName(label_log.label, last.start_seq, last.end_seq)
@@ -90,11 +94,17 @@ def _refuse_other_peaks(label_log: LabelLog, last: ChunkRow | None) -> None:
             f"{label_log.peaks.root().hex()}, but the chunk that ends there has {due.hex()}: "
             "run `veen hub rebuild`. Nothing was started."
         )
+    _refuse_other_checkpoint(label_log, listed, due)
 
 
-def _replay(label_log: LabelLog, row: LabelRow, raw: bytes, limits: Limits) -> list[Unindexed]:
+def _replay(
+    label_log: LabelLog,
+    row: LabelRow,
+    raw: bytes,
+    limits: Limits,
+    listed: Mapping[int, CheckpointRef],
+) -> list[Unindexed]:
     start_seq = row.chunk_start
-    listed = read_checkpoint_index(label_log.datadir, row.label)
     unindexed, nodes = [], []
     for found in whole_entries(raw, row.label, start_seq, limits):
         framed = found.opened()
@@ -147,7 +157,7 @@ def _cut_tail(label_log: LabelLog, raw: bytes) -> None:
     )  # fmt: skip
 
 
-def _refuse_rollback(label_log: LabelLog, row: LabelRow, unpublished: int) -> None:
+def _refuse_rollback(label_log: LabelLog, row: LabelRow, signed: int) -> None:
     """The log must reach what was acknowledged and what was signed, and no further back."""
     label = label_log.label.hex()
     if label_log.head_seq < row.head_seq:
@@ -156,8 +166,6 @@ def _refuse_rollback(label_log: LabelLog, row: LabelRow, unpublished: int) -> No
             f"receipts up to {row.head_seq}. Restore the log from the archive or a backup; "
             "nothing was started."
         )
-    listed = read_checkpoint_index(label_log.datadir, label_log.label)
-    signed = max(unpublished, max(listed, default=0))
     if label_log.head_seq < signed:
         raise Damaged(
             f"the log of label {label} ends at {label_log.head_seq}, behind this hub's own "

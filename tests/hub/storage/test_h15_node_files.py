@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +220,31 @@ def test_h15_rebuild_recovers_from_a_wrong_checkpoint_at_a_chunks_end(
     with pytest.raises(Damaged, match="veen hub rebuild"):
         filled.start()
     recovered(filled, 24, wrong)
+
+
+def test_h15_a_wrong_checkpoint_at_the_last_chunks_end_alone_is_refused(filled: Any) -> None:
+    """Its peaks are right: nothing would grow wrong, but recorder checkpoints would repeat it."""
+    label = filled.label(STREAM)
+    right = filled.committer.checkpoint(label, 16, filled.now)
+    wrong = sign_wrong_again(filled, right)
+    filled.stop()
+    with pytest.raises(Damaged, match="sets such a checkpoint aside"):
+        filled.start()
+    recovered(filled, 16, wrong)
+
+
+def sign_wrong_again(bench: Any, right: Checkpoint) -> Checkpoint:
+    """Put another root into a published checkpoint, its index line and its binding."""
+    keys, root = bench.committer.log.keys, bytes(32)
+    path = bench.datadir.file(layout.checkpoint(right.label_curr, right.upto_seq))
+    wrong = keys.sign_checkpoint(replace(right, mmr_root=root), STREAM.profile, bench.now)
+    for changed in (
+        bench.datadir.file(layout.checkpoint_index(right.label_curr)),
+        bench.datadir.file(layout.CHECKPOINT_BINDING),
+    ):
+        changed.write_bytes(changed.read_bytes().replace(right.mmr_root, root))
+    path.write_bytes(wrong.encode())
+    return Checkpoint.decode(wrong.encode())
 
 
 def test_h15_a_rebuild_that_crashed_is_completed_by_the_next(
