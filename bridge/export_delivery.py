@@ -46,16 +46,15 @@ def deliver(staged: Staged, media: Media, progress: Progress = untold) -> tuple[
     """
     last = len(media.roots) - 1
     places = [(bag, media.roots[min(number, last)]) for number, bag in enumerate(staged.bags)]
-    missing: list[Path] = []
     for medium in dict.fromkeys(media.roots):
         with _told(medium):
             due = [bag for bag, of in places if of == medium and not _is_there(medium, bag.name)]
             verify_room(due, medium)
-            missing += [medium] if due else []
-    for medium in missing:
+    delivered = tuple(_deliver(bag, medium, media, progress) for bag, medium in places)
+    for medium in dict.fromkeys(medium for _, medium in places):
         with _told(medium):
             put_verifier(medium)
-    return tuple(_deliver(bag, medium, media, progress) for bag, medium in places)
+    return delivered
 
 
 def medium_id(roots: Sequence[Path]) -> str:
