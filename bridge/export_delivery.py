@@ -21,7 +21,7 @@ from bridge.carrier.medium import (
 )
 from bridge.carrier.open_bag import MAX_TAG_BYTES
 from bridge.carrier.stage import Staged
-from bridge.medium_verifier import put_verifier
+from bridge.medium_verifier import has_verifier, put_verifier
 from veen.client.progress import Progress, untold
 from veen.durable import NoSpace, SyncFailed
 
@@ -50,6 +50,7 @@ def deliver(staged: Staged, media: Media, progress: Progress = untold) -> tuple[
         with _told(medium):
             due = [bag for bag, of in places if of == medium and not _is_there(medium, bag.name)]
             verify_room(due, medium)
+            has_verifier(medium)
     delivered = tuple(_deliver(bag, medium, media, progress) for bag, medium in places)
     for medium in dict.fromkeys(medium for _, medium in places):
         with _told(medium):

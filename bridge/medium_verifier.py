@@ -21,19 +21,26 @@ def verifier_name() -> str:
     return f"agb0-verifier-{h(SOURCE.read_bytes()).hex()[:_NAME_DIGITS]}.py"
 
 
-def put_verifier(medium: Path) -> None:
-    """Write the verifier to the root of a medium, whole or not at all; other bytes under its name
-    are refused, since people would run them.
-    """
+def has_verifier(medium: Path) -> bool:
+    """Whether it lies there; other bytes under its name are refused, since people would run them."""
     raw, name = SOURCE.read_bytes(), verifier_name()
     with Directory.root(medium) as root:
-        if root.exists(name):
-            if read_small(root, name, len(raw) + 1) != raw:
-                raise BadMedium(
-                    f"{medium / name}: expected the verifier whose hash is in its name, got other "
-                    "bytes; do not run it, and take another medium"
-                )
-            return
+        if not root.exists(name):
+            return False
+        if read_small(root, name, len(raw) + 1) != raw:
+            raise BadMedium(
+                f"{medium / name}: expected the verifier whose hash is in its name, got other "
+                "bytes; do not run it, and take another medium"
+            )
+        return True
+
+
+def put_verifier(medium: Path) -> None:
+    """Write the verifier to the root of a medium, whole or not at all."""
+    if has_verifier(medium):
+        return
+    name = verifier_name()
+    with Directory.root(medium) as root:
         partial = f"{name}.part"
         with suppress(FileNotFoundError):
             os.unlink(partial, dir_fd=root.fd)

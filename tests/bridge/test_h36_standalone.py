@@ -120,6 +120,7 @@ def test_h36_another_file_under_its_name_is_refused(yard: Any, grown: Any) -> No
     staged = Staged(bridge_world.carrier_of(bag), (bag,))
     with pytest.raises(BadMedium, match=r"got other bytes; do not run it"):
         deliver(staged, Media(roots=(medium,), medium_id="stick"))
+    assert [one.name for one in medium.iterdir()] == [verifier_name()]
     (medium / verifier_name()).unlink()
     (medium / f"{verifier_name()}.part").write_bytes(b"cut off")
     put_verifier(medium)
