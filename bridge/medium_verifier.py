@@ -22,7 +22,7 @@ def verifier_name() -> str:
 
 
 def has_verifier(medium: Path) -> bool:
-    """Whether it lies there; other bytes under its name are refused, since people would run them."""
+    """Whether it lies there; other bytes under its name are refused: people would run them."""
     raw, name = SOURCE.read_bytes(), verifier_name()
     with Directory.root(medium) as root:
         if not root.exists(name):

@@ -14,6 +14,7 @@ from bridge.bundle_reader import Source, read_events, survey
 from bridge.carrier.age import age_told
 from bridge.carrier.bag_path import BagPath
 from bridge.carrier.carrier import Carrier
+from bridge.carrier.check import UNREADABLE
 from bridge.carrier.ledger import Ledger
 from bridge.carrier.open_set import CarrierSet
 from bridge.carrier.unpack import unpacked
@@ -75,6 +76,10 @@ def _judged(bags: tuple[BagPath, ...], look: _Look) -> dict[str, Any]:
         return _carrier(bags, look)
     except Refused as error:
         return {"bags": [str(one) for one in bags], "refused": str(error)}
+    except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
+        return {"bags": [str(one) for one in bags], "refused": f"unreadable: {error.strerror}"}
 
 
 def _carrier(bags: tuple[BagPath, ...], look: _Look) -> dict[str, Any]:

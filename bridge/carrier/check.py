@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from bridge.bundle import BundleLimits
 from bridge.carrier.age import too_old
@@ -22,6 +24,8 @@ from veen.errors import Malformed
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 _MAX_CHECKPOINT = 1 << 20
+UNREADABLE: Final = (errno.EIO, errno.ENXIO, errno.ENODEV, errno.ENOMEDIUM, errno.ESTALE)
+"""Errors of a medium, and of no disk of ours: they say nothing about other carriers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +98,10 @@ def check_carrier(bags: Sequence[Path | BagPath], level: Level, means: Means) ->
                 report.notes += found.notes
     except Refused as error:
         report.refusal = error
+    except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
+        report.refusal = Refused(Fault.MEDIUM, f"it cannot be read: {error.strerror}")
     return report
 
 

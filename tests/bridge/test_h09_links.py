@@ -21,7 +21,7 @@ from bridge.carrier.probe import probe
 from bridge.carrier.stage import Staged
 from bridge.export_delivery import Media, deliver
 from bridge.medium_bags import carriers
-from bridge.refusal import Fault
+from bridge.refusal import Fault, Level
 
 
 @pytest.fixture
@@ -133,6 +133,26 @@ def test_h09_a_check_does_not_follow_a_link(yard: Any, bag: Path, at: str) -> No
     assert fault is (Fault.INCOMPLETE if is_lost else Fault.MEDIUM)
     (given,) = carriers([medium / "agb0" / bag.name])
     assert not yard.check(given).ok
+
+
+def test_h08_a_medium_that_fails_late_refuses_the_carrier_and_ends_nothing_else(
+    yard: Any, bag: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hashes hold, and a sector goes bad before the content is read."""
+    reads, real = [0, 0], os.pread
+
+    def failing(fd: int, size: int, at: int) -> bytes:
+        reads[0] += 1
+        if 0 < reads[1] < reads[0]:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(fd, size, at)
+
+    monkeypatch.setattr(os, "pread", failing)
+    assert yard.check([bag], Level.INTACT).ok
+    reads[0], reads[1] = 0, reads[0]
+    report = yard.check([bag])
+    assert report.refusal.fault is Fault.MEDIUM
+    assert "cannot be read: Input/output error" in str(report.refusal)
 
 
 def test_h09_another_device_below_a_medium_is_not_entered() -> None:
