@@ -30,7 +30,7 @@ def reexport(number: int, config: Path, medium: Path, wanted: str) -> dict[str, 
     assert run.returncode == 0, run.stderr
     return {
         str(one.relative_to(medium)): hashlib.sha256(one.read_bytes()).hexdigest()
-        for one in medium.rglob("*")
+        for one in (medium / "agb0").rglob("*")
         if one.is_file()
     }
 
