@@ -58,9 +58,15 @@ class Tools:
             self.usage["quarantine"] = bytes_below(self.airlock.root / "quarantine")
         return self.usage["quarantine"]
 
+    def quarantine_entries(self) -> int:
+        if "entries" not in self.usage:
+            self.usage["entries"] = sum(1 for _ in self.airlock.quarantine("").iterdir())
+        return self.usage["entries"]
+
     def count_quarantined(self, size: int) -> None:
         """Whatever comes into quarantine takes a directory and a block at least."""
         self.usage["quarantine"] = self.quarantine_bytes() + size + _ENTRY_BYTES
+        self.usage["entries"] = self.quarantine_entries() + 1
 
     def watch_of(self, name: str) -> Watch:
         """Sees the work on the carrier of that name, which may come from a medium."""

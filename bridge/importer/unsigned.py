@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Final
 
 from bridge.audit_events import ImportFailed, ImportQuarantined
 from bridge.carrier.bag_path import BagPath, carrier_name
@@ -23,7 +24,9 @@ from bridge.importer.tools import Tools
 from bridge.printable import printable
 from bridge.refusal import Fault, Refused
 
-_LINE = 4000
+MOST_ENTRIES: Final = 10_000
+"""In quarantine; anybody can make many unsigned bags, and beyond it only the audit log has them."""
+_LINE: Final = 4000
 
 
 class Unsigned:
@@ -76,7 +79,10 @@ class Unsigned:
         fields = failed_fields(tools.operator, digest, None, error)
         event = ImportQuarantined(code=_code(error), told=told, **fields)
         is_new = code_of(folder) != _code(error)
-        has_room = tools.quarantine_bytes() < tools.settings.max_quarantine_bytes
+        has_room = (
+            tools.quarantine_entries() < MOST_ENTRIES
+            and tools.quarantine_bytes() < tools.settings.max_quarantine_bytes
+        )
         reason = {
             "code": _code(error),
             "told": told,

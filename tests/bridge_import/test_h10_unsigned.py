@@ -147,10 +147,14 @@ def test_h10_a_full_quarantine_keeps_hashes_of_what_is_signed(zone: Any) -> None
     zone.check([])
 
 
+@pytest.mark.parametrize("bound", ["bytes", "entries"])
 def test_h10_an_unsigned_bag_leaves_nothing_but_audit_where_the_quarantine_is_full(
-    zone: Any,
+    zone: Any, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    zone.write_settings(importing="max_quarantine_bytes = 0")
+    if bound == "bytes":
+        zone.write_settings(importing="max_quarantine_bytes = 0")
+    else:
+        monkeypatch.setattr("bridge.importer.unsigned.MOST_ENTRIES", 0)
     medium = zone.medium(1, 3)
     _no_valid_signature(zone, bag_of(medium))
     (outcome,) = zone.run(medium).outcomes
