@@ -46,12 +46,11 @@ def medium(yard: Any, grown: Any) -> Path:
 def test_h36_help_is_help_and_a_wrong_call_is_told_in_a_line() -> None:
     found = run("--help")
     assert found.returncode == 0
-    assert "TRUST PLACE [PLACE ...]\n" in found.stdout
-    assert "\nTRUST is a directory" in found.stdout
+    assert "standalone_verifier.py TRUST PLACE [PLACE ...]\n\nTRUST is a directory" in found.stdout
     for argv in ((), ("trust",), ("--nothing",)):
         found = run(*argv)
         assert found.returncode == 2
-        assert found.stderr.startswith("usage: standalone_verifier.py [-h] ")
+        assert found.stderr.startswith("usage: standalone_verifier.py [-h] TRUST PLACE")
 
 
 def test_h36_a_missing_library_is_named(yard: Any) -> None:
@@ -83,9 +82,9 @@ def test_h36_the_root_of_a_medium_is_verified_by_the_file_that_lies_on_it(
         header = bridge_world.parts(grown.bundle(first, last))[0]
         assert f"stream: {bridge_world.STREAM}, events {first} to {last}" in lines
         assert f"words: {words(header.bundle_id)}" in lines
-    assert any(one.startswith(f"hub: {bridge_world.IDENTITY.hub_id.hex()}") for one in lines)
+    assert f"hub: {bridge_world.IDENTITY.hub_id.hex()}" in lines
     assert f"signer: z1 ({bridge_world.EXPORTER.public.hex()})" in lines
-    assert any(line.startswith("verified: ") for line in lines)
+    assert any(line.startswith("verified: all bytes; signatures") for line in lines)
     assert any(line.startswith("not verified: other ranges") for line in lines)
 
 
