@@ -39,7 +39,8 @@ def inspect(
     """Show what carriers, or files with bundles, say of themselves, without any check.
 
     The hashes of volumes are checked, since damaged ones cannot be read. For who signed what, and
-    whether it holds, there is veen bridge verify.
+    whether it holds, there is veen bridge verify. A carrier that cannot be read is shown as refused
+    beside the others, and the exit code is 3.
 
     Example: veen bridge inspect /media/usb --events 3 --json
     """
