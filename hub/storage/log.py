@@ -242,10 +242,12 @@ class HubLog:
         return stream.profile if stream else DEFAULT_PROFILE
 
     def _label_before(self, label_log: LabelLog) -> bytes:
-        """label_prev: the label of the epoch before, in the first checkpoint of an epoch."""
+        """label_prev: the label of the epoch before; without epochs, the label itself.
+
+        It follows from the label alone, so checkpoints asked for in any order are the same.
+        """
         stream = self._route(label_log)
-        first = self.index.last_checkpoint(label_log.label_no) is None
-        if stream is None or not first or label_log.epoch == 0:
+        if stream is None or label_log.epoch == 0:
             return label_log.label
         return self.registry.labels_of(stream).at(label_log.epoch - 1)
 
