@@ -17,7 +17,7 @@ import sys
 from argparse import ArgumentParser, RawTextHelpFormatter
 from contextlib import contextmanager, suppress
 from hashlib import sha256
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -54,10 +54,9 @@ def need(fact: object, told: str, code: str = "") -> None:
 def named(code: str) -> Any:  # the code of faults inside that have none of their own
     try:
         yield
-    except Refused as error:
-        raise Refused(error.args[0] or code, error.args[1]) from error
-    except (CryptoError, UnicodeDecodeError) as error:
-        raise Refused(code, str(error)) from error
+    except (Refused, CryptoError, UnicodeDecodeError) as error:
+        first, told = error.args if isinstance(error, Refused) else ("", str(error))
+        raise Refused(first or code, told) from error
 def h(*parts: bytes) -> bytes:
     return sha256(b"".join(parts)).digest()
 def ht(tag: str, *parts: bytes) -> bytes:
@@ -66,8 +65,7 @@ def is_signed(public: bytes, signature: bytes, digest: bytes) -> bool:
     with suppress(BadSignatureError):
         return crypto_sign_open(signature + digest, public) == digest
     return False
-def head(raw: bytes, at: int, loose: bool = False) -> tuple[int, int, int]:
-    """Major type, argument and end of the CBOR head at ``at``; only the shortest form is right."""
+def head(raw: bytes, at: int, loose: bool = False) -> tuple[int, int, int]:  # of a CBOR item
     need(at < len(raw) and raw[at] & 31 < 28, f"cut short, reserved or indefinite at byte {at}")
     major, info = divmod(raw[at], 32)
     if info < 24:
@@ -91,12 +89,11 @@ def item(raw: bytes, at: int, depth: int = 16) -> tuple[Any, int]:
         return (False, True, None)[argument - 20] if major else argument, end
     need(major in (2, 3, 4, 5) and depth and end + argument <= len(raw), f"item at byte {at}")
     if major in (2, 3):
-        at, end = end, end + argument
-        return raw[at:end] if major == 2 else raw[at:end].decode(), end
+        text = raw[end : end + argument]
+        return text if major == 2 else text.decode(), end + argument
     values, previous = [], b""
     for n in range(argument * (major - 3)):
-        start = end
-        value, end = item(raw, start, depth - 1)
+        start, (value, end) = end, item(raw, end, depth - 1)
         if major == 5 and n % 2 == 0:
             need(type(value) is int and previous < raw[start:end], f"key at byte {start}")
             previous = raw[start:end]
@@ -125,10 +122,9 @@ def read(raw: bytes, kind: Any) -> Any:
     return value
 def encode(value: Any, major: int = 0) -> bytes:
     if isinstance(value, int):
-        if value < 24:
-            return bytes([major << 5 | value])
-        width = next(width for width in (1, 2, 4, 8) if value < 1 << 8 * width)
-        return bytes([major << 5 | 23 + width.bit_length()]) + value.to_bytes(width, "big")
+        width = next((width for width in (1, 2, 4, 8) if 23 < value < 1 << 8 * width), 0)
+        info, rest = (23 + width.bit_length(), value) if width else (value, 0)
+        return bytes([major << 5 | info]) + rest.to_bytes(width, "big")
     if isinstance(value, list | dict):
         inside = value if isinstance(value, list) else chain(*value.items())
         return encode(len(value), 4 + isinstance(value, dict)) + b"".join(map(encode, inside))
@@ -140,26 +136,34 @@ def label_of(hub_id: bytes, stream: bytes, epoch: int) -> bytes:
     return ht("veen/label", ht("veen/routing_key", hub_id), stream, u64(epoch))
 def check_recorder(doc: Any) -> None:  # what must hold, whoever signed it
     need(doc[1] == 1 and all(one[0] == 1 and one[7:] != [[]] for one in doc[9]), "version")
-    ids = [end[0] for end in doc[7]]
-    need(ids == sorted(set(ids)) and ids == [stream_id(name) for name in doc[8]], "streams")
+    ids = [stream_id(name) for name in doc[8]]
+    need(ids == sorted(set(ids)) == [end[0] for end in doc[7]], "streams")
     need(doc[6] == ht("veen/log-root", encode(doc[7])), "log_root")
     need([end[1:] for end in doc[7] if end[1]] == [one[3:5] for one in doc[9]], "checkpoints")
     need(all(end[2] == ZERO for end in doc[7] if not end[1]), "an empty stream with a root")
 def keys_at(hub: Any, time: int) -> list[bytes]:
     return [key[2] for key in hub[3] if key[3] <= time <= key.get(4, time)]
-def verify_recorder(doc: Any, hubs: dict[bytes, Any], hub_id: bytes) -> Any:
+def verify_signer(one: Any, hub: Any, made: int, last: int) -> None:  # KEX0.1 in a rotation
+    digest, sigs = ht("veen/sig", encode(one[:6])), list(chain(*one[7:]))
+    able = [key for key in hub[3] if key[3] <= made and key.get(4, last) >= last]
+    signer: Any = next((key for key in able[::-1] if is_signed(key[2], one[6], digest)), None)
+    need(signer, "a stream's checkpoint")
+    for old, new in pairwise(hub[3]):
+        begin = max(last, signer[3]) - (signer[3] < new[3])
+        if min(made, signer.get(4, made)) <= old.get(4, -1) and begin >= new[3]:
+            have = [any(is_signed(key[2], sig, digest) for sig in sigs) for key in (old, new)]
+            need(all(have), "witness_sigs of both keys")
+def verify_recorder(doc: Any, hubs: dict[bytes, Any], hub_id: bytes, at: Any = (b"", 0)) -> Any:
     need(hub_id in hubs and doc[2] == hub_id, f"hub {hub_id.hex()}", "E.AUTH/HUB")
-    hub, every = hubs[hub_id], [key[2] for key in hubs[hub_id][3]]
-    need(doc[3] in every, f"hub key {doc[3].hex()}", "E.AUTH/HUB_KEY")
+    hub = hubs[hub_id]
+    need(doc[3] in [key[2] for key in hub[3]], f"hub key {doc[3].hex()}", "E.AUTH/HUB_KEY")
     with named("E.SIG/CHECKPOINT"):
         digest = ht("veen/recorder-checkpoint", encode(doc)[:-64], bytes(64))
-        is_good = doc[3] in keys_at(hub, doc[5]) and is_signed(doc[3], doc[10], digest)
-        need(is_good, "not signed by the hub with a key of that time")
+        need(doc[3] in keys_at(hub, doc[5]) and is_signed(doc[3], doc[10], digest), "hub_sig")
         for stream, one in zip([end[0] for end in doc[7] if end[1]], doc[9], strict=True):
             labels = [label_of(hub_id, stream, n) for n in (one[5], one[5] - 1) if n >= 0]
             need(one[2] == labels[0] and one[1] in labels, "labels")
-            digest = ht("veen/sig", encode(one[:6]))
-            need(any(is_signed(key, one[6], digest) for key in every), "a stream's checkpoint")
+            verify_signer(one, hub, doc[5], at[1] if stream == at[0] else 0)
     return hub
 def grown(peaks: list[bytes], size: int, height: int, subtree: bytes) -> tuple[Any, bytes]:
     """Peaks, youngest first, and root after a subtree of 2^height leaves behind ``size`` leaves."""
@@ -177,26 +181,25 @@ def read_parts(raw: bytes) -> tuple[Any, list[bytes], Any]:
     need(major == 4, "no array of events")
     need(count == header[8] - header[7] + 1, f"{count} events", "E.SEQ/COUNT")
     need(count <= 1 << 26, f"{count} events", "E.SIZE/BUNDLE_SIZE")
-    events = []
-    for _ in range(count):
-        start, at = at, skip(raw, at, MIB + 4096)
-        events.append(raw[start:at])
+    ends = list(accumulate(range(count), lambda at, _: skip(raw, at, MIB + 4096), initial=at))
+    events, at = [raw[start:end] for start, end in pairwise(ends)], ends[-1]
     need(skip(raw, at, 8192) == len(raw), "bytes follow the proof")
     proof = read(raw[at:], PROOF)
     is_short = len(proof[5]) <= 64 and len(proof[6]) <= 128
     need(is_short and proof[1] == 1 and 1 <= proof[2] <= proof[3] + 1 <= proof[4] + 1, "proof")
-    unnamed = {key: one for key, one in header.items() if key != 2}
-    digest = ht("veen/agb0-bundle", encode(unnamed), raw[events_at:])
+    unnamed = encode({key: one for key, one in header.items() if key != 2})
+    digest = ht("veen/agb0-bundle", unnamed, raw[events_at:])
     need(digest == header[2], "bundle_id is not the hash of the bundle", "E.SIG/BUNDLE_ID")
     return header, events, proof
 def verify_bundle(raw: bytes, hubs: dict[bytes, Any]) -> Any:
     need(len(raw) <= 1 << 36, f"{len(raw)} bytes", "E.SIZE/BUNDLE_SIZE")
     with named("E.FORMAT/FRAMING"):
         header, events, proof = read_parts(raw)
-    hub = verify_recorder(header[11], hubs, header[3])
+    hub = verify_recorder(header[11], hubs, header[3], (header[5], header[10]))
     end: Any = next((one for one in header[11][7] if one[0] == header[5]), [b"", 0, b""])
     due = [header[7], header[8], end[1]]
     need(end[1] >= header[8] and [proof[n] for n in (2, 3, 4)] == due, "range", "E.SEQ/RANGE")
+    need(header[10] <= header[11][5], "events later than their checkpoint", "E.SIG/CHECKPOINT")
     peaks, size, times, later = proof[5], header[7] - 1, [], list[Refused]()
     need(len(peaks) == size.bit_count(), "peaks before the events", "E.SEQ/PROOF")
     for event in events:
@@ -239,10 +242,9 @@ def check_metadata(told: Any, key: bytes | None, msg: Any, receipt: Any) -> None
     need(not told or (told[1] == msg[3] and told[4] == receipt[5]), "principal or hub time")
     if key is None:
         return
-    text = msg[8]
+    text, (headed, size) = msg[8], struct.unpack(">II", msg[8][32:40].ljust(8, b"\0"))
+    start, end = 40 + headed, 40 + headed + size
     need(msg[1] == PROFILE and len(text) >= 40, "profile or size")
-    start = 40 + int.from_bytes(text[32:36], "big")
-    end = start + int.from_bytes(text[36:40], "big")
     need(end <= len(text) and not any(text[end:]) and end - start >= 16, "frame of the ciphertext")
     aad = ht("veen/aad", msg[1], msg[2], msg[3], u64(msg[4]), u64(msg[5]), msg[6] or ZERO)
     nonce = ht("veen/nonce", msg[2], u64(msg[5]), msg[3], u64(msg[4]))[:24]
@@ -259,8 +261,7 @@ def read_file(path: Path) -> bytes:
     need(path.exists() or path.is_symlink(), f"{path} is missing", "E.SIZE/INCOMPLETE")
     need(is_file(path) and path.stat().st_size <= MIB, f"{path}: kind or size", "E.FORMAT/MEDIUM")
     return path.read_bytes()
-def read_bag(root: Path) -> tuple[Any, bytes, bytes]:
-    """What a bag says of itself, what is signed and the signature, once its tag files match."""
+def read_bag(root: Path) -> tuple[Any, bytes, bytes]:  # carrier.cbor, what is signed, signature
     need(root.is_dir() and not root.is_symlink(), f"{root} is no directory", "E.FORMAT/MEDIUM")
     signature = read_file(root / SIGNATURE)
     need(len(signature) >= 105, f"{root}: {SIGNATURE} was not finished", "E.SIZE/INCOMPLETE")
@@ -311,7 +312,6 @@ def read_volumes(doc: Any, roots: list[Path]) -> bytes:
     need(is_plain, "packed, sealed, or to be rebuilt: run veen bridge verify", "UNSUPPORTED")
     return b"".join(good[n] for n in range(doc[4]))
 def verify_carrier(roots: list[Path], hubs: dict[bytes, Any], exporters: dict[bytes, str]) -> Any:
-    """What was verified, in words; Refused with the first fault."""
     bags = [(root, *read_bag(root)) for root in roots]
     doc, signers = bags[0][1], set()
     bags = [bag for bag in bags if bag[1] == doc]

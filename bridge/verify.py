@@ -65,6 +65,7 @@ def verify_bundle(
     hub = trusted_hub(header.source_hub_id, trust)
     verify_checkpoint(header.export_checkpoint, hub)
     end = _end(found)
+    _verify_dates(header, hub)
     terms = Terms(hub, label(routing_key(hub.hub_id), header.export_stream_id, 0))
     with crew(workers if workers > 1 else 0) as beside:
         parts = ((read_batch(source, batch), batch.first_seq) for batch in found.batches)
@@ -100,6 +101,17 @@ def verify_checkpoint(checkpoint: RecorderCheckpoint, hub: HubIdentity) -> None:
         raise Refused(Fault.HUB_KEY, told)
     try:
         checkpoint.verify(hub)
+    except Untrusted as error:
+        raise Refused(Fault.CHECKPOINT, str(error)) from error
+
+
+def _verify_dates(header: Header, hub: HubIdentity) -> None:
+    """The checkpoint is not older than the events, nor its key retired before them.
+
+    The times are those announced; the events must have them.
+    """
+    try:
+        header.export_checkpoint.verify_entry_time(hub, header.export_stream, header.export_time_to)
     except Untrusted as error:
         raise Refused(Fault.CHECKPOINT, str(error)) from error
 

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from cli.conventions import adopt
 
 _FILES: Final = {
-    "hub": "cli.hub_directory:app",
+    "hub": "cli.hub_checkpoint:app",
     "keygen": "cli.identity:keygen",
     "id": "cli.identity:app",
     "send": "cli.send:send",

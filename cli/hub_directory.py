@@ -14,25 +14,15 @@ import typer
 from cli.console import manner, progress, show
 from cli.failure import INTEGRITY, Refused
 from cli.hub_status import app
-from cli.options import (
-    DEFAULT_DATA_DIR,
-    ConfigOption,
-    DataDirOption,
-    HubOptions,
-    StreamOption,
-    key_in_hex,
-)
+from cli.options import DEFAULT_DATA_DIR, ConfigOption, DataDirOption
 from hub.fsck import verify as fsck
 from hub.settings import load
 from hub.storage import identity, retention
 from hub.storage.datadir import DataDir, Lock
 from hub.storage.index import last_hub_ts
 from hub.storage.rebuild import rebuild as rebuild_derived
-from veen import label as labels
 from veen.audit.report import Report
-from veen.checkpoint import Checkpoint
 from veen.errors import Untrusted
-from veen.stream import stream_id
 
 __all__ = ["app"]
 
@@ -121,41 +111,6 @@ def retain(
     show({"rules": rules, "default": retention.LONG_TERM, "due": names, "pruned": len(done)})
 
 
-@app.command()
-def checkpoint(
-    at: HubOptions,
-    stream: StreamOption,
-    upto: Annotated[int, typer.Option("--upto", metavar="SEQ", help="The place it ends at.")],
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the CHECKPOINT here.")
-    ] = None,
-) -> None:
-    """Have a checkpoint made (or fetch it) and check the hub's signature on it.
-
-    It works for streams without epochs.
-
-    Example: veen hub checkpoint --stream record/line-1 --upto 10 --token-file token --out cp.cbor
-    """
-    hub = at.status().identity()
-    name = labels.label(labels.routing_key(hub.hub_id), stream_id(stream), 0)
-    with at.open() as api:
-        found = api.checkpoint(name, upto)
-    if (found.label_curr, found.upto_seq) != (name, upto):
-        raise Untrusted("the hub answered with another checkpoint than was asked for")
-    if not any(found.is_signed_by(key.hub_pk) for key in hub.hub_keys):
-        raise Untrusted("the checkpoint is not signed by a key of the hub")
-    if out is not None:
-        out.write_bytes(found.encode())
-    show(
-        {
-            "label": name.hex(),
-            "upto_seq": found.upto_seq,
-            "mmr_root": found.mmr_root.hex(),
-            "epoch": found.epoch,
-        }
-    )
-
-
 @app.command("rotate-key")
 def rotate_key(
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
@@ -182,30 +137,6 @@ def rotate_key(
             "hub_pk": current.hub_pk.hex(),
             "key_id": current.key_id.hex(),
         }
-    )
-
-
-@app.command("verify-rotation")
-def verify_rotation(
-    checkpoint: Annotated[
-        Path, typer.Option("--checkpoint", metavar="FILE", help="A checkpoint of the hub.")
-    ],
-    old_key: Annotated[str, typer.Option(metavar="HEX", help="The old hub_pk.")],
-    new_key: Annotated[str, typer.Option(metavar="HEX", help="The new hub_pk.")],
-) -> None:
-    """Check that a checkpoint of the overlap is witnessed by both keys.
-
-    Example: veen hub verify-rotation --checkpoint cp.cbor --old-key d36a… --new-key efb3…
-    """
-    found = Checkpoint.decode(checkpoint.read_bytes())
-    for name, public in (("old", old_key), ("new", new_key)):
-        if not found.is_witnessed_by(key_in_hex(f"--{name}-key", public)):
-            raise Untrusted(f"{checkpoint.name} is not witnessed by the {name} key")
-    if not found.is_signed_by(key_in_hex("--new-key", new_key)):
-        raise Untrusted(f"{checkpoint.name} is not signed by the new key")
-    show(
-        {"checkpoint": str(checkpoint), "upto_seq": found.upto_seq},
-        f"{checkpoint.name}: signed by the new key, witnessed by both",
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from veen import sign
 from veen.checkpoint import Checkpoint
@@ -67,7 +68,7 @@ class HubIdentity(WireMap):
 
     def verify(self, signature: bytes) -> None:
         """Refuse unless an unbroken chain leads from hub_id to this document."""
-        for index, (old, new) in enumerate(zip(self.hub_keys, self.hub_keys[1:], strict=False), 1):
+        for index, (old, new) in enumerate(pairwise(self.hub_keys), 1):
             digest = _endorsement_digest(self.hub_id, index, new)
             if not sign.is_valid(old.hub_pk, new.endorsement or b"", digest):
                 raise Untrusted(f"hub key {new.key_id.hex()} is not endorsed by the key before it")
@@ -94,12 +95,55 @@ class HubIdentity(WireMap):
                 return key
         raise Untrusted(f"receipt {receipt.stream_seq} is not signed by a key valid at its hub_ts")
 
-    def verify_checkpoint(self, checkpoint: Checkpoint, profile: Profile) -> HubKey:
-        """The key that signed a checkpoint; it must have been valid in the epoch."""
-        for key in self._valid(*epoch_span(checkpoint.epoch, profile)):
+    def verify_checkpoint(
+        self,
+        checkpoint: Checkpoint,
+        profile: Profile,
+        *,
+        not_before: int,
+        not_after: int | None = None,
+    ) -> HubKey:
+        """The key that signed a checkpoint: one of its epoch, not retired before ``not_before``.
+
+        A CHECKPOINT carries no time. It is never older than the last entry it covers, so
+        ``not_before`` is hub_ts of the receipt at upto_seq. ``not_after`` is a hub time at which
+        it is known to have existed; None where nothing says so.
+        """
+        start, end = epoch_span(checkpoint.epoch, profile)
+        # Entries of an epoch may come in after its end, by the skew that a hub allows.
+        last = None if end is None else max(end, not_before)
+        if not_after is not None:
+            last = not_after if last is None else min(last, not_after)
+        for key in self._valid(max(start, not_before), last):
             if checkpoint.is_signed_by(key.hub_pk):
+                self._verify_witnesses(checkpoint, key, not_before, not_after)
                 return key
-        raise Untrusted(f"checkpoint {checkpoint.upto_seq} is not signed by a key of its epoch")
+        raise Untrusted(
+            f"checkpoint {checkpoint.upto_seq} is not signed by a key of its epoch "
+            f"that was still valid at hub_ts {not_before}"
+        )
+
+    def _verify_witnesses(
+        self, checkpoint: Checkpoint, signer: HubKey, not_before: int, not_after: int | None
+    ) -> None:
+        """Refuse a checkpoint of a key overlap that lacks either key's signature (KEX0.1).
+
+        It was made in the overlap if it cannot have been made before or after.
+        """
+        begin = max(not_before, signer.valid_from)
+        ends = [one for one in (not_after, signer.valid_until) if one is not None]
+        for old, new in pairwise(self.hub_keys):
+            # The old key may have signed in the very second in which the new one began.
+            since = new.valid_from if signer.valid_from >= new.valid_from else new.valid_from + 1
+            if old.valid_until is None or not ends or min(ends) > old.valid_until or begin < since:
+                continue
+            for key in (old, new):
+                if not checkpoint.is_witnessed_by(key.hub_pk):
+                    raise Untrusted(
+                        f"checkpoint {checkpoint.upto_seq} was made while two hub keys overlapped "
+                        f"(hub_ts {new.valid_from} to {old.valid_until}): expected witness_sigs of "
+                        f"both, got none of key {key.key_id.hex()}"
+                    )
 
     def _valid(self, start: int, end: int | None) -> Iterable[HubKey]:
         return (key for key in reversed(self.hub_keys) if key.overlaps(start, end))

@@ -12,7 +12,7 @@ from veen.checkpoint import Checkpoint
 from veen.digest import h, ht
 from veen.errors import Malformed, Untrusted
 from veen.hub_identity import HubIdentity
-from veen.label import EpochLabels, routing_key
+from veen.label import EpochLabels, label, routing_key
 from veen.profile import DEFAULT_PROFILE
 from veen.schema import Bytes32, Bytes64, Version
 from veen.stream import stream_id
@@ -78,6 +78,29 @@ class RecorderCheckpoint(WireMap):
 
     def verify(self, hub: HubIdentity) -> None:
         """Refuse unless this hub, with a key valid at that time, has signed all of it."""
+        self.verify_signature(hub)
+        named = [name for name, end in zip(self.names, self.ends, strict=True) if end.last_seq]
+        for name, checkpoint in zip(named, self.checkpoints, strict=True):
+            # The document vouches for it as of created_at; the receipt at upto_seq is not here.
+            self._verify_stream(hub, name, checkpoint, 0)
+
+    def verify_entry_time(self, hub: HubIdentity, name: str, hub_ts: int) -> None:
+        """Refuse an entry of a stream that is dated after the document that is to cover it.
+
+        The key of the stream's CHECKPOINT must not have retired before that entry, either.
+        """
+        if hub_ts > self.created_at:
+            raise Untrusted(
+                f"{name}: an entry of hub_ts {hub_ts} is later than the recorder checkpoint of "
+                f"{self.created_at} that is to cover it"
+            )
+        of = label(routing_key(hub.hub_id), stream_id(name), 0)
+        for checkpoint in self.checkpoints:
+            if checkpoint.label_curr == of:
+                self._verify_stream(hub, name, checkpoint, hub_ts)
+
+    def verify_signature(self, hub: HubIdentity) -> None:
+        """The document's own signature, without those of the checkpoints in it."""
         if self.hub_id != hub.hub_id:
             raise Untrusted(f"a recorder checkpoint of hub {self.hub_id.hex()}")
         keys = (key for key in hub.hub_keys if key.overlaps(self.created_at, self.created_at))
@@ -85,9 +108,6 @@ class RecorderCheckpoint(WireMap):
             raise Untrusted(f"{self.hub_public.hex()} is not a key of the hub at that time")
         if not sign.is_valid(self.hub_public, self.hub_sig, self._signing_digest()):
             raise Untrusted("the recorder checkpoint is not signed by its hub")
-        named = [name for name, end in zip(self.names, self.ends, strict=True) if end.last_seq]
-        for name, checkpoint in zip(named, self.checkpoints, strict=True):
-            self._verify_stream(hub, name, checkpoint)
 
     def verify_follows(self, earlier: RecorderCheckpoint) -> None:
         """Refuse to go back behind an earlier one in time or in any stream."""
@@ -101,11 +121,15 @@ class RecorderCheckpoint(WireMap):
             if new.last_seq == old.last_seq and new.mmr_root != old.mmr_root:
                 raise Untrusted(f"{name} has two roots at {old.last_seq}")
 
-    def _verify_stream(self, hub: HubIdentity, name: str, checkpoint: Checkpoint) -> None:
+    def _verify_stream(
+        self, hub: HubIdentity, name: str, checkpoint: Checkpoint, hub_ts: int
+    ) -> None:
         labels = EpochLabels(routing_key(hub.hub_id), stream_id(name), DEFAULT_PROFILE)
         try:
             checkpoint.verify_labels(labels)
-            hub.verify_checkpoint(checkpoint, DEFAULT_PROFILE)
+            hub.verify_checkpoint(
+                checkpoint, DEFAULT_PROFILE, not_before=hub_ts, not_after=self.created_at
+            )
         except Untrusted as error:
             raise Untrusted(f"{name}: {error}") from error
 

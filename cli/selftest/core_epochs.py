@@ -69,7 +69,8 @@ def _expect_end(world: World, labels: EpochLabels, epoch: int, receipts: list[Re
 
 
 def _expect_checkpoint(world: World, found: Checkpoint, labels: EpochLabels, epoch: int) -> None:
-    world.api().status().identity().verify_checkpoint(found, labels.profile)
+    last = world.api().receipt(found.label_curr, found.upto_seq)
+    world.api().status().identity().verify_checkpoint(found, labels.profile, not_before=last.hub_ts)
     found.verify_labels(labels)
     expect("label and epoch", (found.label_curr, found.epoch), (labels.at(epoch), epoch))
 

@@ -35,9 +35,14 @@ class HubKeys:
     def current(self) -> sign.PrivateKey:
         return self._private[self.identity.current.key_id]
 
-    def sign_checkpoint(self, checkpoint: Checkpoint, profile: Profile, now: int) -> Checkpoint:
-        """Signed by a key of its epoch, and witnessed by both keys while two overlap."""
-        signed = checkpoint.signed(self._key_of_epoch(checkpoint.epoch, profile))
+    def sign_checkpoint(
+        self, checkpoint: Checkpoint, profile: Profile, hub_ts: int, now: int
+    ) -> Checkpoint:
+        """Signed by a key of its epoch, and witnessed by both keys while two overlap.
+
+        ``hub_ts`` is that of the receipt at upto_seq: no key retired before it can sign.
+        """
+        signed = checkpoint.signed(self._key_of_epoch(checkpoint.epoch, profile, hub_ts))
         older = (key for key in self.identity.hub_keys[:-1] if key.overlaps(now, now))
         witnesses = [self._private[key.key_id] for key in older if key.key_id in self._private]
         if not witnesses:
@@ -46,11 +51,12 @@ class HubKeys:
             signed = signed.witnessed(witness)
         return signed
 
-    def _key_of_epoch(self, epoch: int, profile: Profile) -> sign.PrivateKey:
+    def _key_of_epoch(self, epoch: int, profile: Profile, hub_ts: int) -> sign.PrivateKey:
         """The newest key valid in an epoch: a rotation may fall between its end and its close."""
         start, end = epoch_span(epoch, profile)
+        last = None if end is None else max(end, hub_ts)
         for key in reversed(self.identity.hub_keys):
-            if key.overlaps(start, end) and key.key_id in self._private:
+            if key.overlaps(max(start, hub_ts), last) and key.key_id in self._private:
                 return self._private[key.key_id]
         return self.current
 

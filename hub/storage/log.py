@@ -177,7 +177,8 @@ class HubLog:
             mmr_root=peaks.root(),
             epoch=label_log.epoch,
         )
-        signed = self.keys.sign_checkpoint(unsigned, self._profile(label_log), now)
+        hub_ts = self.index.hub_ts(label_log.label_no, upto_seq)
+        signed = self.keys.sign_checkpoint(unsigned, self._profile(label_log), hub_ts, now)
         write_peaks(self.datadir, label_log.label, peaks)
         last = self.index.last_checkpoint(label_log.label_no) or 0
         self._publisher.publish(signed)
@@ -298,7 +299,8 @@ class HubLog:
             _log.info("completed %d checkpoints left by the last stop", len(unpublished))
         for label_log in self._labels.values():
             if label_log.has_summary():
-                self.seal(label_log, label_log.last_ts)
+                since = self.keys.identity.current.valid_from
+                self.seal(label_log, max(label_log.last_ts, since))
                 label_log.nodes.close()
 
     def _open_labels(self, signed: Mapping[bytes, int]) -> None:

@@ -104,7 +104,7 @@ class RecorderComposer:
     def _refuse_foreign(self, last: RecorderCheckpoint) -> None:
         """The last document must be this hub's, and the log must reach what it vouches for."""
         try:
-            last.verify(self._keys.identity)
+            last.verify_signature(self._keys.identity)
         except Untrusted as error:
             raise Damaged(
                 f"the recorder checkpoint of {last.created_at} is not this hub's: {error}: "

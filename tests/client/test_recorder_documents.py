@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from veen import hub_identity, tooling
-from veen.client import recorder_checkpoints
+from veen.client import recorder_checkpoints, trust
 from veen.client.credentials import Bearer
 from veen.client.errors import HubRefused
 from veen.errors import Code, Untrusted
@@ -66,7 +66,11 @@ class AnyApi:
 
 
 def session(api: AnyApi) -> Any:
-    return SimpleNamespace(api=api, hub=IDENTITY)
+    return SimpleNamespace(
+        api=api,
+        hub=IDENTITY,
+        ask_identity=lambda: trust.followed(IDENTITY, api.status().identity()),
+    )
 
 
 FIRST, SECOND, THIRD, FOURTH = (a_document(at, "record/a") for at in (10, 11, 15, 20))

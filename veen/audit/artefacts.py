@@ -45,13 +45,15 @@ class Artefacts:
     context: Context
     origin: Origin | None
     """The stream of the label, if it was known when the label began."""
+    before_ts: int
+    """The hub_ts of the last entry before the chunk; 0 where it is not known."""
     checkpoints: int = 0
     faults: list[Fault] = field(default_factory=list)
     refs: dict[int, CheckpointRef] = field(default_factory=dict)
     bindings: list[Binding] = field(default_factory=list)
 
-    def at(self, size: int, start_seq: int, peaks: Peaks) -> None:
-        """Check what stands at ``size``, where the label has ``peaks``."""
+    def at(self, size: int, start_seq: int, peaks: Peaks, hub_ts: int) -> None:
+        """Check what stands at ``size``, where the label has ``peaks`` and its entry ``hub_ts``."""
         label = self.task.label
         if size in self.task.due:
             self._snapshot(peaks)
@@ -61,7 +63,7 @@ class Artefacts:
                 end_seq=size,
                 peaks_ref=layout.peaks(label, size),
             )
-            self._checkpoint(size, peaks.root())
+            self._checkpoint(size, peaks.root(), hub_ts)
         elif size in self.task.snapshots:
             self._snapshot(peaks)
 
@@ -85,7 +87,7 @@ class Artefacts:
         raw = self.read(layout.checkpoint(self.task.label, peaks.size)) or b""
         try:
             found = Checkpoint.decode(raw)
-            self.context.hub.verify_checkpoint(found, self._profile())
+            self.context.hub.verify_checkpoint(found, self._profile(), not_before=self.before_ts)
         except (Malformed, Untrusted):
             return False
         said = (found.label_curr, found.upto_seq, found.mmr_root)
@@ -119,7 +121,7 @@ class Artefacts:
             self._fault(name, 0, upto, "the checkpoint is missing", "MISSING")
             self.bindings.append(Binding(upto, ()))
             return
-        self._checkpoint(upto, root)
+        self._checkpoint(upto, root, self.before_ts)
         snapshot = layout.peaks(self.task.label, upto)
         try:
             found = PeakSnapshot.decode(self.read(snapshot) or b"").to_peaks()
@@ -134,7 +136,7 @@ class Artefacts:
         name = layout.peaks(self.task.label, peaks.size)
         self.faults += compare(self.read, name, due, "PEAKS")
 
-    def _checkpoint(self, upto: int, root: bytes) -> None:
+    def _checkpoint(self, upto: int, root: bytes, hub_ts: int) -> None:
         name, place = layout.checkpoint(self.task.label, upto), len(self.bindings)
         self.bindings.append(self._binding(upto, root, self.context.hub.hub_keys))
         raw = self.read(name)
@@ -150,18 +152,19 @@ class Artefacts:
             at = 1 + where if begins else 0
             self._fault(name, at, upto, "differs from what the log says", "CHECKPOINT")
             return
-        signer = self._signer(name, raw, after, upto)
+        signer = self._signer(name, raw, after, hub_ts)
         if signer is not None:
             self.bindings[place] = self._binding(upto, root, (signer,))
 
-    def _signer(self, name: str, raw: bytes, after: int, upto: int) -> HubKey | None:
+    def _signer(self, name: str, raw: bytes, after: int, hub_ts: int) -> HubKey | None:
         try:
             found = Checkpoint.decode(raw)
         except Malformed as error:
             self._fault(name, after, None, str(error), "CHECKPOINT")
             return None
+        upto = found.upto_seq
         try:
-            signer = self.context.hub.verify_checkpoint(found, self._profile())
+            signer = self.context.hub.verify_checkpoint(found, self._profile(), not_before=hub_ts)
         except Untrusted as error:
             self._fault(name, after, upto, str(error), "SIG")
             signer = None

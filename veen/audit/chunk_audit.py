@@ -61,7 +61,7 @@ def guess_start(task: Task, read: Read, context: Context, first_ts: int | None) 
 
 def beside(task: Task, start: Start, read: Read, context: Context) -> Artefacts:
     origin = start.origin if start.origin and start.origin.from_first else None
-    return Artefacts(task, read, context, origin)
+    return Artefacts(task, read, context, origin, start.last_ts)
 
 
 def _begin(frames: Iterator[Good | Bad]) -> tuple[list[Good | Bad], FramedEntry | None]:

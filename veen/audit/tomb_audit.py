@@ -104,14 +104,14 @@ def _climb(
     for record in tomb.records:
         peaks = peaks.append(record.leaf_hash)
         if peaks.size in artefacts.task.due or peaks.size in artefacts.task.snapshots:
-            passed.append(peaks)
+            passed.append((peaks, record.hub_ts))
     if peaks.root() != tomb.summary.mmr_root_end:
         if start.peaks is None:
             return None
         what = "its leaves do not lead to the root of the summary"
         faults.append(Fault(leaves.leaves(name), 0, name.start_seq, what, "I3"))
-    for one in passed:
-        artefacts.at(one.size, name.start_seq, one)
+    for one, hub_ts in passed:
+        artefacts.at(one.size, name.start_seq, one, hub_ts)
     return peaks
 
 

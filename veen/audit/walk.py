@@ -158,7 +158,7 @@ class EntryWalk:
         """Look at what stands beside the chunk at this size."""
         self._climb.settle(seq)
         if self._climb.peaks is not None:
-            self._artefacts.at(seq, self._begin, self._climb.peaks)
+            self._artefacts.at(seq, self._begin, self._climb.peaks, self.last_ts)
 
     def _is_own(self, receipt: Receipt) -> bool:
         """Whether the hub gave this receipt, for this label."""

@@ -111,14 +111,14 @@ class _Walk:
         rules = Rules(hub=self._hub, profiles=profiles, limits=self._limits, stream=labels)
         cursors = Cursors(from_start=state.first_seq == 1)
         peaks, own = state.before(), None
-        self._compare(state, peaks)
+        self._compare(state, peaks, 0)
         for _ in range(state.first_seq, state.last_stream_seq + 1):
             msg, receipt = self._next(state)
             before = Before(peaks=peaks, client=cursors.of(msg.client_id), grant=None)
             after = verify_pair(msg, receipt, before, rules)
             cursors.put(msg.client_id, after.client)
             peaks, own = after.peaks, after.client if msg.client_id == self._own else own
-            self._compare(state, peaks)
+            self._compare(state, peaks, receipt.hub_ts)
             self._tell(self.pairs)
         if peaks.root() != state.last_mmr_root:
             raise Untrusted(f"{state.stream}: the set does not end in the root it names")
@@ -142,7 +142,8 @@ class _Walk:
             raise _other_history(state, receipt[1].stream_seq)
         return msg[1], receipt[1]
 
-    def _compare(self, state: LabelState, peaks: Peaks) -> None:
+    def _compare(self, state: LabelState, peaks: Peaks, hub_ts: int) -> None:
+        """``hub_ts`` is that of the receipt at this size; 0 where it lies before the set."""
         held = self._held.get(state.label)
         if held is not None and held.peaks.size == peaks.size and held.peaks != peaks:
             raise _other_history(state, peaks.size)
@@ -151,7 +152,7 @@ class _Walk:
         checkpoint = self._due[1]
         if checkpoint.upto_seq == peaks.size:
             checkpoint.verify_labels(state.labels(self._hub.hub_id))
-            self._hub.verify_checkpoint(checkpoint, state.profile)
+            self._hub.verify_checkpoint(checkpoint, state.profile, not_before=hub_ts)
             checkpoint.verify_root(peaks.size, peaks.root())
             self._due, self.checkpoints = next(self._ahead, None), self.checkpoints + 1
 

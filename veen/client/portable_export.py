@@ -13,7 +13,7 @@ from typing import BinaryIO
 from veen import durable
 from veen.captoken import CapToken
 from veen.client import epochs, portable_set, trust
-from veen.client.checkpoints import checkpoints, refuse_other_root
+from veen.client.checkpoints import checkpoints, verify
 from veen.client.errors import HubRefused
 from veen.client.head import first_readable, head, is_missing, is_readable, receipt_at
 from veen.client.pages import Range
@@ -108,7 +108,7 @@ class _Export:
             self._pair(pair)
             last = pair.receipt
             if due is not None and due.upto_seq == last.stream_seq:
-                refuse_other_root(log, due, last)
+                verify(self._session, log, due, last)
                 self._checkpoints.write(due.encode())
                 self._checked, due = self._checked + 1, next(ahead, None)
         return LabelState(

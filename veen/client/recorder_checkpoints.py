@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from veen.client.errors import HubRefused
 from veen.client.head import is_missing
 from veen.client.session import Session
-from veen.client.trust import followed
 from veen.errors import Untrusted
 from veen.recorder_checkpoint import RecorderCheckpoint
 
@@ -70,6 +69,6 @@ def verify(
         document.verify(session.hub)
     except Untrusted:
         # A new key may have come since we last asked.
-        document.verify(followed(session.hub, session.api.status().identity()))
+        document.verify(session.ask_identity())
     if earlier is not None:
         document.verify_follows(earlier)

@@ -8,7 +8,7 @@ from enum import Enum
 
 from veen.checkpoint import Checkpoint
 from veen.client import epochs, evidence, own_receipts
-from veen.client.checkpoints import checkpoints, refuse_other_root
+from veen.client.checkpoints import checkpoints, verify, verify_signature
 from veen.client.head import first_readable, head, is_readable, receipt_at
 from veen.client.pages import Range
 from veen.client.pair import Log
@@ -133,7 +133,7 @@ def _replay(
                 if msg.client_id in own:
                     rebuilt.add(receipt)
                 if due is not None and due.upto_seq == receipt.stream_seq:
-                    refuse_other_root(log, due, receipt)
+                    verify(session, log, due, receipt)
                     checked, due = checked + 1, next(ahead, None)
     return replayed, checked
 
@@ -154,7 +154,10 @@ def _verify_pruned(session: Session, log: Log, view: LabelView, first: Receipt) 
     A checkpoint beyond ``first`` is compared when the replay comes to it.
     """
     before = first.stream_seq - 1
-    ties = [(one.upto_seq, one.mmr_root) for one in _checkpoint_at(session, log, before)]
+    ties = []
+    for one in _checkpoint_at(session, log, before):
+        verify_signature(session, log, one, _known_ts(view, before))
+        ties.append((one.upto_seq, one.mmr_root))
     if view.unlinked is not None and view.unlinked.stream_seq <= before:
         ties.append((view.unlinked.stream_seq, view.unlinked.mmr_root))
     for size, root in ties:
@@ -165,6 +168,15 @@ def _verify_pruned(session: Session, log: Log, view: LabelView, first: Receipt) 
             new_size=first.stream_seq,
             new_root=first.mmr_root,
         )
+
+
+def _known_ts(view: LabelView, seq: int) -> int:
+    """The hub_ts of the last receipt we hold up to ``seq``; 0 where we hold none.
+
+    The root at ``seq`` does not rest on it: the first receipt that is left proves it.
+    """
+    held = (view.head, view.unlinked)
+    return max((one.hub_ts for one in held if one and one.stream_seq <= seq), default=0)
 
 
 def _checkpoint_at(session: Session, log: Log, size: int) -> Iterator[Checkpoint]:

@@ -8,6 +8,7 @@ from threading import RLock
 from typing import Final
 
 from veen import stream
+from veen.checkpoint import Checkpoint
 from veen.client import trust
 from veen.client.address import HubAddress
 from veen.client.hub_api import HubApi
@@ -98,10 +99,30 @@ class Session:
         try:
             self.hub.verify_receipt(receipt)
         except Untrusted:
-            known = self._state.hubs[self.api.transport.url]
-            offered = trust.followed(known.identity, self.api.status().identity())
-            offered.verify_receipt(receipt)
-            self._pin(HubAddress(self.api.transport.url, None), known, offered, None)
+            self.ask_identity().verify_receipt(receipt)
+
+    def verify_checkpoint(self, checkpoint: Checkpoint, profile: Profile, hub_ts: int) -> None:
+        """Refuse a checkpoint no pinned key of its time signed, or that lacks witnesses (KEX0.1).
+
+        ``hub_ts`` is that of the receipt at upto_seq.
+        """
+        try:
+            self.hub.verify_checkpoint(
+                checkpoint, profile, not_before=hub_ts, not_after=self.hub_now()
+            )
+        except Untrusted:
+            self.ask_identity().verify_checkpoint(
+                checkpoint, profile, not_before=hub_ts, not_after=self.hub_now()
+            )
+
+    def ask_identity(self) -> HubIdentity:
+        """The hub's identity and time as of now; a newer identity that follows on is pinned."""
+        known = self._state.hubs[self.api.transport.url]
+        status = self.api.status()
+        offered = trust.followed(known.identity, status.identity())
+        self._set_time(status.hub_ts)
+        self._pin(HubAddress(self.api.transport.url, None), known, offered, None)
+        return offered
 
     def labels(self, name: str, profile: Profile) -> EpochLabels:
         return EpochLabels(routing_key(self.hub.hub_id), stream.stream_id(name), profile)

@@ -124,9 +124,9 @@ class LyingHub:
             self.logs[label] = TheLog(label, epoch, before, hub_ts=self.hub_ts)
         return self.logs[label]
 
-    def rotate(self, name: bytes, at: int) -> None:
+    def rotate(self, name: bytes, at: int, overlap_sec: int = 0) -> None:
         new = PrivateKey(h(name))
-        self.identity = self.identity.rotated(self.key, new.public, at, 0)
+        self.identity = self.identity.rotated(self.key, new.public, at, overlap_sec)
         self.key = new
 
     def answer(self, target: str, body: bytes) -> tuple[int, bytes]:
@@ -209,6 +209,12 @@ class LyingHub:
         log = self.the(asked.label, asked.size)
         proof = RangeProof.build(log, asked.from_seq, asked.to_seq, asked.size)
         return tooling.RangeProofResponse(proof=proof)
+
+    def checkpoint(self, asked: envelope.CheckpointRequest) -> envelope.CheckpointResponse:
+        log = self.the(asked.label, asked.upto_seq)
+        found = (one for one in log.checkpoints if one.upto_seq == asked.upto_seq)
+        made = next(found, None) or log.checkpoint(self.key)
+        return envelope.CheckpointResponse(checkpoint=made)
 
     def checkpoint_latest(self, asked: dict[str, str]) -> envelope.CheckpointResponse:
         log = self.the(bytes.fromhex(asked["label"]))
@@ -297,6 +303,7 @@ _ROUTES: dict[str, tuple[type[WireObject] | None, Callable[[LyingHub, Any], Wire
     "/tooling/checkpoint_latest": (None, LyingHub.checkpoint_latest),
     "/tooling/checkpoint_range": (None, LyingHub.checkpoint_range),
     "/tooling/capability": (None, LyingHub.capability),
+    "/v1/checkpoint": (envelope.CheckpointRequest, LyingHub.checkpoint),
     "/v1/stream": (envelope.StreamRequest, LyingHub.stream),
     "/v1/receipt": (envelope.ReceiptRequest, LyingHub.receipt),
     "/v1/proof": (envelope.ProofRequest, LyingHub.proof),

@@ -115,7 +115,10 @@ def test_c_checkpoint_closes_the_epoch(new_log: Any) -> None:
     closing = log.checkpoint(label_prev=MINUTES.at(EPOCH))
     closing.verify_labels(MINUTES)
     closing.verify_root(5, log.peaks.root())
-    assert log.hub.verify_checkpoint(closing, MINUTES.profile).hub_pk == HUB.public
+    signer = log.hub.verify_checkpoint(
+        closing, MINUTES.profile, not_before=MINUTES.profile.epoch_sec * EPOCH
+    )
+    assert signer.hub_pk == HUB.public
 
 
 def test_c_label_rolls_with_the_epoch() -> None:

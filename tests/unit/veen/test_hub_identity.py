@@ -164,25 +164,98 @@ def test_a_checkpoint_holds_in_the_epochs_in_which_its_key_is_valid(index: int, 
     if last + 1 == STARTS[index]:
         return  # the test below
     if STARTS[index] <= last and ends[index] >= first:
-        found = IDENTITY.verify_checkpoint(checkpoint, Profile(epoch_sec=40))
+        found = IDENTITY.verify_checkpoint(checkpoint, Profile(epoch_sec=40), not_before=first)
         assert found.hub_pk == KEYS[index].public
     else:
         with pytest.raises(Untrusted):
-            IDENTITY.verify_checkpoint(checkpoint, Profile(epoch_sec=40))
+            IDENTITY.verify_checkpoint(checkpoint, Profile(epoch_sec=40), not_before=first)
 
 
 def test_refuses_a_checkpoint_of_the_epoch_that_ended_when_its_key_began() -> None:
     # Epoch 4 of 40 seconds ends with second 199; the third key begins with second 200.
     with pytest.raises(Untrusted):
-        IDENTITY.verify_checkpoint(a_checkpoint(KEYS[2], 4), Profile(epoch_sec=40))
+        IDENTITY.verify_checkpoint(a_checkpoint(KEYS[2], 4), Profile(epoch_sec=40), not_before=199)
 
 
-def test_without_epochs_a_checkpoint_holds_with_any_key_of_the_hub() -> None:
-    for key in KEYS[:4]:
-        assert IDENTITY.verify_checkpoint(a_checkpoint(key, 0), DEFAULT_PROFILE)
+@given(st.integers(0, 3), st.integers(0, 450))
+def test_h03_without_epochs_no_key_retired_before_the_last_entry_signs(
+    index: int, hub_ts: int
+) -> None:
+    ends = [*(start + OVERLAP for start in STARTS[1:]), 2**64]
+    checkpoint = a_checkpoint(KEYS[index], 0)
+    for one in KEYS[:4]:
+        checkpoint = checkpoint.witnessed(one)
+    if hub_ts <= ends[index]:
+        found = IDENTITY.verify_checkpoint(checkpoint, DEFAULT_PROFILE, not_before=hub_ts)
+        assert found.hub_pk == KEYS[index].public
+    else:
+        with pytest.raises(Untrusted, match="still valid at hub_ts"):
+            IDENTITY.verify_checkpoint(checkpoint, DEFAULT_PROFILE, not_before=hub_ts)
+
+
+def test_h03_without_epochs_a_key_begins_before_the_checkpoint_is_known() -> None:
+    made = a_checkpoint(KEYS[2], 0)
+    assert IDENTITY.verify_checkpoint(made, DEFAULT_PROFILE, not_before=50, not_after=450)
+    with pytest.raises(Untrusted):
+        IDENTITY.verify_checkpoint(made, DEFAULT_PROFILE, not_before=50, not_after=199)
+
+
+def test_without_epochs_a_checkpoint_of_no_key_of_the_hub_is_refused() -> None:
     for key in (KEYS[4], THIEF):
         with pytest.raises(Untrusted):
-            IDENTITY.verify_checkpoint(a_checkpoint(key, 0), DEFAULT_PROFILE)
+            IDENTITY.verify_checkpoint(a_checkpoint(key, 0), DEFAULT_PROFILE, not_before=0)
+
+
+WITNESSES: list[tuple[list[int], bool]] = [
+    ([], False), ([0], False), ([1], False), ([0, 1], True), ([1, 0], True), ([1, 1], False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("witnesses", "is_enough"), WITNESSES)
+@pytest.mark.parametrize(
+    ("signer", "hub_ts", "seen"),
+    [
+        pytest.param(0, 101, None, id="the old key, after the new one began"),
+        pytest.param(1, 101, 110, id="the new key, seen in the overlap"),
+        pytest.param(1, 50, 110, id="the new key over an old entry, seen in the overlap"),
+    ],
+)
+def test_h03_a_checkpoint_of_the_overlap_needs_both_witnesses(
+    signer: int, hub_ts: int, seen: int | None, witnesses: list[int], is_enough: bool
+) -> None:
+    made = a_checkpoint(KEYS[signer], 0)
+    for one in witnesses:
+        made = made.witnessed(KEYS[one])
+    if is_enough:
+        IDENTITY.verify_checkpoint(made, DEFAULT_PROFILE, not_before=hub_ts, not_after=seen)
+        return
+    with pytest.raises(Untrusted, match="expected witness_sigs of both"):
+        IDENTITY.verify_checkpoint(made, DEFAULT_PROFILE, not_before=hub_ts, not_after=seen)
+
+
+@pytest.mark.parametrize(
+    ("signer", "hub_ts", "seen"),
+    [
+        pytest.param(0, 100, 105, id="in the second of the rotation the old key may be first"),
+        pytest.param(0, 50, 105, id="made before the rotation"),
+        pytest.param(1, 105, 111, id="the old key has retired by now"),
+        pytest.param(1, 105, None, id="nobody says when it was made"),
+    ],
+)
+def test_h03_outside_of_the_overlap_the_hubs_signature_is_enough(
+    signer: int, hub_ts: int, seen: int | None
+) -> None:
+    made = a_checkpoint(KEYS[signer], 0)
+    assert IDENTITY.verify_checkpoint(made, DEFAULT_PROFILE, not_before=hub_ts, not_after=seen)
+
+
+def test_h03_entries_that_came_after_their_epoch_are_signed_for_by_the_key_of_then() -> None:
+    """Epoch 2 of 40 seconds ends with 119; its last entry came at 205, by the third key."""
+    rolling = Profile(epoch_sec=40)
+    late = a_checkpoint(KEYS[2], 2).witnessed(KEYS[1]).witnessed(KEYS[2])
+    assert IDENTITY.verify_checkpoint(late, rolling, not_before=205).hub_pk == KEYS[2].public
+    with pytest.raises(Untrusted):
+        IDENTITY.verify_checkpoint(a_checkpoint(KEYS[0], 2), rolling, not_before=205)
 
 
 def test_a_rotation_into_the_past_is_refused() -> None:

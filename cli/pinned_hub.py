@@ -1,0 +1,68 @@
+"""A hub that must be the one that is pinned: by its name, an identity file, or a client's state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.failure import Refused
+from cli.options import HubOptions, key_in_hex
+from veen.client import trust
+from veen.client.address import resolve
+from veen.client.hub_api import HubApi
+from veen.client.state import load
+from veen.hub_identity import HubIdentity
+from veen.identity_file import read_signed
+from veen.keystore.directory import ClientDir
+from veen.tooling import StatusResponse
+
+HubIdentityOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--hub-identity",
+        metavar="FILE",
+        help="Newest known identity of the hub: hub-identity.cbor, its .sig beside it.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedHubOptions(HubOptions):
+    """A hub to ask, of which something here says who it must be."""
+
+    hub_identity: HubIdentityOption = None
+    client: Annotated[
+        Path | None,
+        typer.Option("--client", metavar="DIR", help="A client that has pinned the hub."),
+    ] = None
+
+    def pinned_status(self, api: HubApi) -> StatusResponse:
+        """The hub's status, once its identity follows from all that is pinned here."""
+        known = list(self._known())
+        if self.hub_id is None and not known:
+            raise Refused(
+                f"nothing pins the hub at {self.hub}: give --hub-id, --hub-identity, a --client "
+                "that has met it, or its data directory as --hub"
+            )
+        found = api.status()
+        offered = found.identity()
+        if self.hub_id is not None:
+            trust.pinned(offered, key_in_hex("--hub-id", self.hub_id))
+        for one in known:
+            trust.followed(one, offered)
+        return found
+
+    def _known(self) -> Iterator[HubIdentity]:
+        address = resolve(self.hub)
+        if address.identity is not None:
+            yield address.identity
+        if self.hub_identity is not None:
+            yield read_signed(self.hub_identity).identity
+        if self.client is not None:
+            state = load(ClientDir(self.client.absolute()).state)
+            if address.url in state.hubs:
+                yield state.hubs[address.url].identity
