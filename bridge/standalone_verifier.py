@@ -1,13 +1,13 @@
 """Verify AGB0 carriers with Python, PyNaCl and this one file, which writes nothing.
 
-    python standalone_verifier.py TRUST PLACE [PLACE ...]
+    python standalone_verifier.py [--hub-identity FILE] TRUST PLACE [PLACE ...]
 
 TRUST is a directory with hub-<hub_id>.cbor and .sig for each trusted hub, exporter-<name>.pub (hex)
-for each exporter, and revoked-<hex>.txt for each hub or key that is not trusted any more. A PLACE
-is a bag of a carrier, or the root of a medium. The last line is the verdict: "valid" (exit code 0),
-the code of the first fault (1), or "UNSUPPORTED" (3): packed, sealed, or to be rebuilt from parity;
-for these run veen bridge verify. Exit code 2: a wrong call or trust store, or no PyNaCl. This file
-may come from the medium itself: compare its SHA-256 with docs/bridge-format.md before you run it.
+for each exporter, and revoked-<hex>.txt for each hub or key trusted no more. FILE is a newer
+identity of such a hub, its .sig beside it. A PLACE is a bag, or the root of a medium. The last line
+is the verdict: "valid" (exit code 0), the code of the first fault (1), or "UNSUPPORTED" (3):
+packed, sealed, or to be rebuilt from parity; then run veen bridge verify. Exit code 2: a wrong call
+or trust store, or no PyNaCl. Compare this file's SHA-256 with docs/bridge-format.md.
 """
 
 # fmt: off
@@ -45,8 +45,7 @@ CARRIER = {1: U, 2: T, 3: B32, 4: U, 5: U, 6: U, 7: U, 8: [(U, U, B32)], 9: {"?"
            10: {"?": (T, B32, B32)}, 11: {"?": LEDGER}}
 PROFILE = bytes.fromhex("7b6d324dfa79bdc2928558b784ca937eae43f94534dbe8ad2693ae2033240be1")
 
-class Refused(Exception):
-    """The first fault: its code, once that is known, and what was found."""
+class Refused(Exception): ...  # the first fault: its code, once known, and what was found
 def need(fact: object, told: str, code: str = "") -> None:
     if not fact:
         raise Refused(code, told)
@@ -166,7 +165,6 @@ def verify_recorder(doc: Any, hubs: dict[bytes, Any], hub_id: bytes, at: Any = (
             verify_signer(one, hub, doc[5], at[1] if stream == at[0] else 0)
     return hub
 def grown(peaks: list[bytes], size: int, height: int, subtree: bytes) -> tuple[Any, bytes]:
-    """Peaks, youngest first, and root after a subtree of 2^height leaves behind ``size`` leaves."""
     while size >> height & 1:
         subtree, height, peaks = ht("veen/mmr-node", peaks[0], subtree), height + 1, peaks[1:]
     return [subtree, *peaks], ht("veen/mmr-root", subtree, *peaks) if peaks else subtree
@@ -218,7 +216,6 @@ def verify_bundle(raw: bytes, hubs: dict[bytes, Any]) -> Any:
         raise fault
     return header
 def examine(raw: bytes, seq: int, label: bytes, hub: Any, later: list[Refused]) -> Any:
-    """Leaf, root and hub time of an event at its place; ``later`` takes what ranks behind that."""
     where = f"event {seq}"
     with named("E.FORMAT/EVENT_FORMAT"):
         event = read(raw, EVENT)
@@ -227,8 +224,8 @@ def examine(raw: bytes, seq: int, label: bytes, hub: Any, later: list[Refused]) 
     need(receipt[2] == seq and msg[2] == receipt[1] == label, where, "E.SEQ/PLACE")
     leaf = ht("veen/leaf", msg[2], msg[1], msg[7], msg[3], u64(msg[4]))
     need(h(msg[8]) == msg[7] and leaf == receipt[3], where, "E.SIG/LEAF")
-    digest, hub_ts = ht("veen/sig", encode(receipt[:6])), receipt[5]
-    if not any(is_signed(key, receipt[6], digest) for key in keys_at(hub, hub_ts)):
+    digest = ht("veen/sig", encode(receipt[:6]))
+    if not any(is_signed(key, receipt[6], digest) for key in keys_at(hub, receipt[5])):
         later.append(Refused("E.SIG/RECEIPT_SIG", where))
     elif not is_signed(msg[3], msg[9], ht("veen/sig", encode(msg[:9]))):
         later.append(Refused("E.SIG/MSG_SIG", where))
@@ -237,7 +234,7 @@ def examine(raw: bytes, seq: int, label: bytes, hub: Any, later: list[Refused]) 
             check_metadata(event[1], event[3] if len(event) > 3 else None, msg, receipt)
     except Refused as fault:
         later.append(fault)
-    return leaf, receipt[4], hub_ts
+    return leaf, receipt[4], receipt[5]
 def check_metadata(told: Any, key: bytes | None, msg: Any, receipt: Any) -> None:
     need(not told or (told[1] == msg[3] and told[4] == receipt[5]), "principal or hub time")
     if key is None:
@@ -283,8 +280,7 @@ def listed(folder: Path) -> list[Path]:
     return paths
 def check_carrier(doc: Any) -> None:
     data, sizes = doc[4], [one[1] - VOLUME.size for one in doc[8]]
-    need(data >= 1 and len(sizes) == data + doc[5] <= 500, "volumes")
-    need((11 in doc) != (10 in doc), "the ledger stands in the open, or inside the seal")
+    need(data >= 1 and len(sizes) == data + doc[5] <= 500 and (11 in doc) != (10 in doc), "volumes")
     need({one[0] for one in doc[8]} == set(range(1, doc[6] + 1)), "bags")
     due = [sizes[0]] * (data - 1) + [sizes[data - 1]] + [sizes[0]] * doc[5]
     need(sizes == due and 0 < due[data - 1] <= due[0] and sum(sizes[:data]) == doc[7], "sizes")
@@ -334,30 +330,33 @@ def verify_carrier(roots: list[Path], hubs: dict[bytes, Any], exporters: dict[by
         checkpoint, due = header[11], [header[n] for n in (2, 3, 6, 7, 8)]
     due += [h(encode(checkpoint)), checkpoint[5]]
     need(entry[2:] == due, "the ledger enters something else", "E.SEQ/LEDGER")
-    return facts(entry, ", ".join(f"{exporters[one]} ({one.hex()})" for one in sorted(signers)))
-def facts(entry: Any, signers: str) -> list[str]:
-    bits = [int.from_bytes((entry[2] or entry[7])[at : at + 2], "big") for at in range(0, 12, 2)]
-    c, v = "bdfghjklmnprstvz", "aiou"
+    named_by = ", ".join(f"{exporters[one]} ({one.hex()})" for one in sorted(signers))
+    return facts(entry, named_by, len(hubs[entry[3]][3]))
+def facts(entry: Any, signers: str, identity: int) -> list[str]:
+    bits, c, v = struct.unpack(">6H", (entry[2] or entry[7])[:12]), "bdfghjklmnprstvz", "aiou"
     words = [c[n >> 12] + v[n >> 10 & 3] + c[n >> 6 & 15] + v[n >> 4 & 3] + c[n & 15] for n in bits]
     what = f"stream: {entry[4]}, events {entry[5]} to {entry[6]}" if entry[2] else "heartbeat"
     proven = "all bytes; signatures of exporter, hub and clients; nothing in the range is missing,"
-    return [what, f"hub: {entry[3].hex()}", f"signer: {signers}", f"words: {' '.join(words)}",
+    return [what, f"hub: {entry[3].hex()}", f"identity of the hub: {identity}, the newest in TRUST",
+            f"signer: {signers}", f"words: {' '.join(words)}",
             f"verified: {proven} changed or added, up to the checkpoint of hub time {entry[8]}",
             "not verified: other ranges, anything later, bodies that are not disclosed, any clock"]
-def read_trust(folder: Path) -> tuple[dict[bytes, Any], dict[bytes, str]]:
+def read_trust(folder: Path, newer: Path | None = None) -> tuple[Any, dict[bytes, str]]:
     files, exporters, hubs = sorted(folder.iterdir()), dict[bytes, str](), dict[bytes, Any]()
     bad = {bytes.fromhex(p.name[8:72]) for p in files if re.fullmatch(REVOKED, p.name)}
-    for path in files:
-        if re.fullmatch(r"hub-[0-9a-f]{64}\.cbor", path.name):
-            raw, sig = path.read_bytes(), path.with_suffix(".sig").read_bytes()
-            hub = read(raw, IDENTITY)
+    for path in (*files, *([newer] if newer else [])):
+        if path is newer or re.fullmatch(r"hub-[0-9a-f]{64}\.cbor", path.name):
+            raw = path.read_bytes()
+            hub, sig = read(raw, IDENTITY), path.with_suffix(".sig").read_bytes()
             keys, due = hub[3], ht("veen/hub-id", hub[3][0][2])
-            need(path.stem == f"hub-{due.hex()}" and hub[2] == due, path.name)
+            need(hub[2] == due and (path is newer or path.stem == f"hub-{due.hex()}"), path.name)
             for n, (old, new) in enumerate(pairwise(keys), 1):
                 digest = ht("veen/hub-key", hub[2], u64(n), new[2], u64(new[3]))
                 need(is_signed(old[2], new.get(5, b""), digest), f"{path.name}: endorsement")
             need(is_signed(keys[-1][2], sig, ht("veen/hub-identity", raw)), f"{path.name}: sig")
-            hub[3] = [key for key in keys if key[2] not in bad]
+            hub[3], held = [key for key in keys if key[2] not in bad], hubs.get(due, {3: []})[3]
+            follows = held and [key[2] for key in held] == [key[2] for key in hub[3][: len(held)]]
+            need(follows or path is not newer, f"{path.name}: no newer identity of a hub in TRUST")
             hubs |= {hub[2]: hub} if hub[3] and hub[2] not in bad else {}
         elif re.fullmatch(r"exporter-[a-z0-9.-]{1,40}\.pub", path.name):
             exporters[bytes.fromhex(path.read_text())] = path.name[9:-4]
@@ -376,11 +375,12 @@ def carriers(places: list[Path]) -> list[list[Path]]:  # bags, put together by c
     return list(found.values())
 def main(argv: list[str]) -> int:
     parser = ArgumentParser(description=__doc__, formatter_class=RawTextHelpFormatter)
+    parser.add_argument("--hub-identity", dest="newer", metavar="FILE", type=Path)
     parser.add_argument("trust", metavar="TRUST", type=Path)
     parser.add_argument("places", metavar="PLACE", type=Path, nargs="+")
     given, codes = parser.parse_args(argv), list[str]()
     try:
-        (hubs, exporters), sets = read_trust(given.trust), carriers(given.places)
+        (hubs, exporters), sets = read_trust(given.trust, given.newer), carriers(given.places)
     except (IndexError, OSError, ValueError, Refused) as error:
         parser.error(ascii(f"a wrong call or trust store, no verdict: {error}"))
     for roots in sets:

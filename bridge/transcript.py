@@ -52,11 +52,18 @@ def _lines(report: Report) -> Iterator[str]:
         yield from _bundle(report.bundle)
     if report.heartbeat is not None:
         yield f"heartbeat    checkpoint {report.heartbeat.checkpoint_id.hex()}"
+    yield from _times(report)
+    yield from (f"note         {printable(note, _LINE)}" for note in report.notes)
+
+
+def _times(report: Report) -> Iterator[str]:
+    if report.hub is not None:
+        since = _date(report.hub.current.valid_from)
+        yield f"identity     {report.hub.number} of the hub, the newest known here, since {since}"
     if report.now is not None:
         yield f"checked at   {_date(report.now)}"
     if report.age_sec is not None:
         yield f"age          checkpoint is {age_told(report.age_sec)}"
-    yield from (f"note         {printable(note, _LINE)}" for note in report.notes)
 
 
 def _state(report: Report, level: Level) -> str:

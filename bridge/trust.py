@@ -61,6 +61,26 @@ class TrustStore:
         exporters = {key: name for key, name in exporters.items() if key not in revoked}
         return cls(_left(hubs, revoked), exporters, revoked, files)
 
+    def with_identity(self, identity: HubIdentity) -> TrustStore:
+        """With a verified identity of a trusted hub; an older one changes nothing.
+
+        The trust directory stays as it is.
+        """
+        held = self.hubs.get(identity.hub_id)
+        if held is None:
+            raise Untrusted(
+                f"hub {identity.hub_id.hex()} is not in the trust store: pin it first, with "
+                "veen bridge keys pin"
+            )
+        if len(identity.hub_keys) < len(held.hub_keys) or identity.current == held.current:
+            return self
+        # Keys that are revoked here are left out of what is held.
+        given = {(key.hub_pk, key.valid_from) for key in identity.hub_keys}
+        if not given.issuperset((key.hub_pk, key.valid_from) for key in held.hub_keys):
+            raise Untrusted(f"{identity.described()}, is of another chain than the one pinned")
+        hubs = {**self.hubs, **_left({identity.hub_id: identity}, self.revoked)}
+        return replace(self, hubs=hubs)
+
 
 def hub_line(hub: HubIdentity) -> str:
     return f"hub {hub.hub_id.hex()} with {len(hub.hub_keys)} keys"
@@ -140,7 +160,10 @@ def _verify_follows(pinned: HubIdentity, identity: HubIdentity) -> None:
     """Keys are only ever added: whoever shows fewer, or others, shows an old or another chain."""
     held = [(key.hub_pk, key.valid_from) for key in pinned.hub_keys]
     given = [(key.hub_pk, key.valid_from) for key in identity.hub_keys]
-    if given[: len(held)] != held:
+    ends = zip(pinned.hub_keys, identity.hub_keys, strict=False)
+    if given[: len(held)] != held or any(
+        old.valid_until not in (None, new.valid_until) for old, new in ends
+    ):
         raise Untrusted(
             f"hub {identity.hub_id.hex()} is pinned with {len(held)} keys, of which this identity "
             f"with {len(given)} lacks some: it is older, or of another chain; take the newest one "

@@ -13,6 +13,7 @@ import typer
 
 from cli.anchor_trust import AnchorTrust
 from cli.checkpoint_options import (
+    NO_IDENTITY,
     ConfigOnlyOption,
     FetchOption,
     anchored_document,
@@ -24,6 +25,7 @@ from cli.checkpoint_options import (
 from cli.console import notice, show
 from cli.failure import Refused
 from cli.options import HubIdOption, key_in_hex
+from cli.pinned_hub import HubIdentityOption
 from recorder.anchor import book as books
 from recorder.anchor.book import Book, Outcome
 from recorder.anchor.port import Anchor, kind_of
@@ -32,7 +34,9 @@ from recorder.checkpoints import hub_papers
 from recorder.checkpoints import shelf as shelves
 from recorder.checkpoints.door import anchor_of
 from recorder.settings import DEFAULT_PATH, load
+from veen.client.trust import newest
 from veen.errors import Untrusted
+from veen.identity_file import read_signed
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 app = typer.Typer(
@@ -81,6 +85,7 @@ class BelieveOptions(AnchorTrust):
         Path | None,
         typer.Option("--identity", metavar="DIR", help="Folder with the hub's identity documents."),
     ] = None
+    hub_identity: HubIdentityOption = None
     config: ConfigOnlyOption = DEFAULT_PATH
 
     def anchors(self) -> Mapping[str, Anchor]:
@@ -95,7 +100,12 @@ class BelieveOptions(AnchorTrust):
         papers = hub_papers.read(self.identity or beside)
         if papers is not None and papers.hub_id != checkpoint.hub_id and self.identity is None:
             papers = None
+        if self.hub_identity is not None:
+            given = read_signed(self.hub_identity).identity
+            papers = given if papers is None else newest(papers, given)
         checkpoint.verify(hub_papers.of_document(checkpoint, papers))
+        if papers is None:
+            notice(NO_IDENTITY)
 
 
 @app.command()

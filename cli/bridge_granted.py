@@ -47,7 +47,7 @@ def read_granted(data: Path, hub_id: bytes) -> Granted:
         if (receipt.leaf_hash, receipt.mmr_root) != (msg.leaf_hash(), peaks.root()):
             raise Untrusted(f"{data}: entry {peaks.size} of the control log is not what was signed")
         hub.verify_receipt(receipt)
-        _verify_own(hub, msg.client_id)
+        _verify_own(hub, msg.client_id, receipt.hub_ts)
         records.append(ControlRecord.of(msg))
     tokens = [one.token() for one in records]
     named = [one.streams()[0].name for one in records if one.kind == STREAM]
@@ -59,8 +59,8 @@ def read_granted(data: Path, hub_id: bytes) -> Granted:
     )
 
 
-def _verify_own(hub: HubIdentity, client_id: bytes) -> None:
-    if client_id not in {one.hub_pk for one in hub.hub_keys}:
+def _verify_own(hub: HubIdentity, client_id: bytes, hub_ts: int) -> None:
+    if client_id not in {one.hub_pk for one in hub.hub_keys if one.overlaps(hub_ts, hub_ts)}:
         raise Untrusted(f"an entry of the control log by {client_id.hex()}, who is not the hub")
 
 

@@ -22,7 +22,9 @@ from cli.bridge_options import BagsArgument, ZoneKeyOption, zone_keys
 from cli.console import manner, show, show_text, watching
 from cli.failure import INTEGRITY, fail
 from cli.options import surroundings
+from cli.pinned_hub import HubIdentityOption
 from veen import durable
+from veen.identity_file import read_signed
 
 _DAY_SEC: Final = 86_400
 ScratchOption = Annotated[
@@ -44,6 +46,7 @@ def verify(
         Path | None,
         typer.Option("--transcript", metavar="FILE", help="Write what was checked and found."),
     ] = None,
+    hub_identity: HubIdentityOption = None,
     key: ZoneKeyOption = None,
     workers: Annotated[
         int, typer.Option("--workers", min=1, metavar="N", help="Processes that verify.")
@@ -58,13 +61,16 @@ def verify(
 
     Valid means that all signatures and proofs hold. Nothing is written but the transcript, and
     nothing is asked of any network. Exit code 3 says that a carrier was refused. How old the
-    hub's checkpoint is, is told; nothing expires unless --max-age is given.
+    hub's checkpoint is, is told; nothing expires unless --max-age is given. A hub identity newer
+    than the pinned one, from --hub-identity, says which keys have retired since.
 
     Example: veen bridge verify /media/usb --trust trust --transcript check.txt
     """
     if level is Level.VALID and trust is None:
         raise typer.BadParameter("--trust is needed to tell who signed; or ask for --level intact")
     store = TrustStore.read(trust) if trust else TrustStore()
+    if hub_identity is not None:
+        store = store.with_identity(read_signed(hub_identity).identity)
     found = carriers([one.absolute() for one in bags])
     with room(scratch) as place:
         means = Means(
@@ -123,6 +129,8 @@ def _row(bags: Sequence[BagPath], report: Report) -> dict[str, Any]:
         "todo": ADVICE[refusal.fault] if refusal else None,
         "checkpoint_at": report.checkpoint.created_at if report.checkpoint else None,
         "age_sec": report.age_sec,
+        "hub_identity": report.hub.number if report.hub else None,
+        "hub_identity_since": report.hub.current.valid_from if report.hub else None,
         "n": entry.n if entry else None,
         "bundle_id": entry.bundle_id.hex() if entry and entry.bundle_id else None,
         "stream": entry.stream if entry else None,

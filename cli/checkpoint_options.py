@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -29,6 +29,12 @@ ConfigOnlyOption = RecorderConfigOption
 FetchOption = Annotated[
     bool, typer.Option("--fetch", help="First bring here what only object storage has.")
 ]
+
+
+NO_IDENTITY: Final = (
+    "warning: no identity document of the hub is known here: a newer one, in which the key that "
+    "signed this has retired, may exist"
+)
 
 
 class NoCheckpoint(VeenError):

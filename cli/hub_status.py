@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -10,6 +11,7 @@ from cli import metrics as hub_metrics
 from cli.console import manner, show, show_text
 from cli.hub import app
 from cli.options import HubOptions, patience, tls
+from veen import durable
 from veen.client.address import resolve
 from veen.client.errors import HubRefused
 from veen.client.tls_info import tls_info as look_at_tls
@@ -31,12 +33,22 @@ def status(at: HubOptions) -> None:
 
 
 @app.command()
-def key(at: HubOptions) -> None:
+def key(
+    at: HubOptions,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the identity here, for --hub-identity."),
+    ] = None,
+) -> None:
     """Print the hub's name and the keys it signs with; pin the name out of band.
 
-    Example: veen hub key --hub ./hub
+    Example: veen hub key --hub ./hub --out hub-identity.cbor
     """
-    found = at.status().to_json()
+    status = at.status()
+    if out is not None:
+        durable.write(out.absolute().with_suffix(".sig"), status.identity_sig)
+        durable.write(out.absolute(), status.identity().encode())
+    found = status.to_json()
     show({name: found[name] for name in ("hub_id", "hub_pk", "hub_keys")})
 
 

@@ -11,12 +11,13 @@ import typer
 
 from cli.failure import Refused
 from cli.options import HubOptions, key_in_hex
+from veen import identity_store
 from veen.client import trust
 from veen.client.address import resolve
 from veen.client.hub_api import HubApi
 from veen.client.state import load
 from veen.hub_identity import HubIdentity
-from veen.identity_file import read_signed
+from veen.identity_file import SignedIdentity, read_signed
 from veen.keystore.directory import ClientDir
 from veen.tooling import StatusResponse
 
@@ -28,6 +29,42 @@ HubIdentityOption = Annotated[
         help="Newest known identity of the hub: hub-identity.cbor, its .sig beside it.",
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownHubOptions:
+    """What an offline check knows of a hub's identity beside the document it is to check."""
+
+    hub_identity: HubIdentityOption = None
+    known_hubs: Annotated[
+        Path | None,
+        typer.Option(
+            "--known-hubs",
+            envvar="VEEN_KNOWN_HUBS",
+            metavar="DIR",
+            help="Where the newest identity of each hub is remembered.",
+        ),
+    ] = None
+
+    def newest(self, hub_id: bytes) -> HubIdentity | None:
+        """The newest identity of a hub that is given or remembered; None where neither is."""
+        if self.hub_identity is None:
+            return (
+                None if self.known_hubs is None else identity_store.known(self.known_hubs, hub_id)
+            )
+        given = read_signed(self.hub_identity)
+        trust.pinned(given.identity, hub_id)
+        if self.known_hubs is None:
+            return given.identity
+        identity_store.remember(self.known_hubs, given)
+        return identity_store.known(self.known_hubs, hub_id)
+
+    def learn(self, offered: SignedIdentity) -> None:
+        """Remember an identity that extends the one remembered; a first one is never taken."""
+        if self.known_hubs is not None and identity_store.known(
+            self.known_hubs, offered.identity.hub_id
+        ):
+            identity_store.remember(self.known_hubs, offered)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

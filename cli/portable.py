@@ -10,7 +10,9 @@ import typer
 
 from cli.console import notice, progress, show
 from cli.options import ClientOptions, ProfileOptions
+from cli.pinned_hub import HubIdentityOption
 from veen.client import portable
+from veen.identity_file import read_signed
 
 
 def export(
@@ -36,11 +38,16 @@ def export(
 def import_(
     source: Annotated[Path, typer.Argument(metavar="SET", help="A portable set.")],
     into: Annotated[Path, typer.Option(metavar="DIR", help="Client directory to make or fill.")],
+    hub_identity: HubIdentityOption = None,
 ) -> None:
     """Verify a portable set, and make a client of it or bring one up to it.
 
-    Example: veen import ./set --into ./me-again
+    A set brings the hub's identity as it was then: a key retired since is refused only with a
+    newer identity, from --hub-identity or from a client that has met the hub.
+
+    Example: veen import ./set --into ./me-again --hub-identity hub-identity.cbor
     """
+    known = read_signed(hub_identity).identity if hub_identity is not None else None
     with progress("import", "messages") as report:
-        found = portable.import_(source.absolute(), into.absolute(), report)
+        found = portable.import_(source.absolute(), into.absolute(), report, known)
     show({"client": str(into), **asdict(found)})

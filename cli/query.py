@@ -15,15 +15,18 @@ from cli.anchor_trust import AnchorTrust
 from cli.console import manner, notice, show, show_one
 from cli.failure import INTEGRITY, OK, UNPROVEN, Unproven
 from cli.options import key_in_hex
+from cli.pinned_hub import KnownHubOptions
 from cli.query_api import ApiOptions, QueryApi, QueryRefused
 from cli.query_descriptor import DescriptorOptions
 from cli.query_replay import replay
 from recorder.query.digest import rows_hash
-from recorder.query.package_check import check_bytes
+from recorder.query.package import Package
+from recorder.query.package_check import check
 from recorder.query.trust import Trust
 from recorder.query.verdict import Outcome, State, Verdict
 from veen import durable
 from veen.errors import Untrusted
+from veen.identity_file import SignedIdentity
 
 app = typer.Typer(
     help="Ask what was recorded; check the answer offline, or by running it again.",
@@ -127,6 +130,7 @@ def verify(
     package: Annotated[Path, typer.Argument(metavar="PACKAGE", help="From veen query proof.")],
     hub_id: Annotated[str, typer.Option("--hub-id", metavar="HEX", help="The hub it must be of.")],
     believe: AnchorTrust,
+    known: KnownHubOptions,
     recorder_id: Annotated[
         list[str] | None,
         typer.Option(
@@ -140,13 +144,19 @@ def verify(
 
     The first line says proven (exit code 0), failed (3) or unproven (6), why, and what is known
     about missing rows; then each claim: held, failed, or not covered by the package. Without
-    --recorder-id nothing is proven. Anchors are checked when you give what proves them.
+    --recorder-id, and without --hub-identity or --known-hubs, nothing is proven: a key that the
+    package calls current may have retired. Anchors are checked when you give what proves them.
 
-    Example: veen query verify p.json --hub-id 1f3c… --recorder-id 9a4e… --ledger anchors.ledger
+    Example: veen query verify p.json --hub-id 1f3c… --recorder-id 9a4e… --hub-identity hub.cbor
     """
     recorders = frozenset(key_in_hex("--recorder-id", one) for one in recorder_id or ())
-    trust = Trust(hub_id=key_in_hex("--hub-id", hub_id), recorder_ids=recorders)
-    _report(package, check_bytes(package.read_bytes(), trust, believe.checks()))
+    name = key_in_hex("--hub-id", hub_id)
+    trust = Trust(hub_id=name, recorder_ids=recorders, identity=known.newest(name))
+    found = Package.decode(package.read_bytes())
+    verdict = check(found, trust, believe.checks())
+    if verdict.held("hub"):
+        known.learn(SignedIdentity(found.hub, found.hub_signature))
+    _report(package, verdict)
 
 
 app.command()(replay)

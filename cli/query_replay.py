@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +12,10 @@ import typer
 from cli.console import manner, notice, show
 from cli.failure import INTEGRITY
 from cli.options import key_in_hex
+from cli.pinned_hub import KnownHubOptions
 from cli.recorder_options import RecorderOptions, now_ms
 from recorder.emit.observation import Observation
+from recorder.index import imports
 from recorder.index.home import IndexHome
 from recorder.query.package import Package
 from recorder.query.package_facts import Facts
@@ -22,7 +25,11 @@ from recorder.service.replay_beyond import Beyond, read_beyond
 from recorder.service.replay_recorded import Wanted
 from recorder.service.replaying import ReplayVerdict
 from recorder.settings import Settings
+from veen.client.state import load
+from veen.client.trust import newest
 from veen.errors import Untrusted, VeenError
+from veen.hub_identity import HubIdentity
+from veen.keystore.directory import ClientDir
 
 _REPLAYED = "query.replayed"
 
@@ -64,6 +71,7 @@ class ReplayedQuery:
 def replay(
     at: RecorderOptions,
     query: ReplayedQuery,
+    known: KnownHubOptions,
     index: Annotated[
         Path | None, typer.Option("--index", metavar="DIR", help="Else [index] of the settings.")
     ] = None,
@@ -81,7 +89,7 @@ def replay(
     """
     settings = at.settings()
     home = IndexHome((index or settings.index).absolute())
-    verdict = _judged(at, settings, home, query)
+    verdict = _judged(at, settings, home, query, known)
     document = verdict.document()
     if record:
         document["record_event"] = _recorded(at, settings, verdict)
@@ -93,7 +101,11 @@ def replay(
 
 
 def _judged(
-    at: RecorderOptions, settings: Settings, home: IndexHome, query: ReplayedQuery
+    at: RecorderOptions,
+    settings: Settings,
+    home: IndexHome,
+    query: ReplayedQuery,
+    known: KnownHubOptions,
 ) -> ReplayVerdict:
     def beyond() -> Beyond | None:
         return _beyond(at, settings, home)
@@ -103,10 +115,24 @@ def _judged(
         asked = replay_recorded.find(home, query.wanted())
         return replaying.replay_recorded(home, asked, beyond)
     hub_id = key_in_hex("--hub-id", query.hub_id) if query.hub_id else settings.hub.hub_id
-    facts = Facts(Package.decode(query.package.read_bytes()), Trust(hub_id=hub_id))
+    trust = Trust(hub_id=hub_id, identity=_newest(settings, home, hub_id, known))
+    facts = Facts(Package.decode(query.package.read_bytes()), trust)
+    if trust.identity is None:
+        notice(f"{facts.hub.described()}, is the package's own: a newer one may exist")
     return replaying.replay(
         home, facts.descriptor, facts.digest, facts.checkpoint, facts.hub, beyond
     )
+
+
+def _newest(
+    settings: Settings, home: IndexHome, hub_id: bytes, known: KnownHubOptions
+) -> HubIdentity | None:
+    """The newest identity given, remembered, or pinned by the recorder's client or its index."""
+    held = [one.identity for one in load(ClientDir(settings.hub.client).state).named(hub_id)]
+    held += [one for one in imports.read(home).hubs if one.hub_id == hub_id]
+    given = known.newest(hub_id)
+    every = [*held, *([given] if given else [])]
+    return reduce(newest, every) if every else None
 
 
 def _beyond(at: RecorderOptions, settings: Settings, home: IndexHome) -> Beyond | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 from threading import Event
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.checkpoint_options import (
+    NO_IDENTITY,
     ActorOptions,
     ConfigOnlyOption,
     FetchOption,
@@ -35,8 +37,11 @@ from recorder.index.placement import refuse_changed
 from recorder.settings import DEFAULT_PATH, load
 from recorder.stream_map import refuse_strange_profiles
 from veen import durable
+from veen.client.state import load as load_state
+from veen.client.trust import newest
 from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
+from veen.keystore.directory import ClientDir
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 app = typer.Typer(help="One signed document over the ends of all streams.", no_args_is_help=True)
@@ -200,7 +205,12 @@ def _identity(door: Door, wanted: RecorderCheckpoint) -> HubIdentity:
     """The hub of the settings, by the papers that are kept, or by its first key."""
     if wanted.hub_id != door.settings.hub.hub_id:
         raise Untrusted(f"the checkpoint is of hub {wanted.hub_id.hex()}, not of [hub] hub_id")
-    return hub_papers.of_document(wanted, hub_papers.read(door.home.root))
+    held = hub_papers.read(door.home.root)
+    pins = load_state(ClientDir(door.settings.hub.client).state).named(wanted.hub_id)
+    every = [*(one.identity for one in pins), *([held] if held else [])]
+    if not every:
+        notice(NO_IDENTITY)
+    return hub_papers.of_document(wanted, reduce(newest, every) if every else None)
 
 
 def _anchors(door: Door, wanted: RecorderCheckpoint) -> list[dict[str, Any]]:

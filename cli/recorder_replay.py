@@ -9,13 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.console import notice, progress, show
+from cli.console import manner, notice, progress, show
+from cli.failure import UNPROVEN, Unproven
+from cli.pinned_hub import KnownHubOptions
 from cli.replay_options import ReaderOptions, WantedOptions
 from recorder.replay import check, output
 from recorder.replay.job import Job, Replayed
 from recorder.replay.plan import Plan
 from recorder.replay.source import HubSource
 from veen.errors import Malformed
+from veen.hub_identity import HubIdentity
+from veen.identity_file import SignedIdentity
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 
@@ -28,6 +32,7 @@ class Format(Enum):
 def replay(
     at: ReaderOptions,
     what: WantedOptions,
+    known: KnownHubOptions,
     checkpoint: Annotated[
         Path | None,
         typer.Option("--checkpoint", metavar="FILE", help="Prove against this; else the latest."),
@@ -53,7 +58,7 @@ def replay(
     """
     given = _read_checkpoint(checkpoint)
     if verify is not None:
-        _check(verify, at.pinned(), given)
+        _check(verify, at, given, known)
     elif out is None and (resume or format_ is Format.PARQUET):
         raise typer.BadParameter("--resume and --format parquet need --out")
     elif format_ is Format.PARQUET and what.with_proofs:
@@ -91,13 +96,22 @@ def _replay(
             _show(job.to_file(out, form, resume=resume), out)
 
 
-def _check(path: Path, hub_id: bytes, checkpoint: RecorderCheckpoint | None) -> None:
+def _check(
+    path: Path, at: ReaderOptions, checkpoint: RecorderCheckpoint | None, known: KnownHubOptions
+) -> None:
+    hub_id = at.pinned()
+    newest = at.newest(hub_id, known)
     with progress("verify", "messages") as report:
-        found = check.check_file(path, hub_id, checkpoint, report)
+        found = check.check_file(path, hub_id, checkpoint, report, newest)
+    known.learn(SignedIdentity(found.plan.hub, found.plan.hub_sig))
     show(
         {
+            "ok": newest is not None,
             "file": str(path),
-            "hub_id": found.plan.hub.hub_id.hex(),
+            "hub_id": found.hub.hub_id.hex(),
+            "hub_identity": found.hub.number,
+            "hub_identity_since": found.hub.current.valid_from,
+            "hub_identity_known": newest is not None,
             "checkpoint_id": found.plan.checkpoint_id.hex(),
             "proven": found.proven,
             "unproven": found.unproven,
@@ -105,6 +119,18 @@ def _check(path: Path, hub_id: bytes, checkpoint: RecorderCheckpoint | None) -> 
             "only_told": found.told,
             "streams": _streams(found.plan),
         }
+    )
+    if newest is None:
+        _end_unproven(path, found.hub)
+
+
+def _end_unproven(path: Path, hub: HubIdentity) -> None:
+    """All of it holds, if the key that signed it has not retired since."""
+    if manner().json:
+        raise typer.Exit(UNPROVEN)
+    raise Unproven(
+        f"{path} is unproven: {hub.described()}, is the output's own: a newer one, in which that "
+        "key has retired, may exist; give the newest you know (--hub-identity, --known-hubs)"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,12 +20,17 @@ from cli.options import (
     key_in_hex,
 )
 from cli.passphrase import PassphraseFileOption
+from cli.pinned_hub import KnownHubOptions
 from cli.recorder_options import RecorderConfigOption, RecorderOptions
 from recorder import timestamp
 from recorder.replay.wanted import Wanted, by_place, by_time
 from recorder.settings import DEFAULT_PATH, load
 from veen.client.client import Client
+from veen.client.state import load as load_state
+from veen.client.trust import newest
 from veen.errors import Malformed
+from veen.hub_identity import HubIdentity
+from veen.keystore.directory import ClientDir
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 
@@ -54,6 +60,16 @@ class ReaderOptions:
         if not self.config.exists():
             raise typer.BadParameter(f"--verify needs --hub-id, or the settings in {self.config}")
         return load(self.config).hub.hub_id
+
+    def newest(self, hub_id: bytes, known: KnownHubOptions) -> HubIdentity | None:
+        """The newest identity of the hub: given, remembered, or pinned by whoever reads here."""
+        client = self.client
+        if client is None and self.config.exists():
+            client = load(self.config).hub.client
+        pins = load_state(ClientDir(client.absolute()).state).named(hub_id) if client else ()
+        given = known.newest(hub_id)
+        every = [*(one.identity for one in pins), *([given] if given else [])]
+        return reduce(newest, every) if every else None
 
     @contextmanager
     def open(self) -> Iterator[Client]:

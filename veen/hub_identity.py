@@ -37,6 +37,9 @@ class HubKey(WireMap):
         if self.valid_until is not None and self.valid_until < self.valid_from:
             raise Malformed("a key that ends before it begins")
 
+    def is_retired(self, hub_ts: int) -> bool:
+        return self.valid_until is not None and self.valid_until < hub_ts
+
     def overlaps(self, start: int, end: int | None) -> bool:
         begins_in_time = end is None or self.valid_from <= end
         return begins_in_time and (self.valid_until is None or self.valid_until >= start)
@@ -62,6 +65,18 @@ class HubIdentity(WireMap):
     @property
     def current(self) -> HubKey:
         return self.hub_keys[-1]
+
+    @property
+    def number(self) -> int:
+        """How many keys the hub has had: of two identities of a hub, the later has more."""
+        return len(self.hub_keys)
+
+    def described(self) -> str:
+        """Which identity it is, in words."""
+        return (
+            f"identity {self.number} of hub {self.hub_id.hex()}, whose current key is valid since "
+            f"hub_ts {self.current.valid_from}"
+        )
 
     def signature_by(self, current: sign.PrivateKey) -> bytes:
         return current.sign(ht("veen/hub-identity", self.encode()))

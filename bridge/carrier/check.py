@@ -21,6 +21,7 @@ from bridge.refusal import Fault, Level, Refused
 from bridge.trust import TrustStore
 from bridge.verify import Verified, trusted_hub, verify_bundle, verify_checkpoint
 from veen.errors import Malformed
+from veen.hub_identity import HubIdentity
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 _MAX_CHECKPOINT = 1 << 20
@@ -60,6 +61,8 @@ class Report:
     ledger: Ledger | None = None
     bundle: Verified | None = None
     heartbeat: RecorderCheckpoint | None = None
+    hub: HubIdentity | None = None
+    """The identity by which the hub's signatures were verified."""
     now: int | None = None
     """When it was checked, in seconds."""
 
@@ -138,6 +141,7 @@ def verify_cargo(cargo: Cargo, means: Means, report: Report) -> None:
         is_entered = entry.is_of_bundle(report.bundle.header)
     if not is_entered:
         raise Refused(Fault.LEDGER, "the ledger enters something else than what is carried")
+    report.hub = means.trust.hubs.get(entry.hub_id)
     _verify_age(report, means)
 
 

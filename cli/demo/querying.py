@@ -63,7 +63,10 @@ def _judge_run(stage: Stage, answer: _Answer) -> None:
 def _judge_package(stage: Stage, package: Path, rows: int) -> None:
     online = stage.online
     recorder = online.home.identity("service").read_card().client_id
-    believed = ("--hub-id", online.zone.hub_id.hex(), "--recorder-id", recorder.hex())
+    believed = (
+        *("--hub-id", online.zone.hub_id.hex(), "--recorder-id", recorder.hex()),
+        *("--hub-identity", str(online.home.hub)),
+    )
     ledger = ("--ledger", online.home.root / "anchors.ledger")
     words = ("query", "verify", package, *believed, *ledger)
     found = stage.words.veen(*words, accept=_OUTCOMES).document

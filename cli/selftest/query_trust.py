@@ -76,13 +76,18 @@ def _expect_unproven(raw: bytes, trust: Trust) -> None:
     for what, given, by in (
         ("records", bare, trust),
         ("a recorder's name", raw, replace(trust, recorder_ids=frozenset())),
+        ("a known hub identity", raw, replace(trust, identity=None)),
     ):
         expect(f"outcome without {what}", check_bytes(given, by).outcome, Outcome.UNPROVEN)
 
 
 def _trust(world: QueryWorld) -> Trust:
     recorder = world.world.people["recorder"]
-    return Trust(hub_id=world.world.hub_id, recorder_ids=frozenset([recorder]))
+    return Trust(
+        hub_id=world.world.hub_id,
+        recorder_ids=frozenset([recorder]),
+        identity=world.world.api().status().identity(),
+    )
 
 
 def _others(world: QueryWorld) -> dict[str, Trust]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from hub.storage.datadir import DataDir
-from hub.storage.identity import SignedIdentity, read_signed_identity
+from hub.storage.identity import read_signed_identity
 from veen import layout
 from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
+from veen.identity_file import SignedIdentity
 
 
 class IdentityFile:

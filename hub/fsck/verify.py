@@ -87,7 +87,6 @@ def _verify(datadir: DataDir, terms: _Terms) -> Report:
 def _audit(datadir: DataDir, terms: _Terms, fresh: Path) -> Report:
     read, trust = partial(read_file, datadir), TrustCheck()
     hub = trust.read_hub(read)
-    check_private_keys(datadir, hub, trust)
     for name, place in kept_checkpoints(datadir):
         what = f"contradicts the log at {place.upto_seq}, and this hub signed it; kept as evidence"
         trust.notes.append(f"evidence/{name}: {what}")
@@ -102,14 +101,17 @@ def _audit(datadir: DataDir, terms: _Terms, fresh: Path) -> Report:
     derived = DerivedCheck(datadir, stock, hub.hub_id, terms.limits, terms.streams, fresh)
     runner = Runner(datadir, terms.workers)
     told = _Told(terms.progress, _chunk_bytes(datadir))
+    times = [0]
 
     def watch(found: ChunkFindings) -> None:
         derived.take(found, runner.entries_of(found))
         told.take(found)
+        times.append(found.last_ts)
 
     log = Log(stock=stock, read=read, acknowledged=acknowledged(datadir.index))
     found = audit_log(log, context, Crew(runner.run, runner.again), watch)
     stale = derived.finish(found.faulty())
+    check_private_keys(datadir, hub, trust, max(times))
     return found.report(trust.faults, trust.notes, stale)
 
 

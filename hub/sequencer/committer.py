@@ -13,6 +13,7 @@ from hub.storage.draft import ChunkFull, Draft, Staged
 from hub.storage.index import TokenRow
 from hub.storage.label_log import LabelLog
 from hub.storage.log import HubLog
+from hub.storage.retired_seeds import delete_retired_seeds
 from veen.captoken import CapToken
 from veen.checkpoint import Checkpoint
 from veen.control import AUTHORIZE, STREAM, ControlRecord, StreamRecord, control_label
@@ -126,6 +127,7 @@ class Committer:
     def tick(self, clock: int) -> None:
         """What time alone brings about."""
         self.log.close_stale_epochs(self.now(clock))
+        delete_retired_seeds(self.log, self.now(clock))
 
     def now(self, clock: int) -> int:
         """Hub time: the clock, but never back, and never before the key that signs is valid."""

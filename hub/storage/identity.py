@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from hub.storage.datadir import DataDir
 from veen import cbor, durable, layout, sign
 from veen.checkpoint import Checkpoint
 from veen.errors import Malformed, Untrusted, VeenError
-from veen.hub_identity import CheckpointBinding, HubIdentity, epoch_span, key_id, new_identity
+from veen.hub_identity import (
+    CheckpointBinding,
+    HubIdentity,
+    HubKey,
+    epoch_span,
+    key_id,
+    new_identity,
+)
+from veen.identity_file import SignedIdentity
 from veen.profile import Profile
+
+_log = logging.getLogger(__name__)
 
 Randomness = Callable[[int], bytes]
 # How a line of the binding manifest begins, and more bytes than one has.
@@ -34,6 +45,31 @@ class HubKeys:
     @property
     def current(self) -> sign.PrivateKey:
         return self._private[self.identity.current.key_id]
+
+    def delete_retired(self, datadir: DataDir, now: int, needed: Collection[bytes] = ()) -> None:
+        """Delete the seeds of keys that have retired, but for those that are still ``needed``.
+
+        A retired key verifies for ever and signs no more. Whoever stole its seed could still sign
+        what is dated into its time.
+        """
+        for key in self.identity.hub_keys[:-1]:
+            if key.is_retired(now) and key.key_id in self._private and key.key_id not in needed:
+                del self._private[key.key_id]
+                _delete_seed(datadir, key.key_id)
+
+    @property
+    def holds_older(self) -> bool:
+        """Whether there is more than the current seed: most hubs have no other."""
+        return len(self._private) > 1
+
+    def signer(self, epoch: int, profile: Profile, hub_ts: int) -> bytes:
+        """The key_id of the key that signs a checkpoint over a last entry of ``hub_ts``."""
+        return key_id(self._key_of_epoch(epoch, profile, hub_ts).public)
+
+    def missing_witnesses(self, now: int) -> list[HubKey]:
+        """The keys that must witness checkpoints now, and whose seeds are not here."""
+        older = (key for key in self.identity.hub_keys[:-1] if key.overlaps(now, now))
+        return [key for key in older if key.key_id not in self._private]
 
     def sign_checkpoint(
         self, checkpoint: Checkpoint, profile: Profile, hub_ts: int, now: int
@@ -86,17 +122,17 @@ def load(datadir: DataDir) -> HubKeys:
 def load_or_create(datadir: DataDir, random: Randomness, now: int) -> HubKeys:
     _finish_documents(datadir)
     if datadir.file(layout.IDENTITY).exists():
-        return load(datadir)
+        keys = load(datadir)
+        for key in keys.missing_witnesses(now):
+            _log.warning(
+                "no seed of hub key %s in %s: until hub_ts %s checkpoints lack its witness "
+                "signature, and clients refuse them; put the seed back",
+                key.key_id.hex(), datadir.keys, key.valid_until,
+            )  # fmt: skip
+        return keys
     if not datadir.is_empty():
         raise VeenError(f"{datadir.root} has a log but no {layout.IDENTITY}: restore it first")
     return create(datadir, random, now)
-
-
-class SignedIdentity(NamedTuple):
-    """An identity with the signature of its current key, as anyone may check them again."""
-
-    identity: HubIdentity
-    signature: bytes
 
 
 def read_signed_identity(datadir: DataDir) -> SignedIdentity:
@@ -201,13 +237,29 @@ def _lines(raw: bytes) -> Iterator[CheckpointBinding]:
 def _new_key(datadir: DataDir, random: Randomness) -> sign.PrivateKey:
     seed = random(32)
     key = sign.PrivateKey(seed)
-    durable.write_once(datadir.keys / f"hub-{key_id(key.public).hex()}.key", seed)
+    durable.write_once(_seed_file(datadir, key_id(key.public)), seed)
     return key
 
 
 def _read_key(datadir: DataDir, identifier: bytes) -> sign.PrivateKey | None:
-    path = datadir.keys / f"hub-{identifier.hex()}.key"
+    path = _seed_file(datadir, identifier)
     return sign.PrivateKey(path.read_bytes()) if path.exists() else None
+
+
+def _delete_seed(datadir: DataDir, identifier: bytes) -> None:
+    """Delete a seed; where that is not possible the hub goes on, and tries at the next start."""
+    path = _seed_file(datadir, identifier)
+    try:
+        path.unlink(missing_ok=True)
+        durable.sync_directory(datadir.keys)
+    except OSError as error:
+        _log.warning("could not delete the retired seed %s: %s; delete it by hand", path, error)
+    else:
+        _log.info("deleted the seed of hub key %s, which has retired", identifier.hex())
+
+
+def _seed_file(datadir: DataDir, identifier: bytes) -> Path:
+    return datadir.keys / f"hub-{identifier.hex()}.key"
 
 
 def _write_documents(datadir: DataDir, identity: HubIdentity, current: sign.PrivateKey) -> None:

@@ -37,6 +37,7 @@ from veen.digest import h
 from veen.errors import Malformed, Untrusted
 from veen.hub_identity import HubIdentity
 from veen.objects.port import ObjectMissing
+from veen.profile import DEFAULT_PROFILE
 from veen.tombstone import Tombstone
 from veen.wire import WireObject
 
@@ -193,8 +194,8 @@ class _Check:
         due = (segment.start_seq, segment.size, segment.epoch, segment.summary_sha256)
         if len(roots) != 1 or places != {(name.label, name.end_seq)} or said != due:
             raise Untrusted("manifest, summary, peaks and checkpoint disagree")
-        if hub is not None and not any(end.is_signed_by(key.hub_pk) for key in hub.hub_keys):
-            raise Untrusted(f"checkpoint {end.upto_seq} is not signed by the hub")
+        if hub is not None:
+            hub.verify_checkpoint(end, DEFAULT_PROFILE, not_before=segment.last_ts)
         if segment.is_pruned:
             self._tombstone(small, label, segment, hub)
 

@@ -87,6 +87,12 @@ def file_name(identifier: bytes) -> str:
     return f"hub-{identifier.hex()}.key"
 
 
+def in_use(seeds: Seeds, identity: HubIdentity, hub_ts: int) -> dict[bytes, bytes]:
+    """Those of keys that had not retired by a hub time: no other is ever needed again."""
+    retired = {key.key_id for key in identity.hub_keys if key.is_retired(hub_ts)}
+    return {identifier: seed for identifier, seed in seeds.items() if identifier not in retired}
+
+
 def read_seeds(folder: Path, identity: HubIdentity) -> dict[bytes, bytes]:
     """The private keys of a hub that a directory holds; NoKeys when the current one is missing."""
     found = {}

@@ -57,7 +57,7 @@ class _Push:
         # Read after the labels: no entry is signed by a key that the archive does not know.
         documents = self._source.documents()
         self._refuse_older(documents.identity)
-        escrow = self._escrow(documents.identity, sealer)
+        escrow = self._escrow(documents.identity, sealer, before.last_ts)
         held = {(one.label, upto) for one in labels for upto in one.checkpoints()}
         manifest = replace(
             self._manifest(documents, self._source.bindings(held), refs),
@@ -130,11 +130,12 @@ class _Push:
         if [key.key_id for key in identity.hub_keys][: len(known)] != known:
             raise OldCopy("the archive knows keys of this hub that the directory does not")
 
-    def _escrow(self, identity: HubIdentity, sealer: Sealer | None) -> bytes | None:
+    def _escrow(self, identity: HubIdentity, sealer: Sealer | None, hub_ts: int) -> bytes | None:
         kept = self._previous.escrow if self._previous else None
         if sealer is None:
             return kept
-        seeds = escrows.read_seeds(self._source.root / escrows.KEYS, identity)
+        found = escrows.read_seeds(self._source.root / escrows.KEYS, identity)
+        seeds = escrows.in_use(found, identity, hub_ts)
         if kept and sealer.has_sealed(self._archive.document(kept, Escrow), seeds):
             return kept
         return self._upload.document(sealer.seal(identity.hub_id, seeds).encode(), ())

@@ -176,7 +176,7 @@ def restore(
     With ``at``, of every label only the entries up to this hub_ts: one prefix of the whole hub.
     """
     sha256, manifest = archive.latest_with_hash()
-    archive.identity(manifest)
+    identity = archive.identity(manifest)
     _refuse_unsettled(manifest, at)
     if to.exists() and any(to.iterdir()):
         raise Occupied(f"{to} is not empty: restore to a directory that is not there yet")
@@ -184,7 +184,7 @@ def restore(
     try:
         work = _Restore(archive, building, limits, at)
         found = work.run(sha256, manifest, progress)
-        work.seeds(keys)
+        work.seeds(escrows.in_use(keys, identity, found.hub_time))
         finish(building, found)
         durable.sync_directory(building)
         durable.rename(building, to)

@@ -18,11 +18,23 @@ def keep(home: Home, session: Session) -> HubIdentity:
     status = session.api.status()
     found = followed(session.hub, status.identity())
     with home.held():
-        if _read(home.root) != (found, status.identity_sig):
+        held = _read(home.root)
+        if held is not None and _is_signed(*held):
+            # The client may have forgotten what is remembered here.
+            followed(held[0], found)
+        if held != (found, status.identity_sig):
             # A crash between the two leaves a pair that does not verify; the next one mends it.
             durable.write(home.root / layout.IDENTITY, found.encode())
             durable.write(home.root / layout.IDENTITY_SIG, status.identity_sig)
     return found
+
+
+def _is_signed(identity: HubIdentity, signature: bytes) -> bool:
+    try:
+        identity.verify(signature)
+    except Untrusted:
+        return False
+    return True
 
 
 def read(folder: Path) -> HubIdentity | None:

@@ -34,7 +34,10 @@ class Imports(WireMap):
 
     def joined(self, streams: Iterable[str], hubs: Mapping[bytes, HubIdentity]) -> Imports:
         """With these as well; a hub that was known has its newer keys from now on."""
-        known = {one.hub_id: one for one in self.hubs} | dict(hubs)
+        known = {one.hub_id: one for one in self.hubs}
+        for hub_id, given in hubs.items():
+            if hub_id not in known or not _is_older(given, known[hub_id]):
+                known[hub_id] = given
         return Imports(
             streams=tuple(sorted({*self.streams, *streams})),
             hubs=tuple(known[hub_id] for hub_id in sorted(known)),
@@ -43,6 +46,15 @@ class Imports(WireMap):
     def follower(self, client: Client, writer: IndexWriter) -> ImportedFollower:
         hubs = {one.hub_id: one for one in self.hubs}
         return ImportedFollower(client, writer, hubs, frozenset(self.streams))
+
+
+def _is_older(given: HubIdentity, known: HubIdentity) -> bool:
+    """Whether a key that is current in one identity has retired in the other.
+
+    Keys are not compared one by one: a trust directory leaves out those that it revokes.
+    """
+    retired = {key.key_id for key in known.hub_keys if key.valid_until is not None}
+    return given.current.valid_until is None and given.current.key_id in retired
 
 
 def read(home: IndexHome) -> Imports:

@@ -60,6 +60,10 @@ def _hub(facts: Facts) -> str:
     return f"{len(facts.hub.hub_keys)} keys lead from the hub's name to its document"
 
 
+def _hub_newest(facts: Facts) -> str:
+    return facts.verify_newest()
+
+
 def _checkpoint(facts: Facts) -> str:
     made = facts.checkpoint.checkpoint_id.hex(), facts.digest.checkpoint.created_at
     return f"up to checkpoint {made[0]} of {made[1]}, signed by the hub"
@@ -243,6 +247,7 @@ def _places(facts: Facts) -> int:
 
 _CLAIMS: Final[dict[str, Callable[[Facts], str]]] = {
     "hub": _hub,
+    "hub_newest": _hub_newest,
     "checkpoint": _checkpoint,
     "descriptor": _descriptor,
     "request_recorded": _request_recorded,

@@ -12,6 +12,7 @@ from recorder.query.package import Package, Recorded
 from recorder.query.select import matches
 from recorder.query.trust import Trust
 from veen import canonical_json
+from veen.client.trust import newest
 from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
 from veen.recorder_checkpoint import RecorderCheckpoint
@@ -45,7 +46,18 @@ class Facts:
         if found.hub_id != trusted:
             raise Untrusted(f"a package of hub {found.hub_id.hex()}, not of {trusted.hex()}")
         found.verify(self.package.hub_signature)
-        return found
+        known = self._trust.identity
+        return found if known is None else newest(known, found)
+
+    def verify_newest(self) -> str:
+        """Which identity the signatures were verified by; NotCovered where only the package's."""
+        used = self.hub.described()
+        if self._trust.identity is None:
+            raise NotCovered(
+                f"{used}, is the package's own: a newer one, in which that key has retired, may "
+                "exist; give the newest you know (--hub-identity, --known-hubs)"
+            )
+        return f"{used}, is no older than the newest one known here"
 
     @cached_property
     def checkpoint(self) -> RecorderCheckpoint:
@@ -71,6 +83,7 @@ class Facts:
         """The witnessed events: in the log, in the order of rows, searched, and matching."""
         check = WitnessCheck(self.hub, self.checkpoint)
         found = tuple(check.entry(one.witness, one.stream) for one in self.package.witnesses)
+        self._verify_times(found)
         spans = {one.stream: one for one in self.digest.searched}
         for entry in found:
             span = spans.get(entry.stream)
@@ -80,6 +93,14 @@ class Facts:
                 raise Untrusted(f"{entry.stream} {entry.seq} is not what was asked for")
         self._verify_order(found)
         return found
+
+    def _verify_times(self, entries: tuple[Entry, ...]) -> None:
+        """None is later than the checkpoint, nor than the key that signed its stream's."""
+        last: dict[str, int] = {}
+        for one in entries:
+            last[one.stream] = max(last.get(one.stream, 0), one.hub_ts)
+        for stream, hub_ts in last.items():
+            self.checkpoint.verify_entry_time(self.hub, stream, hub_ts)
 
     @cached_property
     def request(self) -> Entry:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from veen.hub_identity import HubIdentity
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
@@ -15,3 +17,7 @@ class Trust:
 
     hub_id: bytes
     recorder_ids: frozenset[bytes] = frozenset()
+    identity: HubIdentity | None = None
+    """The newest identity of the hub known here. A package brings one, too, but an old package
+    brings one in which a key retired since still counts as current.
+    """

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 REQUIRED: Final = (
     "hub", "checkpoint", "descriptor", "request_recorded", "result_recorded", "searched",
-    "rows_chain", "sampling", "rows_witnessed", "evidence_hash",
+    "rows_chain", "sampling", "rows_witnessed", "evidence_hash", "hub_newest",
 )  # fmt: skip
 """The claims without which a package proves nothing, in the order in which gaps are named."""
 

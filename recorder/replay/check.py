@@ -17,6 +17,7 @@ from veen.client.cursors import Cursors
 from veen.client.pair import Pair
 from veen.client.progress import Progress, untold
 from veen.errors import Malformed, Untrusted, VeenError
+from veen.hub_identity import HubIdentity
 from veen.invariants import Before, Rules, Violation, verify_place, verify_signatures
 from veen.mmr import Peaks
 from veen.range_proof import RangeProof
@@ -34,6 +35,8 @@ class Checked:
     """
 
     plan: Plan
+    hub: HubIdentity
+    """The newest identity of the hub, by which it was checked."""
     proven: int
     unproven: int
     kinds: dict[str, int]
@@ -45,14 +48,21 @@ def check_file(
     hub_id: bytes,
     checkpoint: RecorderCheckpoint | None = None,
     progress: Progress = untold,
+    known: HubIdentity | None = None,
 ) -> Checked:
-    """Refuse the output unless all of it is what this hub's log holds up to the checkpoint."""
+    """Refuse the output unless all of it is what this hub's log holds up to the checkpoint.
+
+    ``known`` is the newest identity of the hub known here; the output brings its own, in which a
+    key that has retired since is still current.
+    """
     if path.is_dir():
         raise NotCheckable(f"{path}: Parquet carries no proofs; replay as jsonl or cbor to check")
     form = form_of(path)
     records = found_in(path, form)
     first = next(records, None)
-    check = _Check(_plan(path, first, hub_id, checkpoint), form)
+    plan = _plan(path, first, checkpoint)
+    check = _Check(plan, form, plan.verify(hub_id, known))
+    _refuse_proofless(path, plan)
     end = _take_all(path, check, records, progress) or len(first.raw if first else b"")
     check.course.verify_complete()
     if end != path.stat().st_size:
@@ -60,18 +70,18 @@ def check_file(
     return check.checked()
 
 
-def _plan(
-    path: Path, first: Found | None, hub_id: bytes, checkpoint: RecorderCheckpoint | None
-) -> Plan:
+def _plan(path: Path, first: Found | None, checkpoint: RecorderCheckpoint | None) -> Plan:
     if first is None or not isinstance(first.record, Plan):
         raise Malformed(f"{path} does not begin with the plan of a replay")
     plan = first.record
     if checkpoint is not None and checkpoint.encode() != plan.checkpoint.encode():
         raise Untrusted(f"{path} is proven against another checkpoint: {plan.checkpoint_id.hex()}")
-    plan.verify(hub_id)
+    return plan
+
+
+def _refuse_proofless(path: Path, plan: Plan) -> None:
     if not plan.wanted.with_proofs:
         raise NotCheckable(f"{path} was made without --with-proofs: there is nothing to check")
-    return plan
 
 
 def _take_all(path: Path, check: _Check, records: Iterator[Found], progress: Progress) -> int:
@@ -89,10 +99,13 @@ def _take_all(path: Path, check: _Check, records: Iterator[Found], progress: Pro
 
 
 class _Check:
-    def __init__(self, plan: Plan, form: Form) -> None:
+    def __init__(self, plan: Plan, form: Form, hub: HubIdentity) -> None:
         self.course = Course(plan)
+        self._hub = hub
         self._form = form
-        self._lanes = {one.stream: _Lane(plan, one.stream, one.from_seq) for one in plan.stretches}
+        self._lanes = {
+            one.stream: _Lane(plan, hub, one.stream, one.from_seq) for one in plan.stretches
+        }
         self._counts: Counter[str] = Counter()
         self._told = 0
 
@@ -116,6 +129,7 @@ class _Check:
     def checked(self) -> Checked:
         return Checked(
             plan=self.course.plan,
+            hub=self._hub,
             proven=self._counts.pop("proven", 0),
             unproven=self._counts.pop("unproven", 0),
             kinds=dict(self._counts),
@@ -158,10 +172,12 @@ def _unopened(written: Written, pair: Pair) -> Item:
 class _Lane:
     """One stream: its pairs folded through the invariants, from proof to proof."""
 
-    def __init__(self, plan: Plan, stream: str, from_seq: int) -> None:
+    def __init__(self, plan: Plan, hub: HubIdentity, stream: str, from_seq: int) -> None:
         self._stream = stream
-        self._rules: Rules = rules_of(plan.hub, stream)
-        self._label = labels_of(plan.hub, stream).at(0)
+        self._hub = hub
+        self._checkpoint = plan.checkpoint
+        self._rules: Rules = rules_of(hub, stream)
+        self._label = labels_of(hub, stream).at(0)
         end = plan.checkpoint.end(stream)
         # From the signed checkpoint: a proof is not asked what it proves.
         self._size, self._root = (end.last_seq, end.mmr_root) if end else (0, EMPTY_ROOT)
@@ -196,5 +212,6 @@ class _Lane:
         self._peaks = after.peaks
         proof = self._proof
         if proof is not None and after.peaks.size == proof.to_seq:
+            self._checkpoint.verify_entry_time(self._hub, self._stream, receipt.hub_ts)
             proof.verify_after(after.peaks, size=self._size, root=self._root)
             self._proof = None

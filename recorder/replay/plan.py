@@ -8,6 +8,7 @@ from functools import lru_cache
 from recorder.replay.source import Source
 from recorder.replay.stretch import Neighbour, Stretch, at
 from recorder.replay.wanted import OutOfReach, Wanted
+from veen.client.trust import newest
 from veen.digest import h
 from veen.errors import Untrusted, VeenError
 from veen.hub_identity import HubIdentity
@@ -35,16 +36,22 @@ class Plan(WireMap):
     def checkpoint_id(self) -> bytes:
         return _checkpoint_id(self.checkpoint.encode())
 
-    def verify(self, hub_id: bytes) -> None:
-        """Refuse unless this hub has signed the checkpoint, and nothing wanted is left out."""
+    def verify(self, hub_id: bytes, known: HubIdentity | None = None) -> HubIdentity:
+        """Refuse unless this hub has signed the checkpoint, and nothing wanted is left out.
+
+        ``known`` is the newest identity known elsewhere. The newest of both, by which signatures
+        are to be verified, is given back.
+        """
         if self.hub.hub_id != hub_id:
             raise Untrusted(f"a replay of hub {self.hub.hub_id.hex()}, not of {hub_id.hex()}")
         self.hub.verify(self.hub_sig)
-        self.checkpoint.verify(self.hub)
+        hub = self.hub if known is None else newest(known, self.hub)
+        self.checkpoint.verify(hub)
         if tuple(one.stream for one in self.stretches) != self.wanted.streams:
             raise Untrusted("the streams of the replay are not those that were wanted")
         for one in self.stretches:
-            one.verify(self.wanted, self.hub, self.checkpoint)
+            one.verify(self.wanted, hub, self.checkpoint)
+        return hub
 
 
 def plan(source: Source, wanted: Wanted, checkpoint: RecorderCheckpoint) -> Plan:

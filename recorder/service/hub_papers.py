@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from veen import cbor, durable
+from veen.client.trust import followed
 from veen.errors import VeenError
 from veen.hub_identity import HubIdentity
 
@@ -19,9 +20,11 @@ class HubPapers:
         self._kept = b""
 
     def keep(self, identity: HubIdentity, signature: bytes) -> None:
-        """Remember who the hub is, once that has been verified."""
+        """Remember who the hub is, once that has been verified; an older identity is Untrusted."""
         content = cbor.dump([identity.encode(), signature])
         if content != self._kept:
+            if self._path.exists():
+                followed(self.read()[0], identity)
             durable.write(self._path, content)
             self._kept = content
 

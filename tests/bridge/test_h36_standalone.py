@@ -46,11 +46,11 @@ def medium(yard: Any, grown: Any) -> Path:
 def test_h36_help_is_help_and_a_wrong_call_is_told_in_a_line() -> None:
     found = run("--help")
     assert found.returncode == 0
-    assert "standalone_verifier.py TRUST PLACE [PLACE ...]\n\nTRUST is a directory" in found.stdout
+    assert "[--hub-identity FILE] TRUST PLACE [PLACE ...]\n\nTRUST is a directory" in found.stdout
     for argv in ((), ("trust",), ("--nothing",)):
         found = run(*argv)
         assert found.returncode == 2
-        assert found.stderr.startswith("usage: standalone_verifier.py [-h] TRUST PLACE")
+        assert found.stderr.startswith("usage: standalone_verifier.py [-h] [--hub-identity FILE]")
 
 
 def test_h36_a_missing_library_is_named(yard: Any) -> None:

@@ -232,6 +232,7 @@ def verify_saved(chromium: Chromium, recorder: Any, result_id: str) -> None:
     chromium.click("button", "Save the evidence package")
     chromium.wait(package.exists, "the package")
     trust = ["--hub-id", recorder.hub_id.hex(), "--recorder-id", recorder.reader.client_id.hex()]
+    trust += ["--hub-identity", str(recorder.hub.data)]
     words = ["query", "verify", str(package), *trust, "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "cli.main", *words], capture_output=True, text=True, check=False

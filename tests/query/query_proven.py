@@ -23,7 +23,8 @@ RECORDER = bytes.fromhex(next(iter(KEYS)))
 
 def trust_of(log: Any, *recorders: bytes) -> Trust:
     """The hub of the log, and the client that records queries unless others are named."""
-    return Trust(hub_id=log.hub.hub_id, recorder_ids=frozenset(recorders or (RECORDER,)))
+    named = frozenset(recorders or (RECORDER,))
+    return Trust(hub_id=log.hub.hub_id, recorder_ids=named, identity=log.hub)
 
 
 def result_of(log: Any, descriptor: Descriptor) -> tuple[Any, Any]:

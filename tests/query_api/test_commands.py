@@ -81,10 +81,17 @@ def test_a_refusal_says_its_code(veen: Veen) -> None:
         veen("query", "status", "r-" + "0" * 32)
 
 
+def trust_of(zone: Any) -> tuple[str, ...]:
+    return (
+        *("--hub-id", zone.hub_id.hex(), "--recorder-id", zone.reader.client_id.hex()),
+        *("--hub-identity", str(zone.hub.data)),
+    )
+
+
 def test_a_package_holds_offline_and_a_changed_one_does_not(
     zone: Any, veen: Veen, package: Path
 ) -> None:
-    trust = ("--hub-id", zone.hub_id.hex(), "--recorder-id", zone.reader.client_id.hex())
+    trust = trust_of(zone)
     found = veen("query", "verify", package, *trust, asks=False)
     assert (found["holds"], found["outcome"], found["exit_code"]) == (True, "proven", 0)
     document = json.loads(package.read_bytes())
@@ -100,7 +107,7 @@ def test_a_package_holds_offline_and_a_changed_one_does_not(
 def test_h01_an_unproven_package_has_its_own_exit_code_and_says_why_first(
     zone: Any, veen: Veen, package: Path
 ) -> None:
-    trust = ("--hub-id", zone.hub_id.hex(), "--recorder-id", zone.reader.client_id.hex())
+    trust = trust_of(zone)
     unnamed = veen("query", "verify", package, *trust[:2], asks=False)
     assert (unnamed["ok"], unnamed["outcome"], unnamed["exit_code"]) == (False, "unproven", 6)
     document = json.loads(package.read_bytes()) | {"request": None, "result": None}

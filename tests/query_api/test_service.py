@@ -16,6 +16,7 @@ from recorder.query.trust import Trust
 from recorder.query.verdict import Outcome, State
 from veen import canonical_json
 from veen.digest import h
+from veen.identity_file import read_signed
 
 
 def submitted(zone: Any, descriptor: dict[str, Any], who: str = "alice") -> dict[str, Any]:
@@ -46,7 +47,9 @@ def test_every_evidence_mode_ends_in_a_package_that_holds_offline(
         path = f"/api/v1/query/proof/{found['result_digest']['result_id']}"
         package = query_world.wait_until(lambda: _completed(alice, path), "a package")
     recorder = frozenset([zone.reader.client_id])
-    verdict = check_bytes(package, Trust(hub_id=zone.hub_id, recorder_ids=recorder))
+    hub = read_signed(zone.hub.data).identity
+    trust = Trust(hub_id=zone.hub_id, recorder_ids=recorder, identity=hub)
+    verdict = check_bytes(package, trust)
     states = {one.name: one.state for one in verdict.claims}
     assert verdict.failed == ()
     assert {states[one] for one in ("request_recorded", "result_recorded", "rows_hash")} == {

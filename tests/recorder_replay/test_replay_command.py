@@ -48,8 +48,11 @@ def test_items_go_to_stdout_and_the_file_is_checked_offline(
     assert made.returncode == 0, made.stderr
     assert json.loads(made.stdout)["messages"] == 24
     hub_id = recorded.checkpoint.hub_id.hex()
-    checked = veen("--verify", out, "--hub-id", hub_id, *chosen, "--json")
-    assert json.loads(checked.stdout)["proven"] == 24
+    alone = veen("--verify", out, "--hub-id", hub_id, *chosen, "--json")
+    assert (alone.returncode, json.loads(alone.stdout)["hub_identity_known"]) == (6, False)
+    pinned = ("--hub-id", hub_id, "--hub-identity", recorded.hub.data)
+    checked = veen("--verify", out, *pinned, *chosen, "--json")
+    assert (checked.returncode, json.loads(checked.stdout)["proven"]) == (0, 24)
 
     raw = bytearray(out.read_bytes())
     raw[-40] ^= 1

@@ -185,7 +185,8 @@ class EntryWalk:
         except Malformed as error:
             self._fault(frame.at, receipt.stream_seq, str(error), "CONTROL")
             return
-        if msg.client_id not in [key.hub_pk for key in self._context.hub.hub_keys]:
+        hub_ts, keys = receipt.hub_ts, self._context.hub.hub_keys
+        if msg.client_id not in [key.hub_pk for key in keys if key.overlaps(hub_ts, hub_ts)]:
             what = "a control record that is not the hub's"
             self._fault(frame.at, receipt.stream_seq, what, "CONTROL")
         token = record.token()

@@ -18,6 +18,7 @@ from veen.client.progress import Progress, untold
 from veen.client.session import Session
 from veen.client.state import KnownHub, State, load, save
 from veen.client.view import LabelView
+from veen.hub_identity import HubIdentity
 from veen.invariants import ClientCursor
 from veen.keystore.directory import ClientDir, IdentityExists, Lock
 from veen.profile import DEFAULT_PROFILE, Profile
@@ -51,11 +52,13 @@ def export(
     return portable_export.export(session, named, out, progress)
 
 
-def import_(directory: Path, into: Path, progress: Progress = untold) -> Imported:
+def import_(
+    directory: Path, into: Path, progress: Progress = untold, known: HubIdentity | None = None
+) -> Imported:
     """Verify a set, all of it, and only then make or change a client directory.
 
     The set is copied first: what was verified is what is used. A crash leaves ``into`` as it
-    was, or done.
+    was, or done. ``known`` is the newest identity of the hub known elsewhere.
     """
     with _staged(into) as stage:
         manifest = portable_set.taken(directory, stage / "set")
@@ -63,11 +66,14 @@ def import_(directory: Path, into: Path, progress: Progress = untold) -> Importe
         if os.path.lexists(home.keystore):
             with Lock(home):
                 state = load(home.state)
-                found = verify_set(stage / "set", manifest, dict(state.views), progress)
+                hubs = [one.identity for one in state.hubs.values()]
+                hubs += [known] if known is not None else []
+                found = verify_set(stage / "set", manifest, dict(state.views), progress, hubs)
                 _merge(home, state, found)
             return _imported(found, is_new=False)
         _refuse_occupied(into)
-        found = verify_set(stage / "set", manifest, {}, progress)
+        hubs = [known] if known is not None else []
+        found = verify_set(stage / "set", manifest, {}, progress, hubs)
         _make(stage / "client", found)
         durable.rename(stage / "client", into)
         return _imported(found, is_new=True)
@@ -135,8 +141,10 @@ def _merge(home: ClientDir, state: State, found: VerifiedSet) -> None:
         ours = state.views.get(label)
         if ours is None or ours.peaks.size >= found.first_seqs[label] - 1:
             state = state.with_view(label, _further(ours, view))
-    if found.hub_url not in state.hubs:
-        state = state.with_hub(found.hub_url, KnownHub(identity=found.hub, origin=IMPORTED))
+    held = state.hubs.get(found.hub_url)
+    if held is None or held.identity != found.hub:
+        origin = held.origin if held else IMPORTED
+        state = state.with_hub(found.hub_url, KnownHub(identity=found.hub, origin=origin))
     save(home.state, state)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from veen.captoken import CapToken
 from veen.checkpoint import Checkpoint
-from veen.client import cbor_sequence, portable_set
+from veen.client import cbor_sequence, portable_set, trust
 from veen.client.cursors import Cursors
 from veen.client.portable_set import LabelState, Manifest, SyncState
 from veen.client.progress import Progress, untold
@@ -49,14 +49,21 @@ class VerifiedSet:
 
 
 def verify_set(
-    root: Path, manifest: Manifest, held: dict[bytes, LabelView], progress: Progress = untold
+    root: Path,
+    manifest: Manifest,
+    held: dict[bytes, LabelView],
+    progress: Progress = untold,
+    known: Iterable[HubIdentity] = (),
 ) -> VerifiedSet:
     """All of a set that lies still, or the first thing in it that does not hold.
 
-    ``held`` are views that are known already: the set must pass through them.
+    ``held`` are views that are known already: the set must pass through them. ``known`` are
+    identities known elsewhere: the newest one of this hub is what signatures are verified by.
     """
     hub = HubIdentity.decode(portable_set.small(root / portable_set.IDENTITY))
     hub.verify(portable_set.small(root / portable_set.IDENTITY_SIG))
+    for one in known:
+        hub = trust.newest(one, hub) if one.hub_id == hub.hub_id else hub
     card = IdentityCard.decode(portable_set.small(root / portable_set.CARD))
     card.verify()
     SealedSecrets.decode(portable_set.small(root / portable_set.KEYSTORE))

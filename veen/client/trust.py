@@ -29,6 +29,16 @@ def followed(known: HubIdentity, offered: HubIdentity) -> HubIdentity:
     return offered
 
 
+def newest(known: HubIdentity, offered: HubIdentity) -> HubIdentity:
+    """Whichever of two identities of a hub has more keys; Untrusted if one does not extend the
+    other. What is signed is verified by it: it alone says when the older keys retired.
+    """
+    if len(offered.hub_keys) < len(known.hub_keys):
+        pinned(offered, known.hub_id)
+        return followed(offered, known)
+    return followed(known, offered)
+
+
 def _opened(key: HubKey) -> HubKey:
     """A key without its end, which is set when the next key comes."""
     return replace(key, valid_until=None)

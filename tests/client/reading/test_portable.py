@@ -26,6 +26,7 @@ from veen.errors import Untrusted, VeenError
 from veen.invariants import ClientCursor
 from veen.keystore.directory import ClientDir, IdentityExists
 from veen.receipt import Receipt
+from veen.sign import PrivateKey
 
 NAMES = ("record/a", "record/b")
 ATTACHMENT = b"a sealed attachment"
@@ -242,3 +243,15 @@ def test_memory_does_not_grow_with_the_set(owner: Session, hub: Any, tmp_path: P
     small = peak("small")
     reading_support.fill(hub, log, 6_000, writer)
     assert peak("large") < 1.5 * small + 500_000
+
+
+def test_h02_a_set_is_verified_by_the_newest_identity_that_is_known(
+    hub: Any, out: Path, tmp_path: Path
+) -> None:
+    later = hub.identity.rotated(hub.key, PrivateKey(h(b"next")).public, hub.hub_ts + 10, 0)
+    retired = hub.identity.rotated(hub.key, PrivateKey(h(b"next")).public, hub.hub_ts - 10, 0)
+    portable.import_(out, tmp_path / "later", known=later)
+    assert load(tmp_path / "later" / "state.json").named(later.hub_id)[0].identity == later
+    with pytest.raises(Untrusted, match="valid at its hub_ts"):
+        portable.import_(out, tmp_path / "retired", known=retired)
+    assert not (tmp_path / "retired").exists()

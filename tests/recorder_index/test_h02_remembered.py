@@ -1,0 +1,43 @@
+"""H02: what the recorder remembers of a hub is never replaced by an older identity."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recorder.index.imports import Imports
+from recorder.service.hub_papers import HubPapers
+from veen.digest import h
+from veen.errors import Untrusted
+from veen.hub_identity import HubIdentity, new_identity
+from veen.sign import PrivateKey
+
+OLD, NEW = PrivateKey(h(b"old")), PrivateKey(h(b"new"))
+FIRST = new_identity(OLD.public, 1_000, "none")
+SECOND = FIRST.rotated(OLD, NEW.public, 2_000, 10)
+
+
+def taken(*identities: HubIdentity) -> HubIdentity:
+    imports = Imports()
+    for one in identities:
+        imports = imports.joined((), {one.hub_id: one})
+    (found,) = imports.hubs
+    return found
+
+
+def test_h02_an_index_keeps_the_newest_identity_of_an_imported_hub() -> None:
+    assert taken(FIRST, SECOND) == taken(SECOND, FIRST) == SECOND
+
+
+def test_h02_an_index_takes_an_identity_from_which_a_key_was_revoked() -> None:
+    """A trust directory leaves a revoked key out; that is no older identity."""
+    without = HubIdentity(hub_id=FIRST.hub_id, hub_keys=SECOND.hub_keys[:1], anchoring="none")
+    assert taken(SECOND, without) == without
+
+
+def test_h02_the_query_service_keeps_the_newest_identity(tmp_path: Path) -> None:
+    HubPapers(tmp_path / "hub").keep(SECOND, SECOND.signature_by(NEW))
+    with pytest.raises(Untrusted, match="fewer keys"):
+        HubPapers(tmp_path / "hub").keep(FIRST, FIRST.signature_by(OLD))
+    assert HubPapers(tmp_path / "hub").read()[0] == SECOND
