@@ -22,6 +22,7 @@ TOKEN: Final = "VEEN_NOTIFY_TOKEN"  # noqa: S105 - the name of a variable
 
 _TIMEOUT_SEC: Final = 10.0
 _LONGEST: Final = 2_000
+_REDIRECT: Final = 300
 _LOG = logging.getLogger(__name__)
 
 
@@ -46,8 +47,18 @@ class LogNotifier:
         _LOG.warning("NOTICE of zone %s, %s: %s", notice.zone, notice.dag_id, notice.what)
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect is an answer like any other refusal: the token goes to the given URL alone."""
+
+    def redirect_request(self, *_given: Any) -> None:
+        return None
+
+
+_OPENER: Final = urllib.request.build_opener(_NoRedirect)
+
+
 class WebhookNotifier:
-    """Posts the notice as JSON; it is logged as well."""
+    """Posts the notice as JSON, and follows no redirect; it is logged as well."""
 
     def __init__(self, url: str, token: str | None) -> None:
         self._url = url
@@ -61,7 +72,7 @@ class WebhookNotifier:
         body = json.dumps(asdict(notice), sort_keys=True).encode()
         request = urllib.request.Request(self._url, body, headers)  # noqa: S310 - http or https
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_SEC):  # noqa: S310 - as above
+            with _OPENER.open(request, timeout=_TIMEOUT_SEC):
                 _LOG.info("the webhook took the notice")
         except (OSError, http.client.HTTPException) as error:
             # What else stands in a URL is often a secret.
@@ -77,7 +88,11 @@ def _place(url: str) -> str:
 def _why(error: OSError | http.client.HTTPException) -> str:
     """Without the words of a server, or of a library, that may have the URL in them."""
     if isinstance(error, urllib.error.HTTPError):
-        return f"it answered {error.code}"
+        is_redirect = _REDIRECT <= error.code < _REDIRECT + 100
+        more = (
+            "; redirects are not followed, so name the URL that it points to" if is_redirect else ""
+        )
+        return f"it answered {error.code}{more}"
     return str(getattr(error, "reason", "") or type(error).__name__)
 
 

@@ -130,9 +130,16 @@ def _metrics(url: str, ca: Path | None, who: Any) -> str:
 
 
 def _got(url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> str:
+    """A hub redirects nobody; what was signed for it goes nowhere else."""
     request = urllib.request.Request(url, headers=dict(headers))  # noqa: S310 - http or https
-    with urllib.request.urlopen(request, timeout=_TIMEOUT_SEC, context=tls) as reply:  # noqa: S310
+    opener = urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=tls))
+    with opener.open(request, timeout=_TIMEOUT_SEC) as reply:
         return str(reply.read().decode(errors="replace"))
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_given: Any) -> None:
+        return None
 
 
 def _signed(url: str, who: Any) -> dict[str, str]:

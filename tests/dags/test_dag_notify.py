@@ -54,6 +54,35 @@ def test_a_webhook_that_refuses_or_is_silent_fails_nothing(
     assert caplog.text.count("did not take the notice") == 2
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_h30_a_redirect_is_not_followed_and_the_token_stays(
+    status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[str] = []
+
+    class Elsewhere(Answering):
+        def get(self) -> None:
+            asked.append(str(self.headers["Authorization"]))
+            self.say(200)
+
+        post = get
+
+    with served(Elsewhere) as other:
+
+        class Redirecting(Answering):
+            def post(self) -> None:
+                self.body()
+                self.send_response(status)
+                self.send_header("Location", other)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+        with served(Redirecting) as url:
+            WebhookNotifier(url, "t0ken").tell(NOTICE)
+    assert asked == []
+    assert f"it answered {status}; redirects are not followed" in caplog.text
+
+
 @contextmanager
 def a_babbler() -> Iterator[str]:
     """What answers there speaks no HTTP."""
