@@ -221,6 +221,29 @@ class StreamThawed(AuditEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRefused(AuditEvent):
+    """An approval of a bundle was claimed and does not hold: nobody answered, or a task's state
+    was set by hand. ``told`` says which, and in which run; the bundle was not let in by it.
+    """
+
+    KIND: ClassVar[str] = "import.approval_refused"
+    bundle_id: bytes
+    told: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleReleased(AuditEvent):
+    """An operator took a carrier out of quarantine, where it was for ``code``; it was verified
+    anew, and the next import decides about it as about one that has just come.
+    """
+
+    KIND: ClassVar[str] = "import.released"
+    bundle_id: bytes | None
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrustChanged(AuditEvent):
     """Whom this zone believes was changed by ``operator`` at ``changed_at``, in seconds, as
     changes.txt of its trust directory says. Without a time nobody has entered it there, and
@@ -280,7 +303,7 @@ _KINDS: Final[dict[str, type[AuditEvent]]] = {
         ExportBegin, ExportSuccess, ExportHeartbeat, ExportFailed, ImportBegin, ImportSuccess,
         ImportFailed, ImportDuplicate, ImportWaiting, ImportQuarantined, ImportExcluded,
         ImportBlocked, ImportHeartbeat, HeartbeatDuplicate, ImportCheckpoint, Equivocation,
-        StreamThawed, TrustChanged, LedgerRebuilt, Reconciled,
+        StreamThawed, TrustChanged, LedgerRebuilt, Reconciled, ApprovalRefused, BundleReleased,
     )
 }  # fmt: skip
 

@@ -42,7 +42,7 @@ def open_client(
         hub_id=hub.hub_id,
         credentials=who,
         patience=patience,
-        tls=_tls(hub.ca),
+        tls=tls_of(hub),
         surroundings=surroundings,
         sealers=sealers,
     )
@@ -52,7 +52,7 @@ def open_client(
             identity.principal, key, surroundings.clock, surroundings.random
         )
     if identity.capability is not None:
-        client.renew(_capability(identity.capability))
+        client.renew(read_capability(identity.capability))
     return client
 
 
@@ -91,7 +91,7 @@ def recipient(card: Path, now: int) -> bytes:
         raise BadSettings(f"{card}: {error}") from error
 
 
-def _capability(path: Path) -> CapToken:
+def read_capability(path: Path) -> CapToken:
     try:
         return CapToken.decode(path.read_bytes())
     except Malformed as error:
@@ -108,7 +108,8 @@ class _Whoever:
         return self.credentials.headers(method, url, body)
 
 
-def _tls(ca: Path | None) -> ssl.SSLContext | None:
+def tls_of(hub: HubSettings) -> ssl.SSLContext | None:
+    ca = hub.ca
     if ca is None:
         return None
     try:

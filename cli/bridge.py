@@ -19,6 +19,7 @@ _PARTS: Final = {
     "verify": "cli.bridge_verify:verify",
     "import": "cli.bridge_import:import_",
     "approve": "cli.bridge_airlock:approve",
+    "release": "cli.bridge_release:release",
     "thaw": "cli.bridge_thaw:thaw",
     "status": "cli.bridge_status:status",
     "reconcile": "cli.bridge_reconcile:reconcile",

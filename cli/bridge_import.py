@@ -40,30 +40,45 @@ _GRAVITY: Final = (
     (State.DUPLICATE, DUPLICATE),
 )
 _NOTHING: Final = "none"
+_ID_DIGITS: Final = 64
+
+
+MediumOption = Annotated[
+    list[Path] | None,
+    typer.Option("--medium", metavar="DIR", help="A mounted medium; repeat for a set."),
+]
+AcceptGapOption = Annotated[
+    list[str] | None,
+    typer.Option("--accept-gap", metavar="BUNDLE", help="Let it in though events lack before."),
+]
+OnlyOption = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="BUNDLE", help="Let no other in; or: none."),
+]
+RejectOption = Annotated[
+    list[str] | None,
+    typer.Option("--reject", metavar="BUNDLE", help="It goes to quarantine; repeatable."),
+]
+UnapprovedOption = Annotated[
+    list[str] | None,
+    typer.Option("--unapproved", metavar="BUNDLE", help="Audit that its approval is refused."),
+]
+ReasonOption = Annotated[
+    str,
+    typer.Option(
+        "--reason", metavar="TEXT", help="Of --accept-gap, --reject, --unapproved; is audited."
+    ),
+]
 
 
 def import_(
     config: BridgeConfigOption = DEFAULT_PATH,
-    medium: Annotated[
-        list[Path] | None,
-        typer.Option("--medium", metavar="DIR", help="A mounted medium; repeat for a set."),
-    ] = None,
-    accept_gap: Annotated[
-        list[str] | None,
-        typer.Option("--accept-gap", metavar="BUNDLE", help="Let it in though events lack before."),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option("--only", metavar="BUNDLE", help="Let no other in; or: none."),
-    ] = None,
-    reject: Annotated[
-        list[str] | None,
-        typer.Option("--reject", metavar="BUNDLE", help="It goes to quarantine; repeatable."),
-    ] = None,
-    reason: Annotated[
-        str,
-        typer.Option("--reason", metavar="TEXT", help="Of --accept-gap and --reject; is audited."),
-    ] = "",
+    medium: MediumOption = None,
+    accept_gap: AcceptGapOption = None,
+    only: OnlyOption = None,
+    reject: RejectOption = None,
+    unapproved: UnapprovedOption = None,
+    reason: ReasonOption = "",
     rebuild: Annotated[
         bool, typer.Option("--rebuild-ledger", help="Make the ledger again from the logs first.")
     ] = False,
@@ -73,8 +88,9 @@ def import_(
 
     A bundle goes in whole or not at all. What was cut short is finished first. A bundle behind a
     gap waits and goes in by itself once the gap closes; a bad one is kept in quarantine/ with the
-    reason. With --only or --reject nothing goes in that --only does not name. It may be stopped or
-    killed at any time: run it again.
+    reason. With --only or --reject nothing goes in that --only does not name; --unapproved is for
+    whoever found that an approval was forged. It may be stopped or killed at any time: run it
+    again.
 
     Exit codes: 0 imported, 6 nothing to do, 7 only duplicates, 8 waiting or incomplete,
     9 quarantined, rejected or refused, 10 the audit entry is kept but not in the log yet, 11 the
@@ -83,9 +99,9 @@ def import_(
 
     Example: veen bridge import --config bridge.toml --medium /media/usb
     """
-    if (accept_gap or reject) and not reason:
+    if (accept_gap or reject or unapproved) and not reason:
         raise typer.BadParameter(
-            "--accept-gap and --reject need --reason: it is written to the audit log"
+            "--accept-gap, --reject and --unapproved need --reason: it is written to the audit log"
         )
     for one in (*(accept_gap or ()), *(only or ()), *(reject or ())):
         if one != _NOTHING:
@@ -94,11 +110,19 @@ def import_(
         operator=operator_of(operator),
         media=tuple(path.absolute() for path in medium or ()),
         accepted=tuple(accept_gap or ()),
-        only=tuple(only or ()) if only or reject else None,
+        only=tuple(only or ()) if only or reject or unapproved else None,
         rejected=tuple(reject or ()),
+        unapproved=tuple(_whole_id(one) for one in unapproved or ()),
         reason=reason,
     )
     _show(_run(load(config), order, rebuild=rebuild))
+
+
+def _whole_id(text: str) -> bytes:
+    verify_prefix(text)
+    if len(text) != _ID_DIGITS:
+        raise typer.BadParameter(f"{text!r}: --unapproved takes a whole bundle_id, 64 hex digits")
+    return bytes.fromhex(text)
 
 
 def _run(settings: Settings, order: Order, *, rebuild: bool) -> Result:

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from bridge.carrier.bag_path import BagPath
+from bridge.carrier.bag_path import BagPath, carrier_name
 from bridge.carrier.check import Means, Report, check_carrier
 from bridge.carrier.watch import prefixed
+from bridge.identities import tls_of
+from bridge.importer.precheck import Precheck, Prechecked
 from bridge.medium_bags import carriers
 from bridge.refusal import ADVICE, Level
+from bridge.settings import Settings, load
 from bridge.transcript import transcript
 from bridge.trust import TrustStore
 from cli.bridge_options import BagsArgument, ZoneKeyOption, zone_keys
-from cli.console import manner, show, show_text, watching
+from cli.console import manner, notice, show, show_text, watching
 from cli.failure import INTEGRITY, fail
-from cli.options import surroundings
+from cli.options import patience, surroundings
 from cli.pinned_hub import HubIdentityOption
 from veen import durable
+from veen.client.hub_api import HubApi
+from veen.client.transport import Transport
 from veen.identity_file import read_signed
 
 _DAY_SEC: Final = 86_400
@@ -56,6 +61,10 @@ def verify(
         int | None,
         typer.Option("--max-age", min=0, metavar="DAYS", help="Refuse an older checkpoint."),
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Settings of the zone that would import."),
+    ] = None,
 ) -> None:
     """Check every carrier on the media: whether it is complete, intact and valid.
 
@@ -64,8 +73,15 @@ def verify(
     hub's checkpoint is, is told; nothing expires unless --max-age is given. A hub identity newer
     than the pinned one, from --hub-identity, says which keys have retired since.
 
+    With --config, trust and keys are those of the importing zone, and of each valid carrier it is
+    also checked whether it can go in there: its stream has a target, the bridge a capability that
+    the zone's hub takes, the disk has room, the stream is not frozen. For that the hub is asked.
+
     Example: veen bridge verify /media/usb --trust trust --transcript check.txt
     """
+    settings = None if config is None else load(config)
+    if settings is not None and settings.importing is not None:
+        trust, key = trust or settings.trust, key or list(settings.importing.zone_keys)
     if level is Level.VALID and trust is None:
         raise typer.BadParameter("--trust is needed to tell who signed; or ask for --level intact")
     store = TrustStore.read(trust) if trust else TrustStore()
@@ -85,7 +101,7 @@ def verify(
     text = "\n".join(transcript(one) for one in reports)
     if transcript_file is not None:
         durable.write(transcript_file.absolute(), text.encode())
-    _tell(found, reports, text)
+    _tell(found, reports, prechecked(settings, found, reports), text)
 
 
 @contextmanager
@@ -102,17 +118,56 @@ def _checked(found: list[tuple[BagPath, ...]], level: Level, means: Means) -> It
         yield check_carrier(bags, level, replace(means, watch=one))
 
 
-def _tell(found: list[tuple[BagPath, ...]], reports: Sequence[Report], text: str) -> None:
+def _tell(
+    found: list[tuple[BagPath, ...]],
+    reports: Sequence[Report],
+    checks: Sequence[Prechecked | None],
+    text: str,
+) -> None:
     refused = [one.refusal for one in reports if one.refusal is not None]
     if manner().json:
         rows = [_row(bags, one) for bags, one in zip(found, reports, strict=True)]
+        for row, check in zip(rows, checks, strict=True):
+            row.update({} if check is None else _import_row(check))
         show({"ok": not refused, "carriers": rows, "refused": len(refused)})
     else:
         for one in refused:
             fail(one)
         show_text(text.splitlines())
+        for bags, check in zip(found, checks, strict=True):
+            if check is not None and (check.obstacle or check.warning):
+                notice(f"{carrier_name(bags[0].name)}: {check.obstacle or check.warning}")
     if refused:
         raise typer.Exit(INTEGRITY)
+
+
+def prechecked(
+    settings: Settings | None, found: Sequence[Sequence[BagPath]], reports: Sequence[Report]
+) -> list[Prechecked | None]:
+    """Whether each valid carrier can go in; None where that was not asked or makes no sense."""
+    if settings is None:
+        return [None] * len(reports)
+    with closing(
+        Transport(
+            settings.hub.url,
+            surroundings=surroundings(),
+            patience=patience(),
+            tls=tls_of(settings.hub),
+        )
+    ) as transport:
+        check = Precheck(settings, HubApi(transport))
+        return [
+            None if one.refusal is not None else check.of(one, bags)
+            for bags, one in zip(found, reports, strict=True)
+        ]
+
+
+def _import_row(check: Prechecked) -> dict[str, Any]:
+    return {
+        "code": check.code or None,
+        "obstacle": check.obstacle or None,
+        "warning": check.warning or None,
+    }
 
 
 def _row(bags: Sequence[BagPath], report: Report) -> dict[str, Any]:

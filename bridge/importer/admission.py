@@ -21,15 +21,13 @@ from bridge.importer.holding import Holding
 from bridge.importer.ledger_tables import BundleRow, Run, Span, Stream
 from bridge.importer.outcome import Outcome, State
 from bridge.importer.placement import Placement, place
-from bridge.importer.quarantined import code_of
+from bridge.importer.quarantined import FORK, code_of
 from bridge.importer.scan import scan
 from bridge.importer.tools import Tools
 from bridge.importer.verdicts import Verdicts
 from bridge.importer.work import Work
 from bridge.stream_map import UnmappedStream
 from bridge.verify import Verified
-
-_FORK = "E.SEQ/FORK"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +95,10 @@ class Admission:
         told, row = f"the stream is frozen: its hub told two histories at {seq}", one.row
         folder = self._tools.airlock.quarantine(row.bundle_id.hex())
         is_the_cause = self._tools.ledger.frozen_by(stream) == row.bundle_id
-        if is_the_cause and one.work.is_new and code_of(folder) == _FORK:
+        if is_the_cause and one.work.is_new and code_of(folder) == FORK:
             told = f"{told}, of which this bundle tells one; it lies in quarantine already"
             found = self._holding.again(one.work, row, State.QUARANTINED, told)
-            return replace(found, code=_FORK)
+            return replace(found, code=FORK)
         return self._holding.blocked(one.work, row, State.FROZEN, "frozen", told)
 
     def _place(self, one: Candidate, stream: Stream) -> Outcome | None:
@@ -192,7 +190,7 @@ class Admission:
         fork = Fork.of(one.row, one.loaded, seq, run)
         event = equivocation(self._tools, one.row, fork)
         kept = evidence(one.row, one.loaded, one.verified.survey, fork, receipt)
-        return self._verdicts.quarantine(one.work, one.row, event, _FORK, event.told, evidence=kept)
+        return self._verdicts.quarantine(one.work, one.row, event, FORK, event.told, evidence=kept)
 
     def _unmapped(self, one: Candidate, error: UnmappedStream) -> Outcome:
         row = one.row

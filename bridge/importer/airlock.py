@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from bridge.carrier.bag_path import carrier_name
+from bridge.importer.quarantined import FORK, code_of
 from veen import durable
 from veen.errors import VeenError
 
@@ -135,6 +136,17 @@ class Airlock:
         """
         place = self.waiting(bundle_id)
         return (self.inside(place),) if place.is_dir() else ()
+
+    def left_in_quarantine(self, bundle_id: bytes) -> tuple[str, ...]:
+        """Copies of a bundle from when it could not go in: once it is imported, none lies there.
+
+        Of one that showed two histories of a hub, the evidence stays and the carrier goes.
+        """
+        found = []
+        for one in sorted((self.root / "quarantine").glob(f"{bundle_id.hex()}*")):
+            is_evidence = code_of(one) == FORK
+            found += [bag for bag in one.iterdir() if bag.is_dir()] if is_evidence else [one]
+        return tuple(self.inside(one) for one in found)
 
     def make_folder(self, folder: Path) -> None:
         """A folder one below those of the airlock, on disk as well as what will lie in it."""

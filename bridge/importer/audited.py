@@ -8,6 +8,7 @@ from bridge.audit import read_log
 from bridge.audit_events import (
     REJECTED,
     AuditEvent,
+    BundleReleased,
     Equivocation,
     ImportBegin,
     ImportBlocked,
@@ -45,6 +46,8 @@ class Audited:
                 self.covered.update(self.succeeded)
             case ImportBlocked(decision=decision) if decision == REJECTED:
                 self.rejected[event.bundle_id] = event
+            case BundleReleased(bundle_id=bundle_id) if bundle_id is not None:
+                self.rejected.pop(bundle_id, None)
             case Equivocation():
                 self.forks.append(event)
             case TrustChanged():

@@ -159,7 +159,10 @@ class Committer:
                     airlock.inside(airlock.archive(row.bundle_id.hex())),
                 ),
             ),
-            removals=tuple(name for name in plan.inbox.split("\n") if name),
+            removals=(
+                *(name for name in plan.inbox.split("\n") if name),
+                *airlock.left_in_quarantine(row.bundle_id),
+            ),
         )
         imported = replace(row, state=State.IMPORTED.value, told="")
         to_cover = tools.settings.checkpoint is not None

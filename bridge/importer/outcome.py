@@ -12,10 +12,12 @@ from bridge.carrier.age import too_old
 class State(Enum):
     """How far a carrier has come; those from IMPORTED on are where it stays.
 
-    REFUSED is a medium of which nothing was taken.
+    REFUSED is a medium of which nothing was taken. RELEASED lies in the inbox again, and was in
+    quarantine before.
     """
 
     REFUSED = "refused"
+    RELEASED = "released"
     INCOMPLETE = "incomplete"
     WAITING = "waiting"
     BLOCKED = "blocked"

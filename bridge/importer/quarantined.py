@@ -13,6 +13,8 @@ REASON: Final = "reason.json"
 KEPT: Final = "kept"
 HASHES: Final = "hashes"
 """``kept`` in a reason: nothing of the carrier lies here but the list of its hashes."""
+FORK: Final = "E.SEQ/FORK"
+"""The code of what is evidence that a hub signed two histories."""
 _MOST_BYTES: Final = 8 << 20
 """Two checkpoints are evidence, and are written in hex."""
 

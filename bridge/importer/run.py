@@ -16,10 +16,13 @@ from typing import Final
 
 from bridge import identities
 from bridge.audit import AuditPending, AuditWriter
+from bridge.audit_events import ApprovalRefused
 from bridge.carrier.bag_path import BagPath, carrier_name
 from bridge.carrier.watch import Watch, unwatched
 from bridge.importer.airlock import Airlock
+from bridge.importer.closing import close
 from bridge.importer.commit import PLAN_NOTE
+from bridge.importer.conclusion import closing_of
 from bridge.importer.covering import Cover, Covering, cover_imports
 from bridge.importer.groups import groups
 from bridge.importer.importer import Importer
@@ -58,6 +61,7 @@ class Order:
     """What a run is asked to do, and by whom.
 
     ``only`` are the bundles that may go in, where not all may; ``rejected`` go to quarantine.
+    ``unapproved`` are bundles of which a claimed approval does not hold, for ``reason``.
     """
 
     operator: str
@@ -65,6 +69,7 @@ class Order:
     accepted: Sequence[str] = ()
     only: Sequence[str] | None = None
     rejected: Sequence[str] = ()
+    unapproved: Sequence[bytes] = ()
     reason: str = ""
 
 
@@ -189,19 +194,20 @@ def _work_through(tools: Tools, order: Order) -> Iterator[Outcome]:
     """Until nothing is left to do, or the hub does not take a bundle."""
     for medium in order.media:
         _verify_mounted(medium)
-    for outcome in _outcomes(tools, order.media):
+    for outcome in _outcomes(tools, order):
         yield outcome.at(tools.now, tools.settings.warn_age_sec)
         if outcome.state is State.PARTIAL:
             return
 
 
-def _outcomes(tools: Tools, media: Sequence[Path]) -> Iterator[Outcome]:
+def _outcomes(tools: Tools, order: Order) -> Iterator[Outcome]:
     """Media are taken in a portion at a time; a carrier of several bags can need them all."""
     importer = Importer(tools)
     yield from importer.recover()
+    _audit_unapproved(tools, order)
     yield from importer.take_held()
     bags: deque[BagPath] = deque()
-    for medium in media:
+    for medium in order.media:
         try:
             bags += bags_on(medium)
         except Refused as error:
@@ -214,6 +220,18 @@ def _outcomes(tools: Tools, media: Sequence[Path]) -> Iterator[Outcome]:
             if is_all or group.is_whole:
                 yield from importer.take(group)
                 yield from importer.take_held()
+
+
+def _audit_unapproved(tools: Tools, order: Order) -> None:
+    """Each refused approval is in the audit log before anything else is done."""
+    events = [
+        ApprovalRefused(operator=order.operator, bundle_id=one, told=order.reason)
+        for one in order.unapproved
+    ]
+    if events:
+        closing = closing_of(tools, events)
+        tools.ledger.conclude(None, closing)
+        close(tools, closing)
 
 
 def _verify_mounted(medium: Path) -> None:

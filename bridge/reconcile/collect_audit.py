@@ -8,6 +8,7 @@ from typing import Final
 from bridge.audit import Recorded
 from bridge.audit_events import (
     AuditEvent,
+    BundleReleased,
     Equivocation,
     ExportBegin,
     ExportSuccess,
@@ -84,6 +85,8 @@ def _standing(seq: int, event: AuditEvent) -> Iterator[Standing]:
     if isinstance(event, ImportQuarantined) and event.bundle_id is not None:
         at = _CLAIMED_AT if event.is_claimed else seq
         yield Standing(event.bundle_id, at, State.QUARANTINED, *_known_place(event))
+    elif isinstance(event, BundleReleased) and event.bundle_id is not None:
+        yield Standing(event.bundle_id, seq, State.WAITING)
     elif isinstance(event, ImportBlocked):
         # What people or a scan have refused does not wait: it is in quarantine.
         state = State.QUARANTINED if event.is_kept_out else State.WAITING

@@ -1,0 +1,122 @@
+"""What would keep a valid bundle out of this zone, checked before a person is asked about it.
+
+Its stream needs a target, the bridge a capability that the hub takes for that target now, the disk
+room for it, and the stream must not be frozen. How old its checkpoint is, is a warning: no age
+keeps anything out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from bridge.carrier.age import too_old
+from bridge.carrier.bag_path import BagPath
+from bridge.carrier.check import Report
+from bridge.identities import read_capability
+from bridge.importer.airlock import Airlock
+from bridge.importer.ledger_tables import Stream
+from bridge.importer.room import NoRoom, verify_room
+from bridge.importer.run import importing
+from bridge.importer.signed_bag import check_signed
+from bridge.importer.status import standing
+from bridge.refusal import Refused
+from bridge.settings import Settings
+from bridge.stream_map import UnmappedStream
+from bridge.trust import TrustStore
+from veen.captoken import CapToken
+from veen.client.errors import HubRefused
+from veen.client.hub_api import HubApi
+from veen.stream import stream_id
+
+
+@dataclass(frozen=True, slots=True)
+class Prechecked:
+    """``code`` and ``obstacle`` are empty if nothing stands in the way."""
+
+    code: str = ""
+    obstacle: str = ""
+    warning: str = ""
+
+
+class Precheck:
+    """One look at the zone for all carriers of a medium; of the zone nothing is changed."""
+
+    def __init__(self, settings: Settings, hub: HubApi) -> None:
+        self._settings = settings
+        self._importing = importing(settings)
+        self._hub = hub
+        # The room of directories is asked for, and a new zone has none yet.
+        Airlock(self._importing.state).create()
+
+    def of(self, report: Report, bags: Sequence[BagPath]) -> Prechecked:
+        """Of a carrier that is valid; one without a bundle needs nothing but room."""
+        warning = too_old(report.age_sec, self._importing.warn_age_sec)
+        found = self._obstacle(report, bags)
+        return Prechecked(*(found or ("", "")), warning)
+
+    def _obstacle(self, report: Report, bags: Sequence[BagPath]) -> tuple[str, str] | None:
+        if report.bundle is not None:
+            header = report.bundle.header
+            stream = Stream(header.source_hub_id, header.export_stream)
+            try:
+                target = self._settings.streams.route(*stream).target
+            except UnmappedStream as error:
+                return "UNMAPPED", str(error)
+            if wrong := self._capability_doubt(target):
+                return "CAPABILITY", wrong
+            if stream in self._frozen:
+                return "FROZEN", f"{stream.name} is frozen: its hub signed two histories of it"
+        return self._room_doubt(bags)
+
+    def _room_doubt(self, bags: Sequence[BagPath]) -> tuple[str, str] | None:
+        most = self._importing.max_carrier_bytes
+        try:
+            signed = [check_signed(one, self._trust, most) for one in bags]
+            verify_room(self._importing, signed, copies=2)
+        except NoRoom as error:
+            return "NO_ROOM", str(error)
+        except Refused as error:
+            return error.fault.detail_enum, str(error)
+        return None
+
+    def _capability_doubt(self, target: str) -> str:
+        token, path = self._token, self._settings.bridge.capability
+        if token is None:
+            return ""
+        if not token.allows_stream(stream_id(target)):
+            return (
+                f"the capability {path} of the bridge does not allow {target}; issue one that does"
+            )
+        return self._hub_doubt
+
+    @cached_property
+    def _trust(self) -> TrustStore:
+        return TrustStore.read(self._settings.trust)
+
+    @cached_property
+    def _token(self) -> CapToken | None:
+        path = self._settings.bridge.capability
+        return None if path is None else read_capability(path)
+
+    @cached_property
+    def _hub_doubt(self) -> str:
+        """Why the hub would not take the bridge's capability; empty if it would."""
+        if self._token is None:
+            return ""
+        try:
+            known = self._hub.capability(self._token.auth_ref())
+        except HubRefused as error:
+            return f"the hub does not know the bridge's capability: {error}; authorize it"
+        if known.hub_ts > known.expires_at:
+            return (
+                f"the bridge's capability expired at {known.expires_at} (hub time {known.hub_ts}); "
+                "issue and authorize a new one"
+            )
+        return ""
+
+    @cached_property
+    def _frozen(self) -> frozenset[Stream]:
+        found = standing(Airlock(self._importing.state))
+        return frozenset(one.stream for one in found.streams if one.frozen_at is not None)
