@@ -16,11 +16,18 @@ import typer
 from cli import zone_state as states
 from cli.console import notice, show
 from cli.failure import REFUSED, Refused, UsageError
-from cli.zone_environment import USERS
+from cli.zone_environment import PROGRAMS, USERS
 from cli.zone_home import ZoneHome
 from cli.zone_init import Wanted
 from cli.zone_init import init as make
-from cli.zone_options import DirectoryOption, ListenOption, PortsOption
+from cli.zone_options import (
+    ApproverOption,
+    DirectoryOption,
+    ListenOption,
+    MediumOption,
+    PortsOption,
+    TrustOption,
+)
 from cli.zone_part import probe, run
 from cli.zone_run import start, stop
 from cli.zone_services import answers, unhealthy
@@ -30,6 +37,7 @@ from hub import settings as hub_settings
 from recorder import settings as recorder_settings
 from recorder import zone as zones
 from recorder.zone import StorageSettings
+from veen.keystore import card_file
 
 app = typer.Typer(help="A whole zone in one folder: make it, run it.", no_args_is_help=True)
 
@@ -49,14 +57,8 @@ def init(
     role: Annotated[
         RoleOption, typer.Option("--role", help="Does it export, import, or neither?")
     ] = RoleOption.ALONE,
-    trust: Annotated[
-        Path | None,
-        typer.Option("--trust", metavar="DIR", help="Offline: handover/ of the online zone."),
-    ] = None,
-    medium: Annotated[
-        Path | None,
-        typer.Option("--medium", metavar="DIR", help="Where media are mounted; else medium/."),
-    ] = None,
+    trust: TrustOption = None,
+    medium: MediumOption = None,
     store: Annotated[
         str | None,
         typer.Option("--store", metavar="URL", help="Object storage; else a folder of the zone."),
@@ -66,6 +68,7 @@ def init(
     ] = None,
     listen: ListenOption = "127.0.0.1",
     ports: PortsOption = None,
+    approver: ApproverOption = None,
 ) -> None:
     """Make a zone: identities, capabilities, the name of its hub, and veen.toml.
 
@@ -73,6 +76,10 @@ def init(
     a way you trust, and compare hub_id by voice or on paper. No secret is in it. Keys lie in the
     folder unprotected but for its permissions; identities/issuer and identities/keeper are best
     kept elsewhere once the zone is up.
+
+    An import into an offline zone is approved by people in its Airflow. With --approver every
+    bundle also needs the signature of each of them, made by veen bridge approve with a key that
+    this host never holds; without it, whoever controls this host's Airflow controls imports.
 
     Example: veen zone init --directory ./z1 --name z1 --role online
     """
@@ -85,6 +92,7 @@ def init(
         medium=None if medium is None else medium.absolute(),
         listen=listen,
         ports=None if ports is None else _ports(ports),
+        approvers=tuple(card_file.read(one.absolute()).client_id for one in approver or ()),
     )
     hub = make(home, wanted, now=int(time.time()), random=os.urandom)
     show(
@@ -183,7 +191,7 @@ def _told(home: ZoneHome) -> dict[str, Any]:
     }
     if not shown.exists():
         passwords = json.loads(home.passwords.read_bytes())
-        found["passwords"] = {name: passwords[name] for name, _ in USERS if name != "service"}
+        found["passwords"] = {name: passwords[name] for name, _ in USERS if name not in PROGRAMS}
         shown.touch(mode=0o600)
     return found
 

@@ -16,8 +16,17 @@ from cli.zone_postgres import Postgres
 from recorder.zone import VARIABLE, Zone
 
 DATABASE: Final = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
-USERS: Final = (("admin", "admin"), ("operator", "op"), ("viewer", "viewer"), ("service", "user"))
-"""The users of Airflow and their roles; ``service`` is the query service."""
+USERS: Final = (
+    ("admin", "admin"),
+    ("operator", "op"),
+    ("viewer", "viewer"),
+    ("service", "veen_query"),
+    ("import", "veen_answers"),
+)
+"""The users of Airflow and their roles, as ``plugins/veen_auth.py`` knows them."""
+
+PROGRAMS: Final = ("service", "import")
+"""The query service and the import task; nobody logs in as them."""
 
 _REPOSITORY: Final = Path(cli.__file__).parents[1]
 
@@ -59,6 +68,7 @@ def _airflow(home: ZoneHome, zone: Zone) -> dict[str, str]:
         "AIRFLOW__CORE__DAGS_FOLDER": str(_REPOSITORY / "dags"),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(_REPOSITORY / "plugins"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__AUTH_MANAGER": "veen_auth.VeenAuthManager",
         "AIRFLOW__CORE__PARALLELISM": str(zone.airflow.parallelism),
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{n}:{role}" for n, role in USERS),

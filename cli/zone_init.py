@@ -29,7 +29,7 @@ STREAMS: Final = "streams.txt"
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
 _YEAR_SEC: Final = 31_536_000
-_USERS: Final = ("admin", "operator", "viewer", "service")
+_USERS: Final = ("admin", "operator", "viewer", "service", "import")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,8 @@ class Wanted:
 
     ``medium`` is where media are mounted; the zone has a folder for it otherwise. ``pace`` goes to
     [dags], where nothing else is said. ``row_budget`` is what the index may read for a query before
-    Airflow has Spark answer it; the recorder's own otherwise.
+    Airflow has Spark answer it; the recorder's own otherwise. ``approvers`` must each sign for
+    every bundle that an offline zone imports.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Wanted:
     ports: Ports | None = None
     pace: Mapping[str, str | int] = field(default_factory=dict)
     row_budget: int | None = None
+    approvers: tuple[bytes, ...] = ()
 
 
 def init(
@@ -85,6 +87,7 @@ def init(
         row_budget=wanted.row_budget,
         sources=sources,
         source_hub=there.hub_id,
+        approvers=wanted.approvers,
     )
     _airflow_secrets(home, random)
     durable.make_directory(draft.medium)
@@ -112,6 +115,10 @@ def _refuse(home: ZoneHome, wanted: Wanted) -> None:
             "an offline zone needs --trust, the handover/ folder of the online zone, and no other "
             "zone takes it"
         )
+    if wanted.approvers and wanted.role != OFFLINE:
+        raise Refused("--approver is for an offline zone: only there bundles are imported")
+    if len(set(wanted.approvers)) != len(wanted.approvers):
+        raise Refused("--approver names the same person twice; each must be another one")
 
 
 def _taken(folder: Path) -> _Handed:

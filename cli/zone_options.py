@@ -22,3 +22,19 @@ PortsOption = Annotated[
     str | None,
     typer.Option("--ports", metavar="N,N,N", help="Of hub, query service and Airflow."),
 ]
+ApproverOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--approver",
+        metavar="CARD",
+        help="Offline: who must sign each import, by identity_card.pub; repeat.",
+    ),
+]
+TrustOption = Annotated[
+    Path | None,
+    typer.Option("--trust", metavar="DIR", help="Offline: handover/ of the online zone."),
+]
+MediumOption = Annotated[
+    Path | None,
+    typer.Option("--medium", metavar="DIR", help="Where media are mounted; else medium/."),
+]

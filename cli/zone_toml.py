@@ -37,6 +37,7 @@ class Draft:
     row_budget: int | None
     sources: tuple[str, ...]
     source_hub: bytes | None
+    approvers: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,10 @@ def _bridge(draft: Draft) -> Iterator[str]:
         yield from _pairs({"source": source})
         if draft.source_hub is not None:
             yield from _pairs({"hub_id": draft.source_hub.hex()})
+    if draft.approvers:
+        yield from _table("[bridge.approvals]")
+        keys = [one.hex() for one in draft.approvers]
+        yield from _pairs({"prefix": "", "needed": len(keys), "approvers": keys})
 
 
 def _table(name: str) -> Iterator[str]:

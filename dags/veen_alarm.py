@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
 KIND: Final = "alarm"
 RAISED: Final = "raised"
+RUN_FAILED: Final = "A run of a DAG has failed"
+"""The section of the runbook for a failure that names none."""
+_SECTION: Final = re.compile(r'What to do: docs/runbook\.md, section "([^"]+)"')
 _MOST: Final = 1_000
 _LOG = logging.getLogger(__name__)
 
@@ -29,11 +33,32 @@ class Alarm(Exception):
         self.made = tuple(made)
 
 
-def keep_alarm(zone: Zone, alarm: Alarm, context: Mapping[str, Any]) -> None:
+def keep_alarm(zone: Zone, alarm: Alarm, context: Mapping[str, Any], section: str) -> None:
+    """``section`` of the runbook says what to do."""
     for one in alarm.made:
         keep(zone, one, context)
     name = _incident(zone, f"{context['ti'].dag_id}-{alarm.key}")
-    keep(zone, Made(kind=KIND, id=name, state=RAISED, summary={"what": str(alarm)}), context)
+    summary = {"what": str(alarm), "runbook": section}
+    keep(zone, Made(kind=KIND, id=name, state=RAISED, summary=summary), context)
+
+
+def keep_failure(zone: Zone, context: Mapping[str, Any], what: str) -> None:
+    """A task that has failed for good shows on the page; one that raised an alarm does already."""
+    from recorder.artefact import standing  # noqa: PLC0415 - as in keep
+
+    task = context["ti"]
+    told_of = (one for one in standing(zone.folder, _MOST) if one.dag_id == task.dag_id)
+    runs = {
+        run
+        for one in told_of
+        if one.task_id == task.task_id
+        for run in (one.run_id, one.seen.run_id if one.seen else "")
+    }
+    if task.run_id not in runs:
+        found = _SECTION.search(what)
+        section = found[1] if found else RUN_FAILED
+        told = what[: found.start()].rstrip() if found else what
+        keep_alarm(zone, Alarm(f"{task.task_id}-failed", told), context, section)
 
 
 def end_alarms(zone: Zone, context: Mapping[str, Any]) -> None:

@@ -10,11 +10,14 @@ from typing import Any, Final
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from veen_alarm import end_alarms
 from veen_carriers import undecided
+from veen_decision import APPROVE, REJECT, Trace, forget_trace, note_trace, task_of, traces
 from veen_failure import in_plain_words, told
-from veen_imported import APPROVE, REJECT, asked_about, description, earlier
+from veen_imported import asked_about, description
 from veen_made import Nothing
 from veen_notify import tell
+from veen_run_files import write_run_file
 from veen_zone import zone
 
 from recorder.zone_acting import ApprovalSettings
@@ -39,6 +42,9 @@ class MediumSensor(BaseSensorOperator):
     def poke(self, context: Any) -> PokeReturnValue:
         with in_plain_words(context, APPROVAL):
             found = undecided(context)
+            write_run_file(context, "carriers", found)
+            if found:
+                end_alarms(zone(), context)
         _LOG.info("%d carriers that nobody has decided about", len(found))
         return PokeReturnValue(is_done=bool(found), xcom_value=found)
 
@@ -54,9 +60,9 @@ class ApprovalOperator(HITLOperator):
 
     def __init__(self, *, number: int, people: Sequence[str], **kwargs: Any) -> None:
         super().__init__(
-            task_id=f"approve_{number}",
+            task_id=task_of(number),
             subject=f"Let in what came to zone {zone().name}? (person {number})",
-            body="The carriers and what was verified are told when the question is asked.",
+            body="The bundles to be let in are listed when the question is asked.",
             options=[APPROVE, REJECT],
             assigned_users=[{"id": one, "name": one} for one in people] or None,
             # The same person again is asked again, as if nothing had been said.
@@ -68,9 +74,11 @@ class ApprovalOperator(HITLOperator):
 
     def execute(self, context: Any) -> Any:
         with in_plain_words(context, APPROVAL):
+            forget_trace(context, self._number)
             if not asked_about(context):
                 raise Nothing("nothing came that asks for a decision")
-            if any(one["decision"] == REJECT for one in earlier(context, self._number)):
+            before = traces(context, self._number)
+            if any(one is not None and one.decision == REJECT for one in before):
                 raise Nothing("it is rejected already; one rejection is enough")
             self.body = description(context)
             tell(context, f"a decision is needed: {self.subject}")
@@ -82,11 +90,14 @@ class ApprovalOperator(HITLOperator):
         if not who:
             why = "nobody has answered, and an import is never let in by default"
             raise AirflowFailException(told(why, APPROVAL))
-        before = [one["id"] for one in earlier(context, self._number)]
+        before = [one.person_id for one in traces(context, self._number) if one is not None]
         if who["id"] in before:
             raise AirflowException(
                 f"{who['name']} has decided already, and another person must: we ask again"
             )
         (decision,) = said["chosen_options"]
         _LOG.info("%s by %s (%s)", decision, who["name"], who["id"])
+        trace = Trace(str(context["ti"].id), who["id"], who["name"], decision)
+        note_trace(context, self._number, trace)
+        end_alarms(zone(), context)
         return {"decision": decision, "id": who["id"], "person": who["name"]}

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from veen_made import kept
 from veen_zone import zone
 
 if TYPE_CHECKING:
@@ -31,15 +32,16 @@ def undecided(context: Context) -> list[dict[str, Any]]:
     from bridge.medium_bags import NoBags, carriers  # noqa: PLC0415 - only a task needs them
     from veen.errors import VeenError  # noqa: PLC0415
 
-    places = [Path(context["params"]["medium"]), *_inbox()]
+    medium = Path(context["params"]["medium"])
+    places = [[medium] if medium.is_dir() else [], *([one] for one in _inbox()), *_unasked()]
     found: list[tuple[BagPath, ...]] = []
-    for place in places:
+    for place in filter(None, places):
         try:
-            found += carriers([place]) if place.is_dir() else []
+            found += carriers(place)
         except NoBags:
             continue
         except (OSError, VeenError) as error:
-            _LOG.warning("%s is not looked at: %s", place, error)
+            _LOG.warning("%s is not looked at: %s", place[0], error)
     signed = [one for one in found if all(map(_is_signed, one))]
     told = [{"key": _key(bags), "bags": [str(bag) for bag in bags]} for bags in signed]
     return [one for one in told if not seen(str(one["key"])).exists()]
@@ -73,6 +75,19 @@ def _is_signed(bag: BagPath) -> bool:
             return root.exists("carrier.sig")
     except OSError as error:
         return error.errno in LEADS_ELSEWHERE
+
+
+def _unasked() -> list[list[Path]]:
+    """The bags of each bundle that waits in the airlock and that no person has let in."""
+    folder = import_state() / "waiting"
+    places = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [sorted(one.iterdir()) for one in places if not _has_people(one.name)]
+
+
+def _has_people(bundle: str) -> bool:
+    """Whether people have let it in; then it waits for something else."""
+    found = kept(zone(), "import", bundle)
+    return bool(found and found.summary.get("decided_by"))
 
 
 def _key(bags: Sequence[BagPath]) -> str:

@@ -51,9 +51,9 @@ def _alarmed(context: Mapping[str, Any], section: str) -> Iterator[None]:
     try:
         yield
     except Alarm as alarm:
-        keep_alarm(zone(), alarm, context)
+        keep_alarm(zone(), alarm, context, section)
         raise AirflowFailException(told(str(alarm), section)) from None
     except CommandFailed as failed:
         if failed.is_evidence:
-            keep_alarm(zone(), evidence(context, str(failed)), context)
+            keep_alarm(zone(), evidence(context, str(failed)), context, section)
         raise

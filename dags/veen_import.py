@@ -1,9 +1,12 @@
 """### Let in what came with a medium
 When a carrier appears on the medium or in the inbox, and by hand. It is verified; then as many
 different people as `[dags.approval]` asks for decide, and nothing else does: no default, no
-timeout. Approved bundles, and no others, are let in, a checkpoint is made, and the receipts are
-shown. One rejection is enough: the bundle goes to quarantine and says by whom. Signatures that
-`[[bridge.approvals]]` asks for come in addition.
+timeout. Who answered is read from Airflow's own record; a task that was set to success by hand
+lets nothing in. The bundles that the question showed, and no others, are let in; what did not fit
+into it is asked about by the next run. A checkpoint is made, and the receipts are shown. One
+rejection is enough: the bundle goes to quarantine and says by whom. Signatures that
+`[[bridge.approvals]]` asks for come in addition; a new zone asks for none unless its approvers
+were named.
 
 By hand: `veen bridge verify`, `veen bridge import --only`, `veen bridge receipt`.
 """
@@ -41,7 +44,11 @@ def veen_import() -> None:
     receipt = VeenOperator(task_id="receipt", words=imported.receipt_words, made=imported.shown,
                            runbook=PARTIAL)  # fmt: skip
     judge = JudgeOperator(task_id="judge", judge=imported.judged, runbook=REFUSED)
-    chain(carriers, verify, *people(ZONE.dags.approval), let_in, [checkpoint, judge])
+    # What did not fit into the question is told of as if it had just come.
+    rest = JudgeOperator(
+        task_id="rest", judge=imported.remaining, runbook=PARTIAL, outlets=[Asset(MEDIUM)]
+    )
+    chain(carriers, verify, *people(ZONE.dags.approval), let_in, [checkpoint, judge, rest])
     checkpoint >> receipt
 
 

@@ -1,111 +1,132 @@
-"""An import: what came, what people have said about it, and what became of it."""
+"""An import: what came, what people have said about it, and what became of it.
+
+Nothing here is read from XCom, which whoever may write to the DAG may write, too.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+import veen_question as questions
 from veen_alarm import Alarm
+from veen_answers import recorded
 from veen_carriers import import_state, seen
 from veen_command import Answer
+from veen_decision import Decision, decide, traces
 from veen_made import Made, Nothing, kept, known
 from veen_notify import tell
+from veen_run_files import read_run_file, write_run_file
 from veen_words import bridge_verify, checkpoint_create
 from veen_zone import keep_once, workplace, zone
 
-APPROVE: Final = "Approve"
-REJECT: Final = "Reject"
 Context = Mapping[str, Any]
+VERIFIED, LATER, OBSTRUCTED, HEARTBEAT, REFUSED, DECIDED = (
+    "verified", "later", "obstructed", "heartbeat", "refused", "decided",
+)  # fmt: skip
+"""What ``verify`` makes of a carrier. People are asked about VERIFIED ones; LATER ones did not fit
+into the question, and OBSTRUCTED ones are valid and cannot go in as things are."""
+
+_UNTOUCHED: Final = (LATER, OBSTRUCTED)
+"""Carriers that the run leaves where they are, for another run to ask about."""
+
+_MOST_TOLD: Final = 3
 _LEFT: Final = ("waiting", "blocked")
-_BAD: Final = ("refused", "quarantined", "frozen")
+_BAD: Final = (REFUSED, "quarantined", "frozen")
 _LOG = logging.getLogger(__name__)
 
 
 def verify_words(context: Context) -> Sequence[str]:
-    from bridge.settings import load  # noqa: PLC0415 - only a task needs it
-
-    settings = load(zone().file)
-    keys = settings.importing.zone_keys if settings.importing else ()
-    level = ["--trust", str(settings.trust)]
-    for key in keys:
-        level += ["--key", str(key)]
     bags = [bag for one in _came(context) for bag in one["bags"]]
-    return bridge_verify(bags, level, workplace(zone(), context) / "transcript.txt")
+    transcript = workplace(zone(), context) / "transcript.txt"
+    return bridge_verify(bags, ["--config", str(zone().file)], transcript)
 
 
-def found_valid(answer: Answer, _context: Context) -> Sequence[Made]:
+def found_valid(answer: Answer, context: Context) -> Sequence[Made]:
     """Each carrier by its bundle; what went in before needs nobody's word again."""
-    made = []
-    for row in answer.document["carriers"]:
-        name, is_valid = _name(row), row["reason"] is None
-        if is_valid and _is_decided(name):
-            _LOG.info("bundle %s was decided about before", name)
-            continue
-        state = ("verified" if row["bundle_id"] else "heartbeat") if is_valid else "refused"
-        made.append(
-            Made(kind="import", id=name, state=state, path=row["bags"][0], summary=_told(row))
+    rows = [{**row, "id": _name(row), "state": _judged(row)} for row in answer.document["carriers"]]
+    wanted = list({one["id"]: one for one in rows if one["state"] == VERIFIED}.values())
+    wanted.sort(key=lambda one: (one["stream"], one["from_seq"], one["id"]))
+    obstructed = [one for one in rows if one["state"] == OBSTRUCTED]
+    refused = sum(one["state"] == REFUSED for one in rows)
+    question = questions.compose(wanted, obstructed, refused)
+    for one in rows:
+        if one["state"] == VERIFIED and one["id"] not in question.bundles:
+            one["state"] = LATER
+    write_run_file(context, questions.FILE, questions.document(question))
+    write_run_file(context, "verified", rows)
+    return [
+        Made(
+            kind="import", id=one["id"], state=one["state"], path=one["bags"][0], summary=_told(one)
         )
-    return made
+        for one in rows
+        if one["state"] != DECIDED
+    ]
 
 
-def asked_about(context: Context) -> list[str]:
+def asked_about(context: Context) -> tuple[str, ...]:
     """The bundles that people have to decide about."""
-    made = context["ti"].xcom_pull(task_ids="verify")["made"]
-    return [one["id"] for one in made if one["state"] == "verified"]
+    return questions.asked(context).bundles
 
 
 def description(context: Context) -> str:
-    """What people are shown: what was verified, as the transcript has it."""
-    text = (workplace(zone(), context) / "transcript.txt").read_text()
-    return f"```\n{text[:20_000]}\n```"
-
-
-def earlier(context: Context, number: int) -> list[dict[str, str]]:
-    """What was said by those who were asked before."""
-    names = [f"approve_{one}" for one in range(1, number)]
-    found = [context["ti"].xcom_pull(task_ids=one) for one in names]
-    return [one for one in found if one]
+    """What people are shown: every bundle that they decide about."""
+    return questions.asked(context).body
 
 
 def import_words(context: Context) -> Sequence[str]:
     if not _came(context):
         raise Nothing("no carrier came")
-    of, bundles = zone(), asked_about(context)
-    said = earlier(context, of.dags.approval.needed + 1)
-    rejected = [one["person"] for one in said if one["decision"] == REJECT]
-    approved = [one["person"] for one in said if one["decision"] == APPROVE]
-    if bundles and not rejected and len({one["id"] for one in said}) < of.dags.approval.needed:
-        raise Alarm("undecided", "not as many people as are needed have decided; nothing goes in.")
-    people = ", ".join(rejected or approved) or "nobody was asked"
-    words = ["bridge", "import", "--config", str(of.file), "--operator", people]
-    for bag in _on_medium(context):
+    bundles, found = asked_about(context), _decision(context)
+    write_run_file(context, "decision", asdict(found))
+    people = ", ".join(found.people) or ("nobody" if bundles else "nobody was asked")
+    words = ["bridge", "import", "--config", str(zone().file), "--operator", people]
+    for bag in _on_medium(context, (*_UNTOUCHED, VERIFIED) if found.refused else _UNTOUCHED):
         words += ["--medium", bag]
-    _LOG.info("%s: %s", "rejected by" if rejected else "approved by", people)
-    if rejected and bundles:
-        why = f"Airflow's run {context['run_id']}"
+    if found.refused:
+        _LOG.error("the approval is refused: %s", found.refused)
+        for one in bundles:
+            words += ["--unapproved", one]
+        why = f"{found.refused} (Airflow's run {context['run_id']})"
+        return [*words, "--reason", why, *_only(_approved_before())]
+    _LOG.info("%s: %s", "rejected by" if found.is_rejected else "approved by", people)
+    if found.is_rejected and bundles:
         for one in bundles:
             words += ["--reject", one]
+        why = f"Airflow's run {context['run_id']}"
         return [*words, "--reason", why, *_only(_approved_before())]
     return [*words, *_only([*bundles, *_approved_before()])]
 
 
 def let_in(answer: Answer, context: Context) -> Sequence[Made]:
-    of = zone()
-    said = earlier(context, of.dags.approval.needed + 1)
-    people, asked = [f"{one['person']}: {one['decision']}" for one in said], asked_about(context)
+    found, bundles = Decision(**read_run_file(context, "decision")), asked_about(context)
     made = [
         # Whoever was asked about other bundles has said nothing about this one.
-        _became(row, people if _name(row) in asked else _decided_by(_name(row)))
+        _became(row, found.said if _name(row) in bundles else _decided_by(_name(row)))
         for row in answer.document["carriers"]
         if not _was_here(row)
     ]
+    write_run_file(context, "imported", [{"id": one.id, "state": one.state} for one in made])
+    if found.refused:
+        raise Alarm("approval", f"nothing was let in: {found.refused}.", made)
+    left = {bag for one in _rows(context, *_UNTOUCHED) for bag in one["bags"]}
     for one in _came(context):
-        if not _is_open(one, answer):
+        if not left & set(one["bags"]) and not _is_open(one, answer):
             keep_once(seen(one["key"]), json.dumps(one).encode())
     return made
+
+
+def remaining(context: Context) -> Sequence[Made]:
+    """Whether another run has to ask about what did not fit into the question of this one."""
+    later = _rows(context, LATER)
+    if not later:
+        raise Nothing("every bundle was in the question")
+    _LOG.info("%d bundles did not fit into the question; the next run asks about them", len(later))
+    return ()
 
 
 def checkpoint_words(context: Context) -> Sequence[str]:
@@ -129,15 +150,20 @@ def shown(answer: Answer, _context: Context) -> Sequence[Made]:
 
 def judged(context: Context) -> Sequence[Made]:
     """A carrier that was refused fails the run; one that has to wait is told of."""
+    became = _became_of(context, "imported", "heartbeat", "duplicate")
     refused = [
         one["id"]
-        for task in ("verify", "import")
-        for one in context["ti"].xcom_pull(task_ids=task)["made"]
-        if one["state"] in _BAD
+        for name in ("verified", "imported")
+        for one in read_run_file(context, name) or ()
+        # What went in, from whichever of its copies, is not refused.
+        if one["state"] in _BAD and one["id"] not in became
     ]
     if refused:
         names = ", ".join(sorted({one[:16] for one in refused}))
         raise Alarm(refused[0][:16], f"carriers were refused and are in quarantine: {names}.")
+    if held_back := _rows(context, OBSTRUCTED):
+        why = "; ".join(f"{one['id'][:16]}: {one['obstacle']}" for one in held_back[:_MOST_TOLD])
+        raise Alarm("obstacle", f"{len(held_back)} valid bundles cannot go in as things are: {why}")
     if left := _became_of(context, *_LEFT):
         tell(context, f"{len(left)} bundles wait: for a gap to close, or for signatures")
     return ()
@@ -171,7 +197,7 @@ def _decided_by(name: str) -> list[str]:
 
 
 def _became_of(context: Context, *states: str) -> list[str]:
-    made = context["ti"].xcom_pull(task_ids="import")["made"]
+    made = read_run_file(context, "imported") or ()
     return [one["id"] for one in made if one["state"] in states]
 
 
@@ -197,14 +223,39 @@ def _only(bundles: Sequence[str]) -> Iterator[str]:
 
 
 def _came(context: Context) -> list[dict[str, Any]]:
-    return list(context["ti"].xcom_pull(task_ids="carriers") or ())
+    return list(read_run_file(context, "carriers") or ())
 
 
-def _on_medium(context: Context) -> list[str]:
-    """The bags that were verified; those in the inbox are taken from there."""
-    inbox = import_state() / "inbox"
-    bags = [bag for one in _came(context) for bag in one["bags"]]
-    return [bag for bag in bags if not Path(bag).is_relative_to(inbox)]
+def _rows(context: Context, *states: str) -> list[dict[str, Any]]:
+    """The carriers that ``verify`` left in one of these states."""
+    return [one for one in read_run_file(context, "verified") or () if one["state"] in states]
+
+
+def _on_medium(context: Context, without: Sequence[str]) -> list[str]:
+    """The bags to fetch. What lies in the airlock is taken from there."""
+    left = {bag for one in _rows(context, *without) for bag in one["bags"]}
+    bags = [bag for one in _came(context) for bag in one["bags"] if bag not in left]
+    return [bag for bag in bags if not Path(bag).is_relative_to(import_state())]
+
+
+def _decision(context: Context) -> Decision:
+    """What people have decided; where nobody was asked there is nothing to be read."""
+    question, approval = questions.asked(context), zone().dags.approval
+    if not question.bundles:
+        return Decision()
+    noted = traces(context, approval.needed + 1)
+    return decide(question, recorded(context), noted, approval.people)
+
+
+def _judged(row: Mapping[str, Any]) -> str:
+    if row["reason"] is not None:
+        return REFUSED
+    if not row["bundle_id"]:
+        return HEARTBEAT
+    if _is_decided(_name(row)):
+        _LOG.info("bundle %s was decided about before", row["bundle_id"])
+        return DECIDED
+    return OBSTRUCTED if row.get("obstacle") else VERIFIED
 
 
 def _name(row: Mapping[str, Any]) -> str:
@@ -218,4 +269,5 @@ def _name(row: Mapping[str, Any]) -> str:
 
 
 def _told(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: row.get(name) for name in ("stream", "from_seq", "to_seq", "reason", "imported")}
+    told = {name: row.get(name) for name in ("stream", "from_seq", "to_seq", "reason", "imported")}
+    return told | ({"obstacle": row["obstacle"]} if row.get("obstacle") else {})

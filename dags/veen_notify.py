@@ -47,14 +47,14 @@ class LogNotifier:
         _LOG.warning("NOTICE of zone %s, %s: %s", notice.zone, notice.dag_id, notice.what)
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
+class NoRedirect(urllib.request.HTTPRedirectHandler):
     """A redirect is an answer like any other refusal: the token goes to the given URL alone."""
 
     def redirect_request(self, *_given: Any) -> None:
         return None
 
 
-_OPENER: Final = urllib.request.build_opener(_NoRedirect)
+_OPENER: Final = urllib.request.build_opener(NoRedirect)
 
 
 class WebhookNotifier:
@@ -119,4 +119,14 @@ def tell(context: Mapping[str, Any], what: str) -> None:
 
 def tell_of_failure(context: Mapping[str, Any]) -> None:
     """The callback of every task: it has failed, and is not tried again."""
-    tell(context, str(context.get("exception") or "the task failed; its log tells why"))
+    from veen_alarm import keep_failure  # noqa: PLC0415 - only when there is something to tell
+
+    from recorder.zone import VARIABLE, load  # noqa: PLC0415
+    from veen.errors import VeenError  # noqa: PLC0415
+
+    what = str(context.get("exception") or "the task failed; its log tells why")
+    tell(context, what)
+    try:
+        keep_failure(load(Path(os.environ[VARIABLE])), context, what)
+    except (OSError, VeenError) as error:
+        _LOG.warning("the failure cannot be shown on the page: %s", error)

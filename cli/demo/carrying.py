@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from cli.demo.airflow_api import Run
+from cli.demo.airflow_api import Question, Run
 from cli.demo.stage import PATIENCE_SEC, Side, Stage
 from cli.zone_people import TYPES
 
@@ -53,6 +53,8 @@ def _judge_export(stage: Stage, run: Run) -> None:
 def _approve(stage: Stage) -> Run:
     """A viewer is refused, an operator is not; until then nothing has gone in."""
     side = stage.offline
+    _forge(stage, side.operator.await_question("veen_import", PATIENCE_SEC))
+    side.operator.trigger("veen_import")
     question = side.operator.await_question("veen_import", PATIENCE_SEC)
     run = question.run
     stage.tell(f"  Z2 asks: {question.task_id} of {run.run_id} waits for a person")
@@ -73,6 +75,28 @@ def _approve(stage: Stage) -> Run:
     )
     stage.tell("  the operator approves it, over Airflow's API")
     return run
+
+
+def _forge(stage: Stage, question: Question) -> None:
+    """The query service may not touch the import; a state set by hand lets nothing in."""
+    side = stage.offline
+    service = side.service.set_success(question).status_code
+    forged = side.operator.set_success(question).status_code
+    run = side.operator.await_end(question.run, PATIENCE_SEC)
+    inside = sum(stage.heads(side, "import/").values())
+    stage.claims.judge(
+        "an approval that nobody gave lets nothing in",
+        service == httpx.codes.FORBIDDEN
+        and forged == httpx.codes.OK
+        and run.state == "failed"
+        and not inside,
+        told=(
+            f"the query service was answered {service}; a task set to success by hand ended its "
+            f"run as {run.state}, with {inside} events in import/"
+        ),
+        link=side.log_of(run),
+    )
+    stage.tell("  a forged approval is refused; the import is asked about again")
 
 
 def _judge_import(stage: Stage, run: Run) -> None:

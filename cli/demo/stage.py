@@ -23,12 +23,13 @@ PATIENCE_SEC = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One zone, and Airflow as its operator sees it."""
+    """One zone, and Airflow as its people and its query service see it."""
 
     home: ZoneHome
     zone: Zone
     operator: AirflowApi
     viewer: AirflowApi
+    service: AirflowApi
 
     @property
     def config(self) -> tuple[str, Path]:
@@ -104,7 +105,7 @@ def _side(home: ZoneHome, stack: ExitStack) -> Side:
     zone = home.zone()
     passwords = json.loads(home.passwords.read_bytes())
     people = []
-    for name in ("operator", "viewer"):
+    for name in ("operator", "viewer", "service"):
         api = AirflowApi(zone.airflow.url, name, passwords[name])
         stack.callback(api.close)
         people.append(api)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from dag_attacks import every_attack, forged_state, forged_xcom
 from dag_zones import HTTP, People, Run, Site, veen
+
+from bridge.audit import read_log
+from bridge.audit_events import ApprovalRefused, AuditEvent
+from bridge.identities import open_client
+from bridge.settings import load
+from bridge.stream_map import OFFLINE_LOG
+from veen.client.surroundings import Surroundings
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -63,7 +73,14 @@ def approved(pair: tuple[Site, Site], z2: Site, people: People) -> Run:
     running = z2.begin({"dag_id": "veen_import", "kill": 8})
     first = people.asked("approve_1", running)
     assert held(z2) is None
-    assert people.says("service", APPROVE, first) == 403
+    assert first["body"].startswith("**1 bundles, 20 events.**")
+    assert f"| 1 | `{carried_bundle(z2)}` | {HTTP} | 1 to 20 | 20 | 0 d |" in first["body"]
+    attacked = every_attack(people, "service", first)
+    assert attacked == dict.fromkeys(attacked, 403)
+    assert query_run(people) == ("queued", 200)
+    attacked = every_attack(people, "import", first)
+    read = {one for one, status in attacked.items() if status == 200}
+    assert read == {"read the question"}
     assert people.says("viewer", APPROVE, first) == 403
     assert people.says("operator", APPROVE, first) == 200
     again = people.asked("approve_2", running)
@@ -76,6 +93,7 @@ def approved(pair: tuple[Site, Site], z2: Site, people: People) -> Run:
 
 
 def test_two_different_people_let_a_bundle_in(approved: Run, z2: Site) -> None:
+    assert approved.tasks.pop("rest") == "skipped"
     assert set(approved.tasks.values()) == {"success"}
     assert held(z2) == "1..20"
     (made,) = z2.made("import")
@@ -201,6 +219,75 @@ def test_two_reconciliations_at_once_and_one_on_spark_leave_the_same_files(
     assert len(run.killed) == 2
     assert reports(z2) == before
     assert len(z2.made("reconcile")) == 1
+
+
+@pytest.fixture(scope="module")
+def forged(rejected: list[Run], pair: tuple[Site, Site], z2: Site, people: People) -> list[Run]:
+    """An account that may write to the DAG forges an approval; in a second run people answer."""
+    pair[0].emit(5)
+    carry(pair)
+    running = z2.begin({"dag_id": "veen_import"}, {"dag_id": "veen_import"})
+    question = people.asked("approve_1", running)
+    insider = people.client("admin")
+    assert forged_xcom(insider, question) == 201
+    assert forged_state(insider, question) == 200
+    second = people.asked("approve_2", running)
+    assert forged_state(insider, second, "approve_2") == 200
+    again = people.asked("approve_1", running)
+    assert again["task_instance"]["dag_run_id"] != question["task_instance"]["dag_run_id"]
+    assert people.says("operator", REJECT, again) == 200
+    return running.ended()
+
+
+def test_h05_an_approval_that_nobody_gave_lets_nothing_in_and_is_audited(
+    forged: list[Run], z2: Site
+) -> None:
+    run = forged[0]
+    assert (run.state, run.tasks["approve_1"], run.tasks["import"]) == (
+        "failed",
+        "success",
+        "failed",
+    )
+    assert held(z2) == "1..25"
+    refused = "Airflow has no answer of a person to task approve_1; its state was set by hand"
+    assert f"NOTICE of zone z2, veen_import: nothing was let in: {refused}" in run.log
+    alarms = {one.id: one.state for one in z2.made("alarm")}
+    assert alarms["veen_import-approval"] in ("raised", "over")
+    found = [one for one in audit_log(z2) if isinstance(one, ApprovalRefused)]
+    assert [one.told for one in found] == [f"{refused} (Airflow's run {run.run_id})"]
+    assert found[0].operator == "nobody"
+    assert found[0].bundle_id.hex() in run.log
+
+
+def test_h05_the_next_run_asks_again_about_what_nobody_approved(forged: list[Run]) -> None:
+    assert forged[1].state == "success"
+    assert "rejected by: operator" in forged[1].log
+
+
+def query_run(people: People) -> tuple[str, int]:
+    """What the query service is there for: to start a query, and to read how it stands."""
+    service, runs = people.client("service"), "/api/v2/dags/veen_query/dagRuns"
+    result = f"r-{os.urandom(16).hex()}"
+    given = {"dag_run_id": result, "logical_date": None, "conf": {"result_id": result}}
+    begun = service.post(runs, json=given)
+    return begun.json().get("state"), service.get(f"{runs}/{result}").status_code
+
+
+def audit_log(z2: Site) -> list[AuditEvent]:
+    """The entries of the importing bridge's audit log."""
+    settings = load(z2.file)
+    assert settings.reader is not None
+    around = Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
+    with open_client(settings.hub, settings.reader, surroundings=around) as reader:
+        return [one.event for one in read_log(reader, OFFLINE_LOG)]
+
+
+def carried_bundle(z2: Site) -> str:
+    """The one that lies on the medium; it can go in."""
+    medium = str(z2.home.zone().dags.medium)
+    (row,) = veen("bridge", "verify", medium, "--config", str(z2.file))["carriers"]
+    assert (row["reason"], row["obstacle"], row["code"]) == (None, None, None)
+    return str(row["bundle_id"])
 
 
 def reports(z2: Site) -> dict[str, bytes]:

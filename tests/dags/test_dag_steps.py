@@ -10,6 +10,7 @@ import pytest
 from dag_steps import SECTION, context, loaded
 from dag_zones import veen
 from veen_made import Made, Nothing, known
+from veen_notify import tell_of_failure
 
 from recorder.artefact import Artefact, newest
 from recorder.zone import load
@@ -88,6 +89,37 @@ def test_a_spark_job_that_finds_what_does_not_hold_is_an_alarm(
     assert isinstance(failed.value, operators.AirflowFailException) is is_final
     assert str(failed.value).endswith(SAYS)
     assert [one.state for one in alarms(zone)] == alarmed
+
+
+def test_h35_a_failed_run_is_kept_for_the_page_with_its_text_and_runbook_section(
+    operators: ModuleType, zone: Path
+) -> None:
+    step = a_command(operators, "anchor", "verify", "--checkpoint", "/nowhere")
+    for run in ("run-1", "run-2"):
+        now = context(run_id=run)
+        with pytest.raises(operators.AirflowException) as failed:
+            step.execute(now)
+        tell_of_failure(now | {"exception": failed.value})
+    (alarm,) = alarms(zone)
+    assert (alarm.state, alarm.id, alarm.run_id) == ("raised", "veen_any-step-failed", "run-1")
+    assert alarm.summary["runbook"] == SECTION
+    assert str(failed.value).startswith(alarm.summary["what"])
+    a_judge(operators, lambda _: ()).execute(context(run_id="run-3"))
+    assert [one.state for one in alarms(zone)] == ["over"]
+    tell_of_failure(context(run_id="run-4"))
+    assert alarms(zone)[0].summary["runbook"] == "A run of a DAG has failed"
+
+
+def test_h35_a_failure_that_raised_an_alarm_is_told_of_once(
+    operators: ModuleType, zone: Path
+) -> None:
+    for run in ("run-1", "run-2"):
+        now = context(run_id=run)
+        with pytest.raises(operators.AirflowFailException) as failed:
+            contradicted(operators, zone).execute(now)
+        tell_of_failure(now | {"exception": failed.value})
+    (alarm,) = alarms(zone)
+    assert (alarm.id, alarm.summary["runbook"]) == ("veen_any-step-evidence", SECTION)
 
 
 def test_an_alarm_is_over_when_its_task_has_succeeded_and_another_one_when_it_comes_back(

@@ -94,6 +94,25 @@ def test_every_part_loads_and_names_the_same_hub(pair: Pair) -> None:
         assert recorder.hub.url == bridge.hub.url == hub_settings.load(home.file).url
 
 
+def test_h05_signatures_are_asked_for_where_approvers_are_named_and_nowhere_else(
+    pair: Pair, a_zone: MakeZone, tmp_path: Path
+) -> None:
+    """A key that lay on this host would prove nothing, so none is made for approvals."""
+    for home in pair:
+        importing = bridge_settings.load(home.file).importing
+        assert importing is None or importing.approvals == ()
+    trust, keys = pair[0].handover, (b"a" * 32, b"b" * 32)
+    home = a_zone(tmp_path / "z", "offline", trust=trust, approvers=keys)
+    importing = bridge_settings.load(home.file).importing
+    assert importing is not None
+    (rule,) = importing.approvals
+    assert (rule.prefix, rule.needed, rule.approvers) == ("", 2, keys)
+    with pytest.raises(Refused, match="the same person twice"):
+        a_zone(tmp_path / "y", "offline", trust=trust, approvers=(keys[0], keys[0]))
+    with pytest.raises(Refused, match="for an offline zone"):
+        a_zone(tmp_path / "x", "online", approvers=keys)
+
+
 def test_large_queries_go_to_the_airflow_of_the_zone(a_zone: MakeZone, tmp_path: Path) -> None:
     usual, small = a_zone(tmp_path / "z1", "alone"), a_zone(tmp_path / "z2", "alone", row_budget=7)
     for home, budget in ((usual, 100_000), (small, 7)):
