@@ -53,8 +53,11 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
+    """``hub_answers`` says whether heads are those of now; a hub that is down told them before."""
+
     zone: Zone
     services: tuple[Service, ...]
+    hub_answers: bool
     waiting: Sequence[Any]
     alarms: Part[Page]
     streams: Part[Streams]
@@ -85,10 +88,13 @@ def overview(
     ends = found.known or Kept(None, None)
     asked = Asked(lambda: heads(place))
     ready = services(addresses(place), look)
-    live = asked.answer()
+    # One look says whether it answers: what it told another thread a moment before is old.
+    hub_answers = ready[0].is_up
+    live = asked.answer() if hub_answers else None
     return Overview(
         zone=place.zone,
         services=ready,
+        hub_answers=hub_answers,
         waiting=open_questions(),
         alarms=_part(lambda: alarms(place.folder, may_read)),
         streams=_part(lambda: streams(place, ends, now=now, may_read=may_read, live=live)),

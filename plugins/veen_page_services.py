@@ -95,13 +95,20 @@ def look(address: Address) -> Service:
 def ask(address: Address, path: str, headers: Mapping[str, str]) -> Any:
     """The answer to one question, to be closed; nothing stands between, whatever the environment
     says."""
-    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _NoRedirect()]
     if address.url.startswith("https:"):
         handlers.append(urllib.request.HTTPSHandler(context=_tls(address.ca)))
     request = urllib.request.Request(  # noqa: S310 - an address of the zone's file
         f"{address.url}{path}", headers=dict(headers)
     )
     return urllib.request.build_opener(*handlers).open(request, timeout=TIMEOUT_SEC)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """What was signed for a service of the zone goes nowhere else."""
+
+    def redirect_request(self, *_given: Any) -> None:
+        return None
 
 
 def _down(address: Address, why: str) -> Service:

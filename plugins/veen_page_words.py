@@ -11,7 +11,7 @@ from urllib.parse import quote
 _UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 _LONGEST: Final = 300
 _BRIEF: Final = 48
-_REASONS: Final = ("what", "reason", "told")
+_REASONS: Final = ("what", "reason", "told", "runbook", "obstacle")
 GOOD: Final = frozenset(
     {"verified", "imported", "whole", "signed", "pushed", "anchored", "intact", "heartbeat"}
     | {"exported", "recorded", "completed", "pruned", "trusted", "approved", "ok", "over"}

@@ -103,6 +103,17 @@ def test_an_alarm_says_what_is_wrong(make_zone: Callable[..., Any]) -> None:
     assert told in zone.html()
 
 
+def test_h35_a_failed_run_shows_with_its_text_and_the_section_of_the_runbook(
+    make_zone: Callable[..., Any],
+) -> None:
+    zone = make_zone()
+    summary = {"what": "the hub does not answer. " * 30, "runbook": "A query has failed on Spark"}
+    zone.keep(kind="alarm", id="veen_query-answer-failed", state="raised", summary=summary)
+    html = zone.html()
+    assert "the hub does not answer." in html
+    assert "runbook A query has failed on Spark" in html
+
+
 def test_an_alarm_that_is_over_is_not_shown_as_raised(make_zone: Callable[..., Any]) -> None:
     zone = make_zone()
     zone.keep(kind="alarm", id="gaps", state="raised")

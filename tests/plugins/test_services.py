@@ -88,3 +88,12 @@ def test_the_page_says_plainly_what_is_down(make_zone: Callable[..., Any]) -> No
     assert 'role="alert">Hub (http://127.0.0.1:' in html
     assert 'role="alert">Recorder service (http://127.0.0.1:' in html
     assert html.count("Connection refused") == 2
+
+
+def test_h35_a_hub_that_is_down_has_told_nothing_just_now(make_zone: Callable[..., Any]) -> None:
+    zone = make_zone("online")
+    told = {"heads": lambda _place: {"record/app/http": 3}}
+    assert "The hub told its heads" in zone.html(**told)
+    html = zone.html(look=look, **told)
+    assert "is down" in html
+    assert "The hub told its heads" not in html
