@@ -31,7 +31,7 @@ from cli.zone_options import (
 from cli.zone_part import probe, run
 from cli.zone_run import start, stop
 from cli.zone_services import answers, unhealthy
-from cli.zone_state import Stage
+from cli.zone_state import Stage, State
 from cli.zone_toml import Ports
 from hub import settings as hub_settings
 from recorder import settings as recorder_settings
@@ -113,7 +113,8 @@ def up(directory: DirectoryOption = Path("var")) -> None:
 
     PostgreSQL (embedded, unless AIRFLOW__DATABASE__SQL_ALCHEMY_CONN names another), the hub, the
     query service, and Airflow's server, scheduler, DAG processor and triggerer. Passwords are
-    printed the first time. Ctrl-C before it is up stops all of it again.
+    printed the first time. Ctrl-C before it is up stops all of it again. Exit code 4 and a zone
+    that runs: its hub is up, and a part that is named is not; it is tried again meanwhile.
 
     Example: veen zone up --directory ./var
     """
@@ -121,6 +122,8 @@ def up(directory: DirectoryOption = Path("var")) -> None:
     start(homes, notice)
     started = [_told(home) for home in homes]
     show({"zones": started}, "\n".join(line for one in started for line in _lines(one)))
+    if any(one["wrong"] for one in started):
+        raise typer.Exit(REFUSED)
 
 
 @app.command()
@@ -188,6 +191,7 @@ def _told(home: ZoneHome) -> dict[str, Any]:
         "hub": hub_settings.load(home.file).url,
         "passwords_file": str(home.passwords),
         "token_file": str(home.token),
+        "wrong": list(states.read(home).trouble()),
     }
     if not shown.exists():
         passwords = json.loads(home.passwords.read_bytes())
@@ -197,7 +201,8 @@ def _told(home: ZoneHome) -> dict[str, Any]:
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
-    yield f"{found['zone']} is up"
+    yield f"{found['zone']} is up" + (" in part" if found["wrong"] else "")
+    yield from (f"  WRONG: {one}" for one in found["wrong"])
     yield f"  Airflow    {found['airflow']}"
     yield f"  Query API  {found['query']}"
     yield f"  hub        {found['hub']}"
@@ -211,20 +216,33 @@ def _status(home: ZoneHome) -> dict[str, Any]:
     is_led = state.supervisor is not None and state.supervisor.is_alive()
     stage = state.stage if is_led or state.stage in (Stage.DOWN, Stage.FAILED) else None
     processes = [
-        {"name": one.name, "pid": one.process.pid, "runs": one.process.is_alive(), "log": one.log}
+        {
+            "name": one.name,
+            "pid": one.process.pid,
+            "runs": one.process.is_alive(),
+            "log": one.log,
+            "restarts": one.restarts,
+            "failing": one.is_failing,
+        }
         for one in state.running
     ]
     return {
         "zone": zone.name,
         "stage": "crashed" if stage is None else stage.value,
         "processes": processes,
-        "wrong": list(_wrong(home, processes)) if stage is Stage.UP else [],
+        "wrong": list(_wrong(home, state)) if stage is Stage.UP else [],
         "told": state.told[-1] if state.told and stage is Stage.FAILED else None,
     }
 
 
-def _wrong(home: ZoneHome, processes: list[dict[str, Any]]) -> Iterator[str]:
-    yield from (f"{one['name']} has ended" for one in processes if not one["runs"])
+def _wrong(home: ZoneHome, state: State) -> Iterator[str]:
+    """What the supervisor has seen, and what the services answer now."""
+    yield from state.trouble()
+    yield from (
+        f"{one.name} has ended"
+        for one in state.running
+        if one.is_ready and not one.process.is_alive()
+    )
     if not answers(f"{hub_settings.load(home.file).url}/readyz"):
         yield "the hub is not ready"
     if not answers(f"http://{recorder_settings.load(home.file).query.listen}/healthz"):
@@ -235,7 +253,9 @@ def _wrong(home: ZoneHome, processes: list[dict[str, Any]]) -> Iterator[str]:
 def _status_lines(found: dict[str, Any]) -> Iterator[str]:
     yield f"{found['zone']} is {found['stage']}" + (f": {found['told']}" if found["told"] else "")
     for one in found["processes"]:
-        yield f"  {one['name']:<14} {'runs' if one['runs'] else 'has ended'}, pid {one['pid']}"
+        restarts = f", restarted {one['restarts']} times" if one["restarts"] else ""
+        runs = "runs" if one["runs"] else "has ended"
+        yield f"  {one['name']:<14} {runs}, pid {one['pid']}{restarts}"
     yield from (f"  WRONG: {one}" for one in found["wrong"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,8 @@ def start(
     one: Service, home: ZoneHome, environment: Mapping[str, str], log: Path
 ) -> subprocess.Popen[bytes]:
     """In a session of its own, and not for longer than we live."""
-    with log.open("ab") as file:
+    output = _output(log)
+    try:
         return subprocess.Popen(  # noqa: S603 - our own programs
             one.command,
             env={**environment, **one.more},
@@ -35,11 +37,13 @@ def start(
             group=one.user,
             extra_groups=None if one.user is None else [],
             stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
             preexec_fn=end_with_parent,  # noqa: PLW1509 - there is one thread
         )
+    finally:
+        os.close(output)
 
 
 def stop(group: Sequence[Child]) -> None:
@@ -55,3 +59,13 @@ def stop(group: Sequence[Child]) -> None:
             _log.warning("%s did not end within %.0f s and is killed", one.name, _STOP_SEC)
             process.kill()
             process.wait()
+
+
+def _output(log: Path) -> int:
+    """The log, or nowhere: a full disk must not keep a part from starting."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    try:
+        return os.open(log, flags, 0o600)
+    except OSError as error:
+        _log.warning("%s cannot be opened, its output is dropped: %s", log, error.strerror)
+        return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)

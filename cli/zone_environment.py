@@ -38,6 +38,8 @@ def environment(home: ZoneHome, zone: Zone, ours: Mapping[str, str]) -> dict[str
     found["AIRFLOW_HOME"] = str(home.airflow)
     # A folder of the zone that is called like one of our packages is not that package.
     found["PYTHONSAFEPATH"] = "1"
+    # A process that gives itself a title keeps its environment, by which a crash is cleaned up.
+    found["SPT_NOENV"] = "1"
     programs = Path(sys.executable).parent
     found["PATH"] = f"{programs}{os.pathsep}{ours.get('PATH', os.defpath)}"
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -21,11 +22,13 @@ _OWNER: Final = "postgres"
 _USER: Final = "pgserver"
 # The path of a Unix socket has at most 107 bytes, and PostgreSQL adds its own name.
 _LONGEST_FOLDER: Final = 85
+# What no part of a database URL takes for something else, Airflow's settings included.
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._/-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Postgres:
-    """``root`` holds the data and, where its path is short enough, the socket.
+    """``root`` holds the data and, where its path is short and plain enough, the socket.
 
     PostgreSQL does not run as root: started by root it runs as the user ``pgserver``, who is then
     let through to its folder, and to nothing else.
@@ -40,7 +43,7 @@ class Postgres:
     @property
     def socket(self) -> Path:
         found = self.root / "socket"
-        if len(os.fsencode(found)) <= _LONGEST_FOLDER:
+        if len(os.fsencode(found)) <= _LONGEST_FOLDER and _PLAIN.fullmatch(str(found)):
             return found
         return Path("/tmp") / f"veen-{os.geteuid()}-{h(os.fsencode(found)).hex()[:16]}"  # noqa: S108
 
@@ -54,15 +57,23 @@ class Postgres:
         for folder in (self.root, self.data, self.socket):
             durable.make_directory(folder)
             self._hand(folder)
-        if not (self.data / "PG_VERSION").exists():
+        self._drop_stale_lock()
+        if not self.exists():
             self._run("initdb", "--auth=trust", "--encoding=utf8", "-U", _OWNER, "-D", self.data)
+
+    def exists(self) -> bool:
+        """Whether there is a database cluster."""
+        return (self.data / "PG_VERSION").exists()
 
     def command(self) -> list[str]:
         """Each process of Airflow may hold some twenty connections."""
         place = ["-D", str(self.data), "-h", "", "-k", str(self.socket)]
         return [_program("postgres"), *place, "-c", "max_connections=200"]
 
-    def is_ready(self) -> bool:
+    def is_ready(self, pid: int | None = None) -> bool:
+        """Whether it takes connections; with ``pid``, whether the server is that process."""
+        if pid is not None and self._server() != pid:
+            return False
         words = [_program("pg_isready"), "-q", "-h", str(self.socket), "-U", _OWNER]
         return subprocess.run(words, check=False).returncode == 0  # noqa: S603
 
@@ -76,6 +87,31 @@ class Postgres:
     def remove_socket_folder(self) -> None:
         if self.socket.parent != self.root:
             shutil.rmtree(self.socket, ignore_errors=True)
+
+    def _server(self) -> int | None:
+        """The process that holds the cluster, as PostgreSQL writes it down."""
+        try:
+            return int(self._lock.read_text().partition("\n")[0])
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def _drop_stale_lock(self) -> None:
+        """PostgreSQL refuses to start while any process has the number in its lock file, be it a
+        stranger after a reboot; the lock is stale when that process is no PostgreSQL.
+        """
+        pid = self._server()
+        if pid is None:
+            return
+        try:
+            program = Path(f"/proc/{pid}/exe").readlink()
+        except OSError:
+            return
+        if program.name.removesuffix(" (deleted)") != "postgres":
+            self._lock.unlink(missing_ok=True)
+
+    @property
+    def _lock(self) -> Path:
+        return self.data / "postmaster.pid"
 
     def _hand(self, folder: Path) -> None:
         other = user()

@@ -1,8 +1,9 @@
-"""Processes of this host by number and birth, so that a number used again is nobody of ours."""
+"""Processes of this host by boot, number and start time: a number used again is nobody of ours."""
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import signal
 import time
@@ -16,10 +17,14 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _LIBC: Final = ctypes.CDLL(None)
 _PAUSE_SEC: Final = 0.05
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+RUN_VARIABLE: Final = "VEEN_ZONE_RUN"
+"""The environment variable that marks every process of one run of a supervisor."""
 
 
 class Stat(NamedTuple):
-    """What the kernel tells of a process; ``born`` is in ticks since the host began."""
+    """What the kernel tells of a process; ``born`` is in ticks since the host booted."""
 
     pid: int
     state: str
@@ -28,21 +33,43 @@ class Stat(NamedTuple):
     born: int
 
 
+@functools.cache
+def boot_id() -> str:
+    """The boot of this host; it changes with every reboot."""
+    return _BOOT_ID.read_text().strip()
+
+
 @dataclass(frozen=True, slots=True)
 class Born:
-    """One process and no other."""
+    """One process and no other: process numbers and start times repeat after a reboot.
+
+    Without a boot id nothing proves that the process is still the one that was meant, so it counts
+    as ended and is never signalled.
+    """
 
     pid: int
     born: int
+    boot: str | None = None
 
     def is_alive(self) -> bool:
+        if self.boot != boot_id():
+            return False
         found = stat_of(self.pid)
         return found is not None and found.born == self.born and found.state not in "ZX"
 
     def send(self, number: signal.Signals) -> None:
-        if self.is_alive():
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+        """Through a descriptor of the process, so that its number cannot change hands between."""
+        try:
+            handle = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return
+        try:
+            if self.is_alive():
+                signal.pidfd_send_signal(handle, number)
+        except ProcessLookupError:
+            return
+        finally:
+            os.close(handle)
 
 
 def stat_of(pid: int) -> Stat | None:
@@ -56,35 +83,55 @@ def stat_of(pid: int) -> Stat | None:
 
 def born(pid: int) -> Born | None:
     found = stat_of(pid)
-    return None if found is None else Born(pid, found.born)
+    return None if found is None else _identity(found)
 
 
 def everyone() -> Iterator[Stat]:
-    for entry in os.scandir("/proc"):
+    for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and (found := stat_of(int(entry.name))) is not None:
             yield found
 
 
 def of_session(leader: Born) -> list[Born]:
-    """Those whom a process has started, unless they went their own way; also after its end.
+    """Those in the session of a living process; nothing once it has ended.
 
-    While one of them is left, the number of their leader is given to nobody else.
+    A session number alone proves nothing: when a session has ended, the kernel gives its number to
+    another process, whose daemons then run under that number without a leader.
     """
-    now = stat_of(leader.pid)
-    if now is not None and now.born != leader.born:
+    if not leader.is_alive():
         return []
-    return [Born(one.pid, one.born) for one in everyone() if one.session == leader.pid]
+    found = [_identity(one) for one in everyone() if one.session == leader.pid]
+    return found if leader.is_alive() else []
 
 
-def below(root: int) -> list[Born]:
-    """All descendants of a process that lives."""
+def of_run(token: str) -> list[Born]:
+    """Those that carry the mark of one run of a supervisor in the environment they began with."""
+    mark = f"{RUN_VARIABLE}={token}".encode()
+    return [_identity(one) for one in everyone() if mark in _environment(one.pid)]
+
+
+def _environment(pid: int) -> list[bytes]:
+    """Empty for a process of somebody else, and for one that has overwritten it."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def _identity(one: Stat) -> Born:
+    return Born(one.pid, one.born, boot_id())
+
+
+def below(root: int, session: int | None = None) -> list[Born]:
+    """All descendants of a process that lives; or those of them in one session."""
     children: dict[int, list[Stat]] = {}
     for one in everyone():
         children.setdefault(one.parent, []).append(one)
     found, left = [], list(children.get(root, ()))
     while left:
         one = left.pop()
-        found.append(Born(one.pid, one.born))
+        if session is None or one.session == session:
+            found.append(_identity(one))
         left += children.get(one.pid, ())
     return found
 

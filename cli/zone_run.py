@@ -18,7 +18,7 @@ from cli.failure import Refused
 from cli.selftest.interruption import held_back
 from cli.zone_home import ZoneHome
 from cli.zone_postgres import Postgres
-from cli.zone_process import end, of_session, wait_for
+from cli.zone_process import end, of_run, of_session, wait_for
 from cli.zone_state import Stage, State
 from cli.zone_supervisor import CONFIRMED
 from hub import settings as hub_settings
@@ -61,7 +61,8 @@ class Lead:
             state = states.read(self.home)
             news = list(state.told[told:])
             if not news and time.monotonic() - said > _NEWS_SEC:
-                news = [f"waiting for {state.running[-1].name if state.running else 'the start'}"]
+                waiting = [one.name for one in state.running if not one.is_ready]
+                news = [f"waiting for {', '.join(waiting) or 'the start'}"]
             for line in news:
                 tell(f"{self.home.root.name}: {line}")
                 said = time.monotonic()
@@ -93,11 +94,18 @@ def leading(homes: Sequence[ZoneHome], tell: Callable[[str], None]) -> Iterator[
     """Zones that are up in the block, and go at its end, however that comes."""
     with ExitStack() as stack:
         _brought_up(homes, tell, stack)
+        for home in homes:
+            if trouble := states.read(home).trouble():
+                raise Refused(f"{home.root} did not come up whole: {'; '.join(trouble)}")
         yield
 
 
 def start(homes: Sequence[ZoneHome], tell: Callable[[str], None]) -> None:
-    """Bring zones up together, and let them stay; all of them or none."""
+    """Bring zones up together, and let them stay; all of them or none.
+
+    A zone is up once its hub is, and stays so while other parts are still failing: what is recorded
+    must not wait for Airflow. ``State.trouble`` names them.
+    """
     with ExitStack() as stack:
         leads = _brought_up(homes, tell, stack)
         stack.pop_all()
@@ -142,11 +150,16 @@ def stop(home: ZoneHome) -> bool:
 
 
 def _sweep(home: ZoneHome) -> bool:
-    """End what a killed supervisor has left behind; whether there was any."""
+    """End what a killed supervisor has left behind; whether there was any.
+
+    Nothing is signalled but what is known by boot, number and start time, or by its run's mark.
+    """
     if states.is_held(home):
         raise Refused(f"{home.root} is up already; see veen zone status")
     state = states.read(home)
-    left = [one for running in state.running for one in of_session(running.process)]
+    left = {one for running in state.running for one in of_session(running.process)}
+    if state.run is not None:
+        left.update(of_run(state.run))
     end(left, _GRACE_SEC)
     Postgres(home.postgres).remove_socket_folder()
     if state.stage is not Stage.DOWN and home.run.is_dir():

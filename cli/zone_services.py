@@ -2,37 +2,59 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 
+from cli.listening import is_served_by
 from cli.zone_environment import service_account
 from cli.zone_home import ZoneHome
 from cli.zone_postgres import Postgres, user
+from cli.zone_process import Born, of_session
 from hub import settings as hub_settings
 from recorder import settings as recorder_settings
 from recorder.zone import Zone
 
 POSTGRES: Final = "postgres"
+HUB: Final = "hub"
+RECORDER: Final = "recorder"
+SERVER: Final = "api-server"
 AIRFLOW_PARTS: Final = ("scheduler", "dag-processor", "triggerer")
 _TIMEOUT_SEC: Final = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """The process that is meant to answer, and the time at which it was started."""
+
+    process: Born
+    since: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """``stop`` is the signal that ends it, ``more`` what it alone is told by its environment."""
+    """``stop`` is the signal that ends it, ``more`` what it alone is told by its environment.
+
+    ``probe`` asks whether it does its work; given an instance, whether that very process does it
+    and not another one that answers in its place.
+    """
 
     name: str
     command: list[str]
-    is_ready: Callable[[], bool]
+    probe: Callable[[Instance | None], bool]
     more: Mapping[str, str] = field(default_factory=dict)
     user: str | None = None
     stop: signal.Signals = signal.SIGTERM
+
+    def is_ready(self, instance: Instance | None = None) -> bool:
+        return self.probe(instance)
 
 
 def postgres(home: ZoneHome) -> Service:
@@ -40,7 +62,7 @@ def postgres(home: ZoneHome) -> Service:
     return Service(
         name=POSTGRES,
         command=found.command(),
-        is_ready=found.is_ready,
+        probe=lambda instance: found.is_ready(instance.process.pid if instance else None),
         user=user(),
         # What is connected is cut off; SIGTERM would wait for it.
         stop=signal.SIGINT,
@@ -48,33 +70,38 @@ def postgres(home: ZoneHome) -> Service:
 
 
 def hub(home: ZoneHome, zone: Zone) -> Service:
-    url = hub_settings.load(home.file).url
+    settings = hub_settings.load(home.file)
     words = ["hub", "start", "--foreground", "--data-dir", str(zone.hub_data)]
     return Service(
-        name="hub",
+        name=HUB,
         command=_veen(*words, "--config", str(home.file)),
-        is_ready=lambda: answers(f"{url}/readyz"),
+        # Supervised it counts as started once it reads: on a full disk it still serves readers.
+        probe=lambda instance: (
+            (instance is not None or answers(f"{settings.url}/readyz"))
+            and is_hub(settings.url, zone.hub_id)
+            and _serves(instance, settings.listen)
+        ),
     )
 
 
 def query(home: ZoneHome) -> Service:
-    url = f"http://{recorder_settings.load(home.file).query.listen}"
+    listen = recorder_settings.load(home.file).query.listen
     words = ["recorder", "serve", "--config", str(home.file)]
     return Service(
-        name="recorder",
+        name=RECORDER,
         command=_veen(*words, "--cap", str(home.capability("service"))),
-        is_ready=lambda: answers(f"{url}/healthz"),
+        probe=lambda instance: answers(f"http://{listen}/healthz") and _serves(instance, listen),
         more=service_account(home),
     )
 
 
 def airflow(zone: Zone) -> list[Service]:
-    """They are ready together: the server tells of the others."""
-    url = zone.airflow.url
+    """The server tells of the others by their latest heartbeat."""
+    url, listen = zone.airflow.url, zone.airflow.listen
     server = Service(
-        name="api-server",
-        command=airflow_command("api-server"),
-        is_ready=lambda: answers(f"{url}/api/v2/version"),
+        name=SERVER,
+        command=airflow_command(SERVER),
+        probe=lambda instance: answers(f"{url}/api/v2/version") and _serves(instance, listen),
     )
     others = [
         Service(
@@ -82,7 +109,7 @@ def airflow(zone: Zone) -> list[Service]:
             command=airflow_command(
                 name, *([] if name == "dag-processor" else ["--skip-serve-logs"])
             ),
-            is_ready=lambda: not unhealthy(url),
+            probe=_heartbeat(url, name.replace("-", "_")),
         )
         for name in AIRFLOW_PARTS
     ]
@@ -90,26 +117,73 @@ def airflow(zone: Zone) -> list[Service]:
 
 
 def answers(url: str) -> bool:
-    try:
-        reply = httpx.get(url, timeout=_TIMEOUT_SEC, trust_env=False)
-    except httpx.HTTPError:
-        return False
-    return reply.status_code == httpx.codes.OK
+    """Whether something answers there with 200; it need not be the process that is meant."""
+    return _reply(url) is not None
+
+
+def is_hub(url: str, hub_id: bytes) -> bool:
+    """Whether the hub that answers goes by this name."""
+    found = _reply(f"{url}/tooling/status")
+    return found is not None and found.get("hub_id") == hub_id.hex()
 
 
 def unhealthy(url: str) -> list[str]:
     """The parts of Airflow that do not do their work, as its server sees it."""
-    try:
-        reply = httpx.get(f"{url}/api/v2/monitor/health", timeout=_TIMEOUT_SEC, trust_env=False)
-        found = reply.json()
-    except (httpx.HTTPError, ValueError):
-        return ["api-server"]
+    found = _reply(f"{url}/api/v2/monitor/health")
+    if found is None:
+        return [SERVER]
     parts = ("metadatabase", "scheduler", "dag_processor", "triggerer")
     return [one for one in parts if (found.get(one) or {}).get("status") != "healthy"]
 
 
 def airflow_command(*words: str) -> list[str]:
     return [str(Path(sys.executable).with_name("airflow")), *words]
+
+
+def _serves(instance: Instance | None, listen: str) -> bool:
+    """Whether the sockets of an address are those of the instance; of None nothing is asked."""
+    if instance is None:
+        return True
+    return is_served_by(listen, [one.pid for one in of_session(instance.process)])
+
+
+def _heartbeat(url: str, part: str) -> Callable[[Instance | None], bool]:
+    """Whether a part is healthy by a heartbeat that it sent after it was started."""
+
+    def probe(instance: Instance | None) -> bool:
+        document = _reply(f"{url}/api/v2/monitor/health") or {}
+        found = document.get(part) or {}
+        if found.get("status") != "healthy":
+            return False
+        if instance is None:
+            return True
+        return any(at >= instance.since for at in _times(found))
+
+    return probe
+
+
+def _times(found: dict[str, Any]) -> Iterator[float]:
+    for name, value in found.items():
+        if name.endswith("_heartbeat") and isinstance(value, str):
+            yield datetime.fromisoformat(value).timestamp()
+
+
+def _reply(url: str) -> dict[str, Any] | None:
+    """The JSON document of an answer with 200."""
+    headers = {"Accept": "application/json"}
+    try:
+        reply = _client().get(url, headers=headers)
+        found = reply.json() if reply.status_code == httpx.codes.OK else None
+    except (httpx.HTTPError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+@functools.cache
+def _client() -> httpx.Client:
+    """Made once, for that is what takes the time; no connection is kept."""
+    limits = httpx.Limits(max_keepalive_connections=0)
+    return httpx.Client(timeout=_TIMEOUT_SEC, trust_env=False, limits=limits)
 
 
 def _veen(*words: str) -> list[str]:

@@ -28,7 +28,7 @@ def authorize(home: ZoneHome) -> None:
 
 
 def migration() -> Service:
-    return Service(name="migrate", command=airflow_command("db", "migrate"), is_ready=lambda: True)
+    return Service(name="migrate", command=airflow_command("db", "migrate"), probe=lambda _: True)
 
 
 def is_migrated(home: ZoneHome) -> bool:

@@ -10,11 +10,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
+from typing import Any, Final
 
 from cli.failure import Refused
 from cli.zone_home import ZoneHome
-from cli.zone_process import Born
-from veen import durable
+from cli.zone_process import Born, boot_id
+from veen import durable, zone_parts
+
+_MOST_LINES: Final = 200
 
 
 class Stage(Enum):
@@ -27,24 +30,49 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A process of the zone, and the file that holds what it says."""
+    """A part of the zone with its latest process, and the file that holds what it says.
+
+    ``is_ready`` is whether that process has answered as it should; ``restarts`` counts how often
+    it was started again; ``is_failing`` says that this did not help; ``trouble`` is the last end.
+    """
 
     name: str
     process: Born
     log: str
+    is_ready: bool = False
+    restarts: int = 0
+    is_failing: bool = False
+    trouble: str = ""
+
+    def wrong(self) -> Iterator[str]:
+        if self.is_failing:
+            yield f"{self.name} is failing, restarted {self.restarts} times: {self.trouble}"
+        elif not self.is_ready:
+            yield f"{self.name} is not ready" + (f": {self.trouble}" if self.trouble else "")
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """``told`` are the steps so far, in words; the last one says why where it failed."""
+    """``told`` are the latest steps, in words; the last one says why where it failed.
+
+    ``run`` marks the processes of this run in their environment; ``waiting`` are the parts that
+    were not started yet, because what they need is not up.
+    """
 
     stage: Stage
     supervisor: Born | None = None
     running: tuple[Running, ...] = ()
     told: tuple[str, ...] = ()
+    run: str | None = None
+    waiting: tuple[str, ...] = ()
+
+    def trouble(self) -> tuple[str, ...]:
+        """What is wrong with the parts by what their supervisor has seen of them."""
+        waiting = (f"{one} waits for what it needs" for one in self.waiting)
+        return (*(line for one in self.running for line in one.wrong()), *waiting)
 
     def and_told(self, line: str) -> State:
-        return replace(self, told=(*self.told, line))
+        return replace(self, told=(*self.told, line)[-_MOST_LINES:])
 
 
 DOWN = State(Stage.DOWN)
@@ -55,12 +83,19 @@ def read(home: ZoneHome) -> State:
         found = json.loads(_file(home).read_bytes())
     except FileNotFoundError:
         return DOWN
+    # A file of an earlier version has no boot id. Whoever holds the lock runs in this boot.
+    unknown = None if _has_boot(found) or not is_held(home) else boot_id()
     supervisor = found["supervisor"]
     return State(
         Stage(found["stage"]),
-        Born(**supervisor) if supervisor else None,
-        tuple(Running(one["name"], Born(**one["process"]), one["log"]) for one in found["running"]),
+        _born(supervisor, unknown) if supervisor else None,
+        tuple(
+            Running(**{**one, "process": _born(one["process"], unknown)})
+            for one in found["running"]
+        ),
         tuple(found["told"]),
+        found.get("run"),
+        tuple(found.get("waiting", ())),
     )
 
 
@@ -95,8 +130,16 @@ def is_held(home: ZoneHome) -> bool:
         return True
 
 
+def _has_boot(found: dict[str, Any]) -> bool:
+    return bool((found["supervisor"] or {}).get("boot"))
+
+
+def _born(found: dict[str, Any], unknown: str | None) -> Born:
+    return Born(found["pid"], found["born"], found.get("boot") or unknown)
+
+
 def _file(home: ZoneHome) -> Path:
-    return home.run / "state.json"
+    return home.root / zone_parts.FILE
 
 
 def _lock(home: ZoneHome) -> Path:

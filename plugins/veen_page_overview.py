@@ -18,6 +18,7 @@ from veen_page_bridge import (
 from veen_page_checkpoints import Checkpoints, checkpoints, door_of
 from veen_page_heads import Heads
 from veen_page_made import SHORT, MayRead, Page, alarms, page, picture_of
+from veen_page_parts import Parts, parts
 from veen_page_services import Asked, Look, Service, addresses, services
 from veen_page_streams import Kept, Streams, kept, streams
 from veen_page_zone import Place
@@ -58,6 +59,7 @@ class Overview:
     zone: Zone
     services: tuple[Service, ...]
     hub_answers: bool
+    parts: Part[Parts | None]
     waiting: Sequence[Any]
     alarms: Part[Page]
     streams: Part[Streams]
@@ -95,6 +97,7 @@ def overview(
         zone=place.zone,
         services=ready,
         hub_answers=hub_answers,
+        parts=_part(lambda: parts(place)),
         waiting=open_questions(),
         alarms=_part(lambda: alarms(place.folder, may_read)),
         streams=_part(lambda: streams(place, ends, now=now, may_read=may_read, live=live)),

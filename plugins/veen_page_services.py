@@ -19,17 +19,20 @@ TIMEOUT_SEC: Final = 0.8
 """For a connection and for each part of an answer."""
 _MOST_SEC: Final = 1.0
 _MOST_BYTES: Final = 4096
+_MOST_TEXT: Final = 300
+_MOST_WARNINGS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """``told`` is for people: what it says, or how it is silent."""
+    """``told`` is for people: what it says, or how it is silent; ``warnings`` what comes soon."""
 
     name: str
     url: str
     is_up: bool
     is_ready: bool
     told: str
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +86,9 @@ class Asked(Generic[T]):
 def look(address: Address) -> Service:
     """Ask a service whether it is ready; its words are shown, never believed."""
     try:
-        with ask(address, "/readyz", {"Accept": "application/json"}):
-            return Service(address.name, address.url, True, True, "ready")
+        with ask(address, "/readyz", {"Accept": "application/json"}) as reply:
+            warnings = _warnings(reply.read1(_MOST_BYTES))
+        return Service(address.name, address.url, True, True, "ready", warnings)
     except urllib.error.HTTPError as error:
         told = _message(error.read1(_MOST_BYTES)) or f"HTTP {error.code}"
         return Service(address.name, address.url, True, False, f"up, but not ready: {told}")
@@ -124,7 +128,19 @@ def _message(body: bytes) -> str:
     texts = (
         [found.get(key) for key in ("message", "reason", "detail", "code")] if _is(found) else []
     )
-    return next((text[:300] for text in texts if isinstance(text, str) and text), "")
+    return next((text[:_MOST_TEXT] for text in texts if isinstance(text, str) and text), "")
+
+
+def _warnings(body: bytes) -> tuple[str, ...]:
+    """What a service that is ready warns of; an answer that cannot be read warns of nothing."""
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return ()
+    told = found.get("warnings") if isinstance(found, dict) else None
+    if not isinstance(told, list):
+        return ()
+    return tuple(one[:_MOST_TEXT] for one in told[:_MOST_WARNINGS] if isinstance(one, str))
 
 
 def _is(found: object) -> bool:

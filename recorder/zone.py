@@ -13,13 +13,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from recorder.zone_dags import DagSettings, dag_settings
-from veen import settings_file
+from veen import settings_file, zone_file
 from veen.settings_table import BadSettings, Table
 from veen.zone_file import AIRFLOW_LISTEN, is_zone, refuse_unknown
 
-VARIABLE: Final = "VEEN_ZONE"
-"""The environment variable that names the ``veen.toml`` of a process's zone."""
-
+VARIABLE: Final = zone_file.VARIABLE
 FILE: Final = "veen.toml"
 ONLINE: Final = "online"
 OFFLINE: Final = "offline"

@@ -6,6 +6,9 @@ from typing import Any, Final
 
 from veen.settings_table import BadSettings
 
+VARIABLE: Final = "VEEN_ZONE"
+"""The environment variable that names the ``veen.toml`` of a process's zone."""
+
 PARTS: Final = ("hub", "recorder", "bridge", "storage", "spark", "airflow", "dags")
 _OF_ALL: Final = ("zone", "hub_id", "hub_data")
 # A file of a hub, a recorder or a bridge alone has none of these at its top.

@@ -22,6 +22,7 @@ from recorder.service import follower_report
 from recorder.service.refusal import ErrorCode, Refusal, unavailable
 from recorder.service.standing import accepts_overwriting, anchoring, warnings
 from recorder.settings_query import AUDITOR
+from veen.zone_metrics import ZoneParts
 
 bp = Blueprint("health", __name__)
 ASKED_SEC: Final = 300
@@ -81,6 +82,7 @@ def metrics() -> Response:
         text = generate_latest(edge().registry)
     standing = CollectorRegistry()
     standing.register(_Standing(edge()))
+    standing.register(ZoneParts(os.environ))
     return Response(text + generate_latest(standing), content_type=CONTENT_TYPE_LATEST)
 
 

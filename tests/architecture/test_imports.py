@@ -47,6 +47,7 @@ DOORS = {
     "veen/objects/": {"boto3", "botocore", "mypy_boto3_s3"},
     "veen/client/": {"httpx", "http_message_signatures"},
     "veen/http_signature.py": {"http_message_signatures"},
+    "veen/zone_metrics.py": {"prometheus_client"},
 }
 
 

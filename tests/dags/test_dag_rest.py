@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from dag_zones import veen
 
 from cli import zone_services as services
-from cli.zone_child import stop
 from cli.zone_home import ZoneHome
 from cli.zone_supervisor import Supervisor
 from hub.settings import load
@@ -20,22 +21,25 @@ def test_a_hub_rests_while_it_is_asked_to(tmp_path: Path) -> None:
     home.run.mkdir(parents=True, exist_ok=True)
     ready = f"{load(home.file).url}/readyz"
     supervisor = Supervisor(home, None)
+    supervisor.parts = (supervisor.hub,)
+
+    def until(happened: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 60
+        while not happened():
+            assert time.monotonic() < deadline
+            supervisor.look()
+            time.sleep(0.05)
+
     try:
-        supervisor._launch(services.hub(home, home.zone()))
-        supervisor._heed_rest()
+        until(lambda: supervisor.hub.is_up)
         assert services.answers(ready)
         home.rest.touch()
-        supervisor._heed_rest()
-        supervisor._check()
+        until(home.resting.exists)
         assert not services.answers(ready)
-        assert home.resting.exists()
         words = ("--data-dir", str(home.hub), "--config", str(home.file))
         assert veen("hub", "retention", *words, "--prune")["pruned"] == 0
         home.rest.unlink()
-        supervisor._heed_rest()
-        supervisor._check()
+        until(lambda: not home.resting.exists())
         assert services.answers(ready)
-        assert not home.resting.exists()
     finally:
-        while supervisor._groups:
-            stop(supervisor._groups.pop())
+        supervisor.stop_parts()

@@ -15,6 +15,7 @@ from local_http import Answering, served
 from veen_page_services import Address, look, services
 
 from cli.free_port import free_port
+from veen.zone_parts import FILE
 
 
 def address(url: str) -> Any:
@@ -81,6 +82,48 @@ def test_says_why_a_service_is_not_ready(body: bytes, told: str) -> None:
 def test_says_that_a_service_is_ready() -> None:
     with answering(200, b'{"ok": true}') as url:
         assert look(address(url)).is_ready
+
+
+def test_h32_a_warning_of_a_ready_service_is_shown(make_zone: Callable[..., Any]) -> None:
+    body = {"ok": True, "warnings": ["the disk is full in 3.0 days <b>", 7, "x" * 1_000]}
+    with answering(200, json.dumps(body).encode()) as url:
+        found = look(address(url))
+    assert found.is_ready
+    assert [len(one) for one in found.warnings] == [32, 300]
+    html = make_zone("alone").html(look=lambda _one: found)
+    assert "the disk is full in 3.0 days &lt;b&gt;" in html
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"warnings": 7}', b"\xff"])
+def test_h32_an_answer_that_cannot_be_read_warns_of_nothing(body: bytes) -> None:
+    with answering(200, body) as url:
+        found = look(address(url))
+    assert (found.is_ready, found.warnings) == (True, ())
+
+
+def test_h23_the_page_names_the_parts_that_do_not_work(make_zone: Callable[..., Any]) -> None:
+    zone = make_zone("alone")
+    assert "restarted" not in zone.html()
+    running = [
+        {"name": "hub", "is_ready": True, "restarts": 2, "is_failing": False, "trouble": ""},
+        {"name": "recorder", "is_ready": True, "restarts": 0, "is_failing": False, "trouble": ""},
+        {
+            "name": "scheduler",
+            "is_ready": False,
+            "restarts": 9,
+            "is_failing": True,
+            "trouble": "scheduler ended with 1: <script>",
+        },
+    ]
+    state = {"stage": "up", "running": running, "waiting": ["triggerer"]}
+    (zone.folder / "run").mkdir(exist_ok=True)
+    (zone.folder / FILE).write_text(json.dumps(state))
+    html = zone.html()
+    assert "scheduler is failing, restarted 9 times: scheduler ended with 1: &lt;script" in html
+    assert "triggerer is not ready, restarted 0 times</p>" in html
+    assert "Restarted by the supervisor: hub (2 times)</p>" in html
+    (zone.folder / FILE).write_text("{")
+    assert "expected the state of a supervisor" in zone.html()
 
 
 def test_the_page_says_plainly_what_is_down(make_zone: Callable[..., Any]) -> None:

@@ -10,13 +10,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cli import zone_state as states
 from cli.zone_home import ZoneHome
-from cli.zone_process import Born, born, of_session
+from cli.zone_process import Born, born, of_run, of_session
 from cli.zone_run import stop
 from cli.zone_state import Stage
 from hub import settings as hub_settings
@@ -70,8 +71,10 @@ def started(home: ZoneHome) -> list[Born]:
     return [state.supervisor, *(one.process for one in state.running)]
 
 
-def left(those: list[Born]) -> list[Born]:
-    return [one for leader in those for one in (leader, *of_session(leader)) if one.is_alive()]
+def left(those: list[Born], run: str | None) -> list[Born]:
+    assert run is not None
+    found = {one for leader in those for one in (leader, *of_session(leader))} | {*of_run(run)}
+    return [one for one in found if one.is_alive()]
 
 
 def port_is_free(home: ZoneHome) -> bool:
@@ -99,11 +102,11 @@ def test_a_taken_port_is_refused_and_named(home: ZoneHome) -> None:
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_start_that_is_ended_leaves_nothing(home: ZoneHome, number: signal.Signals) -> None:
     up = starting(home)
-    those = started(home)
-    assert len(left(those)) > 3
+    those, run = started(home), states.read(home).run
+    assert len(left(those, run)) > 3
     up.send_signal(number)
     up.wait(WAIT_SEC)
-    wait_until(lambda: not left(those))
+    wait_until(lambda: not left(those, run))
     assert not states.is_held(home)
     assert port_is_free(home)
     assert states.read(home).stage is Stage.DOWN
@@ -111,13 +114,13 @@ def test_a_start_that_is_ended_leaves_nothing(home: ZoneHome, number: signal.Sig
 
 def test_what_a_killed_supervisor_leaves_is_stopped_by_down(home: ZoneHome) -> None:
     up = starting(home)
-    those = started(home)
+    those, run = started(home), states.read(home).run
     os.kill(those[0].pid, signal.SIGKILL)
     assert up.wait(WAIT_SEC) != 0
     told = veen("zone", "status", "--directory", home.root)
     assert "crashed" in told.stdout or "down" in told.stdout
     assert veen("zone", "down", "--directory", home.root).returncode == 0
-    assert left(those) == []
+    assert left(those, run) == []
     assert port_is_free(home)
 
 
@@ -155,7 +158,7 @@ def test_a_number_that_is_somebody_elses_by_now_is_let_be() -> None:
     try:
         found = born(stranger.pid)
         assert found is not None
-        earlier = Born(found.pid, found.born - 1)
+        earlier = replace(found, born=found.born - 1)
         assert not earlier.is_alive()
         assert of_session(earlier) == []
         earlier.send(signal.SIGKILL)

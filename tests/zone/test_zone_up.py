@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,10 @@ from cli import zone_state as states
 from cli.demo.airflow_api import AirflowApi
 from cli.failure import Refused
 from cli.zone_home import ZoneHome
+from cli.zone_process import Born
 from cli.zone_run import stop
+from cli.zone_services import HUB, RECORDER
+from hub import settings as hub_settings
 
 MakeZone = Callable[..., ZoneHome]
 ROOT = Path(__file__).parents[2]
@@ -29,7 +34,8 @@ QUIET = {
 
 @pytest.fixture(scope="module")
 def home(a_zone: MakeZone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZoneHome]:
-    found = a_zone(tmp_path_factory.mktemp("up") / "z1")
+    # H29: characters that mean something in a URL, and a path with a blank.
+    found = a_zone(tmp_path_factory.mktemp("up + & 100%") / "z1")
     yield found
     stop(found)
 
@@ -88,6 +94,8 @@ def test_a_zone_goes_up_and_down_and_up_again(home: ZoneHome) -> None:
     first = veen(home, "zone", "up", "--directory", home.root)["zones"][0]
     _looks_healthy(home)
     _people_may_what_they_may(home, first["passwords"])
+    _emit(home)
+    _parts_are_killed_and_recording_goes_on(home)
     emitted = _emit(home)
     before = states.read(home)
     assert veen(home, "zone", "down", "--directory", home.root)["stopped"] == {"z1": True}
@@ -107,9 +115,53 @@ def _looks_healthy(home: ZoneHome) -> None:
     found = veen(home, "zone", "status", "--directory", home.root)["zones"][0]
     assert (found["stage"], found["wrong"]) == ("up", [])
     assert [one["name"] for one in found["processes"]] == [
-        "postgres", "hub", "recorder", "api-server", "scheduler", "dag-processor", "triggerer",
+        "hub", "recorder", "postgres", "api-server", "scheduler", "dag-processor", "triggerer",
     ]  # fmt: skip
+    assert not any(one["restarts"] or one["failing"] for one in found["processes"])
     assert listening(home) == {"127.0.0.1"}
+
+
+def _parts_are_killed_and_recording_goes_on(home: ZoneHome) -> None:
+    """H23: an event is recorded while each part in turn is dead; what was killed comes back."""
+    first = {one.name: one.process for one in states.read(home).running}
+    for name, process in first.items():
+        before = _process(home, HUB)
+        process.send(signal.SIGKILL)
+        if name == HUB:
+            _wait(lambda old=before: _is_back(home, HUB, old))
+        _emit(home)
+        if name != HUB:
+            assert _process(home, HUB) == before
+        if name not in (HUB, RECORDER):
+            assert _process(home, RECORDER).is_alive()
+    for name, process in first.items():
+        _wait(lambda name=name, old=process: _is_back(home, name, old))
+    found = veen(home, "zone", "status", "--directory", home.root)["zones"][0]
+    assert (found["stage"], found["wrong"]) == ("up", [])
+    assert all(one["restarts"] >= 1 and not one["failing"] for one in found["processes"])
+    text = httpx.get(f"{hub_settings.load(home.file).url}/metrics").text
+    assert 'veen_zone_part_up{part="scheduler"} 1.0' in text
+    assert 'veen_zone_part_restarts_total{part="scheduler"} 1.0' in text
+    assert 'veen_zone_part_failing{part="scheduler"} 0.0' in text
+
+
+def _process(home: ZoneHome, name: str) -> Born:
+    return next(one.process for one in states.read(home).running if one.name == name)
+
+
+def _is_back(home: ZoneHome, name: str, old: Born) -> bool:
+    return any(
+        one.is_ready and one.process != old and one.process.is_alive()
+        for one in states.read(home).running
+        if one.name == name
+    )
+
+
+def _wait(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SEC
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def _people_may_what_they_may(home: ZoneHome, passwords: dict[str, str]) -> None:
