@@ -7,7 +7,7 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -95,12 +95,13 @@ class HubOptions:
         return bearer(self.token_file)
 
     @contextmanager
-    def open(self) -> Iterator[HubApi]:
+    def open(self, *, once: bool = False) -> Iterator[HubApi]:
+        """With ``once``, no request is repeated: a hub that is not ready now is the answer."""
         transport = Transport(
             resolve(self.hub).url,
             surroundings=surroundings(),
             credentials=self.credentials(),
-            patience=patience(),
+            patience=replace(patience(), attempts=1) if once else patience(),
             tls=tls(self.ca),
         )
         try:

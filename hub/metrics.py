@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from hub.disk import Room
 
 MILLISECONDS: Final = (
     0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000,
@@ -89,6 +94,25 @@ def sequencer_metrics(registry: CollectorRegistry) -> SequencerMetrics:
             multiprocess_mode="mostrecent",
         ),
     )
+
+
+class DiskMetrics(Collector):
+    """The room on the disk, asked for when the metrics are."""
+
+    def __init__(self, room: Callable[[], Room]) -> None:
+        self._room = room
+
+    def collect(self) -> Iterator[Metric]:
+        found = self._room()
+        yield GaugeMetricFamily(
+            "veen_disk_free_bytes", "Free on the disk of the data directory", value=found.free_bytes
+        )
+        if found.days_left is not None:
+            yield GaugeMetricFamily(
+                "veen_disk_days_left",
+                "Days until it is full, at the rate of the last day",
+                value=found.days_left,
+            )
 
 
 def counter(registry: CollectorRegistry, name: str, help_: str, *labels: str) -> Counter:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hub.clock import CLOCK_STEP_LIMIT_SEC
+from hub.disk import DiskRules
 from hub.policy import BadPolicy, Policy
 from hub.storage.retention import BadRetention, Rule, parse_rule, refuse_forgetting
 from veen.control import StreamRecord
@@ -59,6 +60,8 @@ class Settings:
     body_timeout_sec: int = 3
     max_page_items: int = 1_000
     clock_step_limit_sec: int = CLOCK_STEP_LIMIT_SEC
+    disk_reserve_bytes: int = 64 * 1024 * 1024
+    disk_warn_days: int = 14
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_client_ca: str | None = None
@@ -92,10 +95,16 @@ class Settings:
             raise BadSettings("request_timeout_sec and body_timeout_sec are at least 1")
         if self.log_max_bytes < 0 or self.log_backups < 0:
             raise BadSettings("log_max_bytes and log_backups are at least 0")
+        if self.disk_reserve_bytes < 0 or self.disk_warn_days < 0:
+            raise BadSettings("disk_reserve_bytes and disk_warn_days are 0 or more")
 
     @property
     def gated(self) -> bool:
         return self.admission == "gated"
+
+    @property
+    def disk(self) -> DiskRules:
+        return DiskRules(self.disk_reserve_bytes, self.disk_warn_days)
 
     @property
     def url(self) -> str:
@@ -109,6 +118,7 @@ _PLAIN = {
     "listen": str, "workers": int, "threads": int, "admission": str, "reads": str,
     "queue_limit": int, "request_timeout_sec": int, "body_timeout_sec": int, "max_page_items": int,
     "clock_step_limit_sec": int,
+    "disk_reserve_bytes": int, "disk_warn_days": int,
     "tls_cert": str, "tls_key": str, "tls_client_ca": str,
     "log_max_bytes": int, "log_backups": int,
 }  # fmt: skip

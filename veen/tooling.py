@@ -295,5 +295,11 @@ class HealthResponse(WireMap):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyResponse(WireMap):
+    """``disk_days_left`` at the rate of the last day; without it nothing is used up, or a day has
+    not been seen yet."""
+
     ok: bool
     hub_ts: int
+    disk_free_bytes: int | None = None
+    disk_days_left: int | None = None
+    warnings: tuple[str, ...] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import time
 
 from flask import Blueprint, Response, request
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -12,8 +13,11 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from hub.api.edge import Edge, edge
 from hub.api.heads import head_of
 from hub.api.negotiation import answer, no_body
+from hub.disk import room
+from hub.metrics import DiskMetrics
 from hub.sequencer.committer import Unavailable
 from veen.tooling import HealthResponse, ReadyResponse
+from veen.zone_metrics import ZoneParts
 
 bp = Blueprint("health", __name__)
 
@@ -36,11 +40,25 @@ def healthz() -> Response:
 
 @bp.get("/readyz")
 def readyz() -> Response:
-    hub = edge()
-    hub_ts = hub.sequencer.hub_ts()
+    """That messages are taken: the sequencer answers, its last write found room, and the disk has
+    the reserve that was asked for."""
+    hub, now = edge(), int(time.time())
+    hub_ts = hub.sequencer.refuse_without_room()
+    found, rules = room(hub.datadir, now), hub.settings.disk
+    shortage, warning = found.shortage(rules), found.warning(rules)
+    if shortage is not None:
+        raise Unavailable(shortage)
     if not hub.reader.index.is_of(hub.identity.current().hub_id):
         raise Unavailable("the index is not readable")
-    return answer(ReadyResponse(ok=True, hub_ts=hub_ts))
+    return answer(
+        ReadyResponse(
+            ok=True,
+            hub_ts=hub_ts,
+            disk_free_bytes=found.free_bytes,
+            disk_days_left=None if found.days_left is None else int(found.days_left),
+            warnings=None if warning is None else (warning,),
+        )
+    )
 
 
 @bp.get("/metrics")
@@ -48,7 +66,11 @@ def metrics() -> Response:
     hub = edge()
     if not _is_local():
         hub.access.manager(no_body().raw)
-    return Response(generate_latest(_collected(hub)), content_type=CONTENT_TYPE_LATEST)
+    standing = CollectorRegistry()
+    standing.register(DiskMetrics(lambda: room(hub.datadir, int(time.time()))))
+    standing.register(ZoneParts(os.environ))
+    text = generate_latest(_collected(hub)) + generate_latest(standing)
+    return Response(text, content_type=CONTENT_TYPE_LATEST)
 
 
 def _collected(hub: Edge) -> CollectorRegistry:

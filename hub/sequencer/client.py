@@ -25,11 +25,14 @@ from veen.recorder_checkpoint import RecorderCheckpoint
 
 
 class HubTimes(NamedTuple):
-    """``clock_step_ahead_sec`` is not 0 while messages are refused for a clock that stepped."""
+    """``clock_step_ahead_sec`` is not 0 while messages are refused for a clock that stepped;
+    ``no_room`` says why they are refused for a full disk.
+    """
 
     hub_ts: int
     clock: int
     clock_step_ahead_sec: int
+    no_room: str | None
 
     @property
     def ahead_of_clock_sec(self) -> int:
@@ -77,6 +80,13 @@ class SequencerClient:
 
     def times(self) -> HubTimes:
         return HubTimes(**self._perform(wireline.STATUS, None))
+
+    def refuse_without_room(self) -> int:
+        """Hub time, of a sequencer whose last write found room."""
+        found = self.times()
+        if found.no_room is not None:
+            raise Unavailable(f"the disk is full, messages are refused: {found.no_room}")
+        return found.hub_ts
 
     def _perform(self, kind: int, body: Any) -> Any:
         with self._place(1):

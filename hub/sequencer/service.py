@@ -19,9 +19,10 @@ import cbor2
 
 from hub.admission.capability import Gate
 from hub.clock import ClockStepped, HubClock
+from hub.disk import DiskWatch
 from hub.sequencer import wireline
 from hub.sequencer.address import socket_address
-from hub.sequencer.committer import Committer, NotFound, Unavailable
+from hub.sequencer.committer import Committer, NotFound, Outcome, Unavailable
 from hub.settings import Settings
 from hub.storage import identity
 from hub.storage.datadir import DataDir, Lock
@@ -55,6 +56,7 @@ class Sequencer:
         self._observe_clock: Callable[[int, int], None] = lambda _behind, _ahead: None
         keys = identity.load_or_create(datadir, random, self._clock.read())
         log = HubLog(datadir, keys, settings.limits, settings.streams)
+        self._disk = DiskWatch(datadir)
         self._committer = Committer(
             log,
             Gate(settings.gated, settings.issuers),
@@ -91,6 +93,7 @@ class Sequencer:
         self._close()
 
     def _tick(self) -> None:
+        self._disk.tick(int(time.time()))
         clock = self._clock.read()
         self._observe_clock(self._committer.now(clock) - clock, self._clock.step_ahead_sec)
         if self._clock.step_ahead_sec:
@@ -98,7 +101,7 @@ class Sequencer:
         try:
             self._committer.tick(clock)
         except NoSpace as error:
-            _log.warning("an epoch waits to be closed: %s", error)
+            self._disk.refused(f"an epoch waits to be closed: {error}")
 
     def _pending(self) -> bool:
         return any(isinstance(source, Connection) for source in self._ready(0))
@@ -127,11 +130,20 @@ class Sequencer:
     def _commit(self, submits: list[tuple[Connection, list[Any]]]) -> None:
         messages = [message for _, batch in submits for message in batch]
         try:
-            outcomes = iter(self._committer.commit(messages, self._clock.now()))
+            found = self._committer.commit(messages, self._clock.now())
+            self._note_room(found)
         except ClockStepped as error:
-            outcomes = iter([Unavailable(str(error)) for _ in messages])
+            found = [Unavailable(str(error)) for _ in messages]
+        outcomes = iter(found)
         for to, batch in submits:
             self._send(to, wireline.pack_outcomes([next(outcomes) for _ in batch]))
+
+    def _note_room(self, outcomes: list[Outcome]) -> None:
+        refusal = next((one for one in outcomes if isinstance(one, Unavailable)), None)
+        if refusal is not None:
+            self._disk.refused(str(refusal))
+        elif any(isinstance(one, bytes) for one in outcomes):
+            self._disk.written()
 
     def _answer(self, request: bytes) -> list[Any]:
         """["ok", value], or the name of an error and what it says."""
@@ -139,7 +151,10 @@ class Sequencer:
             return ["ok", self._perform(request[0], wireline.unpack(request))]
         except Rejected as refusal:
             return ["rejected", wireline.rejection(refusal)]
-        except (NotFound, Untrusted, NoSpace, ClockStepped) as error:
+        except NoSpace as error:
+            self._disk.refused(str(error))
+            return [type(error).__name__, str(error)]
+        except (NotFound, Untrusted, ClockStepped) as error:
             return [type(error).__name__, str(error)]
 
     def _perform(self, kind: int, body: Any) -> Any:
@@ -155,11 +170,16 @@ class Sequencer:
         profile_id, force = body
         return self._committer.recorder_checkpoint(profile_id, clock, force=force).encode()
 
-    def _status(self) -> dict[str, int]:
+    def _status(self) -> dict[str, Any]:
         """Hub time is not moved by a clock that stepped ahead, since nothing is committed then."""
         clock, ahead = self._clock.read(), self._clock.step_ahead_sec
         hub_ts = self._committer.now(clock - ahead)
-        return {"hub_ts": hub_ts, "clock": clock, "clock_step_ahead_sec": ahead}
+        return {
+            "hub_ts": hub_ts,
+            "clock": clock,
+            "clock_step_ahead_sec": ahead,
+            "no_room": self._disk.refusal,
+        }
 
     def _send(self, to: Connection, answer: bytes) -> None:
         """A worker that died while it waited loses its answer; the client asks again."""
