@@ -16,11 +16,14 @@ import typer
 
 from cli.console import notice, show
 from cli.failure import Refused
+from cli.listening import is_served_by
 from cli.options import DEFAULT_DATA_DIR, ConfigOption, DataDirOption
+from cli.zone_process import born, of_session, stat_of
 from hub import supervisor
 from hub.process import Launch, begin
 from hub.settings import Settings
 from hub.storage.datadir import DataDir, is_held
+from hub.storage.identity import read_identity
 from veen.log_file import last_lines
 
 app = typer.Typer(help="Run a hub, look at it, check its directory.", no_args_is_help=True)
@@ -64,11 +67,15 @@ def start(
     )  # fmt: skip
     launch = Launch(DataDir(data_dir.resolve()), config.resolve() if config else None, options)
     settings = launch.settings()
-    _warn(settings)
+    _refuse_held(launch.datadir)
+    _refuse_taken(settings)
     if foreground:
+        _warn(settings)
         begin(launch)
         sys.exit(supervisor.run(launch))
     pid, log = _start_in_background(launch, settings)
+    _warn(settings)
+    _warn_unready(settings)
     show(
         {"pid": pid, "url": settings.url, "data_dir": str(launch.datadir.root), "log": str(log)},
         f"hub {pid} answers on {settings.url}; log: {log}",
@@ -79,12 +86,20 @@ def start(
 def stop(data_dir: DataDirOption = DEFAULT_DATA_DIR) -> None:
     """Stop the hub of a directory; what it has accepted is on disk already.
 
+    A hub that does not run is stopped: exit code 0, and the answer says so.
+
     Example: veen hub stop --data-dir ./hub
     """
     datadir = DataDir(data_dir.resolve())
     pid = _running_pid(datadir)
+    if pid is None and is_held(datadir):
+        raise Refused(
+            f"{datadir.root} is held by another process ({_holder(datadir)}), which is no running "
+            "hub: a hub that starts or stops, or a command on its directory; try again"
+        )
     if pid is None:
-        raise Refused(f"no hub runs on {datadir.root}")
+        show({"pid": None}, f"no hub runs on {datadir.root}: nothing to stop")
+        return
     os.kill(pid, signal.SIGTERM)
     while _is_alive(pid):
         time.sleep(0.05)
@@ -112,24 +127,79 @@ def _start_in_background(launch: Launch, settings: Settings) -> tuple[int, Path]
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise Refused(f"the hub did not start; {log_path} says: {_last_lines(log_path)}")
-        if _is_ready(settings):
+        if _is_started(launch.datadir, settings, process.pid):
             return process.pid, log_path
         time.sleep(0.05)
     process.terminate()
     raise Refused(f"the hub did not answer within {_START_SEC:.0f} s; see {log_path}")
 
 
-def _is_ready(settings: Settings) -> bool:
-    """Whether the hub says so; one that asks for a client's certificate says it by listening."""
-    try:
-        if settings.tls_client_ca is not None:
-            where = httpx.URL(settings.url)
-            socket.create_connection((where.host, where.port or 443), timeout=5).close()
-            return True
-        reply = httpx.get(f"{settings.url}/readyz", verify=False, timeout=5)  # noqa: S501 - our own
-    except (httpx.HTTPError, OSError):
+def _refuse_held(datadir: DataDir) -> None:
+    if is_held(datadir):
+        raise Refused(
+            f"{datadir.root} is held by another hub ({_holder(datadir)}): stop it first, with "
+            f"veen hub stop --data-dir {datadir.root}"
+        )
+
+
+def _refuse_taken(settings: Settings) -> None:
+    """Another hub may listen there, and would answer in our place."""
+    host, _, port = settings.listen.rpartition(":")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.strip("[]"), int(port)))
+        except OSError as error:
+            raise Refused(
+                f"cannot listen on {settings.listen}: {error.strerror}. Stop what listens there, "
+                "or give another address with --listen"
+            ) from error
+
+
+def _is_started(datadir: DataDir, settings: Settings, pid: int) -> bool:
+    """Whether the hub that answers is the process we started, by its sockets and by its name.
+
+    A hub that asks for a client's certificate cannot be asked for its name here.
+    """
+    leader = born(pid)
+    family = [] if leader is None else [one.pid for one in of_session(leader)]
+    if not is_served_by(settings.listen, family):
         return False
-    return reply.status_code == httpx.codes.OK
+    if settings.tls_client_ca is not None:
+        return True
+    reply = _get(settings, "/tooling/status")
+    if reply is None or reply.status_code != httpx.codes.OK:
+        return False
+    expected, got = read_identity(datadir).hub_id.hex(), reply.json()["hub_id"]
+    if got != expected:
+        raise Refused(f"{settings.url} answers as hub {got}, expected {expected} of this directory")
+    return True
+
+
+def _warn_unready(settings: Settings) -> None:
+    """It runs and can be read from; that it takes no messages has to be known at once."""
+    reply = None if settings.tls_client_ca is not None else _get(settings, "/readyz")
+    if reply is not None and reply.status_code != httpx.codes.OK:
+        notice(f"WARNING: the hub takes no messages: {reply.json()['message']}")
+
+
+def _get(settings: Settings, path: str) -> httpx.Response | None:
+    headers = {"Accept": "application/json"}
+    try:
+        return httpx.get(
+            f"{settings.url}{path}",
+            headers=headers,
+            verify=False,  # noqa: S501 - our own
+            timeout=5,
+            trust_env=False,
+        )
+    except (httpx.HTTPError, OSError):
+        return None
+
+
+def _holder(datadir: DataDir) -> str:
+    return (datadir.root / "lock").read_text(errors="replace") or "it has not said who it is"
 
 
 def _running_pid(datadir: DataDir) -> int | None:
@@ -146,7 +216,8 @@ def _is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]
+    found = stat_of(pid)
+    return found is not None and found.state not in "ZX"
 
 
 def _last_lines(path: Path) -> str:

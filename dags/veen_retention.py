@@ -16,22 +16,20 @@ from veen_zone import at_run, usual, zone
 
 ZONE = zone()
 PRUNE, RESTART = "Retention did not end", "Restart the hub"
-NOT_RUNNING = 4
+ALREADY_RUNNING = 4
 
 
 @dag(schedule=ZONE.dags.retention, **usual(ZONE, "hub", __doc__))
 def veen_retention() -> None:
     plan = VeenOperator(task_id="plan", words=retention(ZONE), made=due_of, runbook=PRUNE)
     push = VeenOperator(task_id="push", words=at_run(archive_push), runbook=PRUNE)
-    stop = VeenOperator(
-        task_id="stop", words=stop_words, accept=(0, NOT_RUNNING), runbook=RESTART
-    ).as_setup()  # type: ignore[no-untyped-call]
+    stop = VeenOperator(task_id="stop", words=stop_words, runbook=RESTART).as_setup()  # type: ignore[no-untyped-call]
     prune = VeenOperator(
         task_id="prune", words=[*retention(ZONE), "--prune"], made=pruned_of, runbook=PRUNE
     )
     verify = VeenOperator(task_id="verify", words=hub_verify(ZONE), runbook=PRUNE)
     start = VeenOperator(
-        task_id="start", words=start_words, accept=(0, NOT_RUNNING), runbook=RESTART
+        task_id="start", words=start_words, accept=(0, ALREADY_RUNNING), runbook=RESTART
     ).as_teardown(setups=stop)
     proof = VeenOperator(
         task_id="proof", words=checkpoint_verify(ZONE), runbook=RESTART,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import fcntl
-import json
+import logging
 import os
-import socket
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from hub.storage.lock_holder import Holder
 from veen import durable, layout
 from veen.errors import VeenError
+
+_log = logging.getLogger(__name__)
 
 
 class Locked(VeenError):
@@ -88,7 +91,21 @@ class DataDir:
             self.root, self.log, self.recorder, self.keys, self.evidence, self.derived, self.run,
         ):  # fmt: skip
             durable.make_directory(path)
-        self.root.chmod(durable.DIR_MODE)
+        self._make_private()
+
+    def _make_private(self) -> None:
+        """The root of a volume may be somebody else's; all that is in it is private by itself."""
+        try:
+            self.root.chmod(durable.DIR_MODE)
+        except PermissionError:
+            mode = stat.S_IMODE(self.root.stat().st_mode)
+            if mode & ~durable.DIR_MODE:
+                _log.warning(
+                    "%s has mode %04o and belongs to another user: its files are private, their "
+                    "names are not; make it 0700 and your own",
+                    self.root,
+                    mode,
+                )
 
     def is_empty(self) -> bool:
         """Whether no message was ever logged here."""
@@ -108,34 +125,24 @@ class Lock:
             os.close(self._fd)
             raise Locked(f"{datadir.root} is held by another hub ({holder})") from None
         self._refuse_foreign(datadir, holder)
-        self._write({"host": socket.gethostname(), "pid": os.getpid()})
+        os.ftruncate(self._fd, 0)
+        durable.write_at(self._fd, Holder.ourselves().encode(), 0)
 
     def release(self) -> None:
         os.ftruncate(self._fd, 0)
         os.close(self._fd)
 
-    def _refuse_foreign(self, datadir: DataDir, holder: str) -> None:
-        """A lock of another host proves nothing here: its file system may not share locks."""
-        host = _host(holder)
-        if host is not None and host != socket.gethostname():
-            os.close(self._fd)
-            raise Locked(
-                f"{datadir.root} was last held by a hub on host {host!r} that did not stop "
-                f"cleanly. If no hub runs there any more, delete {self._path} and start again."
-            )
-
-    def _write(self, holder: dict[str, object]) -> None:
-        os.ftruncate(self._fd, 0)
-        durable.write_at(self._fd, json.dumps(holder).encode(), 0)
-
-
-def _host(holder: str) -> object:
-    """The host a lock names; None for a lock let go, or torn by a crash while it was written."""
-    try:
-        found = json.loads(holder)
-    except ValueError:
-        return None
-    return found.get("host") if isinstance(found, dict) else None
+    def _refuse_foreign(self, datadir: DataDir, text: str) -> None:
+        """A lock that another host may still hold, where the file system does not share locks."""
+        holder = Holder.decode(text)
+        if holder is None or holder.is_provably_gone(datadir.root.resolve()):
+            return
+        os.close(self._fd)
+        raise Locked(
+            f"{datadir.root} was last held by process {holder.pid} of host {holder.host!r}, which "
+            "did not stop cleanly, and lies on a file system that several hosts can share. If no "
+            f"hub runs there any more, delete {self._path} and start again."
+        )
 
 
 def is_held(datadir: DataDir) -> bool:

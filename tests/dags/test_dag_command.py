@@ -82,16 +82,17 @@ def test_a_wrong_call_is_final(words: tuple[str, ...], code: int) -> None:
 
 
 def test_an_accepted_code_is_an_answer(tmp_path: Path) -> None:
-    answer = a_command("hub", "stop", "--data-dir", str(tmp_path)).answer(SECTION, accept=(0, 4))
+    words = ("hub", "retention", "--data-dir", str(tmp_path))
+    answer = a_command(*words).answer(SECTION, accept=(0, 4))
     assert answer.code == 4
     assert answer.document["code"] == "REFUSED"
 
 
 def test_only_the_refusal_that_was_named_is_an_answer(tmp_path: Path) -> None:
-    stop = a_command("hub", "stop", "--data-dir", str(tmp_path))
-    assert stop.answer(SECTION, refusals=("REFUSED",)).code == 4
+    refused = a_command("hub", "retention", "--data-dir", str(tmp_path))
+    assert refused.answer(SECTION, refusals=("REFUSED",)).code == 4
     with pytest.raises(CommandFailed, match="ended with 4"):
-        stop.answer(SECTION, refusals=("NOTHING_ARCHIVED",))
+        refused.answer(SECTION, refusals=("NOTHING_ARCHIVED",))
 
 
 def test_what_a_command_says_beside_its_answer_is_in_the_log(

@@ -154,8 +154,8 @@ def test_stop_is_graceful_and_port_and_directory_are_free_at_once(
 
 def test_stop_without_a_hub_says_so(hub: Any, veen: Callable[..., Any]) -> None:
     done = veen("hub", "stop", "--data-dir", hub.data)
-    assert done.returncode != 0
-    assert "no hub runs on" in done.stderr
+    assert done.returncode == 0
+    assert "no hub runs on" in done.stdout
 
 
 def test_stop_leaves_a_stranger_with_a_recycled_pid_alone(
@@ -169,7 +169,7 @@ def test_stop_leaves_a_stranger_with_a_recycled_pid_alone(
         (hub.data / "run" / "hub.pid").write_text(f"{stranger.pid}\n")
         done = veen("hub", "stop", "--data-dir", hub.data, timeout=20)
         assert stranger.poll() is None, "the stranger was ended"
-        assert done.returncode != 0
+        assert "no hub runs on" in done.stdout
     finally:
         stranger.kill()
         stranger.wait()

@@ -115,19 +115,15 @@ def test_many_hubs_at_once_on_one_directory_leave_one(
     assert alone.client().status["hub_id"]
 
 
-def test_a_lock_of_another_host_refuses(make_hub: Callable[..., Any], veen: Callable) -> None:
+def test_h29_a_lock_of_another_name_on_this_disk_is_stale(make_hub: Callable[..., Any]) -> None:
+    """The directory has moved, or the host was renamed: its process is gone all the same."""
     hub = make_hub("--admission", "open").start()
     hub.kill(hub.processes())
     lock = hub.data / "lock"
     held = json.loads(lock.read_text())
     assert held["host"] == socket.gethostname()
-    lock.write_text(json.dumps({**held, "host": "elsewhere"}))
-    done = veen("hub", "start", *hub.arguments, "--foreground")
-    assert done.returncode != 0
-    assert "'elsewhere'" in done.stderr
-    assert str(lock) in done.stderr
-    lock.unlink()
-    hub.start()
+    lock.write_text(json.dumps({"host": "elsewhere", "pid": held["pid"]}))
+    assert hub.start().client().hub_id
 
 
 def _refuse_disorder(log: Any) -> None:

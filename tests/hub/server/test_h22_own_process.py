@@ -1,0 +1,197 @@
+"""H22: a start is told of the process that was started, not of whoever answers at its address.
+
+H29: stopping a stopped hub, directories that moved, and directories at the root of a volume.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.listening import is_served_by
+from hub.storage import lock_holder
+from hub.storage.datadir import DataDir, Lock, Locked
+from hub.storage.lock_holder import Holder, file_system
+
+OPEN = ("--admission", "open", "--reads", "open")
+MOUNTS = """\
+21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+30 21 0:40 / /srv/nfs rw - nfs4 server:/export rw
+31 30 8:2 / /srv/nfs/disk rw - xfs /dev/sdb1 rw
+32 21 0:41 / /mnt/two\\040words rw - cifs //server/share rw
+33 21 0:42 / /mnt/over rw - ext4 /dev/sdc1 rw
+34 21 0:43 / /mnt/over rw - fuse.sshfs host:/ rw
+"""
+
+
+@pytest.fixture(scope="module")
+def gated(make_shared_hub: Callable[..., Any]) -> Any:
+    return make_shared_hub(name="gated").start()
+
+
+def test_h22_a_port_that_another_hub_serves_is_refused(
+    gated: Any, make_hub: Callable[..., Any], veen: Callable[..., Any]
+) -> None:
+    other = make_hub(*OPEN, port=gated.port)
+    for mode in ((), ("--foreground",)):
+        done = veen("hub", "start", *other.arguments, *mode)
+        assert done.returncode == 4
+        assert f"cannot listen on 127.0.0.1:{gated.port}" in done.stderr
+        assert "answers" not in done.stdout
+        assert "ANYONE" not in done.stderr
+    assert gated.is_ready()
+
+
+def test_h22_a_directory_that_a_hub_holds_is_refused(gated: Any, veen: Callable[..., Any]) -> None:
+    where = ("--data-dir", gated.data, "--listen", f"127.0.0.1:{gated.port}")
+    for mode in ((), ("--foreground",)):
+        done = veen("hub", "start", *where, *OPEN, *mode)
+        assert done.returncode == 4
+        assert "is held by another hub" in done.stderr
+        assert "answers" not in done.stdout
+        assert "ANYONE" not in done.stderr
+    assert gated.is_ready()
+
+
+def test_h22_whoever_takes_the_port_in_time_does_not_answer_for_us(gated: Any) -> None:
+    """The same question that a start asks, of a process that is not the one that listens."""
+    where = f"127.0.0.1:{gated.port}"
+    family = [one.pid for one in gated.processes()]
+    assert is_served_by(where, family)
+    assert not is_served_by(where, [os.getpid()])
+    assert not is_served_by(where, [])
+    assert not is_served_by(f"127.0.0.2:{gated.port}", family)
+
+
+def test_h22_a_socket_of_another_address_is_no_hindrance() -> None:
+    with socket.socket() as ours, socket.socket() as theirs:
+        ours.bind(("127.0.0.1", 0))
+        ours.listen()
+        port = ours.getsockname()[1]
+        assert is_served_by(f"127.0.0.1:{port}", [os.getpid()])
+        code = f"import socket; s = socket.create_server(('127.0.0.2', {port})); input()"
+        other = subprocess.Popen(
+            [sys.executable, "-c", f"{code}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        try:
+            while not is_served_by(f"127.0.0.2:{port}", [other.pid]):
+                assert other.poll() is None
+            assert is_served_by(f"127.0.0.1:{port}", [os.getpid()])
+            assert not is_served_by(f"127.0.0.2:{port}", [os.getpid()])
+        finally:
+            other.communicate(b"\n")
+        theirs.bind(("0.0.0.0", 0))
+        theirs.listen()
+        assert is_served_by(f"127.0.0.1:{theirs.getsockname()[1]}", [os.getpid()])
+
+
+def test_h29_to_stop_a_stopped_hub_is_no_error(
+    make_hub: Callable[..., Any], veen: Callable[..., Any]
+) -> None:
+    hub = make_hub(*OPEN)
+    assert veen("hub", "start", *hub.arguments).returncode == 0
+    pid = int((hub.data / "run" / "hub.pid").read_text())
+    done = veen("hub", "stop", "--data-dir", hub.data, "--json")
+    assert json.loads(done.stdout)["pid"] == pid
+    for _ in range(2):
+        done = veen("hub", "stop", "--data-dir", hub.data)
+        assert done.returncode == 0
+        assert done.stdout == f"no hub runs on {hub.data}: nothing to stop\n"
+
+
+def test_h29_a_held_directory_without_a_hub_is_not_called_stopped(
+    tmp_path: Path, veen: Callable[..., Any]
+) -> None:
+    datadir = DataDir(tmp_path)
+    datadir.create()
+    lock = Lock(datadir)
+    done = veen("hub", "stop", "--data-dir", tmp_path)
+    lock.release()
+    assert done.returncode == 4
+    assert "held by another process" in done.stderr
+
+
+def left(datadir: DataDir, **holder: object) -> None:
+    datadir.create()
+    (datadir.root / "lock").write_text(json.dumps(holder))
+
+
+@pytest.mark.parametrize(
+    ("holder", "is_local", "starts"),
+    [
+        ({"host": "elsewhere", "pid": 1}, True, True),
+        ({"host": "elsewhere", "pid": 1, "boot": "another"}, True, True),
+        ({"host": "elsewhere", "pid": 1}, False, False),
+        ({"host": "elsewhere", "pid": 1, "boot": "another"}, False, False),
+        ({"host": "elsewhere", "pid": 1, "boot": lock_holder.boot_id()}, False, True),
+        ({"host": socket.gethostname(), "pid": 1}, False, True),
+        ({"torn": True}, False, True),
+    ],
+    ids=["moved, old form", "moved", "shared, old form", "shared", "renamed", "rebooted", "torn"],
+)
+def test_h29_a_lock_is_stale_when_its_process_is_provably_gone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    holder: dict[str, object],
+    is_local: bool,
+    starts: bool,
+) -> None:
+    monkeypatch.setattr(lock_holder, "is_local", lambda _directory: is_local)
+    datadir = DataDir(tmp_path)
+    left(datadir, **holder)
+    if not starts:
+        with pytest.raises(Locked, match="of host 'elsewhere'"):
+            Lock(datadir)
+        return
+    lock = Lock(datadir)
+    found = Holder.decode((tmp_path / "lock").read_text())
+    assert found == Holder(socket.gethostname(), os.getpid(), lock_holder.boot_id())
+    lock.release()
+
+
+@pytest.mark.parametrize(
+    ("directory", "kind"),
+    [
+        ("/srv/hub", "ext4"),
+        ("/srv/nfs", "nfs4"),
+        ("/srv/nfs/hub", "nfs4"),
+        ("/srv/nfs/disk/hub", "xfs"),
+        ("/srv/nfs/disk-2", "nfs4"),
+        ("/mnt/two words/hub", "cifs"),
+        ("/mnt/over/hub", "fuse.sshfs"),
+    ],
+)
+def test_h29_the_file_system_is_that_of_the_nearest_mount(directory: str, kind: str) -> None:
+    assert file_system(Path(directory), MOUNTS) == kind
+
+
+def test_h29_a_directory_at_the_root_of_a_volume_starts(tmp_path: Path) -> None:
+    """The root of a volume belongs to whoever mounted it; a hub without rights cannot change it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a directory of somebody else's")
+    root = tmp_path / "volume"
+    root.mkdir()
+    root.chmod(0o777)
+    (root / "lost+found").mkdir(mode=0o700)
+    child = os.fork()
+    if child == 0:
+        os.chdir(root)
+        os.setgroups([])
+        os.setuid(65_534)
+        ended = 1
+        try:
+            DataDir(Path()).create()
+            Lock(DataDir(Path())).release()
+            ended = 0
+        finally:
+            os._exit(ended)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (root / "log").stat().st_mode & 0o077 == 0
