@@ -30,7 +30,7 @@ from cli.zone_options import (
 )
 from cli.zone_part import probe, run
 from cli.zone_run import start, stop
-from cli.zone_services import answers, unhealthy
+from cli.zone_services import Readiness, answers, readiness, unhealthy
 from cli.zone_state import Stage, State
 from cli.zone_toml import Ports
 from hub import settings as hub_settings
@@ -226,16 +226,18 @@ def _status(home: ZoneHome) -> dict[str, Any]:
         }
         for one in state.running
     ]
+    hub = readiness(hub_settings.load(home.file).url) if stage is Stage.UP else Readiness(None)
     return {
         "zone": zone.name,
         "stage": "crashed" if stage is None else stage.value,
         "processes": processes,
-        "wrong": list(_wrong(home, state)) if stage is Stage.UP else [],
+        "wrong": list(_wrong(home, state, hub)) if stage is Stage.UP else [],
+        "warnings": list(hub.warnings),
         "told": state.told[-1] if state.told and stage is Stage.FAILED else None,
     }
 
 
-def _wrong(home: ZoneHome, state: State) -> Iterator[str]:
+def _wrong(home: ZoneHome, state: State, hub: Readiness) -> Iterator[str]:
     """What the supervisor has seen, and what the services answer now."""
     yield from state.trouble()
     yield from (
@@ -243,8 +245,8 @@ def _wrong(home: ZoneHome, state: State) -> Iterator[str]:
         for one in state.running
         if one.is_ready and not one.process.is_alive()
     )
-    if not answers(f"{hub_settings.load(home.file).url}/readyz"):
-        yield "the hub is not ready"
+    if hub.refusal is not None:
+        yield f"the hub is not ready: {hub.refusal}"
     if not answers(f"http://{recorder_settings.load(home.file).query.listen}/healthz"):
         yield "the query service does not answer"
     yield from (f"Airflow's {one} is not healthy" for one in unhealthy(home.zone().airflow.url))
@@ -257,6 +259,7 @@ def _status_lines(found: dict[str, Any]) -> Iterator[str]:
         runs = "runs" if one["runs"] else "has ended"
         yield f"  {one['name']:<14} {runs}, pid {one['pid']}{restarts}"
     yield from (f"  WRONG: {one}" for one in found["wrong"])
+    yield from (f"  WARNING: {one}" for one in found["warnings"])
 
 
 app.command()(run)

@@ -28,6 +28,7 @@ RECORDER: Final = "recorder"
 SERVER: Final = "api-server"
 AIRFLOW_PARTS: Final = ("scheduler", "dag-processor", "triggerer")
 _TIMEOUT_SEC: Final = 5.0
+_JSON: Final = {"Accept": "application/json"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,28 @@ def answers(url: str) -> bool:
     return _reply(url) is not None
 
 
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """``refusal`` is why a hub takes no messages, ``warnings`` what comes soon."""
+
+    refusal: str | None
+    warnings: tuple[str, ...] = ()
+
+
+def readiness(url: str) -> Readiness:
+    """What a hub says of itself on ``/readyz``."""
+    try:
+        reply = _client().get(f"{url}/readyz", headers=_JSON)
+        found = reply.json()
+    except (httpx.HTTPError, ValueError) as error:
+        return Readiness(f"no answer: {error}")
+    if not isinstance(found, dict):
+        return Readiness("its answer is no JSON object")
+    if reply.status_code != httpx.codes.OK:
+        return Readiness(str(found.get("message", f"HTTP {reply.status_code}")))
+    return Readiness(None, tuple(map(str, found.get("warnings") or ())))
+
+
 def is_hub(url: str, hub_id: bytes) -> bool:
     """Whether the hub that answers goes by this name."""
     found = _reply(f"{url}/tooling/status")
@@ -170,9 +193,8 @@ def _times(found: dict[str, Any]) -> Iterator[float]:
 
 def _reply(url: str) -> dict[str, Any] | None:
     """The JSON document of an answer with 200."""
-    headers = {"Accept": "application/json"}
     try:
-        reply = _client().get(url, headers=headers)
+        reply = _client().get(url, headers=_JSON)
         found = reply.json() if reply.status_code == httpx.codes.OK else None
     except (httpx.HTTPError, ValueError):
         return None
