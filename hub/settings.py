@@ -95,8 +95,7 @@ class Settings:
             raise BadSettings("request_timeout_sec and body_timeout_sec are at least 1")
         if self.log_max_bytes < 0 or self.log_backups < 0:
             raise BadSettings("log_max_bytes and log_backups are at least 0")
-        if self.disk_reserve_bytes < 0 or self.disk_warn_days < 0:
-            raise BadSettings("disk_reserve_bytes and disk_warn_days are 0 or more")
+        _check_disk(self.disk)
 
     @property
     def gated(self) -> bool:
@@ -208,6 +207,15 @@ def _limits(table: dict[str, Any]) -> Limits:
     if unknown:
         raise BadSettings(f"[limits] has no {unknown[0]!r}")
     return Limits(**table)
+
+
+def _check_disk(rules: DiskRules) -> None:
+    for name, value in (
+        ("disk_reserve_bytes", rules.reserve_bytes),
+        ("disk_warn_days", rules.warn_days),
+    ):
+        if value < 0:
+            raise BadSettings(f"{name} = {value}: expected 0 or more")
 
 
 def parse_key(name: str, value: Any) -> bytes:

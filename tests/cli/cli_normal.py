@@ -19,7 +19,8 @@ _ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 _PROCESS = re.compile(r'^((?:stopped )?hub | "pid": |process )\d+', re.MULTILINE)
 _MEASURED = re.compile(r'\b((?:seconds|per_sec|p\d\d_ms|max_ms)"?[:=] ?)\d+\.\d+\b')
 _COUNTED = re.compile(
-    r'\b((?:mean|p95_at_most|uptime_sec|age_sec|asked_seconds_ago)"?[:=] ?)\d+(?:\.\d+)?\b'
+    r"\b((?:mean|p95_at_most|uptime_sec|age_sec|asked_seconds_ago|(?:veen_)?disk_free_bytes)"
+    r'"?[:=] ?)\d+(?:\.\d+)?\b'
 )
 _HEADS = re.compile(r'^(   "head_seq": )\d+', re.MULTILINE)  # by label, so in a random order
 _CAPS = re.compile(r"\b[0-9a-f]{8}(?=\.cap\b)")  # the beginning of a key

@@ -84,6 +84,8 @@ def test_status_key_health_and_metrics_tell_of_the_hub(
     assert set(key) == {"ok", "hub_id", "hub_pk", "hub_keys"}
     assert key["hub_pk"] == client.hub_pks[-1].hex()
     assert key["hub_keys"][0]["key_id"] == spec_objects.h(client.hub_pks[0]).hex()
+    assert health.pop("disk_free_bytes") > 0
+    assert health.pop("ready") is True
     assert health == {
         "ok": True, "profile_id": spec_objects.PROFILE_ID.hex(), "peaks_count": 2,
         "last_stream_seq": 3, "last_mmr_root": receipts[-1][4].hex(),
