@@ -16,6 +16,7 @@ import pytest
 
 from cli import zone_process, zone_supervised
 from cli import zone_state as states
+from cli.zone import _lines, _told
 from cli.zone_home import ZoneHome
 from cli.zone_process import RUN_VARIABLE, Born, boot_id, born, of_run, of_session
 from cli.zone_run import stop
@@ -269,6 +270,8 @@ def test_h23_a_failing_part_of_airflow_does_not_keep_the_hub_from_running(
         assert hub.is_ready
         assert hub.process.is_alive()
         assert answers(f"{hub_settings.load(home.file).url}/readyz")
+        first, second, *_ = _lines(_told(home))
+        assert (first, second) == ("z1 is up in part", f"  WRONG: {trouble}")
     finally:
         supervisor.stop_parts()
 
