@@ -84,9 +84,7 @@ def verify(
         trust, key = trust or settings.trust, key or list(settings.importing.zone_keys)
     if level is Level.VALID and trust is None:
         raise typer.BadParameter("--trust is needed to tell who signed; or ask for --level intact")
-    store = TrustStore.read(trust) if trust else TrustStore()
-    if hub_identity is not None:
-        store = store.with_identity(read_signed(hub_identity).identity)
+    store = _trusted(trust, hub_identity)
     found = carriers([one.absolute() for one in bags])
     with room(scratch) as place:
         means = Means(
@@ -98,10 +96,14 @@ def verify(
             max_age_sec=None if max_age is None else max_age * _DAY_SEC,
         )
         reports = list(_checked(found, level, means))
-    text = "\n".join(transcript(one) for one in reports)
-    if transcript_file is not None:
-        durable.write(transcript_file.absolute(), text.encode())
-    _tell(found, reports, prechecked(settings, found, reports), text)
+    _tell(found, reports, prechecked(settings, found, reports), transcript_file)
+
+
+def _trusted(trust: Path | None, hub_identity: Path | None) -> TrustStore:
+    store = TrustStore.read(trust) if trust else TrustStore()
+    if hub_identity is None:
+        return store
+    return store.with_identity(read_signed(hub_identity).identity)
 
 
 @contextmanager
@@ -122,8 +124,11 @@ def _tell(
     found: list[tuple[BagPath, ...]],
     reports: Sequence[Report],
     checks: Sequence[Prechecked | None],
-    text: str,
+    transcript_file: Path | None,
 ) -> None:
+    text = "\n".join(transcript(one) for one in reports)
+    if transcript_file is not None:
+        durable.write(transcript_file.absolute(), text.encode())
     refused = [one.refusal for one in reports if one.refusal is not None]
     if manner().json:
         rows = [_row(bags, one) for bags, one in zip(found, reports, strict=True)]
