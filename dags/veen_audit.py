@@ -8,7 +8,7 @@ By hand: `veen audit log --engine spark`.
 import veen_audited as audited
 from airflow.sdk import Param, dag
 from veen_command import INTEGRITY
-from veen_kept import checkpoint_of, push_words
+from veen_kept import push_words
 from veen_operators import JudgeOperator, SparkOperator, VeenOperator
 from veen_words import checkpoint_create
 from veen_zone import usual, zone
@@ -35,7 +35,7 @@ def veen_audit() -> None:
     )  # fmt: skip
     checkpoint = VeenOperator(
         task_id="checkpoint", words=checkpoint_create(ZONE), runbook="A checkpoint, now",
-        made=checkpoint_of("signed", is_last=True),
+        made=audited.checkpointed,
     )  # fmt: skip
     anchor = VeenOperator(
         task_id="anchor", words=audited.anchored_words, runbook="An anchor is late"

@@ -256,3 +256,8 @@ def test_h35_nobody_is_asked_about_a_bundle_that_cannot_go_in(
     assert [one["state"] for one in read_run_file(now, "verified")] == ["obstructed", "verified"]
     with pytest.raises(Alarm, match="1 valid bundles cannot go in as things are: aaaaaaaaaaaaaaaa"):
         imported.judged(now)
+
+
+def test_h05_no_task_reads_what_others_may_write() -> None:
+    folder = Path(imported.__file__).parent
+    assert [one.name for one in folder.glob("*.py") if "xcom_pull" in one.read_text()] == []

@@ -16,6 +16,7 @@ from dag_steps import context
 from dag_zones import veen
 from veen_command import Answer
 from veen_made import keep
+from veen_run_files import write_run_file
 
 from recorder.zone import load
 
@@ -43,7 +44,8 @@ def test_h08_no_name_on_a_medium_fails_the_tasks_of_an_import(medium: Path) -> N
     assert len(came) == len(ODD) + 2
     # Airflow keeps it as JSON in UTF-8.
     assert json.dumps(came, ensure_ascii=False).encode("ascii")
-    told: dict[str, Any] = context("verify", said={"carriers": came}, medium=str(medium))
+    told: dict[str, Any] = context("verify", medium=str(medium))
+    write_run_file(told, "carriers", came)
     words = imported.verify_words(told)
     command = [sys.executable, "-m", "cli.main", *words, "--json"]
     said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
@@ -55,11 +57,5 @@ def test_h08_no_name_on_a_medium_fails_the_tasks_of_an_import(medium: Path) -> N
     zone = load(Path(os.environ["VEEN_ZONE"]))
     for one in made:
         keep(zone, one, told)
-    words = imported.import_words({**told, "ti": _after(told, made)})
+    words = imported.import_words(context("import", medium=str(medium)))
     assert all(one.isascii() for one in words)
-
-
-def _after(told: dict[str, Any], made: Any) -> Any:
-    states = [{"id": one.id, "state": one.state} for one in made]
-    said = {"carriers": told["ti"].xcom_pull("carriers"), "verify": {"made": states}}
-    return context("import", said=said)["ti"]
