@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
 import import_yard
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from bridge.carrier.bag_path import BagPath, carrier_name
@@ -30,6 +32,11 @@ def named(folder: Path, raw: bytes) -> Path:
 
 def hashed(raw: bytes) -> str:
     return f"carrier-{h(raw).hex()}"
+
+
+def veen(words: list[str]) -> Result:
+    """In this process; whether it prints JSON does not outlive it."""
+    return copy_context().run(CliRunner().invoke, app, words)
 
 
 def bag_of(medium: Path) -> Path:
@@ -81,16 +88,16 @@ def test_h08_each_carrier_of_the_inbox_is_judged_by_itself(zone: Any, medium: Pa
 
 def test_h08_the_command_shows_names_that_it_takes_back(zone: Any, medium: Path) -> None:
     trust = ["--trust", str(zone.root / "trust")]
-    shown = CliRunner().invoke(app, ["bridge", "verify", str(medium), *trust, "--json"])
+    shown = veen(["bridge", "verify", str(medium), *trust, "--json"])
     assert shown.exit_code == 3, shown.output
     rows = {row["bags"][0]: row["verdict"] for row in json.loads(shown.stdout)["carriers"]}
     assert len(rows) == 5
     assert all(one.isascii() for one in rows)
     sound = str(medium / "agb0" / hashed(ODD["letter"]))
     assert rows[sound] == "valid"
-    again = CliRunner().invoke(app, ["bridge", "verify", sound, *trust, "--json"])
+    again = veen(["bridge", "verify", sound, *trust, "--json"])
     assert again.exit_code == 0, again.output
-    listed = CliRunner().invoke(app, ["bridge", "inspect", str(medium), "--json"])
+    listed = veen(["bridge", "inspect", str(medium), "--json"])
     assert listed.exit_code == 3, listed.output
     assert sum("refused" in one for one in json.loads(listed.stdout)["carriers"]) == 3
     # What people approved is imported by the same name.
@@ -106,7 +113,7 @@ def test_h08_a_hash_stands_for_one_entry_of_its_folder(medium: Path) -> None:
 
 def test_h08_a_transcript_has_names_that_can_be_written(zone: Any, medium: Path) -> None:
     words = ["bridge", "verify", str(medium), "--trust", str(zone.root / "trust")]
-    shown = CliRunner().invoke(app, [*words, "--transcript", str(zone.root / "transcript.txt")])
+    shown = veen([*words, "--transcript", str(zone.root / "transcript.txt")])
     assert shown.exit_code == 3, shown.output
     text = (zone.root / "transcript.txt").read_text("ascii")
     assert hashed(ODD["bytes"]) in text
