@@ -12,6 +12,7 @@ import driven_hub
 import pytest
 
 from hub.storage import log as hub_log
+from hub.storage import retention
 from hub.storage.contradictions import kept_checkpoints
 from hub.storage.datadir import DataDir
 from hub.storage.label_log import Damaged, write_peaks
@@ -117,6 +118,25 @@ def test_h15_a_log_that_contradicts_itself_is_not_signed(filled: Any) -> None:
         witness.peaks(label_log, 19)
     witness.close()
     filled.stop()
+
+
+@pytest.mark.parametrize("damage", [None, delete, hollow])
+def test_h15_a_checkpoint_in_a_pruned_chunk_says_what_its_leaves_say(
+    filled: Any, damage: Any
+) -> None:
+    label = filled.label(STREAM)
+    reader = LogReader(filled.datadir, filled.limits)
+    due = reader.receipt(label, 5).mmr_root
+    reader.close()
+    filled.stop()
+    first = layout.ChunkName(label, 1, 8)
+    retention.prune(filled.datadir, [first], limits=filled.limits, move_to=None, now=filled.now)
+    if damage is not None:
+        damage(nodes_of(filled))
+    filled.start()
+    assert filled.committer.checkpoint(label, 5, filled.now).mmr_root == due
+    filled.stop()
+    assert (filled.verify().faults, filled.verify().derived) == ((), ())
 
 
 def test_h15_a_sound_start_reads_no_sealed_chunk(
