@@ -54,6 +54,7 @@ def opened(settings: Settings, run: Run) -> Iterator[Exporter]:
             settings.bridge,
             surroundings=run.surroundings,
             patience=run.patience,
+            keys=settings.reader_keys,
         ) as reader,
         open_client(
             settings.hub, settings.audit, surroundings=run.surroundings, patience=run.patience

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from bridge.settings import HubSettings, IdentitySettings
+from bridge.settings import HubSettings, IdentitySettings, ReaderKeys
 from veen.captoken import CapToken
 from veen.client.client import Client
 from veen.client.credentials import Anonymous, Credentials, Principal
@@ -29,8 +29,11 @@ def open_client(
     passphrase: bytes | None = None,
     patience: Patience | None = None,
     sealers: int = 0,
+    keys: ReaderKeys | None = None,
 ) -> Client:
     """The identity at the pinned hub, with its capability if it has one.
+
+    ``keys`` open messages beside the identity's own.
 
     Without ``passphrase`` that of its file is taken, where it has one.
     """
@@ -45,6 +48,7 @@ def open_client(
         tls=tls_of(hub),
         surroundings=surroundings,
         sealers=sealers,
+        reader_keys=shared_reader_keys(keys),
     )
     if identity.principal is not None:
         key = client.session.identity.client
@@ -56,7 +60,7 @@ def open_client(
     return client
 
 
-def read_passphrase(identity: IdentitySettings) -> bytes | None:
+def read_passphrase(identity: IdentitySettings | ReaderKeys) -> bytes | None:
     """The one line of the identity's passphrase file; None where its keystore is plain."""
     if identity.passphrase_file is None:
         return None
@@ -72,7 +76,17 @@ def read_passphrase(identity: IdentitySettings) -> bytes | None:
 
 def reader_keys(identity: IdentitySettings) -> Sequence[bytes]:
     """The private keys that open what is sealed to an identity, without any hub."""
-    return ClientDir(identity.client).open(read_passphrase(identity)).readers()
+    return ClientDir(identity.client).reader_keys(read_passphrase(identity))
+
+
+def shared_reader_keys(keys: ReaderKeys | None) -> Sequence[bytes]:
+    """The private keys of the zone's reader, read without a lock; none where none is set."""
+    if keys is None:
+        return ()
+    try:
+        return ClientDir(keys.client).reader_keys(read_passphrase(keys))
+    except VeenError as error:
+        raise BadSettings(f"reader_keys = {str(keys.client)!r}: {error}") from error
 
 
 def author_of(identity: IdentitySettings) -> bytes | None:

@@ -49,12 +49,22 @@ class IdentitySettings:
     capability: Path | None
 
 
+@dataclass(frozen=True, slots=True)
+class ReaderKeys:
+    """A client directory whose keystore is read without its lock; nobody signs with it."""
+
+    client: Path
+    passphrase_file: Path | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """``audit_reader`` is the card that audit entries are sealed to.
 
     ``reader`` online opens what is exported, so that bodies can be disclosed to the other zone;
     offline it reads what was imported, for status, reconciliation and the repair of the ledger.
+    ``reader_keys`` is a keystore that only opens: the private half of the card that the events of
+    the zone are sealed to. Whoever reads for this side of the bridge opens with it too.
     """
 
     zone: Zone
@@ -68,6 +78,7 @@ class Settings:
     streams: StreamMap
     exporting: ExportSettings | None
     importing: ImportSettings | None
+    reader_keys: ReaderKeys | None = None
 
 
 def load(path: Path) -> Settings:
@@ -97,6 +108,7 @@ def parse(document: dict[str, Any], folder: Path) -> Settings:
         streams=_streams(table, zone, hub),
         exporting=export_settings(table.table("export")) if zone is Zone.ONLINE else None,
         importing=import_settings(table.table("import"), table) if zone is Zone.OFFLINE else None,
+        reader_keys=_reader_keys(table),
     )
     table.done()
     _verify_identities(found)
@@ -125,6 +137,12 @@ def _identity(table: Table) -> IdentitySettings:
     )
     table.done()
     return found
+
+
+def _reader_keys(table: Table) -> ReaderKeys | None:
+    passphrase_file = table.path("reader_keys_passphrase_file", None)
+    client = table.path("reader_keys", None)
+    return None if client is None else ReaderKeys(client, passphrase_file)
 
 
 def _streams(table: Table, zone: Zone, hub: HubSettings) -> StreamMap:

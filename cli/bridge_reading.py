@@ -39,7 +39,11 @@ def reader_of(settings: Settings) -> Iterator[Client]:
     if identity is None:
         raise Refused("the settings have no [reader]; it is needed to read what was imported")
     with open_client(
-        settings.hub, identity, surroundings=surroundings(), patience=patience()
+        settings.hub,
+        identity,
+        surroundings=surroundings(),
+        patience=patience(),
+        keys=settings.reader_keys,
     ) as client:
         client.meet()
         yield client

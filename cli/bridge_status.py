@@ -79,7 +79,11 @@ def _row(
 def _online(settings: Settings, state: ExportState) -> Standing:
     pending = _pending(settings)
     with open_client(
-        settings.hub, settings.bridge, surroundings=surroundings(), patience=patience()
+        settings.hub,
+        settings.bridge,
+        surroundings=surroundings(),
+        patience=patience(),
+        keys=settings.reader_keys,
     ) as reader:
         signer = reader.session.identity.id_sign
         log = read_log(reader, ONLINE_LOG, author=author_of(settings.audit))

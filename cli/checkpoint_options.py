@@ -43,11 +43,14 @@ class NoCheckpoint(VeenError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorOptions:
-    """A recorder, and the identity that asks its hub; without one, the recorder's own."""
+    """A recorder, and the identity that asks its hub; without one, as RecorderOptions say."""
 
     config: RecorderConfigOption = DEFAULT_PATH
     client: Annotated[
-        Path | None, typer.Option("--client", metavar="DIR", help="Who asks; else [hub] client.")
+        Path | None,
+        typer.Option(
+            "--client", metavar="DIR", help="Who asks; else [dags.acting], or [hub] client."
+        ),
     ] = None
     principal: PrincipalOption = None
     passphrase_file: PassphraseFileOption = None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
@@ -21,6 +21,9 @@ from recorder.index.placement import refuse_changed
 from recorder.settings import DEFAULT_PATH, Settings, load
 from veen.client.client import Client
 from veen.keystore.directory import ClientDir
+
+LOCK_WAIT_SEC: Final = 10.0
+"""How long a command waits for another one that acts as the same identity, such as a DAG's task."""
 
 RecorderConfigOption = Annotated[
     Path,
@@ -38,13 +41,27 @@ CapsOption = Annotated[
 ]
 
 
+class _Actor(NamedTuple):
+    client: Path
+    principal: str | None
+    passphrase_file: Path | None
+    capabilities: tuple[Path, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderOptions:
-    """A recorder, and the identity that acts; without one, the recorder's own."""
+    """A recorder, and the identity that acts.
+
+    Without one, that of [dags.acting] in the file of a zone: the query service holds [recorder.hub]
+    client as long as it runs. In ``recorder.toml`` it is [hub] client.
+    """
 
     config: RecorderConfigOption = DEFAULT_PATH
     client: Annotated[
-        Path | None, typer.Option("--client", metavar="DIR", help="Who acts; else [hub] client.")
+        Path | None,
+        typer.Option(
+            "--client", metavar="DIR", help="Who acts; else [dags.acting], or [hub] client."
+        ),
     ] = None
     principal: PrincipalOption = None
     passphrase_file: PassphraseFileOption = None
@@ -55,22 +72,38 @@ class RecorderOptions:
 
     @contextmanager
     def open(self, settings: Settings) -> Iterator[Client]:
-        hub, file = settings.hub, self.passphrase_file
-        directory = ClientDir((self.client or hub.client).absolute())
-        if self.client is None and file is None:
-            file = hub.passphrase_file
+        who = self._actor(settings)
+        directory = ClientDir(who.client.absolute())
         with open_client(
-            hub,
-            passphrase=passphrase_of(directory, file),
+            settings.hub,
+            passphrase=passphrase_of(directory, who.passphrase_file),
             surroundings=surroundings(),
             directory=directory.root,
-            principal=self.principal,
+            principal=who.principal,
             patience=patience(),
             sealers=spare_processes(),
+            lock_wait_sec=LOCK_WAIT_SEC,
         ) as client:
-            for path in self.cap or ():
+            for path in who.capabilities:
                 client.renew(read_token(path))
             yield client
+
+    def _actor(self, settings: Settings) -> _Actor:
+        """Options count before [dags.acting], and that before [hub]."""
+        hub, acting = settings.hub, settings.acting
+        given = tuple(self.cap or ())
+        if self.client is not None:
+            return _Actor(self.client, self.principal, self.passphrase_file, given)
+        if acting is not None and acting.client is not None:
+            own = () if acting.capability is None else (acting.capability,)
+            return _Actor(
+                acting.client,
+                self.principal or acting.principal,
+                self.passphrase_file or acting.passphrase_file,
+                given or own,
+            )
+        file = self.passphrase_file or hub.passphrase_file
+        return _Actor(hub.client, self.principal, file, given)
 
     @contextmanager
     def emitter(self, settings: Settings, *, migrates: bool = False) -> Iterator[Emitter]:

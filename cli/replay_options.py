@@ -41,7 +41,9 @@ class ReaderOptions:
     config: RecorderConfigOption = DEFAULT_PATH
     client: Annotated[
         Path | None,
-        typer.Option("--client", metavar="DIR", help="Who reads; else the recorder's client."),
+        typer.Option(
+            "--client", metavar="DIR", help="Who reads; else [dags.acting], or [hub] client."
+        ),
     ] = None
     hub: Annotated[
         str | None,

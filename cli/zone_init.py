@@ -13,7 +13,7 @@ from bridge.trust import TrustStore, pin_exporter, pin_hub
 from cli.failure import Refused
 from cli.free_port import free_port
 from cli.zone_home import ZoneHome
-from cli.zone_people import TYPES, Person, people
+from cli.zone_people import EXPORTED, READER, Person, people
 from cli.zone_toml import Draft, Ports, text
 from hub.storage import identity as hub_identity
 from hub.storage.datadir import DataDir
@@ -21,6 +21,7 @@ from recorder.zone import OFFLINE, ONLINE, StorageSettings
 from veen import captoken, durable
 from veen.digest import h
 from veen.hub_identity import HubIdentity
+from veen.keystore.secrets import PREKEY_SEC
 from veen.sign import PrivateKey
 from veen.stream import stream_id
 
@@ -29,6 +30,7 @@ STREAMS: Final = "streams.txt"
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
 _YEAR_SEC: Final = 31_536_000
+_READER_SEC: Final = 10 * _YEAR_SEC
 _USERS: Final = ("admin", "operator", "viewer", "service", "import")
 
 
@@ -64,14 +66,14 @@ def init(
         durable.make_directory(folder)
     if wanted.trust is not None:
         _copy_trust(wanted.trust, home.trust)
-    everyone = people(wanted.role, there.sources)
+    sources = there.sources if wanted.role == OFFLINE else EXPORTED
+    everyone = people(wanted.role, sources)
     keys = {name: _identity(home, name, now, random) for name in everyone}
     issuer = home.identity("issuer").open(None).id_sign
     _issue(home, everyone, keys, issuer)
     datadir = DataDir(home.hub)
     datadir.create()
     hub = hub_identity.load_or_create(datadir, random, now).identity
-    sources = tuple(TYPES) if wanted.role == ONLINE else there.sources
     draft = Draft(
         name=wanted.name,
         role=wanted.role,
@@ -138,7 +140,10 @@ def _copy_trust(source: Path, target: Path) -> None:
 
 
 def _identity(home: ZoneHome, name: str, now: int, random: Callable[[int], bytes]) -> bytes:
-    return home.identity(name).create(now=now, random=random, passphrase=None).client_id
+    """The zone's reader has one key for as long as the zone is to last; the others a year's."""
+    seconds = _READER_SEC if name == READER else PREKEY_SEC
+    made = home.identity(name).create(now=now, random=random, passphrase=None, prekey_sec=seconds)
+    return made.client_id
 
 
 def _issue(

@@ -15,6 +15,7 @@ ANALYST: Final = "analyst"
 """Who asks the query service, with a token or with signed requests; the hub does not know it."""
 
 AUDITS: Final = "record/infrastructure/audits"
+READER: Final = "reader"
 HTTP: Final = "record/app/http"
 ACCESS: Final = "record/security/access"
 HOSTS: Final = "record/infrastructure/hosts"
@@ -31,12 +32,18 @@ TYPES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 PRODUCERS: Final[Mapping[str, str]] = MappingProxyType(
     {"gateway": HTTP, "access": ACCESS, "hosts": HOSTS}
 )
-"""Who records, and where."""
+"""Who records, and where: in every zone (combined product 5.1.1)."""
+
+EXPORTED: Final = (*TYPES, REQUESTS, RESULTS)
+"""What crosses by default: events, and queries about them with their results (Query API 9.1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """``role`` is that of a principal of the hub; ``granted`` are streams of its capability."""
+    """``role`` is that of a principal of the hub; ``granted`` are streams of its capability.
+
+    Somebody without either can neither read nor write at the hub.
+    """
 
     role: str | None = None
     reads: tuple[str, ...] = ()
@@ -45,22 +52,31 @@ class Person:
 
 
 def people(role: str, sources: tuple[str, ...]) -> dict[str, Person]:
-    """By name; ``sources`` are the streams that come from the other zone."""
-    found = {"issuer": Person(), "keeper": Person(), ANALYST: Person(), **_recorder()}
+    """By name; ``sources`` are the streams that cross: exported online, imported offline.
+
+    The issuer signs capabilities, the keeper opens the escrow. The reader is a keystore alone: the
+    zone's events are sealed to its card, and every process that opens them reads its keys; it is
+    no principal and has no capability, so nobody acts as it.
+    """
+    found = {
+        "issuer": Person(),
+        "keeper": Person(),
+        ANALYST: Person(),
+        READER: Person(),
+        **_recorder(),
+    }
     if role == ONLINE:
-        found["bridge"] = Person(role="bridge_online", reads=("record/*", ONLINE_LOG))
+        found["bridge"] = Person(role="bridge_online", reads=(*sources, ONLINE_LOG))
         found["audit"] = _writer(ONLINE_LOG)
     if role == OFFLINE:
         targets = tuple(default_target(one) for one in (*sources, ONLINE_LOG))
         found["bridge"] = Person(role="bridge_offline", writes=("import/*",), granted=targets)
         found["audit"] = _writer(OFFLINE_LOG)
-        found["reader"] = Person(role="recorder_admin", reads=("*",))
-    else:
-        found |= {
-            name: Person(role="recorder_producer", writes=(stream,), granted=(stream,))
-            for name, stream in PRODUCERS.items()
-        }
-    return found
+        found["reconciler"] = Person(role="recorder_admin", reads=("import/*", OFFLINE_LOG))
+    return found | {
+        name: Person(role="recorder_producer", writes=(stream,), granted=(stream,))
+        for name, stream in PRODUCERS.items()
+    }
 
 
 def _recorder() -> dict[str, Person]:

@@ -86,7 +86,7 @@ def _recorder(draft: Draft) -> Iterator[str]:
     yield from _table("recorder")
     yield from _pairs({"admins": [_key(draft, "admin")]})
     yield from _table("recorder.hub")
-    yield from _pairs(_identity("service") | {"reader": _card("service")})
+    yield from _pairs(_identity("service") | {"reader": _card("reader")} | _reader_keys())
     for producer, stream in PRODUCERS.items():
         if producer in draft.people:
             yield from _table("[recorder.streams]")
@@ -104,7 +104,7 @@ def _query(draft: Draft) -> Iterator[str]:
     if draft.row_budget is not None:
         yield from _pairs({"row_budget": draft.row_budget})
     yield from _table("[recorder.query.principals]")
-    scopes = ["record/*"]
+    scopes = ["record/*", "import/*"] if draft.role == OFFLINE else ["record/*"]
     roles = ["submitter", "auditor"]
     yield from _pairs({"name": ANALYST, "token_sha256": draft.token_sha256.hex()})
     yield from _pairs({"public_key": _key(draft, ANALYST)})
@@ -138,16 +138,15 @@ def _rest(draft: Draft) -> Iterator[str]:
 def _bridge(draft: Draft) -> Iterator[str]:
     is_online = draft.role == ONLINE
     yield from _table("bridge")
-    yield from _pairs({"zone": draft.role, "trust": "trust"})
+    yield from _pairs({"zone": draft.role, "trust": "trust"} | _reader_keys())
     yield from _table("bridge.bridge")
     yield from _pairs(_identity("bridge") | ({} if is_online else _granted("bridge")))
     yield from _table("bridge.audit")
-    # Online the exporter reads its own log; offline the reader reads all that was imported.
-    opener = _card("bridge" if is_online else "reader")
-    yield from _pairs(_identity("audit") | _granted("audit") | {"reader": opener})
-    yield from _table("bridge.reader")
-    # Online events are sealed to the query service: by its key their bodies are told beyond.
-    yield from _pairs(_identity("service" if is_online else "reader"))
+    yield from _pairs(_identity("audit") | _granted("audit") | {"reader": _card("reader")})
+    if not is_online:
+        # Status, reconciliation and the repair of the ledger read what was imported.
+        yield from _table("bridge.reader")
+        yield from _pairs(_identity("reconciler"))
     for source in draft.sources:
         yield from _table("[bridge.streams]")
         yield from _pairs({"source": source})
@@ -172,6 +171,10 @@ def _pairs(values: Mapping[str, str | int | bool | Sequence[str]]) -> Iterator[s
 
 def _identity(name: str) -> dict[str, str]:
     return {"client": f"identities/{name}", "principal": name}
+
+
+def _reader_keys() -> dict[str, str]:
+    return {"reader_keys": "identities/reader"}
 
 
 def _granted(name: str) -> dict[str, str]:

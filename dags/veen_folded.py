@@ -54,13 +54,13 @@ def events_arguments(context: Context) -> Sequence[str]:
 
 
 def reader_of(of: Zone) -> list[str]:
-    """Who opens events: the recorder's own identity, whose keys are only read."""
+    """Whose keys open events: the zone's reader, else the recorder's own; they are only read."""
     from recorder.settings import load  # noqa: PLC0415 - only a task needs it
 
-    hub = load(of.file).hub
-    found = ["--client", str(hub.client)]
-    return found if hub.passphrase_file is None else [
-        *found, "--passphrase-file", str(hub.passphrase_file)
+    opener = load(of.file).hub.opener
+    found = ["--client", str(opener.client)]
+    return found if opener.passphrase_file is None else [
+        *found, "--passphrase-file", str(opener.passphrase_file)
     ]  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from veen.client.surroundings import Surroundings
 from veen.client.transport import Patience
 from veen.errors import VeenError
 from veen.keystore import card_file
+from veen.keystore.directory import ClientDir
 from veen.settings_table import BadSettings
 
 
@@ -24,6 +25,7 @@ def open_client(
     principal: str | None = None,
     patience: Patience | None = None,
     sealers: int = 0,
+    lock_wait_sec: float = 0,
 ) -> Client:
     """The identity of the settings, or that of another directory; it must be the pinned hub.
 
@@ -40,12 +42,26 @@ def open_client(
         tls=_tls(hub.ca),
         surroundings=surroundings,
         sealers=sealers,
+        reader_keys=shared_reader_keys(hub),
+        lock_wait_sec=lock_wait_sec,
     )
     name = principal or (hub.principal if directory in (None, hub.client) else None)
     if name is not None:
         key = client.session.identity.client
         reader.credentials = Principal(name, key, surroundings.clock, surroundings.random)
     return client
+
+
+def shared_reader_keys(hub: HubSettings) -> tuple[bytes, ...]:
+    """The private keys of the zone's reader, read without a lock; none where none is set."""
+    if hub.reader_keys is None:
+        return ()
+    file = hub.reader_keys_passphrase_file
+    passphrase = None if file is None else file.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
+    try:
+        return ClientDir(hub.reader_keys).reader_keys(passphrase)
+    except VeenError as error:
+        raise BadSettings(f"hub.reader_keys = {str(hub.reader_keys)!r}: {error}") from error
 
 
 def reader_key(hub: HubSettings, now: int) -> bytes | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from recorder.settings_anchor import (
     AnchorSettings,
@@ -22,6 +22,7 @@ from recorder.stream_map import (
     RecorderStream,
     StreamMap,
 )
+from recorder.zone_acting import ActingSettings, acting_settings
 from veen import settings_file
 from veen.objects.settings import BadStoreSettings, StoreSettings, settings_of
 from veen.record_event import MAX_NAME_BYTES
@@ -33,9 +34,20 @@ _ZONE: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _STREAM: Final = re.compile(r"record(/[A-Za-z0-9._-]+)+")
 
 
+class Opener(NamedTuple):
+    """A client directory whose keystore is only read, and where its passphrase is."""
+
+    client: Path
+    passphrase_file: Path | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubSettings:
-    """``client`` is the recorder's own identity; ``reader`` the card that events are sealed to."""
+    """``client`` is the recorder's own identity; ``reader`` the card that events are sealed to.
+
+    ``reader_keys`` is the keystore behind that card, which every process of the zone that opens
+    events reads without locking it; without one, each opens with the keys of its own identity.
+    """
 
     url: str
     hub_id: bytes
@@ -44,10 +56,21 @@ class HubSettings:
     ca: Path | None
     principal: str | None
     reader: Path | None
+    reader_keys: Path | None = None
+    reader_keys_passphrase_file: Path | None = None
+
+    @property
+    def opener(self) -> Opener:
+        """The keystore that jobs open events with, which need no hub: of the reader, else ours."""
+        if self.reader_keys is not None:
+            return Opener(self.reader_keys, self.reader_keys_passphrase_file)
+        return Opener(self.client, self.passphrase_file)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
+    """``acting`` is who acts in the commands of a zone's operators; None outside of a zone."""
+
     zone: str
     hub: HubSettings
     streams: StreamMap
@@ -56,6 +79,7 @@ class Settings:
     objects: StoreSettings | None
     index: Path
     query: QuerySettings
+    acting: ActingSettings | None = None
 
     def profile_id(self) -> bytes:
         return self.streams.profile_id()
@@ -71,7 +95,9 @@ def load(path: Path) -> Settings:
 def parse(document: dict[str, Any], folder: Path) -> Settings:
     if is_zone(document):
         storage = Table(document["storage"], "storage", folder) if "storage" in document else None
-        return _settings(Table(recorder_part(document), "recorder", folder), storage)
+        found = _settings(Table(recorder_part(document), "recorder", folder), storage)
+        acting = acting_settings(Table(document.get("dags", {}), "dags", folder).table("acting"))
+        return replace(found, acting=acting)
     table = Table(document, "", folder)
     objects = table.table("objects")
     return _settings(table, objects if table.has("objects") else None)
@@ -109,6 +135,8 @@ def _hub(table: Table) -> HubSettings:
         ca=table.path("ca", None),
         principal=table.text("principal", None),
         reader=table.path("reader", None),
+        reader_keys=table.path("reader_keys", None),
+        reader_keys_passphrase_file=table.path("reader_keys_passphrase_file", None),
     )
     table.done()
     return found

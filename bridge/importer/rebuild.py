@@ -57,7 +57,11 @@ def rebuild_ledger(
     with (
         opened(settings, order, surroundings, patience, watch) as tools,
         identities.open_client(
-            settings.hub, settings.reader, surroundings=surroundings, patience=patience
+            settings.hub,
+            settings.reader,
+            surroundings=surroundings,
+            patience=patience,
+            keys=settings.reader_keys,
         ) as reader,
     ):
         # What was handed over before the ledger was lost belongs to what is held.

@@ -199,8 +199,8 @@ def _scheduler(launch: Launch, settings: Settings) -> Scheduler | None:
         settings.query.spark_master,
         store_arguments(settings.objects),
         settings.hub.hub_id,
-        settings.hub.client,
-        settings.hub.passphrase_file,
+        settings.hub.opener.client,
+        settings.hub.opener.passphrase_file,
     )
     return LocalSubmitter(terms, time.sleep)
 

@@ -13,7 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from veen.keystore.directory import ClientDir, IdentityExists, Lock, Locked, NoIdentity
+from veen.keystore.directory import (
+    ClientDir,
+    IdentityExists,
+    Lock,
+    Locked,
+    NoIdentity,
+    lock_within,
+)
 
 NOW = 1_700_000_000
 PASSPHRASE = b"correct horse battery staple"
@@ -113,3 +120,36 @@ def test_of_two_makers_one_wins(tmp_path: Path) -> None:
         assert client.open(b"p").client_id.hex() == client.read_card().client_id.hex() == winner
         with pytest.raises(IdentityExists):
             client.create(now=NOW, random=os.urandom, passphrase=None)
+
+
+def test_h25_reader_keys_are_read_while_another_process_holds_the_directory(create: Create) -> None:
+    client = create()
+    opened = client.open(PASSPHRASE)
+    before = {one: one.stat().st_mtime_ns for one in client.root.iterdir()}
+    with holder(client):
+        assert client.reader_keys(PASSPHRASE) == opened.readers()
+        held = {one: one.stat().st_mtime_ns for one in client.root.iterdir() if one != client.lock}
+    assert held == {one: at for one, at in before.items() if one != client.lock}
+
+
+def test_h34_a_held_directory_names_the_program_and_never_says_to_end_it(create: Create) -> None:
+    client = create()
+    with holder(client) as process, pytest.raises(Locked) as caught:
+        Lock(client)
+    told = str(caught.value)
+    assert f"process {process.pid}" in told
+    assert "(-c" in told
+    assert "--client DIR" in told
+    assert "end it" not in told
+
+
+def test_h34_a_command_waits_for_the_one_before_it(create: Create) -> None:
+    client, first = create(), []
+
+    def release(_: float) -> None:
+        first.pop().release()
+
+    first.append(Lock(client))
+    lock_within(client, 5, release).release()
+    with Lock(client), pytest.raises(Locked):
+        lock_within(client, 0.3, lambda _: None)

@@ -16,7 +16,7 @@ from bridge.trust import TrustStore
 from cli.failure import Refused
 from cli.zone_environment import USERS, environment
 from cli.zone_home import ZoneHome
-from cli.zone_people import PRODUCERS, TYPES
+from cli.zone_people import EXPORTED, PRODUCERS
 from cli.zone_postgres import Postgres
 from hub import settings as hub_settings
 from hub.storage.datadir import DataDir
@@ -142,7 +142,7 @@ def test_the_offline_zone_trusts_the_online_one_and_takes_its_streams(pair: Pair
     assert list(trust.hubs) == [online.zone().hub_id]
     assert list(trust.exporters.values()) == ["z1"]
     routes = bridge_settings.load(offline.file).streams.routes
-    assert {one.source for one in routes} == {*TYPES, "bridge/online/log"}
+    assert {one.source for one in routes} == {*EXPORTED, "bridge/online/log"}
     assert {one.hub_id for one in routes} == {online.zone().hub_id}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from threading import RLock
@@ -36,7 +36,7 @@ from veen.client.transport import Patience, Transport
 from veen.client.verdict import Landed
 from veen.crew import crew
 from veen.errors import Rejected, VeenError, WrongSize
-from veen.keystore.directory import ClientDir, Lock
+from veen.keystore.directory import ClientDir, lock_within
 from veen.msg import Msg
 from veen.profile import DEFAULT_PROFILE, Profile
 from veen.seal import Opened
@@ -87,19 +87,23 @@ class Client:
         bounds: Bounds | None = None,
         batch: int = BATCH,
         sealers: int = 0,
+        reader_keys: Sequence[bytes] = (),
+        lock_wait_sec: float = 0,
     ) -> Client:
         """No other process can have the directory meanwhile. The hub is asked when it is needed,
         and at once only where neither ``hub_id``, a data directory nor the past names it.
 
         So many ``sealers`` are processes beside this one, started when there is much to send.
+        ``reader_keys`` open messages too, beside the keys of the directory; nothing is signed or
+        sealed with them. A directory that another process holds is waited for ``lock_wait_sec``.
         """
         around = surroundings or Surroundings(
             clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep
         )
         address, home = resolve(hub), ClientDir(directory)
         with ExitStack() as closing:
-            closing.enter_context(Lock(home))
-            identity = home.open(passphrase)
+            closing.enter_context(lock_within(home, lock_wait_sec, around.sleep))
+            identity = home.open(passphrase).opening_also(reader_keys)
             transport = Transport(
                 address.url,
                 surroundings=around,

@@ -5,9 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from veen import durable
 from veen.errors import Malformed, Untrusted, VeenError
@@ -23,6 +26,10 @@ from veen.keystore.sealed import (
     seal,
 )
 from veen.keystore.secrets import PREKEY_SEC, Secrets, generate
+
+_PROGRAM_WORDS: Final = 3
+_PROGRAM_LENGTH: Final = 120
+_LOCK_LOOK_SEC: Final = 0.1
 
 
 class NoIdentity(VeenError):
@@ -126,6 +133,20 @@ class ClientDir:
         """
         return self._opened(passphrase).identity
 
+    def reader_keys(self, passphrase: bytes | None) -> tuple[bytes, ...]:
+        """Private X25519 keys that open what is sealed to this identity, the newest prekey first.
+
+        Read-only: no lock is taken and nothing is written, so that several processes can open
+        with one keystore while each of them signs as another identity. ``rotate`` replaces the
+        file by one rename, so a reader sees the old keystore or the new one, never a part.
+        """
+        sealed = self.sealed()
+        try:
+            opened = sealed.open(None if sealed.is_plain else passphrase)
+            return Secrets.decode(opened).readers()
+        except (Malformed, Untrusted, PassphraseNeeded) as error:
+            raise type(error)(f"{self.keystore}: {error}") from error
+
     def rotate(self, now: int, random: Randomness, passphrase: bytes | None) -> Identity:
         """Another client_id and another prekey; only the keystore knows of the old ones."""
         self._verify_private()
@@ -186,6 +207,15 @@ class ClientDir:
                 private_file.verify(path)
 
 
+def _program() -> str:
+    """What this process was started as: the program and its first words, without options."""
+    program, *words = sys.argv or ["python"]
+    path = Path(program)
+    name = path.parent.name if path.name == "__main__.py" else path.name
+    plain = list(takewhile(lambda word: not word.startswith("-"), words[:_PROGRAM_WORDS]))
+    return " ".join([name or "python", *plain])[:_PROGRAM_LENGTH]
+
+
 class Lock:
     """One process's hold on a client directory, released at the latest by its end."""
 
@@ -212,10 +242,12 @@ class Lock:
         except BlockingIOError:
             holder = os.pread(self._fd, 512, 0).decode(errors="replace") or "another process"
             raise Locked(
-                f"{directory.root} is in use by {holder}: wait for it to end, or end it"
+                f"{directory.root} is in use by {holder}: one process at a time acts as an "
+                "identity. A service keeps its identity as long as it runs: act as another one "
+                "(--client DIR). A command releases it at its end: run this again then"
             ) from None
         os.ftruncate(self._fd, 0)
-        holder = f"process {os.getpid()} on {socket.gethostname()}"
+        holder = f"process {os.getpid()} on {socket.gethostname()} ({_program()})"
         durable.write_at(self._fd, holder.encode(), 0)
 
     def __enter__(self) -> Self:
@@ -223,3 +255,16 @@ class Lock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def lock_within(directory: ClientDir, seconds: float, sleep: Callable[[float], None]) -> Lock:
+    """The lock, asked for again until it is free or so many seconds were waited; then Locked."""
+    waited = 0.0
+    while True:
+        try:
+            return Lock(directory)
+        except Locked:
+            if waited >= seconds:
+                raise
+            sleep(_LOCK_LOOK_SEC)
+            waited += _LOCK_LOOK_SEC

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from veen import hpke
 from veen.keystore import card
@@ -30,6 +31,10 @@ class Identity:
     def readers(self) -> tuple[bytes, ...]:
         """Private X25519 keys to open with: prekeys, the newest first, then id_dh."""
         return self._readers
+
+    def opening_also(self, keys: Iterable[bytes]) -> Identity:
+        """The same identity; it tries these keys before its own when it opens a message."""
+        return replace(self, _readers=tuple(dict.fromkeys((*keys, *self._readers))))
 
 
 def identity_of(secrets: Secrets, *, is_plain: bool) -> Identity:

@@ -1,0 +1,92 @@
+"""The hub and the query service of a zone as processes, without its Airflow."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from cli import zone_services as services
+from cli.zone_home import ZoneHome
+from cli.zone_services import Service
+from cli.zone_setup import authorize
+
+_START_SEC = 90.0
+
+
+class RunningZone:
+    """A zone whose hub and query service run; commands act beside them."""
+
+    def __init__(self, home: ZoneHome) -> None:
+        self.home = home
+
+    def veen(self, *words: str | Path, code: int = 0, **more: str) -> str:
+        """What a command writes to standard output; its exit code must be ``code``."""
+        done = self.run(*words, **more)
+        assert done.returncode == code, f"{words}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def json(self, *words: str | Path, code: int = 0) -> Any:
+        return json.loads(self.veen(*words, "--json", code=code))
+
+    def run(self, *words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-P", "-m", "cli.main", *map(str, words)],
+            env=os.environ | more, cwd=self.home.root, capture_output=True, text=True,
+            check=False, timeout=200, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    @property
+    def config(self) -> tuple[str, Path]:
+        return "--config", self.home.file
+
+    def emit(self, count: int, *, kind: str = "http.access", who: str = "gateway") -> None:
+        line = {"event_type": kind, "subject_id": "u:7", "origin": "shop"}
+        file = self.home.root / "events.jsonl"
+        file.write_text(
+            "".join(json.dumps(line | {"payload": {"n": n}}) + "\n" for n in range(count))
+        )
+        self.veen(
+            "recorder", "emit", *self.config, "--file", file,
+            "--client", self.home.identity(who).root, "--principal", who,
+            "--cap", self.home.capability(who),
+        )  # fmt: skip
+
+
+@contextmanager
+def running(home: ZoneHome) -> Iterator[RunningZone]:
+    """Started in their order, each when the one before is ready; stopped by their ids."""
+    with ExitStack() as closing:
+        closing.enter_context(_process(home, services.hub(home, home.zone())))
+        authorize(home)
+        closing.enter_context(_process(home, services.query(home)))
+        yield RunningZone(home)
+
+
+@contextmanager
+def _process(home: ZoneHome, one: Service) -> Iterator[None]:
+    log = home.root / f"{one.name}.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            one.command, env=os.environ | dict(one.more), cwd=home.root,
+            stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+        )  # fmt: skip
+    try:
+        until(one.is_ready, lambda: f"{one.name} does not answer: {log.read_text()[-3000:]}")
+        yield
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def until(happened: Callable[[], bool], told: Callable[[], str]) -> None:
+    deadline = time.monotonic() + _START_SEC
+    while not happened():
+        assert time.monotonic() < deadline, told()
+        time.sleep(0.05)
