@@ -55,7 +55,7 @@ class Actor:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneActors:
     """Everybody of one zone, by the settings and by ``control_entries`` of its hub's control log,
-    which lead to ``control_root``.
+    which lead to ``control_root``. ``exported`` are the streams that its bridge carries away.
     """
 
     hub_id: bytes
@@ -64,6 +64,7 @@ class ZoneActors:
     actors: tuple[Actor, ...]
     control_entries: int
     control_root: bytes
+    exported: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
         return {

@@ -38,6 +38,7 @@ def zone_actors(settings: Settings, hub: HubSettings, granted: Granted) -> ZoneA
         ),
         control_entries=granted.entries,
         control_root=granted.root,
+        exported=settings.streams.sources(settings.hub.hub_id),
     )
 
 
@@ -70,6 +71,14 @@ def _bridge_actors(
     ):
         if identity is not None:
             yield _identity(f"{settings.name} {part.value}", part, identity, hub, known)
+    if settings.reader_keys is not None:
+        keys = IdentitySettings(
+            client=settings.reader_keys.client,
+            passphrase_file=None,
+            principal=None,
+            capability=None,
+        )
+        yield _identity(f"{settings.name} reader keys", Part.READER, keys, hub, known)
 
 
 def _identity(

@@ -12,6 +12,9 @@ from bridge.prove import Claim
 from bridge.prove_directions import SAYS, ZoneActors, prove_directions
 from bridge.prove_events import prove_completeness, prove_origins, prove_region
 from bridge.prove_evidence import Evidence, OriginKey
+from bridge.prove_read_only import NAME as READ_ONLY_NAME
+from bridge.prove_read_only import SAYS as READ_ONLY
+from bridge.prove_read_only import prove_read_only
 from bridge.prove_traces import chain, prove_traces
 from bridge.reconcile.reconcile import reconcile
 from bridge.settings import DEFAULT_PATH, Settings, Zone, load
@@ -61,11 +64,12 @@ def prove(
     carrier: CarriersOption = None,
     key: ZoneKeyOption = None,
 ) -> None:
-    """Prove J1 to J3, K1 and K2, each with what it was judged by.
+    """Prove J1 to J3, K1, K2 and AGB0 4.3, each with what it was judged by.
 
-    Every imported event is read and verified again. J3 needs the settings of both zones' hubs and
-    bridges, with the public cards of their identities, and the directories of both hubs, whose
-    control logs tell who was ever let write; without them it is untold, which counts as not proven.
+    Every imported event is read and verified again. J3 and 4.3, that no bridge identity writes in
+    Z1, need the settings of both zones' hubs and bridges, with the public cards of their
+    identities, and the directories of both hubs, whose control logs tell who was ever let write;
+    without them they are untold, which counts as not proven.
 
     Example: veen bridge prove --online z1.toml --online-hub hub1.toml --offline-hub hub2.toml
     """
@@ -78,7 +82,7 @@ def prove(
     claims = [
         prove_origins(evidence),
         prove_completeness(evidence),
-        _directions(settings, zones),
+        *_directions(settings, zones),
         prove_traces(evidence, found.facts.entries),
         prove_region(evidence, reconcile(found.facts)),
     ]
@@ -86,7 +90,7 @@ def prove(
     _tell_claims(claims, way)
 
 
-def _directions(settings: Settings, zones: ZonesOptions) -> Claim:
+def _directions(settings: Settings, zones: ZonesOptions) -> tuple[Claim, Claim]:
     if zones.online is None or zones.online_hub is None or zones.offline_hub is None:
         return _untold("give --online, --online-hub and --offline-hub")
     there = load(zones.online)
@@ -99,13 +103,16 @@ def _directions(settings: Settings, zones: ZonesOptions) -> Claim:
     absent = [str(one) for one in logs if not one.is_dir()]
     if absent:
         return _untold(f"{absent[0]} is not there; give --online-data and --offline-data")
-    return prove_directions(
-        _actors(there, zones.online_hub, logs[0]), _actors(settings, zones.offline_hub, logs[1])
+    online = _actors(there, zones.online_hub, logs[0])
+    offline = _actors(settings, zones.offline_hub, logs[1])
+    return prove_directions(online, offline), prove_read_only(online)
+
+
+def _untold(told: str) -> tuple[Claim, Claim]:
+    return (
+        Claim(name="J3", says=SAYS, witness={}, untold=told),
+        Claim(name=READ_ONLY_NAME, says=READ_ONLY, witness={}, untold=told),
     )
-
-
-def _untold(told: str) -> Claim:
-    return Claim(name="J3", says=SAYS, witness={}, untold=told)
 
 
 def _actors(settings: Settings, hub: Path, data: Path) -> ZoneActors:

@@ -10,6 +10,7 @@ from bridge.prove import Claim
 from bridge.prove_directions import ZoneActors, prove_directions
 from bridge.prove_events import prove_completeness, prove_origins, prove_region
 from bridge.prove_evidence import Evidence
+from bridge.prove_read_only import prove_read_only
 from bridge.prove_traces import prove_traces
 from bridge.reconcile.gaps import gap_files
 from bridge.reconcile.ranges import Ranges
@@ -46,14 +47,14 @@ def reconcile(world: BridgeWorld) -> None:
 
 
 def claims(world: BridgeWorld) -> None:
-    """J1 to J3, K1 with the exporter's own log that was carried after its events, and K2."""
+    """J1 to J3, AGB0 4.3, K1 with the exporter's log, carried after its events, and K2."""
     _bring_all(world)
     world.checkpoint()
     world.bring(world.carry(*world.export()))
     found = {one.name: one for one in _claims(world)}
     untrue = {name: one.document() for name, one in found.items() if not one.holds}
     expect("claims that do not hold", untrue, {})
-    expect("claims", list(found), ["J1", "J2", "J3", "K1", "K2"])
+    expect("claims", list(found), ["J1", "J2", "J3", "AGB0-4.3", "K1", "K2"])
     expect("events that are traced", found["K1"].witness["traced"], len(world.recorded))
     expect("keys in both zones", found["J3"].witness["keys"]["in_both"], 0)
     regions = {one["stream"]: one["to_seq"] for one in found["K2"].witness["regions"]}
@@ -148,6 +149,7 @@ def _claims(world: BridgeWorld) -> list[Claim]:
         prove_origins(evidence),
         prove_completeness(evidence),
         prove_directions(_actors(world.online, world.z1), _actors(world.offline, world.z2)),
+        prove_read_only(_actors(world.online, world.z1)),
         prove_traces(evidence, facts.entries),
         prove_region(evidence, reconciled(facts)),
     ]

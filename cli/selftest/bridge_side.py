@@ -46,7 +46,7 @@ ONLINE: Final = {
     "admin": Person("recorder_admin", reads=("*",)),
     "producer": Person(None, writes=(ORDERS,)),
     "query": Person("query", reads=("record/*",), writes=QUERIES),
-    "bridge": Person("bridge_online", reads=("record/*", ONLINE_LOG)),
+    "bridge": Person("bridge_online", reads=(*SOURCES, ONLINE_LOG)),
     "audit": Person("audit_writer", writes=(ONLINE_LOG,)),
 }
 OFFLINE: Final = {

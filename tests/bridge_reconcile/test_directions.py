@@ -15,6 +15,7 @@ from hub_process import hub_in
 from reconcile_histories import named
 
 from bridge.prove_directions import Actor, Part, ZoneActors, prove_directions
+from bridge.prove_read_only import prove_read_only
 from bridge.settings import Settings, parse
 from cli.bridge_actors import zone_actors
 from cli.bridge_granted import Granted, read_granted
@@ -200,3 +201,45 @@ def test_a_capability_that_the_control_log_of_z1_has_for_a_key_of_z2_leads_back(
     assert "which writes ['export/x']" in str(found.counterexample)
     with pytest.raises(Untrusted, match="not of"):
         read_granted(hub_online.data, named("another hub"))
+
+
+EXPORTING = replace(
+    ONLINE,
+    exported=("record/a", "bridge/online/log"),
+    actors=(
+        an_actor("exporter", Part.BRIDGE, reads=("record/a", "export/*", "bridge/online/log")),
+        an_actor("online audit", Part.AUDIT, writes=("bridge/online/log",)),
+        an_actor("reader keys", Part.READER),
+        an_actor("producer", writes=("record/a",)),
+    ),
+)
+
+
+def test_h26_a_bridge_that_only_reads_what_it_exports_holds() -> None:
+    claim = prove_read_only(EXPORTING)
+    assert claim.holds, claim.document()
+    assert [one["name"] for one in claim.witness["identities"]] == [
+        "exporter", "online audit", "reader keys",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("actor", "told"),
+    [
+        (an_actor("exporter", Part.BRIDGE, writes=("record/a",)), "may write record/a"),
+        (an_actor("service", Part.READER, writes=("record/query/*",)), "may write record/query/*"),
+        (an_actor("audit", Part.AUDIT, writes=("bridge/*",)), "may write bridge/*"),
+        (an_actor("exporter", Part.BRIDGE, reads=("record/*",)), "may read record/*"),
+        (an_actor("exporter", Part.BRIDGE, reads=("record/b",)), "may read record/b"),
+        (an_actor("reader", Part.READER, reads=("*",)), "may read *"),
+    ],
+)
+def test_h26_a_bridge_identity_that_writes_or_reads_more_is_named(actor: Actor, told: str) -> None:
+    claim = prove_read_only(replace(EXPORTING, actors=(*EXPORTING.actors, actor)))
+    assert not claim.holds
+    assert f"{actor.name} {told} in Z1" in str(claim.counterexample)
+
+
+def test_h26_a_zone_that_names_no_bridge_identity_is_not_proven() -> None:
+    claim = prove_read_only(replace(EXPORTING, actors=EXPORTING.actors[3:]))
+    assert not claim.holds

@@ -1,0 +1,64 @@
+"""AGB0 2.3 and 4.3: in Z1 no identity of the bridge writes, and none reads what is not exported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from bridge.prove import Claim
+from bridge.prove_directions import Actor, Part, ZoneActors
+from bridge.stream_map import ONLINE_LOG
+
+NAME: Final = "AGB0-4.3"
+SAYS: Final = (
+    f"no bridge identity writes in Z1, the audit writer's {ONLINE_LOG} excepted, and none reads a "
+    "stream there that is not exported"
+)
+_EXPORT: Final = "export/"
+_READING: Final = (Part.BRIDGE, Part.READER)
+_WILDCARDS: Final = frozenset("*?[")
+
+
+def prove_read_only(online: ZoneActors) -> Claim:
+    """Judged by the settings of hub and bridge in Z1, and by every capability its hub has taken."""
+    parts = (*_READING, Part.AUDIT)
+    mine = [one for one in online.actors if one.part in parts]
+    witness = {
+        "hub_id": online.hub_id.hex(),
+        "exported": list(online.exported),
+        "identities": [one.document() for one in mine],
+    }
+    found = next(_counterexamples(online, mine), None)
+    return Claim(name=NAME, says=SAYS, witness=witness, counterexample=found)
+
+
+def _counterexamples(online: ZoneActors, mine: list[Actor]) -> Iterator[str]:
+    if not mine:
+        yield "Z1 names no identity of the bridge"
+    for one in mine:
+        allowed = (ONLINE_LOG,) if one.part is Part.AUDIT else ()
+        for pattern in one.writes:
+            if pattern not in allowed:
+                yield f"{one.name} may write {pattern} in Z1; expected {_told(allowed)}"
+        if one.part in _READING:
+            yield from _beyond(online, one)
+
+
+def _beyond(online: ZoneActors, one: Actor) -> Iterator[str]:
+    """A pattern is more than the streams it stands for today, except below export/."""
+    exported = {*online.exported, ONLINE_LOG}
+    for pattern in one.reads:
+        if pattern.startswith(_EXPORT) or pattern in exported - _wild(pattern):
+            continue
+        yield (
+            f"{one.name} may read {pattern} in Z1; expected only what is exported: "
+            f"{', '.join(sorted(exported))}"
+        )
+
+
+def _wild(pattern: str) -> set[str]:
+    return {pattern} if _WILDCARDS & set(pattern) else set()
+
+
+def _told(allowed: tuple[str, ...]) -> str:
+    return f"only {', '.join(allowed)}" if allowed else "nothing"

@@ -1,0 +1,59 @@
+"""The online bridge that ``veen zone init`` makes: it reads what it exports, and writes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bridge import settings as bridge_settings
+from bridge.prove import Claim
+from bridge.prove_read_only import prove_read_only
+from cli.bridge_actors import zone_actors
+from cli.bridge_granted import Granted
+from cli.cap import read_token
+from cli.zone_home import ZoneHome
+from cli.zone_people import EXPORTED
+from hub import settings as hub_settings
+
+Pair = tuple[ZoneHome, ZoneHome]
+
+
+def judged(home: ZoneHome, file: Path) -> Claim:
+    tokens = tuple(read_token(one) for one in sorted(home.capabilities.glob("*.cap")))
+    granted = Granted(entries=len(tokens), root=bytes(32), tokens=tokens, streams=())
+    settings = bridge_settings.load(file)
+    return prove_read_only(zone_actors(settings, hub_settings.load(file), granted))
+
+
+def test_h26_the_default_zone_has_a_bridge_that_only_reads_what_it_exports(pair: Pair) -> None:
+    claim = judged(pair[0], pair[0].file)
+    assert claim.holds, claim.counterexample
+    policy = hub_settings.load(pair[0].file).policy
+    bridge = policy.by_name("bridge")
+    assert bridge is not None
+    assert set(bridge.read) == {*EXPORTED, "bridge/online/log"}
+
+
+def test_h26_the_claim_fails_on_the_layout_of_the_release_before(pair: Pair) -> None:
+    """The exporter read record/* and opened events as the query service, which writes."""
+    home = pair[0]
+    text = home.file.read_text()
+    before = home.root / "before.toml"
+    exported = next(one for one in text.splitlines() if one.startswith('read = ["record/app/http"'))
+    reader = '[bridge.reader]\nclient = "identities/service"\nprincipal = "service"\n\n'
+    try:
+        before.write_text(text.replace(exported, 'read = ["record/*", "bridge/online/log"]'))
+        assert "may read record/* in Z1" in str(judged(home, before).counterexample)
+        before.write_text(text.replace("[[bridge.streams]]", f"{reader}[[bridge.streams]]", 1))
+        assert "may write record/query/* in Z1" in str(judged(home, before).counterexample)
+    finally:
+        before.unlink()
+
+
+def test_h25_the_reader_of_a_zone_is_a_keystore_alone(pair: Pair) -> None:
+    for home in pair:
+        card = home.identity("reader").read_card()
+        policy = hub_settings.load(home.file).policy
+        assert policy.by_key(card.client_id) is policy.by_key(card.id_sign) is None
+        assert not home.capability("reader").exists()
+        subjects = {read_token(one).subject_pk for one in home.capabilities.glob("*.cap")}
+        assert card.client_id not in subjects
