@@ -16,6 +16,7 @@ from cli.console import manner, notice, progress, show
 from cli.failure import INTEGRITY
 from cli.recorder_options import RecorderConfigOption
 from cli.replay_options import ReaderOptions
+from cli.zone_imports import take_up
 from recorder.index import imports as subscriptions
 from recorder.index import rebuild as rebuilding
 from recorder.index.content import Compared
@@ -54,6 +55,11 @@ class FollowOptions:
     def home(self, config: Path) -> IndexHome:
         return home_of(self.index, config)
 
+    def take_up(self, config: Path) -> None:
+        """The index of the settings follows the zone's imports; one beside it follows its own."""
+        if self.index is None:
+            take_up(config)
+
     def wanted(self) -> frozenset[str] | None:
         return frozenset(self.stream) if self.stream else None
 
@@ -84,6 +90,7 @@ def follow(
     Example: veen recorder index follow --config recorder.toml
     """
     home = options.home(at.config)
+    options.take_up(at.config)
     with at.open() as client, home.locked(), options.opener(client) as opener:
         hub_id = b"" if home.exists() else client.meet().hub.hub_id
         with writing(rebuilding.create(home, hub_id)) as writer:
@@ -109,11 +116,13 @@ def imports(
     ],
     index: IndexOption = None,
 ) -> None:
-    """Bring imported events into the index, under the place that they have at their origin.
+    """Bring imported events into the index, under their place here and that at their origin.
 
-    So veen query replay can run a query of the other zone again. A stream is indexed up to the
-    first event that is not here. The index takes these streams up from now on: whoever follows it
-    keeps up with each import, and a rebuild has them too. Run it again to pin a hub's newer keys.
+    So queries can name the import stream, and veen query replay can run a query of the other zone
+    again. An offline zone does this by itself, for all that its bridge imports. A stream of the
+    origin is indexed up to the first event that is not here. The index takes these streams up from
+    now on: whoever follows it keeps up with each import, and a rebuild has them too. Run it again
+    to pin a hub's newer keys.
 
     Example: veen recorder index imports --stream import/plant-1/changes --trust trust
     """
@@ -153,6 +162,7 @@ def rebuild(at: ReaderOptions, options: FollowOptions) -> None:
     Example: veen recorder index rebuild --config recorder.toml
     """
     home = options.home(at.config)
+    options.take_up(at.config)
     with (
         at.open() as client,
         home.locked(),

@@ -12,6 +12,7 @@ import spark_jobs
 from cli.cap import read_token
 from cli.console import notice
 from cli.recorder_options import CapsOption, RecorderConfigOption
+from cli.zone_imports import take_up
 from recorder.service import supervisor
 from recorder.service.process import Launch, begin
 from recorder.settings import DEFAULT_PATH
@@ -39,6 +40,7 @@ def serve(
     settings = launch.settings()
     for one in launch.caps:
         read_token(one)
+    take_up(config)
     scheme = "https" if settings.query.tls_cert else "http"
     notice(f"serving queries on {scheme}://{settings.query.listen}; stop with Ctrl-C")
     begin(launch)

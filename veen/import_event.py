@@ -26,9 +26,15 @@ from veen.schema import Bytes32
 from veen.stream import stream_id
 
 SCHEMA: Final = h(b"import.event.v1")
+NAMESPACE: Final = "import/"
+"""What the name of every import stream begins with (AGB0 4.2)."""
 MAX_NAME_BYTES: Final = 512
 
 T = TypeVar("T")
+
+
+def is_import(stream: str) -> bool:
+    return stream.startswith(NAMESPACE)
 
 
 class ImportFault(Enum):

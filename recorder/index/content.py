@@ -11,12 +11,14 @@ from recorder.index import tables
 from recorder.index.home import Generation
 from recorder.index.tables import StreamRow
 from veen import mmr
+from veen.import_event import NAMESPACE
 from veen.nodes import NODE_BYTES, NodeFile
 
 _NODES_AT_A_TIME = 4_096
 _ROWS = """
 SELECT e.*, p.msg, p.receipt, p.body_key FROM events e LEFT JOIN pairs p ON p.place = e.place
 WHERE e.place BETWEEN ? AND ? ORDER BY e.place"""
+_SOURCES = "SELECT * FROM origins WHERE place BETWEEN ? AND ? ORDER BY place"
 _WITHOUT_PLACE = 2
 
 
@@ -59,6 +61,8 @@ def compare(one: Generation, other: Generation) -> Compared:
             found += _beyond(ours, row)
             pairs = zip_longest(_rows(ours, row, size), _rows(theirs, match, size))
             found += _first(row.name, "its row", pairs)
+            sources = zip_longest(_origins(ours, row, size), _origins(theirs, match, size))
+            found += _first(row.name, "its place at its origin", sources)
             nodes = zip_longest(_nodes(one, row, size), _nodes(other, match, size))
             found += _first(row.name, "a node near it", nodes)
         return Compared(entries, found)
@@ -88,6 +92,14 @@ def _first(
 def _rows(db: sqlite3.Connection, row: StreamRow, size: int) -> Iterator[tuple[object, ...]]:
     """Without the numbers that streams happen to have."""
     for found in db.execute(_ROWS, (row.place(1), row.place(size))):
+        yield (tables.seq_of(found[0]), *found[_WITHOUT_PLACE:])
+
+
+def _origins(db: sqlite3.Connection, row: StreamRow, size: int) -> Iterator[tuple[object, ...]]:
+    """Of an import stream; no other has any, and an older index has no such table."""
+    if not row.name.startswith(NAMESPACE):
+        return
+    for found in db.execute(_SOURCES, (row.place(1), row.place(size))):
         yield (tables.seq_of(found[0]), *found[_WITHOUT_PLACE:])
 
 

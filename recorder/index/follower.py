@@ -21,6 +21,7 @@ from veen.client.errors import HubRefused, Unreachable
 from veen.client.pages import PAGE_ITEMS
 from veen.client.pair import Pair
 from veen.errors import Code, Untrusted, VeenError
+from veen.import_event import NAMESPACE as IMPORTED
 from veen.profile import DEFAULT_PROFILE
 from veen.tooling import StreamInfo
 
@@ -87,9 +88,7 @@ class Follower:
             self._note_trouble(self.import_trouble)
         for row in self._writer.streams():
             # An end before ours is a lie that reading brings to light.
-            if row.hub_id == self._writer.hub_id and (
-                self._is_first or row.head_seq != row.position
-            ):
+            if self._is_own(row) and (self._is_first or row.head_seq != row.position):
                 found += self._catch_up(row, is_over)
         checkpoints.learn(self._writer, self._session)
         checkpoints.check(self._writer)
@@ -132,6 +131,10 @@ class Follower:
             for row in rows:
                 self._writer.update(row)
             self._writer.note("asked_at", self._session.surroundings.clock())
+
+    def _is_own(self, row: StreamRow) -> bool:
+        """Whether this follower reads the stream; import streams have turns of their own."""
+        return row.hub_id == self._writer.hub_id and not row.name.startswith(IMPORTED)
 
     def _wants(self, info: StreamInfo) -> bool:
         if self._wanted is not None:

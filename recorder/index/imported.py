@@ -1,8 +1,14 @@
-"""Imported events in the index, under the place that they have at their origin (Query API 9.1).
+"""Imported events in the index: under their place here, and under that at their origin.
 
-So a query that was asked in the other zone can be run again here: its scope, roots and receipts are
-those of the origin's hub. What an import stream holds of a bundle counts only when all of it is
-there, and a stream of the origin is indexed up to the first event that is not here.
+Under the import stream they answer queries of this zone: the roots and receipts are those of this
+zone's hub, and the table ``origins`` has the place that each event has at its origin. Under the
+origin's stream a query that was asked in the other zone can be run again here (Query API 9.1): its
+scope, roots and receipts are those of the origin's hub.
+
+What an import stream holds of a bundle counts only when all of it is there, and a stream of the
+origin is indexed up to the first event that is not here. A message that no key opens, or whose
+origin is not pinned, ends the look at its stream: it is reported, and the position stays before it.
+A message that is no imported event is indexed with its fault, as anywhere else.
 """
 
 from __future__ import annotations
@@ -12,13 +18,19 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from recorder.index.reading import Reading
-from recorder.index.tables import transaction
+from recorder.index.tables import SourceRow, StreamRow, transaction
 from recorder.index.writer import IndexWriter
 from veen.client.client import Client
 from veen.client.pair import Pair
-from veen.errors import Malformed, Undecryptable, Untrusted
+from veen.errors import Malformed, Undecryptable, Untrusted, VeenError
 from veen.hub_identity import HubIdentity
-from veen.import_event import ImportedEvent, NotImported, Visibility, read_imported
+from veen.import_event import (
+    ImportedEvent,
+    ImportFault,
+    NotImported,
+    Visibility,
+    read_imported,
+)
 from veen.msg import Msg
 from veen.receipt import Receipt
 from veen.record_event import NotAnEvent
@@ -26,6 +38,10 @@ from veen.record_event import NotAnEvent
 EXCLUDED: Final = "EXCLUDED"
 """The fault of an event that this zone's policy keeps out."""
 _BATCH: Final = 500
+
+
+class NotOpened(VeenError):
+    """A message of an import stream that no key of this reader opens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +77,24 @@ class Waiting:
             yield self.events.pop(position)
 
 
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A message of an import stream: the event it holds, or the fault for which it holds none.
+
+    ``body_key`` opens the body of the message itself, not that of the origin's.
+    """
+
+    pair: Pair
+    event: ImportedEvent | None
+    fault: str | None
+    body_key: bytes | None
+
+    def reading(self) -> Reading:
+        if self.event is None:
+            return Reading(self.fault or ImportFault.MALFORMED.name)
+        return _reading(self.event, self.body_key)
+
+
 class ImportedFollower:
     """``hubs`` are the pinned identities of the origins' hubs; ``targets`` the import streams."""
 
@@ -81,34 +115,128 @@ class ImportedFollower:
         return sum(self.catch_up(target) for target in sorted(self._targets))
 
     def catch_up(self, target: str) -> int:
-        """Index what one import stream has beyond our place.
+        """Index what one import stream has beyond our place; how many events that were.
 
         Everything is read again from the first event that is not indexed, so that nothing
-        needs to be kept of what waits for a gap to close or for the rest of its bundle.
+        needs to be kept of what waits for a gap to close or for the rest of its bundle. What
+        stands before a message that ends the look is indexed; then the reason is raised.
         """
-        start = self._cursor(target)
-        seen: Visibility[Origin] = Visibility()
-        waiting: dict[tuple[bytes, str], Waiting] = {}
-        last, count = start, 0
-        for pair in self._client.read(target, from_seq=start + 1):
-            last = pair.receipt.stream_seq
-            event = self._event(target, pair)
-            if event is None:
-                continue
-            for one in seen.add(event, Origin(last, event, event.receipt())):
-                held = waiting.setdefault(one.key, Waiting())
-                held.events[one.receipt.stream_seq] = one
-                if len(held.events) >= _BATCH:
-                    count += self._index(one.key, held)
-        count += sum(self._index(key, held) for key, held in waiting.items())
-        left = [one.at for held in waiting.values() for one in held.events.values()]
-        left += [one.at for one in seen.held_back()]
-        self._note(target, min(left, default=last + 1) - 1)
+        look = _Look(self._writer, target)
+        trouble: VeenError | None = None
+        for pair in self._client.read(target, from_seq=look.start + 1):
+            try:
+                found = self._read(target, pair)
+            except (NotOpened, Untrusted) as error:
+                trouble = error
+                break
+            look.take(found)
+        count = look.finish()
+        if trouble is not None:
+            raise trouble
         return count
+
+    def _read(self, target: str, pair: Pair) -> Read:
+        """The message, the origin's signatures verified where it holds an event."""
+        where = f"{target}, stream_seq {pair.receipt.stream_seq}"
+        try:
+            opened = self._client.open_payload(pair.msg)
+            event = read_imported(opened.header.schema, opened.body, pair.msg.client_id)
+        except Undecryptable as error:
+            raise NotOpened(
+                f"{where}: no key of this reader opens it; name the keystore of the card that "
+                "imports are sealed to as reader_keys in [recorder.hub]"
+            ) from error
+        except NotImported as error:
+            return Read(pair, None, error.fault.name, None)
+        except Malformed:
+            return Read(pair, None, ImportFault.MALFORMED.name, None)
+        hub = self._hubs.get(event.source_hub_id)
+        if hub is None:
+            raise Untrusted(
+                f"{where}: hub {event.source_hub_id.hex()} is not pinned; add it to the trust "
+                "store and run veen recorder index imports again"
+            )
+        try:
+            event.verify(hub)
+        except Untrusted as error:
+            raise Untrusted(f"{where}: {error}") from error
+        return Read(pair, event, None, opened.body_key)
+
+
+class _Look:
+    """What one look at an import stream takes in, and how far it has come in both places."""
+
+    def __init__(self, writer: IndexWriter, target: str) -> None:
+        self._writer = writer
+        self._target = target
+        self._row = writer.stream(target)
+        self._seen: Visibility[Origin] = Visibility()
+        self._waiting: dict[tuple[bytes, str], Waiting] = {}
+        self._pending: list[Read] = []
+        self._complete_at: dict[bytes, int] = {}
+        self._count = 0
+        self.start = self._last = min(self._cursor(), self._row.position)
+
+    def take(self, one: Read) -> None:
+        self._last = one.pair.receipt.stream_seq
+        if self._last > self._row.position:
+            self._pending.append(one)
+        if one.event is None:
+            return
+        if one.event.is_last:
+            self._complete_at[one.event.bundle_id] = self._last
+        for origin in self._seen.add(one.event, Origin(self._last, one.event, one.event.receipt())):
+            held = self._waiting.setdefault(origin.key, Waiting())
+            held.events[origin.receipt.stream_seq] = origin
+            if len(held.events) >= _BATCH:
+                self._count += self._index(origin.key, held)
+        if one.event.is_last and len(self._pending) >= _BATCH:
+            self._append()
+
+    def finish(self) -> int:
+        self._append()
+        self._count += sum(self._index(key, held) for key, held in self._waiting.items())
+        left = [one.at for held in self._waiting.values() for one in held.events.values()]
+        left += [one.at for one in self._seen.held_back()]
+        with transaction(self._writer.db):
+            self._writer.note(f"imported {self._target}", min(left, default=self._last + 1) - 1)
+        return self._count
+
+    def _append(self) -> None:
+        """Index the import stream up to the first event whose bundle is not whole yet."""
+        whole = len(self._pending)
+        for number, one in enumerate(self._pending):
+            if one.event is not None and one.event.bundle_id not in self._complete_at:
+                whole = number
+                break
+        ready, self._pending = self._pending[:whole], self._pending[whole:]
+        for start in range(0, len(ready), _BATCH):
+            some = ready[start : start + _BATCH]
+            self._row = self._writer.append(
+                self._row,
+                [one.pair for one in some],
+                [one.reading() for one in some],
+                [found for one in some for found in self._sources(one)],
+            )
+
+    def _sources(self, one: Read) -> Iterator[SourceRow]:
+        if one.event is None:
+            return
+        receipt = one.event.receipt()
+        yield SourceRow(
+            place=self._row.place(one.pair.receipt.stream_seq),
+            stream_no=self._row.stream_no,
+            complete_at=self._complete_at[one.event.bundle_id],
+            hub_id=one.event.source_hub_id,
+            stream=one.event.origin_stream,
+            seq=receipt.stream_seq,
+            hub_ts=receipt.hub_ts,
+            leaf_hash=receipt.leaf_hash,
+        )
 
     def _index(self, key: tuple[bytes, str], held: Waiting) -> int:
         hub_id, name = key
-        row = self._writer.stream(name, hub_id)
+        row: StreamRow = self._writer.stream(name, hub_id)
         for seq in [one for one in held.events if one <= row.position]:
             # Read again after a stop; the place was filled then.
             del held.events[seq]
@@ -116,41 +244,22 @@ class ImportedFollower:
         for start in range(0, len(found), _BATCH):
             some = found[start : start + _BATCH]
             pairs = [OriginPair(one.event.msg(), one.receipt) for one in some]
-            row = self._writer.append(row, pairs, [_reading(one.event) for one in some])
+            readings = [_reading(one.event, one.event.body_key) for one in some]
+            row = self._writer.append(row, pairs, readings)
         with transaction(self._writer.db):
             # Its end is nowhere told here; what came is all there is to keep up with.
             self._writer.update(row._replace(head_seq=row.position, head_ts=row.last_ts))
         return len(found)
 
-    def _event(self, target: str, pair: Pair) -> ImportedEvent | None:
-        """The event, its origin's signatures verified; None for a message that is none."""
-        try:
-            opened = self._client.open_payload(pair.msg)
-            event = read_imported(opened.header.schema, opened.body, pair.msg.client_id)
-        except (NotImported, Undecryptable, Malformed):
-            return None
-        hub = self._hubs.get(event.source_hub_id)
-        if hub is None:
-            raise Untrusted(
-                f"{target}, stream_seq {pair.receipt.stream_seq}: hub "
-                f"{event.source_hub_id.hex()} is not pinned; add it to the trust store and run "
-                "veen recorder index imports again"
-            )
-        event.verify(hub)
-        return event
-
-    def _cursor(self, target: str) -> int:
+    def _cursor(self) -> int:
         found = self._writer.db.execute(
-            "SELECT value FROM meta WHERE key = ?", (f"imported {target}",)
+            "SELECT value FROM meta WHERE key = ?", (f"imported {self._target}",)
         ).fetchone()
         return int(found[0]) if found else 0
 
-    def _note(self, target: str, seq: int) -> None:
-        with transaction(self._writer.db):
-            self._writer.note(f"imported {target}", seq)
 
-
-def _reading(event: ImportedEvent) -> Reading:
+def _reading(event: ImportedEvent, body_key: bytes | None) -> Reading:
+    """The origin's event; ``body_key`` is of the message that the index keeps beside it."""
     if event.excluded is not None:
         return Reading(EXCLUDED)
     try:
@@ -165,5 +274,5 @@ def _reading(event: ImportedEvent) -> Reading:
         found.event_time,
         found.origin,
         bytes(found.payload),
-        event.body_key,
+        body_key,
     )

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from recorder.index.home import IndexHome
-from recorder.index.imported import ImportedFollower
+from recorder.index.imported import ImportedFollower, NotOpened
+from recorder.index.tables import transaction
 from recorder.index.writer import IndexWriter
 from veen import durable
 from veen.client.client import Client
@@ -103,7 +104,22 @@ class ImportTurns:
             one.name: max((label.last_stream_seq for label in one.labels), default=0)
             for one in infos
         }
+        self._note_heads(found.streams, infos)
         return sum(self._take(follower, name, heads.get(name)) for name in found.streams)
+
+    def _note_heads(self, streams: Sequence[str], infos: Sequence[StreamInfo]) -> None:
+        """How far each import stream goes by what the hub says, so that a lag shows."""
+        known = [one for one in infos if one.name in streams and one.labels]
+        rows = [
+            self._writer.stream(one.name)._replace(
+                head_seq=max(label.last_stream_seq for label in one.labels),
+                head_ts=max(label.last_hub_ts for label in one.labels),
+            )
+            for one in known
+        ]
+        with transaction(self._writer.db):
+            for row in rows:
+                self._writer.update(row)
 
     def _take(self, follower: ImportedFollower, target: str, head: int | None) -> int:
         """A hub that lets in what it does not know has streams of which it tells no end."""
@@ -115,7 +131,7 @@ class ImportTurns:
             if error.code == Code.UNAVAILABLE.value:
                 raise
             count = 0 if error.code == Code.NOT_FOUND.value else self._left(target, error)
-        except Untrusted as error:
+        except (Untrusted, NotOpened) as error:
             count = self._left(target, error)
         else:
             self._troubles.pop(target, None)

@@ -23,6 +23,7 @@ from recorder.stream_map import CHANGES, StreamMap
 from veen import canonical_json, durable
 from veen.digest import h
 from veen.errors import Malformed, VeenError
+from veen.import_event import is_import
 from veen.overlay.body import AnyItem
 from veen.record_event import RecordEvent
 
@@ -146,7 +147,8 @@ class PlacementCheck:
             durable.write(self._home.stream_map, canonical_json.encode(types))
         self._begin(types, history)
         for row in writer.streams():
-            if row.hub_id == writer.hub_id:
+            # What was imported has the types of its origin, whose map is not ours.
+            if row.hub_id == writer.hub_id and not is_import(row.name):
                 self._judge(row, types, history)
 
     def _begin(self, types: Types, history: Sequence[Migration]) -> None:

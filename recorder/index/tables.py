@@ -46,6 +46,15 @@ CREATE TABLE alarms (
 """
 
 
+_ORIGINS: Final = """
+CREATE TABLE IF NOT EXISTS origins (
+  place INTEGER PRIMARY KEY, stream_no INTEGER NOT NULL, complete_at INTEGER NOT NULL,
+  source_hub BLOB NOT NULL, source_stream TEXT NOT NULL, source_seq INTEGER NOT NULL,
+  source_ts INTEGER NOT NULL, source_leaf BLOB NOT NULL) STRICT
+"""
+"""Imported events have a place here too; an index that was made before gets the empty table."""
+
+
 class BadIndex(VeenError):
     """A file that is no index, or one of another version, or damaged."""
 
@@ -99,6 +108,22 @@ class PairRow(NamedTuple):
     body_key: bytes | None
 
 
+class SourceRow(NamedTuple):
+    """Where an imported event stands at its origin; ``place`` is where it stands here.
+
+    ``complete_at`` is the number in the import stream at which all of its bundle is there.
+    """
+
+    place: int
+    stream_no: int
+    complete_at: int
+    hub_id: bytes
+    stream: str
+    seq: int
+    hub_ts: int
+    leaf_hash: bytes
+
+
 def place(stream_no: int, seq: int) -> int:
     return stream_no << SEQ_BITS | seq
 
@@ -112,7 +137,14 @@ def create(generation: Generation, hub_id: bytes) -> None:
     with connected(generation, writable=True) as db, transaction(db):
         for statement in _SCHEMA.split(";\n"):
             db.execute(statement)
+        db.execute(_ORIGINS)
         db.execute("INSERT INTO meta VALUES ('version', ?), ('hub_id', ?)", (VERSION, hub_id))
+
+
+def complete(db: sqlite3.Connection) -> None:
+    """Add what an index that was made by an earlier release lacks."""
+    with transaction(db):
+        db.execute(_ORIGINS)
 
 
 def connect(generation: Generation, *, writable: bool) -> sqlite3.Connection:

@@ -10,7 +10,14 @@ from typing import Protocol
 from recorder.index import tables
 from recorder.index.home import Generation
 from recorder.index.reading import Reading
-from recorder.index.tables import BadIndex, EventRow, PairRow, StreamRow, transaction
+from recorder.index.tables import (
+    BadIndex,
+    EventRow,
+    PairRow,
+    SourceRow,
+    StreamRow,
+    transaction,
+)
 from veen import mmr
 from veen.errors import Untrusted
 from veen.mmr import EMPTY, Peaks
@@ -21,6 +28,7 @@ from veen.receipt import Receipt
 _STREAM = "INSERT INTO streams VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _PAIR = "INSERT INTO pairs VALUES (?, ?, ?, ?)"
+_SOURCE = "INSERT INTO origins VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _MOVED = "UPDATE streams SET position = ?, root = ?, last_ts = ?, unread = ? WHERE stream_no = ?"
 
 
@@ -67,9 +75,15 @@ class IndexWriter:
         return self._nodes[row.stream_no]
 
     def append(
-        self, row: StreamRow, pairs: Sequence[Pair], readings: Sequence[Reading]
+        self,
+        row: StreamRow,
+        pairs: Sequence[Pair],
+        readings: Sequence[Reading],
+        sources: Sequence[SourceRow] = (),
     ) -> StreamRow:
         """Index pairs that follow each other, all of them or none.
+
+        ``sources`` are the places at their origin, of those that are imported events.
 
         The nodes are on disk first: a crash leaves more of them than the tables know, and the next
         run writes the same ones again.
@@ -86,6 +100,7 @@ class IndexWriter:
         with transaction(self.db):
             self.db.executemany(_EVENT, events)
             self.db.executemany(_PAIR, kept)
+            self.db.executemany(_SOURCE, sources)
             place = (moved.position, moved.root, moved.last_ts, moved.unread, moved.stream_no)
             self.db.execute(_MOVED, place)
         return self._keep(moved, peaks)
@@ -154,6 +169,7 @@ class IndexWriter:
 def writing(generation: Generation) -> Iterator[IndexWriter]:
     with ExitStack() as closing:
         db = closing.enter_context(tables.connected(generation, writable=True))
+        tables.complete(db)
         yield IndexWriter(generation, db, closing)
 
 

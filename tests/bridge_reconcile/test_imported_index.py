@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ import import_yard
 import pytest
 from hub_process import hub_in
 
+from bridge import identities
+from bridge.settings import ReaderKeys
 from recorder.index import imports, rebuild
 from recorder.index.content import Compared
 from recorder.index.follower import Follower
@@ -28,6 +33,8 @@ from recorder.query.span import searched, span_of
 from recorder.service.replay_beyond import Beyond, read_beyond
 from recorder.service.replaying import Missing, ReplayVerdict, replay
 from veen.errors import Malformed, Untrusted
+from veen.import_event import SCHEMA as IMPORTED
+from veen.keystore.directory import ClientDir
 
 LAST = 12
 
@@ -123,7 +130,7 @@ def test_what_the_policy_keeps_out_makes_the_digest_differ(hub: Any, tmp_path: P
     assert indexed(zone, home, identity) == LAST
     with writing(home.current()) as writer:
         faults = [one for (one,) in writer.db.execute("SELECT fault FROM events")]
-    assert faults == [EXCLUDED] * LAST
+    assert faults == [EXCLUDED] * 2 * LAST  # at both of its places
     assert not replayed(zone, home, identity).matches
 
 
@@ -156,11 +163,13 @@ def test_a_follower_takes_imports_up_and_a_rebuild_does_not_lose_them(
             assert [follower.round(), follower.round()] == [LAST, 0]
         assert replayed(zone, home, identity).matches
         found = rebuild.rebuild(home, reader, opener, None, lambda _: None)
-        assert found.compared == Compared(LAST, [])
+        assert found.compared == Compared(2 * LAST, [])
         assert replayed(zone, home, identity).matches
         meddled(home)
         compared = rebuild.verify(home, reader, opener, None, lambda _: None)
-        assert [(one.stream, one.seq) for one in compared.differences] == [(zone.world.stream, 3)]
+        assert {(one.stream, one.seq) for one in compared.differences} == {
+            (zone.world.stream, 3), (zone.target, 3),
+        }  # fmt: skip
     (row,) = (one for one in status(home, 0).streams if one.stream == zone.world.stream)
     assert (row.indexed, row.head, row.entries) == (LAST, LAST, 0)
 
@@ -199,3 +208,81 @@ def test_a_list_of_imports_that_is_damaged_is_refused_and_not_forgotten(tmp_path
     home.imports.write_bytes(home.imports.read_bytes()[:-1])
     with pytest.raises(Malformed, match="veen recorder index imports"):
         imports.read(home)
+
+
+def written_by_the_bridge(zone: Any, body: bytes, **options: Any) -> None:
+    """A message in the import stream by the bridge's own identity."""
+    settings = zone.settings
+    with identities.open_client(
+        settings.hub, settings.bridge, surroundings=zone.around()
+    ) as bridge:
+        bridge.send(zone.target, body, **options)
+
+
+def import_rows(home: IndexHome, zone: Any) -> list[tuple[int, str | None]]:
+    """Number and fault of each row that stands under the import stream."""
+    query = (
+        "SELECT place & 0xffffffff, fault FROM events JOIN streams USING (stream_no) "
+        "WHERE name = ? ORDER BY place"
+    )
+    with writing(home.current()) as writer:
+        return [(seq, fault) for seq, fault in writer.db.execute(query, (zone.target,))]
+
+
+def test_h16_imports_that_no_key_opens_are_trouble_and_keep_the_position(
+    hub: Any, tmp_path: Path
+) -> None:
+    zone = import_yard.Zone(tmp_path / "zone", hub, "closed")
+    identity, home = import_yard.IDENTITY, IndexHome(tmp_path / "index")
+    assert zone.states(zone.medium(1, 3)) == ["imported"]
+    subscribed(zone, home, identity)
+    service, settings = tmp_path / "service", zone.settings
+    ClientDir(service).create(now=int(time.time()), random=os.urandom, passphrase=None)
+    own = replace(settings.reader, client=service)
+
+    def round_of(keys: ReaderKeys | None) -> int:
+        with (
+            identities.open_client(
+                settings.hub, own, surroundings=zone.around(), keys=keys
+            ) as client,
+            home.locked(),
+            opened(client) as opener,
+            writing(rebuild.create(home, client.meet().hub.hub_id)) as writer,
+        ):
+            return Follower(client, writer, opener).round()
+
+    assert round_of(None) == 0
+    found = status(home, 0)
+    assert f"{zone.target}, stream_seq 1: no key of this reader opens it" in str(found.trouble)
+    (row,) = (one for one in found.streams if one.stream == zone.target)
+    assert row.indexed == 0
+    assert round_of(ReaderKeys(zone.reader_dir)) == 3
+    assert status(home, 0).trouble is None
+    assert import_rows(home, zone) == [(1, None), (2, None), (3, None)]
+
+
+def test_h16_a_malformed_message_is_counted_and_holds_nothing_up(hub: Any, tmp_path: Path) -> None:
+    zone = import_yard.Zone(tmp_path / "zone", hub, "malformed")
+    identity, home = import_yard.IDENTITY, IndexHome(tmp_path / "index")
+    assert zone.states(zone.medium(1, 2)) == ["imported"]
+    to = {"recipient": ClientDir(zone.reader_dir).read_card().recipient(int(time.time()))}
+    written_by_the_bridge(zone, b"\xff", schema=IMPORTED, **to)
+    written_by_the_bridge(zone, b"{}", schema=bytes(32), **to)
+    assert indexed(zone, home, identity) == 2
+    assert import_rows(home, zone) == [
+        (1, None), (2, None), (3, "MALFORMED"), (4, "OTHER_SCHEMA"),
+    ]  # fmt: skip
+    (row,) = (one for one in status(home, 0).streams if one.stream == zone.target)
+    assert (row.indexed, row.unread) == (4, 2)
+
+
+def test_h16_half_a_bundle_is_not_indexed_under_the_import_stream(hub: Any, tmp_path: Path) -> None:
+    zone = import_yard.Zone(tmp_path / "zone", hub, "half")
+    identity, home = import_yard.IDENTITY, IndexHome(tmp_path / "index")
+    assert zone.states(zone.medium(1, 3)) == ["imported"]
+    event = zone.imported()[-1]
+    half = replace(event, bundle_id=bytes(32), position=0, count=2)
+    to = {"recipient": ClientDir(zone.reader_dir).read_card().recipient(int(time.time()))}
+    written_by_the_bridge(zone, half.encode(), schema=IMPORTED, **to)
+    assert indexed(zone, home, identity) == 3
+    assert [seq for seq, _ in import_rows(home, zone)] == [1, 2, 3]
