@@ -65,6 +65,7 @@ class Settings:
     offline it reads what was imported, for status, reconciliation and the repair of the ledger.
     ``reader_keys`` is a keystore that only opens: the private half of the card that the events of
     the zone are sealed to. Whoever reads for this side of the bridge opens with it too.
+    ``import_recorder`` records an event of this zone for each bundle that was imported.
     """
 
     zone: Zone
@@ -79,6 +80,7 @@ class Settings:
     exporting: ExportSettings | None
     importing: ImportSettings | None
     reader_keys: ReaderKeys | None = None
+    import_recorder: IdentitySettings | None = None
 
 
 def load(path: Path) -> Settings:
@@ -109,6 +111,7 @@ def parse(document: dict[str, Any], folder: Path) -> Settings:
         exporting=export_settings(table.table("export")) if zone is Zone.ONLINE else None,
         importing=import_settings(table.table("import"), table) if zone is Zone.OFFLINE else None,
         reader_keys=_reader_keys(table),
+        import_recorder=_import_recorder(table, zone),
     )
     table.done()
     _verify_identities(found)
@@ -139,6 +142,12 @@ def _identity(table: Table) -> IdentitySettings:
     return found
 
 
+def _import_recorder(table: Table, zone: Zone) -> IdentitySettings | None:
+    if zone is not Zone.OFFLINE or not table.has("import_recorder"):
+        return None
+    return _identity(table.table("import_recorder"))
+
+
 def _reader_keys(table: Table) -> ReaderKeys | None:
     passphrase_file = table.path("reader_keys_passphrase_file", None)
     client = table.path("reader_keys", None)
@@ -160,7 +169,12 @@ def _streams(table: Table, zone: Zone, hub: HubSettings) -> StreamMap:
 
 def _verify_identities(settings: Settings) -> None:
     """One identity cannot play two parts: what it may do would add up."""
-    parts = {"bridge": settings.bridge, "audit": settings.audit, "reader": settings.reader}
+    parts = {
+        "bridge": settings.bridge,
+        "audit": settings.audit,
+        "reader": settings.reader,
+        "import_recorder": settings.import_recorder,
+    }
     seen: dict[Path, str] = {}
     for part, identity in parts.items():
         if identity is None:

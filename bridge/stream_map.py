@@ -13,6 +13,8 @@ from veen.settings_table import BadSettings
 ONLINE_LOG: Final = "bridge/online/log"
 OFFLINE_LOG: Final = "bridge/offline/log"
 IMPORTED: Final = "import/"
+IMPORTS: Final = "record/infrastructure/imports"
+"""Where an offline zone records each import, by an identity that writes nothing else."""
 _SOURCE: Final = re.compile(r"(export|record)(/[A-Za-z0-9._-]+)+")
 _TARGET: Final = re.compile(r"import(/[A-Za-z0-9._-]+)+")
 

@@ -21,6 +21,7 @@ from cli.bridge_cover import cover_of
 from cli.bridge_options import NOTHING_TO_DO, BridgeConfigOption, OperatorOption, operator_of
 from cli.console import manner, notice, show, show_text, watching
 from cli.options import patience, surroundings
+from cli.zone_imports import take_up
 
 DUPLICATE, WAITING, QUARANTINED, AUDIT_PENDING, PARTIAL, BLOCKED = range(7, 13)
 UNCOVERED = 14
@@ -95,7 +96,7 @@ def import_(
     Exit codes: 0 imported, 6 nothing to do, 7 only duplicates, 8 waiting or incomplete,
     9 quarantined, rejected or refused, 10 the audit entry is kept but not in the log yet, 11 the
     hub took only a part, 12 blocked by approvals or a frozen stream, 14 imported, but the
-    checkpoint or the anchor that the settings ask for is not there yet.
+    checkpoint, the anchor or the recorder event that the settings ask for is not there yet.
 
     Example: veen bridge import --config bridge.toml --medium /media/usb
     """
@@ -115,7 +116,10 @@ def import_(
         unapproved=tuple(_whole_id(one) for one in unapproved or ()),
         reason=reason,
     )
-    _show(_run(load(config), order, rebuild=rebuild))
+    result = _run(load(config), order, rebuild=rebuild)
+    # A hub whose keys have changed was pinned anew: the index is to follow with those.
+    take_up(config)
+    _show(result)
 
 
 def _whole_id(text: str) -> bytes:
@@ -146,6 +150,7 @@ def _show(result: Result) -> None:
         "carriers": [_document(one) for one in outcomes],
         "audit_pending": str(result.pending) if result.pending else None,
         "checkpoint": _covering(result.covering),
+        "unrecorded": result.unrecorded,
     }
     if result.pending is not None:
         show(document, f"not done: {result.pending}")
@@ -154,6 +159,8 @@ def _show(result: Result) -> None:
     if result.covering is not None and result.covering.trouble is not None:
         again = "" if result.covering.covered else "; run veen bridge import again"
         notice(f"{result.covering.trouble}{again}")
+    if result.unrecorded is not None:
+        notice(f"{result.unrecorded}; run veen bridge import again")
     code = _exit_code(result)
     if code:
         raise typer.Exit(code)
@@ -162,6 +169,8 @@ def _show(result: Result) -> None:
 def _exit_code(result: Result) -> int:
     states = {one.state for one in result.outcomes}
     found = next((code for state, code in _GRAVITY if state in states), NOTHING_TO_DO)
+    if result.unrecorded is not None and found in (0, DUPLICATE, NOTHING_TO_DO):
+        return UNCOVERED
     if result.covering is None or found not in (0, DUPLICATE, NOTHING_TO_DO):
         return found
     return UNCOVERED if result.covering.trouble is not None else 0

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -32,6 +32,8 @@ from veen.errors import Malformed
 from veen.hub_identity import HubIdentity
 from veen.keystore.directory import ClientDir
 from veen.recorder_checkpoint import RecorderCheckpoint
+
+_REPLAYED: Final = ("record/", "import/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +140,8 @@ class WantedOptions:
     ] = False
 
     def wanted(self, checkpoint: RecorderCheckpoint) -> Wanted:
-        """Without a stream, all ``record/`` streams that the checkpoint speaks of."""
-        names = self.stream or [one for one in checkpoint.names if one.startswith("record/")]
+        """Without a stream, all ``record/`` and ``import/`` streams that the checkpoint covers."""
+        names = self.stream or [one for one in checkpoint.names if one.startswith(_REPLAYED)]
         how: dict[str, Any] = {
             "unproven": self.unproven,
             "opened": not self.no_decrypt,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from bridge.stream_map import OFFLINE_LOG, ONLINE_LOG, default_target
+from bridge.stream_map import IMPORTS, OFFLINE_LOG, ONLINE_LOG, default_target
 from recorder.stream_map import AUDIT, CHANGES, REPLAYS, REQUESTS, RESULTS
 from recorder.zone import OFFLINE, ONLINE
 
@@ -16,6 +16,7 @@ ANALYST: Final = "analyst"
 
 AUDITS: Final = "record/infrastructure/audits"
 READER: Final = "reader"
+IMPORT_RECORDER: Final = "import-recorder"
 HTTP: Final = "record/app/http"
 ACCESS: Final = "record/security/access"
 HOSTS: Final = "record/infrastructure/hosts"
@@ -73,6 +74,9 @@ def people(role: str, sources: tuple[str, ...]) -> dict[str, Person]:
         found["bridge"] = Person(role="bridge_offline", writes=("import/*",), granted=targets)
         found["audit"] = _writer(OFFLINE_LOG)
         found["reconciler"] = Person(role="recorder_admin", reads=("import/*", OFFLINE_LOG))
+        found[IMPORT_RECORDER] = Person(
+            role="recorder_producer", writes=(IMPORTS,), granted=(IMPORTS,)
+        )
     return found | {
         name: Person(role="recorder_producer", writes=(stream,), granted=(stream,))
         for name, stream in PRODUCERS.items()

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from cli.zone_people import ANALYST, AUDITS, PRODUCERS, TYPES, Person, streams
+from bridge.importer.recording import COMPLETED
+from bridge.stream_map import IMPORTS
+from cli.zone_people import (
+    ANALYST,
+    AUDITS,
+    IMPORT_RECORDER,
+    PRODUCERS,
+    TYPES,
+    Person,
+    streams,
+)
 from recorder.stream_map import AROUND_PAYLOAD_BYTES, CHANGES, DEFAULT_PAYLOAD_BYTES, NAMESPACE
 from recorder.zone import OFFLINE, ONLINE, StorageSettings
 from veen.limits import Limits
@@ -94,6 +104,10 @@ def _recorder(draft: Draft) -> Iterator[str]:
             yield from _pairs({"producers": [_key(draft, producer)]})
     yield from _table("[recorder.streams]")
     yield from _pairs({"name": AUDITS, "event_types": ["audit.report"]})
+    if IMPORT_RECORDER in draft.people:
+        yield from _table("[recorder.streams]")
+        yield from _pairs({"name": IMPORTS, "event_types": [COMPLETED]})
+        yield from _pairs({"producers": [_key(draft, IMPORT_RECORDER)]})
     yield from _table("recorder.index")
     yield from _pairs({"path": "index"})
 
@@ -147,6 +161,8 @@ def _bridge(draft: Draft) -> Iterator[str]:
         # Status, reconciliation and the repair of the ledger read what was imported.
         yield from _table("bridge.reader")
         yield from _pairs(_identity("reconciler"))
+        yield from _table("bridge.import_recorder")
+        yield from _pairs(_identity(IMPORT_RECORDER) | _granted(IMPORT_RECORDER))
     for source in draft.sources:
         yield from _table("[bridge.streams]")
         yield from _pairs({"source": source})

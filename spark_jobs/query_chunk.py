@@ -118,7 +118,9 @@ def _tally(
 
 
 def _taken(number: int, question: Descriptor, one: _Read, grown: Sequence[Tree]) -> Taken:
-    key = OrderKey(number, *one.entry.order_key)
+    at = one.entry.order_key
+    # No import stream is searched here, so the rest of the key is empty.
+    key = OrderKey(number, at.hub_ts, at.stream, at.seq)
     told = canonical_json.encode(row(question, one.entry)) if question.aggregate is None else None
     if question.evidence.mode == "none":
         return Taken(key, told, None)

@@ -21,10 +21,15 @@ from recorder.query.json_text import JsonLimits, parse_json
 from spark_jobs.event_work import Reader
 from spark_jobs.store_door import OPTIONS, door_of
 from veen.errors import Malformed, Untrusted, VeenError
+from veen.import_event import is_import
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 OK, BROKEN, REFUSED = 0, 3, 4
 _LIMITS: Final = JsonLimits(max_bytes=4 << 20)
+
+
+class NotOnSpark(VeenError):
+    """A query that only the index can answer."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,6 +49,12 @@ def _run(asked: argparse.Namespace) -> None:
     from spark_jobs.session import session  # noqa: PLC0415
 
     descriptor = read_descriptor(parse_json(asked.descriptor.read_bytes(), _LIMITS))
+    imports = [one for one in descriptor.scope if is_import(one)]
+    if imports:
+        raise NotOnSpark(
+            f"the scope has {imports[0]}: import streams are answered by the index alone, which "
+            "knows where each bundle is complete; narrow the query, or raise row_budget"
+        )
     checkpoint = RecorderCheckpoint.decode(asked.checkpoint.read_bytes())
     reader = Reader(asked.client.absolute(), asked.passphrase_file)
     site = Site(door_of(asked.store, vars(asked)), asked.hub_id, reader)

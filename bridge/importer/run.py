@@ -30,6 +30,7 @@ from bridge.importer.kept_checkpoints import KeptCheckpoints
 from bridge.importer.ledger import BadLedger, ImportLedger
 from bridge.importer.outcome import Outcome, State
 from bridge.importer.receive import bags_on, fetch, partial_name
+from bridge.importer.recording import record_imports
 from bridge.importer.room import NoRoom, bytes_below, verify_room
 from bridge.importer.tools import Tools
 from bridge.importer.trail import Trail
@@ -75,11 +76,14 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """``pending`` is why the audit log does not have all of it yet."""
+    """``pending`` is why the audit log does not have all of it yet; ``unrecorded`` why the stream
+    record/infrastructure/imports does not.
+    """
 
     outcomes: tuple[Outcome, ...]
     pending: AuditPending | None
     covering: Covering | None = None
+    unrecorded: str | None = None
 
 
 def run_import(
@@ -100,10 +104,13 @@ def run_import(
         outcomes: list[Outcome] = []
         try:
             outcomes.extend(_work_through(tools, order))
+            unrecorded = record_imports(
+                settings, tools.ledger, tools.recipient, surroundings, patience
+            )
             covering = None if cover is None else cover_imports(tools, cover)
         except AuditPending as pending:
             return Result(tuple(outcomes), pending)
-        return Result(tuple(outcomes), None, covering)
+        return Result(tuple(outcomes), None, covering, unrecorded)
 
 
 @contextmanager

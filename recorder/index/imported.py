@@ -22,7 +22,7 @@ from recorder.index.tables import SourceRow, StreamRow, transaction
 from recorder.index.writer import IndexWriter
 from veen.client.client import Client
 from veen.client.pair import Pair
-from veen.errors import Malformed, Undecryptable, Untrusted, VeenError
+from veen.errors import Malformed, Undecryptable, Unopenable, Untrusted, VeenError
 from veen.hub_identity import HubIdentity
 from veen.import_event import (
     ImportedEvent,
@@ -148,7 +148,7 @@ class ImportedFollower:
             ) from error
         except NotImported as error:
             return Read(pair, None, error.fault.name, None)
-        except Malformed:
+        except (Malformed, Unopenable):
             return Read(pair, None, ImportFault.MALFORMED.name, None)
         hub = self._hubs.get(event.source_hub_id)
         if hub is None:

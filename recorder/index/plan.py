@@ -13,6 +13,7 @@ from recorder.query.descriptor import Descriptor
 from recorder.query.digest import Searched
 from recorder.query.filter import Filter
 from veen.errors import VeenError
+from veen.import_event import is_import
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 _MOST_WALKS: Final = 1_000
@@ -22,6 +23,10 @@ _AT_ONCE: Final = 64
 
 class TooLarge(VeenError):
     """More than the inline engine may look at or hold; the other engine has no such bound."""
+
+
+class ImportsTooLarge(VeenError):
+    """As TooLarge, of a scope with import streams, which only the index can answer."""
 
 
 class Range(NamedTuple):
@@ -69,6 +74,9 @@ def plan(
     for name in descriptor.scope:
         row, end = held.reached(checkpoint, name)
         found = _range(held.db, row, end.last_seq, descriptor.filter)
+        if is_import(name):
+            # Its events are filtered by the time of their origin, which has another order.
+            found = Range(row, 1, end.last_seq)
         ranges.append(found)
         searched.append(
             Searched(
@@ -81,7 +89,17 @@ def plan(
             )
         )
     filled = [one for one in ranges if one.size]
-    return Plan(filled, _choose(held.db, filled, descriptor.filter, row_budget), tuple(searched))
+    try:
+        key = _choose(held.db, filled, descriptor.filter, row_budget)
+    except TooLarge as error:
+        if any(map(is_import, descriptor.scope)):
+            raise ImportsTooLarge(
+                f"the query looks at more than {row_budget} rows, whichever key it goes by, and "
+                "import/ streams are answered by the index alone: name a subject, origin or event "
+                "type, or raise [recorder.query] row_budget"
+            ) from error
+        raise
+    return Plan(filled, key, tuple(searched))
 
 
 def _range(db: sqlite3.Connection, row: StreamRow, last_seq: int, wanted: Filter) -> Range:

@@ -11,14 +11,18 @@ from recorder.index import tables
 from recorder.index.plan import Plan, Range
 from recorder.index.snapshot import Snapshot
 from recorder.index.tables import BadIndex
-from recorder.query.entry import Entry
+from recorder.query.entry import Entry, Source
 from recorder.query.filter import Filter
+from veen.import_event import is_import
 from veen.overlay.body import AnyItem
 from veen.record_event import RecordEvent
 
 _COLUMNS: Final = (
     "place, hub_ts, leaf_hash, subject_id, principal_id, event_type, event_time, origin, payload"
 )
+_COUNT: Final = 9
+_SOURCE_COLUMNS: Final = "source_hub, source_stream, source_seq, source_ts, source_leaf"
+_ALL_TIME: Final = (1 << 63) - 1
 _MOST_TYPES: Final = 500
 
 
@@ -27,43 +31,58 @@ def walk(held: Snapshot, plan: Plan, wanted: Filter) -> Iterator[Entry]:
     more, given = _narrowed(wanted)
     if plan.key.name is None:
         source = f"events NOT INDEXED WHERE fault IS NULL AND place BETWEEN ? AND ?{more}"
-        runs = [_run(held, source, (*one.places, *given), one) for one in plan.ranges]
+        runs = [_run(held, source, (*one.places, *given), one, wanted) for one in plan.ranges]
     else:
         by = f"INDEXED BY {plan.key.name} WHERE {plan.key.column} = ?"
         source = f"events {by} AND place BETWEEN ? AND ?{more}"
         runs = [
-            _run(held, source, (value, *one.places, *given), one)
+            _run(held, source, (value, *one.places, *given), one, wanted)
             for one in plan.ranges
             for value in plan.key.values
         ]
     return runs[0] if len(runs) == 1 else heapq.merge(*runs, key=attrgetter("order_key"))
 
 
-def _run(held: Snapshot, source: str, given: tuple[Any, ...], one: Range) -> Iterator[Entry]:
-    name = one.row.name
+def _run(
+    held: Snapshot, source: str, given: tuple[Any, ...], one: Range, wanted: Filter
+) -> Iterator[Entry]:
+    if is_import(one.row.name):
+        yield from _imported(held, source, given, one, wanted)
+        return
     query = f"SELECT {_COLUMNS} FROM {source} ORDER BY place"  # noqa: S608
-    for (
-        place,
-        hub_ts,
-        leaf_hash,
-        subject,
-        principal,
-        kind,
-        time,
-        origin,
-        payload,
-    ) in held.db.execute(query, given):
-        if payload is None:
-            raise BadIndex(f"{name} {tables.seq_of(place)} has no payload; {tables.REMEDY}")
-        event = RecordEvent(
-            subject_id=subject,
-            principal_id=principal,
-            event_type=kind,
-            event_time=time,
-            origin=origin,
-            payload=AnyItem(payload),
-        )
-        yield Entry(name, tables.seq_of(place), hub_ts, leaf_hash, event)
+    for found in held.db.execute(query, given):
+        yield _entry(one.row.name, found)
+
+
+def _imported(
+    held: Snapshot, source: str, given: tuple[Any, ...], one: Range, wanted: Filter
+) -> Iterator[Entry]:
+    """Events of an import stream by their place at the origin; only those of whole bundles."""
+    last = wanted.last_second
+    query = (
+        f"SELECT found.*, {_SOURCE_COLUMNS} FROM (SELECT {_COLUMNS} FROM {source}) AS found "  # noqa: S608
+        "JOIN origins ON origins.place = found.place "
+        "WHERE complete_at <= ? AND source_ts BETWEEN ? AND ? "
+        "ORDER BY source_ts, source_stream, source_seq, found.place"
+    )
+    bounds = (one.to_seq, wanted.first_second, _ALL_TIME if last is None else last)
+    for found in held.db.execute(query, (*given, *bounds)):
+        yield _entry(one.row.name, found[:_COUNT], Source(*found[_COUNT:]))
+
+
+def _entry(name: str, found: tuple[Any, ...], source: Source | None = None) -> Entry:
+    place, hub_ts, leaf_hash, subject, principal, kind, time, origin, payload = found
+    if payload is None:
+        raise BadIndex(f"{name} {tables.seq_of(place)} has no payload; {tables.REMEDY}")
+    event = RecordEvent(
+        subject_id=subject,
+        principal_id=principal,
+        event_type=kind,
+        event_time=time,
+        origin=origin,
+        payload=AnyItem(payload),
+    )
+    return Entry(name, tables.seq_of(place), hub_ts, leaf_hash, event, source)
 
 
 def _narrowed(wanted: Filter) -> tuple[str, tuple[Any, ...]]:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from recorder.query.field import ALL, Field, read_field
+from recorder.query.field import ALL, OF_SOURCE, Field, read_field
 from recorder.query.filter import Filter, members, read_filter
 from recorder.query.json_text import DEFAULT_LIMITS, JsonLimits, parse_json
 from recorder.query.metric import Aggregate, read_aggregate, refuse_doubles
@@ -14,6 +14,7 @@ from recorder.query.refusal import BadDescriptor, Refusal, invalid
 from veen import canonical_json
 from veen.digest import h
 from veen.errors import Malformed
+from veen.import_event import is_import
 from veen.stream import MAX_NAME, is_name
 
 __all__ = [
@@ -95,11 +96,12 @@ def normalise(value: Any, *, query_id_if_missing: str) -> Descriptor:
     lacking = [key for key in _REQUIRED if found.get(key) is None]
     if lacking:
         raise invalid(f"the descriptor lacks {lacking[0]}")
-    fields = _projection(found["projection"])
+    scope = _scope(found["scope"])
+    fields = _projection(found["projection"], scope)
     aggregate = found.get("aggregate")
     descriptor = Descriptor(
         query_id=_query_id(found.get("query_id"), query_id_if_missing),
-        scope=_scope(found["scope"]),
+        scope=scope,
         filter=read_filter(found["filter"]),
         projection=tuple(field.text for field in fields),
         fields=fields,
@@ -169,9 +171,9 @@ def _verify_stream(name: Any) -> None:
         raise invalid("scope has a stream by its identifier; give its name")
 
 
-def _projection(value: Any) -> tuple[Field, ...]:
+def _projection(value: Any, scope: tuple[str, ...]) -> tuple[Field, ...]:
     if value == ["*"]:
-        value = list(ALL)
+        value = [*ALL, *(OF_SOURCE if any(map(is_import, scope)) else ())]
     if not isinstance(value, list) or not 1 <= len(value) <= _MAX_PROJECTION:
         raise invalid(f"projection must be a list of 1 to {_MAX_PROJECTION} fields")
     fields = tuple(read_field(one, "projection") for one in value)

@@ -8,11 +8,13 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from recorder.query.descriptor import Descriptor, Evidence
-from recorder.query.entry import Entry
+from recorder.query.entry import Entry, Source
 from veen import canonical_json
 from veen.digest import h_blocks, ht, u64be
 from veen.errors import Malformed, Untrusted
 from veen.hub_identity import HubIdentity
+from veen.import_event import SCHEMA as IMPORTED
+from veen.import_event import is_import, read_imported
 from veen.inclusion import InclusionProof, Shown
 from veen.label import label, routing_key
 from veen.msg import Msg
@@ -155,8 +157,31 @@ def receipted(msg_raw: bytes, receipt_raw: bytes, body_key: bytes, at: Placed) -
         raise Untrusted("the message is not signed by its client")
     at.hub.verify_receipt(receipt)
     body = open_body(body_key=body_key, msg=msg, profile=DEFAULT_PROFILE)
+    if is_import(at.stream):
+        event, source = _imported(body, msg.client_id)
+        return Entry(at.stream, receipt.stream_seq, receipt.hub_ts, leaf, event, source)
     event = read_event(SCHEMA, body, msg.client_id)
     return Entry(at.stream, receipt.stream_seq, receipt.hub_ts, leaf, event)
+
+
+def _imported(body: bytes, client_id: bytes) -> tuple[RecordEvent, Source]:
+    """The origin's event within an imported one, and its place there.
+
+    The origin's client has signed the message, and its receipt is for that message and place. That
+    the origin's hub has signed the receipt was verified with its pinned keys by whoever indexed it.
+    """
+    found = read_imported(IMPORTED, body, client_id)
+    msg, receipt = found.msg(), found.receipt()
+    if msg is None or not msg.signature_is_valid():
+        raise Untrusted("the origin's message is not there, or not signed by its client")
+    place = Source(
+        found.source_hub_id,
+        found.origin_stream,
+        receipt.stream_seq,
+        receipt.hub_ts,
+        receipt.leaf_hash,
+    )
+    return found.origin_event(), place
 
 
 @lru_cache(maxsize=256)

@@ -24,6 +24,17 @@ ALL: Final = (
 )  # fmt: skip
 """What ["*"] stands for, in this order."""
 
+SOURCE_HUB: Final = "source_hub_id"
+SOURCE_STREAM: Final = "source_stream"
+SOURCE_SEQ: Final = "source_commit_seq"
+SOURCE_TIME: Final = "source_commit_time"
+SOURCE_RECEIPT: Final = "source_receipt_id"
+
+OF_SOURCE: Final = (SOURCE_HUB, SOURCE_STREAM, SOURCE_SEQ, SOURCE_TIME, SOURCE_RECEIPT)
+"""The place of an imported event at its origin; ["*"] has these too where an import/ stream is in
+the scope. They are null for an event that was recorded at the hub that was asked.
+"""
+
 _PATH: Final = PAYLOAD + "."
 _MAX_BYTES: Final = 1024
 _ESCAPED: Final = ".\\*"
@@ -54,14 +65,14 @@ def read_field(value: Any, place: str) -> Field:
         raise invalid(f"{place} names a field with a text, not with {value!r:.60}")
     if len(value.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
         raise invalid(f"{place} names a field with more than {_MAX_BYTES} bytes")
-    if value in ALL:
+    if value in ALL or value in OF_SOURCE:
         return Field(value)
     if value == _PATH + "*":
         return Field(PAYLOAD)
     if not value.startswith(_PATH):
         raise invalid(
-            f"{place} names {value!r:.80}, which no event has; there are {', '.join(ALL)} "
-            f"and payload.<path>"
+            f"{place} names {value!r:.80}, which no event has; there are "
+            f"{', '.join((*ALL, *OF_SOURCE))} and payload.<path>"
         )
     return Field(value, _split(value.removeprefix(_PATH), place))
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from recorder import timestamp
 from recorder.query import field as names
 from recorder.query.descriptor import Descriptor
-from recorder.query.entry import Entry
+from recorder.query.entry import Entry, receipt_id
 from recorder.query.field import Field
 from recorder.query.filter import Filter
 from recorder.query.json_text import SAFE_INTEGER
@@ -22,7 +22,7 @@ def matches(descriptor: Descriptor, entry: Entry) -> bool:
     """Whether the entry is an event of the scope that the filter lets through."""
     if entry.event is None or entry.stream not in descriptor.scope:
         return False
-    return descriptor.filter.has_time(entry.hub_ts) and _passes(descriptor.filter, entry.event)
+    return descriptor.filter.has_time(entry.commit_ts) and _passes(descriptor.filter, entry.event)
 
 
 def row(descriptor: Descriptor, entry: Entry) -> Row:
@@ -85,4 +85,12 @@ _PLAIN: Final[dict[str, Callable[[Entry, RecordEvent], Any]]] = {
     names.EVENT_TIME: lambda _, event: timestamp.render(event.event_time),
     names.ORIGIN: lambda _, event: event.origin,
     names.RECEIPT: lambda entry, _: entry.receipt_id,
+    names.SOURCE_HUB: lambda entry, _: entry.source and entry.source.hub_id.hex(),
+    names.SOURCE_STREAM: lambda entry, _: entry.source and entry.source.stream,
+    names.SOURCE_SEQ: lambda entry, _: entry.source and as_json(entry.source.seq),
+    names.SOURCE_TIME: lambda entry, _: (
+        entry.source and timestamp.render(entry.source.hub_ts * 1000)
+    ),
+    names.SOURCE_RECEIPT: lambda entry, _: entry.source and receipt_id(entry.source.leaf_hash),
 }
+"""Of an event that was recorded here, what names a place at an origin is null."""

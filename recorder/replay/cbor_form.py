@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from recorder.replay.item import Item, ItemKind
@@ -11,6 +11,7 @@ from recorder.replay.plan import Plan
 from recorder.replay.record import Proof, Record, Written
 from veen import cbor
 from veen.errors import Malformed
+from veen.import_event import ImportedEvent
 from veen.msg import Msg
 from veen.receipt import Receipt
 from veen.schema import Bytes32, RawItem
@@ -24,7 +25,8 @@ _NUMBERS: Final = {Plan: _PLAN, Proof: _PROOF}
 class CborItem(WireMap):
     """One item. ``event`` is the map of its six sealed fields; the other two are hub_commit_*.
 
-    ``hub_commit_time`` is in seconds. ``checkpoint_id`` is there when the item is proven.
+    ``hub_commit_time`` is in seconds. ``checkpoint_id`` is there when the item is proven. What
+    begins with ``source`` is of the origin of an imported event; times are in seconds.
     """
 
     kind: str
@@ -40,6 +42,13 @@ class CborItem(WireMap):
     checkpoint_id: Bytes32 | None = None
     msg: RawItem | None = None
     body_key: Bytes32 | None = None
+    source_hub_id: Bytes32 | None = None
+    source_stream: str | None = None
+    source_commit_seq: int | None = None
+    source_commit_time: int | None = None
+    source_receipt_id: str | None = None
+    import_time: int | None = None
+    bundle_id: Bytes32 | None = None
 
 
 class CborSequence:
@@ -72,12 +81,12 @@ class CborSequence:
 
 def cbor_item(item: Item, plan: Plan) -> CborItem:
     proofs, fault = plan.wanted.with_proofs, item.fault
-    return CborItem(
+    found = CborItem(
         kind=item.kind.value,
         stream=item.stream,
         hub_commit_seq=item.seq,
         hub_commit_time=item.receipt.hub_ts,
-        principal_id=item.msg.client_id,
+        principal_id=item.msg.client_id if item.event is None else item.event.principal_id,
         event=item.event.encode() if item.event is not None else None,
         fault=fault.fault.name if fault is not None else None,
         detail=str(fault) if fault is not None else None,
@@ -86,6 +95,21 @@ def cbor_item(item: Item, plan: Plan) -> CborItem:
         checkpoint_id=plan.checkpoint_id if item.proven else None,
         msg=item.msg.encode() if proofs else None,
         body_key=item.body_key if proofs else None,
+    )
+    return found if item.imported is None else _with_source(found, item.imported)
+
+
+def _with_source(found: CborItem, imported: ImportedEvent) -> CborItem:
+    receipt = imported.receipt()
+    return replace(
+        found,
+        source_hub_id=imported.source_hub_id,
+        source_stream=imported.origin_stream,
+        source_commit_seq=receipt.stream_seq,
+        source_commit_time=receipt.hub_ts,
+        source_receipt_id=f"rcpt-{receipt.leaf_hash.hex()}",
+        import_time=imported.import_time,
+        bundle_id=imported.bundle_id,
     )
 
 

@@ -9,6 +9,14 @@ from recorder.replay.source import Source
 from veen import seal
 from veen.client.pair import Pair
 from veen.errors import Unopenable
+from veen.import_event import SCHEMA as IMPORTED
+from veen.import_event import (
+    ImportedEvent,
+    ImportFault,
+    NotImported,
+    is_import,
+    read_imported,
+)
 from veen.msg import Msg
 from veen.profile import DEFAULT_PROFILE
 from veen.receipt import Receipt
@@ -28,7 +36,8 @@ class ItemKind(Enum):
 class Item:
     """``fault`` says why a message is no event; without it and ``event`` nobody tried to open it.
 
-    ``body_key`` opens the body of this one message for whoever gets it.
+    ``body_key`` opens the body of this one message for whoever gets it. Of a message in an import
+    stream ``event`` is the origin's, and ``imported`` says where that stands at its origin.
     """
 
     stream: str
@@ -38,6 +47,7 @@ class Item:
     event: RecordEvent | None = None
     fault: NotAnEvent | None = None
     body_key: bytes | None = None
+    imported: ImportedEvent | None = None
 
     @property
     def kind(self) -> ItemKind:
@@ -79,20 +89,39 @@ def derived_item(
     stream: str, pair: Pair, body_key: bytes, told: NotAnEvent | None, *, proven: bool
 ) -> Item:
     """The item that a message is, for one who has its body key and not the reader's private key."""
-    if told is not None and told.fault in TOLD_FAULTS:
+    # A key for the body of an imported event says that it was opened: then what it lacks is the
+    # key to the origin's message, which its body shows by itself.
+    is_shown = is_import(stream) and told is not None and told.fault is EventFault.UNOPENED
+    if told is not None and told.fault in TOLD_FAULTS and not is_shown:
         return _item(stream, pair, proven=proven, fault=told, body_key=body_key)
     body = seal.open_body(body_key=body_key, msg=pair.msg, profile=DEFAULT_PROFILE)
-    return _read(stream, pair, SCHEMA, body, body_key, proven=proven)
+    schema = IMPORTED if is_import(stream) else SCHEMA
+    return _read(stream, pair, schema, body, body_key, proven=proven)
 
 
 def _read(
     stream: str, pair: Pair, schema: bytes, body: bytes, body_key: bytes, *, proven: bool
 ) -> Item:
+    imported = None
     try:
-        event = read_event(schema, body, pair.msg.client_id)
+        if is_import(stream):
+            imported = _imported(schema, body, pair.msg.client_id)
+            event = imported.origin_event()
+        else:
+            event = read_event(schema, body, pair.msg.client_id)
     except NotAnEvent as fault:
-        return _item(stream, pair, proven=proven, fault=fault, body_key=body_key)
-    return _item(stream, pair, proven=proven, event=event, body_key=body_key)
+        return _item(stream, pair, proven=proven, fault=fault, body_key=body_key, imported=imported)
+    return _item(stream, pair, proven=proven, event=event, body_key=body_key, imported=imported)
+
+
+def _imported(schema: bytes, body: bytes, client_id: bytes) -> ImportedEvent:
+    """The imported event, or the fault for which it is none in the words of recorder events."""
+    try:
+        return read_imported(schema, body, client_id)
+    except NotImported as error:
+        if error.fault is ImportFault.OTHER_SCHEMA:
+            raise NotAnEvent(EventFault.OTHER_SCHEMA, schema.hex()) from error
+        raise NotAnEvent(EventFault.MALFORMED, str(error)) from error
 
 
 def _item(
@@ -103,6 +132,7 @@ def _item(
     event: RecordEvent | None = None,
     fault: NotAnEvent | None = None,
     body_key: bytes | None = None,
+    imported: ImportedEvent | None = None,
 ) -> Item:
     return Item(
         stream=stream,
@@ -112,4 +142,5 @@ def _item(
         event=event,
         fault=fault,
         body_key=body_key,
+        imported=imported,
     )

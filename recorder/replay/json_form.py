@@ -60,6 +60,7 @@ def item_json(item: Item, plan: Plan) -> dict[str, Any]:
         "receipt": item.receipt.encode().hex(),
         "proven": item.proven,
         "checkpoint_id": plan.checkpoint_id.hex() if item.proven else None,
+        **_source(item),
     }
     if plan.wanted.with_proofs:
         found["msg"] = item.msg.encode().hex()
@@ -80,6 +81,23 @@ def _fields(item: Item) -> dict[str, Any]:
         }
     told = {} if fault is None else {"fault": fault.fault.name, "detail": str(fault)}
     return {"principal_id": item.msg.client_id.hex(), **told}
+
+
+def _source(item: Item) -> dict[str, Any]:
+    """The place of an imported event at its origin, and how it came here."""
+    found = item.imported
+    if found is None:
+        return {}
+    receipt = found.receipt()
+    return {
+        "source_hub_id": found.source_hub_id.hex(),
+        "source_stream": found.origin_stream,
+        "source_commit_seq": receipt.stream_seq,
+        "source_commit_time": timestamp.render(receipt.hub_ts * 1000),
+        "source_receipt_id": f"rcpt-{receipt.leaf_hash.hex()}",
+        "import_time": timestamp.render(found.import_time * 1000),
+        "bundle_id": found.bundle_id.hex(),
+    }
 
 
 def _written(kind: ItemKind, found: dict[str, Any]) -> Written:

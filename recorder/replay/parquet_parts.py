@@ -20,6 +20,7 @@ from recorder.replay.record import Record
 from veen import durable
 from veen.digest import h
 from veen.errors import Malformed
+from veen.import_event import is_import
 
 PART_ROWS: Final = 100_000
 PART_BYTES: Final = 256 << 20
@@ -51,6 +52,24 @@ SCHEMA: Final = pa.schema(
         pa.field("checkpoint_id", pa.binary()),
     ]
 )
+
+
+_SOURCE_FIELDS: Final = (
+    pa.field("source_hub_id", pa.binary()),
+    pa.field("source_stream", pa.string()),
+    pa.field("source_commit_seq", pa.int64()),
+    pa.field("source_commit_time", _TIME),
+    pa.field("source_receipt_id", pa.string()),
+    pa.field("import_time", _TIME),
+    pa.field("bundle_id", pa.binary()),
+)
+
+
+def schema_of(plan: Plan) -> Any:
+    """The columns of a replay; those of an origin are there where an import stream is replayed."""
+    if not any(map(is_import, plan.wanted.streams)):
+        return SCHEMA
+    return pa.schema([*SCHEMA, *_SOURCE_FIELDS])
 
 
 class ParquetSink:
@@ -103,10 +122,10 @@ class ParquetSink:
     def _end_group(self) -> None:
         if self._writer is None:
             self._writer = pq.ParquetWriter(
-                self._open_part, SCHEMA, compression="zstd", version="2.6"
+                self._open_part, schema_of(self._plan), compression="zstd", version="2.6"
             )
         if self._rows:
-            self._writer.write_table(pa.Table.from_pylist(self._rows, schema=SCHEMA))
+            self._writer.write_table(pa.Table.from_pylist(self._rows, schema=schema_of(self._plan)))
         self._rows, self._group_bytes = [], 0
 
     def _end_part(self) -> None:
@@ -183,7 +202,7 @@ def _row(item: Item, plan: Plan) -> dict[str, Any]:
         "kind": item.kind.value,
         "stream": item.stream,
         "subject_id": event.subject_id if event else None,
-        "principal_id": item.msg.client_id,
+        "principal_id": event.principal_id if event else item.msg.client_id,
         "event_type": event.event_type if event else None,
         "event_time": event.event_time if event else None,
         "origin": event.origin if event else None,
@@ -196,6 +215,23 @@ def _row(item: Item, plan: Plan) -> dict[str, Any]:
         "receipt": item.receipt.encode(),
         "proven": item.proven,
         "checkpoint_id": plan.checkpoint_id if item.proven else None,
+        **_source(item),
+    }
+
+
+def _source(item: Item) -> dict[str, Any]:
+    found = item.imported
+    if found is None:
+        return {}
+    receipt = found.receipt()
+    return {
+        "source_hub_id": found.source_hub_id,
+        "source_stream": found.origin_stream,
+        "source_commit_seq": receipt.stream_seq,
+        "source_commit_time": receipt.hub_ts * 1000,
+        "source_receipt_id": f"rcpt-{receipt.leaf_hash.hex()}",
+        "import_time": found.import_time * 1000,
+        "bundle_id": found.bundle_id,
     }
 
 

@@ -16,6 +16,9 @@ from cli import zone_services as services
 from cli.zone_home import ZoneHome
 from cli.zone_services import Service
 from cli.zone_setup import authorize
+from recorder import settings as recorder_settings
+from recorder.index.home import IndexHome, NoIndex
+from recorder.index.status import status
 
 _START_SEC = 90.0
 
@@ -45,6 +48,23 @@ class RunningZone:
     @property
     def config(self) -> tuple[str, Path]:
         return "--config", self.home.file
+
+    @property
+    def api(self) -> tuple[str | Path, ...]:
+        url = f"http://{recorder_settings.load(self.home.file).query.listen}"
+        return "--api", url, "--token-file", self.home.token
+
+    def index_status(self) -> dict[str, Any]:
+        home = IndexHome(recorder_settings.load(self.home.file).index)
+        try:
+            return status(home, int(time.time())).document()
+        except NoIndex:
+            return {"checkpoint": None, "streams": [], "trouble": None}
+
+    def is_indexed(self) -> bool:
+        """Whether every stream of the index has reached the last checkpoint of the hub."""
+        shown = self.json("recorder", "checkpoint", "latest", *self.config)
+        return bool(self.index_status()["checkpoint"] == shown["checkpoint_id"])
 
     def emit(self, count: int, *, kind: str = "http.access", who: str = "gateway") -> None:
         line = {"event_type": kind, "subject_id": "u:7", "origin": "shop"}

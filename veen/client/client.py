@@ -159,6 +159,10 @@ class Client:
         """The last note of that name that was kept."""
         return self._outbox.note(name)
 
+    def notes(self, prefix: str) -> frozenset[str]:
+        """The names of the notes that were kept, of those that begin with ``prefix``."""
+        return self._outbox.notes(prefix)
+
     def send(self, stream: str, body: bytes, **options: Unpack[Options]) -> Sent:
         """Send an event and have its receipt verified.
 

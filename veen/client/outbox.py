@@ -108,6 +108,11 @@ class Outbox:
         rows = self._all("SELECT value FROM notes WHERE name = ?", name)
         return rows[0][0] if rows else None
 
+    def notes(self, prefix: str) -> frozenset[str]:
+        """The names of notes that begin with ``prefix``."""
+        query = "SELECT name FROM notes WHERE substr(name, 1, ?) = ?"
+        return frozenset(name for (name,) in self._all(query, len(prefix), prefix))
+
     def pending(self, hub_id: bytes) -> int:
         return int(self._one("SELECT count(*) FROM events WHERE hub = ?", hub_id))
 
