@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from zone_processes import RunningZone, running, until
+from zone_processes import RunningZone, make_zone, running, until
 
 from bridge.stream_map import IMPORTS
-from cli.zone_home import ZoneHome
 from cli.zone_people import HOSTS, HTTP
 
 Pair = tuple[RunningZone, RunningZone]
 
 
 @pytest.fixture(scope="module")
-def zones(
-    tmp_path_factory: pytest.TempPathFactory, a_zone: Callable[..., ZoneHome]
-) -> Iterator[Pair]:
+def zones(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     folder = tmp_path_factory.mktemp("beside")
-    z1 = a_zone(folder / "z1")
-    z2 = a_zone(folder / "z2", "offline", trust=z1.handover, medium=z1.root / "medium")
+    z1 = make_zone(folder / "z1")
+    z2 = make_zone(folder / "z2", "offline", trust=z1.handover, medium=z1.root / "medium")
     with ExitStack() as closing:
         here, there = (closing.enter_context(running(one)) for one in (z1, z2))
         here.emit(6)

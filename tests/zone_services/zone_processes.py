@@ -14,6 +14,7 @@ from typing import Any
 
 from cli import zone_services as services
 from cli.zone_home import ZoneHome
+from cli.zone_init import Wanted, init
 from cli.zone_services import Service
 from cli.zone_setup import authorize
 from recorder import settings as recorder_settings
@@ -21,6 +22,12 @@ from recorder.index.home import IndexHome, NoIndex
 from recorder.index.status import status
 
 _START_SEC = 90.0
+
+
+def make_zone(root: Path, role: str = "online", **more: Any) -> ZoneHome:
+    home, usual = ZoneHome(root), {"name": root.name, "storage": None, "trust": None}
+    init(home, Wanted(role=role, **(usual | more)), now=int(time.time()), random=os.urandom)
+    return home
 
 
 class RunningZone:
