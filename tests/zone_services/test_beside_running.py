@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -182,3 +183,37 @@ def test_h24_each_import_leaves_an_event_of_its_own(imported: Pair, tmp_path: Pa
     assert len(found) == len(told)
     again = z2.json("bridge", "import", *z2.config, "--only", "none", code=6)
     assert again["unrecorded"] is None
+
+
+RUNBOOK = Path(__file__).parents[2] / "docs" / "runbook.md"
+_BOX = re.compile(r"^## ([^\n]+)$|^```shell\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+OF_Z1 = ("An export does not end",)
+OF_Z2 = ("A carrier is refused", "An import does not end", "The bridge has gaps")
+
+
+def boxes() -> dict[str, str]:
+    """The box about the bridge of each section that has one."""
+    found, section = {}, ""
+    for one in _BOX.finditer(RUNBOOK.read_text()):
+        if one[1]:
+            section = one[1]
+        else:
+            found[section] = one[2]
+    return found
+
+
+def test_every_box_about_the_bridge_is_run_here() -> None:
+    assert sorted(boxes()) == sorted((*OF_Z1, *OF_Z2))
+
+
+def test_h34_the_boxes_about_the_bridge_work_beside_running_zones(
+    imported: Pair, tmp_path: Path
+) -> None:
+    for zone, sections in zip(imported, (OF_Z1, OF_Z2), strict=True):
+        home = zone.home
+        given = {
+            "ZONE": str(home.file), "MEDIUM": str(home.zone().dags.medium),
+            "TRUST": str(home.trust),
+        }  # fmt: skip
+        for section in sections:
+            assert zone.script(boxes()[section], tmp_path, **given).strip(), section

@@ -73,6 +73,20 @@ class RunningZone:
         shown = self.json("recorder", "checkpoint", "latest", *self.config)
         return bool(self.index_status()["checkpoint"] == shown["checkpoint_id"])
 
+    def script(self, text: str, work: Path, **more: str) -> str:
+        """What a box of the runbook writes, run as a person would paste it."""
+        program = work / "veen"
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m cli.main "$@"\n')
+        program.chmod(0o755)
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", text],
+            env=os.environ | {"PATH": f"{work}:{os.environ['PATH']}", "WORK": str(work)} | more,
+            cwd=work, capture_output=True, text=True, check=False, timeout=300,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
     def emit(self, count: int, *, kind: str = "http.access", who: str = "gateway") -> None:
         line = {"event_type": kind, "subject_id": "u:7", "origin": "shop"}
         file = self.home.root / "events.jsonl"
@@ -90,10 +104,14 @@ class RunningZone:
 def running(home: ZoneHome) -> Iterator[RunningZone]:
     """Started in their order, each when the one before is ready; stopped by their ids."""
     with ExitStack() as closing:
-        closing.enter_context(_process(home, services.hub(home, home.zone())))
+        zone = RunningZone(home)
+        hub = ("--data-dir", home.zone().hub_data)
+        # As a person starts it, since some of the commands stop it and start it again.
+        closing.callback(zone.run, "hub", "stop", *hub)
+        zone.veen("hub", "start", *hub, *zone.config)
         authorize(home)
         closing.enter_context(_process(home, services.query(home)))
-        yield RunningZone(home)
+        yield zone
 
 
 @contextmanager
