@@ -6,9 +6,10 @@ origin's stream a query that was asked in the other zone can be run again here (
 scope, roots and receipts are those of the origin's hub.
 
 What an import stream holds of a bundle counts only when all of it is there, and a stream of the
-origin is indexed up to the first event that is not here. A message that no key opens, or whose
-origin is not pinned, ends the look at its stream: it is reported, and the position stays before it.
-A message that is no imported event is indexed with its fault, as anywhere else.
+origin is indexed up to the first event that is not here. A message of the bridge that no key opens,
+and an event whose origin is not pinned, end the look at their stream: they are reported, and the
+position stays before them. A message that is no imported event, and one that somebody else has
+sealed, is indexed with its fault, as anywhere else.
 """
 
 from __future__ import annotations
@@ -38,10 +39,25 @@ from veen.record_event import NotAnEvent
 EXCLUDED: Final = "EXCLUDED"
 """The fault of an event that this zone's policy keeps out."""
 _BATCH: Final = 500
+_LAST_READ: Final = (
+    "SELECT msg FROM origins JOIN pairs USING (place) WHERE stream_no = ? "
+    "ORDER BY place DESC LIMIT 1"
+)
 
 
 class NotOpened(VeenError):
-    """A message of an import stream that no key of this reader opens."""
+    """A message that a bridge has written to an import stream, and no key of this reader opens."""
+
+    def __init__(self, target: str, seq: int) -> None:
+        super().__init__(
+            f"{target}, stream_seq {seq}: no key of this reader opens it; name the keystore of the "
+            "card that imports are sealed to as reader_keys in [recorder.hub]"
+        )
+        self.seq = seq
+
+
+class _NotVerified(Untrusted):
+    """An imported event whose origin is not pinned, or has not signed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +70,7 @@ class Origin:
 
     @property
     def key(self) -> tuple[bytes, str]:
+        """The stream at the origin."""
         return self.event.source_hub_id, self.event.origin_stream
 
 
@@ -123,13 +140,12 @@ class ImportedFollower:
         """
         look = _Look(self._writer, target)
         trouble: VeenError | None = None
-        for pair in self._client.read(target, from_seq=look.start + 1):
-            try:
-                found = self._read(target, pair)
-            except (NotOpened, Untrusted) as error:
-                trouble = error
-                break
-            look.take(found)
+        try:
+            for pair in self._client.read(target, from_seq=look.start + 1):
+                look.take(self._read(target, pair))
+            look.decide()
+        except (NotOpened, _NotVerified) as error:
+            trouble = error
         count = look.finish()
         if trouble is not None:
             raise trouble
@@ -141,30 +157,32 @@ class ImportedFollower:
         try:
             opened = self._client.open_payload(pair.msg)
             event = read_imported(opened.header.schema, opened.body, pair.msg.client_id)
-        except Undecryptable as error:
-            raise NotOpened(
-                f"{where}: no key of this reader opens it; name the keystore of the card that "
-                "imports are sealed to as reader_keys in [recorder.hub]"
-            ) from error
+        except Undecryptable:
+            return Read(pair, None, ImportFault.UNOPENED.name, None)
         except NotImported as error:
             return Read(pair, None, error.fault.name, None)
         except (Malformed, Unopenable):
             return Read(pair, None, ImportFault.MALFORMED.name, None)
         hub = self._hubs.get(event.source_hub_id)
         if hub is None:
-            raise Untrusted(
+            raise _NotVerified(
                 f"{where}: hub {event.source_hub_id.hex()} is not pinned; add it to the trust "
                 "store and run veen recorder index imports again"
             )
         try:
             event.verify(hub)
         except Untrusted as error:
-            raise Untrusted(f"{where}: {error}") from error
+            raise _NotVerified(f"{where}: {error}") from error
         return Read(pair, event, None, opened.body_key)
 
 
 class _Look:
-    """What one look at an import stream takes in, and how far it has come in both places."""
+    """What one look at an import stream takes in, and how far it has come in both places.
+
+    Who else may write there can seal to anybody, and must not hold the index up. So a message that
+    no key opens is trouble where its client has written an event that was read, before or after;
+    and where nobody has, because then this reader may lack the key to all of them.
+    """
 
     def __init__(self, writer: IndexWriter, target: str) -> None:
         self._writer = writer
@@ -175,9 +193,14 @@ class _Look:
         self._pending: list[Read] = []
         self._complete_at: dict[bytes, int] = {}
         self._count = 0
+        self._writers = set(self._known_writers())
+        self._unopened: dict[bytes, int] = {}
+        """By client, the first of its messages that no key opens and that is undecided."""
+        self._end: int | None = None
         self.start = self._last = min(self._cursor(), self._row.position)
 
     def take(self, one: Read) -> None:
+        self._verify_opened(one)
         self._last = one.pair.receipt.stream_seq
         if self._last > self._row.position:
             self._pending.append(one)
@@ -193,20 +216,54 @@ class _Look:
         if one.event.is_last and len(self._pending) >= _BATCH:
             self._append()
 
+    def decide(self) -> None:
+        """At the end of the stream: what is left unopened is of others, or this reader's lack."""
+        if not self._writers:
+            for seq in self._unopened.values():
+                self._stop_at(seq)
+        self._unopened = {}
+
+    def _verify_opened(self, one: Read) -> None:
+        client_id, seq = one.pair.msg.client_id, one.pair.receipt.stream_seq
+        if one.fault == ImportFault.UNOPENED.name:
+            if client_id in self._writers:
+                self._stop_at(seq)
+            self._unopened.setdefault(client_id, seq)
+        elif one.event is not None and client_id not in self._writers:
+            self._writers.add(client_id)
+            if client_id in self._unopened:
+                self._stop_at(self._unopened[client_id])
+
+    def _stop_at(self, seq: int) -> None:
+        self._end = seq - 1
+        raise NotOpened(self._target, seq)
+
     def finish(self) -> int:
         self._append()
         self._count += sum(self._index(key, held) for key, held in self._waiting.items())
         left = [one.at for held in self._waiting.values() for one in held.events.values()]
         left += [one.at for one in self._seen.held_back()]
         with transaction(self._writer.db):
-            self._writer.note(f"imported {self._target}", min(left, default=self._last + 1) - 1)
+            seq = min([*left, self._bound() + 1, self._last + 1]) - 1
+            self._writer.note(f"imported {self._target}", seq)
         return self._count
+
+    def _bound(self) -> int:
+        """The last place that may be passed: before what is not opened and not decided."""
+        known = [one - 1 for one in self._unopened.values()]
+        return min(known if self._end is None else [*known, self._end], default=self._last)
+
+    def _known_writers(self) -> Iterator[bytes]:
+        """Whoever wrote the last event that is indexed."""
+        for (raw,) in self._writer.db.execute(_LAST_READ, (self._row.stream_no,)):
+            yield Msg.decode(raw).client_id
 
     def _append(self) -> None:
         """Index the import stream up to the first event whose bundle is not whole yet."""
-        whole = len(self._pending)
+        whole, bound = len(self._pending), self._bound()
         for number, one in enumerate(self._pending):
-            if one.event is not None and one.event.bundle_id not in self._complete_at:
+            is_half = one.event is not None and one.event.bundle_id not in self._complete_at
+            if is_half or one.pair.receipt.stream_seq > bound:
                 whole = number
                 break
         ready, self._pending = self._pending[:whole], self._pending[whole:]

@@ -20,7 +20,7 @@ from recorder.index import imports, rebuild
 from recorder.index.content import Compared
 from recorder.index.follower import Follower
 from recorder.index.home import IndexHome
-from recorder.index.imported import EXCLUDED, ImportedFollower
+from recorder.index.imported import EXCLUDED, ImportedFollower, NotOpened
 from recorder.index.opener import Opener, opening
 from recorder.index.snapshot import NotReached
 from recorder.index.status import status
@@ -212,11 +212,12 @@ def test_a_list_of_imports_that_is_damaged_is_refused_and_not_forgotten(tmp_path
 
 def written_by_the_bridge(zone: Any, body: bytes, **options: Any) -> None:
     """A message in the import stream by the bridge's own identity."""
-    settings = zone.settings
-    with identities.open_client(
-        settings.hub, settings.bridge, surroundings=zone.around()
-    ) as bridge:
-        bridge.send(zone.target, body, **options)
+    written_by(zone, zone.settings.bridge, body, **options)
+
+
+def written_by(zone: Any, who: Any, body: bytes, **options: Any) -> None:
+    with identities.open_client(zone.settings.hub, who, surroundings=zone.around()) as client:
+        client.send(zone.target, body, **options)
 
 
 def import_rows(home: IndexHome, zone: Any) -> list[tuple[int, str | None]]:
@@ -285,4 +286,21 @@ def test_h16_half_a_bundle_is_not_indexed_under_the_import_stream(hub: Any, tmp_
     to = {"recipient": ClientDir(zone.reader_dir).read_card().recipient(int(time.time()))}
     written_by_the_bridge(zone, half.encode(), schema=IMPORTED, **to)
     assert indexed(zone, home, identity) == 3
+    assert [seq for seq, _ in import_rows(home, zone)] == [1, 2, 3]
+
+
+def test_h16_what_somebody_else_has_sealed_is_counted_and_what_the_bridge_has_is_trouble(
+    hub: Any, tmp_path: Path
+) -> None:
+    zone = import_yard.Zone(tmp_path / "zone", hub, "sealed")
+    identity, home = import_yard.IDENTITY, IndexHome(tmp_path / "index")
+    written_by(zone, zone.settings.audit, b"sealed to its own writer")
+    assert zone.states(zone.medium(1, 2)) == ["imported"]
+    assert indexed(zone, home, identity) == 2
+    assert import_rows(home, zone) == [(1, "UNOPENED"), (2, None), (3, None)]
+    written_by_the_bridge(zone, b"sealed to the bridge")
+    assert zone.states(zone.medium(3, 4)) == ["imported"]
+    for _ in range(2):
+        with pytest.raises(NotOpened, match="stream_seq 4: no key of this reader opens it"):
+            indexed(zone, home, identity)
     assert [seq for seq, _ in import_rows(home, zone)] == [1, 2, 3]
