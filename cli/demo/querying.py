@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from cli.demo.stage import PATIENCE_SEC, Stage
+from cli.demo.stage import PATIENCE_SEC, Side, Stage
 from cli.demo.workload import SUSPECT
-from cli.failure import INTEGRITY, OK, UNPROVEN
-from cli.zone_people import ACCESS, HTTP
+from cli.failure import INTEGRITY, OK, UNPROVEN, Refused
+from cli.zone_people import ACCESS, HOSTS, HTTP
 from recorder import settings as recorder_settings
 
 _OUTCOMES: Final = (OK, INTEGRITY, UNPROVEN)
+_PATIENCE_SEC: Final = 120.0
+_LOOK_SEC: Final = 0.5
 
 
 class _Answer(NamedTuple):
@@ -25,13 +29,14 @@ def query(stage: Stage) -> None:
     answer = _ask(stage)
     _judge_run(stage, answer)
     package = stage.folder / "query-proof.json"
-    stage.words.veen("query", "proof", answer.result_id, *_api(stage), "--out", package)
+    stage.words.veen("query", "proof", answer.result_id, *_api(stage.online), "--out", package)
     _judge_package(stage, package, answer.rows)
     _replay(stage, package, answer.rows)
+    _analyse(stage, stage.folder / "query-of-imports.json")
 
 
-def _api(stage: Stage) -> tuple[str | Path, ...]:
-    home = stage.online.home
+def _api(side: Side) -> tuple[str | Path, ...]:
+    home = side.home
     listen = recorder_settings.load(home.file).query.listen
     return "--api", f"http://{listen}", "--token-file", home.token
 
@@ -41,7 +46,7 @@ def _ask(stage: Stage) -> _Answer:
     stage.tell(f"an auditor of Z1 asks what {SUSPECT} did, with full evidence; Spark answers")
     stage.online.operator.unpause("veen_query")
     where = ("--stream", HTTP, "--stream", ACCESS, "--subject", SUSPECT)
-    words = ("query", "submit", *_api(stage), *where, "--evidence", "full")
+    words = ("query", "submit", *_api(stage.online), *where, "--evidence", "full")
     digest = stage.words.veen(*words, "--reason", "incident 12", patience_sec=PATIENCE_SEC).document
     return _Answer(str(digest["result_id"]), int(digest["row_count"]))
 
@@ -102,7 +107,8 @@ def _replay(stage: Stage, package: Path, rows: int) -> None:
     shutil.copyfile(package, here)
     who = ("--client", offline.home.identity("auditor").root, "--principal", "auditor")
     recorded = (*who, "--cap", offline.home.capability("auditor"), "--record")
-    of = ("--hub-id", online.zone.hub_id.hex(), "--index", _index(stage))
+    _await_indexed(stage)
+    of = ("--hub-id", online.zone.hub_id.hex())
     again = ("query", "replay", here, *offline.config, *of, *recorded)
     found = stage.words.veen(*again, accept=(0, 3)).document
     stage.claims.judge(
@@ -114,12 +120,45 @@ def _replay(stage: Stage, package: Path, rows: int) -> None:
     )
 
 
-def _index(stage: Stage) -> Path:
-    """An index of Z2 over what it imported, and nothing else."""
+def _await_indexed(stage: Stage) -> None:
+    """Z2's own index takes up what was imported, without being told to."""
     side = stage.offline
-    found = side.home.root / "imported-index"
-    reader = ("--client", side.home.identity("reader").root, "--principal", "reader")
-    streams = [word for one in (HTTP, ACCESS) for word in ("--stream", f"import/{one}")]
-    taken = ("--trust", side.home.trust, "--index", found)
-    stage.words.veen("recorder", "index", "imports", *side.config, *reader, *streams, *taken)
-    return found
+    heads, here = stage.heads(side, "import/"), side.zone.hub_id.hex()
+
+    def is_indexed(found: Mapping[str, Any]) -> bool:
+        rows = {one["stream"]: one["indexed"] for one in found["streams"] if one["hub_id"] == here}
+        return all(rows.get(name, 0) >= head for name, head in heads.items())
+
+    _await_status(stage, is_indexed)
+
+
+def _await_status(stage: Stage, is_due: Callable[[Mapping[str, Any]], bool]) -> None:
+    words, until = ("recorder", "index", "status", *stage.offline.config), _PATIENCE_SEC
+    deadline = time.monotonic() + until
+    while not is_due(found := stage.words.veen(*words).document):
+        if time.monotonic() > deadline:
+            raise Refused(f"the index of Z2 is not where it should be after {until} s: {found}")
+        time.sleep(_LOOK_SEC)
+
+
+def _analyse(stage: Stage, package: Path) -> None:
+    """A query of Z2's own, over an import stream beside a local one."""
+    stage.tell(f"Z2 asks its own query service what {SUSPECT} did, over what it imported")
+    side, stream = stage.offline, f"import/{ACCESS}"
+    made = stage.words.veen("recorder", "checkpoint", "create", *side.config).document
+    _await_status(stage, lambda found: found["checkpoint"] == made["checkpoint_id"])
+    where = ("--stream", stream, "--stream", HOSTS, "--subject", SUSPECT)
+    digest = stage.words.veen("query", "submit", *_api(side), *where).document
+    stage.words.veen("query", "proof", digest["result_id"], *_api(side), "--out", package)
+    recorder = side.home.identity("service").read_card().client_id
+    believed = ("--hub-id", side.zone.hub_id.hex(), "--recorder-id", recorder.hex())
+    found = stage.words.veen("query", "verify", package, *believed, accept=_OUTCOMES).document
+    rows = json.loads(package.read_bytes())["rows"]["whole"]
+    origins = {(one["source_hub_id"], one["source_stream"]) for one in rows}
+    stage.claims.judge(
+        "Z2 answers a query over its imports",
+        found["outcome"] == "proven" and origins == {(stage.online.zone.hub_id.hex(), ACCESS)},
+        told=f"{len(rows)} rows of {stream} with their place in Z1; {found['outcome']}: "
+        f"{found['reason']}",
+        link=str(package),
+    )
