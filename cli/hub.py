@@ -18,7 +18,9 @@ from cli.console import notice, show
 from cli.failure import Refused
 from cli.listening import is_served_by
 from cli.options import DEFAULT_DATA_DIR, ConfigOption, DataDirOption
+from cli.zone_home import ZoneHome
 from cli.zone_process import born, of_session, stat_of
+from cli.zone_rest import rest, supervised, wake
 from hub import supervisor
 from hub.process import Launch, begin
 from hub.settings import Settings
@@ -73,6 +75,10 @@ def start(
         _warn(settings)
         begin(launch)
         sys.exit(supervisor.run(launch))
+    zone = supervised(launch.datadir.root)
+    if zone is not None and zone.rest.exists():
+        _start_in_zone(zone, launch, settings)
+        return
     pid, log = _start_in_background(launch, settings)
     _warn(settings)
     _warn_unready(settings)
@@ -86,12 +92,19 @@ def start(
 def stop(data_dir: DataDirOption = DEFAULT_DATA_DIR) -> None:
     """Stop the hub of a directory; what it has accepted is on disk already.
 
-    A hub that does not run is stopped: exit code 0, and the answer says so.
+    A hub that does not run is stopped: exit code 0, and the answer says so. The supervisor of a
+    running zone is asked to stop its hub, and leaves it stopped until veen hub start; all other
+    parts of the zone go on.
 
     Example: veen hub stop --data-dir ./hub
     """
     datadir = DataDir(data_dir.resolve())
-    pid = _running_pid(datadir)
+    pid, zone = _running_pid(datadir), supervised(datadir.root)
+    if zone is not None:
+        rest(zone)
+        text = f"the zone in {zone.root} has stopped its hub; veen hub start starts it again"
+        show({"pid": pid}, text)
+        return
     if pid is None and is_held(datadir):
         raise Refused(
             f"{datadir.root} is held by another process ({_holder(datadir)}), which is no running "
@@ -104,6 +117,21 @@ def stop(data_dir: DataDirOption = DEFAULT_DATA_DIR) -> None:
     while _is_alive(pid):
         time.sleep(0.05)
     show({"pid": pid}, f"stopped hub {pid}")
+
+
+def _start_in_zone(zone: ZoneHome, launch: Launch, settings: Settings) -> None:
+    """A hub that rests is started by the supervisor of its zone."""
+    wake(zone)
+    deadline = time.monotonic() + _START_SEC
+    while not _is_ready(settings):
+        if time.monotonic() > deadline:
+            raise Refused(f"the hub did not answer within {_START_SEC:.0f} s; see {zone.logs}")
+        time.sleep(0.05)
+    pid, log = _running_pid(launch.datadir), zone.logs / "hub.log"
+    show(
+        {"pid": pid, "url": settings.url, "data_dir": str(launch.datadir.root), "log": str(log)},
+        f"the zone in {zone.root} runs its hub again: {pid} answers on {settings.url}",
+    )
 
 
 def _warn(settings: Settings) -> None:

@@ -96,6 +96,7 @@ def test_a_zone_goes_up_and_down_and_up_again(home: ZoneHome) -> None:
     _people_may_what_they_may(home, first["passwords"])
     _emit(home)
     _parts_are_killed_and_recording_goes_on(home)
+    _the_hub_is_stopped_and_started_by_hand(home)
     emitted = _emit(home)
     before = states.read(home)
     assert veen(home, "zone", "down", "--directory", home.root)["stopped"] == {"z1": True}
@@ -162,6 +163,17 @@ def _wait(happened: Callable[[], bool]) -> None:
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def _the_hub_is_stopped_and_started_by_hand(home: ZoneHome) -> None:
+    """H34: as the runbook has it, beside the running zone, which stays up."""
+    at = ("--data-dir", home.hub)
+    veen(home, "hub", "stop", *at)
+    veen(home, "hub", "verify", *at, "--config", home.file)
+    veen(home, "hub", "start", *at, "--config", home.file)
+    found = veen(home, "zone", "status", "--directory", home.root)["zones"][0]
+    assert (found["stage"], found["wrong"]) == ("up", [])
+    assert not home.resting.exists()
 
 
 def _people_may_what_they_may(home: ZoneHome, passwords: dict[str, str]) -> None:
