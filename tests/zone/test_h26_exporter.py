@@ -11,8 +11,13 @@ from cli.bridge_actors import zone_actors
 from cli.bridge_granted import Granted
 from cli.cap import read_token
 from cli.zone_home import ZoneHome
+from cli.zone_imports import take_up
 from cli.zone_people import EXPORTED
 from hub import settings as hub_settings
+from recorder import settings as recorder_settings
+from recorder.hub_client import shared_reader_keys
+from recorder.index import imports
+from recorder.index.home import IndexHome
 
 Pair = tuple[ZoneHome, ZoneHome]
 
@@ -57,3 +62,31 @@ def test_h25_the_reader_of_a_zone_is_a_keystore_alone(pair: Pair) -> None:
         assert not home.capability("reader").exists()
         subjects = {read_token(one).subject_pk for one in home.capabilities.glob("*.cap")}
         assert card.client_id not in subjects
+
+
+def test_h25_a_zone_of_the_release_before_is_read_as_it_was(pair: Pair) -> None:
+    """Sealed to the service, which opens with its own keys; nothing is taken up for it."""
+    home = pair[1]
+    text = home.file.read_text().replace("identities/reader/", "identities/service/")
+    lines = [one for one in text.splitlines() if not one.startswith("reader_keys = ")]
+    start = lines.index("[bridge.import_recorder]")
+    before = home.root / "before.toml"
+    try:
+        before.write_text("\n".join([*lines[:start], *lines[start + 4 :], ""]))
+        hub = recorder_settings.load(before).hub
+        assert (hub.opener.client, shared_reader_keys(hub)) == (home.identity("service").root, ())
+        bridge = bridge_settings.load(before)
+        assert bridge.reader_keys is bridge.import_recorder is None
+        take_up(before)
+        assert imports.read(IndexHome(recorder_settings.load(before).index)) == imports.Imports()
+    finally:
+        before.unlink()
+
+
+def test_h16_an_offline_zone_takes_up_all_that_its_bridge_imports(pair: Pair) -> None:
+    home = pair[1]
+    take_up(home.file)
+    found = imports.read(IndexHome(recorder_settings.load(home.file).index))
+    targets = {one.target for one in bridge_settings.load(home.file).streams.routes}
+    assert set(found.streams) == targets
+    assert [one.hub_id for one in found.hubs] == [pair[0].zone().hub_id]
