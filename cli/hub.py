@@ -123,7 +123,7 @@ def _start_in_zone(zone: ZoneHome, launch: Launch, settings: Settings) -> None:
     """A hub that rests is started by the supervisor of its zone."""
     wake(zone)
     deadline = time.monotonic() + _START_SEC
-    while not _is_ready(settings):
+    while _running_pid(launch.datadir) is None or not _answers_as_own(launch.datadir, settings):
         if time.monotonic() > deadline:
             raise Refused(f"the hub did not answer within {_START_SEC:.0f} s; see {zone.logs}")
         time.sleep(0.05)
@@ -192,8 +192,10 @@ def _is_started(datadir: DataDir, settings: Settings, pid: int) -> bool:
     """
     leader = born(pid)
     family = [] if leader is None else [one.pid for one in of_session(leader)]
-    if not is_served_by(settings.listen, family):
-        return False
+    return is_served_by(settings.listen, family) and _answers_as_own(datadir, settings)
+
+
+def _answers_as_own(datadir: DataDir, settings: Settings) -> bool:
     if settings.tls_client_ca is not None:
         return True
     reply = _get(settings, "/tooling/status")
