@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from cli import metrics as hub_metrics
-from cli.console import manner, show, show_text
+from cli.console import manner, notice, show, show_text
 from cli.failure import REFUSED
 from cli.hub import app
 from cli.options import HubOptions, patience, tls
 from veen import durable
 from veen.client.address import resolve
 from veen.client.errors import HubRefused
+from veen.client.session import skew_warning
 from veen.client.tls_info import tls_info as look_at_tls
 from veen.errors import Code
 from veen.tooling import HealthResponse, ReadyResponse
 
 __all__ = ["app"]
 
-_TOLD: Final = ("disk_free_bytes", "disk_days_left", "warnings")
+_TOLD: Final = ("disk_free_bytes", "disk_days_left", "hub_time_ahead_sec", "warnings")
 _OVERLAYS: Final = ("fed1", "auth1", "kex1_plus", "sh1_plus", "lclass0", "meta0_plus")
 
 
 @app.command()
 def status(at: HubOptions) -> None:
-    """Print what a running hub says of itself: name, keys, limits, modes, and whether it is ready.
+    """Print what a running hub says of itself: name, keys, limits, readiness.
 
     Example: veen hub status --hub http://127.0.0.1:8080
     """
-    show(at.status().to_json() | _readiness(at))
+    found, ready = at.status(), _readiness(at)
+    del ready["ok"]
+    if (warning := skew_warning(found.hub_ts - int(time.time()))) is not None:
+        notice(f"WARNING: {warning}")
+    show(found.to_json() | ready)
 
 
 @app.command()
@@ -79,16 +85,17 @@ def profile(at: HubOptions) -> None:
 
 @app.command()
 def health(at: HubOptions) -> None:
-    """Tell whether the hub is up and takes messages, and where its latest label stands.
+    """Tell whether the hub takes messages, and where its latest label stands.
 
-    Exit code 4 says that it is up and takes none: its disk is full, or its sequencer is away.
+    Exit code 4 says that it is up and takes none: its disk is full, its clock stepped ahead, or
+    its sequencer is away. ok is also false while hub time stands still for a clock that is behind.
 
     Example: veen hub health --hub http://127.0.0.1:8080
     """
     with at.open() as api:
         found = api.transport.get("/healthz", HealthResponse).to_json()
     ready = _readiness(at)
-    show(found | ready | {"ok": found["ok"] and ready["ready"]})
+    show(found | ready | {"ok": found["ok"] and ready["ok"]})
     if not ready["ready"]:
         raise typer.Exit(REFUSED)
 
@@ -99,9 +106,9 @@ def _readiness(at: HubOptions) -> dict[str, Any]:
         with at.open(once=True) as api:
             found = api.transport.get("/readyz", ReadyResponse).to_json()
     except HubRefused as error:
-        return {"ready": False, "not_ready": error.message}
+        return {"ready": False, "ok": False, "not_ready": error.message}
     kept = {key: found[key] for key in _TOLD if key in found}
-    return {"ready": True} | kept
+    return {"ready": True, "ok": found["ok"]} | kept
 
 
 @app.command()

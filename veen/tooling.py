@@ -296,10 +296,11 @@ class HealthResponse(WireMap):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyResponse(WireMap):
     """``disk_days_left`` at the rate of the last day; without it nothing is used up, or a day has
-    not been seen yet."""
+    not been seen yet. ``hub_time_ahead_sec`` is for how long hub time stands still yet."""
 
     ok: bool
     hub_ts: int
     disk_free_bytes: int | None = None
     disk_days_left: int | None = None
     warnings: tuple[str, ...] | None = None
+    hub_time_ahead_sec: int | None = None

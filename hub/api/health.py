@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import time
+from typing import Final
 
 from flask import Blueprint, Response, request
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -15,10 +16,12 @@ from hub.api.heads import head_of
 from hub.api.negotiation import answer, no_body
 from hub.disk import room
 from hub.metrics import DiskMetrics
+from hub.sequencer.client import HubTimes
 from hub.sequencer.committer import Unavailable
 from veen.tooling import HealthResponse, ReadyResponse
 from veen.zone_metrics import ZoneParts
 
+MAX_SKEW_SEC: Final = 60
 bp = Blueprint("health", __name__)
 
 
@@ -40,10 +43,13 @@ def healthz() -> Response:
 
 @bp.get("/readyz")
 def readyz() -> Response:
-    """That messages are taken: the sequencer answers, its last write found room, and the disk has
-    the reserve that was asked for."""
+    """That messages are taken: the sequencer answers, its last write found room, the disk has the
+    reserve that was asked for, and the clock did not step ahead.
+
+    ``ok`` is false while messages are taken at a hub time that stands still.
+    """
     hub, now = edge(), int(time.time())
-    hub_ts = hub.sequencer.refuse_without_room()
+    times = hub.sequencer.refuse_unready()
     found, rules = room(hub.datadir, now), hub.settings.disk
     shortage, warning = found.shortage(rules), found.warning(rules)
     if shortage is not None:
@@ -52,13 +58,24 @@ def readyz() -> Response:
         raise Unavailable("the index is not readable")
     return answer(
         ReadyResponse(
-            ok=True,
-            hub_ts=hub_ts,
+            ok=times.ahead_of_clock_sec <= MAX_SKEW_SEC,
+            hub_ts=times.hub_ts,
+            hub_time_ahead_sec=times.ahead_of_clock_sec or None,
             disk_free_bytes=found.free_bytes,
             disk_days_left=None if found.days_left is None else int(found.days_left),
-            warnings=None if warning is None else (warning,),
+            warnings=_warnings(times, warning),
         )
     )
+
+
+def _warnings(times: HubTimes, disk: str | None) -> tuple[str, ...] | None:
+    ahead, found = times.ahead_of_clock_sec, [] if disk is None else [disk]
+    if ahead > MAX_SKEW_SEC:
+        found.append(
+            f"hub time is {ahead} s ahead of the hub's clock and stands still until the clock has "
+            'caught up; see "The clock is wrong" in docs/runbook.md'
+        )
+    return tuple(found) or None
 
 
 @bp.get("/metrics")

@@ -81,12 +81,17 @@ class SequencerClient:
     def times(self) -> HubTimes:
         return HubTimes(**self._perform(wireline.STATUS, None))
 
-    def refuse_without_room(self) -> int:
-        """Hub time, of a sequencer whose last write found room."""
+    def refuse_unready(self) -> HubTimes:
+        """Hub time, of a sequencer whose last write found room and whose clock did not step."""
         found = self.times()
         if found.no_room is not None:
             raise Unavailable(f"the disk is full, messages are refused: {found.no_room}")
-        return found.hub_ts
+        if found.clock_step_ahead_sec:
+            raise Unavailable(
+                f"the clock stepped ahead by {found.clock_step_ahead_sec} s, messages are refused: "
+                "set the clock right, or restart the hub if the new time is the right one"
+            )
+        return found
 
     def _perform(self, kind: int, body: Any) -> Any:
         with self._place(1):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from hub.api.app import create_app
 from hub.api.message_signature import SignatureGuard
 from hub.clock import ClockStepped, HubClock
 from hub.metrics import sequencer_metrics
@@ -20,11 +21,13 @@ from hub.sequencer.committer import Unavailable
 from hub.sequencer.service import Sequencer
 from hub.settings import BadSettings, Settings, parse
 from hub.storage.datadir import DataDir
+from veen.client.session import skew_warning
 from veen.control import StreamRecord
 from veen.http_signature import KEPT_SEC, NotSigned
 from veen.profile import DEFAULT_PROFILE
 
 START, DAY = 1_900_000_000, 86_400
+JSON = {"Accept": "application/json"}
 
 
 @dataclass
@@ -85,6 +88,7 @@ def test_h33_without_a_limit_every_step_is_followed() -> None:
 
 @dataclass
 class Running:
+    datadir: DataDir
     times: Times
     client: SequencerClient
     registry: CollectorRegistry
@@ -100,7 +104,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
     sequencer.observe_clock(sequencer_metrics(registry).clock_read)
     thread = threading.Thread(target=sequencer.run)
     thread.start()
-    yield Running(times, SequencerClient(datadir, 16), registry, sequencer)
+    yield Running(datadir, times, SequencerClient(datadir, 16), registry, sequencer)
     sequencer.stop()
     thread.join()
 
@@ -133,6 +137,31 @@ def test_h33_hub_time_that_stands_still_is_reported(running: Running) -> None:
     assert (seen.hub_ts, seen.clock, seen.ahead_of_clock_sec) == (START, START - 20 * DAY, 20 * DAY)
     running.sequencer._tick()
     assert running.registry.get_sample_value("veen_hub_time_ahead_seconds") == 20 * DAY
+
+
+def test_h33_readiness_fails_for_a_step_and_warns_of_time_that_stands_still(
+    running: Running,
+) -> None:
+    http = create_app(Settings(admission="open"), running.datadir).test_client()
+    register(running.client, "record/before")
+    assert http.get("/readyz", headers=JSON).get_json()["ok"] is True
+    running.times.wall += 2 * DAY
+    reply = http.get("/readyz", headers=JSON)
+    assert reply.status_code == 503
+    assert "stepped ahead by 172800 s" in reply.get_json()["message"]
+    running.times.wall -= 22 * DAY
+    reply = http.get("/readyz", headers=JSON)
+    found = reply.get_json()
+    assert (reply.status_code, found["ok"]) == (200, False)
+    assert found["hub_time_ahead_sec"] == 20 * DAY
+    assert "stands still" in found["warnings"][-1]
+
+
+def test_h33_a_client_warns_of_a_hub_whose_time_is_not_its_own() -> None:
+    assert skew_warning(60) is None
+    assert skew_warning(-60) is None
+    assert "172800 s ahead of this host's clock" in str(skew_warning(2 * DAY))
+    assert "61 s behind this host's clock" in str(skew_warning(-61))
 
 
 def test_h21_signatures_are_forgotten_by_a_clock_that_nobody_sets() -> None:
