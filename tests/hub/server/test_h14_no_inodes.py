@@ -12,7 +12,7 @@ import spec_objects
 
 def test_h14_a_hub_without_inodes_answers_and_goes_on(tmp_path: Path, refused: Any) -> None:
     with (
-        small_disk.mounted(tmp_path / "disk", inodes=500) as disk,
+        small_disk.mounted(tmp_path / "disk", inodes=500, size="256m") as disk,
         hub_process.hub_in(disk / "hub") as hub,
     ):
         client, key = hub.client(), spec_objects.key("writer")

@@ -187,7 +187,7 @@ def sign_wrong(bench: Any, upto: int) -> Checkpoint:
         label_prev=label_log.label, label_curr=label_log.label,
         upto_seq=upto, mmr_root=wrong.root(), epoch=0,
     )  # fmt: skip
-    signed = log.keys.sign_checkpoint(unsigned, STREAM.profile, bench.now)
+    signed = log.keys.sign_checkpoint(unsigned, STREAM.profile, bench.now, bench.now)
     write_peaks(bench.datadir, label_log.label, wrong)
     log._publisher.publish(signed)
     return Checkpoint.decode(signed.encode())
@@ -257,7 +257,9 @@ def sign_wrong_again(bench: Any, right: Checkpoint) -> Checkpoint:
     """Put another root into a published checkpoint, its index line and its binding."""
     keys, root = bench.committer.log.keys, bytes(32)
     path = bench.datadir.file(layout.checkpoint(right.label_curr, right.upto_seq))
-    wrong = keys.sign_checkpoint(replace(right, mmr_root=root), STREAM.profile, bench.now)
+    wrong = keys.sign_checkpoint(
+        replace(right, mmr_root=root), STREAM.profile, bench.now, bench.now
+    )
     for changed in (
         bench.datadir.file(layout.checkpoint_index(right.label_curr)),
         bench.datadir.file(layout.CHECKPOINT_BINDING),
