@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Final
 
 from bridge.importer.recording import COMPLETED
 from bridge.stream_map import IMPORTS
@@ -22,6 +23,9 @@ from cli.zone_people import (
 from recorder.stream_map import AROUND_PAYLOAD_BYTES, CHANGES, DEFAULT_PAYLOAD_BYTES, NAMESPACE
 from recorder.zone import OFFLINE, ONLINE, StorageSettings
 from veen.limits import Limits
+
+_CROSSING: Final = ("record/", "export/", "bridge/")
+"""How the name of a stream begins that can cross to another zone (bridge/stream_map.py)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,10 +172,10 @@ def _bridge(draft: Draft) -> Iterator[str]:
         yield from _pairs({"source": source})
         if draft.source_hub is not None:
             yield from _pairs({"hub_id": draft.source_hub.hex()})
-    if draft.approvers:
+    keys = [one.hex() for one in draft.approvers]
+    for prefix in _CROSSING if keys else ():
         yield from _table("[bridge.approvals]")
-        keys = [one.hex() for one in draft.approvers]
-        yield from _pairs({"prefix": "", "needed": len(keys), "approvers": keys})
+        yield from _pairs({"prefix": prefix, "needed": len(keys), "approvers": keys})
 
 
 def _table(name: str) -> Iterator[str]:

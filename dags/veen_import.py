@@ -1,12 +1,8 @@
 """### Let in what came with a medium
-When a carrier appears on the medium or in the inbox, and by hand. It is verified; then as many
-different people as `[dags.approval]` asks for decide, and nothing else does: no default, no
-timeout. Who answered is read from Airflow's own record; a task that was set to success by hand
-lets nothing in. The bundles that the question showed, and no others, are let in; what did not fit
-into it is asked about by the next run. A checkpoint is made, and the receipts are shown. One
-rejection is enough: the bundle goes to quarantine and says by whom. Signatures that
-`[[bridge.approvals]]` asks for come in addition; a new zone asks for none unless its approvers
-were named.
+When a carrier appears on the medium or in the inbox, and by hand. As many different people as
+`[dags.approval]` asks for decide: no default, no timeout; one rejection is enough. Who answered is
+read from Airflow's own record. Only the bundles that the question showed go in; what did not fit is
+asked about by the next run. Signatures of `[[bridge.approvals]]` come in addition.
 
 By hand: `veen bridge verify`, `veen bridge import --only`, `veen bridge receipt`.
 """
@@ -29,10 +25,8 @@ REFUSED, PARTIAL, ENDS = "A carrier is refused", "An import does not end", (0, 6
 @dag(schedule=[Asset(MEDIUM, watchers=[CAME])], params=PARAMS, **usual(ZONE, "bridge", __doc__))
 def veen_import() -> None:
     carriers = MediumSensor(task_id="carriers", poll_sec=ZONE.dags.poll_sec)
-    verify = VeenOperator(
-        task_id="verify", words=imported.verify_words, made=imported.found_valid, accept=(0, 3),
-        runbook=REFUSED,
-    )  # fmt: skip
+    verify = VeenOperator(task_id="verify", words=imported.verify_words, made=imported.found_valid,
+                          accept=(0, 3), runbook=REFUSED)  # fmt: skip
     let_in = VeenOperator(
         task_id="import", words=imported.import_words, made=imported.let_in, accept=ENDS,
         runbook=PARTIAL, trigger_rule="none_failed",
@@ -44,10 +38,8 @@ def veen_import() -> None:
     receipt = VeenOperator(task_id="receipt", words=imported.receipt_words, made=imported.shown,
                            runbook=PARTIAL)  # fmt: skip
     judge = JudgeOperator(task_id="judge", judge=imported.judged, runbook=REFUSED)
-    # What did not fit into the question is told of as if it had just come.
-    rest = JudgeOperator(
-        task_id="rest", judge=imported.remaining, runbook=PARTIAL, outlets=[Asset(MEDIUM)]
-    )
+    rest = JudgeOperator(task_id="rest", judge=imported.remaining, runbook=PARTIAL,
+                         outlets=[Asset(MEDIUM)])  # fmt: skip
     chain(carriers, verify, *people(ZONE.dags.approval), let_in, [checkpoint, judge, rest])
     checkpoint >> receipt
 

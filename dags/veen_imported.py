@@ -121,7 +121,9 @@ def let_in(answer: Answer, context: Context) -> Sequence[Made]:
 
 
 def remaining(context: Context) -> Sequence[Made]:
-    """Whether another run has to ask about what did not fit into the question of this one."""
+    """Whether another run has to ask about what did not fit into the question of this one: then
+    the task succeeds, and tells of a medium as if it had just come.
+    """
     later = _rows(context, LATER)
     if not later:
         raise Nothing("every bundle was in the question")

@@ -177,6 +177,7 @@ def test_assets_lead_from_one_dag_to_the_next(dags: dict[str, Any]) -> None:
         "veen://checkpoint": "veen_checkpoint",
         "veen://archive": "veen_archive",
         "veen://import": "veen_import",
+        "veen://medium": "veen_import",
     }
 
 

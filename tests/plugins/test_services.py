@@ -136,7 +136,10 @@ def test_the_page_says_plainly_what_is_down(make_zone: Callable[..., Any]) -> No
 def test_h35_a_hub_that_is_down_has_told_nothing_just_now(make_zone: Callable[..., Any]) -> None:
     zone = make_zone("online")
     told = {"heads": lambda _place: {"record/app/http": 3}}
-    assert "The hub told its heads" in zone.html(**told)
+    assert zone.overview(**told).streams.known.asked_sec == 0
+    found = zone.overview(look=look, **told)
+    assert not found.hub_answers
+    assert found.streams.known.asked_sec != 0
     html = zone.html(look=look, **told)
     assert "is down" in html
     assert "The hub told its heads" not in html
