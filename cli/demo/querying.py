@@ -151,7 +151,10 @@ def _analyse(stage: Stage, package: Path) -> None:
     digest = stage.words.veen("query", "submit", *_api(side), *where).document
     stage.words.veen("query", "proof", digest["result_id"], *_api(side), "--out", package)
     recorder = side.home.identity("service").read_card().client_id
-    believed = ("--hub-id", side.zone.hub_id.hex(), "--recorder-id", recorder.hex())
+    believed = (
+        *("--hub-id", side.zone.hub_id.hex(), "--recorder-id", recorder.hex()),
+        *("--hub-identity", str(side.home.hub)),
+    )
     found = stage.words.veen("query", "verify", package, *believed, accept=_OUTCOMES).document
     rows = json.loads(package.read_bytes())["rows"]["whole"]
     origins = {(one["source_hub_id"], one["source_stream"]) for one in rows}

@@ -127,7 +127,8 @@ def proven(zone: RunningZone, result_id: str, package: Path) -> dict[str, Any]:
     zone.veen("query", "proof", result_id, *zone.api, "--out", package)
     recorder = zone.home.identity("service").read_card().client_id.hex()
     believed = ("--hub-id", zone.home.zone().hub_id.hex(), "--recorder-id", recorder)
-    found: dict[str, Any] = zone.json("query", "verify", package, *believed)
+    newest = ("--hub-identity", zone.home.hub)
+    found: dict[str, Any] = zone.json("query", "verify", package, *believed, *newest)
     return found
 
 
