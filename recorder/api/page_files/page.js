@@ -122,7 +122,8 @@ function coverage(mode) {
 }
 
 function showRows(rows) {
-  const names = rows.length ? Object.keys(rows[0]) : [];
+  // Imported events have fields of their origin that local ones have not.
+  const names = [...new Set(rows.flatMap((row) => Object.keys(row)))];
   const cells = (values, kind) => {
     const row = document.createElement("tr");
     row.replaceChildren(...values.map((value) => {
@@ -132,7 +133,7 @@ function showRows(rows) {
     }));
     return row;
   };
-  const body = rows.map((row) => cells(names.map((name) => row[name]), "td"));
+  const body = rows.map((row) => cells(names.map((name) => row[name] ?? null), "td"));
   at("rows").replaceChildren(cells(names, "th"), ...body);
 }
 
