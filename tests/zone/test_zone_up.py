@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from cli.failure import Refused
 from cli.zone_home import ZoneHome
 from cli.zone_process import Born
 from cli.zone_run import stop
-from cli.zone_services import HUB, RECORDER
+from cli.zone_services import HUB, POSTGRES, RECORDER
 from hub import settings as hub_settings
 
 MakeZone = Callable[..., ZoneHome]
@@ -124,7 +125,9 @@ def _looks_healthy(home: ZoneHome) -> None:
 
 def _parts_are_killed_and_recording_goes_on(home: ZoneHome) -> None:
     """H23: an event is recorded while each part in turn is dead; what was killed comes back."""
-    first = {one.name: one.process for one in states.read(home).running}
+    found = {one.name: one.process for one in states.read(home).running}
+    # The database last: without it the parts of Airflow end by themselves.
+    first = {name: found[name] for name in sorted(found, key=lambda one: one == POSTGRES)}
     for name, process in first.items():
         before = _process(home, HUB)
         process.send(signal.SIGKILL)
@@ -137,12 +140,12 @@ def _parts_are_killed_and_recording_goes_on(home: ZoneHome) -> None:
             assert _process(home, RECORDER).is_alive()
     for name, process in first.items():
         _wait(lambda name=name, old=process: _is_back(home, name, old))
-    found = veen(home, "zone", "status", "--directory", home.root)["zones"][0]
-    assert (found["stage"], found["wrong"]) == ("up", [])
-    assert all(one["restarts"] >= 1 and not one["failing"] for one in found["processes"])
+    status = veen(home, "zone", "status", "--directory", home.root)["zones"][0]
+    assert (status["stage"], status["wrong"]) == ("up", [])
+    assert all(one["restarts"] >= 1 and not one["failing"] for one in status["processes"])
     text = httpx.get(f"{hub_settings.load(home.file).url}/metrics").text
     assert 'veen_zone_part_up{part="scheduler"} 1.0' in text
-    assert 'veen_zone_part_restarts_total{part="scheduler"} 1.0' in text
+    assert re.search(r'veen_zone_part_restarts_total\{part="scheduler"\} [1-9]', text)
     assert 'veen_zone_part_failing{part="scheduler"} 0.0' in text
 
 
