@@ -17,12 +17,14 @@ from veen_zone import IMPORT, MEDIUM, usual, zone
 
 ZONE = zone()
 CAME = AssetWatcher(name="veen_medium", trigger=MediumTrigger(str(ZONE.file)))
+# One object for both of its places: the last one that Airflow sees decides who watches it.
+CARRIER = Asset(MEDIUM, watchers=[CAME])
 WHERE = "Where the medium is mounted; the inbox is always looked at"
 PARAMS = {"medium": Param(str(ZONE.dags.medium), type="string", description=WHERE)}
 REFUSED, PARTIAL, ENDS = "A carrier is refused", "An import does not end", (0, 6, 7, 8, 9, 12)
 
 
-@dag(schedule=[Asset(MEDIUM, watchers=[CAME])], params=PARAMS, **usual(ZONE, "bridge", __doc__))
+@dag(schedule=[CARRIER], params=PARAMS, **usual(ZONE, "bridge", __doc__))
 def veen_import() -> None:
     carriers = MediumSensor(task_id="carriers", poll_sec=ZONE.dags.poll_sec)
     verify = VeenOperator(task_id="verify", words=imported.verify_words, made=imported.found_valid,
@@ -39,7 +41,7 @@ def veen_import() -> None:
                            runbook=PARTIAL)  # fmt: skip
     judge = JudgeOperator(task_id="judge", judge=imported.judged, runbook=REFUSED)
     rest = JudgeOperator(task_id="rest", judge=imported.remaining, runbook=PARTIAL,
-                         outlets=[Asset(MEDIUM)])  # fmt: skip
+                         outlets=[CARRIER])  # fmt: skip
     chain(carriers, verify, *people(ZONE.dags.approval), let_in, [checkpoint, judge, rest])
     checkpoint >> receipt
 

@@ -23,7 +23,7 @@ READ_ALL = 'read = ["*"]\n'
 ROLES = {
     "z1": {
         "admin": ("recorder_admin", READ_ALL),
-        "bridge": ("bridge_online", f'read = ["record/*", "{LOG}"]\n'),
+        "bridge": ("bridge_online", f'read = ["{ORDERS}", "{LOG}"]\n'),
         "audit": ("audit_writer", f'write = ["{LOG}"]\n'),
     },
     "z2": {

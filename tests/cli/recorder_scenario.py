@@ -159,7 +159,7 @@ def _queries(world: Any) -> None:
         world.show("query-result", "query", "result", found, *at)
         world.show("query-proof", "query", "proof", found, "--out", "proof.json", *at)
     world.show("query-verify", "query", "verify", "proof.json", "--hub-id", world.hub_id,
-               "--recorder-id", world.recorder_id, "--hub-identity", "hub")  # fmt: skip
+               "--recorder-id", world.recorder_id, "--hub-identity", HUB)  # fmt: skip
     world.show("query-replay", "query", "replay", "proof.json")
 
 
