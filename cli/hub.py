@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -31,6 +32,7 @@ from veen.log_file import last_lines
 app = typer.Typer(help="Run a hub, look at it, check its directory.", no_args_is_help=True)
 
 _START_SEC: Final = 60.0
+_END_SEC: Final = 30.0
 
 
 @app.command()
@@ -151,15 +153,27 @@ def _start_in_background(launch: Launch, settings: Settings) -> tuple[int, Path]
             launch.command("hub"),
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
+    try:
+        _wait_until_started(process, launch, settings, log_path)
+    except BaseException:
+        # Whatever ends the wait, Ctrl-C among it: no hub is left that nobody was told of.
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_END_SEC)
+        raise
+    return process.pid, log_path
+
+
+def _wait_until_started(
+    process: subprocess.Popen[bytes], launch: Launch, settings: Settings, log_path: Path
+) -> None:
     deadline = time.monotonic() + _START_SEC
-    while time.monotonic() < deadline:
+    while not _is_started(launch.datadir, settings, process.pid):
         if process.poll() is not None:
             raise Refused(f"the hub did not start; {log_path} says: {_last_lines(log_path)}")
-        if _is_started(launch.datadir, settings, process.pid):
-            return process.pid, log_path
+        if time.monotonic() > deadline:
+            raise Refused(f"the hub did not answer within {_START_SEC:.0f} s; see {log_path}")
         time.sleep(0.05)
-    process.terminate()
-    raise Refused(f"the hub did not answer within {_START_SEC:.0f} s; see {log_path}")
 
 
 def _refuse_held(datadir: DataDir) -> None:

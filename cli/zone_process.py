@@ -74,10 +74,11 @@ class Born:
 
 def stat_of(pid: int) -> Stat | None:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        raw = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = text.rpartition(")")[2].split()
+    # The name of a process, in parentheses, is any bytes that it chose for itself.
+    fields = raw.rpartition(b")")[2].decode("ascii").split()
     return Stat(pid, fields[0], int(fields[1]), int(fields[3]), int(fields[19]))
 
 

@@ -125,11 +125,12 @@ def verify_room(bags: Sequence[Path], medium: Path) -> None:
 def _file_system(medium: Path) -> str:
     """What the kernel calls the file system that a medium is mounted with; empty if unknown."""
     device = medium.stat().st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
-    for line in Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines():
-        place, _, kind = line.partition(" - ")
-        if place.split()[2] == number:
-            return kind.split()[0]
+    number = f"{os.major(device)}:{os.minor(device)}".encode()
+    # Mount points are bytes: a volume's label can be in them, with any line end of Unicode.
+    for line in Path("/proc/self/mountinfo").read_bytes().strip(b"\n").split(b"\n"):
+        place, _, kind = line.partition(b" - ")
+        if place.split(b" ")[2] == number:
+            return kind.split(b" ")[0].decode("ascii", "replace")
     return ""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -17,6 +18,8 @@ from typing import Any, Final
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _MOUNTS: Final = Path("/proc/self/mountinfo")
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")
+"""How the kernel writes blanks, line ends, ``#`` and backslashes of a name."""
 _LOCAL: Final = frozenset({
     "bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "fuseblk", "jfs", "nilfs2",
     "overlay", "ramfs", "reiserfs", "tmpfs", "ubifs", "vfat", "xfs", "zfs",
@@ -67,7 +70,7 @@ def boot_id() -> str | None:
 
 def is_local(directory: Path) -> bool:
     """Whether only this kernel can have mounted the file system of a directory."""
-    return file_system(directory, _MOUNTS.read_text()) in _LOCAL
+    return file_system(directory, os.fsdecode(_MOUNTS.read_bytes())) in _LOCAL
 
 
 def file_system(directory: Path, mountinfo: str) -> str | None:
@@ -81,8 +84,7 @@ def file_system(directory: Path, mountinfo: str) -> str | None:
 
 def _mounts(mountinfo: str) -> Iterator[tuple[Path, str]]:
     """Mount points and types; the kernel writes a blank in a name as ``\\040``."""
-    for line in mountinfo.splitlines():
+    for line in filter(None, mountinfo.split("\n")):
         mounted, _, rest = line.partition(" - ")
-        name = mounted.split(" ")[4]
-        point = name.encode("latin-1", "surrogateescape").decode("unicode_escape")
-        yield Path(point.encode("latin-1").decode(errors="surrogateescape")), rest.split(" ")[0]
+        point = _OCTAL.sub(lambda found: chr(int(found[1], 8)), mounted.split(" ")[4])
+        yield Path(point), rest.split(" ")[0]

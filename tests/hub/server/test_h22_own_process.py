@@ -10,13 +10,17 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli import hub as hub_command
+from cli.free_port import free_port
 from cli.listening import is_served_by
+from cli.zone_process import born, everyone
+from hub.process import Launch
 from hub.storage import lock_holder
 from hub.storage.datadir import DataDir, Lock, Locked
 from hub.storage.lock_holder import Holder, file_system
@@ -29,6 +33,7 @@ MOUNTS = """\
 32 21 0:41 / /mnt/two\\040words rw - cifs //server/share rw
 33 21 0:42 / /mnt/over rw - ext4 /dev/sdc1 rw
 34 21 0:43 / /mnt/over rw - fuse.sshfs host:/ rw
+35 21 0:44 / /mnt/日本\x85é\udcff rw - xfs /dev/sdd1 rw
 """
 
 
@@ -91,6 +96,41 @@ def test_h22_a_socket_of_another_address_is_no_hindrance() -> None:
         theirs.bind(("0.0.0.0", 0))
         theirs.listen()
         assert is_served_by(f"127.0.0.1:{theirs.getsockname()[1]}", [os.getpid()])
+
+
+@pytest.fixture
+def unnamed() -> Iterator[subprocess.Popen[bytes]]:
+    """A process whose name is no UTF-8 and looks like the end of a name."""
+    code = "import ctypes; ctypes.CDLL(None).prctl(15, b'\\xff) Z 1'); print(flush=True); input()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.communicate(b"\n")
+
+
+def test_h22_a_process_with_any_name_is_no_hindrance(unnamed: subprocess.Popen[bytes]) -> None:
+    found = born(unnamed.pid)
+    assert found is not None
+    assert found.is_alive()
+    assert [one.parent for one in everyone() if one.pid == unnamed.pid] == [os.getpid()]
+
+
+def test_h22_a_start_that_is_interrupted_leaves_no_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+
+    def interrupted(_datadir: DataDir, _settings: object, pid: int) -> bool:
+        started.append(pid)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hub_command, "_is_started", interrupted)
+    launch = Launch(DataDir(tmp_path / "hub"), None, {"listen": f"127.0.0.1:{free_port()}"})
+    with pytest.raises(KeyboardInterrupt):
+        hub_command._start_in_background(launch, launch.settings())
+    assert born(started[0]) is None
 
 
 def test_h29_to_stop_a_stopped_hub_is_no_error(
@@ -167,6 +207,7 @@ def test_h29_a_lock_is_stale_when_its_process_is_provably_gone(
         ("/srv/nfs/disk-2", "nfs4"),
         ("/mnt/two words/hub", "cifs"),
         ("/mnt/over/hub", "fuse.sshfs"),
+        ("/mnt/日本\x85é\udcff/hub", "xfs"),
     ],
 )
 def test_h29_the_file_system_is_that_of_the_nearest_mount(directory: str, kind: str) -> None:
