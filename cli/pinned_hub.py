@@ -16,6 +16,7 @@ from veen.client import trust
 from veen.client.address import resolve
 from veen.client.hub_api import HubApi
 from veen.client.state import load
+from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
 from veen.identity_file import SignedIdentity, read_signed
 from veen.keystore.directory import ClientDir
@@ -53,7 +54,11 @@ class KnownHubOptions:
                 None if self.known_hubs is None else identity_store.known(self.known_hubs, hub_id)
             )
         given = read_signed(self.hub_identity)
-        trust.pinned(given.identity, hub_id)
+        if given.identity.hub_id != hub_id:
+            raise Untrusted(
+                f"--hub-identity: {self.hub_identity} is of hub {given.identity.hub_id.hex()}, "
+                f"expected {hub_id.hex()}; compare both with what veen hub key shows at the hub"
+            )
         if self.known_hubs is None:
             return given.identity
         identity_store.remember(self.known_hubs, given)

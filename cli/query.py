@@ -18,9 +18,9 @@ from cli.options import key_in_hex
 from cli.pinned_hub import KnownHubOptions
 from cli.query_api import ApiOptions, QueryApi, QueryRefused
 from cli.query_descriptor import DescriptorOptions
+from cli.query_package import read_package
 from cli.query_replay import replay
 from recorder.query.digest import rows_hash
-from recorder.query.package import Package
 from recorder.query.package_check import check
 from recorder.query.trust import Trust
 from recorder.query.verdict import Outcome, State, Verdict
@@ -152,7 +152,7 @@ def verify(
     recorders = frozenset(key_in_hex("--recorder-id", one) for one in recorder_id or ())
     name = key_in_hex("--hub-id", hub_id)
     trust = Trust(hub_id=name, recorder_ids=recorders, identity=known.newest(name))
-    found = Package.decode(package.read_bytes())
+    found = read_package(package)
     verdict = check(found, trust, believe.checks())
     if verdict.held("hub"):
         known.learn(SignedIdentity(found.hub, found.hub_signature))

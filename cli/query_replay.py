@@ -13,11 +13,11 @@ from cli.console import manner, notice, show
 from cli.failure import INTEGRITY
 from cli.options import key_in_hex
 from cli.pinned_hub import KnownHubOptions
+from cli.query_package import read_package
 from cli.recorder_options import RecorderOptions, now_ms
 from recorder.emit.observation import Observation
 from recorder.index import imports
 from recorder.index.home import IndexHome
-from recorder.query.package import Package
 from recorder.query.package_facts import Facts
 from recorder.query.trust import Trust
 from recorder.service import replay_recorded, replaying
@@ -116,7 +116,7 @@ def _judged(
         return replaying.replay_recorded(home, asked, beyond)
     hub_id = key_in_hex("--hub-id", query.hub_id) if query.hub_id else settings.hub.hub_id
     trust = Trust(hub_id=hub_id, identity=_newest(settings, home, hub_id, known))
-    facts = Facts(Package.decode(query.package.read_bytes()), trust)
+    facts = Facts(read_package(query.package), trust)
     if trust.identity is None:
         notice(f"{facts.hub.described()}, is the package's own: a newer one may exist")
     return replaying.replay(

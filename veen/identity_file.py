@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from veen import layout
-from veen.errors import Malformed, VeenError
+from veen.errors import Malformed, Untrusted, VeenError
 from veen.hub_identity import HubIdentity
 
 _MAX_BYTES: Final = 1 << 20
@@ -25,9 +25,14 @@ class SignedIdentity(NamedTuple):
 def read_signed(path: Path) -> SignedIdentity:
     """The verified identity in a file; of a data directory, the one it holds."""
     file = path / layout.IDENTITY if path.is_dir() else path
-    found = HubIdentity.decode(read_small(file))
-    signature = read_small(file.with_suffix(".sig"))
-    found.verify(signature)
+    raw, signature = read_small(file), read_small(file.with_suffix(".sig"))
+    try:
+        found = HubIdentity.decode(raw)
+        found.verify(signature)
+    except Malformed as error:
+        raise Malformed(f"{file} is no signed identity of a hub: {error}") from error
+    except Untrusted as error:
+        raise Untrusted(f"{file} is no signed identity of a hub: {error}") from error
     return SignedIdentity(found, signature)
 
 
@@ -39,7 +44,7 @@ def read_small(path: Path) -> bytes:
     except FileNotFoundError:
         raise VeenError(
             f"{path} is missing: a hub identity is {layout.IDENTITY} with {layout.IDENTITY_SIG} "
-            "beside it; copy both from the hub's data directory"
+            "beside it; veen hub key --out writes both, and the hub's data directory has them"
         ) from None
     if len(raw) > _MAX_BYTES:
         raise Malformed(f"{path} is longer than {_MAX_BYTES} bytes")

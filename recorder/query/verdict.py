@@ -67,11 +67,18 @@ class Verdict:
         return f"the recorder recorded this result, and {told[0]}, {told[1]}"
 
     @property
+    def is_complete(self) -> bool:
+        """Whether no matching row is missing, by keys of the hub that are known to be current."""
+        return not self.failed and self.held("complete") and self.held("hub_newest")
+
+    @property
     def completeness(self) -> str:
         """What is proven about rows that are not in the package."""
         if self.failed:
             return "nothing is proven about missing rows"
-        if self.held("complete"):
+        if not self.held("hub_newest"):
+            return "completeness unproven: the hub's identity may be out of date"
+        if self.is_complete:
             return "complete: no matching row is missing up to the checkpoint"
         if self.held("result_recorded") and self.held("rows_chain"):
             return (
@@ -92,7 +99,7 @@ class Verdict:
         return {
             "outcome": self.outcome.value,
             "reason": self.reason,
-            "complete": not self.failed and self.held("complete"),
+            "complete": self.is_complete,
             "completeness": self.completeness,
             "holds": self.outcome is Outcome.PROVEN,
             "claims": [

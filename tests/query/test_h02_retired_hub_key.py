@@ -57,6 +57,8 @@ def test_h02_a_package_is_proven_only_by_an_identity_known_elsewhere(
     assert check(package, trust_of(log)).outcome is Outcome.PROVEN
     alone = check(package, replace(trust_of(log), identity=None))
     assert (alone.outcome, alone.gaps) == (Outcome.UNPROVEN, ("hub_newest",))
+    assert (alone.held("complete"), alone.document()["complete"]) == (True, False)
+    assert alone.summary.endswith("completeness unproven: the hub's identity may be out of date")
     assert "identity 1 of hub" in alone.reason
     assert "a newer one" in alone.summary
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from cli.failure import Unproven
 from cli.main import app
-from veen.errors import Untrusted, VeenError
+from veen.errors import Malformed, Untrusted, VeenError
 
 Veen = Callable[..., Any]
 
@@ -120,6 +120,24 @@ def test_h01_an_unproven_package_has_its_own_exit_code_and_says_why_first(
     first = text.stdout.splitlines()[0]
     assert first.startswith("unproven: request_recorded: the package has no event of record/query")
     assert first.endswith("completeness unproven: rows may be missing")
+
+
+def test_h01_a_file_that_is_no_package_is_named(zone: Any, veen: Veen, tmp_path: Path) -> None:
+    junk = tmp_path / "junk.json"
+    junk.write_text("{}\n")
+    with pytest.raises(Malformed, match=f"{junk} is no evidence package as veen query proof"):
+        veen("query", "verify", junk, *trust_of(zone), asks=False)
+
+
+def test_h02_an_identity_of_another_hub_is_told_as_such(
+    zone: Any, veen: Veen, package: Path
+) -> None:
+    given = dict(zip(trust_of(zone)[::2], trust_of(zone)[1::2], strict=True))
+    other = given | {"--hub-id": "ab" * 32}
+    words = [word for pair in other.items() for word in pair]
+    expected = f"is of hub {given['--hub-id']}, expected {other['--hub-id']}"
+    with pytest.raises(Untrusted, match=expected):
+        veen("query", "verify", package, *words, asks=False)
 
 
 def test_a_replay_finds_the_same_digest(zone: Any, veen: Veen, package: Path) -> None:
