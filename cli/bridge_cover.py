@@ -4,6 +4,7 @@ bridge name a recorder that does it (AGB0 4.5, ANCHOR0).
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 
@@ -50,5 +51,5 @@ def _anchored(book: Book, checkpoint: RecorderCheckpoint, config: Path) -> Cover
     outcome = book.do(book.ask(CheckpointName.of(checkpoint), now), now)
     if outcome.ref is not None:
         return Covered(checkpoint, outcome.ref.name)
-    again = f"veen anchor publish --due --config {config}"
+    again = f"veen anchor publish --due --config {shlex.quote(str(config))}"
     return Covered(checkpoint, None, f"the checkpoint has no anchor yet: {outcome.error}; {again}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -27,6 +28,7 @@ from hub.process import Launch, begin
 from hub.settings import Settings
 from hub.storage.datadir import DataDir, is_held
 from hub.storage.identity import read_identity
+from hub.storage.lock_holder import Holder
 from veen.log_file import last_lines
 
 app = typer.Typer(help="Run a hub, look at it, check its directory.", no_args_is_help=True)
@@ -101,6 +103,11 @@ def stop(data_dir: DataDirOption = DEFAULT_DATA_DIR) -> None:
     Example: veen hub stop --data-dir ./hub
     """
     datadir = DataDir(data_dir.resolve())
+    if not datadir.root.is_dir():
+        raise Refused(
+            f"no hub runs on {datadir.root}, which does not exist: expected the data directory of "
+            "a hub; give it with --data-dir"
+        )
     pid, zone = _running_pid(datadir), supervised(datadir.root)
     if zone is not None:
         rest(zone)
@@ -180,7 +187,7 @@ def _refuse_held(datadir: DataDir) -> None:
     if is_held(datadir):
         raise Refused(
             f"{datadir.root} is held by another hub ({_holder(datadir)}): stop it first, with "
-            f"veen hub stop --data-dir {datadir.root}"
+            f"veen hub stop --data-dir {shlex.quote(str(datadir.root))}"
         )
 
 
@@ -243,7 +250,7 @@ def _get(settings: Settings, path: str) -> httpx.Response | None:
 
 
 def _holder(datadir: DataDir) -> str:
-    return (datadir.root / "lock").read_text(errors="replace") or "it has not said who it is"
+    return Holder.describe((datadir.root / "lock").read_text(errors="replace"))
 
 
 def _running_pid(datadir: DataDir) -> int | None:

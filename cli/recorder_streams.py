@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -99,7 +100,7 @@ def _commands(settings: Settings) -> Iterator[str]:
         for writer in settings.streams.writers(stream):
             granted.setdefault(writer, []).append(stream.name)
     for writer, names in granted.items():
-        words = " ".join(f"--stream {name}" for name in names)
+        words = " ".join(f"--stream {shlex.quote(name)}" for name in names)
         yield (
             f"veen cap issue --issuer ISSUER --subject {writer.hex()} {words} "
             f"--ttl 31536000 --out {writer.hex()[:8]}.cap"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import time
 from collections.abc import Iterator
 from enum import Enum
@@ -102,7 +103,7 @@ def init(
             "hub_id": hub.hub_id.hex(),
             "file": str(home.file),
             "handover": str(home.handover) if home.handover.is_dir() else None,
-            "next": f"veen zone up --directory {directory}",
+            "next": f"veen zone up --directory {shlex.quote(str(directory))}",
         }
     )
 

@@ -6,6 +6,7 @@ file ``hub.rest`` is there the hub rests, and ``hub.resting`` says that it does.
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import Final
@@ -42,7 +43,7 @@ def rest(home: ZoneHome) -> None:
         home.rest.unlink(missing_ok=True)
         raise Refused(
             f"the supervisor of {home.root} did not stop its hub within {_WAIT_SEC:.0f} s; "
-            f"see veen zone status --directory {home.root}"
+            f"see veen zone status --directory {shlex.quote(str(home.root))}"
         )
 
 
@@ -52,7 +53,7 @@ def wake(home: ZoneHome) -> None:
     if not _comes(home.resting, is_there=False):
         raise Refused(
             f"the supervisor of {home.root} did not start its hub within {_WAIT_SEC:.0f} s; "
-            f"see veen zone status --directory {home.root}"
+            f"see veen zone status --directory {shlex.quote(str(home.root))}"
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import shlex
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,12 +119,16 @@ class Lock:
     def __init__(self, datadir: DataDir) -> None:
         self._path = datadir.root / "lock"
         self._fd = durable.open_file(self._path, os.O_RDWR | os.O_CREAT)
-        holder = self._path.read_text(errors="replace") or "nobody"
+        holder = self._path.read_text(errors="replace")
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._fd)
-            raise Locked(f"{datadir.root} is held by another hub ({holder})") from None
+            raise Locked(
+                f"{datadir.root} is held by another hub or command ({Holder.describe(holder)}): "
+                "stop that hub first, with veen hub stop --data-dir "
+                f"{shlex.quote(str(datadir.root))}"
+            ) from None
         self._refuse_foreign(datadir, holder)
         os.ftruncate(self._fd, 0)
         durable.write_at(self._fd, Holder.ourselves().encode(), 0)

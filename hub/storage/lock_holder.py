@@ -48,6 +48,14 @@ class Holder:
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
 
+    @classmethod
+    def describe(cls, text: str) -> str:
+        """Who holds a lock, for people."""
+        found = cls.decode(text)
+        if found is None:
+            return "its lock does not say by which process"
+        return f"process {found.pid} on host {found.host}"
+
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()
 

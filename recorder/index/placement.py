@@ -9,6 +9,7 @@ map that gives a known type another stream is accepted only once the migration i
 from __future__ import annotations
 
 import json
+import shlex
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -215,8 +216,9 @@ def _told(kinds: Sequence[str], before: Types, now: Types) -> str:
     old, new = before[kind], now[kind]
     return (
         f"the stream map moves event type {kind!r}{more} from {old} to {new}, expected a migration "
-        f"event in {CHANGES}, got none: record it with veen recorder migrate rename --from {old} "
-        f"--to {new} --last-seq N (or split), or put the map back"
+        f"event in {CHANGES}, got none: record it with veen recorder migrate rename "
+        f"--from {shlex.quote(old)} --to {shlex.quote(new)} --last-seq N (or split), "
+        "or put the map back"
     )
 
 

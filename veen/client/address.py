@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -36,12 +37,16 @@ def resolve(hub: str) -> HubAddress:
 
 def _on_this_host(root: Path) -> HubAddress:
     if not root.is_dir():
-        raise Unreachable(f"there is no data directory {root}")
+        raise Unreachable(
+            f"there is no data directory {root}: --hub takes one, or an address like "
+            "http://127.0.0.1:8080"
+        )
     try:
         url = (root / _URL_FILE).read_text().strip(" \t\r\n")
     except FileNotFoundError:
         raise Unreachable(
-            f"no hub runs on {root}; start one with: veen hub start --data-dir {root}"
+            f"no hub runs on {root}; start one with: veen hub start --data-dir "
+            f"{shlex.quote(str(root))}"
         ) from None
     identity = HubIdentity.decode((root / layout.IDENTITY).read_bytes())
     identity.verify((root / layout.IDENTITY_SIG).read_bytes())

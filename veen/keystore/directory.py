@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import socket
 import sys
 from collections.abc import Callable
@@ -176,7 +177,7 @@ class ClientDir:
     def no_identity(self) -> NoIdentity:
         return NoIdentity(
             f"{self.root} has no {self.keystore.name}: make an identity with "
-            f"veen keygen --out {self.root}"
+            f"veen keygen --out {shlex.quote(str(self.root))}"
         )
 
     def _opened(self, passphrase: bytes | None) -> _Opened:

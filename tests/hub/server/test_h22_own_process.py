@@ -24,6 +24,9 @@ from hub.process import Launch
 from hub.storage import lock_holder
 from hub.storage.datadir import DataDir, Lock, Locked
 from hub.storage.lock_holder import Holder, file_system
+from veen.client import address
+from veen.errors import VeenError
+from veen.keystore.directory import ClientDir
 
 OPEN = ("--admission", "open", "--reads", "open")
 MOUNTS = """\
@@ -145,6 +148,41 @@ def test_h29_to_stop_a_stopped_hub_is_no_error(
         done = veen("hub", "stop", "--data-dir", hub.data)
         assert done.returncode == 0
         assert done.stdout == f"no hub runs on {hub.data}: nothing to stop\n"
+
+
+def test_h29_a_directory_that_does_not_exist_is_not_called_stopped(
+    tmp_path: Path, veen: Callable[..., Any]
+) -> None:
+    done = veen("hub", "stop", "--data-dir", tmp_path / "mistyped")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert f"no hub runs on {tmp_path / 'mistyped'}, which does not exist" in done.stderr
+
+
+def test_h29_a_refused_lock_names_its_holder_and_a_command_to_copy(tmp_path: Path) -> None:
+    datadir = DataDir(tmp_path / "a & b")
+    datadir.create()
+    lock = Lock(datadir)
+    with pytest.raises(Locked) as refused:
+        Lock(datadir)
+    lock.release()
+    assert f"(process {os.getpid()} on host {socket.gethostname()})" in str(refused.value)
+    assert str(refused.value).endswith(f"veen hub stop --data-dir '{datadir.root}'")
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        lambda root: address.resolve(str(root)),
+        lambda root: ClientDir(root).open(None),
+    ],
+    ids=["no hub", "no identity"],
+)
+def test_h29_commands_to_copy_are_quoted(tmp_path: Path, refusal: Callable[[Path], Any]) -> None:
+    root = tmp_path / "a & b"
+    root.mkdir()
+    with pytest.raises(VeenError) as refused:
+        refusal(root)
+    assert f"'{root}'" in str(refused.value)
 
 
 def test_h29_a_held_directory_without_a_hub_is_not_called_stopped(
