@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ import typer
 
 from cli.console import notice, show
 from cli.failure import Refused
-from cli.listening import is_served_by
+from cli.listening import is_served_by, refuse_taken
 from cli.options import DEFAULT_DATA_DIR, ConfigOption, DataDirOption
 from cli.zone_home import ZoneHome
 from cli.zone_process import born, of_session, stat_of
@@ -74,7 +73,7 @@ def start(
     launch = Launch(DataDir(data_dir.resolve()), config.resolve() if config else None, options)
     settings = launch.settings()
     _refuse_held(launch.datadir)
-    _refuse_taken(settings)
+    refuse_taken(settings.listen, "give another address with --listen")
     if foreground:
         _warn(settings)
         begin(launch)
@@ -189,21 +188,6 @@ def _refuse_held(datadir: DataDir) -> None:
             f"{datadir.root} is held by another hub ({_holder(datadir)}): stop it first, with "
             f"veen hub stop --data-dir {shlex.quote(str(datadir.root))}"
         )
-
-
-def _refuse_taken(settings: Settings) -> None:
-    """Another hub may listen there, and would answer in our place."""
-    host, _, port = settings.listen.rpartition(":")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host.strip("[]"), int(port)))
-        except OSError as error:
-            raise Refused(
-                f"cannot listen on {settings.listen}: {error.strerror}. Stop what listens there, "
-                "or give another address with --listen"
-            ) from error
 
 
 def _is_started(datadir: DataDir, settings: Settings, pid: int) -> bool:

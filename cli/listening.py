@@ -11,6 +11,8 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from cli.failure import Refused
+
 _TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
 _LISTEN: Final = "0A"
 _LOCAL, _STATE, _INODE = 1, 3, 9
@@ -64,3 +66,18 @@ def _sockets(pids: Iterable[int]) -> Iterator[str]:
             for entry in os.scandir(f"/proc/{pid}/fd"):
                 with suppress(OSError):
                     yield str(Path(entry.path).readlink())
+
+
+def refuse_taken(listen: str, otherwise: str) -> None:
+    """Another service may listen there, and would answer in the place of the one to be started."""
+    host, _, port = listen.rpartition(":")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.strip("[]"), int(port)))
+        except OSError as error:
+            raise Refused(
+                f"cannot listen on {listen}: {error.strerror}. Stop what listens there, or "
+                f"{otherwise}"
+            ) from error

@@ -9,13 +9,16 @@ from typing import Annotated
 import typer
 
 import spark_jobs
+from cli import failure
 from cli.cap import read_token
 from cli.console import notice
+from cli.listening import refuse_taken
 from cli.recorder_options import CapsOption, RecorderConfigOption
 from cli.zone_imports import take_up
 from recorder.service import supervisor
 from recorder.service.process import Launch, begin
 from recorder.settings import DEFAULT_PATH
+from veen import child_process
 
 
 def serve(
@@ -40,11 +43,13 @@ def serve(
     settings = launch.settings()
     for one in launch.caps:
         read_token(one)
+    refuse_taken(settings.query.listen, f"change listen of [query] in {config}")
     take_up(config)
     scheme = "https" if settings.query.tls_cert else "http"
     notice(f"serving queries on {scheme}://{settings.query.listen}; stop with Ctrl-C")
     begin(launch)
-    sys.exit(supervisor.run(launch))
+    ended = supervisor.run(launch)
+    sys.exit(failure.REFUSED if ended == child_process.REFUSED else ended)
 
 
 def _job() -> Path | None:

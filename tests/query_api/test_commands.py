@@ -15,7 +15,7 @@ import pytest
 import query_world
 from typer.testing import CliRunner
 
-from cli.failure import Unproven
+from cli.failure import Refused, Unproven
 from cli.main import app
 from veen.errors import Malformed, Untrusted, VeenError
 
@@ -120,6 +120,15 @@ def test_h01_an_unproven_package_has_its_own_exit_code_and_says_why_first(
     first = text.stdout.splitlines()[0]
     assert first.startswith("unproven: request_recorded: the package has no event of record/query")
     assert first.endswith("completeness unproven: rows may be missing")
+
+
+def test_h22_a_service_refuses_an_address_that_another_serves(zone: Any, veen: Veen) -> None:
+    veen("query", "submit", "--stream", "record/app/auth", "--evidence", "none")
+    metrics = set((zone.folder / "results").rglob("*.db"))
+    assert metrics
+    with pytest.raises(Refused, match=r"cannot listen on .* change listen of \[query\]"):
+        veen("recorder", "serve", "--config", zone.config, asks=False)
+    assert metrics <= set((zone.folder / "results").rglob("*.db"))
 
 
 def test_h01_a_file_that_is_no_package_is_named(zone: Any, veen: Veen, tmp_path: Path) -> None:
