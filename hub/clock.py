@@ -3,7 +3,8 @@
 Hub time never goes back (ADR 0017), so one message at a wrong time binds all that follow. A clock
 that steps ahead by more than the limit is therefore not followed: messages are refused until it is
 set right, or until the hub is restarted, which takes the clock as it is. A clock that steps back
-is followed, and hub time stands still until the clock has caught up; both are reported.
+is followed, and hub time stands still until the clock has caught up; both are reported. Until then
+the clock may return to where it was: that moves hub time to nothing that it would not have reached.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class HubClock:
     ) -> None:
         self._limit = step_limit_sec
         self._wall, self._steady = wall, steady
-        self._offset = wall() - steady()
+        self._latest = wall()
+        self._offset = self._accepted = self._latest - steady()
+        """The last offset from the time since boot, and the one when hub time last moved."""
         self._ahead = 0
 
     @property
@@ -58,15 +61,18 @@ class HubClock:
     def read(self) -> int:
         """The host's clock as it is, for reports; a step is noted and logged once."""
         wall = self._wall()
-        step = wall - self._steady() - self._offset
-        if self._limit and step > self._limit:
-            self._report_ahead(int(step))
+        offset = wall - self._steady()
+        step = offset - self._offset
+        if self._limit and offset - self._accepted > self._limit:
+            self._report_ahead(int(offset - self._accepted))
             return int(wall)
         if self._ahead:
             _log.warning("the clock is right again; messages are accepted")
         if self._limit and step < -self._limit:
             _log.error("the clock stepped back by %d s; hub time stands still until then", -step)
-        self._offset, self._ahead = self._offset + step, 0
+        self._offset, self._ahead = offset, 0
+        if wall >= self._latest:
+            self._latest, self._accepted = wall, offset
         return int(wall)
 
     def _report_ahead(self, step: int) -> None:

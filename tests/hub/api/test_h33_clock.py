@@ -77,6 +77,32 @@ def test_h33_a_clock_that_is_set_back_is_followed_at_once() -> None:
     assert clock.now() == START - 20 * DAY
 
 
+def test_h33_a_clock_that_was_set_back_for_a_moment_may_return() -> None:
+    times = Times()
+    clock = times.clock()
+    times.wall -= 20 * DAY
+    assert clock.now() == START - 20 * DAY
+    times.pass_time(3 * 3_600)
+    clock.now()
+    times.wall += 20 * DAY
+    assert clock.now() == START + 3 * 3_600
+    times.wall += 3_601
+    with pytest.raises(ClockStepped, match="3601 s"):
+        clock.now()
+
+
+def test_h33_a_clock_that_caught_up_may_not_return_to_where_it_was_ahead() -> None:
+    times = Times(wall=START + 2 * DAY)
+    clock = times.clock()
+    times.wall -= 2 * DAY
+    clock.now()
+    times.pass_time(2 * DAY)
+    assert clock.now() == START + 2 * DAY
+    times.wall += 2 * DAY
+    with pytest.raises(ClockStepped, match="172800 s"):
+        clock.now()
+
+
 def test_h33_without_a_limit_every_step_is_followed() -> None:
     times = Times()
     clock = times.clock(limit=0)
