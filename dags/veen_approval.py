@@ -11,10 +11,10 @@ from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from veen_alarm import end_alarms
-from veen_carriers import undecided
+from veen_carriers import portion, undecided
 from veen_decision import APPROVE, REJECT, Trace, forget_trace, note_trace, task_of, traces
 from veen_failure import in_plain_words, told
-from veen_imported import asked_about, description
+from veen_imported import LEFT, asked_about, description
 from veen_made import Nothing
 from veen_notify import tell
 from veen_run_files import write_run_file
@@ -42,11 +42,16 @@ class MediumSensor(BaseSensorOperator):
     def poke(self, context: Any) -> PokeReturnValue:
         with in_plain_words(context, APPROVAL):
             found = undecided(context)
-            write_run_file(context, "carriers", found)
+            taken = portion(found) if found else []
+            write_run_file(context, "carriers", taken)
+            write_run_file(context, LEFT, len(found) - len(taken))
             if found:
                 end_alarms(zone(), context)
-        _LOG.info("%d carriers that nobody has decided about", len(found))
-        return PokeReturnValue(is_done=bool(found), xcom_value=found)
+        _LOG.info(
+            "%d carriers that nobody has decided about; this run takes up %d",
+            len(found), len(taken),
+        )  # fmt: skip
+        return PokeReturnValue(is_done=bool(taken), xcom_value=taken)
 
 
 def people(wanted: ApprovalSettings) -> list[ApprovalOperator]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 Context = Mapping[str, Any]
 _MOST: Final = 2_000
 """So many entries of a bag are looked at; one with more is refused by whoever verifies it."""
+MOST_WORDS: Final = 512 << 10
+"""Bytes of the paths that one run passes to a command: the system bounds them at 2 MiB."""
+_PER_PATH: Final = 32
+"""What a path costs beside its own bytes: the option before it, and pointers."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -45,6 +51,50 @@ def undecided(context: Context) -> list[dict[str, Any]]:
     signed = [one for one in found if all(map(_is_signed, one))]
     told = [{"key": _key(bags), "bags": [str(bag) for bag in bags]} for bags in signed]
     return [one for one in told if not seen(str(one["key"])).exists()]
+
+
+def portion(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What one run takes up: as many carriers as the words of a command hold.
+
+    Bags that a trusted exporter has signed come first, and carriers that have one: anybody can put
+    many others beside them. Of a carrier with more bags than fit, the last ones are left out.
+    """
+    is_signed = _signed_by_trusted()
+    ranked = [
+        {**one, "bags": sorted(one["bags"], key=lambda bag: not is_signed(bag))} for one in found
+    ]
+    ranked.sort(key=lambda one: not is_signed(one["bags"][0]))
+    taken, room = list[dict[str, Any]](), MOST_WORDS
+    for one in ranked:
+        sizes = accumulate(len(os.fsencode(bag)) + _PER_PATH for bag in one["bags"])
+        fitting = [bag for bag, size in zip(one["bags"], sizes, strict=True) if size <= room]
+        if taken and len(fitting) < len(one["bags"]):
+            break
+        taken.append({**one, "bags": fitting})
+        room -= sum(len(os.fsencode(bag)) + _PER_PATH for bag in fitting)
+    return taken
+
+
+def _signed_by_trusted() -> Callable[[str], bool]:
+    """Whether a trusted exporter has signed a bag; only its tag files are read, and once."""
+    from bridge.carrier.bag_path import BagPath  # noqa: PLC0415 - only a task needs them
+    from bridge.importer.signed_bag import check_signed  # noqa: PLC0415
+    from bridge.settings import load  # noqa: PLC0415
+    from bridge.trust import TrustStore  # noqa: PLC0415
+    from veen.errors import VeenError  # noqa: PLC0415
+
+    settings = load(zone().file)
+    trust = TrustStore.read(settings.trust)
+
+    @functools.cache
+    def is_signed(bag: str) -> bool:
+        try:
+            check_signed(BagPath.of(Path(bag)), trust, sys.maxsize)
+        except (OSError, VeenError):
+            return False
+        return True
+
+    return is_signed
 
 
 def seen(key: str) -> Path:

@@ -31,6 +31,9 @@ VERIFIED, LATER, OBSTRUCTED, HEARTBEAT, REFUSED, DECIDED = (
 """What ``verify`` makes of a carrier. People are asked about VERIFIED ones; LATER ones did not fit
 into the question, and OBSTRUCTED ones are valid and cannot go in as things are."""
 
+LEFT: Final = "left"
+"""The run file with how many carriers this run did not take up."""
+
 _UNTOUCHED: Final = (LATER, OBSTRUCTED)
 """Carriers that the run leaves where they are, for another run to ask about."""
 
@@ -121,13 +124,16 @@ def let_in(answer: Answer, context: Context) -> Sequence[Made]:
 
 
 def remaining(context: Context) -> Sequence[Made]:
-    """Whether another run has to ask about what did not fit into the question of this one: then
+    """Whether another run has to go on with what did not fit into this one or its question: then
     the task succeeds, and tells of a medium as if it had just come.
     """
-    later = _rows(context, LATER)
-    if not later:
+    later, left = len(_rows(context, LATER)), int(read_run_file(context, LEFT) or 0)
+    if not any(seen(one["key"]).exists() for one in _came(context)):
+        # The next run would take up the same carriers again.
+        left = 0
+    if not later and not left:
         raise Nothing("every bundle was in the question")
-    _LOG.info("%d bundles did not fit into the question; the next run asks about them", len(later))
+    _LOG.info("the next run asks about %d more bundles and takes up %d carriers", later, left)
     return ()
 
 

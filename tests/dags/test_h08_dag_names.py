@@ -15,8 +15,9 @@ import veen_imported as imported
 from dag_steps import context
 from dag_zones import veen
 from veen_command import Answer
-from veen_made import keep
+from veen_made import Nothing, keep
 from veen_run_files import write_run_file
+from veen_zone import keep_once
 
 from recorder.zone import load
 
@@ -59,3 +60,32 @@ def test_h08_no_name_on_a_medium_fails_the_tasks_of_an_import(medium: Path) -> N
         keep(zone, one, told)
     words = imported.import_words(context("import", medium=str(medium)))
     assert all(one.isascii() for one in words)
+
+
+def test_h06_junk_beside_a_carrier_does_not_overflow_the_command(
+    medium: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Directories that anybody can make, more than the words of a command hold."""
+    monkeypatch.setattr(veen_carriers, "MOST_WORDS", 4 * (len(str(medium)) + 64))
+    came = veen_carriers.undecided(context(medium=str(medium)))
+    taken = veen_carriers.portion(came)
+    assert 0 < len(taken) < len(came)
+    assert sum(len(bag) for one in taken for bag in one["bags"]) <= veen_carriers.MOST_WORDS
+    last = came[-1]["bags"][0]
+    monkeypatch.setattr(veen_carriers, "_signed_by_trusted", lambda: lambda bag: bag == last)
+    assert veen_carriers.portion(came)[0]["bags"] == [last]
+    copies = [{"key": "k", "bags": [f"/m/agb0/{n:09d}" for n in range(100_000)] + [last]}]
+    (kept,) = veen_carriers.portion(copies)
+    assert kept["bags"][0] == last
+    assert len(kept["bags"]) < 20
+
+
+def test_h06_another_run_goes_on_with_what_this_one_did_not_take_up(medium: Path) -> None:
+    told: dict[str, Any] = context("rest", medium=str(medium))
+    came = veen_carriers.undecided(told)
+    write_run_file(told, "carriers", came[:2])
+    write_run_file(told, imported.LEFT, len(came) - 2)
+    with pytest.raises(Nothing):
+        imported.remaining(told)
+    keep_once(veen_carriers.seen(came[0]["key"]), b"{}")
+    assert imported.remaining(told) == ()
