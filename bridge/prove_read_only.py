@@ -35,6 +35,8 @@ def prove_read_only(online: ZoneActors) -> Claim:
 def _counterexamples(online: ZoneActors, mine: list[Actor]) -> Iterator[str]:
     if not mine:
         yield "Z1 names no identity of the bridge"
+    if not online.is_gated:
+        yield 'hub_online takes messages from anybody, the bridge included; set admission = "gated"'
     for one in mine:
         allowed = (ONLINE_LOG,) if one.part is Part.AUDIT else ()
         for pattern in one.writes:

@@ -90,17 +90,20 @@ def _identity(
 ) -> Actor:
     card = card_file.read(ClientDir(identity.client).card)
     secrets = frozenset([card.id_sign, card.id_dh, card.client_id])
-    principal = hub.policy.by_key(card.client_id) or hub.policy.by_key(card.id_sign)
-    if principal is None and identity.principal is not None:
-        principal = hub.policy.by_name(identity.principal)
+    # It may be more than one principal: by either of its keys, and by the name it logs in with.
+    matched = [
+        one
+        for one in hub.policy.principals
+        if _secrets(one) & secrets or one.name == identity.principal
+    ]
     granted = _names(read_token(identity.capability), known) if identity.capability else ()
-    reads = principal.read if principal else ()
-    writes = principal.write if principal else ()
+    reads = sorted({pattern for one in matched for pattern in one.read})
+    writes = {pattern for one in matched for pattern in one.write}
     return Actor(
         name=name,
         part=part,
-        secrets=secrets | (_secrets(principal) if principal else frozenset()),
-        reads=(EVERYTHING,) if hub.reads == "open" else reads,
+        secrets=secrets.union(*map(_secrets, matched)),
+        reads=(EVERYTHING,) if hub.reads == "open" else tuple(reads),
         writes=tuple(sorted({*writes, *granted})),
     )
 

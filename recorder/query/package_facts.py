@@ -129,6 +129,7 @@ class Facts:
     def verify_in_log(self, entry: Entry, recorded: Recorded | None) -> None:
         if recorded is None or recorded.inclusion is None:
             raise NotCovered("the package has the hub's receipt, and no proof at a checkpoint")
+        self.later_checkpoint.verify_entry_time(self.hub, entry.stream, entry.hub_ts)
         WitnessCheck(self.hub, self.later_checkpoint).verify_included(recorded.inclusion, entry)
 
     def _recorded(self, one: Recorded | None, stream: str, kind: str, due: bytes) -> Entry:

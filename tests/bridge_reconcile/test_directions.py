@@ -26,6 +26,7 @@ from veen.client.hub_api import HubApi
 from veen.client.surroundings import Surroundings
 from veen.client.transport import Patience, Transport
 from veen.errors import Untrusted
+from veen.keystore import card_file
 from veen.keystore.directory import ClientDir
 from veen.stream import stream_id
 
@@ -243,3 +244,30 @@ def test_h26_a_bridge_identity_that_writes_or_reads_more_is_named(actor: Actor, 
 def test_h26_a_zone_that_names_no_bridge_identity_is_not_proven() -> None:
     claim = prove_read_only(replace(EXPORTING, actors=EXPORTING.actors[3:]))
     assert not claim.holds
+
+
+def test_h26_a_hub_that_takes_messages_from_anybody_takes_the_bridges() -> None:
+    claim = prove_read_only(replace(EXPORTING, is_gated=False))
+    assert "takes messages from anybody" in str(claim.counterexample)
+
+
+@pytest.mark.parametrize("second", ["id_sign", "token"])
+def test_h26_every_principal_that_an_identity_can_act_as_counts(
+    tmp_path: Path, second: str
+) -> None:
+    """One by its client key, which only reads; another by its other key, or by a token's name."""
+    settings = uncapped(tmp_path / "z1", "online", 1)
+    settings = replace(settings, bridge=replace(settings.bridge, principal="other"))
+    card = card_file.read(ClientDir(settings.bridge.client).card)
+    other = {"name": "other", "role": "query", "write": ["record/query/*"]}
+    if second == "token":
+        other["token_sha256"] = named("a token").hex()
+    else:
+        other["public_key"] = card.id_sign.hex()
+    reads = {
+        "name": "reads", "role": "bridge_online", "read": ["export/a"],
+        "public_key": card.client_id.hex(),
+    }  # fmt: skip
+    hub = parse_hub({"admission": "gated", "principals": [reads, other]})
+    claim = prove_read_only(zone_actors(settings, hub, NOTHING))
+    assert "may write record/query/* in Z1" in str(claim.counterexample)

@@ -101,6 +101,17 @@ def test_h02_events_later_than_their_checkpoint_are_refused(log: Any, package: P
     assert told(found, "witnesses")[0] is State.FAILED
 
 
+def test_h02_a_record_later_than_the_later_checkpoint_is_refused(
+    log: Any, package: Package
+) -> None:
+    """The later checkpoint, too, may be dated back into the time of a retired key."""
+    assert package.later_checkpoint is not None
+    early = replace(package.later_checkpoint, created_at=package.checkpoint.created_at)
+    found = check(replace(package, later_checkpoint=early.signed(HUB)), trust_of(log))
+    assert told(found, "result_in_log")[0] is State.FAILED
+    assert found.outcome is Outcome.FAILED
+
+
 def write_identity(path: Path, identity: HubIdentity, key: PrivateKey) -> None:
     path.write_bytes(identity.encode())
     path.with_suffix(".sig").write_bytes(identity.signature_by(key))
