@@ -141,6 +141,24 @@ def test_h23_a_session_is_that_of_its_living_leader(stranger: subprocess.Popen[b
     assert of_session(replace(now, boot=OTHER_BOOT)) == []
 
 
+def test_h23_a_process_with_a_name_of_any_bytes_stops_no_supervisor() -> None:
+    """Anybody on the host may start one; its name stands in /proc/PID/stat."""
+    code = (
+        "import ctypes, time; ctypes.CDLL(None).prctl(15, b'\\xff\\xfe) 1', 0, 0, 0); "
+        "print(flush=True); time.sleep(300)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as named:
+        try:
+            assert named.stdout is not None
+            named.stdout.readline()
+            found = zone_process.stat_of(named.pid)
+            assert found is not None
+            assert found.parent == os.getpid()
+            assert named.pid in {one.pid for one in zone_process.everyone()}
+        finally:
+            named.kill()
+
+
 class Watched:
     """A part with a clock that the test sets; each round ends when its process has."""
 

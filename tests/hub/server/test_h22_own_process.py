@@ -274,3 +274,11 @@ def test_h29_a_directory_at_the_root_of_a_volume_starts(tmp_path: Path) -> None:
             os._exit(ended)
     assert os.waitpid(child, 0)[1] == 0
     assert (root / "log").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("name", [b"\xe6\x97\xa5", b"\xc3\x85", b"\xff\x0c"])
+def test_h29_a_mount_point_of_any_bytes_stops_no_hub(name: bytes) -> None:
+    """The label of a medium, as a desktop names mount points; Path takes it in either form."""
+    point = b"/media/" + name
+    line = b"30 1 8:1 / " + point + b" rw - vfat /dev/sdb1 rw\n"
+    assert file_system(Path(os.fsdecode(point)), line.decode("latin-1")) == "vfat"
