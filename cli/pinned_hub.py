@@ -64,6 +64,10 @@ class KnownHubOptions:
         identity_store.remember(self.known_hubs, given)
         return identity_store.known(self.known_hubs, hub_id)
 
+    def remembered(self, hub_id: bytes) -> HubIdentity | None:
+        """The identity of another hub, where one is remembered."""
+        return None if self.known_hubs is None else identity_store.known(self.known_hubs, hub_id)
+
     def learn(self, offered: SignedIdentity) -> None:
         """Remember an identity that extends the one remembered; a first one is never taken."""
         if self.known_hubs is not None and identity_store.known(

@@ -151,7 +151,12 @@ def verify(
     """
     recorders = frozenset(key_in_hex("--recorder-id", one) for one in recorder_id or ())
     name = key_in_hex("--hub-id", hub_id)
-    trust = Trust(hub_id=name, recorder_ids=recorders, identity=known.newest(name))
+    trust = Trust(
+        hub_id=name,
+        recorder_ids=recorders,
+        identity=known.newest(name),
+        origin=known.remembered,
+    )
     found = read_package(package)
     verdict = check(found, trust, believe.checks())
     if verdict.held("hub"):

@@ -17,9 +17,10 @@ from recorder.query.run import rows_of
 from recorder.query.select import row
 from recorder.query.span import end_of
 from recorder.query.trust import Trust
-from recorder.query.verdict import Claim, State, Verdict
+from recorder.query.verdict import ORIGINS, Claim, State, Verdict
 from veen import canonical_json
 from veen.errors import Untrusted, VeenError
+from veen.import_event import is_import
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 _REPLAY: Final = "a replay of the searched ranges shows it"
@@ -44,6 +45,8 @@ def check(
 ) -> Verdict:
     facts, known = Facts(package, trust), anchors or {}
     claims = [_judged(name, claim, facts) for name, claim in _CLAIMS.items()]
+    if any(map(is_import, package.descriptor.scope)):
+        claims.append(_judged(ORIGINS, _origins, facts))
     return Verdict((*claims, _judged("anchors", lambda found: _anchors(found, known), facts)))
 
 
@@ -106,9 +109,11 @@ def _searched(facts: Facts) -> str:
         end = end_of(one.stream, facts.checkpoint)
         if one.mmr_root != end.mmr_root.hex() or one.to_seq > end.last_seq:
             raise Untrusted(f"what was searched of {one.stream} does not end at the checkpoint")
-        if one.from_seq > 1 and wanted.from_ms is None:
+        # An import stream is in the order of imports, and the time filter goes by the origin's.
+        is_whole = is_import(one.stream)
+        if one.from_seq > 1 and (wanted.from_ms is None or is_whole):
             raise Untrusted(f"{one.stream} was searched from {one.from_seq} on, without a reason")
-        if one.to_seq < end.last_seq and wanted.to_ms is None:
+        if one.to_seq < end.last_seq and (wanted.to_ms is None or is_whole):
             raise Untrusted(f"{one.stream} was searched up to {one.to_seq}, without a reason")
     return f"{len(facts.digest.searched)} streams, each up to the checkpoint"
 
@@ -208,6 +213,11 @@ def _verify_nothing_searched(facts: Facts) -> None:
     if _places(facts):
         raise NotCovered(f"that no event matched is the service's word; {_REPLAY}")
     _time_bounds(facts)
+
+
+def _origins(facts: Facts) -> str:
+    count = facts.verify_origins()
+    return f"{count} imported events were signed for by the hubs of their origins"
 
 
 def _evidence_hash(facts: Facts) -> str:

@@ -15,7 +15,12 @@ from veen import canonical_json
 from veen.client.trust import newest
 from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
+from veen.import_event import SCHEMA as IMPORTED
+from veen.import_event import is_import, read_imported
+from veen.msg import Msg
+from veen.profile import DEFAULT_PROFILE
 from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.seal import open_body
 
 REQUESTS: Final = "record/query/requests"
 RESULTS: Final = "record/query/results"
@@ -101,6 +106,26 @@ class Facts:
             last[one.stream] = max(last.get(one.stream, 0), one.hub_ts)
         for stream, hub_ts in last.items():
             self.checkpoint.verify_entry_time(self.hub, stream, hub_ts)
+
+    def verify_origins(self) -> int:
+        """How many witnessed events the hubs of their origins have signed for; a package has no
+        identity of these hubs, so NotCovered where none is known here.
+        """
+        found = [one for one in self.package.witnesses if is_import(one.stream)]
+        if not found:
+            raise NotCovered("no imported event is witnessed")
+        for one in found:
+            msg = Msg.decode(one.witness.msg)
+            body = open_body(body_key=one.witness.body_key, msg=msg, profile=DEFAULT_PROFILE)
+            event = read_imported(IMPORTED, body, msg.client_id)
+            hub = self._trust.origin(event.source_hub_id)
+            if hub is None:
+                raise NotCovered(
+                    f"no identity of hub {event.source_hub_id.hex()} is known here, so that it "
+                    "signed for these events is the recorder's word (--known-hubs)"
+                )
+            event.verify(hub)
+        return len(found)
 
     @cached_property
     def request(self) -> Entry:

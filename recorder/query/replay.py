@@ -20,6 +20,7 @@ from recorder.query.select import Row
 from recorder.query.span import Span, end_of
 from veen import canonical_json
 from veen.errors import Untrusted
+from veen.import_event import is_import
 from veen.mmr import Peaks
 from veen.range_proof import RangeProof
 from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd
@@ -161,7 +162,12 @@ def _bounded(
 
 
 def _is_beyond(wanted: Filter, span: Searched, entry: Entry) -> bool:
-    """Whether all further places on that side are beyond the time filter as well."""
+    """Whether all further places on that side are beyond the time filter as well.
+
+    Never in an import stream: it is in the order of imports, and the filter goes by the origin's.
+    """
+    if is_import(entry.stream):
+        return False
     if entry.seq < span.from_seq:
         return entry.hub_ts < wanted.first_second
     return wanted.last_second is not None and entry.hub_ts > wanted.last_second

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from veen.hub_identity import HubIdentity
@@ -21,3 +22,5 @@ class Trust:
     """The newest identity of the hub known here. A package brings one, too, but an old package
     brings one in which a key retired since still counts as current.
     """
+    origin: Callable[[bytes], HubIdentity | None] = lambda _hub_id: None
+    """The identity of a hub that imported events come from, where it is known here."""

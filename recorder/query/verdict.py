@@ -16,6 +16,9 @@ REQUIRED: Final = (
 )  # fmt: skip
 """The claims without which a package proves nothing, in the order in which gaps are named."""
 
+ORIGINS: Final = "origins"
+"""The claim of a package over import streams that the origins' hubs signed what came from them."""
+
 
 class State(Enum):
     HELD = "held"
@@ -89,8 +92,12 @@ class Verdict:
 
     @property
     def summary(self) -> str:
-        """One line: the outcome, its reason, and what is known about missing rows."""
-        return f"{self.outcome.value}: {self.reason}; {self.completeness}"
+        """One line: the outcome, its reason, and what is known about missing rows and origins."""
+        found = f"{self.outcome.value}: {self.reason}; {self.completeness}"
+        gap = next((one for one in self.claims if one.name == ORIGINS), None)
+        if gap is not None and gap.state is State.NOT_COVERED:
+            found += f"; origins unproven: {gap.told}"
+        return found
 
     def held(self, name: str) -> bool:
         return any(one.name == name and one.state is State.HELD for one in self.claims)

@@ -5,6 +5,7 @@ Both travel like any event: in record/query/requests and record/query/results (Q
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from recorder.query.package_facts import REQUESTS, RESULT, RESULTS, SUBMITTED
 from veen.errors import Malformed, Untrusted, VeenError
 from veen.hub_identity import HubIdentity
 
+_log = logging.getLogger(__name__)
 _NAMING = """
 SELECT p.msg, p.receipt, p.body_key FROM events e JOIN pairs p USING (place)
 WHERE e.stream_no = ? AND e.event_type = ? AND instr(e.payload, ?) ORDER BY e.place"""
@@ -70,7 +72,12 @@ def _digests(
         if row.name != RESULTS or hub is None or wanted.hub_id not in (None, row.hub_id):
             continue
         for value in _values(held, row, hub, RESULT, wanted.value):
-            digest = ResultDigest.read(value)
+            try:
+                digest = ResultDigest.read(value)
+            except Malformed as error:
+                # Whoever may write there may name any query in an event that is no digest.
+                _log.warning("%s: an event that names %s is no digest: %s", RESULTS, wanted, error)
+                continue
             if getattr(digest, wanted.field) == wanted.value:
                 yield hub, digest
 
@@ -82,7 +89,8 @@ def _descriptor(held: Snapshot, hub: HubIdentity, digest: ResultDigest) -> Descr
             try:
                 found = read_descriptor(value)
             except BadDescriptor as error:
-                raise Malformed(f"{REQUESTS}: {error}") from error
+                _log.warning("%s: an event that names %s: %s", REQUESTS, digest.query_id, error)
+                continue
             if found.digest() == digest.descriptor_hash:
                 return found
     raise NotRecorded(

@@ -90,7 +90,8 @@ def test_a_query_that_crossed_is_replayed_by_its_name(
         ((REQUESTS, "query.submitted", descriptor), (RESULTS, "query.result", digest)), 1
     ):
         one = RealHistory(EVENTS + at, *sides, tmp_path / f"crossed-{at}", stream)
-        one.record(kind, [said.document()])
+        # H07: an event that names the query and is no descriptor or digest keeps nobody from it.
+        one.record(kind, [{"query_id": "q-7", "result_id": RESULT_ID}, said.document()])
         one.export()
         one.bring(one.bundles, [], [])
         crossed.append(f"import/{stream}")

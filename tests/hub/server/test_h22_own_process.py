@@ -281,4 +281,4 @@ def test_h29_a_mount_point_of_any_bytes_stops_no_hub(name: bytes) -> None:
     """The label of a medium, as a desktop names mount points; Path takes it in either form."""
     point = b"/media/" + name
     line = b"30 1 8:1 / " + point + b" rw - vfat /dev/sdb1 rw\n"
-    assert file_system(Path(os.fsdecode(point)), line.decode("latin-1")) == "vfat"
+    assert file_system(Path(os.fsdecode(point)), os.fsdecode(line)) == "vfat"

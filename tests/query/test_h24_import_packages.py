@@ -1,0 +1,136 @@
+"""H24: packages and replays over import streams, and what they must not take for proven."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import query_histories
+import query_proven
+from query_proven import RECORDER, trust_of
+from recorded_log import MemoryNodes
+
+from recorder import timestamp
+from recorder.query.evidence import Placed, receipted
+from recorder.query.package_check import check
+from recorder.query.replay import Horizon, ResultDiffers, to_read, verify_complete
+from recorder.query.verdict import Outcome, State, Verdict
+from veen.digest import h
+from veen.hub_identity import new_identity
+from veen.import_event import SCHEMA, ImportedEvent
+from veen.receipt import Receipt
+from veen.sign import PrivateKey
+
+TARGET = "import/app"
+DAY = 86_400
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What the log seals for a bridge, which has one of its keys."""
+
+    body: bytes
+    principal_id: bytes = RECORDER
+
+    def encode(self) -> bytes:
+        return self.body
+
+
+def imported(log: Any, origin: Any, hub_ts: int, **changes: Any) -> list[Any]:
+    """Let all events of one stream of the origin in, in their order."""
+    stream = query_histories.STREAMS[0]
+    entries = [one for one in origin.entries if one.stream == stream]
+    found = []
+    for position, entry in enumerate(entries):
+        raw, receipt, body_key = origin.pairs[stream, entry.seq]
+        event = ImportedEvent(
+            source_hub_id=origin.hub.hub_id, origin_stream=stream, origin_msg=raw,
+            origin_receipt=changes.get("receipt", lambda one: one)(receipt), body_key=body_key,
+            bundle_id=h(b"a bundle"), position=position, count=len(entries), import_time=hub_ts,
+            bridge_id=RECORDER,
+        )  # fmt: skip
+        place = log.append(TARGET, hub_ts + position * DAY, Carried(event.encode()), SCHEMA)
+        at = Placed(TARGET, log.hub)
+        found.append(receipted(*log.pairs[TARGET, place.seq], at))
+    return found
+
+
+@pytest.fixture
+def origin(new_log: Callable[..., Any]) -> Any:
+    return new_log([replace(one, is_event=True) for one in query_histories.history(11, 9)])
+
+
+@pytest.fixture
+def log(new_log: Callable[..., Any], origin: Any) -> Any:
+    return zone_of(new_log, origin)
+
+
+def zone_of(new_log: Callable[..., Any], origin: Any, **changes: Any) -> Any:
+    """Its imports came a day apart, long after they were recorded at their origin."""
+    found = new_log([])
+    found.nodes[TARGET] = MemoryNodes()
+    start = max(one.hub_ts for one in origin.entries) + DAY
+    found.entries = imported(found, origin, start, **changes)
+    streams = (TARGET, "record/query/requests", "record/query/results")
+    made = found.make_checkpoint
+    found.make_checkpoint = lambda at: made(at + 100 * DAY, streams)
+    found.checkpoint = made(start + 50 * DAY, streams)
+    return found
+
+
+def told(verdict: Verdict, name: str) -> State:
+    return next(one.state for one in verdict.claims if one.name == name)
+
+
+def package_over(log: Any, a_descriptor: Callable[..., Any]) -> Any:
+    return query_proven.package_of(log, a_descriptor(scope=[TARGET], evidence={"mode": "full"}))
+
+
+def test_h24_that_an_origin_signed_is_unproven_without_its_identity(
+    log: Any, origin: Any, a_descriptor: Callable[..., Any]
+) -> None:
+    package = package_over(log, a_descriptor)
+    alone = check(package, trust_of(log))
+    assert not alone.failed, alone.reason
+    assert (alone.outcome, told(alone, "origins")) == (Outcome.PROVEN, State.NOT_COVERED)
+    assert "origins unproven: no identity of hub" in alone.summary
+    known = check(package, replace(trust_of(log), origin={origin.hub.hub_id: origin.hub}.get))
+    assert (known.outcome, told(known, "origins")) == (Outcome.PROVEN, State.HELD)
+    assert "origins" not in known.summary
+
+
+def test_h24_a_place_that_no_origin_signed_for_is_refused(
+    new_log: Callable[..., Any], origin: Any, a_descriptor: Callable[..., Any]
+) -> None:
+    """A recorder and a bridge invent an event of another zone, with a receipt of their own."""
+    other = PrivateKey(h(b"no key of the origin's hub"))
+
+    def forged(raw: bytes) -> bytes:
+        return replace(Receipt.decode(raw), hub_sig=other.sign(h(raw))).encode()
+
+    log = zone_of(new_log, origin, receipt=forged)
+    trust = replace(trust_of(log), origin={origin.hub.hub_id: origin.hub}.get)
+    found = check(package_over(log, a_descriptor), trust)
+    assert (found.outcome, told(found, "origins")) == (Outcome.FAILED, State.FAILED)
+    stranger = new_identity(other.public, 0, "none")
+    trust = replace(trust_of(log), origin=lambda _hub_id: stranger)
+    assert told(check(package_over(log, a_descriptor), trust), "origins") is State.FAILED
+
+
+@pytest.mark.parametrize("side", ["from", "to"])
+def test_h24_an_import_stream_is_searched_whole_whatever_the_time(
+    log: Any, a_descriptor: Callable[..., Any], side: str
+) -> None:
+    """Narrowed by the time of the import, which says nothing about the time at the origin."""
+    middle = timestamp.render(log.entries[1].hub_ts * 1000)
+    descriptor = a_descriptor(scope=[TARGET], filter={"time": {side: middle}})
+    package = query_proven.package_of(log, descriptor)
+    (one,) = package.digest.searched
+    assert (one.from_seq, one.to_seq) != (1, len(log.entries))
+    assert told(check(package, trust_of(log)), "searched") is State.FAILED
+    horizon = Horizon.of(log.checkpoint, descriptor)
+    spans = to_read(descriptor, package.digest, horizon)
+    with pytest.raises(ResultDiffers, match="was left out"):
+        verify_complete(descriptor, package.digest, horizon, log.within(spans), log.proofs(spans))
