@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Final
 
@@ -12,6 +12,7 @@ from hub.policy import Policy, Principal
 from veen.http_signature import KEPT_SEC, NotSigned, SignatureVerifier, SignedMessage
 
 _REMEMBERED: Final = 65_536
+"""Of each principal: one that signs too often keeps no other from being answered."""
 
 
 class SignatureGuard:
@@ -25,7 +26,7 @@ class SignatureGuard:
         self._policy = policy
         self._steady = steady
         self._verifier = SignatureVerifier(self._key_of)
-        self._taken: OrderedDict[bytes, float] = OrderedDict()
+        self._taken: defaultdict[str, OrderedDict[bytes, float]] = defaultdict(OrderedDict)
         self._guard = threading.Lock()
 
     def principal(self, message: SignedMessage, body: bytes) -> Principal:
@@ -33,21 +34,25 @@ class SignatureGuard:
         principal = self._policy.by_name(signed.key_id)
         if principal is None:
             raise NotSigned("the signature names no principal")
-        self._take(signed.covered)
+        self._take(principal.name, signed.covered)
         return principal
 
     def _key_of(self, name: str) -> bytes | None:
         principal = self._policy.by_name(name)
         return principal.public_key if principal else None
 
-    def _take(self, signed: bytes) -> None:
+    def _take(self, name: str, signed: bytes) -> None:
         """Refuse one that was taken before. Whatever is forgotten is too old to be taken."""
         now = self._steady()
         with self._guard:
-            while self._taken and next(iter(self._taken.values())) < now:
-                self._taken.popitem(last=False)
-            if signed in self._taken:
+            taken = self._taken[name]
+            while taken and next(iter(taken.values())) < now:
+                taken.popitem(last=False)
+            if signed in taken:
                 raise NotSigned("the signature was used before: sign again, with a new nonce")
-            if len(self._taken) >= _REMEMBERED:
-                raise NotSigned("too many signed requests at once: ask again later")
-            self._taken[signed] = now + KEPT_SEC
+            if len(taken) >= _REMEMBERED:
+                raise NotSigned(
+                    f"principal {name} signed {_REMEMBERED} requests within {KEPT_SEC} s: ask "
+                    "again later"
+                )
+            taken[signed] = now + KEPT_SEC

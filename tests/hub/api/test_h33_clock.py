@@ -193,12 +193,24 @@ def test_h33_a_client_warns_of_a_hub_whose_time_is_not_its_own() -> None:
 def test_h21_signatures_are_forgotten_by_a_clock_that_nobody_sets() -> None:
     times = Times()
     guard = SignatureGuard(Policy(), steady=lambda: times.steady)
-    guard._take(b"first")
+    guard._take("reader", b"first")
     times.wall += 20 * DAY
-    guard._take(b"second")
+    guard._take("reader", b"second")
     times.wall -= 20 * DAY
     with pytest.raises(NotSigned, match="used before"):
-        guard._take(b"second")
+        guard._take("reader", b"second")
     times.pass_time(KEPT_SEC + 1)
-    guard._take(b"third")
-    assert list(guard._taken) == [b"third"]
+    guard._take("reader", b"third")
+    assert list(guard._taken["reader"]) == [b"third"]
+
+
+def test_h21_a_principal_that_signs_too_often_keeps_no_other_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hub.api.message_signature._REMEMBERED", 3)
+    guard = SignatureGuard(Policy(), steady=lambda: 0.0)
+    for number in range(3):
+        guard._take("producer", bytes([number]))
+    with pytest.raises(NotSigned, match="principal producer signed 3 requests"):
+        guard._take("producer", b"one more")
+    guard._take("reader", b"the first")
