@@ -65,6 +65,8 @@ def at_run(words: Callable[[Zone], Sequence[str]]) -> Callable[[Any], Sequence[s
 def workplace(of: Zone, context: Mapping[str, Any]) -> Path:
     """A directory for the files of one run; a second try finds those of the first."""
     run = "".join(one if one in _PLAIN else "_" for one in context["run_id"])
+    # Whoever starts a run names it, and Airflow takes "..": that is no directory of its own.
+    run = run if run.strip(".") else "_" * len(run)
     folder: Path = of.folder / "runs" / context["dag"].dag_id / run
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder

@@ -17,7 +17,7 @@ from dag_zones import veen
 from veen_command import Answer
 from veen_made import Nothing, keep
 from veen_run_files import write_run_file
-from veen_zone import keep_once
+from veen_zone import keep_once, workplace
 
 from recorder.zone import load
 
@@ -89,3 +89,11 @@ def test_h06_another_run_goes_on_with_what_this_one_did_not_take_up(medium: Path
         imported.remaining(told)
     keep_once(veen_carriers.seen(came[0]["key"]), b"{}")
     assert imported.remaining(told) == ()
+
+
+@pytest.mark.parametrize("run_id", [".", "..", "..."])
+def test_h05_files_of_a_run_stay_in_a_directory_of_its_own(medium: Path, run_id: str) -> None:
+    assert medium.is_dir()
+    zone = load(Path(os.environ["VEEN_ZONE"]))
+    found = workplace(zone, context(run_id=run_id)).resolve()
+    assert found.parent == (zone.folder / "runs" / "veen_any").resolve()
