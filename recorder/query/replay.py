@@ -67,16 +67,23 @@ def verify_complete(
     horizon: Horizon,
     entries: Iterable[Entry],
     proofs: Mapping[str, RangeProof],
+    half: frozenset[tuple[str, int]] = frozenset(),
 ) -> Outcome:
     """The outcome of the replay, if it is that of the digest; ResultDiffers if not.
 
-    ``entries`` are all of ``to_read``, by order key, and come from signed receipts; ``proofs`` has
-    the proof of each of these spans at the end of its stream.
+    ``entries`` are all of ``to_read``, those of each stream by place, and come from signed
+    receipts; ``proofs`` has the proof of each of these spans at the end of its stream. ``half`` are
+    places in import streams whose bundle was not whole at the checkpoint: they do not count.
     """
     if horizon.spoken != digest.checkpoint:
         raise ResultDiffers("checkpoint", f"it speaks up to {digest.checkpoint.checkpoint_id}")
     read = _Read(to_read(descriptor, digest, horizon), proofs)
-    outcome = run(descriptor, _bounded(descriptor, digest, read.through(entries)), _root(digest))
+    searched = _bounded(descriptor, digest, read.through(entries))
+    if any(map(is_import, descriptor.scope)):
+        # Imports stand in the order in which they came, rows in that of their origins.
+        counted = (one for one in searched if (one.stream, one.seq) not in half)
+        searched = iter(sorted(counted, key=lambda one: one.order_key))
+    outcome = run(descriptor, searched, _root(digest))
     read.verify_ends(horizon)
     difference(digest, _again(descriptor, digest, horizon, outcome))
     return outcome

@@ -14,7 +14,7 @@ from typing import Any
 
 from recorder.index.home import IndexHome
 from recorder.index.snapshot import NotReached, Snapshot, snapshot
-from recorder.index.tables import StreamRow
+from recorder.index.tables import StreamRow, seq_of
 from recorder.query.descriptor import Descriptor
 from recorder.query.digest import ResultDigest, Searched
 from recorder.query.entry import Entry
@@ -24,6 +24,7 @@ from recorder.query.span import Span
 from recorder.service.replay_beyond import Beyond
 from recorder.service.replay_recorded import Asked
 from veen.hub_identity import HubIdentity
+from veen.import_event import is_import
 from veen.range_proof import RangeProof
 from veen.receipt import Receipt
 from veen.recorder_checkpoint import EMPTY_ROOT, RecorderCheckpoint, StreamEnd
@@ -32,6 +33,7 @@ from veen.stream import stream_id
 _PLACES = """
 SELECT e.place, e.fault, p.msg, p.receipt, p.body_key FROM events e JOIN pairs p USING (place)
 WHERE e.place BETWEEN ? AND ? ORDER BY e.place"""
+_HALF = "SELECT place FROM origins WHERE stream_no = ? AND complete_at > ? AND place <= ?"
 _RECEIPTS = "SELECT receipt FROM pairs WHERE place BETWEEN ? AND ? ORDER BY place"
 
 LookBeyond = Callable[[], Beyond | None]
@@ -136,7 +138,9 @@ def _judged(held: Snapshot, asked: Asked, horizon: Horizon, beyond: LookBeyond) 
             name: RangeProof.build(held.nodes(rows[name]), span.first, span.last, ends[name])
             for name, span in spans.items()
         }
-        outcome = verify_complete(descriptor, digest, horizon, entries, proofs)
+        imports = [name for name in spans if is_import(name)]
+        half = frozenset(one for name in imports for one in _half(held, rows[name], ends[name]))
+        outcome = verify_complete(descriptor, digest, horizon, entries, proofs, half)
     except ResultDiffers as error:
         return _verdict(digest, field=error.field, told=str(error))
     told = f"{outcome.event_count} events, {len(outcome.rows)} rows, the same digest"
@@ -233,6 +237,12 @@ def _entries(held: Snapshot, row: StreamRow, span: Span, hub: HubIdentity) -> It
             yield receipted(msg, receipt, body_key, Placed(row.name, hub))
         else:
             yield _no_event(row.name, receipt, hub)
+
+
+def _half(held: Snapshot, row: StreamRow, last: int) -> Iterator[tuple[str, int]]:
+    """Places of an import stream whose bundle was whole only after ``last``."""
+    for (place,) in held.db.execute(_HALF, (row.stream_no, last, row.place(last))):
+        yield row.name, seq_of(place)
 
 
 def _no_event(stream: str, raw: bytes, hub: HubIdentity) -> Entry:

@@ -16,6 +16,8 @@ from recorder import timestamp
 from recorder.query.evidence import Placed, receipted
 from recorder.query.package_check import check
 from recorder.query.replay import Horizon, ResultDiffers, to_read, verify_complete
+from recorder.query.run import digest_of, run
+from recorder.query.span import Span, searched
 from recorder.query.verdict import Outcome, State, Verdict
 from veen.digest import h
 from veen.hub_identity import new_identity
@@ -42,6 +44,7 @@ def imported(log: Any, origin: Any, hub_ts: int, **changes: Any) -> list[Any]:
     """Let all events of one stream of the origin in, in their order."""
     stream = query_histories.STREAMS[0]
     entries = [one for one in origin.entries if one.stream == stream]
+    entries = entries[::-1] if changes.get("reverse") else entries
     found = []
     for position, entry in enumerate(entries):
         raw, receipt, body_key = origin.pairs[stream, entry.seq]
@@ -134,3 +137,26 @@ def test_h24_an_import_stream_is_searched_whole_whatever_the_time(
     spans = to_read(descriptor, package.digest, horizon)
     with pytest.raises(ResultDiffers, match="was left out"):
         verify_complete(descriptor, package.digest, horizon, log.within(spans), log.proofs(spans))
+
+
+@pytest.mark.parametrize("half", [0, 2])
+def test_h24_imports_that_came_in_another_order_are_replayed(
+    new_log: Callable[..., Any], origin: Any, a_descriptor: Callable[..., Any], half: int
+) -> None:
+    """Rows are in the order of the origin; of a bundle that was not whole none counts."""
+    log = zone_of(new_log, origin, reverse=True)
+    descriptor = a_descriptor(scope=[TARGET])
+    whole = Span(1, len(log.entries))
+    counted = log.entries[: len(log.entries) - half]
+    outcome = run(
+        descriptor, sorted(counted, key=lambda one: one.order_key), log.checkpoint.log_root
+    )
+    digest = digest_of(
+        descriptor, outcome, result_id="r-1", executed_at_ms=1, checkpoint=log.checkpoint,
+        searched=searched(descriptor, log.checkpoint, {TARGET: whole}, outcome.unread),
+    )  # fmt: skip
+    horizon = Horizon.of(log.checkpoint, descriptor)
+    spans = to_read(descriptor, digest, horizon)
+    left = frozenset((TARGET, one.seq) for one in log.entries[len(counted) :])
+    found = verify_complete(descriptor, digest, horizon, log.within(spans), log.proofs(spans), left)
+    assert found == outcome
