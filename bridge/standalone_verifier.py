@@ -369,7 +369,7 @@ def carriers(places: list[Path]) -> list[list[Path]]:  # bags, put together by c
         for bag in bags:
             try:
                 found.setdefault(encode(read_bag(bag)[0]), []).append(bag)
-            except Refused:
+            except (OSError, Refused):
                 found[bag] = [bag]
     need(found, f"no bag lies in {places[0]}")
     return list(found.values())

@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,33 @@ def test_h36_each_carrier_of_a_medium_has_its_verdict(yard: Any, medium: Path) -
     assert any(line.startswith("E.SIZE/INCOMPLETE: ") and "\\xe9" in line for line in lines)
     shutil.rmtree(medium / "agb0")
     assert run(yard.trust_dir, medium).returncode == 1
+
+
+UNPRIVILEGED = """import locale, os, runpy, shutil, sys
+main = runpy.run_path(sys.argv[1])["main"]
+os.geteuid() or os.seteuid(65534)
+sys.exit(main(sys.argv[2:]))"""
+
+
+def test_h08_a_bag_that_cannot_be_read_keeps_no_other_from_its_verdict(
+    yard: Any, medium: Path
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        place.chmod(0o755)
+        shutil.copytree(medium, place / "medium")
+        shutil.copytree(yard.trust_dir, place / "trust")
+        for one in place.rglob("*"):
+            one.chmod(0o755)
+        (place / "medium" / "agb0" / "closed").mkdir(mode=0)
+        words = [str(SOURCE), str(place / "trust"), str(place / "medium")]
+        found = subprocess.run(
+            [sys.executable, "-I", "-c", UNPRIVILEGED, *words],
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+    lines = found.stdout.splitlines()
+    assert lines[-2:] == ["2 of 3 carriers are valid", "E.FORMAT/MEDIUM"], found.stderr
+    assert found.returncode == 1
 
 
 def test_h36_its_hash_is_in_the_documentation_and_in_its_name(medium: Path) -> None:
