@@ -1,8 +1,7 @@
 """### Let in what came with a medium
-When a carrier appears on the medium or in the inbox, and by hand. As many different people as
-`[dags.approval]` asks for decide: no default, no timeout; one rejection is enough. Who answered is
-read from Airflow's own record. Only the bundles that the question showed go in; what did not fit is
-asked about by the next run. Signatures of `[[bridge.approvals]]` come in addition.
+When a carrier appears on the medium or in the inbox, and by hand. As many people as
+`[dags.approval]` asks for decide, beside signatures that `[[bridge.approvals]]` asks for: there is
+no default and no timeout. Only bundles that were shown, and approved by Airflow's own record, go in.
 
 By hand: `veen bridge verify`, `veen bridge import --only`, `veen bridge receipt`.
 """
