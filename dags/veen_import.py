@@ -1,7 +1,7 @@
 """### Let in what came with a medium
 When a carrier appears on the medium or in the inbox, and by hand. As many people as
-`[dags.approval]` asks for decide, beside signatures that `[[bridge.approvals]]` asks for: there is
-no default and no timeout. Only bundles that were shown, and approved by Airflow's own record, go in.
+`[dags.approval]` asks for decide, beside signatures that `[[bridge.approvals]]` asks for; there is
+no default and no timeout. Only bundles that were shown, and approved by Airflow's record, go in.
 
 By hand: `veen bridge verify`, `veen bridge import --only`, `veen bridge receipt`.
 """
