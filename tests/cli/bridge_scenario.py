@@ -51,6 +51,7 @@ def show_bridge(world: Any) -> None:
         _export(world)
         _import(world)
         _prove(world)
+        _release(world)
         _thaw(world, hub_ids["z1"])
     finally:
         for zone in STREAMS:
@@ -178,4 +179,25 @@ def _prove(world: Any) -> None:
     world.show(
         "recorder-index-imports", "recorder", "index", "imports", "--config", "z2/recorder.toml",
         "--stream", IMPORTED, "--trust", "z2/trust", "--index", "z2/index",
+    )  # fmt: skip
+
+
+def _release(world: Any) -> None:
+    """A bundle came before its stream had a target, and is let out of quarantine once it has."""
+    config, recorder = ("--config", "z2/bridge.toml"), ("--config", "z1/recorder.toml")
+    who = ("--client", "z1/shop", "--cap", "z1/shop.cap")
+    world.do("recorder", "emit", *recorder, *who, "--file", "z1/orders.jsonl")
+    world.do("recorder", "checkpoint", "create", *recorder)
+    (world.folder / "usb-3").mkdir()
+    by = ("--operator", "ann", "--medium-id", "STICK-3", "--medium", "usb-3")
+    world.do("bridge", "export", "--config", "z1/bridge.toml", *by)
+    mapped = (world.folder / "z2" / "bridge.toml").read_text()
+    unmapped = mapped.replace(f'source = "{ORDERS}"', 'source = "record/app/others"')
+    (world.folder / "z2" / "unmapped.toml").write_text(unmapped)
+    words = ("bridge", "import", "--config", "z2/unmapped.toml", "--medium", "usb-3", "--json")
+    rows = json.loads(veen(*words, cwd=world.folder).out)["carriers"]
+    (bundle,) = [row["bundle_id"] for row in rows if row["code"] == "UNMAPPED"]
+    world.show(
+        "bridge-release", "bridge", "release", bundle, *config, "--operator", "bob",
+        "--reason", "stream was mapped",
     )  # fmt: skip

@@ -24,6 +24,7 @@ _COUNTED = re.compile(
 )
 _HEADS = re.compile(r'^(   "head_seq": )\d+', re.MULTILINE)  # by label, so in a random order
 _CAPS = re.compile(r"\b[0-9a-f]{8}(?=\.cap\b)")  # the beginning of a key
+_RELEASED = re.compile(r"\breleased-[0-9a-f]{8}(?=-\d)")  # the beginning of a bundle_id
 _AGES = re.compile(r"\b\d+(?= s ago\b)")
 _VERSIONS = re.compile(r'("python": "|PyNaCl )\d+\.\d+\.\d+')
 _MOMENTS = re.compile(r"\b20(?:2[6-9]|[3-9]\d)-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?Z")
@@ -45,6 +46,7 @@ def normalised(text: str, folder: str) -> str:
     for numbers in (_MEASURED, _COUNTED, _HEADS):
         text = numbers.sub(r"\1<number>", text)
     text = _CAPS.sub("<key>", text)
+    text = _RELEASED.sub("released-<bundle>", text)
     text = _MOMENTS.sub("<moment>", text)
     text = _AGES.sub("<number>", text)
     text = _VERSIONS.sub(r"\1<version>", text)

@@ -18,6 +18,7 @@ from veen_page_render import Frame, render
 from veen_page_streams import Kept, streams
 from veen_page_zone import NoZone, opened
 
+from bridge.carrier.bag_path import carrier_name
 from recorder.index import tables
 from recorder.index.home import Generation
 
@@ -208,7 +209,7 @@ def test_a_carrier_without_a_bundle_has_its_run_by_the_name_it_came_under(
     zone = make_zone("offline")
     zone.quarantine(zone.bundles(1), "ef" * 32, "cut short", received="7d3cf4 bag")
     assert "none is known" in zone.html()
-    zone.keep(kind="import", id="carrier-7d3cf4_bag", dag_id="veen_import", run_id="r2")
+    zone.keep(kind="import", id=carrier_name("7d3cf4 bag"), dag_id="veen_import", run_id="r2")
     assert zone.html().count('href="/dags/veen_import/runs/r2"') == 2, "in both lists"
 
 
