@@ -278,7 +278,9 @@ def audit_log(z2: Site) -> list[AuditEvent]:
     settings = load(z2.file)
     assert settings.reader is not None
     around = Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
-    with open_client(settings.hub, settings.reader, surroundings=around) as reader:
+    with open_client(
+        settings.hub, settings.reader, surroundings=around, keys=settings.reader_keys
+    ) as reader:
         return [one.event for one in read_log(reader, OFFLINE_LOG)]
 
 

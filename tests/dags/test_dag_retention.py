@@ -130,7 +130,7 @@ def pruned(z1: Site) -> int:
 def is_whole(z1: Site) -> bool:
     """What is left verifies, and what is gone is in the archive."""
     archived = veen("archive", "verify", *z1.home.zone().storage.options(), "--read-all")
-    return bool(archived["ok"] and veen("hub", "health", "--hub", str(z1.home.hub))["ok"])
+    return bool(archived["ok"] and veen("hub", "health", "--hub", str(z1.home.hub))["ready"])
 
 
 def test_due_chunks_go_and_the_hub_proves_that_nothing_else_is_gone(z1: Site) -> None:
