@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,7 +46,9 @@ def released(zone: Any, name: str) -> Any:
 def verify(zone: Any, *media: Path) -> list[dict[str, Any]]:
     bags = [str(bag) for medium in media for bag in medium.iterdir()]
     words = ["bridge", "verify", *bags, "--json"]
-    done = CliRunner().invoke(app, [*words, "--config", str(zone.root / "bridge.toml")])
+    done = copy_context().run(
+        CliRunner().invoke, app, [*words, "--config", str(zone.root / "bridge.toml")]
+    )
     found: list[dict[str, Any]] = json.loads(done.stdout)["carriers"]
     return found
 
@@ -148,7 +151,9 @@ def test_h35_the_command_tells_what_is_next(zone: Any) -> None:
     zone.run(medium)
     map_stranger(zone)
     words = ["bridge", "release", name[:8], "--reason", "mapped", "--json"]
-    done = CliRunner().invoke(app, [*words, "--config", str(zone.root / "bridge.toml")])
+    done = copy_context().run(
+        CliRunner().invoke, app, [*words, "--config", str(zone.root / "bridge.toml")]
+    )
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert (found["bundle_id"], found["next"]) == (name, "veen bridge import")

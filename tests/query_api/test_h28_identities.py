@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,9 @@ def test_h28_the_service_does_not_start_with_a_principal_without_identity(unmapp
 
 
 def test_h28_the_check_of_a_configuration_names_it(unmapped: Path) -> None:
-    found = CliRunner().invoke(app, ["recorder", "config", "check", "--config", str(unmapped)])
+    found = copy_context().run(
+        CliRunner().invoke, app, ["recorder", "config", "check", "--config", str(unmapped)]
+    )
     assert isinstance(found.exception, BadSettings)
 
 
