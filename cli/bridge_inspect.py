@@ -22,7 +22,7 @@ from bridge.medium_bags import carriers
 from bridge.refusal import Refused
 from cli.bridge_options import BagsArgument, ZoneKeyOption, zone_keys
 from cli.bridge_verify import ScratchOption, room
-from cli.console import notice, progress, show
+from cli.console import manner, notice, progress, show
 from cli.failure import INTEGRITY
 from cli.options import surroundings
 from veen.receipt import Receipt
@@ -56,8 +56,11 @@ def inspect(
         found = carriers(folders) if folders else []
         shown += [_judged(some, look) for some in found]
     notice("nothing of this was verified; see veen bridge verify")
-    show({"carriers": shown})
-    if any("refused" in one for one in shown):
+    refused = sum("refused" in one for one in shown)
+    show({"carriers": shown} | ({"ok": False} if refused else {}))
+    if refused:
+        if not manner().json:
+            typer.echo(f"veen: {refused} of {len(shown)} carriers cannot be read", err=True)
         raise typer.Exit(INTEGRITY)
 
 
