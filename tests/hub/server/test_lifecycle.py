@@ -155,6 +155,10 @@ def test_stop_is_graceful_and_port_and_directory_are_free_at_once(
 
 
 def test_stop_without_a_hub_says_so(hub: Any, veen: Callable[..., Any]) -> None:
+    missing = veen("hub", "stop", "--data-dir", hub.data)
+    assert missing.returncode == 4
+    assert "which does not exist" in missing.stderr
+    hub.data.mkdir(parents=True)
     done = veen("hub", "stop", "--data-dir", hub.data)
     assert done.returncode == 0
     assert "no hub runs on" in done.stdout
