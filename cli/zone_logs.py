@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import logging
 import os
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from veen.log_file import DEFAULT_BACKUPS, DEFAULT_MAX_BYTES, last_lines
+from veen.log_file import (
+    DEFAULT_BACKUPS,
+    DEFAULT_MAX_BYTES,
+    last_lines,
+    make_room,
+    rotating_in,
+)
 
 MAX_BYTES: Final = DEFAULT_MAX_BYTES + DEFAULT_MAX_BYTES // 4
 """Above the size at which a hub rotates its own log, which loses nothing at all."""
@@ -45,7 +50,7 @@ def rotate(path: Path, max_bytes: int = MAX_BYTES, backups: int = DEFAULT_BACKUP
     if size <= max_bytes:
         return False
     try:
-        with _locked(path.parent), path.open("r+b") as file:
+        with rotating_in(path.parent), path.open("r+b") as file:
             _move(file, path, backups)
     except OSError as error:
         return size > 2 * max_bytes and _drop(path, size, error)
@@ -112,28 +117,10 @@ def _move(file: BinaryIO, path: Path, backups: int) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-    for number in range(backups - 1, 0, -1):
-        with suppress(FileNotFoundError):
-            _numbered(path, number).replace(_numbered(path, number + 1))
-    temporary.replace(_numbered(path, 1))
+    temporary.replace(make_room(path, backups))
 
 
 def _cut_off(fd: int, size: int) -> bool:
     """Take the first ``size`` bytes out of a file, at once; whether its file system can do that."""
     offset, length = ctypes.c_longlong(0), ctypes.c_longlong(size)
     return bool(_LIBC.fallocate(fd, _COLLAPSE_RANGE, offset, length) == 0)
-
-
-def _numbered(path: Path, number: int) -> Path:
-    return path.with_name(f"{path.name}.{number}")
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """The lock under which processes that rotate their own log rename it (``veen.log_file``)."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

@@ -58,7 +58,7 @@ class RotatingOutput:
                 self._rotate()
 
     def _rotate(self) -> None:
-        with _locked(self.path.parent):
+        with rotating_in(self.path.parent):
             full = os.fstat(STANDARD_ERROR)
             if full.st_size < self.max_bytes:
                 return
@@ -138,10 +138,15 @@ def rotate_names(path: Path, backups: int) -> None:
     if backups <= 0:
         path.unlink()
         return
+    path.replace(make_room(path, backups))
+
+
+def make_room(path: Path, backups: int) -> Path:
+    """Give each rotated log the next number; where the newest one, ``NAME.1``, goes now."""
     for number in range(backups - 1, 0, -1):
         with suppress(FileNotFoundError):
             _numbered(path, number).replace(_numbered(path, number + 1))
-    path.replace(_numbered(path, 1))
+    return _numbered(path, 1)
 
 
 def _numbered(path: Path, number: int) -> Path:
@@ -160,7 +165,7 @@ def _is_at(path: Path, opened: os.stat_result) -> bool:
 
 
 @contextmanager
-def _locked(directory: Path) -> Iterator[None]:
+def rotating_in(directory: Path) -> Iterator[None]:
     """One process at a time; the lock belongs to the directory and leaves no file behind."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
