@@ -28,8 +28,9 @@ class StreamRow:
     """``head`` is the last event that is known of, ``unsigned`` how many no checkpoint covers.
 
     ``per_minute`` is between checkpoints; None before there are two. ``behind`` are events that
-    queries do not see yet; None where the stream is not indexed. ``checkpoint`` is the last one
-    that covers the stream; None before there is one.
+    queries do not see yet, ``unread`` messages in the index that are no events to a query; both are
+    None where the stream is not indexed. ``checkpoint`` is the last one that covers the stream;
+    None before there is one.
     """
 
     name: str
@@ -37,13 +38,15 @@ class StreamRow:
     unsigned: int
     per_minute: float | None
     behind: int | None
+    unread: int | None
     checkpoint: CheckpointName | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streams:
-    """``asked_sec`` is since the hub told the heads; None where nobody has asked it. ``made`` are
-    the runs that made the checkpoints, by checkpoint_id in hex."""
+    """``asked_sec`` is since the hub told the heads; None where nobody has asked it. ``unread`` are
+    messages of all indexed streams, imported ones included. ``made`` are the runs that made the
+    checkpoints, by checkpoint_id in hex."""
 
     rows: tuple[StreamRow, ...]
     total: int
@@ -51,6 +54,7 @@ class Streams:
     asked_sec: int | None
     trouble: str | None
     alarms: tuple[str, ...]
+    unread: int
     made: Mapping[str, Artefact]
 
 
@@ -110,6 +114,7 @@ def streams(
         asked_sec=0 if live is not None else index.asked_sec if index else None,
         trouble=index.trouble if index else "there is no index: veen recorder serve builds it",
         alarms=index.alarms if index else (),
+        unread=sum(one.unread for one in index.streams) if index else 0,
         made=seen_by_id(place.folder, "checkpoint", ids, may_read),
     )
 
@@ -129,6 +134,7 @@ def _row(name: str, lag: StreamLag | None, told: int, found: Kept) -> StreamRow:
         unsigned=head - signed,
         per_minute=_rate(name, found),
         behind=max(head - lag.indexed, 0) if lag else None,
+        unread=lag.unread if lag else None,
         checkpoint=found.covering(name),
     )
 

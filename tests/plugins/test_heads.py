@@ -10,16 +10,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import poison
 import pytest
+from page_zone import PageZone
 from veen_page_heads import heads
 from veen_page_zone import opened
 
+from cli.cap import read_token
 from cli.demo import workload
 from cli.zone_home import ZoneHome
 from cli.zone_services import hub
 from cli.zone_setup import authorize
 from recorder.zone import VARIABLE
+from veen.keystore.secrets import Secrets
+from veen.sign import PrivateKey
 
+POISONED = "record/security/access"
 STREAM = "record/app/http"
 
 
@@ -48,8 +54,11 @@ def record(home: ZoneHome) -> None:
     ((name, path), *_) = workload.write(home.root / "workload", events)
     words = ["recorder", "emit", "--config", str(home.file), "--file", str(path)]
     who = ["--client", str(home.root / "identities" / name), "--principal", name]
-    cap = ["--cap", str(home.capability(name))]
-    subprocess.run([sys.executable, "-m", "cli.main", *words, *who, *cap], check=True)
+    veen(*words, *who, "--cap", str(home.capability(name)))
+
+
+def veen(*words: str) -> None:
+    subprocess.run([sys.executable, "-m", "cli.main", *words], check=True)
 
 
 def place(file: Path) -> Any:
@@ -83,3 +92,26 @@ def test_a_hub_that_cannot_be_asked_tells_nothing(home: ZoneHome, line: str, oth
     file = home.root / "other.toml"
     file.write_text(text.replace(line, other, 1))
     assert told(file) is None
+
+
+def plant(home: ZoneHome) -> None:
+    """One message of each kind, by the stream's own producer, past the hub's admission."""
+    recipient = home.identity("reader").read_card().recipient(int(time.time()))
+    secrets = Secrets.decode(home.identity("access").sealed().open(None))
+    auth_ref = read_token(home.capability("access")).auth_ref()
+    writer = poison.Poisoner(PrivateKey(secrets.client.seed), recipient, auth_ref)
+    writer.plant(home.zone().hub_data, POISONED)
+
+
+def test_h07_messages_that_cannot_be_read_are_counted_on_the_page(home: ZoneHome) -> None:
+    plant(home)
+    veen("recorder", "index", "follow", "--once", "--openers", "0", "--config", str(home.file))
+    zone, bad = PageZone(home.root), len(poison.KINDS)
+    found = zone.overview(heads=lambda _place: told(home.file)).streams.known
+    rows = {one.name: (one.head, one.behind, one.unread) for one in found.rows}
+    assert rows[POISONED] == (bad, 0, bad)
+    assert rows[STREAM] == (3, 0, 0), "no other stream is held up"
+    assert (found.unread, found.trouble) == (bad, None)
+    html = zone.html(heads=lambda _place: told(home.file))
+    assert f"{bad} messages cannot be read as events" in html
+    assert f'<td data-name="Cannot be read" class="n">{bad}</td>' in html

@@ -37,10 +37,14 @@ UNOPENABLE = KINDS[:-1]
 
 
 class Poisoner(NamedTuple):
-    """A client that writes nothing else; ``recipient`` is who will try to open it."""
+    """A client that writes nothing else; ``recipient`` is who will try to open it.
+
+    ``auth_ref`` names the client's capability where the hub is gated.
+    """
 
     key: PrivateKey
     recipient: bytes
+    auth_ref: bytes | None = None
 
     @classmethod
     def new(cls, recipient: bytes) -> Poisoner:
@@ -63,7 +67,7 @@ class Poisoner(NamedTuple):
             client_id=self.key.public,
             client_seq=seq,
             prev_ack=0,
-            auth_ref=None,
+            auth_ref=self.auth_ref,
         )
         sealed = ciphertext(kind, place, self.recipient)
         return Msg(
@@ -72,7 +76,7 @@ class Poisoner(NamedTuple):
             client_id=self.key.public,
             client_seq=seq,
             prev_ack=0,
-            auth_ref=None,
+            auth_ref=self.auth_ref,
             ct_hash=h(sealed),
             ciphertext=sealed,
         ).signed(self.key)
@@ -84,7 +88,8 @@ def ciphertext(kind: str, place: Place, recipient: bytes) -> bytes:
         return _with_header(place, b"\xff no map", recipient)
     if kind == "frame":
         return bytes(40)
-    header = PayloadHdr(schema=SCHEMA, cap_ref=h(b"another") if kind == "cap_ref" else None)
+    cap = h(b"another") if kind == "cap_ref" else place.auth_ref
+    header = PayloadHdr(schema=SCHEMA, cap_ref=cap)
     whole = seal(
         recipient=hpke.public_key(h(b"nobody")) if kind == "other key" else recipient,
         ephemeral=os.urandom(32),
