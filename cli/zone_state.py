@@ -52,11 +52,23 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
+class Unstarted:
+    """A part that has no process because each attempt to start it has failed."""
+
+    name: str
+    is_failing: bool
+    trouble: str
+
+    def wrong(self) -> str:
+        return f"{self.name} is {'failing' if self.is_failing else 'not ready'}: {self.trouble}"
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """``told`` are the latest steps, in words; the last one says why where it failed.
 
     ``run`` marks the processes of this run in their environment; ``waiting`` are the parts that
-    were not started yet, because what they need is not up.
+    were not started yet, because what they need is not up; ``unstarted`` those that could not be.
     """
 
     stage: Stage
@@ -65,11 +77,13 @@ class State:
     told: tuple[str, ...] = ()
     run: str | None = None
     waiting: tuple[str, ...] = ()
+    unstarted: tuple[Unstarted, ...] = ()
 
     def trouble(self) -> tuple[str, ...]:
         """What is wrong with the parts by what their supervisor has seen of them."""
         waiting = (f"{one} waits for what it needs" for one in self.waiting)
-        return (*(line for one in self.running for line in one.wrong()), *waiting)
+        unstarted = (one.wrong() for one in self.unstarted)
+        return (*(line for one in self.running for line in one.wrong()), *unstarted, *waiting)
 
     def and_told(self, line: str) -> State:
         return replace(self, told=(*self.told, line)[-_MOST_LINES:])
@@ -96,6 +110,7 @@ def read(home: ZoneHome) -> State:
         tuple(found["told"]),
         found.get("run"),
         tuple(found.get("waiting", ())),
+        tuple(Unstarted(**one) for one in found.get("unstarted", ())),
     )
 
 

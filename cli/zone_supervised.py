@@ -13,7 +13,7 @@ from cli.zone_child import Child
 from cli.zone_logs import last_words
 from cli.zone_process import Born, below, born, end
 from cli.zone_services import Instance, Service
-from cli.zone_state import Running
+from cli.zone_state import Running, Unstarted
 from veen.errors import VeenError
 
 FIRST_DELAY_SEC: Final = 1.0
@@ -87,18 +87,27 @@ class Part:
     @property
     def is_waiting(self) -> bool:
         """Whether it has not been started yet, for what it needs is not up."""
-        return self._identity is None
+        return self._identity is None and not self.failures
 
     @property
     def is_blocked(self) -> bool:
         return not self.is_up and self.is_settled
 
     def state(self) -> Running | None:
-        """As it is written down; nothing of a part that never ran or has done its work."""
-        if self._identity is None or self._once or self.is_resting:
+        """As it is written down; nothing of a part that never ran or is to run once and did not
+        fail.
+        """
+        is_quiet = self._once and not self.failures
+        if self._identity is None or is_quiet or self.is_resting:
             return None
         found = (self.is_up, self.restarts, self.is_failing, self.trouble)
         return Running(self.name, self._identity, str(self.log), *found)
+
+    def unstarted(self) -> Unstarted | None:
+        """Why there was never a process of it, where that was tried."""
+        if self._identity is not None or not self.failures:
+            return None
+        return Unstarted(self.name, self.is_failing, self.trouble)
 
     def look(self, now: float, launch: Launch) -> str | None:
         """Do what is due; what has changed, in words."""

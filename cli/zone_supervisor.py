@@ -235,10 +235,13 @@ class Supervisor:
             _log.info("%s", line)
             self._state = self._state.and_told(line)
         is_over = self._state.stage in (Stage.DOWN, Stage.FAILED)
-        found = [] if is_over else [one.state() for one in self.parts]
-        waiting = () if is_over else tuple(one.name for one in self.parts if one.is_waiting)
-        running = tuple(one for one in found if one is not None)
-        self._state = replace(self._state, running=running, waiting=waiting)
+        parts = () if is_over else self.parts
+        self._state = replace(
+            self._state,
+            running=tuple(found for one in parts if (found := one.state()) is not None),
+            waiting=tuple(one.name for one in parts if one.is_waiting),
+            unstarted=tuple(failed for one in parts if (failed := one.unstarted()) is not None),
+        )
         was_written, self._is_written = self._is_written, True
         try:
             states.write(self._home, self._state)

@@ -32,7 +32,8 @@ def decode(raw: bytes) -> tuple[ZonePart, ...]:
         if found["stage"] != _UP:
             return ()
         waiting = [{"name": name} for name in found.get("waiting", ())]
-        return tuple(_part(one) for one in (*found["running"], *waiting))
+        unstarted = found.get("unstarted", ())
+        return tuple(_part(one) for one in (*found["running"], *unstarted, *waiting))
     except (ValueError, KeyError, TypeError) as error:
         raise Malformed(f"{FILE}: expected the state of a supervisor, got {error!r}") from error
 

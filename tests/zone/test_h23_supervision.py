@@ -21,7 +21,7 @@ from cli.zone_home import ZoneHome
 from cli.zone_process import RUN_VARIABLE, Born, boot_id, born, of_run, of_session
 from cli.zone_run import stop
 from cli.zone_services import Service, answers
-from cli.zone_state import Running, Stage, State
+from cli.zone_state import Running, Stage, State, Unstarted
 from cli.zone_supervised import LIMIT, LONGEST_DELAY_SEC, STABLE_SEC, Part, delay_sec
 from cli.zone_supervisor import Supervisor
 from hub import settings as hub_settings
@@ -245,6 +245,22 @@ def test_h23_a_part_that_cannot_be_started_at_all_is_tried_again(tmp_path: Path)
     assert "p cannot be started" in (at.look() or "")
     assert at.look(0.5) is None
     assert "p cannot be started" in (at.look(0.5) or "")
+    found = at.part.unstarted()
+    assert found is not None
+    assert found.wrong().startswith("p is not ready: p cannot be started: ")
+    assert (at.part.is_waiting, at.part.state()) == (False, None)
+
+
+def test_h23_a_part_that_runs_once_is_named_while_it_fails(tmp_path: Path) -> None:
+    """What waits for the migration of a database is only the consequence."""
+    at = Watched(tmp_path / "log", ENDS)
+    at.part = Part(at.part.service, at.log, once=True)
+    at.look()
+    assert at.part.state() is None
+    at.ended()
+    state = at.part.state()
+    assert state is not None
+    assert next(state.wrong()).startswith("p is not ready: p ended with 3: ")
 
 
 def test_h23_parts_are_read_from_the_state_that_the_supervisor_writes(
@@ -253,14 +269,17 @@ def test_h23_parts_are_read_from_the_state_that_the_supervisor_writes(
     home = a_zone(tmp_path / "z1")
     home.run.mkdir(parents=True, exist_ok=True)
     failing = Running("hub", Born(1, 1), "log", False, 7, True, "hub ended with 1: no")
-    state = State(Stage.UP, None, (failing,), waiting=("triggerer",))
+    unstarted = Unstarted("postgres", True, "postgres cannot be started: no")
+    state = State(Stage.UP, None, (failing,), waiting=("triggerer",), unstarted=(unstarted,))
     states.write(home, state)
     assert states.read(home) == state
-    hub, triggerer = decode((home.root / FILE).read_bytes())
+    hub, postgres, triggerer = decode((home.root / FILE).read_bytes())
     assert (hub.name, hub.is_ready, hub.restarts, hub.is_failing) == ("hub", False, 7, True)
+    assert (postgres.is_ready, postgres.is_failing) == (False, True)
     assert (triggerer.name, triggerer.is_ready) == ("triggerer", False)
     assert states.read(home).trouble() == (
         "hub is failing, restarted 7 times: hub ended with 1: no",
+        "postgres is failing: postgres cannot be started: no",
         "triggerer waits for what it needs",
     )
 

@@ -19,6 +19,7 @@ from cli import zone_state as states
 from cli.zone_home import ZoneHome
 from cli.zone_process import Born, born, of_run, of_session
 from cli.zone_run import stop
+from cli.zone_services import HUB, RECORDER, answers
 from cli.zone_state import Stage
 from hub import settings as hub_settings
 
@@ -144,6 +145,24 @@ def test_a_process_that_cannot_run_is_named_with_its_last_words(home: ZoneHome) 
     told = veen("zone", "status", "--directory", home.root)
     assert told.returncode == 4
     assert "z1 is failed: hub ended with" in told.stdout
+
+
+def test_h23_a_zone_that_is_up_in_part_is_told_with_4_and_records(home: ZoneHome) -> None:
+    """Without its database no part of Airflow starts; the hub and the query service do."""
+    home.postgres.write_bytes(b"no folder")
+    done = veen("zone", "up", "--directory", home.root)
+    assert done.returncode == 4, done.stderr
+    first, wrong, *_ = done.stdout.splitlines()
+    assert first == "z1 is up in part"
+    assert wrong.startswith("  WRONG: postgres is failing: postgres cannot be started")
+    assert {one.name for one in states.read(home).running if one.process.is_alive()} == {
+        HUB, RECORDER,
+    }  # fmt: skip
+    assert answers(f"{hub_settings.load(home.file).url}/readyz")
+    status = veen("zone", "status", "--directory", home.root)
+    assert (status.returncode, wrong in status.stdout.splitlines()) == (4, True)
+    down = veen("zone", "down", "--directory", home.root)
+    assert (down.returncode, down.stdout) == (0, "z1: stopped\n")
 
 
 def test_down_says_when_nothing_ran(home: ZoneHome) -> None:
