@@ -16,7 +16,7 @@ import httpx
 import typer
 
 from cli.console import notice, show
-from cli.failure import Refused
+from cli.failure import OK, REFUSED, Refused
 from cli.listening import is_served_by, refuse_taken
 from cli.options import DEFAULT_DATA_DIR, ConfigOption, DataDirOption
 from cli.zone_home import ZoneHome
@@ -77,7 +77,7 @@ def start(
     if foreground:
         _warn(settings)
         begin(launch)
-        sys.exit(supervisor.run(launch))
+        sys.exit(REFUSED if supervisor.run(launch) else OK)
     zone = supervised(launch.datadir.root)
     if zone is not None and zone.rest.exists():
         _start_in_zone(zone, launch, settings)

@@ -18,7 +18,6 @@ from cli.zone_imports import take_up
 from recorder.service import supervisor
 from recorder.service.process import Launch, begin
 from recorder.settings import DEFAULT_PATH
-from veen import child_process
 
 
 def serve(
@@ -46,10 +45,10 @@ def serve(
     refuse_taken(settings.query.listen, f"change listen of [query] in {config}")
     take_up(config)
     scheme = "https" if settings.query.tls_cert else "http"
-    notice(f"serving queries on {scheme}://{settings.query.listen}; stop with Ctrl-C")
+    serving = f"serving queries on {scheme}://{settings.query.listen}; stop with Ctrl-C"
     begin(launch)
-    ended = supervisor.run(launch)
-    sys.exit(failure.REFUSED if ended == child_process.REFUSED else ended)
+    ended = supervisor.run(launch, lambda: notice(serving))
+    sys.exit(failure.REFUSED if ended else failure.OK)
 
 
 def _job() -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from gunicorn.app.base import BaseApplication
@@ -16,13 +17,17 @@ from veen.tls import AEAD_CIPHERS
 
 
 class QueryApplication(BaseApplication):  # type: ignore[misc]
-    def __init__(self, settings: Settings) -> None:
+    """``when_ready`` is called when connections are accepted, before the workers start."""
+
+    def __init__(self, settings: Settings, when_ready: Callable[[], None]) -> None:
         self._settings = settings
+        self._when_ready = when_ready
         super().__init__()
 
     def load_config(self) -> None:
         for key, value in options_of(self._settings.query).items():
             self.cfg.set(key, value)
+        self.cfg.set("when_ready", lambda _server: self._when_ready())
 
     def load(self) -> object:
         return create_app(self._settings)
@@ -56,7 +61,7 @@ def options_of(settings: QuerySettings) -> dict[str, Any]:
 def main(arguments: list[str]) -> int:
     launch = parse_launch(arguments)
     begin_as_child(launch)
-    QueryApplication(launch.settings()).run()
+    QueryApplication(launch.settings(), launch.say_ready).run()
     return 0
 
 

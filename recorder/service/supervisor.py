@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Final
 
 from recorder.service.home import ServiceHome
@@ -24,8 +25,11 @@ _FIRST_PAUSE_SEC: Final = 0.5
 _MOST_PAUSE_SEC: Final = 30.0
 
 
-def run(launch: Launch) -> int:
-    """Serve until told to stop, or until a process cannot be kept running; the exit code."""
+def run(launch: Launch, when_ready: Callable[[], None] = lambda: None) -> int:
+    """Serve until told to stop, or until a process cannot be kept running; the exit code.
+
+    ``when_ready`` is called once the runner holds its client and connections are accepted.
+    """
     settings = launch.settings()
     refuse_unmapped(settings.query.principals)
     home = ServiceHome(settings.query.results)
@@ -36,7 +40,11 @@ def run(launch: Launch) -> int:
     runner = _start_runner(launch)
     if runner is None:
         return REFUSED
-    web = subprocess.Popen(launch.command("recorder.api"))  # noqa: S603
+    web = start_ready(launch.command("recorder.api"))
+    if web is None:
+        end(runner)
+        return REFUSED
+    when_ready()
     durable.write(home.run / "service.pid", f"{os.getpid()}\n".encode())
     watch = _Watch(launch, runner, web)
     try:

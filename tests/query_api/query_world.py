@@ -158,6 +158,12 @@ class Zone:
         return self.admin.recorder_checkpoint(self.settings.profile_id())
 
     def start(self, *words: str) -> Zone:
+        self.launch(*words)
+        wait_until(self.answers, "a service that answers")
+        self.processes()
+        return self
+
+    def launch(self, *words: str) -> None:
         """By its module, or by the words of a command, which take longer to load."""
         module = ["cli.main", *words] if words else ["recorder.service.supervisor"]
         command = [sys.executable, "-m", *module, "--config", str(self.config)]
@@ -165,9 +171,6 @@ class Zone:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        wait_until(self.answers, "a service that answers")
-        self.processes()
-        return self
 
     def answers(self) -> bool:
         assert self.process is not None

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from contextvars import Context
@@ -16,6 +19,7 @@ import query_world
 from typer.testing import CliRunner
 
 from cli.failure import Refused, Unproven
+from cli.free_port import free_port
 from cli.main import app
 from veen.errors import Malformed, Untrusted, VeenError
 
@@ -207,3 +211,27 @@ def _copied(zone: Any, tmp_path: Path) -> Path:
         source.backup(copy)
     (target / "current").symlink_to(current.name)
     return target
+
+
+def test_a_service_that_cannot_start_does_not_say_that_it_serves(zone: Any, tmp_path: Path) -> None:
+    """Its identity is held by the service that runs; the address is another."""
+    config, log, port = zone.folder / "second.toml", tmp_path / "log", free_port()
+    text = zone.config.read_text().replace(f":{zone.port}", f":{port}")
+    config.write_text(text.replace('results = "results"', 'results = "second"'))
+    command = [sys.executable, "-m", "cli.main", "recorder", "serve", "--config", str(config)]
+    with log.open("wb") as file:
+        done = subprocess.run(command, stdout=file, stderr=file, check=False, timeout=60)
+    assert done.returncode == 4
+    assert "is in use by" in log.read_text()
+    assert "serving" not in log.read_text()
+
+
+def test_a_service_says_that_it_serves_once_it_takes_connections(
+    make_zone: Callable[..., Any], hub: Any
+) -> None:
+    zone = make_zone(hub, workers=1)
+    zone.launch("recorder", "serve")
+    told = f"serving queries on {zone.url}; stop with Ctrl-C"
+    query_world.wait_until(lambda: told in zone.log.read_text(), told)
+    socket.create_connection(("127.0.0.1", zone.port), timeout=10).close()
+    zone.stop()

@@ -112,6 +112,7 @@ def test_many_hubs_at_once_on_one_directory_leave_one(
     (alone,) = [one for one in hubs if one.process.poll() is None]
     wait_until(alone.is_ready, 60, "a hub that answers")
     assert all("held by another hub" in one.log.read_text() for one in hubs if one is not alone)
+    assert {one.process.returncode for one in hubs if one is not alone} == {4}
     assert alone.client().status["hub_id"]
 
 
