@@ -15,6 +15,10 @@ from veen.hub_identity import HubIdentity
 _MAX_BYTES: Final = 1 << 20
 
 
+class IdentityMissing(VeenError, FileNotFoundError):
+    """A file of a hub identity that is not there."""
+
+
 class SignedIdentity(NamedTuple):
     """An identity with the signature of its current key, as anyone may check them again."""
 
@@ -42,7 +46,7 @@ def read_small(path: Path) -> bytes:
         with path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
-        raise VeenError(
+        raise IdentityMissing(
             f"{path} is missing: a hub identity is {layout.IDENTITY} with {layout.IDENTITY_SIG} "
             "beside it; veen hub key --out writes both, and the hub's data directory has them"
         ) from None

@@ -61,6 +61,7 @@ def one_object(done: Any) -> tuple[str, str]:
         (("explain-error", "E.NOPE"), "E.SEQ"),
         (("cap", "show", "--cap", "nowhere.cbor"), "nowhere.cbor"),
         (("hub", "status", "--timeout-ms", "0"), "--timeout-ms"),
+        (("import", "set", "--into", "new", "--hub-identity", "no.cbor"), "no.cbor is missing"),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, tuple) else None,
 )
