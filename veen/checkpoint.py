@@ -55,11 +55,6 @@ class Checkpoint(WireArray):
                 f"label_prev is not the stream's label of the epoch before {self.epoch}"
             )
 
-    def verify_follows(self, last_upto_seq: int) -> None:
-        """Refuse a checkpoint older than one already accepted for the label (spec 4.4.1)."""
-        if self.upto_seq < last_upto_seq:
-            raise Untrusted(f"upto_seq {self.upto_seq} is behind the accepted {last_upto_seq}")
-
     def verify_root(self, size: int, root: bytes) -> None:
         """Refuse a checkpoint that is not of this size and root, rebuilt from the log."""
         if (self.upto_seq, self.mmr_root) != (size, root):
