@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.console import progress, show_one
+from cli.failure import Refused
 from cli.options import ClientOptions, ProfileOptions, StreamOption
 from veen import json_body
 from veen.client.client import Client
@@ -17,6 +18,10 @@ from veen.client.pair import Pair
 from veen.errors import Malformed, Undecryptable, Unopenable
 from veen.profile import Profile
 from veen.seal import Opened
+
+
+class UnknownStream(Refused):
+    """A stream that the hub neither lists nor has entries of."""
 
 
 def stream(
@@ -52,11 +57,16 @@ def stream(
                 stream, from_seq=from_seq, to_seq=to_seq, with_proof=with_proof, profile=rules
             )
         )
+        done = 0
         for done, pair in enumerate(pairs, 1):
             found = _told(pair) | ({} if no_decrypt else _opened(client, pair, rules))
             show_one(found, _text(found))
             sys.stdout.flush()
             report(done, to_seq)
+        if not done and not client.knows(stream, rules):
+            raise UnknownStream(
+                f"stream {stream}: no messages; the hub does not know it: check --stream and --hub"
+            )
 
 
 def _told(pair: Pair) -> dict[str, Any]:

@@ -31,6 +31,9 @@ name = "record/hourly"
 epoch_sec = 3600
 pad_block = 256
 
+[[streams]]
+name = "record/empty"
+
 [[principals]]
 name = "auditor"
 role = "query"
@@ -72,6 +75,25 @@ def by(client: str, *more: str) -> tuple[str, ...]:
 
 AUDITOR = by("auditor", "--principal", "auditor")
 BEARER = by("me", "--token-file", "token")
+
+
+@pytest.mark.parametrize("profile", [(), HOURLY[2:]], ids=["plain", "epochs"])
+def test_a_stream_that_the_hub_does_not_know_is_4(
+    called: Veen, told: Callable[..., Any], profile: tuple[str, ...]
+) -> None:
+    words = ("stream", *BEARER, "--stream", "record/typo", *profile)
+    done = called(*words)
+    assert (done.code, done.out) == (4, "")
+    assert done.err.startswith("veen: stream record/typo: no messages; the hub does not know it")
+    done = called(*words, "--json")
+    assert (done.code, json.loads(done.out)["code"]) == (4, "UNKNOWN_STREAM")
+
+
+def test_a_stream_without_messages_is_no_error(called: Veen, told: Callable[..., Any]) -> None:
+    assert told("stream", *BEARER, "--stream", "record/empty") == []
+    told("send", *by("me"), *LINE, "--body", "1")
+    done = called("stream", *BEARER, *LINE, "--from", "1000000")
+    assert (done.code, done.out, done.err) == (0, "", "")
 
 
 def test_a_message_is_for_whom_it_is_sealed_to(called: Veen, told: Callable[..., Any]) -> None:

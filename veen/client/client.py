@@ -13,7 +13,7 @@ from typing import Final, Self, Unpack
 
 from veen import seal
 from veen.captoken import CapToken
-from veen.client import reader, resync, state_check
+from veen.client import epochs, reader, resync, state_check
 from veen.client.address import HubAddress, resolve
 from veen.client.credentials import Credentials
 from veen.client.draft import Draft, Form
@@ -245,6 +245,11 @@ class Client:
     ) -> Iterator[Pair]:
         labels = self.meet().labels(stream, profile)
         return reader.follow(self.session, labels, stream, from_seq=from_seq, with_proof=with_proof)
+
+    def knows(self, stream: str, profile: Profile = DEFAULT_PROFILE) -> bool:
+        """Whether the hub has the stream at all, be it without messages."""
+        labels = self.meet().labels(stream, profile)
+        return epochs.is_known(self.session, labels, stream)
 
     def open_payload(self, msg: Msg, profile: Profile = DEFAULT_PROFILE) -> Opened:
         """The payload of a message with whichever of our keys opens it, or Unopenable."""

@@ -25,6 +25,13 @@ def logs(session: Session, labels: EpochLabels, name: str) -> list[Log]:
     return [Log(labels, name, epoch) for epoch in sorted(found | _seen(session, labels))]
 
 
+def is_known(session: Session, labels: EpochLabels, name: str) -> bool:
+    """Whether the hub lists the stream, or has entries of it in any epoch."""
+    if _listed(session, labels) is not None:
+        return True
+    return any(exists(session, log.label, 1) for log in logs(session, labels, name))
+
+
 def window(session: Session, labels: EpochLabels, name: str) -> list[Log]:
     """The logs that may still grow: of the epochs that the hub admits now."""
     near = labels.profile.epochs(session.hub_now(), session.limits.max_epoch_skew_sec)
