@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import count
 from pathlib import Path
@@ -19,7 +19,7 @@ from cli.console import manner, progress, show
 from cli.failure import INTEGRITY, OK, Refused
 from cli.options import ConfigOption, HubIdOption, key_in_hex
 from cli.passphrase import PassphraseFileOption, passphrase_of
-from cli.submit import Submission, submit
+from cli.submit import ConfOption, Submission, submit
 from hub.settings import load
 from hub.storage.compare import acknowledged
 from hub.storage.datadir import DataDir, Lock
@@ -131,6 +131,7 @@ def log(
     master: Annotated[
         str, typer.Option("--master", metavar="URL", help="Of the Spark cluster.")
     ] = "local[*]",
+    conf: ConfOption = None,
     hashes_only: Annotated[
         bool, typer.Option("--hashes-only", help="Leave out the signatures of entries.")
     ] = False,
@@ -153,7 +154,8 @@ def log(
     with at.opened() as (where, inventory, terms):
         if engine is Engine.SPARK:
             flags = [*where, *(["--hashes-only"] if hashes_only else []), *_signer(sign_with)]
-            found = _on_spark(master, flags, terms, passphrase)
+            job = Submission("verify_log", master, tuple(flags), "--report", tuple(conf or ()))
+            found = _on_spark(job, terms, passphrase)
         else:
             depth = Depth.HASHES if hashes_only else Depth.FULL
             done = _here(inventory, terms, depth)
@@ -189,13 +191,11 @@ def _here(inventory: LogInventory, terms: AuditTerms, depth: Depth) -> Report:
         return audit(inventory, terms, depth, here(inventory.files), watch)
 
 
-def _on_spark(
-    master: str, arguments: list[str], terms: AuditTerms, passphrase: bytes | None
-) -> SignedReport:
+def _on_spark(job: Submission, terms: AuditTerms, passphrase: bytes | None) -> SignedReport:
     with tempfile.TemporaryDirectory(prefix="veen-audit-") as folder:
         path = Path(folder) / "terms.json"
         path.write_bytes(terms.to_json())
-        told = Submission("verify_log", master, (*arguments, "--terms", str(path)), out="--report")
+        told = replace(job, arguments=(*job.arguments, "--terms", str(path)))
         found = SignedReport.from_json(submit(told, passphrase, accept=(OK, INTEGRITY)))
     found.verify(found.signed_by)
     return found

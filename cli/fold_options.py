@@ -14,7 +14,7 @@ from cli.archive_options import StoreOptions
 from cli.console import notice, progress
 from cli.options import ClientOption, ProfileOptions, StreamOption
 from cli.passphrase import PassphraseFileOption, passphrase_of
-from cli.submit import Submission, submit
+from cli.submit import ConfOption, Submission, submit
 from recorder.archive.store import HubArchive
 from recorder.folds.cache import FoldKeys, drop
 from recorder.folds.job import FoldJob, FoldResult, carry_out
@@ -59,6 +59,7 @@ class FoldOptions:
     master: Annotated[
         str, typer.Option("--master", metavar="URL", help="Of Spark, such as spark://host:7077.")
     ] = LOCAL_MASTER
+    conf: ConfOption = None
 
     @property
     def directory(self) -> ClientDir:
@@ -117,7 +118,8 @@ class Folder:
             ("summaries", options.summaries),
             ("accept-overwriting-store", at.accept_overwriting_store),
         ) if is_given]  # fmt: skip
-        return Submission(job, options.master, (*words, *flags, *map(str, arguments)))
+        said = (*words, *flags, *map(str, arguments))
+        return Submission(job, options.master, said, conf=tuple(options.conf or ()))
 
     def drop_summaries(self, label: bytes) -> None:
         """Delete what folds of the label have kept."""

@@ -10,7 +10,9 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import typer
 
 import spark_jobs
 from cli.failure import INTEGRITY, OK, REFUSED, Refused
@@ -19,19 +21,39 @@ from veen.errors import Untrusted
 
 _TOLD_LINES: Final = 5
 _CHATTER: Final = re.compile(r" (INFO|WARN) ")
+_SETTING: Final = re.compile(r"spark\.[^=\s]+=.*")
+
+
+def _setting(given: str) -> str:
+    if not _SETTING.fullmatch(given):
+        raise typer.BadParameter(f"{given!r}: expected spark.NAME=VALUE")
+    return given
+
+
+ConfOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf",
+        metavar="KEY=VALUE",
+        parser=_setting,
+        help="A setting of Spark, no secret; repeatable.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
     """A file of ``spark_jobs``, the master to run it on, and what it is told.
 
-    ``out`` is the option that names the file it writes.
+    ``out`` is the option that names the file it writes, ``conf`` are settings of Spark. Others see
+    them in the list of processes: a secret goes by the environment, as ``_SPARK_AUTH_SECRET``.
     """
 
     job: str
     master: str
     arguments: tuple[str, ...]
     out: str = "--out"
+    conf: tuple[str, ...] = ()
 
 
 def submit(told: Submission, passphrase: bytes | None, *, accept: tuple[int, ...] = (OK,)) -> bytes:
@@ -55,7 +77,7 @@ def _command(told: Submission) -> Iterator[str]:
     program = Path(sys.executable).with_name("spark-submit")
     yield str(program) if program.exists() else "spark-submit"
     yield from ("--master", told.master)
-    for setting in ("spark.ui.enabled=false", "spark.log.level=ERROR"):
+    for setting in ("spark.ui.enabled=false", "spark.log.level=ERROR", *told.conf):
         yield from ("--conf", setting)
     (folder,) = spark_jobs.__path__
     yield str(Path(folder) / f"{told.job}.py")

@@ -112,12 +112,14 @@ def test_the_command_gives_the_same_bytes_here_and_from_a_cluster(
     (tmp_path / "hub.toml").write_text(CONFIG)
     words = ("--config", tmp_path / "hub.toml", "--sign-with", sealed_hub.client,
              "--passphrase-file", sealed_hub.passphrase_file)  # fmt: skip
-    reports = []
+    reports, events = [], tmp_path / "events"
+    events.mkdir()
+    logged = ("--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={events}")
     for number, where in enumerate(
         (
             ("--store", found.url),
             ("--data-dir", found.root),
-            ("--store", found.url, "--engine", "spark", "--master", master),
+            ("--store", found.url, "--engine", "spark", "--master", master, *logged),
         )
     ):
         file = tmp_path / f"report-{number}"
@@ -127,8 +129,16 @@ def test_the_command_gives_the_same_bytes_here_and_from_a_cluster(
         assert "the passphrase" not in done.stderr + done.stdout
         reports.append((file.read_bytes(), done.stdout))
     assert reports[0] == reports[1] == reports[2]
+    assert any(events.iterdir()), "--conf has reached Spark"
     signed = SignedReport.from_json(reports[0][0])
     assert signed.verify(signed.signed_by).to_json() == report_of(found, terms).to_json()
+
+
+def test_a_setting_of_spark_is_a_name_with_a_value(environment: dict[str, str]) -> None:
+    for wrong in ("spark.authenticate", "authenticate=true", "spark. x=1"):
+        done = veen(environment, "--store", "file:///x", "--engine", "spark", "--conf", wrong)
+        assert done.returncode == 1
+        assert "expected spark.NAME=VALUE" in done.stderr
 
 
 @pytest.mark.parametrize("words", [(), ("--store", "file:///x", "--data-dir", "y")])
