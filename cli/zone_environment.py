@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import cli
+from cli.failure import Refused
 from cli.zone_home import ZoneHome
 from cli.zone_postgres import Postgres
 from recorder.zone import VARIABLE, Zone
@@ -28,11 +29,24 @@ USERS: Final = (
 PROGRAMS: Final = ("service", "import")
 """The query service and the import task; nobody logs in as them."""
 
+_EXPANDED: Final = "%$"
 _REPOSITORY: Final = Path(cli.__file__).parents[1]
+
+
+def refuse_place(home: ZoneHome) -> None:
+    """Airflow expands its home in its settings, and would look and write elsewhere."""
+    found = next((one for one in _EXPANDED if one in str(home.root)), None)
+    if found is not None:
+        raise Refused(
+            f"{home.root}: expected the path of a zone without '%' and '$', got one with "
+            f"{found!r}, which Airflow expands in its settings; give another --directory, or move "
+            "the zone's folder"
+        )
 
 
 def environment(home: ZoneHome, zone: Zone, ours: Mapping[str, str]) -> dict[str, str]:
     """Our own with the zone's; what the caller says of Airflow holds, but for where that is."""
+    refuse_place(home)
     found = _airflow(home, zone) | _spark(zone) | _database(home) | dict(ours) | _place(zone)
     found[VARIABLE] = str(home.file)
     found["AIRFLOW_HOME"] = str(home.airflow)

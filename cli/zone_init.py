@@ -12,6 +12,7 @@ from typing import Final
 from bridge.trust import TrustStore, pin_exporter, pin_hub
 from cli.failure import Refused
 from cli.free_port import free_port
+from cli.zone_environment import refuse_place
 from cli.zone_home import ZoneHome
 from cli.zone_people import EXPORTED, READER, Person, people
 from cli.zone_toml import Draft, Ports, text
@@ -108,6 +109,7 @@ class _Handed:
 def _refuse(home: ZoneHome, wanted: Wanted) -> None:
     if not NAME.fullmatch(wanted.name):
         raise Refused(f"{wanted.name!r} names no zone: up to 40 of a-z, 0-9, '.' and '-' are due")
+    refuse_place(home)
     if home.file.exists():
         raise Refused(f"{home.root} is a zone already; nothing was changed")
     if any(not path.is_dir() for path in home.root.rglob("*")):

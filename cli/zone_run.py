@@ -16,6 +16,7 @@ from cli import interrupt
 from cli import zone_state as states
 from cli.failure import Refused
 from cli.selftest.interruption import held_back
+from cli.zone_environment import refuse_place
 from cli.zone_home import ZoneHome
 from cli.zone_postgres import Postgres
 from cli.zone_process import end, of_run, of_session, wait_for
@@ -35,6 +36,7 @@ class Lead:
     """Whoever brings a zone up. If it goes before ``confirm``, the zone goes too."""
 
     def __init__(self, home: ZoneHome) -> None:
+        refuse_place(home)
         _refuse_taken_ports(home)
         _sweep(home)
         self.home = home

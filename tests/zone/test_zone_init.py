@@ -18,6 +18,7 @@ from cli.zone_environment import USERS, environment
 from cli.zone_home import ZoneHome
 from cli.zone_people import EXPORTED, PRODUCERS
 from cli.zone_postgres import Postgres
+from cli.zone_run import start
 from hub import settings as hub_settings
 from hub.storage.datadir import DataDir
 from hub.storage.identity import read_identity
@@ -48,6 +49,21 @@ def test_refuses_a_zone_that_is_there_and_changes_nothing(a_zone: MakeZone, tmp_
     with pytest.raises(Refused, match="is a zone already"):
         a_zone(tmp_path / "z1", "alone")
     assert home.file.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["50%", "100%%", "$HOME"])
+def test_h29_refuses_a_path_that_airflow_would_expand(
+    a_zone: MakeZone, tmp_path: Path, name: str
+) -> None:
+    """Made there, or moved there since."""
+    with pytest.raises(Refused, match=r"got one with '[%$]'"):
+        a_zone(tmp_path / name / "z1", "alone")
+    assert not (tmp_path / name).exists()
+    home = a_zone(tmp_path / "z1", "alone")
+    moved = ZoneHome(home.root.rename(tmp_path / name))
+    with pytest.raises(Refused, match="which Airflow expands in its settings"):
+        start([moved], print)
+    assert not moved.run.exists()
 
 
 @pytest.mark.parametrize("role", ["online", "alone"])
