@@ -22,10 +22,11 @@ from cli.checkpoint_options import (
     door_of,
     moment,
 )
+from cli.checkpoint_trust import kept_identities, newest_of
 from cli.console import notice, show
 from cli.failure import Refused
 from cli.options import HubIdOption, key_in_hex
-from cli.pinned_hub import HubIdentityOption
+from cli.pinned_hub import KnownHubOptions, end_unproven
 from recorder.anchor import book as books
 from recorder.anchor.book import Book, Outcome
 from recorder.anchor.port import Anchor, kind_of
@@ -34,9 +35,8 @@ from recorder.checkpoints import hub_papers
 from recorder.checkpoints import shelf as shelves
 from recorder.checkpoints.door import anchor_of
 from recorder.settings import DEFAULT_PATH, load
-from veen.client.trust import newest
 from veen.errors import Untrusted
-from veen.identity_file import read_signed
+from veen.hub_identity import HubIdentity
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 app = typer.Typer(
@@ -85,7 +85,6 @@ class BelieveOptions(AnchorTrust):
         Path | None,
         typer.Option("--identity", metavar="DIR", help="Folder with the hub's identity documents."),
     ] = None
-    hub_identity: HubIdentityOption = None
     config: ConfigOnlyOption = DEFAULT_PATH
 
     def anchors(self) -> Mapping[str, Anchor]:
@@ -93,19 +92,23 @@ class BelieveOptions(AnchorTrust):
         configured = None if found else anchor_of(load(self.config).anchor, os.urandom)
         return found if configured is None else {configured.kind: configured}
 
-    def verify_signature(self, checkpoint: RecorderCheckpoint, beside: Path) -> None:
-        """Refuse a document that its hub, or the hub that was named, did not sign."""
+    def verify_signature(
+        self, checkpoint: RecorderCheckpoint, beside: Path, known: KnownHubOptions
+    ) -> HubIdentity | None:
+        """Refuse a document that its hub, or the hub that was named, did not sign.
+
+        The newest identity that is known decides; None where none is.
+        """
         if self.hub_id is not None and checkpoint.hub_id != key_in_hex("--hub-id", self.hub_id):
             raise Untrusted(f"the checkpoint is of hub {checkpoint.hub_id.hex()}")
         papers = hub_papers.read(self.identity or beside)
         if papers is not None and papers.hub_id != checkpoint.hub_id and self.identity is None:
             papers = None
-        if self.hub_identity is not None:
-            given = read_signed(self.hub_identity).identity
-            papers = given if papers is None else newest(papers, given)
-        checkpoint.verify(hub_papers.of_document(checkpoint, papers))
-        if papers is None:
-            notice(NO_IDENTITY)
+        settings = load(self.config) if self.config.exists() else None
+        kept = kept_identities(settings, checkpoint.hub_id) if settings else ()
+        hub = newest_of([papers, *kept, known.newest(checkpoint.hub_id)])
+        checkpoint.verify(hub_papers.of_document(checkpoint, hub))
+        return hub
 
 
 @app.command()
@@ -114,6 +117,7 @@ def verify(
         Path, typer.Option("--checkpoint", metavar="FILE", help="The recorder checkpoint.")
     ],
     believe: BelieveOptions,
+    known: KnownHubOptions,
     anchor: Annotated[
         list[Path] | None,
         typer.Option("--anchor", metavar="FILE", help="An anchor_ref; else those beside it."),
@@ -122,25 +126,28 @@ def verify(
     """Prove, without any network, who knew the root of a checkpoint, and since when.
 
     Anchors are looked for in the folder anchors/ beside the checkpoint, as the recorder keeps
-    them. Every one is checked; exit code 3 says that one does not hold.
+    them. Every one is checked; exit code 3 says that one does not hold. Where no identity of the
+    hub is beside it or given, it is unproven (exit code 6): its key may have retired before.
 
     Example: veen anchor verify --checkpoint last.cbor --anchor file-1.cbor --ledger anchors.ledger
     """
     found = shelves.read(checkpoint)
     root = checkpoint.absolute().parent.parent
-    believe.verify_signature(found, root)
+    hub = believe.verify_signature(found, root, known)
     refs = [_read(path) for path in anchor or ()] or _beside(checkpoint, found)
     if not refs:
         raise Refused(f"no anchor of {checkpoint} is known: name one with --anchor")
-    known, proven = believe.anchors(), []
+    kinds, proven = believe.anchors(), []
     for name, raw in refs:
-        if kind_of(raw) in known:
-            proven.append(anchored_document(name, books.verify(known[kind_of(raw)], found, raw)))
+        if kind_of(raw) in kinds:
+            proven.append(anchored_document(name, books.verify(kinds[kind_of(raw)], found, raw)))
         else:
             notice(f"{name} was not checked: give what proves anchors of kind {kind_of(raw)}")
     if not proven:
         raise Refused("no anchor was checked: give --ledger or --tsa-certificate")
-    show({**document(found), "proven": proven})
+    show({**document(found), "proven": proven, "hub_identity_known": hub is not None})
+    if hub is None:
+        end_unproven(f"{checkpoint} is unproven: {NO_IDENTITY}")
 
 
 @app.command("list")

@@ -14,6 +14,7 @@ from cli.archive_options import EscrowOption, StoreOptions, TargetOptions, seale
 from cli.console import manner, notice, progress, show
 from cli.failure import INTEGRITY
 from cli.options import DEFAULT_DATA_DIR, DataDirOption
+from cli.pinned_hub import KnownHubOptions, end_unproven, own_identity
 from hub.storage.datadir import DataDir
 from hub.storage.writer import Writer
 from recorder.archive.check import Checked, check
@@ -24,6 +25,7 @@ from recorder.archive.status import HubStatus
 from recorder.archive.status import status as status_of
 from recorder.archive.store import HubArchive, hubs
 from veen.errors import Untrusted
+from veen.hub_identity import HubIdentity
 from veen.limits import Limits
 
 app = typer.Typer(help="Keep a hub in object storage, and restore it.", no_args_is_help=True)
@@ -69,18 +71,25 @@ def push(
 @app.command()
 def verify(
     at: StoreOptions,
+    known: KnownHubOptions,
     read_all: Annotated[
         bool, typer.Option("--read-all", help="Read every byte, not only manifests.")
     ] = False,
 ) -> None:
     """Check that an archive is complete and of one hub; no segment is read. Exit code 3 if not.
 
-    Example: veen archive verify --store file:///mnt/archive
+    Without --hub-identity or --known-hubs the archive is judged by the identity that lies in it,
+    and is unproven (exit code 6): a key that it calls current may have retired.
+
+    Example: veen archive verify --store file:///mnt/archive --hub-identity hub-identity.cbor
     """
     archive = at.archive()
+    newest = known.newest(archive.keys.hub_id)
     with progress("verify", "objects") as report:
-        found = check(archive, read_all=read_all, progress=report)
-    _show_checked(found)
+        found = check(archive, read_all=read_all, progress=report, known=newest)
+    if found.ok:
+        known.learn(archive.signed_identity(archive.latest()))
+    _show_checked(found, is_known=newest is not None)
 
 
 @app.command()
@@ -137,9 +146,12 @@ def status(
     show(document, "\n".join(_status_lines(document)))
 
 
-def _show_checked(found: Checked) -> None:
+def _show_checked(found: Checked, *, is_known: bool) -> None:
     document: dict[str, Any] = {
-        "ok": found.ok,
+        "ok": found.ok and is_known,
+        "hub_identity": found.hub.number if found.hub else None,
+        "hub_identity_since": found.hub.current.valid_from if found.hub else None,
+        "hub_identity_known": is_known,
         "manifest": found.manifest.hex(),
         "labels": found.labels,
         "entries": found.entries,
@@ -153,14 +165,26 @@ def _show_checked(found: Checked) -> None:
         f"{found.entries} entries in {found.segments} segments of {found.labels} labels, "
         f"{found.stored_bytes} bytes: {len(found.flaws)} flaws"
     )
+    if found.hub is not None and is_known:
+        lines.append(f"judged by {found.hub.described()}")
     if found.ok:
-        show(document, "\n".join(lines))
+        _show_complete(document, lines, None if is_known else found.hub)
         return
     blame = f"{len(found.flaws)} flaws, the first in {found.flaws[0].key}: {found.flaws[0].what}"
     show(document | {"code": "FLAWS", "detail": blame}, "\n".join(lines))
     if manner().json:
         raise typer.Exit(INTEGRITY)
     raise Untrusted(blame)
+
+
+def _show_complete(document: dict[str, Any], lines: list[str], own: HubIdentity | None) -> None:
+    """Without a flaw; ``own`` is the archive's identity where nobody vouches for it."""
+    if own is None:
+        show(document, "\n".join(lines))
+        return
+    why = f"the archive is {own_identity('the archive', own)}"
+    show(document | {"code": "UNPROVEN", "detail": why}, "\n".join(lines))
+    end_unproven(why)
 
 
 def _hub(found: HubStatus) -> dict[str, Any]:

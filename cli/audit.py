@@ -16,9 +16,10 @@ from typing import Annotated, Final
 import typer
 
 from cli.console import manner, progress, show
-from cli.failure import INTEGRITY, OK, Refused
+from cli.failure import INTEGRITY, OK, UNPROVEN, Refused
 from cli.options import ConfigOption, HubIdOption, key_in_hex
 from cli.passphrase import PassphraseFileOption, passphrase_of
+from cli.pinned_hub import KnownHubOptions, end_unproven, own_identity
 from cli.submit import ConfOption, Submission, submit
 from hub.settings import load
 from hub.storage.compare import acknowledged
@@ -28,11 +29,13 @@ from spark_jobs.audit_terms import AuditTerms
 from spark_jobs.log_files import LogInventory, in_archive, in_directory
 from spark_jobs.signer import identity_with
 from spark_jobs.store_door import StoreDoor, door_of
-from spark_jobs.verify_log import audit, here
+from spark_jobs.verify_log import Known, audit, here
 from veen import durable
 from veen.audit.context import Depth
 from veen.audit.report import Report, SignedReport
+from veen.audit.trust import TrustCheck
 from veen.errors import Untrusted
+from veen.hub_identity import HubIdentity
 from veen.keystore.directory import ClientDir
 from veen.sign import PrivateKey
 
@@ -125,6 +128,7 @@ def _held(datadir: DataDir) -> Iterator[DataDir]:
 @app.command()
 def log(
     at: LogOptions,
+    known: KnownHubOptions,
     engine: Annotated[
         Engine, typer.Option("--engine", help="In this process, or as a Spark job.")
     ] = Engine.LOCAL,
@@ -146,23 +150,28 @@ def log(
 ) -> None:
     """Check every byte of a log against what its hub signed, and sign the report.
 
-    Exit code 3 says that something is wrong, and the first bad byte is named.
+    Exit code 3 says that something is wrong, and the first bad byte is named. Without
+    --hub-identity or --known-hubs a log is judged by the identity that lies beside it, and is
+    unproven (exit code 6): a key that it calls current may have retired.
 
-    Example: veen audit log --store file:///mnt/archive --report audit.json
+    Example: veen audit log --store file:///mnt/archive --hub-identity hub.cbor --report audit.json
     """
     passphrase = _passphrase(sign_with, passphrase_file)
     with at.opened() as (where, inventory, terms):
+        own = TrustCheck().read_hub(inventory.files.read)
+        newest = known.newest(own.hub_id)
         if engine is Engine.SPARK:
             flags = [*where, *(["--hashes-only"] if hashes_only else []), *_signer(sign_with)]
+            flags += known.words()
             job = Submission("verify_log", master, tuple(flags), "--report", tuple(conf or ()))
             found = _on_spark(job, terms, passphrase)
         else:
             depth = Depth.HASHES if hashes_only else Depth.FULL
-            done = _here(inventory, terms, depth)
+            done = _here(inventory, terms, depth, lambda _hub_id: newest)
             found = done.signed(_key(sign_with, passphrase))
     if report is not None:
         durable.write(report, found.to_json())
-    _show(found)
+    _show(found, None if newest else own)
 
 
 @app.command()
@@ -183,12 +192,12 @@ def terms(
     show({"out": str(out), "streams": len(found.streams)})
 
 
-def _here(inventory: LogInventory, terms: AuditTerms, depth: Depth) -> Report:
+def _here(inventory: LogInventory, terms: AuditTerms, depth: Depth, known: Known) -> Report:
     chunks = sum(len(one.segments()) for one in inventory.log().stock.labels.values())
     with progress("audit", "chunks") as report:
         done = count(1)
         watch = lambda _found: report(next(done), chunks)  # noqa: E731
-        return audit(inventory, terms, depth, here(inventory.files), watch)
+        return audit(inventory, terms, depth, here(inventory.files), watch, known)
 
 
 def _on_spark(job: Submission, terms: AuditTerms, passphrase: bytes | None) -> SignedReport:
@@ -196,7 +205,7 @@ def _on_spark(job: Submission, terms: AuditTerms, passphrase: bytes | None) -> S
         path = Path(folder) / "terms.json"
         path.write_bytes(terms.to_json())
         told = replace(job, arguments=(*job.arguments, "--terms", str(path)))
-        found = SignedReport.from_json(submit(told, passphrase, accept=(OK, INTEGRITY)))
+        found = SignedReport.from_json(submit(told, passphrase, accept=(OK, INTEGRITY, UNPROVEN)))
     found.verify(found.signed_by)
     return found
 
@@ -215,10 +224,15 @@ def _key(sign_with: Path | None, passphrase: bytes | None) -> PrivateKey:
     return identity_with(sign_with.absolute(), passphrase).client
 
 
-def _show(signed: SignedReport) -> None:
+def _show(signed: SignedReport, own: HubIdentity | None) -> None:
+    """``own`` is the log's identity where nobody vouches for it."""
     found = signed.report
     document = {**json.loads(found.to_json()), "signed_by": signed.signed_by.hex()}
-    blame = f"{len(found.faults)} faults"
+    document |= {"ok": found.ok and own is None, "hub_identity_known": own is None}
+    blame, why = f"{len(found.faults)} faults", ""
+    if found.ok and own is not None:
+        why = f"the log is {own_identity('the log', own)}"
+        document |= {"code": "UNPROVEN", "detail": why}
     if not found.ok:
         first = found.faults[0]
         blame = f"{blame}, the first in {first.file} at byte {first.offset}"
@@ -234,3 +248,5 @@ def _show(signed: SignedReport) -> None:
         raise typer.Exit(INTEGRITY)
     if not found.ok:
         raise Untrusted(blame)
+    if why:
+        end_unproven(why)

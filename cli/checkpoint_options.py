@@ -32,8 +32,8 @@ FetchOption = Annotated[
 
 
 NO_IDENTITY: Final = (
-    "warning: no identity document of the hub is known here: a newer one, in which the key that "
-    "signed this has retired, may exist"
+    "no identity document of the hub is known here: one in which the key that signed this has "
+    "retired may exist; give the newest you know (--hub-identity, --known-hubs)"
 )
 
 

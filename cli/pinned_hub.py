@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
-from cli.failure import Refused
+from cli.console import manner
+from cli.failure import UNPROVEN, Refused, Unproven
 from cli.options import HubOptions, key_in_hex
 from veen import identity_store
 from veen.client import trust
 from veen.client.address import resolve
 from veen.client.hub_api import HubApi
 from veen.client.state import load
-from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
 from veen.identity_file import SignedIdentity, read_signed
 from veen.keystore.directory import ClientDir
@@ -49,20 +49,13 @@ class KnownHubOptions:
 
     def newest(self, hub_id: bytes) -> HubIdentity | None:
         """The newest identity of a hub that is given or remembered; None where neither is."""
-        if self.hub_identity is None:
-            return (
-                None if self.known_hubs is None else identity_store.known(self.known_hubs, hub_id)
-            )
-        given = read_signed(self.hub_identity)
-        if given.identity.hub_id != hub_id:
-            raise Untrusted(
-                f"--hub-identity: {self.hub_identity} is of hub {given.identity.hub_id.hex()}, "
-                f"expected {hub_id.hex()}; compare both with what veen hub key shows at the hub"
-            )
-        if self.known_hubs is None:
-            return given.identity
-        identity_store.remember(self.known_hubs, given)
-        return identity_store.known(self.known_hubs, hub_id)
+        return identity_store.newest_known(hub_id, self.hub_identity, self.known_hubs)
+
+    def words(self) -> list[str]:
+        """The same for a job that is submitted, which reads these files itself."""
+        given = {"--hub-identity": self.hub_identity, "--known-hubs": self.known_hubs}
+        pairs = [(option, str(path.absolute())) for option, path in given.items() if path]
+        return [word for pair in pairs for word in pair]
 
     def remembered(self, hub_id: bytes) -> HubIdentity | None:
         """The identity of another hub, where one is remembered."""
@@ -74,6 +67,21 @@ class KnownHubOptions:
             self.known_hubs, offered.identity.hub_id
         ):
             identity_store.remember(self.known_hubs, offered)
+
+
+def own_identity(what: str, hub: HubIdentity) -> str:
+    """Why nothing is proven by an identity that came with what is checked."""
+    return (
+        f"unproven: {hub.described()}, is {what}'s own: a newer one, in which that key has "
+        "retired, may exist; give the newest you know (--hub-identity, --known-hubs)"
+    )
+
+
+def end_unproven(why: str) -> NoReturn:
+    """End with the exit code for absent evidence, once what was checked is shown."""
+    if manner().json:
+        raise typer.Exit(UNPROVEN)
+    raise Unproven(why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

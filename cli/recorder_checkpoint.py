@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
-from functools import reduce
 from pathlib import Path
 from threading import Event
 from typing import Annotated, Any
@@ -23,7 +22,9 @@ from cli.checkpoint_options import (
     door_of,
     moment,
 )
+from cli.checkpoint_trust import kept_identities, newest_of
 from cli.console import notice, show, show_one
+from cli.pinned_hub import KnownHubOptions, end_unproven
 from recorder.anchor import book
 from recorder.anchor.port import kind_of
 from recorder.checkpoints import check, hub_papers
@@ -37,11 +38,8 @@ from recorder.index.placement import refuse_changed
 from recorder.settings import DEFAULT_PATH, load
 from recorder.stream_map import refuse_strange_profiles
 from veen import durable
-from veen.client.state import load as load_state
-from veen.client.trust import newest
 from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
-from veen.keystore.directory import ClientDir
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 app = typer.Typer(help="One signed document over the ends of all streams.", no_args_is_help=True)
@@ -73,6 +71,7 @@ def create(
 @app.command()
 def verify(
     at: ActorOptions,
+    known: KnownHubOptions,
     file: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="One that you hold; else the latest.")
     ] = None,
@@ -83,26 +82,32 @@ def verify(
     """Prove that a checkpoint holds: the hub signed it, and its log still begins with it.
 
     All that are kept are checked for order. Then the hub proves for each stream that what it
-    holds now continues what it signed then, and every anchor is checked.
+    holds now continues what it signed then, and every anchor is checked. The newest identity of
+    the hub decides that is kept, pinned by the client, given or remembered; without any it is
+    unproven (exit code 6): the key that signed it may have retired before.
 
     Example: veen recorder checkpoint verify --config recorder.toml
     """
     door = at.door()
     shelf = door.shelf()
     wanted = shelves.read(file) if file else shelf.get(chosen(shelf, None))
-    hub = _identity(door, wanted)
-    kept = check.verify_chain((shelf.get(name) for name in shelf.names()), hub)
-    check.verify_next(wanted, None, hub)
+    hub = _newest(door, wanted, known)
+    kept = _verify_documents(door, wanted, hub)
     shown = {**document(wanted), "kept_in_order": kept, "anchors": _anchors(door, wanted)}
     if not offline:
         with at.session(door.settings) as session:
+            before, hub = hub, newest_of([hub, session.hub])
+            if hub != before:
+                _verify_documents(door, wanted, hub)
             held = list(check.verify_on_hub(session, wanted))
             gone = list(pruned(session, {one.name: one.head_seq for one in held}))
         shown["held_by_hub"] = [
             {"name": one.name, "last_seq": one.last_seq, "head_seq": one.head_seq} for one in held
         ]
         shown |= _told(gone)
-    show(shown)
+    show({**shown, "hub_identity_known": hub is not None})
+    if hub is None:
+        end_unproven(f"checkpoint {wanted.checkpoint_id.hex()} is unproven: {NO_IDENTITY}")
 
 
 @app.command("list")
@@ -201,16 +206,20 @@ def _told(gone: list[Pruned]) -> dict[str, Any]:
     return {"pruned": [one._asdict() for one in gone]} if gone else {}
 
 
-def _identity(door: Door, wanted: RecorderCheckpoint) -> HubIdentity:
-    """The hub of the settings, by the papers that are kept, or by its first key."""
+def _newest(door: Door, wanted: RecorderCheckpoint, known: KnownHubOptions) -> HubIdentity | None:
+    """The newest identity of the hub of the settings: kept, pinned, given or remembered."""
     if wanted.hub_id != door.settings.hub.hub_id:
         raise Untrusted(f"the checkpoint is of hub {wanted.hub_id.hex()}, not of [hub] hub_id")
-    held = hub_papers.read(door.home.root)
-    pins = load_state(ClientDir(door.settings.hub.client).state).named(wanted.hub_id)
-    every = [*(one.identity for one in pins), *([held] if held else [])]
-    if not every:
-        notice(NO_IDENTITY)
-    return hub_papers.of_document(wanted, reduce(newest, every) if every else None)
+    given = known.newest(wanted.hub_id)
+    return newest_of([*kept_identities(door.settings, wanted.hub_id), given])
+
+
+def _verify_documents(door: Door, wanted: RecorderCheckpoint, hub: HubIdentity | None) -> int:
+    """All that are kept and the one asked for, by one identity; how many are kept."""
+    shelf, by = door.shelf(), hub_papers.of_document(wanted, hub)
+    kept = check.verify_chain((shelf.get(name) for name in shelf.names()), by)
+    check.verify_next(wanted, None, by)
+    return kept
 
 
 def _anchors(door: Door, wanted: RecorderCheckpoint) -> list[dict[str, Any]]:

@@ -9,16 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.console import manner, notice, progress, show
-from cli.failure import UNPROVEN, Unproven
-from cli.pinned_hub import KnownHubOptions
+from cli.console import notice, progress, show
+from cli.pinned_hub import KnownHubOptions, end_unproven, own_identity
 from cli.replay_options import ReaderOptions, WantedOptions
 from recorder.replay import check, output
 from recorder.replay.job import Job, Replayed
 from recorder.replay.plan import Plan
 from recorder.replay.source import HubSource
 from veen.errors import Malformed
-from veen.hub_identity import HubIdentity
 from veen.identity_file import SignedIdentity
 from veen.recorder_checkpoint import RecorderCheckpoint
 
@@ -121,17 +119,7 @@ def _check(
         }
     )
     if newest is None:
-        _end_unproven(path, found.hub)
-
-
-def _end_unproven(path: Path, hub: HubIdentity) -> None:
-    """All of it holds, if the key that signed it has not retired since."""
-    if manner().json:
-        raise typer.Exit(UNPROVEN)
-    raise Unproven(
-        f"{path} is unproven: {hub.described()}, is the output's own: a newer one, in which that "
-        "key has retired, may exist; give the newest you know (--hub-identity, --known-hubs)"
-    )
+        end_unproven(f"{path} is {own_identity('the output', found.hub)}")
 
 
 def _show(found: Replayed, out: Path) -> None:

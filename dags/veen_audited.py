@@ -12,7 +12,14 @@ from veen_command import Answer, Command, environment
 from veen_kept import checkpoint_of
 from veen_made import Made, Nothing
 from veen_run_files import read_run_file, write_run_file
-from veen_words import anchor_list, anchor_publish, audit_terms, record_file, store
+from veen_words import (
+    anchor_list,
+    anchor_publish,
+    audit_terms,
+    hub_identity,
+    record_file,
+    store,
+)
 from veen_zone import keep_once, workplace, zone
 
 Context = Mapping[str, Any]
@@ -25,7 +32,7 @@ def terms_words(context: Context) -> Sequence[str]:
 def audit_arguments(context: Context) -> Sequence[str]:
     of, place = zone(), workplace(zone(), context)
     who = of.dags.acting
-    found = [*store(of), "--terms", str(place / "terms.json")]
+    found = [*store(of), *hub_identity(of), "--terms", str(place / "terms.json")]
     found += ["--report", str(place / "report.json")]
     if who.client is not None:
         found += ["--sign-with", str(who.client)]

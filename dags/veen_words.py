@@ -64,8 +64,13 @@ def archive_push(of: Zone) -> list[str]:
     return ["archive", "push", *data_dir(of), *store(of), *sealed]
 
 
+def hub_identity(of: Zone) -> list[str]:
+    """What the hub itself says of its keys: an archive is not judged by its own word alone."""
+    return ["--hub-identity", str(of.hub_data)]
+
+
 def archive_verify(of: Zone) -> list[str]:
-    return ["archive", "verify", *store(of)]
+    return ["archive", "verify", *store(of), *hub_identity(of)]
 
 
 def audit_terms(of: Zone, out: Path) -> list[str]:

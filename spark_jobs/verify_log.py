@@ -2,14 +2,15 @@
 
     spark-submit spark_jobs/verify_log.py --store s3://bucket/prefix --hub-id HEX --report FILE
 
-Ends with 0 when the log is whole, with 3 when it is not, with 4 when it cannot be audited.
+Ends with 0 when the log is whole, with 3 when it is not, with 4 when it cannot be audited, and
+with 6 when it is whole by its own identity alone, which no --hub-identity or --known-hubs backs.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -27,6 +28,8 @@ from veen.audit.findings import ChunkFindings, Task
 from veen.audit.report import Report
 from veen.audit.trust import TrustCheck
 from veen.errors import Untrusted, VeenError
+from veen.hub_identity import HubIdentity
+from veen.identity_store import newest_known
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -34,8 +37,12 @@ if TYPE_CHECKING:
 
 WAVE: Final = 1_024
 """Chunks in one Spark job: what the driver holds does not grow with the log."""
-OK, FAULTS, REFUSED = 0, 3, 4
+OK, FAULTS, REFUSED, UNPROVEN = 0, 3, 4, 6
 HUB_ID_BYTES: Final = 32
+
+
+Known = Callable[[bytes], HubIdentity | None]
+"""The newest identity of a hub, by its hub_id, that is known from elsewhere than its log."""
 
 
 def audit(
@@ -44,10 +51,17 @@ def audit(
     depth: Depth,
     crew: Crew,
     watch: Watch = unwatched,
+    known: Known | None = None,
 ) -> Report:
-    """The report of a log, the same whoever audits its chunks and in whatever order."""
+    """The report of a log, the same whoever audits its chunks and in whatever order.
+
+    With ``known``, a note says by which identity of the hub it was judged, or that nobody vouches
+    for it. Without, it is the hub's own check of itself, as ``veen hub verify`` makes it.
+    """
     trust = TrustCheck()
     hub = trust.read_hub(inventory.files.read)
+    if known is not None:
+        hub = trust.follow(hub, known(hub.hub_id))
     found = audit_log(inventory.log(), terms.context(hub, depth), crew, watch)
     return found.report([*inventory.faults, *trust.faults], trust.notes, ())
 
@@ -89,7 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.store is not None and len(asked.hub_id or b"") != HUB_ID_BYTES:
         parser.error("--store goes with --hub-id and its 64 hex digits")
     try:
-        report = _run(asked)
+        known = _Remembered(asked.hub_identity, asked.known_hubs)
+        report = _run(asked, known)
     except VeenError as error:
         sys.stderr.write(f"verify_log: {error}\n")
         return FAULTS if isinstance(error, Untrusted) else REFUSED
@@ -97,10 +112,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"verify_log: {report.entries} entries in {report.chunks} chunks of {report.labels} "
         f"labels, {len(report.faults)} faults\n"
     )
-    return OK if report.ok else FAULTS
+    if not report.ok:
+        return FAULTS
+    return OK if known.is_given else UNPROVEN
 
 
-def _run(asked: argparse.Namespace) -> Report:
+class _Remembered:
+    """What the driver was given of the hub's identity, and whether it was anything."""
+
+    def __init__(self, given: Path | None, directory: Path | None) -> None:
+        self._given = given
+        self._directory = directory
+        self.is_given = False
+
+    def __call__(self, hub_id: bytes) -> HubIdentity | None:
+        found = newest_known(hub_id, self._given, self._directory)
+        self.is_given = found is not None
+        return found
+
+
+def _run(asked: argparse.Namespace, known: Known) -> Report:
     # The local engine and the command line use this file without Spark.
     from spark_jobs.session import session  # noqa: PLC0415
 
@@ -110,7 +141,7 @@ def _run(asked: argparse.Namespace) -> Report:
     depth = Depth.HASHES if asked.hashes_only else Depth.FULL
     with session("verify_log") as spark:
         crew = SparkCrew(spark.sparkContext, inventory.files, asked.partitions).crew()
-        report = audit(inventory, terms, depth, crew)
+        report = audit(inventory, terms, depth, crew, known=known)
     durable.write(asked.report, report.signed(key).to_json())
     return report
 
@@ -129,6 +160,8 @@ def _parser() -> argparse.ArgumentParser:
     where.add_argument("--store", metavar="URL", help="file:///path or s3://bucket/prefix")
     where.add_argument("--data-dir", type=Path, metavar="DIR", help="of a hub that does not run")
     parser.add_argument("--hub-id", type=bytes.fromhex, metavar="HEX", help="the hub in the store")
+    parser.add_argument("--hub-identity", type=Path, metavar="FILE", help="newest one known of it")
+    parser.add_argument("--known-hubs", type=Path, metavar="DIR", help="identities remembered")
     add_options(parser)
     parser.add_argument("--terms", type=Path, metavar="FILE", help="limits and streams of the hub")
     parser.add_argument("--hashes-only", action="store_true", help="no signatures of entries")

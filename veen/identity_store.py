@@ -46,5 +46,24 @@ def remember(directory: Path, offered: SignedIdentity) -> bool:
     return True
 
 
+def newest_known(hub_id: bytes, given: Path | None, directory: Path | None) -> HubIdentity | None:
+    """The newest identity of a hub that is given or remembered; None where neither is.
+
+    One that is given is remembered too, where there is a directory for it.
+    """
+    if given is None:
+        return None if directory is None else known(directory, hub_id)
+    offered = read_signed(given)
+    if offered.identity.hub_id != hub_id:
+        raise Untrusted(
+            f"--hub-identity: {given} is of hub {offered.identity.hub_id.hex()}, "
+            f"expected {hub_id.hex()}; compare both with what veen hub key shows at the hub"
+        )
+    if directory is None:
+        return offered.identity
+    remember(directory, offered)
+    return known(directory, hub_id)
+
+
 def _path(directory: Path, hub_id: bytes) -> Path:
     return directory / f"hub-{hub_id.hex()}.cbor"

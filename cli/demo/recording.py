@@ -91,7 +91,7 @@ def _judge_archive(stage: Stage) -> None:
     storage = side.zone.storage
     where = storage.options() if storage else ()
     words = ("archive", "verify", *where, "--hub-id", side.zone.hub_id.hex(), "--read-all")
-    found = stage.words.veen(*words).document
+    found = stage.words.veen(*words, "--hub-identity", side.home.hub).document
     made = [one for one in side.made("archive") if one.state == "verified"]
     stage.claims.judge(
         "the archive is complete, byte for byte",

@@ -2,7 +2,8 @@
 
 No segment is read: the store says how large it is, and its manifest, summary, peaks and signed
 checkpoint must agree on the rest. ``read_all`` also reads every byte; whether the entries say
-what the hub signed is for an audit.
+what the hub signed is for an audit. Signatures are judged by the newest identity of the hub that
+is known from elsewhere: by the archive's own alone, nobody can tell whether a key has retired.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from veen import cbor, checkpoint_index, layout
 from veen.audit import leaves
 from veen.checkpoint import Checkpoint
 from veen.chunk import ChunkSummary, PeakSnapshot
+from veen.client.trust import newest
 from veen.digest import h
 from veen.errors import Malformed, Untrusted
 from veen.hub_identity import HubIdentity
@@ -61,6 +63,8 @@ class Checked:
     stored_bytes: int
     roots: dict[bytes, bytes]
     """The manifest root of each label."""
+    hub: HubIdentity | None
+    """By which signatures were judged; None where neither the archive nor anyone else has one."""
     flaws: tuple[Flaw, ...]
 
     @property
@@ -71,8 +75,11 @@ class Checked:
 class _Check:
     """Everything that is wrong is told, and nothing stops at the first flaw."""
 
-    def __init__(self, archive: HubArchive, scratch: Path | None) -> None:
+    def __init__(
+        self, archive: HubArchive, scratch: Path | None, known: HubIdentity | None
+    ) -> None:
         self._archive = archive
+        self._known = known
         self._scratch = scratch
         self._flaws: set[Flaw] = set()
 
@@ -95,6 +102,7 @@ class _Check:
             segments=sum(len(one.segments) for one in found),
             stored_bytes=sum(one.stored_bytes for one in found) + documents.stored_bytes,
             roots={one.label: one.root for one in found},
+            hub=hub,
             flaws=tuple(sorted(self._flaws)),
         )
 
@@ -107,7 +115,10 @@ class _Check:
         hub = self._try(keys.version(manifest.identity), lambda: self._archive.identity(manifest))
         if hub is not None:
             self._try(keys.version(manifest.key_map), lambda: self._key_map(manifest, hub))
-        return hub
+        if self._known is None or hub is None:
+            return self._known or hub
+        follow = partial(newest, self._known, hub)
+        return self._try(keys.version(manifest.identity), follow) or self._known
 
     def _escrow(self, manifest: ArchiveManifest) -> None:
         found = self._archive.document(manifest.escrow or b"", Escrow)
@@ -235,9 +246,18 @@ class _Check:
             return None
 
 
-def check(archive: HubArchive, *, read_all: bool, progress: Progress) -> Checked:
-    """Check one hub of a store. A store that does not answer is no flaw, and raises."""
+def check(
+    archive: HubArchive,
+    *,
+    read_all: bool,
+    progress: Progress,
+    known: HubIdentity | None = None,
+) -> Checked:
+    """Check one hub of a store. A store that does not answer is no flaw, and raises.
+
+    ``known`` is the newest identity of the hub that did not come from the store.
+    """
     if not read_all:
-        return _Check(archive, None).run(progress)
+        return _Check(archive, None, known).run(progress)
     with tempfile.TemporaryDirectory(prefix="veen-archive-") as scratch:
-        return _Check(archive, Path(scratch)).run(progress)
+        return _Check(archive, Path(scratch), known).run(progress)

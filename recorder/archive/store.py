@@ -22,6 +22,7 @@ from veen import layout
 from veen.digest import h
 from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
+from veen.identity_file import SignedIdentity
 from veen.objects.opened import Store
 from veen.objects.port import Head, ObjectMissing
 from veen.wire import WireObject
@@ -70,11 +71,16 @@ class HubArchive:
 
     def identity(self, manifest: ArchiveManifest) -> HubIdentity:
         """The archived identity, verified down to the hub_id that was asked for."""
+        return self.signed_identity(manifest).identity
+
+    def signed_identity(self, manifest: ArchiveManifest) -> SignedIdentity:
+        """The same, with its signature."""
         found = HubIdentity.decode(self.version(manifest.identity))
-        found.verify(self.version(manifest.identity_sig))
+        signature = self.version(manifest.identity_sig)
+        found.verify(signature)
         if {found.hub_id, manifest.hub_id} != {self.keys.hub_id}:
             raise Untrusted("the archive holds the identity of another hub")
-        return found
+        return SignedIdentity(found, signature)
 
     def label(self, manifest: ArchiveManifest, label: bytes) -> LabelManifest | None:
         ref = manifest.ref(label)

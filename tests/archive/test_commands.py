@@ -82,6 +82,7 @@ def test_a_store_that_needs_credentials_says_so_and_shows_none(data: Path, moto:
 
 def test_verify_reads_every_byte_when_told(data: Path, folder: Path, store: Store) -> None:
     archive_carry.push(data, store)
-    done = archive_carry.veen("archive", "verify", "--store", folder.as_uri(), "--read-all")
+    words = ("--store", folder.as_uri(), "--hub-identity", data)
+    done = archive_carry.veen("archive", "verify", *words, "--read-all")
     assert done.returncode == 0, done.stderr
     assert "0 flaws" in done.stdout

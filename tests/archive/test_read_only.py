@@ -69,11 +69,12 @@ def test_a_principal_that_may_only_read_verifies_restores_clones_and_audits(
     assert "rights" in refused.stderr
     archive_carry.push(data, guarded.store)
     config, copy = ("--config", recorded.toml), (tmp_path / "copy").as_uri()
+    by = ("--hub-identity", data)
     for words in (
-        ("archive", "verify", *guarded.place, "--read-all"),
+        ("archive", "verify", *guarded.place, "--read-all", *by),
         ("archive", "restore", *guarded.place, "--to", tmp_path / "hub", *config),
         ("archive", "clone", *guarded.place, "--to-store", copy),
-        ("audit", "log", *guarded.place, *config),
+        ("audit", "log", *guarded.place, *config, *by),
     ):
         done = archive_carry.veen(*words, env=guarded.reader)
         assert done.returncode == OK, (words, done.stderr)
@@ -130,7 +131,8 @@ def test_a_store_that_ignores_conditions_is_seen_in_status_and_metrics(
     found = samples(file)
     assert found["veen_archive_keeps_condition", "if_none_match"] == 0
     assert found["veen_archive_keeps_condition", "if_match"] == 0
-    assert run("archive", "verify", *place, "--read-all").returncode == OK
+    by = ("--hub-identity", data)
+    assert run("archive", "verify", *place, "--read-all", *by).returncode == OK
 
 
 def test_metrics_that_cannot_be_written_are_told(

@@ -318,6 +318,8 @@ def test_h07_an_audit_finds_nothing_wrong_with_them(world: World, veen: Callable
     """What a hub has accepted is no fault of the log, and no reason not to start again."""
     hub = world.online.hub
     assert hub.stop() == 0
-    found = veen("audit", "log", "--json", "--data-dir", str(hub.data))
+    found = veen(
+        "audit", "log", "--json", "--data-dir", str(hub.data), "--hub-identity", str(hub.data)
+    )
     assert found.returncode == 0, found.stdout + found.stderr
     hub.start()

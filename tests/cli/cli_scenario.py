@@ -125,7 +125,7 @@ class World:
         card = ("--escrow", "admin/identity_card.pub")
         self.show("archive-push", "archive", "push", "--data-dir", "hub", *store, *card)
         self.show("archive-status", "archive", "status", *store)
-        self.show("archive-verify", "archive", "verify", *store)
+        self.show("archive-verify", "archive", "verify", *store, "--hub-identity", "hub")
         copy = ("--to-store", f"file://{self.folder}/copy")
         self.show("archive-clone", "archive", "clone", *store, *copy)
         self.show("archive-forget", "archive", "forget", *store, "--keep", "4", "--delete")
@@ -136,7 +136,7 @@ class World:
         self.do(*self.start)
 
     def _over_the_archive(self, *store: str) -> None:
-        signer = ("--sign-with", "admin", "--report", "audit.json")
+        signer = ("--sign-with", "admin", "--report", "audit.json", "--hub-identity", "hub")
         self.show("audit-log", "audit", "log", *store, *signer)
         of = (*store, *STREAM, "--client", "me")
         self.show("fold", "fold", "counter.map", *of)

@@ -53,7 +53,8 @@ def checkpoints(z1: Site) -> list[dict[str, Any]]:
 
 
 def archived(z1: Site) -> dict[str, Any]:
-    return veen("archive", "verify", *z1.home.zone().storage.options())
+    by = ("--hub-identity", str(z1.home.hub))
+    return veen("archive", "verify", *z1.home.zone().storage.options(), *by)
 
 
 def states(z1: Site, kind: str) -> list[str]:

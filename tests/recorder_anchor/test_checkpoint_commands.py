@@ -21,14 +21,19 @@ from hub.storage.retention import Rule, plan, prune
 from recorder.index.home import IndexHome
 from recorder.service.follower_report import Reporter
 from recorder.service.following import Following
+from veen import identity_store
 from veen.client.client import Client
 from veen.client.credentials import Principal
 from veen.client.transport import Patience
+from veen.digest import h
+from veen.identity_file import read_signed
 from veen.keystore.directory import ClientDir
 from veen.limits import Limits
+from veen.sign import PrivateKey
 from veen.tooling import RegisterRequest, StreamsResponse
 
 STREAM = "record/app/orders"
+NEXT = PrivateKey(h(b"the key after"))
 HUB = """
 admission = "open"
 reads = "open"
@@ -183,6 +188,48 @@ def test_an_anchor_is_refused_where_its_proof_was_touched(world: World, tmp_path
     whole = alone.read_bytes()
     alone.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     assert world.veen("anchor", "verify", "--checkpoint", alone, code=3)["code"] == "UNTRUSTED"
+
+
+def retired(world: World, folder: Path) -> Path:
+    """The hub's identity after a rotation that was before any checkpoint."""
+    before = read_signed(world.hub.data).identity
+    (seed,) = (world.hub.data / "keys").glob("*.key")
+    after = before.rotated(PrivateKey(seed.read_bytes()), NEXT.public, before.current.valid_from, 0)
+    path = folder / "newer.cbor"
+    path.write_bytes(after.encode())
+    path.with_suffix(".sig").write_bytes(after.signature_by(NEXT))
+    return path
+
+
+@pytest.mark.parametrize("way", ["given", "remembered"])
+def test_h02_a_checkpoint_of_a_retired_key_is_refused(
+    world: World, tmp_path: Path, way: str
+) -> None:
+    """Whatever the identity says that is kept beside it, or pinned: a newer one decides."""
+    newer = retired(world, tmp_path)
+    identity_store.remember(tmp_path / "known", read_signed(newer))
+    trust = {"given": ("--hub-identity", newer), "remembered": ("--known-hubs", tmp_path / "known")}
+    for words in (
+        ("recorder", "checkpoint", "verify", "--offline"),
+        ("anchor", "verify", "--checkpoint", kept(world)),
+    ):
+        assert world.veen(*words)["hub_identity_known"] is True
+        found = world.veen(*words, *trust[way], code=3)
+        assert "is not a key of the hub at that time" in found["detail"]
+
+
+def test_h02_a_checkpoint_without_any_identity_is_unproven(world: World, tmp_path: Path) -> None:
+    """It may be of a key that had retired: what is not known is not a yes."""
+    alone = Path(shutil.copy(kept(world), tmp_path / "alone.cbor"))
+    (ref,) = (world.folder / "checkpoints" / "anchors").rglob("file-1.cbor")
+    words = ("anchor", "verify", "--checkpoint", alone, "--anchor", ref,
+             "--ledger", world.folder / "anchors.ledger")  # fmt: skip
+    elsewhere = ("--config", tmp_path / "no.toml")
+    assert world.veen(*words, *elsewhere, code=6)["hub_identity_known"] is False
+    identity = ("--hub-identity", world.hub.data)
+    assert world.veen(*words, *elsewhere, *identity)["hub_identity_known"] is True
+    # The recorder's settings lead to the identity that its client has pinned.
+    assert world.veen(*words)["hub_identity_known"] is True
 
 
 def test_a_time_stamp_is_proven_without_the_authority(

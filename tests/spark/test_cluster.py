@@ -19,6 +19,9 @@ from spark_jobs.signer import identity_in
 from spark_jobs.verify_log import audit, here
 from veen.audit.context import Depth
 from veen.audit.report import SignedReport
+from veen.digest import h
+from veen.identity_file import read_signed
+from veen.sign import PrivateKey
 
 BIN = Path(sys.executable).parent
 HERE = Path(__file__).parent
@@ -36,7 +39,7 @@ def damage(found: Any) -> str:
 
 def report_of(found: Any, terms: AuditTerms) -> Any:
     inventory = in_archive(found.door, found.hub_id)
-    return audit(inventory, terms, Depth.FULL, here(inventory.files))
+    return audit(inventory, terms, Depth.FULL, here(inventory.files), known=lambda _hub_id: None)
 
 
 @pytest.mark.long
@@ -141,6 +144,35 @@ def test_a_setting_of_spark_is_a_name_with_a_value(environment: dict[str, str]) 
         assert "expected spark.NAME=VALUE" in done.stderr
 
 
+def test_h02_a_job_judges_by_the_newest_identity_that_is_known(
+    environment: dict[str, str], master: str, sealed_hub: Any, tmp_path: Path
+) -> None:
+    """A log signed by a key that had retired by then, with the identity of its time beside it."""
+    found = sealed_hub.archived
+    (seed,) = (found.root / "keys").glob("*.key")
+    old, new = PrivateKey(seed.read_bytes()), PrivateKey(h(b"the key after"))
+    before = read_signed(found.root).identity
+    after = before.rotated(old, new.public, before.current.valid_from, 0)
+    (tmp_path / "newer.cbor").write_bytes(after.encode())
+    (tmp_path / "newer.sig").write_bytes(after.signature_by(new))
+    (tmp_path / "hub.toml").write_text(CONFIG)
+    words = ("--config", tmp_path / "hub.toml", "--sign-with", sealed_hub.client,
+             "--passphrase-file", sealed_hub.passphrase_file)  # fmt: skip
+    engines = ((), ("--engine", "spark", "--master", master))
+    for trust, code in (((), 6), (("--hub-identity", tmp_path / "newer.cbor"), 3)):
+        reports = []
+        for number, engine in enumerate(engines):
+            file = tmp_path / f"report-{code}-{number}"
+            where = ("--store", found.url, *engine, *trust, "--report", file)
+            done = veen(environment, *words, *where)
+            assert done.returncode == code, done.stdout + done.stderr
+            reports.append(SignedReport.from_json(file.read_bytes()))
+        assert reports[0] == reports[1]
+        assert reports[0].report.ok is (code != 3)
+        judged = f"identity {1 if code == 6 else 2} of hub"
+        assert any(judged in one for one in reports[0].report.notes)
+
+
 @pytest.mark.parametrize("words", [(), ("--store", "file:///x", "--data-dir", "y")])
 def test_the_command_wants_one_log(environment: dict[str, str], words: tuple[str, ...]) -> None:
     done = veen(environment, *words)
@@ -152,7 +184,8 @@ def test_without_an_identity_a_key_is_made_and_named(
     environment: dict[str, str], in_files: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "hub.toml").write_text(CONFIG)
-    words = ("--store", in_files.url, "--config", tmp_path / "hub.toml")
+    words = ("--store", in_files.url, "--config", tmp_path / "hub.toml",
+             "--hub-identity", in_files.root)  # fmt: skip
     signers = []
     for name in ("one", "two"):
         done = veen(environment, *words, "--report", tmp_path / name)

@@ -10,11 +10,13 @@ from veen import cbor, layout
 from veen.audit.artefacts import first_difference
 from veen.audit.findings import Read
 from veen.audit.report import Fault
+from veen.client.trust import newest
 from veen.errors import Malformed, Untrusted, VeenError
 from veen.hub_identity import HubIdentity, HubKey, key_id
 from veen.label import hub_id
 
 JOURNAL: Final = "hub-identity.next"
+_UNDATED: Final = "key-map"
 _NAMES: Final = (layout.IDENTITY, layout.IDENTITY_SIG, layout.KEY_MAP)
 
 
@@ -42,6 +44,27 @@ class TrustCheck:
         known = mapped or [key.hub_pk for key in (identity.hub_keys if identity else ())]
         self.notes.append("signatures were checked against the bare keys, not the times they held")
         return _undated(known)
+
+    def follow(self, own: HubIdentity, known: HubIdentity | None) -> HubIdentity:
+        """The identity to judge by: the newest of the log's own and one known from elsewhere.
+
+        The log's own alone cannot tell whether its key has retired since; that is noted.
+        """
+        if known is None:
+            self.notes.append(
+                f"unproven identity: {own.described()}, is the log's own; a newer one, in which "
+                "that key has retired, may exist"
+            )
+            return own
+        found = known
+        if own.anchoring != _UNDATED:
+            try:
+                found = newest(known, own)
+            except Untrusted as error:
+                what = f"{error} (expected it to agree with {known.described()})"
+                self._fault(layout.IDENTITY, 0, what, "IDENTITY")
+        self.notes.append(f"judged by {found.described()}")
+        return found
 
     def _documents(self, read: Read) -> dict[str, bytes]:
         """The documents as they lie, or as a change that a crash interrupted will leave them."""
@@ -110,4 +133,4 @@ def _mapped(raw: bytes) -> list[bytes] | None:
 
 def _undated(keys: Iterable[bytes]) -> HubIdentity:
     found = tuple(HubKey(key_id=key_id(one), hub_pk=one, valid_from=0) for one in keys)
-    return HubIdentity(hub_id=hub_id(found[0].hub_pk), hub_keys=found, anchoring="key-map")
+    return HubIdentity(hub_id=hub_id(found[0].hub_pk), hub_keys=found, anchoring=_UNDATED)
