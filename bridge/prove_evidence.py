@@ -14,6 +14,7 @@ from bridge.audit_events import (
     ImportExcluded,
     ImportSuccess,
 )
+from bridge.prove_imports import NONE_READ, Completions
 from bridge.reconcile.collect_imports import Placed
 from bridge.reconcile.facts import Held, Stranger
 from veen.errors import Untrusted
@@ -46,7 +47,8 @@ class Known(NamedTuple):
 class Evidence:
     """``faults`` are messages in import streams that no origin stands behind; ``doubled`` are
     places of events that are there already. ``reached`` is the last entry of each exporter's ledger
-    that its own log tells of; ``begun`` are the bundles of which an import was begun.
+    that its own log tells of; ``begun`` are the bundles of which an import was begun. ``completed``
+    is what this zone's recorder says of each import.
     """
 
     hubs: Mapping[bytes, HubIdentity]
@@ -58,6 +60,7 @@ class Evidence:
     begun: dict[bytes, ImportBegin] = field(default_factory=dict)
     imports: dict[bytes, tuple[int, ImportSuccess]] = field(default_factory=dict)
     exclusions: dict[tuple[bytes, int], int] = field(default_factory=dict)
+    completed: Completions = NONE_READ
 
     def placed(self, one: Placed | Stranger) -> None:
         """Take in what stands in an import stream; all signatures are verified again."""

@@ -1,4 +1,6 @@
-"""K1: the way of every imported event, from its origin over both audits to its place (AGB0 5.2)."""
+"""K1: the way of every imported event, from its origin over both audits to its place, and to the
+zone's own record of its import (AGB0 5.2).
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,14 @@ from typing import Any, NamedTuple
 
 from bridge.prove import Claim, spans
 from bridge.prove_evidence import Evidence, Known, OriginKey
+from bridge.prove_imports import Completed
 from bridge.reconcile.facts import Entry
-from bridge.stream_map import OFFLINE_LOG, ONLINE_LOG
+from bridge.stream_map import COMPLETED, IMPORTS, OFFLINE_LOG, ONLINE_LOG
 
-SAYS = "each imported event is traced from its origin over both audits to its place"
+SAYS = (
+    "each imported event is traced from its origin over both audits to its place and to the "
+    "record of its import"
+)
 Numbers = Mapping[bytes, list[Entry]]
 """Where each bundle stands in the ledgers of exporters."""
 
@@ -60,6 +66,7 @@ def chain(evidence: Evidence, key: OriginKey) -> dict[str, Any]:
     one = evidence.events[key]
     exported = _export_of(evidence, one)
     imported = evidence.imports.get(one.bundle_id)
+    completed = _completed_of(evidence, one)
     return {
         "origin": {
             "hub_id": key.hub_id.hex(),
@@ -73,6 +80,7 @@ def chain(evidence: Evidence, key: OriginKey) -> dict[str, Any]:
         "online_audit": {"stream": ONLINE_LOG, "seq": exported} if exported else None,
         "offline_audit": {"stream": OFFLINE_LOG, "seq": imported[0]} if imported else None,
         "imported": {"stream": one.target, "seq": one.target_seq, "as": one.held.value},
+        "recorded": {"stream": IMPORTS, "seq": completed.seq} if completed else None,
     }
 
 
@@ -84,6 +92,8 @@ def _trace(evidence: Evidence, numbers: Numbers, one: Known) -> _Trace:
     if not imported[1].from_seq <= one.key.seq <= imported[1].to_seq:
         told = f"{OFFLINE_LOG} {imported[0]} tells of other events"
         return _Trace(_Standing.BROKEN, told)
+    if _completed_of(evidence, one) is None:
+        return _unrecorded(evidence, one)
     if _export_of(evidence, one) is None:
         return _unexported(evidence, numbers.get(one.bundle_id, []), one)
     return _Trace(_Standing.TRACED)
@@ -96,6 +106,26 @@ def _unexported(evidence: Evidence, entries: list[Entry], one: Known) -> _Trace:
     told = f"no export of bundle {bundle} stands in {ONLINE_LOG}"
     is_ahead = any(each.n > evidence.reached.get(each.bridge_id, 0) for each in entries)
     return _Trace(_Standing.OPEN if is_ahead else _Standing.BROKEN, told)
+
+
+def _unrecorded(evidence: Evidence, one: Known) -> _Trace:
+    """Events of the bundle that speak of something else contradict it; none is no evidence."""
+    bundle, (by_bundle, unread) = one.bundle_id.hex(), evidence.completed
+    if unread is not None:
+        return _Trace(_Standing.UNTOLD, unread)
+    if any(each.placed is not None for each in by_bundle.get(one.bundle_id, ())):
+        places = ", ".join(str(each.seq) for each in by_bundle[one.bundle_id])
+        told = f"{IMPORTS} {places} tells otherwise of bundle {bundle}"
+        return _Trace(_Standing.BROKEN, told)
+    told = f"no {COMPLETED} says where bundle {bundle} stands, in {IMPORTS}; an import records it "
+    return _Trace(_Standing.UNTOLD, f"{told}where [import_recorder] names an identity")
+
+
+def _completed_of(evidence: Evidence, one: Known) -> Completed | None:
+    for each in evidence.completed.by_bundle.get(one.bundle_id, ()):
+        if each.tells_of(*one.key, one.target, one.target_seq):
+            return each
+    return None
 
 
 def _is_begun(evidence: Evidence, one: Known) -> bool:

@@ -15,6 +15,8 @@ OFFLINE_LOG: Final = "bridge/offline/log"
 IMPORTED: Final = "import/"
 IMPORTS: Final = "record/infrastructure/imports"
 """Where an offline zone records each import, by an identity that writes nothing else."""
+COMPLETED: Final = "import.completed"
+"""The type of the event that says so, one for each bundle."""
 _SOURCE: Final = re.compile(r"(export|record)(/[A-Za-z0-9._-]+)+")
 _TARGET: Final = re.compile(r"import(/[A-Za-z0-9._-]+)+")
 

@@ -12,6 +12,7 @@ from bridge.prove import Claim
 from bridge.prove_directions import SAYS, ZoneActors, prove_directions
 from bridge.prove_events import prove_completeness, prove_origins, prove_region
 from bridge.prove_evidence import Evidence, OriginKey
+from bridge.prove_imports import read_completions
 from bridge.prove_read_only import NAME as READ_ONLY_NAME
 from bridge.prove_read_only import SAYS as READ_ONLY
 from bridge.prove_read_only import prove_read_only
@@ -79,6 +80,7 @@ def prove(
     evidence = Evidence(TrustStore.read(settings.trust).hubs)
     with reader_of(settings) as reader:
         found = collected(settings, reader, carrier, key, evidence)
+        evidence.completed = read_completions(settings, reader)
     claims = [
         prove_origins(evidence),
         prove_completeness(evidence),

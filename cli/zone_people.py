@@ -73,7 +73,9 @@ def people(role: str, sources: tuple[str, ...]) -> dict[str, Person]:
         targets = tuple(default_target(one) for one in (*sources, ONLINE_LOG))
         found["bridge"] = Person(role="bridge_offline", writes=("import/*",), granted=targets)
         found["audit"] = _writer(OFFLINE_LOG)
-        found["reconciler"] = Person(role="recorder_admin", reads=("import/*", OFFLINE_LOG))
+        found["reconciler"] = Person(
+            role="recorder_admin", reads=("import/*", OFFLINE_LOG, IMPORTS)
+        )
         found[IMPORT_RECORDER] = Person(
             role="recorder_producer", writes=(IMPORTS,), granted=(IMPORTS,)
         )

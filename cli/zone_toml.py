@@ -9,8 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
-from bridge.importer.recording import COMPLETED
-from bridge.stream_map import IMPORTS
+from bridge.stream_map import COMPLETED, IMPORTS
 from cli.zone_people import (
     ANALYST,
     AUDITS,

@@ -15,7 +15,7 @@ from bridge.importer.ledger import ImportLedger
 from bridge.importer.ledger_tables import BundleRow
 from bridge.importer.outcome import State
 from bridge.settings import Settings
-from bridge.stream_map import IMPORTS
+from bridge.stream_map import COMPLETED, IMPORTS
 from veen import json_body
 from veen.client.client import Client
 from veen.client.outbox import Note
@@ -25,7 +25,6 @@ from veen.errors import VeenError
 from veen.overlay.body import AnyItem
 from veen.record_event import SCHEMA, RecordEvent
 
-COMPLETED: Final = "import.completed"
 _NOTED: Final = "recorded/"
 
 

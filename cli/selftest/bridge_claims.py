@@ -145,6 +145,7 @@ def _of(report: Report, wanted: Class) -> Ranges:
 def _claims(world: BridgeWorld) -> list[Claim]:
     evidence = Evidence(world.trust.hubs)
     facts = world.collected(evidence).facts
+    evidence.completed = world.completions()
     return [
         prove_origins(evidence),
         prove_completeness(evidence),

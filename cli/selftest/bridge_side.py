@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from bridge.identities import open_client
 from bridge.settings import HubSettings, IdentitySettings, Settings, parse
-from bridge.stream_map import OFFLINE_LOG, ONLINE_LOG
+from bridge.stream_map import IMPORTS, OFFLINE_LOG, ONLINE_LOG
 from cli.selftest.hub_under_test import HubUnderTest
 from recorder.stream_map import REQUESTS, RESULTS
 from veen import captoken
@@ -53,6 +53,7 @@ OFFLINE: Final = {
     "reader": Person("recorder_admin", reads=("*",)),
     "bridge": Person("bridge_offline", writes=(IMPORTED, *IMPORTED_QUERIES, IMPORTED_LOG)),
     "audit": Person("audit_writer", writes=(OFFLINE_LOG,)),
+    "import-recorder": Person("recorder_producer", writes=(IMPORTS,)),
 }
 
 
@@ -104,12 +105,21 @@ class Side:
             HubApi(transport).authorize(token)
         return token
 
+    def told(self, name: str) -> dict[str, Any]:
+        """An identity in the words of the settings."""
+        found = {"client": name}
+        if self.people[name].role is not None:
+            found["principal"] = name
+        if self.people[name].writes:
+            found["capability"] = f"{name}.cap"
+        return found
+
     def settings(self, document: dict[str, Any]) -> Settings:
         """Of the bridge; hub and identities are the same for every document."""
         usual: dict[str, Any] = {
             "hub": {"url": self.hub.url, "hub_id": self.identity.hub_id.hex()},
-            "bridge": self._told("bridge"),
-            "audit": self._told("audit"),
+            "bridge": self.told("bridge"),
+            "audit": self.told("audit"),
         }
         for name, one in document.items():
             usual[name] = {**usual.get(name, {}), **one} if isinstance(one, dict) else one
@@ -117,7 +127,7 @@ class Side:
 
     @contextmanager
     def acting(self, name: str) -> Iterator[Client]:
-        told = self._told(name)
+        told = self.told(name)
         identity = IdentitySettings(
             client=self.root / name,
             passphrase_file=None,
@@ -144,14 +154,6 @@ class Side:
             now=int(time.time()), random=self._chance.randbytes, passphrase=None
         )
         return made.client_id
-
-    def _told(self, name: str) -> dict[str, Any]:
-        found = {"client": name}
-        if self.people[name].role is not None:
-            found["principal"] = name
-        if self.people[name].writes:
-            found["capability"] = f"{name}.cap"
-        return found
 
     def _hub_settings(self) -> str:
         streams = {one for person in self.people.values() for one in person.writes}

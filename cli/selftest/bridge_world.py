@@ -21,6 +21,7 @@ from bridge.export_setup import Run, opened
 from bridge.exporter import Opener
 from bridge.importer.outcome import Outcome
 from bridge.importer.run import Order, run_import
+from bridge.prove_imports import Completions, read_completions
 from bridge.reconcile.collect import Collected, Listener, Nobody, collect_offline
 from bridge.reconcile.collect_carriers import Carried
 from bridge.settings import Settings
@@ -97,6 +98,7 @@ class BridgeWorld:
                 "name": "z2",
                 "audit": {"reader": "reader/identity_card.pub"},
                 "reader": {"client": "reader", "principal": "reader"},
+                "import_recorder": self.z2.told("import-recorder"),
                 # A self-test needs little room, and has to run where little is left.
                 "import": {"reserve_bytes": 0},
                 "streams": [{"source": one, "hub_id": hub_id} for one in SOURCES],
@@ -211,6 +213,10 @@ class BridgeWorld:
     def collected(self, listener: Listener | None = None) -> Collected:
         with self.z2.acting("reader") as reader, self.means() as means:
             return collect_offline(self.offline, reader, Carried(means), (), listener or Nobody())
+
+    def completions(self) -> Completions:
+        with self.z2.acting("reader") as reader:
+            return read_completions(self.offline, reader)
 
     def _trust(self) -> None:
         """What somebody has carried over before anything else."""

@@ -8,6 +8,7 @@ from reconcile_histories import named
 from bridge.audit import Recorded
 from bridge.audit_events import ExportHeartbeat, ExportSuccess, ImportBegin, ImportSuccess
 from bridge.prove_evidence import Evidence, Known, OriginKey
+from bridge.prove_imports import NONE_READ, Completed, Completions
 from bridge.prove_traces import chain, prove_traces
 from bridge.reconcile.facts import Entry, Held
 
@@ -61,6 +62,15 @@ class Told:
         )  # type: ignore[arg-type]  # fmt: skip
         evidence.offline(Recorded(n, 1, event))
 
+    def recorded(self, evidence: Evidence, n: int, **other: object) -> None:
+        bridge, hub, stream = self.place
+        said = Completed(
+            n, bundle(bridge, n), named(hub), stream, (n, n), f"import/{stream}", (n, n)
+        )._replace(**other)
+        known = dict(evidence.completed.by_bundle)
+        known[said.bundle_id] = [*known.get(said.bundle_id, []), said]
+        evidence.completed = Completions(known)
+
     def exported(self, evidence: Evidence, n: int) -> None:
         bridge, hub, stream = self.place
         event = ExportSuccess(
@@ -70,7 +80,7 @@ class Told:
         evidence.online(Recorded(n, 1, event))
 
     def all_of(self, evidence: Evidence, n: int) -> None:
-        for step in (self.is_here, self.imported, self.exported):
+        for step in (self.is_here, self.imported, self.recorded, self.exported):
             step(evidence, n)
 
 
@@ -94,6 +104,7 @@ def test_an_event_of_no_audited_import_and_no_known_bundle_breaks_it(evidence: E
 def test_what_is_audited_and_in_no_ledger_is_untold(evidence: Evidence) -> None:
     A.is_here(evidence, 1)
     A.imported(evidence, 1)
+    A.recorded(evidence, 1)
     claim = prove_traces(evidence, [])
     assert (claim.holds, claim.counterexample) == (False, None)
     assert "no ledger of a carrier tells of bundle" in str(claim.untold)
@@ -117,6 +128,7 @@ def test_a_bridge_is_not_measured_by_how_far_another_has_come(evidence: Evidence
     for n in (3, 4):
         B.is_here(evidence, n)
         B.imported(evidence, n)
+        B.recorded(evidence, n)
     B.exported(evidence, 3)
     entries = [*(entry("bridge a", n) for n in (499, 500)), *(entry("bridge b", n) for n in (3, 4))]
     claim = prove_traces(evidence, entries)
@@ -130,6 +142,7 @@ def test_a_new_identity_of_a_bridge_begins_its_own_count(evidence: Evidence) -> 
     A.all_of(evidence, 500)
     renewed.is_here(evidence, 1)
     renewed.imported(evidence, 1)
+    renewed.recorded(evidence, 1)
     entries = [entry("bridge a", 500), entry("bridge a, renewed", 1)]
     assert prove_traces(evidence, entries).holds
     renewed.exported(evidence, 2)
@@ -139,6 +152,7 @@ def test_a_new_identity_of_a_bridge_begins_its_own_count(evidence: Evidence) -> 
 def test_what_a_log_has_passed_over_breaks_it(evidence: Evidence) -> None:
     A.is_here(evidence, 2)
     A.imported(evidence, 2)
+    A.recorded(evidence, 2)
     entries = [entry("bridge a", n) for n in (1, 2, 3)]
     A.exported(evidence, 1)
     assert prove_traces(evidence, entries).holds
@@ -150,3 +164,54 @@ def test_what_a_log_has_passed_over_breaks_it(evidence: Evidence) -> None:
     claim = prove_traces(evidence, entries)
     assert "export/a 2" in str(claim.counterexample)
     assert chain(evidence, min(evidence.events))["online_audit"] is None
+
+
+def test_h24_an_import_that_the_zone_did_not_record_is_untold(evidence: Evidence) -> None:
+    """K1's last link: without its event the import is not proven, whatever the audits say."""
+    for step in (A.is_here, A.imported, A.exported):
+        step(evidence, 1)
+    evidence.completed = Completions({})
+    claim = prove_traces(evidence, [entry("bridge a", 1)])
+    assert (claim.holds, claim.counterexample) == (False, None)
+    assert "import.completed" in str(claim.untold)
+    assert "record/infrastructure/imports" in str(claim.untold)
+    assert chain(evidence, min(evidence.events))["recorded"] is None
+    A.recorded(evidence, 1)
+    claim = prove_traces(evidence, [entry("bridge a", 1)])
+    assert (claim.holds, claim.witness["traced"]) == (True, 1)
+    place = {"stream": "record/infrastructure/imports", "seq": 1}
+    assert chain(evidence, min(evidence.events))["recorded"] == place
+
+
+def test_h24_a_stream_of_imports_that_was_not_read_proves_nothing(evidence: Evidence) -> None:
+    A.all_of(evidence, 1)
+    evidence.completed = NONE_READ
+    claim = prove_traces(evidence, [entry("bridge a", 1)])
+    assert (claim.holds, claim.counterexample) == (False, None)
+    assert "was not read" in str(claim.untold)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"placed": (2, 9)}, {"source": (2, 9)}, {"target": "import/x"}, {"stream": OTHER},
+        {"hub_id": named("hub b")},
+    ],
+    ids=lambda one: next(iter(one)),
+)  # fmt: skip
+def test_h24_a_record_that_tells_otherwise_breaks_it(
+    evidence: Evidence, other: dict[str, object]
+) -> None:
+    for step in (A.is_here, A.imported, A.exported):
+        step(evidence, 1)
+    A.recorded(evidence, 1, **other)
+    claim = prove_traces(evidence, [entry("bridge a", 1)])
+    assert "tells otherwise of bundle" in str(claim.counterexample)
+
+
+def test_h24_a_record_without_a_place_is_no_link(evidence: Evidence) -> None:
+    for step in (A.is_here, A.imported, A.exported):
+        step(evidence, 1)
+    A.recorded(evidence, 1, placed=None)
+    claim = prove_traces(evidence, [entry("bridge a", 1)])
+    assert (claim.holds, claim.counterexample) == (False, None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +17,16 @@ from hub_process import hub_in
 from bridge.carrier.check import Means
 from bridge.prove_events import prove_completeness, prove_origins, prove_region
 from bridge.prove_evidence import Evidence, OriginKey
+from bridge.prove_imports import read_completions
 from bridge.prove_traces import chain, prove_traces
 from bridge.reconcile.collect import Collected, collect_offline
 from bridge.reconcile.collect_carriers import Carried
 from bridge.reconcile.ranges import Ranges
 from bridge.reconcile.reconcile import reconcile
 from bridge.reconcile.stream_report import Class, StreamReport
+from bridge.stream_map import COMPLETED, IMPORTS
 from bridge.trust import TrustStore
+from veen.keystore.directory import ClientDir
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +46,18 @@ def collected(zone: Any, scratch: Path) -> tuple[Collected, Evidence]:
     evidence = Evidence(trust.hubs)
     with zone.reader() as reader:
         means = Means(trust=trust, scratch=scratch)
-        return collect_offline(settings, reader, Carried(means), (), evidence), evidence
+        found = collect_offline(settings, reader, Carried(means), (), evidence)
+        evidence.completed = read_completions(settings, reader)
+    return found, evidence
+
+
+def recording(zone: Any) -> Any:
+    """The zone with an identity that records its imports."""
+    ClientDir(zone.root / "recorder").create(
+        now=int(time.time()), random=os.urandom, passphrase=None
+    )
+    zone.write_settings(more='[import_recorder]\nclient = "recorder"\n')
+    return zone
 
 
 def stream_of(zone: Any, found: Collected) -> StreamReport:
@@ -74,7 +90,7 @@ def test_a_lost_bundle_is_named_and_the_one_behind_it_waits(
 def test_claims_hold_and_name_what_breaks_them(
     make_zone: Callable[[str], Any], tmp_path: Path
 ) -> None:
-    zone = make_zone("claims")
+    zone = recording(make_zone("claims"))
     assert zone.states(zone.medium(1, 4)) == ["imported"]
     found, evidence = collected(zone, tmp_path)
     mine = {one: known for one, known in evidence.events.items() if one.stream == zone.world.stream}
@@ -94,6 +110,7 @@ def test_claims_hold_and_name_what_breaks_them(
     way = chain(evidence, key)
     assert way["imported"] == {"stream": zone.target, "seq": 2, "as": "imported"}
     assert way["offline_audit"] is not None
+    assert way["recorded"]["stream"] == IMPORTS
 
     evidence.doubled.append(mine[key]._replace(target_seq=99))
     assert f"{zone.target} 99" in (prove_origins(evidence).counterexample or "")
@@ -130,7 +147,7 @@ def test_the_command_goes_by_the_checkpoint_that_is_chosen(
 def test_the_command_tells_signs_draws_and_records(
     make_zone: Callable[[str], Any], tmp_path: Path, veen: Callable[..., Any]
 ) -> None:
-    zone = make_zone("command")
+    zone = recording(make_zone("command"))
     media = [zone.medium(1, 5), zone.medium(6, 9), zone.medium(10, 12)]
     zone.run(media[0])
     zone.run(media[2])
@@ -157,3 +174,27 @@ def test_the_command_tells_signs_draws_and_records(
         "J1": "holds", "J2": "holds", "J3": "untold", "AGB0-4.3": "untold", "K1": "holds",
         "K2": "holds",
     }  # fmt: skip
+
+
+def test_h24_the_command_reads_the_record_of_each_import(
+    make_zone: Callable[[str], Any], veen: Callable[..., Any]
+) -> None:
+    """K1's last link: untold while the zone has not recorded an import, and told by the next."""
+    zone = make_zone("unrecorded")
+    assert zone.states(zone.medium(1, 4)) == ["imported"]
+    words = ("bridge", "prove", "--config", str(zone.root / "bridge.toml"), "--json",
+             "--event", f"{zone.world.stream}=2")  # fmt: skip
+
+    def proven() -> tuple[dict[str, Any], Any]:
+        found = json.loads(veen(*words).stdout)
+        (claim,) = (one for one in found["claims"] if one["claim"] == "K1")
+        return claim, found["event"]
+
+    claim, way = proven()
+    assert (claim["verdict"], way["recorded"]) == ("untold", None)
+    assert COMPLETED in claim["untold"]
+    assert [[1, 4]] in claim["witness"]["untold"].values()
+    recording(zone).run()
+    claim, way = proven()
+    assert claim["verdict"] == "holds", claim
+    assert way["recorded"]["stream"] == IMPORTS

@@ -13,6 +13,7 @@ from cli.free_port import free_port
 
 ORDERS, LOG = "record/app/orders", "bridge/online/log"
 IMPORTED = f"import/{ORDERS}"
+IMPORTS = "record/infrastructure/imports"
 BLOCKED = 12
 """The exit code of an import that waits for approvals."""
 LINE = {
@@ -30,15 +31,20 @@ ROLES = {
         "reader": ("recorder_admin", READ_ALL),
         "bridge": ("bridge_offline", 'write = ["import/*"]\n'),
         "audit": ("audit_writer", 'write = ["bridge/offline/log"]\n'),
+        "imports": ("recorder_producer", f'write = ["{IMPORTS}"]\n'),
     },
 }
 STREAMS = {
     "z1": (ORDERS, LOG),
-    "z2": (IMPORTED, f"import/{LOG}", "bridge/offline/log"),
+    "z2": (IMPORTED, f"import/{LOG}", "bridge/offline/log", IMPORTS),
 }
 WRITERS = {
     "z1": {"shop": (ORDERS,), "audit": (LOG,)},
-    "z2": {"bridge": (IMPORTED, f"import/{LOG}"), "audit": ("bridge/offline/log",)},
+    "z2": {
+        "bridge": (IMPORTED, f"import/{LOG}"),
+        "audit": ("bridge/offline/log",),
+        "imports": (IMPORTS,),
+    },
 }
 
 
@@ -95,6 +101,7 @@ def _settings(world: Any, hub_ids: dict[str, str]) -> None:
     more = {
         "z1": source,
         "z2": '[reader]\nclient = "reader"\nprincipal = "reader"\n'
+        '[import_recorder]\nclient = "imports"\ncapability = "imports.cap"\n'
         f'{source}hub_id = "{hub_ids["z1"]}"\n'
         f'[[approvals]]\nprefix = "record/"\nneeded = 1\napprovers = ["{alice}"]\n',
     }
