@@ -12,6 +12,7 @@ from bridge.importer.covering import Cover, Covered
 from bridge.importer.run import importing
 from bridge.settings import Settings
 from cli.checkpoint_options import ActorOptions
+from cli.recorder_options import refuse_changed_map
 from recorder.anchor.book import Book
 from recorder.checkpoints import create as creation
 from recorder.checkpoints import hub_papers
@@ -37,6 +38,7 @@ def cover_of(settings: Settings) -> Cover | None:
 
 
 def _covered(at: ActorOptions, door: Door, config: Path) -> Covered:
+    refuse_changed_map(door.settings)
     with at.session(door.settings) as session:
         found = creation.create(session, door.shelf(), door.settings.profile_id()).checkpoint
         hub_papers.keep(door.home, session)

@@ -25,6 +25,7 @@ from cli.checkpoint_options import (
 from cli.checkpoint_trust import kept_identities, newest_of
 from cli.console import notice, show, show_one
 from cli.pinned_hub import KnownHubOptions, end_unproven
+from cli.recorder_options import refuse_changed_map
 from recorder.anchor import book
 from recorder.anchor.port import kind_of
 from recorder.checkpoints import check, hub_papers
@@ -33,8 +34,6 @@ from recorder.checkpoints import shelf as shelves
 from recorder.checkpoints.door import Door
 from recorder.checkpoints.retained import Pruned, pruned
 from recorder.checkpoints.run import Runner, Turn
-from recorder.index.home import IndexHome
-from recorder.index.placement import refuse_changed
 from recorder.settings import DEFAULT_PATH, load
 from recorder.stream_map import refuse_strange_profiles
 from veen import durable
@@ -60,7 +59,7 @@ def create(
     Example: veen recorder checkpoint create --config recorder.toml
     """
     door = at.door()
-    refuse_changed(IndexHome(door.settings.index.absolute()), door.settings.streams)
+    refuse_changed_map(door.settings)
     with at.session(door.settings) as session:
         refuse_strange_profiles(session.api.streams())
         found = creation.create(session, door.shelf(), door.settings.profile_id(), force=force)
@@ -167,6 +166,7 @@ def run(
     Example: veen recorder checkpoint run --config recorder.toml
     """
     door, stop = at.door(), Event()
+    refuse_changed_map(door.settings)
     for one in (signal.SIGTERM, signal.SIGINT):
         signal.signal(one, lambda _signal, _frame: stop.set())
     runner = Runner(

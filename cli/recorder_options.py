@@ -109,10 +109,15 @@ class RecorderOptions:
     def emitter(self, settings: Settings, *, migrates: bool = False) -> Iterator[Emitter]:
         """One that sends by the accepted stream map; only a migration may come before that."""
         if not migrates:
-            refuse_changed(IndexHome(settings.index.absolute()), settings.streams)
+            refuse_changed_map(settings)
         recipient = reader_key(settings.hub, surroundings().clock())
         with self.open(settings) as client:
             yield Emitter(client, settings.streams, clock=now_ms, recipient=recipient)
+
+
+def refuse_changed_map(settings: Settings) -> None:
+    """MapChanged where the settings move an event type and no migration of it is indexed here."""
+    refuse_changed(IndexHome(settings.index.absolute()), settings.streams)
 
 
 def now_ms() -> int:

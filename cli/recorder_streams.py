@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.console import show
-from cli.recorder_options import RecorderConfigOption, RecorderOptions
+from cli.recorder_options import RecorderConfigOption, RecorderOptions, refuse_changed_map
 from recorder.settings import DEFAULT_PATH, Settings, load
 from recorder.settings_query import refuse_unmapped
 from veen.client.client import Client
@@ -26,6 +26,7 @@ def check(path: RecorderConfigOption = DEFAULT_PATH) -> None:
     """
     found = load(path)
     refuse_unmapped(found.query.principals)
+    refuse_changed_map(found)
     show(
         {
             "zone": found.zone,

@@ -22,6 +22,8 @@ from bridge.importer.rebuild import rebuild_ledger
 from bridge.importer.run import Order, run_import
 from recorder.anchor.ledger import Ledger
 from recorder.checkpoints.shelf import read
+from recorder.index.home import IndexHome
+from recorder.index.rebuild import create
 from veen.errors import Untrusted
 from veen.keystore.directory import ClientDir
 
@@ -111,7 +113,7 @@ def test_a_checkpoint_that_cannot_be_had_is_tried_again_and_told_when_it_is_ther
     assert found["checkpoint"]["bundles"] == 2
     assert "no anchor yet" in found["checkpoint"]["told"]
     recorded.configure()
-    assert recorded.bring(code=6)["checkpoint"] is None
+    assert recorded.bring(code=0)["checkpoint"] is None
     made = recorded.bring(zone.medium(6, 6), code=0)["checkpoint"]
     assert (made["bundles"], made["anchor"], made["told"]) == (1, "file-1.cbor", None)
     first, second = (one for one in zone.audits() if one.KIND == "import.checkpoint")
@@ -128,6 +130,21 @@ def test_a_checkpoint_that_cannot_be_had_is_tried_again_and_told_when_it_is_ther
     assert "the entry is covered by checkpoint" in told
     assert "anchored as file-1.cbor" in told
     assert zone.audits()[-1].KIND == "bridge.reconciled"
+
+
+def test_h27_no_checkpoint_goes_by_a_stream_map_that_was_changed_without_a_migration(
+    recorded: Recorded,
+) -> None:
+    """The map that was accepted last has a type elsewhere; the import is done all the same."""
+    home = IndexHome(recorded.config.parent / "index")
+    with home.locked():
+        create(home, bytes.fromhex(recorded.hub_id))
+    home.stream_map.write_text('{"query.replayed":"record/app/elsewhere"}')
+    found = recorded.bring(recorded.zone.medium(1, 3), code=14)
+    assert (found["imported_events"], found["checkpoint"]["checkpoint_id"]) == (3, None)
+    assert "expected a migration event" in found["checkpoint"]["told"]
+    home.stream_map.unlink()
+    assert recorded.bring(code=0)["checkpoint"]["checkpoint_id"] is not None
 
 
 def _is_anchored(recorded: Recorded, checkpoint_id: str) -> None:

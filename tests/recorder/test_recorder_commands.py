@@ -21,6 +21,7 @@ from veen.client.outbox import events_in
 from veen.errors import VeenError
 
 ONE = ("--type", "order.placed", "--subject", "u:7", "--origin", "shop")
+MOVED = "record/app/purchases"
 LINE = {"event_type": "order.placed", "subject_id": "u:7", "origin": "shop", "event_time": 7}
 OK, USAGE, NETWORK, REFUSED = 0, 1, 2, 4
 
@@ -293,3 +294,87 @@ def test_the_program_ends_with_the_code_for_it(
     )
     assert done.returncode == code, done.stderr
     assert json.loads(done.stdout).get("ok", True) is (code == OK)
+
+
+def moved(config: Path) -> Path:
+    """Settings beside the usual ones, with the same index, that move the stream of orders."""
+    found = config.with_name("moved.toml")
+    found.write_text(config.read_text().replace('"record/app/orders"', f'"{MOVED}"'))
+    return found
+
+
+def test_h27_no_command_goes_by_a_changed_map_without_its_migration(
+    veen: Veen, world: Any, config: Path, authorized: dict[str, Path], tmp_path: Path
+) -> None:
+    admin = ("--client", world.folder / "admin", "--principal", "admin")
+    follow = ("index", "follow", "--once", *admin, "--openers", 0)
+    assert veen("emit", *ONE, "--payload", "{}", "--config", config, "--cap",
+                authorized["producer"]).code == OK  # fmt: skip
+    accepted = veen(*follow, "--config", config, "--json")
+    assert accepted.code == OK, accepted.told
+    to, log = ("--config", moved(config)), tmp_path / "shop.json"
+    log.write_bytes(lines({"payload": 1}))
+    commands: tuple[tuple[object, ...], ...] = (
+        ("config", "check", *to),
+        ("emit", *ONE, "--payload", "{}", *to),
+        ("emit", "--file", log, *to),
+        ("tail", log, "--once", *to),
+        ("checkpoint", "create", *admin, *to),
+        ("checkpoint", "run", *admin, *to),
+    )
+    for words in commands:
+        found = veen(*words)
+        assert found.code == REFUSED, (words, found)
+        assert "expected a migration event in record/infrastructure/changes, got none" in found.told
+        assert f"--from record/app/orders --to {MOVED}" in found.told
+    told = veen(*follow, *to, "--json").document
+    assert "expected a migration event" in told["trouble"]
+
+    # What comes before the migration goes through, and the migration mends it.
+    assert veen("streams", "--register", *admin, *to).code == OK
+    rename = ("migrate", "rename", "--from", "record/app/orders", "--to", MOVED, "--last-seq", 99)
+    done = veen(*rename, "--client", world.folder / "admin", "--cap", authorized["admin"], *to)
+    assert done.code == OK, done.told
+    assert veen("config", "check", *to).code == REFUSED
+    assert veen(*follow, *to, "--json").document["trouble"] is None
+    assert veen("config", "check", *to).code == OK
+    assert veen("checkpoint", "create", *admin, *to).code == OK
+    # The map before it is the one that is refused now.
+    back = veen("config", "check", "--config", config)
+    assert (back.code, f"from {MOVED} to record/app/orders" in back.told) == (REFUSED, True)
+
+
+@pytest.mark.parametrize("retention", ["short_term", "30", "30d", ""])
+def test_h27_a_retention_shorter_than_long_term_is_refused_by_every_command(
+    veen: Veen, config: Path, tmp_path: Path, retention: str
+) -> None:
+    bad = tmp_path / "recorder.toml"
+    bad.write_text(f"{config.read_text()}\nretention = {json.dumps(retention)}\n")
+    for words in (
+        ("config", "check"),
+        ("streams",),
+        ("emit", *ONE, "--payload", "{}"),
+        ("checkpoint", "create"),
+    ):
+        found = veen(*words, "--config", bad)
+        assert found.code == REFUSED, (words, found)
+        assert "retention" in found.told
+        assert "long_term" in found.told
+
+
+@pytest.mark.parametrize(
+    "words", [("start",), ("verify",), ("retention",), ("retention", "--prune")]
+)
+def test_h27_a_hub_command_refuses_to_let_recorder_streams_go(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    bad = tmp_path / "hub.toml"
+    bad.write_text('[[retention]]\nstreams = "record/app/*"\nkeep_days = 3650\n')
+    where = ("--data-dir", str(tmp_path / "hub"), "--config", str(bad))
+    done = subprocess.run(
+        [sys.executable, "-m", "cli.main", "hub", *words, *where],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == REFUSED, done.stdout + done.stderr
+    assert "is 3650 days, expected 'long_term'" in done.stderr
+    assert not (tmp_path / "hub").exists()
