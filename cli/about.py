@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import platform
 from importlib import metadata
-from typing import Final
 
 from cli.console import show
-
-PROTOCOL: Final = "0.0.1"
+from veen.version import PROTOCOL, VERSION
 
 
 def version() -> None:
@@ -16,13 +14,12 @@ def version() -> None:
 
     Example: veen version --json
     """
-    found = metadata.version("veen")
     show(
         {
-            "version": found,
+            "version": VERSION,
             "protocol": PROTOCOL,
             "python": platform.python_version(),
             "libsodium": f"PyNaCl {metadata.version('pynacl')}",
         },
-        f"veen {found} (VEEN protocol v{PROTOCOL})",
+        f"veen {VERSION} (VEEN protocol v{PROTOCOL})",
     )

@@ -10,7 +10,9 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
+from cli.console import Manner, behave
 from cli.conventions import adopt
+from cli.extras import MissingExtra, checked
 
 _FILES: Final = {
     "hub": "cli.hub_checkpoint:app",
@@ -65,11 +67,33 @@ class _Loading(Mapping[str, Any]):
 def _loaded(name: str) -> Any:
     """A command or a group of them, which keeps to the conventions."""
     file, _, attribute = _FILES[name].partition(":")
-    found = getattr(import_module(file), attribute)
+    try:
+        with checked(f"veen {name}"):
+            loaded = getattr(import_module(file), attribute)
+    except MissingExtra as error:
+        return _missing(name, error)
     around = typer.Typer(rich_markup_mode=None)
-    if isinstance(found, typer.Typer):
-        around.add_typer(found, name=name)
+    if isinstance(loaded, typer.Typer):
+        around.add_typer(loaded, name=name)
     else:
-        around.command(name)(found)
+        around.command(name)(loaded)
     adopt(around)
+    return typer.main.get_group(around).commands[name]
+
+
+def _missing(name: str, error: MissingExtra) -> Any:
+    """A command that is listed, and whatever its arguments are, says which extra it needs."""
+
+    def fail(ctx: typer.Context) -> None:
+        if "--json" in ctx.args:
+            behave(Manner(json=True))
+        raise error
+
+    around = typer.Typer(rich_markup_mode=None)
+    around.command(
+        name,
+        help=f"{str(error).partition(': ')[2].capitalize()} to have this command.",
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )(fail)
     return typer.main.get_group(around).commands[name]

@@ -14,12 +14,15 @@ from typing import Any, Final, TypeVar, get_type_hints
 import typer
 
 from cli.console import Manner, behave, hanging_up
+from cli.extras import checked
 
 Group = TypeVar("Group")
 Command = Callable[..., None]
 
 _EXAMPLE: Final = "\n\n\b\nExample: "
 """The mark is click's, and lets the line stand as it is."""
+
+_CONTEXT: Final = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 
 
 def adopt(app: typer.Typer) -> None:
@@ -57,10 +60,10 @@ def with_options(function: Command) -> Command:
         one.name: one.annotation for one in own if is_dataclass(one.annotation)
     }
 
-    def command(**given: Any) -> None:
+    def command(ctx: typer.Context, **given: Any) -> None:
         behave(_taken(Manner, given))
         shared = {name: _taken(group, given) for name, group in groups.items()}
-        with hanging_up():
+        with hanging_up(), checked(ctx.command_path):
             function(**given, **shared)
 
     options = [
@@ -68,7 +71,7 @@ def with_options(function: Command) -> Command:
         for one in own
         for option in (_parameters(groups[one.name]) if one.name in groups else [_keyword(one)])
     ]
-    signature = inspect.Signature([*options, *_parameters(Manner)])
+    signature = inspect.Signature([_CONTEXT, *options, *_parameters(Manner)])
     update_wrapper(command, function)
     del command.__wrapped__  # type: ignore[attr-defined]  # it would be asked for its signature
     command.__signature__ = signature  # type: ignore[attr-defined]

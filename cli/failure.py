@@ -13,6 +13,7 @@ from typing import Final, cast
 import typer
 
 from cli.console import manner, notice, printable
+from cli.extras import MissingExtra
 from recorder.anchor.port import AnchorUnavailable
 from veen.client.errors import HubRefused, Unreachable
 from veen.errors import Malformed, Rejected, Untrusted, VeenError
@@ -38,7 +39,7 @@ class Unproven(VeenError):
 # typer has its own copy of click; the base of its BadParameter is every misuse of a command.
 UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 _EXIT_CODES: Final = (
-    ((NoIdentity, IdentityExists, PassphraseNeeded, OSError), USAGE),
+    ((MissingExtra, NoIdentity, IdentityExists, PassphraseNeeded, OSError), USAGE),
     ((Unreachable, StoreUnavailable, AnchorUnavailable), NETWORK),
     (WrongPassphrase, REFUSED),
     ((Untrusted, Malformed), INTEGRITY),

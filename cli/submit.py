@@ -10,11 +10,13 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import which
 from typing import Annotated, Final
 
 import typer
 
 import spark_jobs
+from cli.extras import require
 from cli.failure import INTEGRITY, OK, REFUSED, Refused
 from cli.passphrase import VARIABLE
 from veen.errors import Untrusted
@@ -75,6 +77,8 @@ def submit(told: Submission, passphrase: bytes | None, *, accept: tuple[int, ...
 
 def _command(told: Submission) -> Iterator[str]:
     program = Path(sys.executable).with_name("spark-submit")
+    if not program.exists() and which("spark-submit") is None:
+        require(f"the job {told.job}", "spark")
     yield str(program) if program.exists() else "spark-submit"
     yield from ("--master", told.master)
     for setting in ("spark.ui.enabled=false", "spark.log.level=ERROR", *told.conf):

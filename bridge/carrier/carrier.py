@@ -12,11 +12,12 @@ from veen import sign
 from veen.digest import ht
 from veen.errors import Malformed
 from veen.schema import Bytes32, Bytes64, Version
+from veen.version import VERSION
 from veen.wire import WireArray, WireMap
 
 ZSTD: Final = "zstd"
 HPKE: Final = "X25519-HKDF-SHA256-CHACHA20POLY1305/XCHACHA20POLY1305-64K"
-TOOL: Final = "veen 0.0.1"
+TOOL: Final = f"veen {VERSION}"
 """Who writes carriers here; it travels in each of them."""
 FORMAT: Final = 1
 """The version of ``carrier.cbor`` that is written and read here."""

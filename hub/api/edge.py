@@ -19,8 +19,9 @@ from hub.settings import Settings
 from hub.storage.datadir import DataDir
 from hub.storage.reader import LogReader
 from hub.storage.recorder_files import RecorderFiles
+from veen.version import VERSION
 
-SERVER_VERSION: Final = "0.0.1"
+SERVER_VERSION: Final = VERSION
 _KEY: Final = "veen"
 
 

@@ -11,6 +11,7 @@ from hub.api.openapi_schema import Schemas, query_parameters
 from hub.api.routes import ROUTES, Route
 from veen.envelope import ErrorEnvelope
 from veen.errors import Code
+from veen.version import VERSION
 
 bp = Blueprint("openapi", __name__)
 
@@ -31,7 +32,7 @@ def document() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "VEEN hub",
-            "version": "0.0.1",
+            "version": VERSION,
             "description": "Bytes are lowercase hex in JSON. In CBOR, objects are maps whose keys "
             "are the x-cbor-key of each property, and bytes are byte strings.",
         },

@@ -11,6 +11,7 @@ from recorder.api.answer import answer
 from recorder.api.openapi_schemas import SCHEMAS
 from recorder.api.query import DEFAULT_LIMIT, PREFIXES
 from recorder.service.refusal import ErrorCode
+from veen.version import VERSION
 
 bp = Blueprint("openapi", __name__)
 
@@ -81,7 +82,7 @@ def document() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "VEEN query service",
-            "version": "0.0.1",
+            "version": VERSION,
             "description": "QueryDescriptor and ResultDigest of version 1, under /api/query and "
             "/api/v1/query alike. Times are ISO-8601 in UTC with three decimals; answers are "
             "canonical JSON. The time filter goes by hub_commit_time.",

@@ -13,6 +13,7 @@ from veen.client.errors import HubRefused, Unreachable, refusal
 from veen.client.surroundings import Surroundings
 from veen.envelope import ErrorEnvelope
 from veen.errors import Malformed, Rejected
+from veen.version import VERSION
 from veen.wire import WireObject
 
 W = TypeVar("W", bound=WireObject)
@@ -71,7 +72,11 @@ class Transport:
         self._credentials = credentials or Anonymous()
         self._http = httpx.Client(
             timeout=self.patience.timeout_sec,
-            headers={"Accept": CBOR, "Accept-Encoding": "identity", "User-Agent": "veen/0.0.1"},
+            headers={
+                "Accept": CBOR,
+                "Accept-Encoding": "identity",
+                "User-Agent": f"veen/{VERSION}",
+            },
             verify=tls if tls is not None else True,
             follow_redirects=False,
             trust_env=False,
