@@ -1,4 +1,5 @@
-# Every target sets up what it needs; running one again costs nothing.
+# Every target sets up what it needs; running one again costs nothing. A fresh machine needs
+# Python 3.11 or newer and Java 17 or newer, and no other tool: no Maven, Go, Rust or Docker.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -19,7 +20,10 @@ WITH_SYSTEM_CERTS = UV_SYSTEM_CERTS=true $(if $(PIP_CERT),,$(if $(CA_FILE),PIP_C
 DIR ?= var
 STORE ?= files
 
-.PHONY: help setup java lock check test test-unit test-long soak bench demo up down clean
+# What make wheelhouse gathers: extras of pyproject.toml, separated by commas.
+EXTRAS ?= all
+
+.PHONY: help setup java lock format check dist wheelhouse test test-unit test-long soak bench demo up down clean
 
 help:  ## Show what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -49,6 +53,17 @@ $(STAMP): requirements.lock pyproject.toml veen/version.py
 lock: $(STAMP)  ## Compile requirements.lock again from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
 	  --python-version 3.11 --extra dev pyproject.toml --output-file requirements.lock
+
+format: setup  ## Format the code, and mend what ruff can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+dist: setup  ## Build a wheel and a source distribution in dist/
+	rm -rf dist
+	$(BIN)/python -m hatchling build --target sdist --target wheel --directory dist
+
+wheelhouse: setup  ## Gather wheelhouse/ for an installation without a network; EXTRAS=all
+	$(WITH_SYSTEM_CERTS) $(BIN)/python release/wheelhouse.py wheelhouse $(EXTRAS)
 
 check: setup  ## Format, lint, types and layers
 	$(BIN)/ruff format --check .
@@ -86,4 +101,4 @@ down:  ## Stop them; all state stays
 	$(BIN)/veen zone down --directory $(DIR)
 
 clean:  ## Remove everything that make setup and the tests made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist wheelhouse
