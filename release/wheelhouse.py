@@ -36,18 +36,25 @@ def main(target: Path, extras: list[str]) -> None:
     wheels = partial / "wheels"
     wheels.mkdir(parents=True)
     _gather(wheels, extras)
-    requirements = [_requirement(wheel) for wheel in sorted(wheels.iterdir())]
-    (partial / "requirements.txt").write_text("".join(requirements))
-    _write_installer(partial / "install.sh")
-    _write_sums(partial)
+    finish(partial)
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
-    _say(f"{target}: {len(requirements)} wheels; sha256 of {SUMS}: {_digest(target / SUMS)}")
+    _say(f"{target} is complete; sha256 of {SUMS}: {_digest(target / SUMS)}")
+
+
+def finish(folder: Path) -> None:
+    """Write the requirements of the gathered wheels, the installer, and the hashes of all."""
+    wheels = sorted((folder / "wheels").iterdir())
+    (folder / "requirements.txt").write_text("".join(map(_requirement, wheels)))
+    _write_installer(folder / "install.sh")
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    sums = [f"{_digest(file)}  {file.relative_to(folder)}\n" for file in files]
+    (folder / SUMS).write_text("".join(sums))
 
 
 def _gather(wheels: Path, extras: list[str]) -> None:
     locked = wheels.with_name("locked.txt")
-    lines = list(_locked_lines(_resolve(extras)))
+    lines = list(locked_lines(_resolve(extras)))
     locked.write_text("".join(lines))
     _say(f"gathering {len(lines)} packages for {', '.join(extras)}")
     pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check")
@@ -65,7 +72,7 @@ def _resolve(extras: list[str]) -> list[str]:
     return _PIN.findall(_run(*uv, "--no-annotate", *options, *given))
 
 
-def _locked_lines(pins: list[str]) -> Iterator[str]:
+def locked_lines(pins: list[str]) -> Iterator[str]:
     """The pins with the hashes that the lock has for them."""
     lines = LOCK.read_text().replace("\\\n", "").splitlines()
     locked = {match[0]: line for line in lines if (match := _PIN.match(line))}
@@ -86,12 +93,6 @@ def _write_installer(file: Path) -> None:
     text = text.replace("@PYTHON@", f"{sys.version_info.major}.{sys.version_info.minor}")
     file.write_text(text.replace("@PLATFORM@", sysconfig.get_platform()))
     file.chmod(0o755)
-
-
-def _write_sums(folder: Path) -> None:
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
-    lines = [f"{_digest(file)}  {file.relative_to(folder)}\n" for file in files]
-    (folder / SUMS).write_text("".join(lines))
 
 
 def _digest(file: Path) -> str:

