@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from zipfile import ZipFile
@@ -130,12 +131,37 @@ def test_shows_the_help_of_a_command_whose_extra_is_absent(veen: Run) -> None:
     assert "Usage: veen zone up" in done.stdout
 
 
+def test_a_process_of_airflow_needs_its_extra(veen: Run) -> None:
+    assert veen("zone", "init", "--directory", "z", "--name", "z1").returncode == 0
+    done = veen("zone", "run", "scheduler", "--directory", "z")
+    message = "veen zone run scheduler needs Airflow: install veen[airflow]"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"veen: {message}\n")
+
+
 def test_the_wheel_has_every_file_of_the_packages_and_of_airflow(wheel: Path) -> None:
-    listing = ["git", "ls-files", *PACKAGES, "dags", "plugins"]
-    done = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True)
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    files = subprocess.run(
+        [*listing, *PACKAGES, "dags", "plugins"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    ).stdout.splitlines()  # fmt: skip
     airflow = re.compile(r"^(dags|plugins)/")
-    expected = {airflow.sub(r"veen/share/\1/", name) for name in done.stdout.splitlines()}
+    assert contents(wheel) == {
+        airflow.sub(r"veen/share/\1/", name) for name in files if (ROOT / name).exists()
+    }
+    assert {f"{package}/py.typed" for package in PACKAGES} <= contents(wheel)
+
+
+def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "--directory", tmp_path, "--target"]
+    subprocess.run([*build, "sdist"], cwd=ROOT, check=True, capture_output=True)
+    with tarfile.open(tmp_path / f"veen-{VERSION}.tar.gz") as opened:
+        opened.extractall(tmp_path, filter="data")
+    subprocess.run(
+        [*build, "wheel"], cwd=tmp_path / f"veen-{VERSION}", check=True, capture_output=True
+    )
+    assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
+
+
+def contents(wheel: Path) -> set[str]:
     with ZipFile(wheel) as opened:
-        names = {name for name in opened.namelist() if ".dist-info/" not in name}
-    assert names == expected
-    assert {f"{package}/py.typed" for package in PACKAGES} <= names
+        return {name for name in opened.namelist() if ".dist-info/" not in name}
