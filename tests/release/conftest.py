@@ -23,8 +23,8 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
+    subprocess.run([*build, "--directory", folder], cwd=ROOT, check=True, capture_output=True)
     (built,) = folder.glob("*.whl")
     return built
 
@@ -33,14 +33,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and what its metadata requires without an extra."""
     environment = tmp_path_factory.mktemp("base") / "venv"
-    uv = [BIN / "uv", "--quiet", "--offline", "--no-config"]
+    uv: list[str | Path] = [BIN / "uv", "--quiet", "--offline", "--no-config"]
     subprocess.run([*uv, "venv", "--python", sys.executable, environment], check=True)
     (packages,) = environment.glob("lib/python3.*/site-packages")
     for required in closure(requirements(wheel)):
         copy(required, packages)
     python = environment / "bin" / "python"
-    install = [*uv, "pip", "install", "--no-deps", "--python", python, wheel]
-    subprocess.run(install, check=True)
+    subprocess.run([*uv, "pip", "install", "--no-deps", "--python", python, wheel], check=True)
     return environment
 
 

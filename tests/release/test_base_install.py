@@ -35,7 +35,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         listen = f"127.0.0.1:{free.getsockname()[1]}"
     options = ["--listen", listen, "--admission", "open", "--reads", "open", "--workers", "1"]
-    start = [FULL, "hub", "start", "--data-dir", folder, *options]
+    start = [str(FULL), "hub", "start", "--data-dir", str(folder), *options]
     subprocess.run(start, check=True, capture_output=True)
     try:
         yield f"http://{listen}"
@@ -56,8 +56,10 @@ def test_tells_its_version(veen: Run) -> None:
 
 def test_has_no_service_in_it(base: Path) -> None:
     code = f"from importlib.util import find_spec; print([m for m in {HEAVY} if find_spec(m)])"
-    python = [base / "bin" / "python", "-I", "-c", code]
-    assert subprocess.run(python, check=True, capture_output=True, text=True).stdout == "[]\n"
+    done = subprocess.run(
+        [base / "bin" / "python", "-I", "-c", code], check=True, capture_output=True, text=True
+    )
+    assert done.stdout == "[]\n"
 
 
 def test_sends_and_reads(veen: Run, hub: str) -> None:
@@ -152,7 +154,7 @@ def test_the_wheel_has_every_file_of_the_packages_and_of_airflow(wheel: Path) ->
 
 
 def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "hatchling", "build", "--directory", tmp_path, "--target"]
+    build = [sys.executable, "-m", "hatchling", "build", "--directory", str(tmp_path), "--target"]
     subprocess.run([*build, "sdist"], cwd=ROOT, check=True, capture_output=True)
     with tarfile.open(tmp_path / f"veen-{VERSION}.tar.gz") as opened:
         opened.extractall(tmp_path, filter="data")

@@ -137,8 +137,8 @@ def without_network() -> list[str]:
 @pytest.mark.parametrize("extras", SCRIPTS)
 def test_installs_and_runs_with_the_network_cut(tmp_path: Path, extras: str) -> None:
     cut, wheelhouse, home = without_network(), tmp_path / "wheelhouse", tmp_path / "installed"
-    gather = [sys.executable, ROOT / "release" / "wheelhouse.py", wheelhouse, extras]
-    subprocess.run(gather, check=True)
+    script = ROOT / "release" / "wheelhouse.py"
+    subprocess.run([sys.executable, script, wheelhouse, extras], check=True)
     done = subprocess.run(
         [*cut, wheelhouse / "install.sh", home],
         env={"PATH": os.defpath, "PYTHON": sys.executable},
