@@ -43,7 +43,7 @@ class MissingExtra(VeenError):
 def require(command: str, *extras: str) -> None:
     """Raise unless every module of ``extras`` can be imported."""
     missing = {extra: _missing(extra) for extra in extras}
-    labels = sorted({label for found in missing.values() for label in found}, key=str.casefold)
+    labels = sorted({label for absent in missing.values() for label in absent}, key=str.casefold)
     if labels:
         names = ",".join(extra for extra, absent in missing.items() if absent)
         raise MissingExtra(f"{command} needs {_listed(labels)}: install veen[{names}]")

@@ -63,10 +63,10 @@ def test_the_development_extra_has_everything() -> None:
 def test_the_modules_of_an_extra_are_in_its_distributions(extra: str) -> None:
     owners = packages_distributions()
     for module in EXTRAS[extra]:
-        found = {canonicalize_name(name) for name in owners[module]}
+        distributions = {canonicalize_name(name) for name in owners[module]}
         if module != "botocore":
-            assert found & names(extra), module
-        assert not found & base(), module
+            assert distributions & names(extra), module
+        assert not distributions & base(), module
 
 
 @pytest.mark.parametrize("command", NEEDS)
