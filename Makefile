@@ -20,10 +20,7 @@ WITH_SYSTEM_CERTS = UV_SYSTEM_CERTS=true $(if $(PIP_CERT),,$(if $(CA_FILE),PIP_C
 DIR ?= var
 STORE ?= files
 
-# What make wheelhouse gathers: extras of pyproject.toml, separated by commas.
-EXTRAS ?= all
-
-.PHONY: help setup java lock format check dist wheelhouse test test-unit test-long soak bench demo up down clean
+.PHONY: help setup java lock check test test-unit test-long soak bench demo up down docs docs-serve clean
 
 help:  ## Show what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -100,5 +97,11 @@ up: setup  ## Start two zones and leave them running; URLs and passwords are pri
 down:  ## Stop them; all state stays
 	$(BIN)/veen zone down --directory $(DIR)
 
+docs: setup  ## Build the documentation into site/; a broken link or anchor fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-serve: setup  ## Serve the documentation on 127.0.0.1:8000 and rebuild it on each change
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --strict --dev-addr 127.0.0.1:8000
+
 clean:  ## Remove everything that make setup and the tests made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist wheelhouse
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .import_linter_cache .hypothesis
