@@ -35,7 +35,7 @@ def on_files(pages: Files, *, config: MkDocsConfig) -> Files:
     return pages
 
 
-def on_page_markdown(text: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+def on_page_markdown(text: str, *, page: Page, **_context: object) -> str:
     """Lead links from docs/ to files outside of it to their pages of the site."""
     if page.file.src_uri in OUTSIDE:
         return text

@@ -19,7 +19,14 @@ from veen.limits import Limits
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "hub.example.toml"
-PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/adr/*.md")])
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("docs/adr/*.md"),
+        *ROOT.glob("docker/*.md"),
+    ]
+)
 KEYS = sorted(
     {
         *settings._PLAIN,
@@ -30,6 +37,7 @@ KEYS = sorted(
     }
 )
 _CODE = re.compile(r"`([^`\n]+)`")
+_SHELL = re.compile(r"^```(?:sh|shell)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMAND = re.compile(r"(?:\.venv/bin/)?veen(?= [a-z])(.*)")
 _REPOSITORY_FILES = {"Makefile", "pyproject.toml", "requirements.lock"}
 
@@ -71,9 +79,11 @@ def test_every_route_is_in_the_manual() -> None:
 
 
 def commands(text: str) -> Iterator[str]:
-    """What stands after ``veen`` in code: in backticks, or on a line that is indented."""
+    """The arguments of ``veen`` in code: in backticks, on an indented line, or in a shell block."""
+    fenced = {line for block in _SHELL.findall(text) for line in block.splitlines()}
     for line in text.splitlines():
-        spans = [line.strip().removeprefix("$ ")] if line.startswith("    ") else []
+        is_code = line.startswith("    ") or line in fenced
+        spans = [line.strip().removeprefix("$ ")] if is_code else []
         for span in (*spans, *_CODE.findall(line)):
             found = _COMMAND.fullmatch(span.strip().removeprefix("# "))
             if found:
@@ -103,7 +113,8 @@ def test_every_command_exists(path: Path) -> None:
 
 def test_the_check_of_commands_finds() -> None:
     text = "`veen hub start`\n\n    $ veen hub strat --data-dir x\n    veen hub stop --nope\n"
-    assert [unknown(one) for one in commands(text)] == [None, "strat", "--nope"]
+    text += "```sh\nveen hub kye\n```\nveen hub prose\n"
+    assert [unknown(one) for one in commands(text)] == [None, "strat", "--nope", "kye"]
 
 
 def named(text: str) -> Iterator[str]:
@@ -152,7 +163,7 @@ def test_the_check_of_files_finds() -> None:
 def test_every_link_between_pages_leads_somewhere() -> None:
     broken = [
         (path.name, target)
-        for path in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+        for path in PAGES
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text())
         if not (path.parent / target).exists()
     ]
