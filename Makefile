@@ -98,7 +98,7 @@ down:  ## Stop them; all state stays
 	$(BIN)/veen zone down --directory $(DIR)
 
 docs: setup  ## Build the documentation into site/; a broken link or anchor fails
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 docs-serve: setup  ## Serve the documentation on 127.0.0.1:8000 and rebuild it on each change
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --strict --dev-addr 127.0.0.1:8000

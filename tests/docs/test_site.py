@@ -72,6 +72,13 @@ def test_broken_links_and_anchors_fail_the_build(tmp_path: Path) -> None:
         assert f"'{target}'" in done.stderr
 
 
+def test_make_docs_is_strict() -> None:
+    """With --quiet MkDocs does not count warnings, and --strict then lets everything pass."""
+    recipe = (ROOT / "Makefile").read_text().partition("\ndocs:")[2].partition("\n\n")[0]
+    assert "mkdocs build --strict" in recipe
+    assert "--quiet" not in recipe
+
+
 def diagrams() -> list[tuple[str, str]]:
     return [
         (page.name, text)
