@@ -160,11 +160,30 @@ def test_the_check_of_files_finds() -> None:
     assert [is_there(one) for one in named(text)] == [True, False, False, True, False]
 
 
-def test_every_link_between_pages_leads_somewhere() -> None:
-    broken = [
-        (path.name, target)
-        for path in PAGES
-        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text())
-        if not (path.parent / target).exists()
-    ]
-    assert broken == []
+def anchors(path: Path) -> set[str]:
+    """Anchors of the headings of a page, as MkDocs and GitHub make them."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    words = [re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings]
+    return {re.sub(r"[\s-]+", "-", text) for text in words}
+
+
+def broken_links(path: Path) -> list[str]:
+    """Relative links of a page whose file, or heading in it, does not exist."""
+    broken = []
+    for link in re.findall(r"\]\(([^):\s]+)\)", path.read_text()):
+        name, _, anchor = link.partition("#")
+        target = path.parent / name if name else path
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda one: one.name)
+def test_every_link_and_anchor_exists(path: Path) -> None:
+    assert broken_links(path) == []
+
+
+def test_the_check_of_links_finds(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# One `two`\n[a](#one-two) [b](#three) [c](page.md#one-two) [d](no.md)\n")
+    assert broken_links(page) == ["#three", "no.md"]
