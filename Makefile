@@ -20,7 +20,10 @@ WITH_SYSTEM_CERTS = UV_SYSTEM_CERTS=true $(if $(PIP_CERT),,$(if $(CA_FILE),PIP_C
 DIR ?= var
 STORE ?= files
 
-.PHONY: help setup java lock check test test-unit test-long soak bench demo up down docs docs-serve clean
+# What make wheelhouse gathers: extras of pyproject.toml, separated by commas.
+EXTRAS ?= all
+
+.PHONY: help setup java lock format check dist wheelhouse test test-unit test-long soak bench demo up down docs docs-serve clean
 
 help:  ## Show what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -104,4 +107,4 @@ docs-serve: setup  ## Serve the documentation on 127.0.0.1:8000 and rebuild it o
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --strict --dev-addr 127.0.0.1:8000
 
 clean:  ## Remove everything that make setup and the tests made
-	rm -rf $(VENV) site .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist wheelhouse
