@@ -69,7 +69,7 @@ check: setup  ## Format, lint, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	MYPYPATH=dags:plugins $(BIN)/mypy --explicit-package-bases dags/*.py plugins/*.py
+	MYPYPATH=dags:plugins $(BIN)/mypy --explicit-package-bases dags plugins
 	$(BIN)/lint-imports --no-logo
 
 test: check  ## Check, then every fast test

@@ -11,7 +11,7 @@ from itertools import cycle, islice
 
 import sample
 
-from veen import sign
+from veen.crypto import signature_is_valid
 from veen.digest import h
 
 DIGEST = h(b"digest")
@@ -22,7 +22,7 @@ def verify(count: int) -> float:
     """Seconds of one bare verification."""
     public, begun = sample.CLIENT.public, time.perf_counter()
     for digest, signature in islice(cycle(SIGNED), count):
-        sign.is_valid(public, signature, digest)
+        signature_is_valid(public, signature, digest)
     return (time.perf_counter() - begun) / count
 
 

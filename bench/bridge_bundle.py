@@ -17,24 +17,23 @@ import bare
 import sample
 from measure import Measurement, compare_timed
 
-from bridge.bundle import BundleEvent, Header, Metadata
-from bridge.bundle_writer import write_bundle
+from bridge.bundle import BundleEvent, Header, Metadata, write_bundle
 from bridge.trust import TrustStore
 from bridge.verify import verify_bundle
-from veen import cbor, hub_identity, mmr, msg, receipt, seal, sign
+from veen import hub_identity, mmr, msg, receipt
 from veen.checkpoint import Checkpoint
+from veen.crypto import SigningKey
 from veen.digest import h
-from veen.label import label, routing_key
+from veen.events import RECORD_SCHEMA, RecordEvent
+from veen.label import DEFAULT_PROFILE, derive_label, routing_key, stream_id
 from veen.limits import ENTRY_HEADER_BYTES
 from veen.msg import Msg
-from veen.overlay.body import AnyItem
-from veen.payload import PayloadHdr
-from veen.profile import DEFAULT_PROFILE
-from veen.range_proof import RangeProof
+from veen.payload import PayloadHdr, SealPlace, open_msg, seal_payload
+from veen.proofs import RangeProof
 from veen.receipt import Receipt
-from veen.record_event import SCHEMA, RecordEvent
 from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd, log_root
-from veen.stream import stream_id
+from veen.wire import cbor
+from veen.wire.body import AnyItem
 
 EVENTS = 12_000
 ROUNDS = 5
@@ -42,33 +41,33 @@ CORES = 2
 VERIFICATIONS = 2
 STREAM = "export/bench"
 START = 1_700_000_000
-HUB = sign.PrivateKey(h(b"bench hub"))
+HUB = SigningKey(h(b"bench hub"))
 IDENTITY = hub_identity.new_identity(HUB.public, START, "none")
 TRUST = TrustStore({IDENTITY.hub_id: IDENTITY}, {})
-LABEL = label(routing_key(IDENTITY.hub_id), stream_id(STREAM), 0)
+LABEL = derive_label(routing_key(IDENTITY.hub_id), stream_id(STREAM), 0)
 LARGEST_LOG = 2**32
 MAX_PROOF = 4096
 
 
 def measure() -> Iterator[Measurement]:
-    told = _Log(EVENTS)
-    blind = [BundleEvent(payload=e.payload, metadata=None, receipt=e.receipt) for e in told.events]
+    log = _Log(EVENTS)
+    blind = [BundleEvent(payload=e.payload, metadata=None, receipt=e.receipt) for e in log.events]
     # Opening bodies is work beyond the signatures; it is held to the same aim all the same.
-    verified = (("bundle_verify", blind, 0.7), ("bundle_verify_disclosed", told.events, 0.7))
+    verified = (("bundle_verify", blind, 0.7), ("bundle_verify_disclosed", log.events, 0.7))
     for bench, events, aim in verified:
-        raw = told.bundle(events)
-        found = compare_timed(partial(_verify, raw), _bare_verifications, rounds=ROUNDS)
+        raw = log.bundle(events)
+        result = compare_timed(partial(_verify, raw), _bare_verifications, rounds=ROUNDS)
         yield Measurement(
             bench=bench,
-            value=1 / found.seconds,
+            value=1 / result.seconds,
             unit="events/s",
             against="rate of two bare Ed25519 verifications, on two cores as well",
-            ratio=1 / found.ratio,
+            ratio=1 / result.ratio,
             at_least=aim,
         )
-    framed = sum(ENTRY_HEADER_BYTES + len(e.payload) + len(e.receipt) for e in told.events)
-    for bench, events in (("bundle_size", blind), ("bundle_size_disclosed", told.events)):
-        size = len(told.bundle(events))
+    framed = sum(ENTRY_HEADER_BYTES + len(e.payload) + len(e.receipt) for e in log.events)
+    for bench, events in (("bundle_size", blind), ("bundle_size_disclosed", log.events)):
+        size = len(log.bundle(events))
         yield Measurement(
             bench=bench,
             value=size / EVENTS,
@@ -165,7 +164,7 @@ class _Log:
             origin="z1",
             payload=AnyItem(cbor.encode("x" * 509)),
         )
-        place = seal.Place(
+        place = SealPlace(
             profile=DEFAULT_PROFILE,
             label=LABEL,
             client_id=sample.CLIENT.public,
@@ -173,11 +172,11 @@ class _Log:
             prev_ack=seq - 1,
             auth_ref=h(b"capability"),
         )
-        sealed = seal.seal(
+        sealed = seal_payload(
             recipient=sample.READER_PUBLIC,
             ephemeral=h(cbor.dump(seq)),
             place=place,
-            header=PayloadHdr(schema=SCHEMA),
+            header=PayloadHdr(schema=RECORD_SCHEMA),
             body=event.encode(),
             limits=sample.LIMITS,
         )
@@ -199,7 +198,7 @@ class _Log:
             root=self._peaks.root(),
             hub_ts=START + seq,
         )
-        opened = seal.open_msg(
+        opened = open_msg(
             private=sample.READER_PRIVATE,
             msg=Msg.decode(issued.raw),
             profile=DEFAULT_PROFILE,
@@ -215,7 +214,9 @@ class _Log:
 
 def _checkpoint(size: int, root: bytes) -> RecorderCheckpoint:
     ends = (StreamEnd(stream_id=stream_id(STREAM), last_seq=size, mmr_root=root),)
-    one = Checkpoint(label_prev=LABEL, label_curr=LABEL, upto_seq=size, mmr_root=root, epoch=0)
+    checkpoint = Checkpoint(
+        label_prev=LABEL, label_curr=LABEL, upto_seq=size, mmr_root=root, epoch=0
+    )
     return RecorderCheckpoint(
         hub_id=IDENTITY.hub_id,
         hub_public=HUB.public,
@@ -224,5 +225,5 @@ def _checkpoint(size: int, root: bytes) -> RecorderCheckpoint:
         log_root=log_root(ends),
         ends=ends,
         names=(STREAM,),
-        checkpoints=(one.signed(HUB),),
+        checkpoints=(checkpoint.signed(HUB),),
     ).signed(HUB)

@@ -21,10 +21,9 @@ import served
 from bridge_bundle import HUB, IDENTITY, STREAM, TRUST, _Log
 from measure import Measurement, compare_timed
 
-from bridge.carrier.ledger import Ledger
-from bridge.carrier.packing import Preset
-from bridge.carrier.stage import Content, stage
-from bridge.importer.outcome import State
+from bridge.carrier.format import CarrierLedger, Preset
+from bridge.carrier.writer import Content, stage
+from bridge.importer.outcome import ImportState
 from bridge.importer.run import Order, run_import
 from bridge.settings import load
 from bridge.stream_map import OFFLINE_LOG
@@ -32,32 +31,32 @@ from bridge.trust import pin_exporter, pin_hub
 from bridge.verify import verify_bundle
 from veen.captoken import issue
 from veen.client.client import Client
-from veen.client.surroundings import Surroundings
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.keystore.directory import ClientDir
-from veen.sign import PrivateKey
-from veen.stream import stream_id
+from veen.label import stream_id
+from veen.system.environment import Runtime
 
 EVENTS = 8_000
 ROUNDS = 5
 BARE = 1_000
-EXPORTER = PrivateKey(h(b"bench exporter"))
-AROUND = Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
+EXPORTER = SigningKey(h(b"bench exporter"))
+AROUND = Runtime(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
 
 
 def measure() -> Iterator[Measurement]:
     raw = _bundle()
     numbers = count(1)
     with served.hub() as hub, tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-        found = compare_timed(
+        result = compare_timed(
             lambda: _import(Path(folder) / str(next(numbers)), hub, raw), _bare_work, ROUNDS
         )
     yield Measurement(
         bench="bridge_import",
-        value=1 / found.seconds,
+        value=1 / result.seconds,
         unit="events/s",
         against="three bare verifications, one seal and two signatures, one after another",
-        ratio=1 / found.ratio,
+        ratio=1 / result.ratio,
         at_least=0.6,
     )
 
@@ -78,7 +77,7 @@ def _import(root: Path, hub: served.Served, raw: bytes) -> float:
     begun = time.perf_counter()
     result = run_import(load(settings), Order(operator="bench", media=(medium,)), AROUND)
     seconds = (time.perf_counter() - begun) / EVENTS
-    assert [one.state for one in result.outcomes] == [State.IMPORTED]
+    assert [outcome.state for outcome in result.outcomes] == [ImportState.IMPORTED]
     return seconds
 
 
@@ -87,7 +86,7 @@ def _medium(root: Path, raw: bytes) -> Path:
     (root / "medium").mkdir()
     with (root / "bundle").open("rb") as file:
         header = verify_bundle(file, TRUST, None).header
-    ledger = Ledger(bridge_id=h(b"bridge")).with_bundle(header)
+    ledger = CarrierLedger(bridge_id=h(b"bridge")).with_bundle(header)
     content = Content(file=root / "bundle", ledger=ledger)
     stage(content, Preset.ANY.packing(), EXPORTER, root / "medium")
     return root / "medium"

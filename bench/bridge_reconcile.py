@@ -23,10 +23,8 @@ from typing import NamedTuple
 from measure import Measurement
 from pyspark.sql import SparkSession
 
-from bridge.reconcile import fact_file
-from bridge.reconcile.fact_file import Fact
-from bridge.reconcile.facts import Entry, Export, Held, Import
-from bridge.reconcile.portions import reconcile_files
+from bridge.reconcile.facts import Export, Fact, Import, ImportedFact, LedgerFact, fact_line
+from bridge.reconcile.reconcile import reconcile_files
 from spark_jobs.reconcile import reconcile_on
 
 EVENTS = int(os.environ.get("BENCH_RECONCILE_EVENTS", "1000000"))
@@ -44,13 +42,15 @@ def measure() -> Iterator[Measurement]:
     with tempfile.TemporaryDirectory(prefix="veen-bench-", dir="/var/tmp") as folder:
         path = Path(folder) / "facts.jsonl"
         with path.open("wb") as file:
-            file.writelines(fact_file.line(one) + b"\n" for one in _facts())
+            file.writelines(fact_line(fact) + b"\n" for fact in _facts())
         alone, spark = _measured(_alone, path), _measured(_on_spark, path)
     if alone.digest != spark.digest:
         raise AssertionError("the two engines gave different reports")
-    for name, found in (("in_process", alone), ("spark", spark)):
-        yield Measurement(bench=f"bridge_reconcile_{name}", value=found.seconds, unit="s")
-        yield Measurement(bench=f"bridge_reconcile_{name}_memory", value=found.peak_mib, unit="MiB")
+    for name, result in (("in_process", alone), ("spark", spark)):
+        yield Measurement(bench=f"bridge_reconcile_{name}", value=result.seconds, unit="s")
+        yield Measurement(
+            bench=f"bridge_reconcile_{name}_memory", value=result.peak_mib, unit="MiB"
+        )
 
 
 def _facts() -> Iterator[Fact]:
@@ -59,13 +59,15 @@ def _facts() -> Iterator[Fact]:
         stream, target = f"export/{n % STREAMS}", f"import/{n % STREAMS}"
         first = (n - 1) // STREAMS * BUNDLE + 1
         bundle, entry_hash = _named("bundle", n), _named("entry", n)
-        yield Entry(_named("bridge"), n, prev, entry_hash, bundle)
+        yield LedgerFact(_named("bridge"), n, prev, entry_hash, bundle)
         yield Export(hub, stream, first, first + BUNDLE - 1, bundle, "ledger")
         prev = entry_hash
         if random.random() < 0.01:
             continue
         for seq in range(first, first + BUNDLE):
-            yield Import(hub, stream, seq, seq, bundle, Held.IMPORTED, target, seq, seq, seq)
+            yield Import(
+                hub, stream, seq, seq, bundle, ImportedFact.IMPORTED, target, seq, seq, seq
+            )
 
 
 def _named(*parts: object) -> bytes:

@@ -22,15 +22,14 @@ import served
 from client_send import client
 from measure import Measurement, compare_timed
 
-from veen.client.address import HubAddress
 from veen.client.hub_api import HubApi
 from veen.client.reader import open_pair, read
 from veen.client.session import Session
-from veen.client.surroundings import Surroundings
-from veen.client.transport import Transport
-from veen.keystore.identity import Identity
-from veen.profile import DEFAULT_PROFILE
-from veen.seal import open_payload
+from veen.client.transport import HubAddress, Transport
+from veen.keystore.card import Identity
+from veen.label import DEFAULT_PROFILE
+from veen.payload import open_payload
+from veen.system.environment import Runtime
 
 ROUNDS = 7
 EVENTS = 8_192
@@ -132,8 +131,8 @@ def measure() -> Iterator[Measurement]:
 @contextmanager
 def newcomer(url: str, identity: Identity) -> Iterator[Session]:
     """A client that has met the hub and has read nothing."""
-    around = Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
-    transport = Transport(url, surroundings=around)
+    around = Runtime(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
+    transport = Transport(url, runtime=around)
     with tempfile.TemporaryDirectory(prefix="veen-bench-", dir="/var/tmp") as root:
         session = Session(Path(root), identity, HubApi(transport), around)
         session.meet(HubAddress(transport.url, None), None)

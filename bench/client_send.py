@@ -21,12 +21,12 @@ from measure import Measurement, compare_timed
 from veen.captoken import issue
 from veen.client.client import Client
 from veen.client.sender import BATCH
+from veen.crypto import HPKE_KEY_BYTES
 from veen.digest import h
-from veen.hpke import KEY_BYTES
 from veen.keystore.directory import ClientDir
+from veen.label import stream_id
 from veen.msg import Msg
-from veen.seal import seal
-from veen.stream import stream_id
+from veen.payload import seal_payload
 
 ROUNDS = 7
 EVENTS = 8 * BATCH
@@ -35,11 +35,11 @@ _TTL = 10**6
 
 
 def measure() -> Iterator[Measurement]:
-    with served.hub() as hub, client(hub) as one:
-        list(one.send_many(feed.STREAM, [sample.BODY] * BATCH))
-        sending = compare_timed(bare_seal, lambda: send(one), ROUNDS)
-        against_msg = compare_timed(bare_msg, lambda: send(one), ROUNDS)
-        emitting = compare_timed(bare_seal, lambda: emit(one), ROUNDS)
+    with served.hub() as hub, client(hub) as item:
+        list(item.send_many(feed.STREAM, [sample.BODY] * BATCH))
+        sending = compare_timed(bare_seal, lambda: send(item), ROUNDS)
+        against_msg = compare_timed(bare_msg, lambda: send(item), ROUNDS)
+        emitting = compare_timed(bare_seal, lambda: emit(item), ROUNDS)
     yield Measurement(
         bench="client_send",
         value=1 / sending.other_seconds,
@@ -70,16 +70,16 @@ def client(hub: served.Served) -> Iterator[Client]:
     with tempfile.TemporaryDirectory(prefix="veen-bench-", dir="/var/tmp") as root:
         home = ClientDir(Path(root) / "client")
         home.create(now=int(time.time()), random=os.urandom, passphrase=None)
-        with Client.open(home.root, f"http://127.0.0.1:{hub.port}", sealers=1) as found:
+        with Client.open(home.root, f"http://127.0.0.1:{hub.port}", sealers=1) as result:
             token = issue(
                 feed.ISSUER,
-                subject_pk=found.session.identity.client_id,
+                subject_pk=result.session.identity.client_id,
                 stream_ids=[stream_id(feed.STREAM)],
                 ttl=_TTL,
             )
-            found.session.api.authorize(token)
-            found.renew(token)
-            yield found
+            result.session.api.authorize(token)
+            result.renew(token)
+            yield result
 
 
 def bare_seal() -> float:
@@ -99,9 +99,9 @@ def bare_msg() -> float:
 
 
 def _ciphertext() -> bytes:
-    return seal(
+    return seal_payload(
         recipient=sample.READER_PUBLIC,
-        ephemeral=os.urandom(KEY_BYTES),
+        ephemeral=os.urandom(HPKE_KEY_BYTES),
         place=sample.PLACE,
         header=sample.HEADER,
         body=sample.BODY,
@@ -122,19 +122,19 @@ def _msg(ciphertext: bytes, client_seq: int) -> Msg:
     )
 
 
-def send(one: Client) -> float:
+def send(client: Client) -> float:
     """Seconds of one event that is sent in batches, its receipt in hand."""
     begun = time.perf_counter()
-    count = sum(1 for _ in one.send_many(feed.STREAM, [sample.BODY] * EVENTS))
+    count = sum(1 for _ in client.send_many(feed.STREAM, [sample.BODY] * EVENTS))
     assert count == EVENTS
     return (time.perf_counter() - begun) / EVENTS
 
 
-def emit(one: Client) -> float:
+def emit(client: Client) -> float:
     """Seconds of one event that is kept, to be sent later."""
     begun = time.perf_counter()
     for _ in range(BATCH):
-        one.emit(feed.STREAM, sample.BODY)
+        client.emit(feed.STREAM, sample.BODY)
     seconds = (time.perf_counter() - begun) / BATCH
-    one.flush()
+    client.flush()
     return seconds

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import sample
 
 from veen import captoken
+from veen.crypto import SigningKey
 from veen.digest import h
-from veen.label import label, routing_key
+from veen.label import derive_label, routing_key, stream_id
 from veen.msg import Msg
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
-from veen.stream import stream_id
 
-ISSUER = PrivateKey(h(b"issuer"))
+ISSUER = SigningKey(h(b"issuer"))
 STREAM = "record/bench"
 CIPHERTEXT = sample.a_ciphertext()
 CT_HASH = h(CIPHERTEXT)
@@ -23,14 +22,14 @@ _TTL = 10**6
 
 
 def label_of(hub_id: bytes) -> bytes:
-    return label(routing_key(hub_id), stream_id(STREAM), 0)
+    return derive_label(routing_key(hub_id), stream_id(STREAM), 0)
 
 
 @dataclass(slots=True)
 class Writer:
     """One client of a hub, whose messages follow each other."""
 
-    key: PrivateKey
+    key: SigningKey
     label: bytes
     token: captoken.CapToken
     auth_ref: bytes
@@ -39,7 +38,7 @@ class Writer:
     @classmethod
     def named(cls, number: int, hub_id: bytes) -> Writer:
         """A client with a capability, still to be made known, for the stream of the benchmarks."""
-        key = PrivateKey(h(b"writer %d" % number))
+        key = SigningKey(h(b"writer %d" % number))
         ids = [stream_id(STREAM)]
         token = captoken.issue(ISSUER, subject_pk=key.public, stream_ids=ids, ttl=_TTL)
         return cls(key, label_of(hub_id), token, token.auth_ref())

@@ -24,30 +24,23 @@ import inside
 import sample
 from measure import Measurement, compare_timed
 
-from hub.admission.capability import Gate
-from hub.admission.verified import Verified
+from hub.admission import Gate, VerifiedMsg
 from hub.sequencer.committer import Committer
 from hub.storage.datadir import DataDir
 from recorder.archive.push import push
-from recorder.archive.source import Source
+from recorder.archive.source import PushSource
 from recorder.archive.store import HubArchive
-from recorder.folds.job import FoldJob, carry_out
-from recorder.folds.parallel import PreparedSource, make, plan
-from recorder.folds.reader import FoldReader
-from recorder.folds.wanted import Wanted
-from veen import cbor
+from recorder.folds.job import FoldJob, FoldRequest, PreparedSource, carry_out, make, plan
+from recorder.folds.source import FoldReader
 from veen.digest import h
-from veen.label import label, routing_key
+from veen.label import DEFAULT_PROFILE, derive_label, routing_key, stream_id
 from veen.msg import Msg
-from veen.objects.opened import Store
-from veen.objects.settings import FileSettings
+from veen.objects.port import FileSettings, Store
 from veen.objects.store import open_store
+from veen.overlay.fold import Node
 from veen.overlay.ledger import SCHEMA
-from veen.overlay.tree import Node
-from veen.payload import PayloadHdr
-from veen.profile import DEFAULT_PROFILE
-from veen.seal import Place, seal
-from veen.stream import stream_id
+from veen.payload import PayloadHdr, SealPlace, seal_payload
+from veen.wire import cbor
 
 SMALL = 10_000
 EVENTS = int(os.environ.get("BENCH_FOLD_EVENTS", "40000"))
@@ -73,8 +66,8 @@ class Archived:
         return open_store(FileSettings(self.folder))
 
     def job(self, *, keeps_summaries: bool) -> FoldJob:
-        wanted = Wanted(stream=STREAM, overlay=OVERLAY, keeps_summaries=keeps_summaries)
-        return wanted.job(self.archive())
+        request = FoldRequest(stream=STREAM, overlay=OVERLAY, keeps_summaries=keeps_summaries)
+        return request.job(self.archive())
 
     def warm(self) -> float:
         """Seconds of a fold from the head of the archive on."""
@@ -99,15 +92,15 @@ def measure() -> Iterator[Measurement]:
             for size in (SMALL, large_size)
         )
         yield _cold(small)
-        for one in (small, large):
-            _warm_up(one, hands)
-        found = compare_timed(large.warm, small.warm, ROUNDS)
+        for item in (small, large):
+            _warm_up(item, hands)
+        result = compare_timed(large.warm, small.warm, ROUNDS)
         yield Measurement(
             bench=f"fold_warm_at_{large.events}",
-            value=found.seconds * MILLISECONDS,
+            value=result.seconds * MILLISECONDS,
             unit="ms",
             against=f"the same at {small.events} events; {SMALL % GROUP} in the unfinished block",
-            ratio=found.ratio,
+            ratio=result.ratio,
             at_most=3,
         )
 
@@ -125,16 +118,16 @@ def _cold(small: Archived) -> Measurement:
     return Measurement(bench="fold_cold", value=rate, unit="events/s of one core")
 
 
-def _warm_up(one: Archived, hands: ProcessPoolExecutor) -> None:
-    job = one.job(keeps_summaries=True)
-    source = job.source(one.archive(), reader())
-    found = plan(job, source, HEIGHT)
-    made = list(hands.map(partial(_made, one, job), found.due))
-    carry_out(job, PreparedSource(source, found, made))
+def _warm_up(archived: Archived, hands: ProcessPoolExecutor) -> None:
+    job = archived.job(keeps_summaries=True)
+    source = job.source(archived.archive(), reader())
+    result = plan(job, source, HEIGHT)
+    made = list(hands.map(partial(_made, archived, job), result.due))
+    carry_out(job, PreparedSource(source, result, made))
 
 
-def _made(one: Archived, job: FoldJob, node: Node) -> object:
-    return one.make(job, node)
+def _made(archived: Archived, job: FoldJob, node: Node) -> object:
+    return archived.make(job, node)
 
 
 def _archived(datadir: DataDir, size: int, hands: ProcessPoolExecutor) -> Archived:
@@ -143,22 +136,22 @@ def _archived(datadir: DataDir, size: int, hands: ProcessPoolExecutor) -> Archiv
         hub_id = committer.log.keys.hub_id
         messages = hands.map(partial(_msg, hub_id), range(1, size + 1), chunksize=256)
         while group := list(islice(messages, GROUP)):
-            outcomes = committer.commit([Verified.of(msg) for msg in group], inside.CLOCK)
-            if not all(isinstance(one, bytes) for one in outcomes):
+            outcomes = committer.commit([VerifiedMsg.of(msg) for msg in group], inside.CLOCK)
+            if not all(isinstance(outcome, bytes) for outcome in outcomes):
                 raise AssertionError(f"a message was refused: {outcomes[0]}")
     folder = datadir.root.with_name("store")
-    source = Source(datadir.root, sample.LIMITS)
+    source = PushSource(datadir.root, sample.LIMITS)
     push(source, open_store(FileSettings(folder)), sealer=None, progress=lambda _done, _total: None)
     return Archived(folder, hub_id, size)
 
 
 def _msg(hub_id: bytes, number: int) -> Msg:
-    where = label(routing_key(hub_id), stream_id(STREAM), 0)
-    place = Place(
+    where = derive_label(routing_key(hub_id), stream_id(STREAM), 0)
+    place = SealPlace(
         profile=DEFAULT_PROFILE, label=where, client_id=sample.CLIENT.public, client_seq=number,
         prev_ack=0, auth_ref=None,
     )  # fmt: skip
-    ciphertext = seal(
+    ciphertext = seal_payload(
         recipient=sample.READER_PUBLIC,
         ephemeral=h(b"ephemeral %d" % number),
         place=place,

@@ -18,10 +18,8 @@ import inside
 import sample
 from measure import Measurement, compare_timed
 
-from hub.admission.prefilter import prefilter
-from hub.admission.signature import signed
-from hub.admission.structural import structural
-from hub.sequencer import wireline
+from hub.admission import prefilter, signed, structural
+from hub.sequencer import ipc
 from hub.sequencer.committer import Committer
 from veen.msg import Msg
 
@@ -79,23 +77,23 @@ class Bench:
     def _keep(self, stage: str, work: Callable[[], T]) -> tuple[T, float]:
         """What a stage makes of a group, and the seconds of one message."""
         wall, cpu = time.perf_counter(), time.process_time()
-        found = work()
+        outcomes = work()
         self.spent[stage].append((time.process_time() - cpu) / GROUP)
-        return found, (time.perf_counter() - wall) / GROUP
+        return outcomes, (time.perf_counter() - wall) / GROUP
 
 
 def measure() -> Iterator[Measurement]:
     with inside.directory() as datadir, inside.committing(datadir) as committer:
         bench = Bench(committer)
         # The bare side comes first: how often a message fits into it is the ratio of the rates.
-        found = compare_timed(bench.ceiling, bench.round, ROUNDS)
+        result = compare_timed(bench.ceiling, bench.round, ROUNDS)
         feed.verify(bench.receipts, committer.log.keys.current.public)
         yield Measurement(
             bench="hub_commit_per_core",
-            value=1 / found.other_seconds,
+            value=1 / result.other_seconds,
             unit="messages/s",
             against=f"1 / {CEILING}",
-            ratio=found.ratio,
+            ratio=result.ratio,
             at_least=0.70,
         )
         yield from _breakdown(bench)
@@ -138,10 +136,10 @@ def _line(name: str, seconds: float, ceiling: float) -> Measurement:
 
 def _group(writers: list[feed.Writer]) -> list[Msg]:
     """Messages of every client in turns, as requests that arrive together give them."""
-    return list(chain(*zip(*(one.write(GROUP // WRITERS) for one in writers), strict=True)))
+    return list(chain(*zip(*(writer.write(GROUP // WRITERS) for writer in writers), strict=True)))
 
 
 def _over_the_wire(checked: list, outcomes: list) -> None:
     """What worker and sequencer add to these stages when they are two processes."""
-    wireline.unpack_submit(wireline.pack_submit(checked))
-    wireline.unpack_outcomes(wireline.pack_outcomes(outcomes))
+    ipc.unpack_submit(ipc.pack_submit(checked))
+    ipc.unpack_outcomes(ipc.pack_outcomes(outcomes))

@@ -19,8 +19,8 @@ import inside
 import sample
 from measure import Measurement, compare_timed
 
-from hub.admission.verified import Verified
-from hub.storage.datadir import DataDir, Lock
+from hub.admission import VerifiedMsg
+from hub.storage.datadir import DataDir, DataDirLock
 from hub.storage.reader import LogReader
 
 SMALL = 10_000
@@ -57,9 +57,9 @@ class Grown:
         """Seconds of one proof of an entry that was not asked for before."""
         reader = LogReader(self.datadir, sample.LIMITS)
         reader.label(self.label)
-        wanted = [next(self.seqs) for _ in range(PROOFS)]
+        expected = [next(self.seqs) for _ in range(PROOFS)]
         begun = time.perf_counter()
-        for seq in wanted:
+        for seq in expected:
             prove(self, reader, seq)
         return (time.perf_counter() - begun) / PROOFS
 
@@ -102,29 +102,29 @@ def measure() -> Iterator[Measurement]:
 
 def _proving(name: str, small: Grown, large: Grown, prove: Prove) -> Measurement:
     # The small side comes first: how often the large fits into it is the ratio of the rates.
-    found = compare_timed(lambda: small.round(prove), lambda: large.round(prove), ROUNDS)
+    result = compare_timed(lambda: small.round(prove), lambda: large.round(prove), ROUNDS)
     return Measurement(
         bench=f"hub_{name}_at_{large.size}",
-        value=1 / found.other_seconds,
+        value=1 / result.other_seconds,
         unit="proofs/s",
         against=f"the same at {small.size} entries; proofs verified outside the timed window",
-        ratio=found.ratio,
+        ratio=result.ratio,
         at_least=0.5,
     )
 
 
 def _restarting(small: Grown, large: Grown) -> Measurement:
-    locks = [Lock(one.datadir) for one in (small, large)]
-    found = compare_timed(large.restart, small.restart, RESTARTS)
+    locks = [DataDirLock(item.datadir) for item in (small, large)]
+    result = compare_timed(large.restart, small.restart, RESTARTS)
     for lock in locks:
         lock.release()
     open_entries = small.size % sample.LIMITS.max_checkpoint_interval
     return Measurement(
         bench=f"hub_restart_at_{large.size}",
-        value=found.seconds * MILLISECONDS,
+        value=result.seconds * MILLISECONDS,
         unit="ms",
         against=f"the same at {small.size} entries; {open_entries} in either open chunk",
-        ratio=found.ratio,
+        ratio=result.ratio,
         at_most=1.5,
     )
 
@@ -133,9 +133,9 @@ def _grow(datadir: DataDir, size: int) -> Grown:
     with inside.committing(datadir) as committer:
         (writer,) = inside.writers(committer, 1)
         for start in range(0, size, GROUP):
-            group = [Verified.of(writer.unsigned()) for _ in range(min(GROUP, size - start))]
+            group = [VerifiedMsg.of(writer.unsigned()) for _ in range(min(GROUP, size - start))]
             outcomes = committer.commit(group, inside.CLOCK)
-            if not all(isinstance(one, bytes) for one in outcomes):
+            if not all(isinstance(outcome, bytes) for outcome in outcomes):
                 raise AssertionError(f"a message was refused: {outcomes[0]}")
     seqs = random.Random(size).sample(range(1, size + 1), min(size, 2 * ROUNDS * PROOFS))
     return Grown(datadir, feed.label_of(committer.log.keys.hub_id), size, iter(seqs))

@@ -17,8 +17,8 @@ import served
 from line import Line, Run, drive
 from measure import Comparison, Measurement, compare_timed
 
-from veen.envelope import BatchRequest, BatchResponse, SubmitRequest, SubmitResponse
 from veen.msg import Msg
+from veen.wire.api import BatchRequest, BatchResponse, SubmitRequest, SubmitResponse
 
 CORES = 2
 ROUNDS = 9
@@ -58,7 +58,7 @@ class Bench:
     def batches(self) -> float:
         """Seconds of one message sent in batches."""
         writers = self._writers[:BATCH_LINES]
-        given = [[one.write(BATCH) for _ in range(BATCHES)] for one in writers]
+        given = [[writer.write(BATCH) for _ in range(BATCHES)] for writer in writers]
         requests = [[_batch(msgs) for msgs in line] for line in given]
         count = BATCH * BATCHES * len(writers)
         before = self._hub.cpu_seconds()
@@ -67,17 +67,17 @@ class Bench:
         for line, answers in zip(given, run.answers, strict=True):
             for msgs, answer in zip(line, answers, strict=True):
                 results = BatchResponse.decode(answer.body).results
-                self._receipts += zip(msgs, (one.receipt for one in results), strict=True)
+                self._receipts += zip(msgs, (result.receipt for result in results), strict=True)
         return run.seconds / count
 
     def singles(self) -> float:
         """Seconds of one message sent by itself."""
-        given = [one.write(SINGLES) for one in self._writers]
+        given = [writer.write(SINGLES) for writer in self._writers]
         run = drive(self._lines, [[_single(msg) for msg in msgs] for msgs in given])
         self.latencies += run.latencies()
         for msgs, answers in zip(given, run.answers, strict=True):
-            found = [SubmitResponse.decode(one.body).receipt.encode() for one in answers]
-            self._receipts += zip(msgs, found, strict=True)
+            result = [SubmitResponse.decode(answer.body).receipt.encode() for answer in answers]
+            self._receipts += zip(msgs, result, strict=True)
         return _per_request(run)
 
     def no_op(self) -> float:
@@ -116,13 +116,13 @@ def _spread(busiest: int) -> Measurement:
     )
 
 
-def _of_batches(found: Comparison, bench: Bench) -> Iterator[Measurement]:
+def _of_batches(comparison: Comparison, bench: Bench) -> Iterator[Measurement]:
     yield Measurement(
         bench="hub_http_batch",
-        value=1 / found.other_seconds,
+        value=1 / comparison.other_seconds,
         unit="messages/s",
         against=f"bare Ed25519 verify and sign on {CORES} cores at once; {VERIFIED}",
-        ratio=found.ratio,
+        ratio=comparison.ratio,
         at_least=0.60,
     )
     spent = statistics.median(bench.cpu)
@@ -135,13 +135,13 @@ def _of_batches(found: Comparison, bench: Bench) -> Iterator[Measurement]:
     )
 
 
-def _of_singles(found: Comparison, latencies: list[float]) -> Iterator[Measurement]:
+def _of_singles(comparison: Comparison, latencies: list[float]) -> Iterator[Measurement]:
     yield Measurement(
         bench="hub_http_single",
-        value=1 / found.other_seconds,
+        value=1 / comparison.other_seconds,
         unit="requests/s",
         against=f"{NO_OP}, as often on as many connections ({SINGLE_LINES}); {VERIFIED}",
-        ratio=found.ratio,
+        ratio=comparison.ratio,
         at_least=0.60,
     )
     cuts = statistics.quantiles(latencies, n=100)
@@ -151,7 +151,7 @@ def _of_singles(found: Comparison, latencies: list[float]) -> Iterator[Measureme
             value=seconds * MILLISECONDS,
             unit="ms",
             against=f"mean time between answers to {NO_OP}, on one of {SINGLE_LINES} connections",
-            ratio=seconds / (SINGLE_LINES * found.seconds),
+            ratio=seconds / (SINGLE_LINES * comparison.seconds),
         )
 
 

@@ -27,15 +27,15 @@ import served
 from line import Line, drive
 from measure import Measurement
 
-from recorder.index.home import IndexHome
-from recorder.index.status import status
+from recorder.index.reader import status
+from recorder.index.tables import IndexHome
 from veen import msg
 from veen.digest import h, u64be
-from veen.envelope import BatchRequest
+from veen.events import RecordEvent
 from veen.keystore.directory import ClientDir
-from veen.profile import DEFAULT_PROFILE
-from veen.record_event import RecordEvent
-from veen.seal import Place, open_payload, seal
+from veen.label import DEFAULT_PROFILE
+from veen.payload import SealPlace, open_payload, seal_payload
+from veen.wire.api import BatchRequest
 
 EVENTS = int(os.environ.get("BENCH_LAG_EVENTS", "16384"))
 LINES, BATCH, BARE = 2, 256, 1_000
@@ -65,18 +65,18 @@ def measure() -> Iterator[Measurement]:
         )
         with served.hub("--reads", "open", "--config", str(root / "hub.toml")) as hub:
             requests = _requests(hub, identity.card.recipient(int(time.time())))
-            found = _run(hub, root, requests)
+            run = _run(hub, root, requests)
             pace = _from_nothing(hub, root)
     work = 2 * bare.verify(BARE) + _bare_open(BARE)
     yield Measurement(
         bench="index_lag",
-        value=found.behind_sec,
+        value=run.behind_sec,
         unit=f"s behind after {EVENTS} events at full ingest",
         against="the time that the hub took for them",
-        ratio=found.behind_sec / found.ingest_sec,
+        ratio=run.behind_sec / run.ingest_sec,
     )
     yield Measurement(
-        bench="index_lag_entries", value=found.most_entries, unit="entries behind at the most"
+        bench="index_lag_entries", value=run.most_entries, unit="entries behind at the most"
     )
     yield Measurement(
         bench="index_pace",
@@ -141,24 +141,26 @@ def _following(hub: served.Served, root: Path, name: str) -> Iterator[IndexHome]
 
 
 def _indexed(home: IndexHome) -> int:
-    return sum(one.indexed for one in status(home, 0).streams)
+    return sum(stream.indexed for stream in status(home, 0).streams)
 
 
 def _head(line: Line) -> int:
     """What the hub has by now."""
     streams = json.loads(line.ask(line.get("/tooling/streams")).body)["streams"]
-    return max((label["last_stream_seq"] for one in streams for label in one["labels"]), default=0)
+    return max(
+        (label["last_stream_seq"] for stream in streams for label in stream["labels"]), default=0
+    )
 
 
 def _requests(hub: served.Served, recipient: bytes) -> list[list[bytes]]:
     """Batches of real events for each line, whose writer the hub knows."""
-    found = []
+    result = []
     for writer in hub.writers(LINES):
         made = [_message(writer, recipient) for _ in range(EVENTS // LINES)]
         groups = [made[start : start + BATCH] for start in range(0, len(made), BATCH)]
-        bodies = [BatchRequest(msgs=tuple(one)).encode() for one in groups]
-        found.append([Line.post("/v1/submit_batch", one) for one in bodies])
-    return found
+        bodies = [BatchRequest(msgs=tuple(group)).encode() for group in groups]
+        result.append([Line.post("/v1/submit_batch", body) for body in bodies])
+    return result
 
 
 def _message(writer: feed.Writer, recipient: bytes) -> bytes:
@@ -169,11 +171,11 @@ def _message(writer: feed.Writer, recipient: bytes) -> bytes:
         event_type=f"type.{number % 20}", event_time=indexed.BEGIN * 1000 + number,
         origin=f"host-{number % 50}", payload=indexed.ITEM,
     )  # fmt: skip
-    place = Place(
+    place = SealPlace(
         profile=DEFAULT_PROFILE, label=writer.label, client_id=writer.key.public,
         client_seq=number, prev_ack=0, auth_ref=writer.auth_ref,
     )  # fmt: skip
-    sealed = seal(
+    sealed = seal_payload(
         recipient=recipient, ephemeral=h(writer.key.public + u64be(number)), place=place,
         header=sample.HEADER, body=event.encode(), limits=sample.LIMITS,
     )  # fmt: skip

@@ -15,36 +15,34 @@ from pathlib import Path
 
 import sample
 
-from recorder.index import checkpoints
-from recorder.index.home import IndexHome
-from recorder.index.reading import Reader, Reading
+from recorder.index.proofs import check_checkpoint
 from recorder.index.rebuild import create
-from recorder.index.writer import IndexWriter, writing
-from veen import json_body, msg, receipt
+from recorder.index.tables import IndexHome
+from recorder.index.writer import EntryReader, EventReading, IndexWriter, writing
+from veen import msg, receipt
 from veen.checkpoint import Checkpoint
-from veen.client.pair import Pair
+from veen.client.log_head import Pair
+from veen.crypto import SigningKey
 from veen.digest import h, u64be
+from veen.events import RecordEvent
 from veen.hub_identity import HubIdentity, new_identity
-from veen.label import label, routing_key
+from veen.label import DEFAULT_PROFILE, derive_label, routing_key, stream_id
 from veen.mmr import EMPTY, Peaks
 from veen.msg import Msg
-from veen.overlay.body import AnyItem
-from veen.profile import DEFAULT_PROFILE
+from veen.payload import SealPlace, seal_payload
 from veen.receipt import Receipt
-from veen.record_event import RecordEvent
 from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd, log_root
-from veen.seal import Place, seal
-from veen.sign import PrivateKey
-from veen.stream import stream_id
+from veen.wire.body import AnyItem
+from veen.wire.canonical_json import json_to_cbor
 
 STREAM, SUBJECT = "record/bench", "user:wanted"
 BEGIN, EVENTS_A_SECOND = 1_700_000_000, 50
 BATCH = 4_096
 SUBJECTS, TYPES, ORIGINS = 5_000, 20, 50
-HUB = PrivateKey(h(b"the hub of the benchmarks"))
+HUB = SigningKey(h(b"the hub of the benchmarks"))
 IDENTITY = new_identity(HUB.public, 0, "none")
-LABEL = label(routing_key(IDENTITY.hub_id), stream_id(STREAM), 0)
-PAYLOAD = json_body.encode('{"method": "GET", "path": "/v1/things", "status": 200, "ms": 12.5}')
+LABEL = derive_label(routing_key(IDENTITY.hub_id), stream_id(STREAM), 0)
+PAYLOAD = json_to_cbor('{"method": "GET", "path": "/v1/things", "status": 200, "ms": 12.5}')
 ITEM = AnyItem(PAYLOAD)
 PROJECTION = [
     "subject_id", "event_time", "origin", "payload.path", "payload.status", "receipt_id",
@@ -77,7 +75,7 @@ class Builder:
         self._writer = writer
         self._row = writer.stream(STREAM)
         self._peaks: Peaks = EMPTY
-        self._reader = Reader([sample.READER_PRIVATE], sample.LIMITS)
+        self._reader = EntryReader([sample.READER_PRIVATE], sample.LIMITS)
         self._msg = Sample(sample.a_msg().encode())
         self._receipt = receipt.issue(
             HUB, label=LABEL, stream_seq=1, leaf=bytes(32), root=bytes(32), hub_ts=BEGIN
@@ -96,20 +94,20 @@ class Builder:
         last = made[-1][0].receipt
         if isinstance(last, Sample):
             last.mmr_root = self._peaks.root()
-        pairs, readings = [one for one, _ in made], [one for _, one in made]
+        pairs, readings = [item for item, _ in made], [item for _, item in made]
         self._row = self._writer.append(self._row, pairs, readings)
 
-    def _filler(self, seq: int) -> tuple[Pair, Reading]:
+    def _filler(self, seq: int) -> tuple[Pair, EventReading]:
         leaf, drawn = h(u64be(seq)), seq * 2_654_435_761 % 2**32
         self._peaks = self._peaks.append(leaf)
-        found = Sample(self._receipt, seq, leaf, _hub_ts(seq))
-        reading = Reading(
+        result = Sample(self._receipt, seq, leaf, _hub_ts(seq))
+        reading = EventReading(
             None, f"user:{drawn % SUBJECTS}", sample.CLIENT.public, f"type.{drawn % TYPES}",
             _hub_ts(seq) * 1000, f"host-{drawn % ORIGINS}", PAYLOAD, self._key,
         )  # fmt: skip
-        return Pair(self._msg, found), reading  # type: ignore[arg-type]  # stand-ins
+        return Pair(self._msg, result), reading  # type: ignore[arg-type]  # stand-ins
 
-    def _real(self, seq: int) -> tuple[Pair, Reading]:
+    def _real(self, seq: int) -> tuple[Pair, EventReading]:
         raw, leaf = a_message(seq)
         self._peaks = self._peaks.append(leaf)
         issued = receipt.issue(
@@ -133,7 +131,7 @@ class Builder:
             "INSERT INTO checkpoints (checkpoint_id, created_at, document) VALUES (?, ?, ?)",
             (made.checkpoint_id, made.created_at, made.encode()),
         )
-        checkpoints.check(self._writer)
+        check_checkpoint(self._writer)
         return made
 
 
@@ -143,11 +141,11 @@ def a_message(seq: int) -> tuple[bytes, bytes]:
         subject_id=SUBJECT, principal_id=sample.CLIENT.public, event_type="type.wanted",
         event_time=_hub_ts(seq) * 1000, origin="host-1", payload=ITEM,
     )  # fmt: skip
-    place = Place(
+    place = SealPlace(
         profile=DEFAULT_PROFILE, label=LABEL, client_id=sample.CLIENT.public, client_seq=seq,
         prev_ack=0, auth_ref=None,
     )  # fmt: skip
-    sealed = seal(
+    sealed = seal_payload(
         recipient=sample.READER_PUBLIC, ephemeral=h(u64be(seq)), place=place,
         header=sample.HEADER, body=event.encode(), limits=sample.LIMITS,
     )  # fmt: skip

@@ -12,10 +12,10 @@ from pathlib import Path
 import feed
 import sample
 
-from hub.admission.capability import Gate
+from hub.admission import Gate
 from hub.sequencer.committer import Committer
 from hub.storage import identity
-from hub.storage.datadir import DataDir, Lock
+from hub.storage.datadir import DataDir, DataDirLock
 from hub.storage.log import HubLog
 
 CLOCK = int(time.time())
@@ -38,7 +38,7 @@ def open_log(datadir: DataDir) -> HubLog:
 
 @contextmanager
 def committing(datadir: DataDir) -> Iterator[Committer]:
-    lock = Lock(datadir)
+    lock = DataDirLock(datadir)
     log = open_log(datadir)
     try:
         yield Committer(log, GATE)
@@ -49,7 +49,7 @@ def committing(datadir: DataDir) -> Iterator[Committer]:
 
 def writers(committer: Committer, count: int) -> list[feed.Writer]:
     """Clients whose capabilities the hub knows."""
-    found = [feed.Writer.named(number, committer.log.keys.hub_id) for number in range(count)]
-    for writer in found:
+    result = [feed.Writer.named(number, committer.log.keys.hub_id) for number in range(count)]
+    for writer in result:
         committer.authorize(writer.token, CLOCK)
-    return found
+    return result

@@ -80,7 +80,7 @@ class Run:
     answers: list[list[Answer]]
 
     def latencies(self) -> list[float]:
-        return sorted(one.seconds for line in self.answers for one in line)
+        return sorted(item.seconds for line in self.answers for item in line)
 
 
 def drive(lines: Sequence[Line], requests: Sequence[Sequence[bytes]], status: int = 200) -> Run:
@@ -98,6 +98,6 @@ def drive(lines: Sequence[Line], requests: Sequence[Sequence[bytes]], status: in
     for thread in threads:
         thread.join()
     run = Run(time.perf_counter() - begun, answers)
-    if [len(one) for one in answers] != [len(one) for one in requests]:
+    if [len(answer) for answer in answers] != [len(request) for request in requests]:
         raise AssertionError("a request failed; see above")
     return run

@@ -18,14 +18,14 @@ from measure import Measurement, compare_timed
 
 from recorder.index.engine import EngineLimits, answer
 from recorder.query.descriptor import normalise
-from veen.crew import Crew, crew
+from veen.system.process_pool import WorkerPool, pool
 
 ROWS, ROUNDS = 4_000, 9
 LIMITS = EngineLimits(row_budget=4 * ROWS, max_rows=ROWS)
 
 
 class Bench:
-    def __init__(self, made: indexed.Indexed, beside: Crew) -> None:
+    def __init__(self, made: indexed.Indexed, beside: WorkerPool) -> None:
         self._made = made
         self._beside = beside
         self._queries = indexed.queries("full")
@@ -34,11 +34,11 @@ class Bench:
         """Seconds of one verified row."""
         descriptor = normalise(next(self._queries), query_id_if_missing="")
         begun = time.perf_counter()
-        found = answer(
+        result = answer(
             self._made.home, descriptor, self._made.checkpoint, self._made.hub, LIMITS, self._beside
         )
         seconds = time.perf_counter() - begun
-        assert len(found.witnesses) == ROWS
+        assert len(result.witnesses) == ROWS
         return seconds / ROWS
 
 
@@ -51,15 +51,15 @@ def measure() -> Iterator[Measurement]:
 
 def _measured(made: indexed.Indexed, processes: int) -> Measurement:
     """With two processes beside, as the service runs it, the two cores of the machine are used."""
-    with crew(processes) as beside:
+    with pool(processes) as beside:
         bench = Bench(made, beside)
         bench.full()
-        found = compare_timed(lambda: 2 * bare.verify(ROWS), bench.full, ROUNDS)
+        result = compare_timed(lambda: 2 * bare.verify(ROWS), bench.full, ROUNDS)
     return Measurement(
         bench=f"query_evidence_{processes}_beside",
-        value=1 / found.other_seconds,
+        value=1 / result.other_seconds,
         unit="rows/s, evidence full",
         against="two bare Ed25519 verifications, one after another on one core",
-        ratio=found.ratio,
+        ratio=result.ratio,
         at_least=0.6,
     )

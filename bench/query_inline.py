@@ -42,9 +42,9 @@ class Bench:
     def _query(self) -> float:
         descriptor = normalise(next(self._queries), query_id_if_missing="")
         begun = time.perf_counter()
-        found = answer(self._made.home, descriptor, self._made.checkpoint, self._made.hub, LIMITS)
+        result = answer(self._made.home, descriptor, self._made.checkpoint, self._made.hub, LIMITS)
         seconds = time.perf_counter() - begun
-        assert len(found.outcome.rows) == ROWS
+        assert len(result.outcome.rows) == ROWS
         return seconds
 
 
@@ -53,12 +53,12 @@ def measure() -> Iterator[Measurement]:
         small = indexed.build(Path(root) / "small", SMALL, ROWS)
         large = indexed.build(Path(root) / "large", EVENTS, ROWS)
         for mode in ("none", "full"):
-            found = compare_timed(Bench(large, mode).p50, Bench(small, mode).p50, ROUNDS)
+            result = compare_timed(Bench(large, mode).p50, Bench(small, mode).p50, ROUNDS)
             yield Measurement(
                 bench=f"query_inline_{mode}",
-                value=MILLISECONDS * found.seconds,
+                value=MILLISECONDS * result.seconds,
                 unit=f"ms p50, {ROWS} rows of {EVENTS} events, evidence {mode}",
                 against=f"the same at {SMALL} events",
-                ratio=found.ratio,
+                ratio=result.ratio,
                 at_most=1.5,
             )

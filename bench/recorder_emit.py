@@ -15,29 +15,28 @@ import feed
 import served
 from measure import Measurement, compare_timed
 
-from recorder.emit.emitter import Emitter
-from recorder.emit.observation import Observation
-from recorder.stream_map import RecorderStream, StreamMap
+from recorder.emit.emitter import Emitter, Observation
+from recorder.stream_map import RecorderStream, RecorderStreamMap
 from veen.client.sender import BATCH
 
 ROUNDS = 7
 EVENTS = 8 * BATCH
 BARE = 1_000
-STREAMS = StreamMap([RecorderStream(name=feed.STREAM, event_types=("order.placed",))], ())
+STREAMS = RecorderStreamMap([RecorderStream(name=feed.STREAM, event_types=("order.placed",))], ())
 PAYLOAD = {"order": 4711, "amount": 12.5, "lines": ["x" * 40] * 8, "note": "y" * 60}
 
 
 def measure() -> Iterator[Measurement]:
-    with served.hub() as hub, client_send.client(hub) as one:
-        emitter = Emitter(one, STREAMS, clock=lambda: time.time_ns() // 1_000_000)
+    with served.hub() as hub, client_send.client(hub) as item:
+        emitter = Emitter(item, STREAMS, clock=lambda: time.time_ns() // 1_000_000)
         emit(emitter, BATCH)
-        found = compare_timed(bare_work, lambda: emit(emitter, EVENTS), ROUNDS)
+        result = compare_timed(bare_work, lambda: emit(emitter, EVENTS), ROUNDS)
     yield Measurement(
         bench="recorder_emit",
-        value=1 / found.other_seconds,
+        value=1 / result.other_seconds,
         unit="events/s",
         against="bare work of the same event: a seal, two signatures, one verification",
-        ratio=found.ratio,
+        ratio=result.ratio,
         at_least=0.60,
     )
 

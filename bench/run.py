@@ -18,11 +18,11 @@ def main() -> None:
     known = sorted(path.stem for part in PARTS for path in here.glob(f"{part}_*.py"))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}")
-    wanted = parser.parse_args().names or known
-    unknown = sorted(set(wanted) - set(known))
+    expected = parser.parse_args().names or known
+    unknown = sorted(set(expected) - set(known))
     if unknown:
         parser.error(f"no benchmark named {', '.join(unknown)}; there are {', '.join(known)}")
-    for name in wanted:
+    for name in expected:
         for measurement in importlib.import_module(name).measure():
             print(measurement.to_json(), flush=True)
 

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from veen import hpke, sign
+from veen.crypto import SigningKey, hpke_public_key
 from veen.digest import h
-from veen.label import label
+from veen.label import DEFAULT_PROFILE, derive_label
 from veen.limits import Limits
 from veen.msg import Msg
-from veen.payload import PayloadHdr
-from veen.profile import DEFAULT_PROFILE
-from veen.seal import Place, seal
+from veen.payload import PayloadHdr, SealPlace, seal_payload
 
-CLIENT = sign.PrivateKey(h(b"client"))
+CLIENT = SigningKey(h(b"client"))
 READER_PRIVATE = h(b"reader")
-READER_PUBLIC = hpke.public_key(READER_PRIVATE)
+READER_PUBLIC = hpke_public_key(READER_PRIVATE)
 EPHEMERAL = h(b"ephemeral")
 LIMITS = Limits()
 HEADER = PayloadHdr(schema=h(b"record.event.v1"))
 BODY = bytes(range(256)) * 2
-PLACE = Place(
+PLACE = SealPlace(
     profile=DEFAULT_PROFILE,
-    label=label(h(b"routing"), h(b"stream"), 0),
+    label=derive_label(h(b"routing"), h(b"stream"), 0),
     client_id=CLIENT.public,
     client_seq=1_000_000,
     prev_ack=999_999,
@@ -29,7 +27,7 @@ PLACE = Place(
 
 
 def a_ciphertext() -> bytes:
-    return seal(
+    return seal_payload(
         recipient=READER_PUBLIC,
         ephemeral=EPHEMERAL,
         place=PLACE,

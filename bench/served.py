@@ -16,10 +16,10 @@ import inside
 import psutil
 from line import Line
 
-from cli.free_port import free_port
 from hub.storage.datadir import DataDir
 from hub.storage.identity import read_identity
 from veen.hub_identity import HubIdentity
+from zone.services import free_port
 
 WORKERS = 2
 _START_SEC, _STOP_SEC = 60, 60
@@ -41,15 +41,15 @@ class Served:
 
     def even_lines(self, count: int) -> list[Line]:
         """Connections of which each worker has equally many, however many that takes."""
-        kept: dict[int, list[Line]] = defaultdict(list)
+        stored: dict[int, list[Line]] = defaultdict(list)
         spare: list[Line] = []
-        while sum(len(lines) for lines in kept.values()) < count:
+        while sum(len(lines) for lines in stored.values()) < count:
             line = self.line()
-            own = kept[self._holder(line)]
+            own = stored[self._holder(line)]
             (own if len(own) < count // WORKERS else spare).append(line)
         for line in spare:
             line.close()
-        return [line for some in zip(*kept.values(), strict=True) for line in some]
+        return [line for some in zip(*stored.values(), strict=True) for line in some]
 
     def busiest(self, count: int) -> int:
         """How many of ``count`` connections, opened as they come, the busiest worker has."""
@@ -66,22 +66,24 @@ class Served:
         return next(
             worker.pid
             for worker in self.process.children(recursive=True)
-            for one in worker.net_connections("tcp")
-            if one.raddr and one.raddr.port == line.port
+            for net_connection in worker.net_connections("tcp")
+            if net_connection.raddr and net_connection.raddr.port == line.port
         )
 
     def writers(self, count: int) -> list[feed.Writer]:
         """Clients whose capabilities the hub knows."""
-        found = [feed.Writer.named(number, self.identity.hub_id) for number in range(count)]
+        result = [feed.Writer.named(number, self.identity.hub_id) for number in range(count)]
         with Line(self.port) as line:
-            for writer in found:
+            for writer in result:
                 line.ask(line.post("/tooling/authorize", writer.token.encode()))
-        return found
+        return result
 
     def cpu_seconds(self) -> float:
         """CPU time of the supervisor, the sequencer and the workers so far."""
-        times = [one.cpu_times() for one in (self.process, *self.process.children(recursive=True))]
-        return sum(one.user + one.system for one in times)
+        times = [
+            child.cpu_times() for child in (self.process, *self.process.children(recursive=True))
+        ]
+        return sum(time.user + time.system for time in times)
 
 
 @contextmanager

@@ -26,20 +26,20 @@ import psutil
 import sample
 from measure import Measurement, compare_timed
 
-from hub.admission.verified import Verified
+from hub.admission import VerifiedMsg
 from hub.sequencer.committer import Committer
 from hub.storage import identity
 from hub.storage.datadir import DataDir
 from hub.storage.log import HubLog
+from recorder.archive.audit import AuditTerms
+from recorder.archive.log_files import in_archive
 from recorder.archive.push import push
-from recorder.archive.source import Source
-from spark_jobs.audit_terms import AuditTerms
-from spark_jobs.log_files import in_archive
-from spark_jobs.store_door import StoreDoor
+from recorder.archive.source import PushSource
 from spark_jobs.verify_log import SparkCrew, audit
 from veen.audit.context import Depth
 from veen.limits import Limits
-from veen.objects.settings import FileSettings
+from veen.objects.port import FileSettings
+from veen.objects.store import StoreRef
 
 EVENTS = int(os.environ.get("BENCH_SPARK_EVENTS", "65536"))
 CHUNK = 4_096
@@ -84,29 +84,29 @@ def _rates(spark: Any, large: Archive) -> Iterator[Measurement]:
             ("spark_audit_full", Depth.FULL, 0.7),
             ("spark_audit_hashes_only", Depth.HASHES, None),
         ):
-            found = compare_timed(lambda d=depth: large.audit(spark, d), two_bare, ROUNDS)
+            result = compare_timed(lambda d=depth: large.audit(spark, d), two_bare, ROUNDS)
             yield Measurement(
                 bench=name,
-                value=1 / found.seconds,
+                value=1 / result.seconds,
                 unit="events/s",
                 against="two bare Ed25519 verifications in two processes",
-                ratio=1 / found.ratio,
+                ratio=1 / result.ratio,
                 at_least=least,
             )
 
 
 @dataclass(frozen=True)
 class Archive:
-    door: StoreDoor
+    services: StoreRef
     hub_id: bytes
     entries: int
 
     def audit(self, spark: Any, depth: Depth) -> float:
         """Seconds for one entry."""
         begun = time.perf_counter()
-        inventory = in_archive(self.door, self.hub_id)
-        crew = SparkCrew(spark.sparkContext, inventory.files).crew()
-        report = audit(inventory, AuditTerms(), depth, crew)
+        inventory = in_archive(self.services, self.hub_id)
+        pool = SparkCrew(spark.sparkContext, inventory.files).pool()
+        report = audit(inventory, AuditTerms(), depth, pool)
         if not report.ok or report.entries != self.entries:
             raise AssertionError(f"{len(report.faults)} faults in {report.entries} entries")
         return (time.perf_counter() - begun) / report.entries
@@ -138,12 +138,12 @@ def _archive(folder: Path, count: int) -> Archive:
         with _committing(datadir, Limits(max_checkpoint_interval=CHUNK)) as committer:
             writers = inside.writers(committer, WRITERS)
             for _ in range(entries // GROUP):
-                messages = [msg for one in writers for msg in one.write(GROUP // WRITERS)]
-                committer.commit([Verified.of(msg) for msg in messages], inside.CLOCK)
-        door = StoreDoor(FileSettings(folder / f"store-{count}"))
-        source = Source(datadir.root, sample.LIMITS)
-        done = push(source, door.to_write(), sealer=None, progress=lambda *_: None)
-    return Archive(door, done.hub_id, entries + WRITERS)
+                messages = [msg for writer in writers for msg in writer.write(GROUP // WRITERS)]
+                committer.commit([VerifiedMsg.of(msg) for msg in messages], inside.CLOCK)
+        services = StoreRef(FileSettings(folder / f"store-{count}"))
+        source = PushSource(datadir.root, sample.LIMITS)
+        done = push(source, services.to_write(), sealer=None, progress=lambda *_: None)
+    return Archive(services, done.hub_id, entries + WRITERS)
 
 
 @contextmanager
@@ -178,9 +178,9 @@ def _watch(done: Event) -> int:
 
 def _held() -> int:
     ours, held = psutil.Process(), 0
-    for one in (ours, *ours.children(recursive=True)):
+    for child in (ours, *ours.children(recursive=True)):
         try:
-            held += 0 if "java" in one.name() else one.memory_info().rss
+            held += 0 if "java" in child.name() else child.memory_info().rss
         except psutil.NoSuchProcess:
             continue
     return held

@@ -15,11 +15,10 @@ import inside
 import sample
 from measure import Measurement, compare_timed
 
-from hub.admission.verified import Verified
+from hub.admission import VerifiedMsg
 from hub.storage.datadir import DataDir
-from veen.audit.context import Context, Depth, begin
-from veen.audit.engine import Log, audit_log, in_order
-from veen.audit.stock import take_stock
+from veen.audit.context import Context, Depth, begin, take_inventory
+from veen.audit.engine import AuditedLog, audit_log, in_order
 from veen.audit.trust import TrustCheck
 
 ENTRIES = 2_048
@@ -64,11 +63,11 @@ def _bare_verifications() -> float:
 def _audit(files: Files, context: Context) -> float:
     """Seconds of the audit of one entry."""
     names = (name for name in files if name.startswith("log/"))
-    log = Log(stock=take_stock(names), read=files.get)
+    log = AuditedLog(inventory=take_inventory(names), read=files.get)
     begun = time.process_time()
-    found = audit_log(log, context, in_order(files.get))
+    result = audit_log(log, context, in_order(files.get))
     seconds = time.process_time() - begun
-    report = found.report((), (), ())
+    report = result.report((), (), ())
     if not report.ok or report.entries != ENTRIES + WRITERS:
         raise AssertionError(f"{len(report.faults)} faults in {report.entries} entries")
     return seconds / report.entries
@@ -85,11 +84,11 @@ def _files() -> Files:
         with inside.committing(datadir) as committer:
             writers = inside.writers(committer, WRITERS)
             for _ in range(ENTRIES // GROUP):
-                messages = [msg for one in writers for msg in one.write(GROUP // WRITERS)]
-                committer.commit([Verified.of(msg) for msg in messages], inside.CLOCK)
+                messages = [msg for writer in writers for msg in writer.write(GROUP // WRITERS)]
+                committer.commit([VerifiedMsg.of(msg) for msg in messages], inside.CLOCK)
         return _read(datadir)
 
 
 def _read(datadir: DataDir) -> Files:
-    found = [*datadir.root.glob("*.*"), *datadir.log.iterdir()]
-    return {str(path.relative_to(datadir.root)): path.read_bytes() for path in found}
+    result = [*datadir.root.glob("*.*"), *datadir.log.iterdir()]
+    return {str(path.relative_to(datadir.root)): path.read_bytes() for path in result}

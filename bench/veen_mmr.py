@@ -10,7 +10,7 @@ from measure import Comparison, Measurement, compare
 
 from veen import mmr
 from veen.digest import h, u64be
-from veen.inclusion import InclusionProof
+from veen.proofs import InclusionProof
 
 SMALL = 1_000
 SIZES = (SMALL, 10_000, 100_000, 1_000_000)
@@ -34,11 +34,11 @@ class NodeList:
         return self._nodes[mmr.position(height, index)]
 
     def _append(self, leaf: int) -> None:
-        found = h(u64be(leaf))
-        self._nodes.append(found)
+        node = h(u64be(leaf))
+        self._nodes.append(node)
         for height in range(mmr.trailing_ones(leaf)):
-            found = mmr.node(self.node(height, (leaf >> height) - 1), found)
-            self._nodes.append(found)
+            node = mmr.node(self.node(height, (leaf >> height) - 1), node)
+            self._nodes.append(node)
 
 
 def measure() -> Iterator[Measurement]:

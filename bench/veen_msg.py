@@ -9,7 +9,7 @@ import cbor2
 import sample
 from measure import Measurement, compare
 
-from veen import sign
+from veen.crypto import signature_is_valid
 from veen.digest import ht
 from veen.msg import Msg
 
@@ -49,4 +49,4 @@ def _check(raw: bytes) -> bytes:
 def _bare_verification(raw: bytes) -> partial[bool]:
     msg = Msg.decode(raw)
     digest = ht("veen/sig", msg.unsigned())
-    return partial(sign.is_valid, msg.client_id, msg.sig, digest)
+    return partial(signature_is_valid, msg.client_id, msg.sig, digest)

@@ -10,7 +10,7 @@ from measure import Measurement, compare
 from nacl import bindings
 from pyhpke import AEADId, CipherSuite, KDFId, KEMId
 
-from veen.seal import open_payload
+from veen.payload import open_payload
 
 SUITE = CipherSuite.new(KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, AEADId.CHACHA20_POLY1305)
 AAD = sample.PLACE.aad()

@@ -1,21 +1,33 @@
 """The export bundle: a run of one stream's events with the evidence for them (AGB0 4.4).
 
 A bundle is the CBOR array [header, events, proof]. ``bundle_id`` covers all three, but for itself.
+
+Reading a bundle in memory that does not grow with it: sizes first, then framing (AGB0 4.5).
+
+The first look settles where the parts lie and what their hash is. What stands inside an event is
+looked at later, batch by batch.
+
+Writing a bundle event by event: the same range and checkpoint give the same bytes (AGB0 4.4).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import BinaryIO, Final, NamedTuple, Protocol
 
-from veen.errors import Malformed
+from bridge.errors import CarrierFault, Refused
+from veen.digest import Hasher
+from veen.errors import Malformed, WrongSize
+from veen.events import RecordEvent
+from veen.label import stream_id
 from veen.limits import Limits
+from veen.proofs import RangeProof
 from veen.receipt import Receipt
-from veen.record_event import RecordEvent
 from veen.recorder_checkpoint import RecorderCheckpoint
-from veen.schema import Bytes32, Version
-from veen.stream import stream_id
-from veen.wire import WireArray, WireMap
+from veen.wire import cbor
+from veen.wire.objects import WireArray, WireMap
+from veen.wire.schema import Bytes32, Version
 
 TAG: Final = "veen/agb0-bundle"
 PARTS_HEAD: Final = b"\x83"
@@ -103,3 +115,239 @@ class BundleEvent(WireArray):
     metadata: Metadata | None
     receipt: bytes
     body_key: Bytes32 | None = None
+
+
+_BLOCK: Final = 1 << 20
+_BATCH_BYTES: Final = 1 << 17
+
+
+class BundleSource(Protocol):
+    """A bundle that can be read more than once; it must not change meanwhile."""
+
+    def seek(self, offset: int, whence: int = 0, /) -> int: ...
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+class EventBatch(NamedTuple):
+    """Where a run of events lies."""
+
+    offset: int
+    size: int
+    first_seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What the first look at a bundle found."""
+
+    header: Header
+    proof: RangeProof
+    batches: tuple[EventBatch, ...]
+    size: int
+    digest: bytes
+    """What bundle_id should be."""
+
+
+def survey(source: BundleSource, limits: BundleLimits) -> Survey:
+    """Find the parts of a bundle, or refuse it for its sizes or its framing."""
+    size = source.seek(0, 2)
+    if size > limits.max_bytes:
+        raise Refused(CarrierFault.BUNDLE_SIZE, f"{size} bytes; {limits.max_bytes} are allowed")
+    window = _Window(source, size)
+    if window.take(1) != PARTS_HEAD:
+        raise Refused(CarrierFault.FRAMING, "no array of header, events and proof", offset=0)
+    header = _header(window)
+    digest = Hasher.tagged(TAG)
+    digest.update(header.unnamed())
+    batches = tuple(_batches(window, header, limits, digest))
+    at = window.offset
+    raw_proof = window.item(MAX_PROOF_BYTES, "the proof")
+    digest.update(raw_proof)
+    if window.offset != size:
+        raise Refused(
+            CarrierFault.FRAMING,
+            f"{size - window.offset} bytes follow the proof",
+            offset=window.offset,
+        )
+    try:
+        proof = RangeProof.decode(raw_proof)
+    except Malformed as error:
+        raise Refused(CarrierFault.FRAMING, f"the proof: {error}", offset=at) from error
+    return Survey(header=header, proof=proof, batches=batches, size=size, digest=digest.digest())
+
+
+def read_batch(source: BundleSource, batch: EventBatch) -> bytes:
+    """The events of a batch, one after another."""
+    source.seek(batch.offset)
+    raw = source.read(batch.size)
+    if len(raw) != batch.size:
+        raise Refused(CarrierFault.FRAMING, "the bundle has become shorter", offset=batch.offset)
+    return raw
+
+
+def read_events(source: BundleSource, survey: Survey) -> Iterator[BundleEvent]:
+    """The events of a bundle that has been verified, in order."""
+    for batch in survey.batches:
+        yield from map(BundleEvent.decode, cbor.decode_sequence(read_batch(source, batch)))
+
+
+def _header(window: _Window) -> Header:
+    raw = window.item(MAX_HEADER_BYTES, "the header")
+    try:
+        header = Header.decode(raw)
+    except Malformed as error:
+        raise Refused(CarrierFault.FRAMING, f"the header: {error}", offset=1) from error
+    if header.bundle_id is None:
+        raise Refused(CarrierFault.FRAMING, "the header has no bundle_id", offset=1)
+    return header
+
+
+def _batches(
+    window: _Window, header: Header, limits: BundleLimits, digest: Hasher
+) -> Iterator[EventBatch]:
+    count = _count(window, header, limits, digest)
+    seq = header.export_seq_from
+    while count:
+        offset, first, parts, size = window.offset, seq, [], 0
+        while count and size < _BATCH_BYTES:
+            parts.append(window.item(limits.max_event_bytes, f"event {seq}"))
+            size += len(parts[-1])
+            seq, count = seq + 1, count - 1
+        digest.update(b"".join(parts))
+        yield EventBatch(offset, size, first)
+
+
+def _count(window: _Window, header: Header, limits: BundleLimits, digest: Hasher) -> int:
+    at = window.offset
+    try:
+        major, count, end = cbor.head(window.peek(9), 0)
+    except Malformed as error:
+        raise Refused(CarrierFault.FRAMING, f"the events: {error}", offset=at) from error
+    if major != cbor.ARRAY:
+        raise Refused(CarrierFault.FRAMING, "no array of events", offset=at)
+    if count != header.count:
+        raise Refused(
+            CarrierFault.COUNT,
+            f"{count} events where the header announces {header.count}",
+            offset=at,
+        )
+    if count > limits.max_events:
+        raise Refused(CarrierFault.BUNDLE_SIZE, f"{count} events; {limits.max_events} are allowed")
+    digest.update(window.take(end))
+    return count
+
+
+class _Window:
+    """A stretch of the source in memory, which moves on."""
+
+    def __init__(self, source: BundleSource, size: int) -> None:
+        source.seek(0)
+        self._source = source
+        self._size = size
+        self._raw = b""
+        self._at = 0
+        self.offset = 0
+
+    def peek(self, size: int) -> bytes:
+        self._fill(size)
+        return self._raw[self._at : self._at + size]
+
+    def take(self, size: int) -> bytes:
+        taken = self.peek(size)
+        self._at += len(taken)
+        self.offset += len(taken)
+        return taken
+
+    def item(self, most: int, what: str) -> bytes:
+        """The bytes of one CBOR item of at most ``most`` bytes; its framing alone is checked."""
+        self._fill(most)
+        try:
+            end = cbor.skip(self._raw, self._at)
+        except Malformed:
+            end = self._at + most + 1
+        if end - self._at > most:
+            detail = f"{what} is cut short, no CBOR, or of more than {most} bytes"
+            raise Refused(CarrierFault.FRAMING, detail, offset=self.offset)
+        return self.take(end - self._at)
+
+    def _fill(self, size: int) -> None:
+        rest = len(self._raw) - self._at
+        if rest < size and self.offset + rest < self._size:
+            self._raw = self._raw[self._at :] + self._source.read(max(size - rest, _BLOCK))
+            self._at = 0
+
+
+_ID_AT: Final = 7
+"""Where bundle_id stands: behind the heads of array and map, the version, its key and its head."""
+_NO_ID: Final = bytes(32)
+
+
+def write_bundle(
+    file: BinaryIO, header: Header, events: Iterable[BundleEvent], proof: RangeProof
+) -> Header:
+    """Write a bundle to an empty file that can be sought; the header with its bundle_id.
+
+    ``header`` has every field but bundle_id. Events that are not those it announces are refused,
+    since whoever imports would refuse them.
+    """
+    verify_parts(header, proof)
+    digest = Hasher.tagged(TAG)
+    digest.update(header.unnamed())
+    file.write(PARTS_HEAD + _named(header, _NO_ID).encode())
+    for part in _parts(header, events, proof):
+        digest.update(part)
+        file.write(part)
+    named = _named(header, digest.digest())
+    file.seek(_ID_AT)
+    file.write(digest.digest())
+    file.seek(0, 2)
+    return named
+
+
+def verify_parts(header: Header, proof: RangeProof) -> None:
+    """Refuse parts that do not speak of the same events."""
+    end = header.export_checkpoint.end(header.export_stream)
+    if end is None or end.last_seq < header.export_seq_to:
+        raise Malformed(
+            f"the checkpoint does not reach event {header.export_seq_to} of {header.export_stream};"
+            " export up to its end, or take a newer one"
+        )
+    due = (header.export_seq_from, header.export_seq_to, end.last_seq)
+    if (proof.from_seq, proof.to_seq, proof.size) != due:
+        raise Malformed(f"a proof of {proof.from_seq} to {proof.to_seq} of {proof.size}")
+    if len(_named(header, _NO_ID).encode()) > MAX_HEADER_BYTES:
+        raise WrongSize(f"the header of a bundle has at most {MAX_HEADER_BYTES} bytes")
+
+
+def _named(header: Header, bundle_id: bytes) -> Header:
+    return replace(header, bundle_id=bundle_id)
+
+
+def _parts(header: Header, events: Iterable[BundleEvent], proof: RangeProof) -> Iterable[bytes]:
+    yield array_head(header.count)
+    seq, hub_ts = header.export_seq_from - 1, header.export_time_from
+    for seq, event in enumerate(events, header.export_seq_from):
+        hub_ts = _verify_place(event, seq, header)
+        yield event.encode()
+    if seq != header.export_seq_to or hub_ts != header.export_time_to:
+        raise Malformed(
+            f"the events end at {seq} and hub time {hub_ts}, not at {header.export_seq_to}"
+            f" and {header.export_time_to}"
+        )
+    yield proof.encode()
+
+
+def _verify_place(event: BundleEvent, seq: int, header: Header) -> int:
+    receipt = Receipt.decode(event.receipt)
+    if receipt.stream_seq != seq:
+        raise Malformed(f"event {receipt.stream_seq} where event {seq} is due")
+    if seq == header.export_seq_from and receipt.hub_ts != header.export_time_from:
+        raise Malformed(f"event {seq} is of hub time {receipt.hub_ts}, not export_time_from")
+    return receipt.hub_ts
+
+
+def array_head(count: int) -> bytes:
+    """The head of an array, for a count that may be large."""
+    head = cbor.dump(count)
+    return bytes([head[0] | cbor.ARRAY << 5]) + head[1:]

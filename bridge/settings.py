@@ -1,4 +1,9 @@
-"""The settings of one side of a bridge: one frozen object, built from a TOML file."""
+"""The settings of one side of a bridge: one frozen object, built from a TOML file.
+
+The settings of the exporting side: where carriers are built, and how they are cut.
+
+The settings of the importing side: its directories, and what lets a bundle in.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +13,190 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from bridge.settings_export import ExportSettings, export_settings
-from bridge.settings_import import ImportSettings, import_settings
-from bridge.stream_map import OFFLINE_LOG, ONLINE_LOG, Route, StreamMap, default_target
-from veen import settings_file
-from veen.settings_table import BadSettings, Table
-from veen.zone_file import bridge_part, is_zone
+from bridge.bundle import BundleLimits
+from bridge.carrier.format import LEAST_VOLUME_BYTES, MAX_PARITY, MAX_VOLUMES, Packing, Preset
+from bridge.stream_map import OFFLINE_LOG, ONLINE_LOG, BridgeStreamMap, StreamRoute, default_target
+from veen.system.config import BadSettings, Table, bridge_part, is_zone, read_settings_file
+
+EXPORT_BUNDLE_BYTES: Final = 64 << 20
+EXPORT_BUNDLE_EVENTS: Final = 100_000
+MOST_BUNDLE_BYTES: Final = 1 << 34
+MOST_BUNDLE_EVENTS: Final = 1 << 24
+_COMPRESSIONS: Final = ("none", "zstd")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportSettings:
+    """``state`` is private to the exporter: its lock, what it is building, what it has seen.
+
+    ``recipient`` is the public key of the other zone, for carriers that only it can open.
+    """
+
+    state: Path
+    packing: Packing
+    recipient: bytes | None
+    max_bundle_bytes: int
+    max_bundle_events: int
+
+
+def export_settings(table: Table) -> ExportSettings:
+    settings = ExportSettings(
+        state=table.path("state", "export"),
+        packing=_packing(table),
+        recipient=table.key("recipient", None),
+        max_bundle_bytes=table.number(
+            "max_bundle_bytes", EXPORT_BUNDLE_BYTES, least=1, most=MOST_BUNDLE_BYTES
+        ),
+        max_bundle_events=table.number(
+            "max_bundle_events", EXPORT_BUNDLE_EVENTS, least=1, most=MOST_BUNDLE_EVENTS
+        ),
+    )
+    table.done()
+    return settings
+
+
+def _packing(table: Table) -> Packing:
+    """That of a preset; a size of volumes beside it holds instead of the preset's."""
+    titles = [item.title for item in Preset]
+    chosen = table.choice("medium", titles, Preset.ANY.title)
+    preset = next(item for item in Preset if item.title == chosen)
+    return Packing(
+        volume_bytes=table.number(
+            "volume_bytes", preset.volume_bytes, least=LEAST_VOLUME_BYTES, most=2**40
+        ),
+        volumes_per_bag=table.number(
+            "volumes_per_medium", preset.volumes_per_bag, least=1, most=MAX_VOLUMES
+        ),
+        parity=table.number("parity", 0, least=0, most=MAX_PARITY),
+        compress=table.choice("compression", _COMPRESSIONS, "none") == "zstd",
+    )
+
+
+IMPORT_BUNDLE_BYTES: Final = 128 << 20
+IMPORT_BUNDLE_EVENTS: Final = 200_000
+"""Twice what an exporter cuts by default: a bundle is held in memory until it is handed over."""
+DEFAULT_INBOX_BYTES: Final = 16 << 30
+DEFAULT_QUARANTINE_BYTES: Final = 8 << 30
+DEFAULT_RESERVE_BYTES: Final = 1 << 30
+_MOST_BYTES: Final = 1 << 40
+_MOST_EVENTS: Final = 1 << 30
+_MOST_APPROVERS: Final = 100
+_MOST_WORKERS: Final = 256
+_DAY_SEC: Final = 86_400
+_LONGEST_SCAN_SEC: Final = _DAY_SEC
+_MOST_DAYS: Final = 36_500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRule:
+    """``needed`` of ``approvers`` (public keys) must sign for a bundle of streams ``prefix``."""
+
+    prefix: str
+    needed: int
+    approvers: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExclusionRule:
+    """Events of streams ``prefix`` whose type is ``event_type`` are not let in, and why."""
+
+    prefix: str
+    event_type: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportSettings:
+    """``state`` holds inbox, staging, waiting, committing, archive, quarantine, receipts and the
+    ledger, on one file system. ``zone_keys`` are files with private keys, in hex, for carriers
+    that are sealed to this zone. ``checkpoint`` are the settings of the recorder that makes and
+    anchors a checkpoint after an import. A checkpoint older than ``warn_age_sec`` is told as such.
+    ``max_inbox_bytes`` and ``max_quarantine_bytes`` are what may lie there; ``reserve_bytes`` of
+    the file system are never used.
+    """
+
+    state: Path
+    zone_keys: tuple[Path, ...]
+    limits: BundleLimits
+    max_inbox_bytes: int
+    max_quarantine_bytes: int
+    reserve_bytes: int
+    workers: int
+    scan: tuple[str, ...]
+    scan_timeout_sec: int
+    checkpoint: Path | None
+    warn_age_sec: int | None
+    approvals: tuple[ApprovalRule, ...]
+    exclusions: tuple[ExclusionRule, ...]
+
+    @property
+    def max_carrier_bytes(self) -> int:
+        """On disk: one volume of data may have as many of parity beside it as there can be."""
+        return self.limits.max_bytes * (1 + MAX_PARITY)
+
+
+def import_settings(table: Table, whole: Table) -> ImportSettings:
+    settings = ImportSettings(
+        state=table.path("state", "import"),
+        zone_keys=table.paths("zone_keys"),
+        limits=BundleLimits(
+            max_bytes=table.number(
+                "max_bundle_bytes", IMPORT_BUNDLE_BYTES, least=1, most=_MOST_BYTES
+            ),
+            max_events=table.number(
+                "max_bundle_events", IMPORT_BUNDLE_EVENTS, least=1, most=_MOST_EVENTS
+            ),
+        ),
+        max_inbox_bytes=_bytes(table, "max_inbox_bytes", DEFAULT_INBOX_BYTES),
+        max_quarantine_bytes=_bytes(table, "max_quarantine_bytes", DEFAULT_QUARANTINE_BYTES),
+        reserve_bytes=_bytes(table, "reserve_bytes", DEFAULT_RESERVE_BYTES),
+        workers=table.number("workers", 1, least=1, most=_MOST_WORKERS),
+        scan=table.texts("scan"),
+        scan_timeout_sec=table.number("scan_timeout_sec", 300, least=1, most=_LONGEST_SCAN_SEC),
+        checkpoint=table.path("checkpoint", None),
+        warn_age_sec=_days(table, "warn_age_days"),
+        approvals=tuple(_approval(table) for table in whole.tables("approvals")),
+        exclusions=tuple(_exclusion(table) for table in whole.tables("exclusions")),
+    )
+    table.done()
+    return settings
+
+
+def _bytes(table: Table, key: str, default: int) -> int:
+    return table.number(key, default, least=0, most=_MOST_BYTES)
+
+
+def _days(table: Table, key: str) -> int | None:
+    return table.number(key, least=0, most=_MOST_DAYS) * _DAY_SEC if table.has(key) else None
+
+
+def _approval(table: Table) -> ApprovalRule:
+    rule = ApprovalRule(
+        prefix=str(table.text("prefix")),
+        needed=table.number("needed", least=1, most=_MOST_APPROVERS),
+        approvers=table.keys("approvers"),
+    )
+    table.done()
+    if rule.needed > len(rule.approvers):
+        table.refuse("needed", rule.needed, f"only {len(rule.approvers)} approvers are named")
+    return rule
+
+
+def _exclusion(table: Table) -> ExclusionRule:
+    rule = ExclusionRule(
+        prefix=str(table.text("prefix")),
+        event_type=str(table.text("event_type")),
+        reason=str(table.text("reason")),
+    )
+    table.done()
+    return rule
+
 
 DEFAULT_PATH: Final = Path("bridge.toml")
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
 
 
-class Zone(Enum):
+class BridgeZone(Enum):
     """ONLINE exports and never learns what became of it; OFFLINE imports."""
 
     ONLINE = "online"
@@ -27,11 +204,11 @@ class Zone(Enum):
 
     @property
     def audit_log(self) -> str:
-        return ONLINE_LOG if self is Zone.ONLINE else OFFLINE_LOG
+        return ONLINE_LOG if self is BridgeZone.ONLINE else OFFLINE_LOG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HubSettings:
+class BridgeHubConfig:
     """The hub of this zone; ``ca`` is for https with an authority of one's own."""
 
     url: str
@@ -58,7 +235,7 @@ class ReaderKeys:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class BridgeSettings:
     """``audit_reader`` is the card that audit entries are sealed to.
 
     ``reader`` online opens what is exported, so that bodies can be disclosed to the other zone;
@@ -68,37 +245,37 @@ class Settings:
     ``import_recorder`` records an event of this zone for each bundle that was imported.
     """
 
-    zone: Zone
+    zone: BridgeZone
     name: str
-    hub: HubSettings
+    hub: BridgeHubConfig
     bridge: IdentitySettings
     audit: IdentitySettings
     audit_reader: Path
     reader: IdentitySettings | None
     trust: Path
-    streams: StreamMap
+    streams: BridgeStreamMap
     exporting: ExportSettings | None
     importing: ImportSettings | None
     reader_keys: ReaderKeys | None = None
     import_recorder: IdentitySettings | None = None
 
 
-def load(path: Path) -> Settings:
+def load(path: Path) -> BridgeSettings:
     """The settings of ``bridge.toml`` or of a zone's file; relative paths begin at its folder."""
-    return settings_file.read(
-        path, lambda one: parse(one, path.absolute().parent), "docs/bridge.example.toml"
+    return read_settings_file(
+        path, lambda item: parse(item, path.absolute().parent), "docs/bridge.example.toml"
     )
 
 
-def parse(document: dict[str, Any], folder: Path) -> Settings:
+def parse(document: dict[str, Any], folder: Path) -> BridgeSettings:
     if is_zone(document):
         table = Table(bridge_part(document), "bridge", folder)
     else:
         table = Table(document, "", folder)
-    zone = Zone(table.choice("zone", [one.value for one in Zone]))
+    zone = BridgeZone(table.choice("zone", [item.value for item in BridgeZone]))
     hub, audit = _hub(table.table("hub")), table.table("audit")
     reader = table.table("reader")
-    found = Settings(
+    settings = BridgeSettings(
         zone=zone,
         name=_name(table),
         hub=hub,
@@ -108,42 +285,46 @@ def parse(document: dict[str, Any], folder: Path) -> Settings:
         reader=_identity(reader) if table.has("reader") else None,
         trust=table.path("trust", "trust"),
         streams=_streams(table, zone, hub),
-        exporting=export_settings(table.table("export")) if zone is Zone.ONLINE else None,
-        importing=import_settings(table.table("import"), table) if zone is Zone.OFFLINE else None,
+        exporting=export_settings(table.table("export")) if zone is BridgeZone.ONLINE else None,
+        importing=import_settings(table.table("import"), table)
+        if zone is BridgeZone.OFFLINE
+        else None,
         reader_keys=_reader_keys(table),
         import_recorder=_import_recorder(table, zone),
     )
     table.done()
-    _verify_identities(found)
-    return found
+    _verify_identities(settings)
+    return settings
 
 
 def _name(table: Table) -> str:
-    found = str(table.text("name"))
-    if not _NAME.fullmatch(found):
-        table.refuse("name", found, "up to 40 of a-z, 0-9, '.' and '-' are due")
-    return found
+    result = str(table.text("name"))
+    if not _NAME.fullmatch(result):
+        table.refuse("name", result, "up to 40 of a-z, 0-9, '.' and '-' are due")
+    return result
 
 
-def _hub(table: Table) -> HubSettings:
-    found = HubSettings(url=table.url("url"), hub_id=table.key("hub_id"), ca=table.path("ca", None))
+def _hub(table: Table) -> BridgeHubConfig:
+    config = BridgeHubConfig(
+        url=table.url("url"), hub_id=table.key("hub_id"), ca=table.path("ca", None)
+    )
     table.done()
-    return found
+    return config
 
 
 def _identity(table: Table) -> IdentitySettings:
-    found = IdentitySettings(
+    settings = IdentitySettings(
         client=table.path("client"),
         passphrase_file=table.path("passphrase_file", None),
         principal=table.text("principal", None),
         capability=table.path("capability", None),
     )
     table.done()
-    return found
+    return settings
 
 
-def _import_recorder(table: Table, zone: Zone) -> IdentitySettings | None:
-    if zone is not Zone.OFFLINE or not table.has("import_recorder"):
+def _import_recorder(table: Table, zone: BridgeZone) -> IdentitySettings | None:
+    if zone is not BridgeZone.OFFLINE or not table.has("import_recorder"):
         return None
     return _identity(table.table("import_recorder"))
 
@@ -154,20 +335,22 @@ def _reader_keys(table: Table) -> ReaderKeys | None:
     return None if client is None else ReaderKeys(client, passphrase_file)
 
 
-def _streams(table: Table, zone: Zone, hub: HubSettings) -> StreamMap:
+def _streams(table: Table, zone: BridgeZone, hub: BridgeHubConfig) -> BridgeStreamMap:
     """Online the source is this zone's hub; offline each stream names the hub it comes from."""
     routes = []
-    for one in table.tables("streams"):
-        source = str(one.text("source"))
-        source_hub = hub.hub_id if zone is Zone.ONLINE else one.key("hub_id")
-        routes.append(Route(source_hub, source, str(one.text("target", default_target(source)))))
-        one.done()
+    for item in table.tables("streams"):
+        source = str(item.text("source"))
+        source_hub = hub.hub_id if zone is BridgeZone.ONLINE else item.key("hub_id")
+        routes.append(
+            StreamRoute(source_hub, source, str(item.text("target", default_target(source))))
+        )
+        item.done()
     if not routes:
         raise BadSettings("no [[streams]] is given; name at least one that crosses")
-    return StreamMap(routes)
+    return BridgeStreamMap(routes)
 
 
-def _verify_identities(settings: Settings) -> None:
+def _verify_identities(settings: BridgeSettings) -> None:
     """One identity cannot play two parts: what it may do would add up."""
     parts = {
         "bridge": settings.bridge,

@@ -46,16 +46,16 @@ CARRIER = {1: U, 2: T, 3: B32, 4: U, 5: U, 6: U, 7: U, 8: [(U, U, B32)], 9: {"?"
 PROFILE = bytes.fromhex("7b6d324dfa79bdc2928558b784ca937eae43f94534dbe8ad2693ae2033240be1")
 
 class Refused(Exception): ...  # the first fault: its code, once known, and what was found
-def need(fact: object, told: str, code: str = "") -> None:
+def need(fact: object, value: str, code: str = "") -> None:
     if not fact:
-        raise Refused(code, told)
+        raise Refused(code, value)
 @contextmanager
 def named(code: str) -> Any:  # the code of faults inside that have none of their own
     try:
         yield
     except (Refused, CryptoError, UnicodeDecodeError) as error:
-        first, told = error.args if isinstance(error, Refused) else ("", str(error))
-        raise Refused(first or code, told) from error
+        first, detail = error.args if isinstance(error, Refused) else ("", str(error))
+        raise Refused(first or code, detail) from error
 def h(*parts: bytes) -> bytes:
     return sha256(b"".join(parts)).digest()
 def ht(tag: str, *parts: bytes) -> bytes:
@@ -134,18 +134,18 @@ def stream_id(name: str) -> bytes:
 def label_of(hub_id: bytes, stream: bytes, epoch: int) -> bytes:
     return ht("veen/label", ht("veen/routing_key", hub_id), stream, u64(epoch))
 def check_recorder(doc: Any) -> None:  # what must hold, whoever signed it
-    need(doc[1] == 1 and all(one[0] == 1 and one[7:] != [[]] for one in doc[9]), "version")
+    need(doc[1] == 1 and all(item[0] == 1 and item[7:] != [[]] for item in doc[9]), "version")
     ids = [stream_id(name) for name in doc[8]]
     need(ids == sorted(set(ids)) == [end[0] for end in doc[7]], "streams")
     need(doc[6] == ht("veen/log-root", encode(doc[7])), "log_root")
-    need([end[1:] for end in doc[7] if end[1]] == [one[3:5] for one in doc[9]], "checkpoints")
+    need([end[1:] for end in doc[7] if end[1]] == [item[3:5] for item in doc[9]], "checkpoints")
     need(all(end[2] == ZERO for end in doc[7] if not end[1]), "an empty stream with a root")
 def keys_at(hub: Any, time: int) -> list[bytes]:
     return [key[2] for key in hub[3] if key[3] <= time <= key.get(4, time)]
-def verify_signer(one: Any, hub: Any, made: int, last: int) -> None:  # KEX0.1 in a rotation
-    digest, sigs = ht("veen/sig", encode(one[:6])), list(chain(*one[7:]))
+def verify_signer(value: Any, hub: Any, made: int, last: int) -> None:  # KEX0.1 in a rotation
+    digest, sigs = ht("veen/sig", encode(value[:6])), list(chain(*value[7:]))
     able = [key for key in hub[3] if key[3] <= made and key.get(4, last) >= last]
-    signer: Any = next((key for key in able[::-1] if is_signed(key[2], one[6], digest)), None)
+    signer: Any = next((key for key in able[::-1] if is_signed(key[2], value[6], digest)), None)
     need(signer, "a stream's checkpoint")
     for old, new in pairwise(hub[3]):
         begin = max(last, signer[3]) - (signer[3] < new[3])
@@ -159,10 +159,10 @@ def verify_recorder(doc: Any, hubs: dict[bytes, Any], hub_id: bytes, at: Any = (
     with named("E.SIG/CHECKPOINT"):
         digest = ht("veen/recorder-checkpoint", encode(doc)[:-64], bytes(64))
         need(doc[3] in keys_at(hub, doc[5]) and is_signed(doc[3], doc[10], digest), "hub_sig")
-        for stream, one in zip([end[0] for end in doc[7] if end[1]], doc[9], strict=True):
-            labels = [label_of(hub_id, stream, n) for n in (one[5], one[5] - 1) if n >= 0]
-            need(one[2] == labels[0] and one[1] in labels, "labels")
-            verify_signer(one, hub, doc[5], at[1] if stream == at[0] else 0)
+        for stream, item in zip([end[0] for end in doc[7] if end[1]], doc[9], strict=True):
+            labels = [label_of(hub_id, stream, n) for n in (item[5], item[5] - 1) if n >= 0]
+            need(item[2] == labels[0] and item[1] in labels, "labels")
+            verify_signer(item, hub, doc[5], at[1] if stream == at[0] else 0)
     return hub
 def grown(peaks: list[bytes], size: int, height: int, subtree: bytes) -> tuple[Any, bytes]:
     while size >> height & 1:
@@ -185,7 +185,7 @@ def read_parts(raw: bytes) -> tuple[Any, list[bytes], Any]:
     proof = read(raw[at:], PROOF)
     is_short = len(proof[5]) <= 64 and len(proof[6]) <= 128
     need(is_short and proof[1] == 1 and 1 <= proof[2] <= proof[3] + 1 <= proof[4] + 1, "proof")
-    unnamed = encode({key: one for key, one in header.items() if key != 2})
+    unnamed = encode({key: item for key, item in header.items() if key != 2})
     digest = ht("veen/agb0-bundle", unnamed, raw[events_at:])
     need(digest == header[2], "bundle_id is not the hash of the bundle", "E.SIG/BUNDLE_ID")
     return header, events, proof
@@ -194,7 +194,7 @@ def verify_bundle(raw: bytes, hubs: dict[bytes, Any]) -> Any:
     with named("E.FORMAT/FRAMING"):
         header, events, proof = read_parts(raw)
     hub = verify_recorder(header[11], hubs, header[3], (header[5], header[10]))
-    end: Any = next((one for one in header[11][7] if one[0] == header[5]), [b"", 0, b""])
+    end: Any = next((item for item in header[11][7] if item[0] == header[5]), [b"", 0, b""])
     due = [header[7], header[8], end[1]]
     need(end[1] >= header[8] and [proof[n] for n in (2, 3, 4)] == due, "range", "E.SEQ/RANGE")
     need(header[10] <= header[11][5], "events later than their checkpoint", "E.SIG/CHECKPOINT")
@@ -202,17 +202,17 @@ def verify_bundle(raw: bytes, hubs: dict[bytes, Any]) -> Any:
     need(len(peaks) == size.bit_count(), "peaks before the events", "E.SEQ/PROOF")
     for event in events:
         leaf, root, hub_ts = examine(event, size + 1, label_of(hub[2], header[5], 0), hub, later)
-        (peaks, found), size = grown(peaks, size, 0, leaf), size + 1
-        need(found == root, f"event {size}", "E.SEQ/ROOT")
+        (peaks, result), size = grown(peaks, size, 0, leaf), size + 1
+        need(result == root, f"event {size}", "E.SEQ/ROOT")
         times.append(hub_ts)
     need([times[0], times[-1]] == [header[9], header[10]], "hub times", "E.SEQ/RANGE")
     with named("E.SEQ/PROOF"):
         for subtree in proof[6]:
             need(size < end[1], "too many subtrees")
             height = min((end[1] - size).bit_length(), (size & -size).bit_length()) - 1
-            (peaks, found), size = grown(peaks, size, height, subtree), size + (1 << height)
-        need(size == end[1] and found == end[2], "no way to the checkpoint's root")
-    for fault in sorted(later, key=lambda one: one.args[0] == "E.SIG/METADATA"):
+            (peaks, result), size = grown(peaks, size, height, subtree), size + (1 << height)
+        need(size == end[1] and result == end[2], "no way to the checkpoint's root")
+    for fault in sorted(later, key=lambda item: item.args[0] == "E.SIG/METADATA"):
         raise fault
     return header
 def examine(raw: bytes, seq: int, label: bytes, hub: Any, later: list[Refused]) -> Any:
@@ -235,8 +235,8 @@ def examine(raw: bytes, seq: int, label: bytes, hub: Any, later: list[Refused]) 
     except Refused as fault:
         later.append(fault)
     return leaf, receipt[4], receipt[5]
-def check_metadata(told: Any, key: bytes | None, msg: Any, receipt: Any) -> None:
-    need(not told or (told[1] == msg[3] and told[4] == receipt[5]), "principal or hub time")
+def check_metadata(value: Any, key: bytes | None, msg: Any, receipt: Any) -> None:
+    need(not value or (value[1] == msg[3] and value[4] == receipt[5]), "principal or hub time")
     if key is None:
         return
     text, (headed, size) = msg[8], struct.unpack(">II", msg[8][32:40].ljust(8, b"\0"))
@@ -246,10 +246,10 @@ def check_metadata(told: Any, key: bytes | None, msg: Any, receipt: Any) -> None
     aad = ht("veen/aad", msg[1], msg[2], msg[3], u64(msg[4]), u64(msg[5]), msg[6] or ZERO)
     nonce = ht("veen/nonce", msg[2], u64(msg[5]), msg[3], u64(msg[4]))[:24]
     body = crypto_aead_xchacha20poly1305_ietf_decrypt(text[start:end], aad, nonce, key)
-    if told:
+    if value:
         names = ("event_time", 3), ("event_type", 2), ("subject_id", 0), ("principal_id", 1)
-        before = b"\xa6" + encode({"origin": told[5], "payload": 0})[1:-1]
-        after = encode({name: told[n] for name, n in names})[1:]
+        before = b"\xa6" + encode({"origin": value[5], "payload": 0})[1:-1]
+        after = encode({name: value[n] for name, n in names})[1:]
         is_around = body.startswith(before) and body.endswith(after)
         need(is_around and skip(body, len(before), MIB) == len(body) - len(after), "the body")
 def is_file(path: Path) -> bool:
@@ -279,9 +279,9 @@ def listed(folder: Path) -> list[Path]:
     need(len(names) == len(paths) <= 1024, f"{folder}: too many or equal names", "E.FORMAT/MEDIUM")
     return paths
 def check_carrier(doc: Any) -> None:
-    data, sizes = doc[4], [one[1] - VOLUME.size for one in doc[8]]
+    data, sizes = doc[4], [item[1] - VOLUME.size for item in doc[8]]
     need(data >= 1 and len(sizes) == data + doc[5] <= 500 and (11 in doc) != (10 in doc), "volumes")
-    need({one[0] for one in doc[8]} == set(range(1, doc[6] + 1)), "bags")
+    need({item[0] for item in doc[8]} == set(range(1, doc[6] + 1)), "bags")
     due = [sizes[0]] * (data - 1) + [sizes[data - 1]] + [sizes[0]] * doc[5]
     need(sizes == due and 0 < due[data - 1] <= due[0] and sum(sizes[:data]) == doc[7], "sizes")
     tail = doc.get(11, {3: []})[3]
@@ -330,7 +330,7 @@ def verify_carrier(roots: list[Path], hubs: dict[bytes, Any], exporters: dict[by
         checkpoint, due = header[11], [header[n] for n in (2, 3, 6, 7, 8)]
     due += [h(encode(checkpoint)), checkpoint[5]]
     need(entry[2:] == due, "the ledger enters something else", "E.SEQ/LEDGER")
-    named_by = ", ".join(f"{exporters[one]} ({one.hex()})" for one in sorted(signers))
+    named_by = ", ".join(f"{exporters[signer]} ({signer.hex()})" for signer in sorted(signers))
     return facts(entry, named_by, len(hubs[entry[3]][3]))
 def facts(entry: Any, signers: str, identity: int) -> list[str]:
     bits, c, v = struct.unpack(">6H", (entry[2] or entry[7])[:12]), "bdfghjklmnprstvz", "aiou"
@@ -362,17 +362,17 @@ def read_trust(folder: Path, newer: Path | None = None) -> tuple[Any, dict[bytes
             exporters[bytes.fromhex(path.read_text())] = path.name[9:-4]
     return hubs, {key: name for key, name in exporters.items() if key not in bad}
 def carriers(places: list[Path]) -> list[list[Path]]:  # bags, put together by carrier
-    found: dict[Any, list[Path]] = {}
+    result: dict[Any, list[Path]] = {}
     for place in places:
         folder = place / "agb0"
         bags = sorted(folder.glob("*/")) if folder.is_dir() and not folder.is_symlink() else [place]
         for bag in bags:
             try:
-                found.setdefault(encode(read_bag(bag)[0]), []).append(bag)
+                result.setdefault(encode(read_bag(bag)[0]), []).append(bag)
             except (OSError, Refused):
-                found[bag] = [bag]
-    need(found, f"no bag lies in {places[0]}")
-    return list(found.values())
+                result[bag] = [bag]
+    need(result, f"no bag lies in {places[0]}")
+    return list(result.values())
 def main(argv: list[str]) -> int:
     parser = ArgumentParser(description=__doc__, formatter_class=RawTextHelpFormatter)
     parser.add_argument("--hub-identity", dest="newer", metavar="FILE", type=Path)
@@ -385,15 +385,15 @@ def main(argv: list[str]) -> int:
         parser.error(ascii(f"a wrong call or trust store, no verdict: {error}"))
     for roots in sets:
         try:
-            code, told = "valid", verify_carrier(roots, hubs, exporters)
+            code, detail = "valid", verify_carrier(roots, hubs, exporters)
         except Refused as error:
-            code, *told = error.args
+            code, *detail = error.args
         except OSError as error:
-            code, told = "E.FORMAT/MEDIUM", [str(error)]
+            code, detail = "E.FORMAT/MEDIUM", [str(error)]
         codes.append(code)
-        for line in (f"{code}: {', '.join(map(str, roots))}", *told):
+        for line in (f"{code}: {', '.join(map(str, roots))}", *detail):
             sys.stdout.write(ascii(line)[1:-1] + "\n")
-    code = min(codes, key=lambda one: {"valid": 2, "UNSUPPORTED": 1}.get(one, 0))
+    code = min(codes, key=lambda item: {"valid": 2, "UNSUPPORTED": 1}.get(item, 0))
     sys.stdout.write(f"{codes.count('valid')} of {len(codes)} carriers are valid\n{code}\n")
     return {"valid": 0, "UNSUPPORTED": 3}.get(code, 1)
 if __name__ == "__main__":

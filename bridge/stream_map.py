@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from veen.errors import VeenError
-from veen.settings_table import BadSettings
+from veen.system.config import BadSettings
 
 ONLINE_LOG: Final = "bridge/online/log"
 OFFLINE_LOG: Final = "bridge/offline/log"
@@ -26,7 +26,7 @@ class UnmappedStream(VeenError):
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class StreamRoute:
     """From a stream of one hub to a stream of the hub in the other zone."""
 
     hub_id: bytes
@@ -34,41 +34,41 @@ class Route:
     target: str
 
 
-class StreamMap:
+class BridgeStreamMap:
     """All routes. Each source has one target, and no two sources share one: what is imported
     into a stream is the history of exactly one other.
 
     The audit log of each exporting hub travels too, without being listed.
     """
 
-    def __init__(self, routes: Iterable[Route]) -> None:
+    def __init__(self, routes: Iterable[StreamRoute]) -> None:
         listed = tuple(routes)
-        for one in listed:
-            _verify_names(one)
-        known = {(one.hub_id, one.source) for one in listed}
-        hubs = sorted({one.hub_id for one in listed})
+        for item in listed:
+            _verify_names(item)
+        known = {(item.hub_id, item.source) for item in listed}
+        hubs = sorted({item.hub_id for item in listed})
         implied = [
-            Route(hub_id, ONLINE_LOG, default_target(ONLINE_LOG))
+            StreamRoute(hub_id, ONLINE_LOG, default_target(ONLINE_LOG))
             for hub_id in hubs
             if (hub_id, ONLINE_LOG) not in known
         ]
         self.routes = (*listed, *implied)
         _verify_collisions(self.routes)
-        self._by_source = {(one.hub_id, one.source): one for one in self.routes}
+        self._by_source = {(route.hub_id, route.source): route for route in self.routes}
 
-    def route(self, hub_id: bytes, source: str) -> Route:
-        found = self._by_source.get((hub_id, source))
-        if found is None:
+    def route(self, hub_id: bytes, source: str) -> StreamRoute:
+        value = self._by_source.get((hub_id, source))
+        if value is None:
             raise UnmappedStream(
                 f"{source} of hub {hub_id.hex()} is in no [[streams]] of the settings; "
                 "add it there if it should cross"
             )
-        return found
+        return value
 
     def sources(self, hub_id: bytes) -> tuple[str, ...]:
         """What is exported of a hub, its audit log last: it tells of the others."""
-        found = [one.source for one in self.routes if one.hub_id == hub_id]
-        return tuple(sorted(found, key=lambda name: (name == ONLINE_LOG, name)))
+        result = [route.source for route in self.routes if route.hub_id == hub_id]
+        return tuple(sorted(result, key=lambda name: (name == ONLINE_LOG, name)))
 
 
 def default_target(source: str) -> str:
@@ -76,7 +76,7 @@ def default_target(source: str) -> str:
     return IMPORTED + source.removeprefix("export/")
 
 
-def _verify_names(route: Route) -> None:
+def _verify_names(route: StreamRoute) -> None:
     if route.source != ONLINE_LOG and not _SOURCE.fullmatch(route.source):
         raise BadSettings(
             f"stream {route.source!r} cannot be exported: its name begins with export/ or record/ "
@@ -89,16 +89,16 @@ def _verify_names(route: Route) -> None:
         )
 
 
-def _verify_collisions(routes: Iterable[Route]) -> None:
+def _verify_collisions(routes: Iterable[StreamRoute]) -> None:
     sources: set[tuple[bytes, str]] = set()
-    targets: dict[str, Route] = {}
-    for one in routes:
-        if (one.hub_id, one.source) in sources:
-            raise BadSettings(f"stream {one.source} of hub {one.hub_id.hex()} is mapped twice")
-        sources.add((one.hub_id, one.source))
-        other = targets.setdefault(one.target, one)
-        if other is not one:
+    targets: dict[str, StreamRoute] = {}
+    for route in routes:
+        if (route.hub_id, route.source) in sources:
+            raise BadSettings(f"stream {route.source} of hub {route.hub_id.hex()} is mapped twice")
+        sources.add((route.hub_id, route.source))
+        other = targets.setdefault(route.target, route)
+        if other is not route:
             raise BadSettings(
-                f"{other.source} of hub {other.hub_id.hex()} and {one.source} of hub "
-                f"{one.hub_id.hex()} would both go into {one.target}; give one another target"
+                f"{other.source} of hub {other.hub_id.hex()} and {route.source} of hub "
+                f"{route.hub_id.hex()} would both go into {route.target}; give one another target"
             )

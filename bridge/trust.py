@@ -5,6 +5,10 @@ identity files under these names), for each exporter ``exporter-<name>.pub`` wit
 hex, and for each hub_id or public key that is not believed any more ``revoked-<hex>.txt`` with the
 reason. What is revoked is as if it had never been pinned, for old carriers, too: whoever has a
 stolen key can date what they sign.
+
+The changes of a trust directory, entered beside its files: what was changed, when and by whom.
+
+The next import of the zone tells of them in bridge/offline/log.
 """
 
 from __future__ import annotations
@@ -12,13 +16,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from bridge.printable import printable
-from veen import durable
+from bridge.errors import printable
 from veen.errors import Malformed, Untrusted
 from veen.hub_identity import HubIdentity
+from veen.system import durable
 
 _HUB: Final = re.compile(r"hub-([0-9a-f]{64})\.cbor")
 _EXPORTER: Final = re.compile(r"exporter-([a-z0-9.-]{1,40})\.pub")
@@ -44,13 +49,13 @@ class TrustStore:
         exporters: dict[bytes, str] = {}
         revoked: dict[bytes, str] = {}
         for path in sorted(directory.iterdir()):
-            if found := _HUB.fullmatch(path.name):
-                identity = _read_hub(path, bytes.fromhex(found[1]))
+            if match := _HUB.fullmatch(path.name):
+                identity = _read_hub(path, bytes.fromhex(match[1]))
                 hubs[identity.hub_id] = identity
-            elif found := _EXPORTER.fullmatch(path.name):
-                exporters[_read_public(path)] = found[1]
-            elif found := _REVOKED.fullmatch(path.name):
-                revoked[bytes.fromhex(found[1])] = printable(
+            elif match := _EXPORTER.fullmatch(path.name):
+                exporters[_read_public(path)] = match[1]
+            elif match := _REVOKED.fullmatch(path.name):
+                revoked[bytes.fromhex(match[1])] = printable(
                     read_file(path).decode(errors="replace")
                 )
         files = (
@@ -198,3 +203,41 @@ def read_file(path: Path) -> bytes:
     if len(raw) > _MAX_BYTES:
         raise Malformed(f"{path.name} is longer than {_MAX_BYTES} bytes")
     return raw
+
+
+FILE: Final = "changes.txt"
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
+_LINE: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z) (.+?): (.+)")
+
+
+class TrustChange(NamedTuple):
+    """``who`` and ``what`` are printable, and on one line."""
+
+    at: int
+    who: str
+    what: str
+
+
+def enter(directory: Path, change: TrustChange) -> None:
+    path = directory / FILE
+    before = path.read_bytes() if path.exists() else b""
+    line = f"{datetime.fromtimestamp(change.at, UTC):{_TIME}} {change.who}: {change.what}\n"
+    durable.write(path, before + line.encode())
+
+
+def entered(directory: Path) -> list[TrustChange]:
+    """Every change in its order; a line that is none is nobody's word, and left out."""
+    path = directory / FILE
+    text = read_file(path).decode(errors="replace") if path.exists() else ""
+    return [item for line in text.splitlines() if (item := _change(line)) is not None]
+
+
+def _change(line: str) -> TrustChange | None:
+    match = _LINE.fullmatch(line)
+    if match is None:
+        return None
+    try:
+        at = datetime.strptime(match[1], _TIME).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return TrustChange(int(at.timestamp()), match[2], match[3])

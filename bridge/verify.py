@@ -1,32 +1,239 @@
 """Verification of a bundle, from the cheap checks to the dear ones; the first fault ends it
 (AGB0 4.5).
+
+What the importing zone holds of a stream already, and how a bundle joins on to it (AGB0 4.8).
+
+The metadata of an event against the event itself: what its signer and its hub say, and, where
+the body is disclosed, what the body says (AGB0 4.4).
+
+What is checked in each event of a bundle, a batch at a time, in any process (AGB0 4.5).
+
+A fault is returned rather than raised: which of them counts is for whoever sees all batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
+from typing import Protocol
 
-from bridge.bundle import BundleLimits, Header
-from bridge.bundle_reader import Source, Survey, read_batch, survey
-from bridge.continuity import Continuity, Held, verify_continuity
-from bridge.refusal import Fault, Refused
+from bridge.bundle import (
+    BundleEvent,
+    BundleLimits,
+    BundleSource,
+    Header,
+    Metadata,
+    Survey,
+    read_batch,
+    survey,
+)
+from bridge.errors import CarrierFault, Refused
 from bridge.trust import TrustStore
-from bridge.verify_events import Findings, Terms, examine
-from veen.client.progress import Progress, untold
-from veen.crew import crew
-from veen.errors import Untrusted
+from veen.errors import Malformed, Untrusted
+from veen.events import RecordEvent
 from veen.hub_identity import HubIdentity
-from veen.label import label, routing_key
+from veen.label import DEFAULT_PROFILE, derive_label, routing_key
 from veen.mmr import Peaks
+from veen.msg import Msg
+from veen.payload import open_body
+from veen.proofs import RangeProof
+from veen.receipt import Receipt
 from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd
+from veen.system.environment import Progress, no_progress
+from veen.system.process_pool import pool
+from veen.wire import cbor
+
+
+class HeldStream(Protocol):
+    """A stream as far as it has been imported."""
+
+    def last_seq(self) -> int:
+        """The last event held without a gap before it; 0 for none."""
+
+    def root_at(self, seq: int) -> bytes | None:
+        """The verified root of the source's range at ``seq``; None when it is not held."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRoots:
+    """Held, from roots by sequence number."""
+
+    roots: Mapping[int, bytes] = field(default_factory=dict)
+
+    def last_seq(self) -> int:
+        return max(self.roots, default=0)
+
+    def root_at(self, seq: int) -> bytes | None:
+        return self.roots.get(seq)
+
+
+class Continuity(Enum):
+    FIRST = "the stream begins here"
+    FOLLOWS = "it follows what is held"
+    OVERLAPS = "it begins within what is held"
+    GAP = "events before it are not held yet"
+    UNTESTED = "nothing was given to join on to"
+
+
+def verify_continuity(proof: RangeProof, held: HeldStream | None) -> Continuity:
+    """Refuse a bundle whose past is not the past that is held: the hub has told two stories."""
+    before = proof.from_seq - 1
+    if before == 0:
+        return Continuity.FIRST
+    if held is None:
+        return Continuity.UNTESTED
+    root = held.root_at(before)
+    if root is None:
+        return Continuity.GAP if before > held.last_seq() else Continuity.UNTESTED
+    if proof.before().root() != root:
+        raise Refused(
+            CarrierFault.FORK,
+            f"the root at {before} is not the one held; freeze the stream and keep both receipts",
+            seq=proof.from_seq,
+        )
+    return Continuity.FOLLOWS if before == held.last_seq() else Continuity.OVERLAPS
+
+
+def wrong_metadata(event: BundleEvent, msg: Msg, receipt: Receipt) -> Refused | None:
+    """What is wrong with the metadata of an event that is at its place, if anything is.
+
+    Principal and hub time are always known; the rest only where the body can be opened.
+    """
+    detail, seq = event.metadata, receipt.stream_seq
+    if detail is None and event.body_key is None:
+        return None
+    if detail is not None and detail.principal_id != msg.client_id:
+        return Refused(CarrierFault.METADATA, "principal_id is not the client that signed", seq=seq)
+    if detail is not None and detail.hub_commit_time != receipt.hub_ts:
+        return Refused(CarrierFault.METADATA, "hub_commit_time is not that of the receipt", seq=seq)
+    if event.body_key is None:
+        return None
+    try:
+        body = open_body(body_key=event.body_key, msg=msg, profile=DEFAULT_PROFILE)
+        if detail is None or _is_around(body, detail) or _says(body, detail, receipt):
+            return None
+    except (Malformed, Untrusted) as error:
+        return Refused(CarrierFault.METADATA, f"the body: {error}", seq=seq)
+    return Refused(CarrierFault.METADATA, "the metadata is not what the body says", seq=seq)
+
+
+def _says(body: bytes, metadata: Metadata, receipt: Receipt) -> bool:
+    return metadata == Metadata.of(RecordEvent.decode(body), receipt)
+
+
+def _is_around(body: bytes, metadata: Metadata) -> bool:
+    """Whether the body is the encoding of just these fields around a payload.
+
+    The same answer as that of decoding the body when it is yes, at a fraction of the cost.
+    """
+    before = cbor.dump({"origin": metadata.origin, "payload": 0})[1:-1]
+    after = cbor.dump(
+        {
+            "event_time": metadata.event_time,
+            "event_type": metadata.event_type,
+            "subject_id": metadata.subject_id,
+            "principal_id": metadata.principal_id,
+        }
+    )[1:]
+    if not (body.startswith(b"\xa6" + before) and body.endswith(after)):
+        return False
+    return cbor.skip(body, 1 + len(before)) == len(body) - len(after)
+
+
+@dataclass(frozen=True, slots=True)
+class BundleTerms:
+    """What the events of one bundle are held to."""
+
+    hub: HubIdentity
+    label: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What a batch holds, up to the first event that is not at its place.
+
+    The three kinds of fault rank in this order over the whole bundle, wherever they stand in it.
+    """
+
+    leaves: bytes
+    """As the receipts give them, 32 bytes each; and so the roots."""
+    roots: bytes
+    first_ts: int
+    last_ts: int
+    misplaced: Refused | None
+    unsigned: Refused | None
+    misreported: Refused | None
+    with_metadata: int
+    """Events with metadata."""
+    unopened: int
+    """Those of them whose body is not disclosed, so that not all of it could be checked."""
+
+
+def examine(raw: bytes, first_seq: int, terms: BundleTerms) -> Findings:
+    """Read each event strictly, recompute its leaf from the message, verify both signatures."""
+    receipts: list[Receipt] = []
+    misplaced = unsigned = misreported = None
+    with_metadata = unopened = 0
+    for seq, item in enumerate(cbor.decode_sequence(raw), first_seq):
+        try:
+            event, msg, receipt = _read(item, seq)
+            _verify_place(msg, receipt, seq, terms)
+        except Refused as error:
+            misplaced = error
+            break
+        receipts.append(receipt)
+        unsigned = unsigned or _bad_signature(msg, receipt, terms)
+        with_metadata += event.metadata is not None
+        unopened += event.metadata is not None and event.body_key is None
+        misreported = misreported or wrong_metadata(event, msg, receipt)
+    return Findings(
+        leaves=b"".join([receipt.leaf_hash for receipt in receipts]),
+        roots=b"".join([receipt.mmr_root for receipt in receipts]),
+        first_ts=receipts[0].hub_ts if receipts else 0,
+        last_ts=receipts[-1].hub_ts if receipts else 0,
+        misplaced=misplaced,
+        unsigned=unsigned,
+        misreported=misreported,
+        with_metadata=with_metadata,
+        unopened=unopened,
+    )
+
+
+def _bad_signature(msg: Msg, receipt: Receipt, terms: BundleTerms) -> Refused | None:
+    seq = receipt.stream_seq
+    try:
+        terms.hub.verify_receipt(receipt)
+    except Untrusted as error:
+        return Refused(CarrierFault.RECEIPT_SIG, str(error), seq=seq)
+    if not msg.signature_is_valid():
+        return Refused(CarrierFault.MSG_SIG, "the message is not signed by its client", seq=seq)
+    return None
+
+
+def _read(item: bytes, seq: int) -> tuple[BundleEvent, Msg, Receipt]:
+    try:
+        event = BundleEvent.decode(item)
+        return event, Msg.decode(event.payload), Receipt.decode(event.receipt)
+    except Malformed as error:
+        raise Refused(CarrierFault.EVENT_FORMAT, str(error), seq=seq) from error
+
+
+def _verify_place(msg: Msg, receipt: Receipt, seq: int, terms: BundleTerms) -> None:
+    if receipt.stream_seq != seq:
+        raise Refused(CarrierFault.PLACE, f"the receipt of event {receipt.stream_seq}", seq=seq)
+    if msg.label != terms.label or receipt.label != terms.label:
+        raise Refused(CarrierFault.PLACE, "an event of another stream", seq=seq)
+    if not msg.ct_hash_matches() or msg.leaf_hash() != receipt.leaf_hash:
+        raise Refused(CarrierFault.LEAF, "the receipt is not for this message", seq=seq)
+
 
 _HASH = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
+class VerifiedBundle:
     """A bundle of which everything holds.
 
     ``told`` events carry metadata. Of ``unopened`` of them the body is not disclosed: only their
@@ -37,7 +244,7 @@ class Verified:
     continuity: Continuity
     root: bytes
     """The root of the source's range at the last event: what the next bundle joins on to."""
-    told: int
+    with_metadata: int
     unopened: int
 
     @property
@@ -46,40 +253,40 @@ class Verified:
 
 
 def verify_bundle(
-    source: Source,
+    source: BundleSource,
     trust: TrustStore,
-    held: Held | None,
+    held: HeldStream | None,
     limits: BundleLimits = BundleLimits(),  # noqa: B008 - frozen
     workers: int = 1,
-    progress: Progress = untold,
-) -> Verified:
+    progress: Progress = no_progress,
+) -> VerifiedBundle:
     """Everything that can be known of a bundle without the hub it comes from, or Refused.
 
     With ``workers`` above 1 the events are examined in so many other processes. ``progress`` hears
     of events.
     """
-    found = survey(source, limits)
-    header = found.header
-    if header.bundle_id != found.digest:
-        raise Refused(Fault.BUNDLE_ID, "bundle_id is not the hash of the bundle")
+    result = survey(source, limits)
+    header = result.header
+    if header.bundle_id != result.digest:
+        raise Refused(CarrierFault.BUNDLE_ID, "bundle_id is not the hash of the bundle")
     hub = trusted_hub(header.source_hub_id, trust)
     verify_checkpoint(header.export_checkpoint, hub)
-    end = _end(found)
+    end = _end(result)
     _verify_dates(header, hub)
-    terms = Terms(hub, label(routing_key(hub.hub_id), header.export_stream_id, 0))
-    with crew(workers if workers > 1 else 0) as beside:
-        parts = ((read_batch(source, batch), batch.first_seq) for batch in found.batches)
+    terms = BundleTerms(hub, derive_label(routing_key(hub.hub_id), header.export_stream_id, 0))
+    with pool(workers if workers > 1 else 0) as beside:
+        parts = ((read_batch(source, batch), batch.first_seq) for batch in result.batches)
         examined = beside.run(partial(_examined, terms), parts)
-        replay = _verify_range(found, end, examined, progress)
-    continuity = verify_continuity(found.proof, held)
-    for fault in (replay.unsigned, replay.mistold):
+        replay = _verify_range(result, end, examined, progress)
+    continuity = verify_continuity(result.proof, held)
+    for fault in (replay.unsigned, replay.misreported):
         if fault is not None:
             raise fault
-    return Verified(
-        survey=found,
+    return VerifiedBundle(
+        survey=result,
         continuity=continuity,
         root=replay.root,
-        told=replay.told,
+        with_metadata=replay.with_metadata,
         unopened=replay.unopened,
     )
 
@@ -89,20 +296,20 @@ def trusted_hub(hub_id: bytes, trust: TrustStore) -> HubIdentity:
     if hub is None:
         why = trust.revoked.get(hub_id)
         what = "is not in the trust store" if why is None else f"is revoked: {why}"
-        raise Refused(Fault.HUB, f"hub {hub_id.hex()} {what}")
+        raise Refused(CarrierFault.HUB, f"hub {hub_id.hex()} {what}")
     return hub
 
 
 def verify_checkpoint(checkpoint: RecorderCheckpoint, hub: HubIdentity) -> None:
     if checkpoint.hub_id != hub.hub_id:
-        raise Refused(Fault.HUB, f"the checkpoint is of hub {checkpoint.hub_id.hex()}")
+        raise Refused(CarrierFault.HUB, f"the checkpoint is of hub {checkpoint.hub_id.hex()}")
     if checkpoint.hub_public not in {key.hub_pk for key in hub.hub_keys}:
-        told = f"{checkpoint.hub_public.hex()} is not a pinned key of the hub, or is revoked"
-        raise Refused(Fault.HUB_KEY, told)
+        detail = f"{checkpoint.hub_public.hex()} is not a pinned key of the hub, or is revoked"
+        raise Refused(CarrierFault.HUB_KEY, detail)
     try:
         checkpoint.verify(hub)
     except Untrusted as error:
-        raise Refused(Fault.CHECKPOINT, str(error)) from error
+        raise Refused(CarrierFault.CHECKPOINT, str(error)) from error
 
 
 def _verify_dates(header: Header, hub: HubIdentity) -> None:
@@ -113,18 +320,18 @@ def _verify_dates(header: Header, hub: HubIdentity) -> None:
     try:
         header.export_checkpoint.verify_entry_time(hub, header.export_stream, header.export_time_to)
     except Untrusted as error:
-        raise Refused(Fault.CHECKPOINT, str(error)) from error
+        raise Refused(CarrierFault.CHECKPOINT, str(error)) from error
 
 
-def _end(found: Survey) -> StreamEnd:
+def _end(survey: Survey) -> StreamEnd:
     """Where the stream ended at the checkpoint; the proof must lead from these events there."""
-    header, proof = found.header, found.proof
+    header, proof = survey.header, survey.proof
     end = header.export_checkpoint.end(header.export_stream)
     if end is None or end.last_seq < header.export_seq_to:
-        raise Refused(Fault.RANGE, "the checkpoint does not reach the last event")
+        raise Refused(CarrierFault.RANGE, "the checkpoint does not reach the last event")
     due = (header.export_seq_from, header.export_seq_to, end.last_seq)
     if (proof.from_seq, proof.to_seq, proof.size) != due:
-        raise Refused(Fault.RANGE, "the proof is of other events or another checkpoint")
+        raise Refused(CarrierFault.RANGE, "the proof is of other events or another checkpoint")
     return end
 
 
@@ -136,51 +343,53 @@ class _Replay:
     root: bytes = b""
     times: tuple[int, int] | None = None
     unsigned: Refused | None = None
-    mistold: Refused | None = None
-    told: int = 0
+    misreported: Refused | None = None
+    with_metadata: int = 0
     unopened: int = 0
 
-    def add(self, found: Findings) -> None:
+    def add(self, findings: Findings) -> None:
         """One batch more; its leaves lead to its roots, or the first that does not is named."""
-        for at in range(0, len(found.leaves), _HASH):
-            self.peaks = self.peaks.append(found.leaves[at : at + _HASH])
+        for at in range(0, len(findings.leaves), _HASH):
+            self.peaks = self.peaks.append(findings.leaves[at : at + _HASH])
             self.root = self.peaks.root()
-            if self.root != found.roots[at : at + _HASH]:
-                told = "the range has another root than the receipt"
-                raise Refused(Fault.ROOT, told, seq=self.peaks.size)
-        if found.misplaced is not None:
-            raise found.misplaced
-        self.times = (self.times or (found.first_ts, 0))[0], found.last_ts
-        self.unsigned = self.unsigned or found.unsigned
-        self.mistold = self.mistold or found.mistold
-        self.told += found.told
-        self.unopened += found.unopened
+            if self.root != findings.roots[at : at + _HASH]:
+                detail = "the range has another root than the receipt"
+                raise Refused(CarrierFault.ROOT, detail, seq=self.peaks.size)
+        if findings.misplaced is not None:
+            raise findings.misplaced
+        self.times = (self.times or (findings.first_ts, 0))[0], findings.last_ts
+        self.unsigned = self.unsigned or findings.unsigned
+        self.misreported = self.misreported or findings.misreported
+        self.with_metadata += findings.with_metadata
+        self.unopened += findings.unopened
 
 
-def _examined(terms: Terms, part: tuple[bytes, int]) -> Findings:
+def _examined(terms: BundleTerms, part: tuple[bytes, int]) -> Findings:
     raw, first_seq = part
     return examine(raw, first_seq, terms)
 
 
 def _verify_range(
-    found: Survey, end: StreamEnd, examined: Iterable[Findings], progress: Progress
+    survey: Survey, end: StreamEnd, examined: Iterable[Findings], progress: Progress
 ) -> _Replay:
     """Replay the range over all events, and from the last of them to the checkpoint."""
-    header, replay = found.header, _Replay(_before(found))
+    header, replay = survey.header, _Replay(_before(survey))
     for findings in examined:
         replay.add(findings)
         progress(replay.peaks.size + 1 - header.export_seq_from, header.count)
     if replay.times != (header.export_time_from, header.export_time_to):
-        raise Refused(Fault.RANGE, f"the events are of hub times {replay.times}, not as announced")
+        raise Refused(
+            CarrierFault.RANGE, f"the events are of hub times {replay.times}, not as announced"
+        )
     try:
-        found.proof.verify_after(replay.peaks, size=end.last_seq, root=end.mmr_root)
+        survey.proof.verify_after(replay.peaks, size=end.last_seq, root=end.mmr_root)
     except Untrusted as error:
-        raise Refused(Fault.PROOF, str(error), seq=header.export_seq_to) from error
+        raise Refused(CarrierFault.PROOF, str(error), seq=header.export_seq_to) from error
     return replay
 
 
-def _before(found: Survey) -> Peaks:
+def _before(survey: Survey) -> Peaks:
     try:
-        return found.proof.before()
+        return survey.proof.before()
     except Untrusted as error:
-        raise Refused(Fault.PROOF, str(error), seq=found.proof.from_seq) from error
+        raise Refused(CarrierFault.PROOF, str(error), seq=survey.proof.from_seq) from error

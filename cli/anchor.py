@@ -1,43 +1,89 @@
-"""``veen anchor``: have roots remembered outside of the hub, and prove it (ANCHOR0)."""
+"""``veen anchor``: have roots remembered outside of the hub, and prove it (ANCHOR0).
+
+What proves an anchor offline, as options: a ledger, or a time stamp authority's certificates.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from cli.anchor_trust import AnchorTrust
-from cli.checkpoint_options import (
+from cli.checkpoint import (
     NO_IDENTITY,
     ConfigOnlyOption,
     FetchOption,
     anchored_document,
     chosen,
     document,
-    door_of,
+    kept_identities,
     moment,
+    newest_of,
+    recorder_services,
 )
-from cli.checkpoint_trust import kept_identities, newest_of
 from cli.console import notice, show
-from cli.failure import Refused
+from cli.hub_checkpoint import KnownHubOptions, end_unproven
 from cli.options import HubIdOption, key_in_hex
-from cli.pinned_hub import KnownHubOptions, end_unproven
-from recorder.anchor import book as books
-from recorder.anchor.book import Book, Outcome
-from recorder.anchor.port import Anchor, kind_of
-from recorder.anchor.refs import Ref, read_refs
-from recorder.checkpoints import hub_papers
-from recorder.checkpoints import shelf as shelves
-from recorder.checkpoints.door import anchor_of
+from recorder.anchor.anchors import (
+    Anchor,
+    AnchorOutcome,
+    AnchorScheduler,
+    Ref,
+    kind_of,
+    read_refs,
+    verify_anchors,
+)
+from recorder.anchor.ledger import AnchorLedger
+from recorder.anchor.rfc3161 import TsaLine
+from recorder.checkpoints.schedule import anchor_of, time_stamps
+from recorder.checkpoints.store import identity_of_document, read_document, read_identity
+from recorder.query.package_verify import AnchorCheck
 from recorder.settings import DEFAULT_PATH, load
-from veen.errors import Untrusted
+from veen.errors import Refused, Untrusted
 from veen.hub_identity import HubIdentity
 from veen.recorder_checkpoint import RecorderCheckpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnchorTrust:
+    ledger: Annotated[
+        Path | None, typer.Option("--ledger", metavar="FILE", help="The ledger, or a copy of it.")
+    ] = None
+    tsa_certificate: Annotated[
+        list[Path] | None,
+        typer.Option("--tsa-certificate", metavar="PEM", help="Of the chain; may be repeated."),
+    ] = None
+    tsa_policy: Annotated[
+        str | None, typer.Option("--tsa-policy", metavar="OID", help="The policy it must be under.")
+    ] = None
+
+    def given(self) -> dict[str, Anchor]:
+        """The anchors that can be checked, by their kind."""
+        anchors: list[Anchor] = []
+        if self.ledger is not None:
+            anchors.append(AnchorLedger(self.ledger, os.urandom))
+        if self.tsa_certificate:
+            line = TsaLine(url="")
+            anchors.append(time_stamps(tuple(self.tsa_certificate), self.tsa_policy, line))
+        return {item.kind: item for item in anchors}
+
+    def checks(self) -> dict[str, AnchorCheck]:
+        """The same, as the check of a proof package asks for them."""
+        return {kind: _check(anchor) for kind, anchor in self.given().items()}
+
+
+def _check(anchor: Anchor) -> Callable[[RecorderCheckpoint, bytes], str]:
+    def check(checkpoint: RecorderCheckpoint, ref: bytes) -> str:
+        proof = verify_anchors(anchor, checkpoint, ref)
+        return f"{proof.witness} knew the root at {moment(proof.time)}"
+
+    return check
+
 
 app = typer.Typer(
     help="Have roots remembered outside of the hub, and prove it.", no_args_is_help=True
@@ -62,18 +108,24 @@ def publish(
 
     Example: veen anchor publish --config recorder.toml
     """
-    door, now = door_of(load(config)), int(time.time())
-    found = door.book()
+    services, now = recorder_services(load(config)), int(time.time())
+    scheduler = services.book()
     if due:
-        found.ask_when_due(now)
-        outcomes = found.work(now)
+        scheduler.ask_when_due(now)
+        outcomes = scheduler.work(now)
     else:
-        outcomes = [found.do(found.ask(chosen(door.shelf(), checkpoint_id), now), now)]
-    failed = [one.error for one in outcomes if one.error is not None]
+        outcomes = [
+            scheduler.do(
+                scheduler.ask(chosen(services.checkpoint_store(), checkpoint_id), now), now
+            )
+        ]
+    failed = [outcome.error for outcome in outcomes if outcome.error is not None]
     if failed:
         failed[0].add_note(f"{len(failed)} of {len(outcomes)} failed; veen anchor list tells more")
         raise failed[0]
-    show({"anchors": [_outcome(one) for one in outcomes], "status": _status(found, now)})
+    show(
+        {"anchors": [_outcome(outcome) for outcome in outcomes], "status": _status(scheduler, now)}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +140,9 @@ class BelieveOptions(AnchorTrust):
     config: ConfigOnlyOption = DEFAULT_PATH
 
     def anchors(self) -> Mapping[str, Anchor]:
-        found = self.given()
-        configured = None if found else anchor_of(load(self.config).anchor, os.urandom)
-        return found if configured is None else {configured.kind: configured}
+        result = self.given()
+        configured = None if result else anchor_of(load(self.config).anchor, os.urandom)
+        return result if configured is None else {configured.kind: configured}
 
     def verify_signature(
         self, checkpoint: RecorderCheckpoint, beside: Path, known: KnownHubOptions
@@ -101,13 +153,17 @@ class BelieveOptions(AnchorTrust):
         """
         if self.hub_id is not None and checkpoint.hub_id != key_in_hex("--hub-id", self.hub_id):
             raise Untrusted(f"the checkpoint is of hub {checkpoint.hub_id.hex()}")
-        papers = hub_papers.read(self.identity or beside)
-        if papers is not None and papers.hub_id != checkpoint.hub_id and self.identity is None:
-            papers = None
+        identity_files = read_identity(self.identity or beside)
+        if (
+            identity_files is not None
+            and identity_files.hub_id != checkpoint.hub_id
+            and self.identity is None
+        ):
+            identity_files = None
         settings = load(self.config) if self.config.exists() else None
-        kept = kept_identities(settings, checkpoint.hub_id) if settings else ()
-        hub = newest_of([papers, *kept, known.newest(checkpoint.hub_id)])
-        checkpoint.verify(hub_papers.of_document(checkpoint, hub))
+        identities = kept_identities(settings, checkpoint.hub_id) if settings else ()
+        hub = newest_of([identity_files, *identities, known.newest(checkpoint.hub_id)])
+        checkpoint.verify(identity_of_document(checkpoint, hub))
         return hub
 
 
@@ -131,21 +187,25 @@ def verify(
 
     Example: veen anchor verify --checkpoint last.cbor --anchor file-1.cbor --ledger anchors.ledger
     """
-    found = shelves.read(checkpoint)
+    recorder_checkpoint = read_document(checkpoint)
     root = checkpoint.absolute().parent.parent
-    hub = believe.verify_signature(found, root, known)
-    refs = [_read(path) for path in anchor or ()] or _beside(checkpoint, found)
+    hub = believe.verify_signature(recorder_checkpoint, root, known)
+    refs = [_read(path) for path in anchor or ()] or _beside(checkpoint, recorder_checkpoint)
     if not refs:
         raise Refused(f"no anchor of {checkpoint} is known: name one with --anchor")
     kinds, proven = believe.anchors(), []
     for name, raw in refs:
         if kind_of(raw) in kinds:
-            proven.append(anchored_document(name, books.verify(kinds[kind_of(raw)], found, raw)))
+            proven.append(
+                anchored_document(
+                    name, verify_anchors(kinds[kind_of(raw)], recorder_checkpoint, raw)
+                )
+            )
         else:
             notice(f"{name} was not checked: give what proves anchors of kind {kind_of(raw)}")
     if not proven:
         raise Refused("no anchor was checked: give --ledger or --tsa-certificate")
-    show({**document(found), "proven": proven, "hub_identity_known": hub is not None})
+    show({**document(recorder_checkpoint), "proven": proven, "hub_identity_known": hub is not None})
     if hub is None:
         end_unproven(f"{checkpoint} is unproven: {NO_IDENTITY}")
 
@@ -156,12 +216,12 @@ def list_(config: ConfigOnlyOption = DEFAULT_PATH, fetch: FetchOption = False) -
 
     Example: veen anchor list --config recorder.toml
     """
-    door = door_of(load(config))
-    names = door.shelf().names()
+    services = recorder_services(load(config))
+    names = services.checkpoint_store().names()
     if fetch:
-        door.shelf().fetch()
-        for name in (names := door.shelf().names()):
-            door.refs().fetch(name.checkpoint_id)
+        services.checkpoint_store().fetch()
+        for name in (names := services.checkpoint_store().names()):
+            services.refs().fetch(name.checkpoint_id)
     rows: list[dict[str, Any]] = [
         {
             "checkpoint_id": name.checkpoint_id.hex(),
@@ -169,38 +229,38 @@ def list_(config: ConfigOnlyOption = DEFAULT_PATH, fetch: FetchOption = False) -
             "anchor": ref.name,
         }
         for name in names
-        for ref in door.refs().of(name.checkpoint_id)
+        for ref in services.refs().of(name.checkpoint_id)
     ]
-    status = _status(door.book(), int(time.time())) if door.is_anchoring() else {}
+    status = _status(services.book(), int(time.time())) if services.is_anchoring() else {}
     show({"anchors": rows, "status": status})
 
 
-def _outcome(one: Outcome) -> dict[str, Any]:
+def _outcome(outcome: AnchorOutcome) -> dict[str, Any]:
     return {
-        "checkpoint_id": one.task.checkpoint_id.hex(),
-        "anchor": one.ref.name if one.ref else None,
-        "attempts": one.task.attempts + 1,
+        "checkpoint_id": outcome.task.checkpoint_id.hex(),
+        "anchor": outcome.ref.name if outcome.ref else None,
+        "attempts": outcome.task.attempts + 1,
     }
 
 
-def _status(book: Book, now: int) -> dict[str, Any]:
-    found = book.status(now)
-    oldest = found.oldest_waiting
+def _status(book: AnchorScheduler, now: int) -> dict[str, Any]:
+    status = book.status(now)
+    oldest = status.oldest_waiting
     return {
-        "checkpoints": found.checkpoints,
-        "anchored": found.anchored,
-        "waiting": found.waiting,
+        "checkpoints": status.checkpoints,
+        "anchored": status.anchored,
+        "waiting": status.waiting,
         "oldest_waiting": oldest.checkpoint_id.hex() if oldest else None,
         "waiting_since": moment(oldest.created_at) if oldest else None,
-        "pending": found.pending,
-        "failed": found.failed,
-        "unstored": found.unstored,
-        "attempts": found.attempts,
-        "failures": found.failures,
-        "last_error": found.last_error,
-        "next_try": moment(found.next_try) if found.next_try else None,
-        "late_checkpoints": found.lateness.checkpoints,
-        "late_seconds": found.lateness.seconds,
+        "pending": status.pending,
+        "failed": status.failed,
+        "unstored": status.unstored,
+        "attempts": status.attempts,
+        "failures": status.failures,
+        "last_error": status.last_error,
+        "next_try": moment(status.next_try) if status.next_try else None,
+        "late_checkpoints": status.lateness.checkpoints,
+        "late_seconds": status.lateness.seconds,
     }
 
 
@@ -208,9 +268,9 @@ def _read(path: Path) -> tuple[str, bytes]:
     return path.name, path.read_bytes()
 
 
-def _beside(path: Path, found: RecorderCheckpoint) -> list[tuple[str, bytes]]:
+def _beside(path: Path, checkpoint: RecorderCheckpoint) -> list[tuple[str, bytes]]:
     folder = path.absolute().parent
     refs: list[Ref] = []
     for place in (folder, folder.parent):
-        refs = refs or read_refs(place / "anchors" / found.checkpoint_id.hex())
+        refs = refs or read_refs(place / "anchors" / checkpoint.checkpoint_id.hex())
     return [(ref.name, ref.anchor_ref) for ref in refs]

@@ -1,30 +1,337 @@
-"""``veen archive``, the commands that make hubs of an archive: restore one, fork one."""
+"""``veen archive``, the commands that make hubs of an archive: restore one, fork one.
+
+``veen archive forget``: what only earlier states of an archive stand on.
+
+The state of a store and of the hubs in it, as metrics for the textfile collector of a node.
+
+``veen archive``, the commands for a store: bring a hub there, check it, copy it, look at it.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
+from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
-from cli.archive_forget import forget
-from cli.archive_options import KeysOptions, StoreOptions
-from cli.archive_store import app
 from cli.console import manner, notice, progress, show
-from cli.failure import INTEGRITY, Refused
-from cli.options import ConfigOption
-from hub.fsck import verify as fsck
-from hub.settings import Settings, load
+from cli.errors import INTEGRITY
+from cli.hub_checkpoint import KnownHubOptions, end_unproven, own_identity
+from cli.options import DEFAULT_DATA_DIR, ConfigOption, DataDirOption
+from cli.store_options import EscrowOption, KeysOptions, StoreOptions, TargetOptions, sealer_to
+from hub.fsck import fsck
+from hub.settings import HubSettings, load
 from hub.storage import identity
 from hub.storage.datadir import DataDir
+from hub.storage.reader import LogWriter
 from hub.storage.rebuild import rebuild
-from recorder.archive.restore import Restored
+from recorder.archive.clone import clone as clone_archive
+from recorder.archive.gc import Keeping, forgettable
+from recorder.archive.gc import forget as forget_states
+from recorder.archive.push import push as push_directory
+from recorder.archive.restore import RestoredArchive
 from recorder.archive.restore import restore as restore_directory
-from veen.audit.report import Report
-from veen.errors import Untrusted
+from recorder.archive.source import PushSource
+from recorder.archive.store import HubArchive, HubStatus, hubs
+from recorder.archive.store import status as status_of
+from recorder.archive.verify import ArchiveVerified, check
+from veen.audit.report import AuditReport
+from veen.errors import Refused, Untrusted
+from veen.hub_identity import HubIdentity
+from veen.limits import Limits
+from veen.objects.port import StoreStatus
+
+
+def forget(
+    at: StoreOptions,
+    keep: Annotated[
+        int,
+        typer.Option("--keep", min=1, metavar="N", help="How many states stay, the last one too."),
+    ] = 32,
+    keep_sec: Annotated[
+        int | None,
+        typer.Option(
+            "--keep-sec", min=0, metavar="SEC", help="Younger ones stay whatever --keep says."
+        ),
+    ] = None,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete; else only tell what would be.")
+    ] = False,
+) -> None:
+    """Delete copies of open chunks and manifests that only earlier states of an archive need.
+
+    Example: veen archive forget --store file:///mnt/archive --keep 32 --delete
+    """
+    since = None if keep_sec is None else int(time.time()) - keep_sec
+    result = forgettable(at.archive(), Keeping(keep, since))
+    if delete:
+        with progress("forget", "objects") as report:
+            forget_states(at.retention(), result, report)
+    elif result.keys:
+        notice("nothing was deleted: give --delete")
+    show(
+        {
+            "hub_id": result.hub_id.hex(),
+            "kept_states": result.stored,
+            "earlier_states": result.states,
+            "objects": len(result.keys),
+            "bytes": result.size,
+            "deleted": delete,
+        }
+    )
+
+
+def write_metrics(path: Path, store: StoreStatus, hubs: Iterable[HubStatus], now: int) -> None:
+    """Put the metrics at ``path``, whole or not at all."""
+    registry = CollectorRegistry()
+    _tell_of_store(registry, store, now)
+    _tell_of_hubs(registry, store, list(hubs))
+    try:
+        write_to_textfile(str(path), registry)
+    except OSError as error:
+        raise Refused(
+            f"{path}: {error.strerror}: give --metrics a file that can be made"
+        ) from error
+
+
+def _tell_of_store(registry: CollectorRegistry, store: StoreStatus, now: int) -> None:
+    looked_at = Gauge(
+        "veen_archive_looked_at_seconds", "When this was found out", ["store"], registry=registry
+    )
+    looked_at.labels(store.url).set(now)
+    keeps = Gauge(
+        "veen_archive_keeps_condition",
+        "Whether the store keeps a condition of writes; none of one that was not asked",
+        ["store", "condition"],
+        registry=registry,
+    )
+    result = {"if_none_match": store.keeps_if_none_match, "if_match": store.keeps_if_match}
+    for condition, is_stored in result.items():
+        if is_stored is not None:
+            keeps.labels(store.url, condition).set(is_stored)
+
+
+def _tell_of_hubs(registry: CollectorRegistry, store: StoreStatus, hubs: list[HubStatus]) -> None:
+    def gauge(name: str, text: str, values: Iterable[float]) -> None:
+        made = Gauge(f"veen_archive_{name}", text, ["store", "hub_id"], registry=registry)
+        for hub, value in zip(hubs, values, strict=True):
+            made.labels(store.url, hub.hub_id.hex()).set(value)
+
+    gauge("entries", "Entries archived, of all labels", (hub.entries for hub in hubs))
+    gauge("bytes", "Bytes that the latest state stands on", (hub.stored_bytes for hub in hubs))
+    gauge("last_hub_ts_seconds", "hub_ts of the last archived entry", (x.last_ts for x in hubs))
+    gauge(
+        "escrow_has_current_key",
+        "Whether the escrow holds the key with which the hub goes on",
+        (bool(hub.is_escrowed) for hub in hubs),
+    )
+
+
+app = typer.Typer(help="Keep a hub in object storage, and restore it.", no_args_is_help=True)
+
+_SHOWN_FLAWS: Final = 20
+_KEEPS: Final = {
+    True: "keeps",
+    False: "DOES NOT KEEP",
+    None: "lets us only read, so that nobody has looked whether it keeps",
+}
+
+
+@app.command()
+def push(
+    at: StoreOptions, data_dir: DataDirOption = DEFAULT_DATA_DIR, escrow: EscrowOption = None
+) -> None:
+    """Bring the archive of a hub up to its directory, beside the running hub or without it.
+
+    Example: veen archive push --data-dir ./hub --store file:///mnt/archive --escrow card.pub
+    """
+    datadir, store = DataDir(data_dir.resolve()), at.open()
+    with progress("push", "objects") as report, LogWriter(datadir) as hub:
+        source = PushSource(datadir.root, Limits(), hub)
+        result = push_directory(source, store, sealer=sealer_to(escrow), progress=report)
+    if not result.is_escrowed:
+        notice(
+            "WARNING: no escrow holds the current key: without a copy of keys/ a restored hub "
+            "can be read, not continued (--escrow CARD)"
+        )
+    show(
+        {
+            "hub_id": result.hub_id.hex(),
+            "manifest": result.manifest.hex(),
+            "labels": result.labels,
+            "entries": result.entries,
+            "new_objects": result.new_objects,
+            "new_bytes": result.new_bytes,
+            "is_escrowed": result.is_escrowed,
+        }
+    )
+
+
+@app.command()
+def verify(
+    at: StoreOptions,
+    known: KnownHubOptions,
+    read_all: Annotated[
+        bool, typer.Option("--read-all", help="Read every byte, not only manifests.")
+    ] = False,
+) -> None:
+    """Check that an archive is complete and of one hub; no segment is read. Exit code 3 if not.
+
+    Without --hub-identity or --known-hubs the archive is judged by the identity that lies in it,
+    and is unproven (exit code 6): a key that it calls current may have retired.
+
+    Example: veen archive verify --store file:///mnt/archive --hub-identity hub-identity.cbor
+    """
+    archive = at.archive()
+    newest = known.newest(archive.keys.hub_id)
+    with progress("verify", "objects") as report:
+        result = check(archive, read_all=read_all, progress=report, known=newest)
+    if result.ok:
+        known.learn(archive.signed_identity(archive.latest()))
+    _show_checked(result, is_known=newest is not None)
+
+
+@app.command()
+def clone(
+    at: StoreOptions,
+    to: TargetOptions,
+) -> None:
+    """Copy an archive to another store: the same keys, the same bytes, the same head.
+
+    Example: veen archive clone --store file:///mnt/archive --to-store s3://archive/line-1
+    """
+    hub_id = at.archive().keys.hub_id
+    with progress("clone", "objects") as report:
+        result = clone_archive(at.to_read(), to.open(at), hub_id, progress=report)
+    show(
+        {
+            "hub_id": result.hub_id.hex(),
+            "manifest": result.manifest.hex(),
+            "objects": result.objects,
+            "new_objects": result.new_objects,
+            "new_bytes": result.new_bytes,
+            "lost_of_history": result.lost,
+        }
+    )
+
+
+@app.command()
+def status(
+    at: StoreOptions,
+    metrics: Annotated[
+        Path | None,
+        typer.Option("--metrics", metavar="FILE", help="Write it for a Prometheus collector too."),
+    ] = None,
+) -> None:
+    """Tell what a store keeps its word on, and what it holds of each hub.
+
+    Example: veen archive status --store file:///mnt/archive
+    """
+    store, stored = at.to_read(), at.looked_at()
+    expected = [at.requested()] if at.hub_id else list(hubs(store))
+    archives = [HubArchive(store, item) for item in expected]
+    named = [status_of(archive) for archive in archives if archive.head().value is not None]
+    headless = [archive.keys.hub_id.hex() for archive in archives if archive.head().value is None]
+    if metrics is not None:
+        write_metrics(metrics, stored, named, int(time.time()))
+    document = {
+        "store": stored.url,
+        "kind": stored.kind,
+        "keeps_conditions": stored.keeps_conditions,
+        "warnings": list(stored.warnings),
+        "hubs": [_hub(item) for item in named],
+        "unfinished": headless,
+    }
+    show(document, "\n".join(_status_lines(document)))
+
+
+def _show_checked(verified: ArchiveVerified, *, is_known: bool) -> None:
+    document: dict[str, Any] = {
+        "ok": verified.ok and is_known,
+        "hub_identity": verified.hub.number if verified.hub else None,
+        "hub_identity_since": verified.hub.current.valid_from if verified.hub else None,
+        "hub_identity_known": is_known,
+        "manifest": verified.manifest.hex(),
+        "labels": verified.labels,
+        "entries": verified.entries,
+        "segments": verified.segments,
+        "bytes": verified.stored_bytes,
+        "roots": {label.hex(): root.hex() for label, root in sorted(verified.roots.items())},
+        "flaws": [{"key": flaw.key, "what": flaw.what} for flaw in verified.flaws],
+    }
+    lines = [f"FLAW {flaw.key}: {flaw.what}" for flaw in verified.flaws[:_SHOWN_FLAWS]]
+    lines.append(
+        f"{verified.entries} entries in {verified.segments} segments of {verified.labels} labels, "
+        f"{verified.stored_bytes} bytes: {len(verified.flaws)} flaws"
+    )
+    if verified.hub is not None and is_known:
+        lines.append(f"judged by {verified.hub.described()}")
+    if verified.ok:
+        _show_complete(document, lines, None if is_known else verified.hub)
+        return
+    first = verified.flaws[0]
+    blame = f"{len(verified.flaws)} flaws, the first in {first.key}: {first.what}"
+    show(document | {"code": "FLAWS", "detail": blame}, "\n".join(lines))
+    if manner().json:
+        raise typer.Exit(INTEGRITY)
+    raise Untrusted(blame)
+
+
+def _show_complete(document: dict[str, Any], lines: list[str], own: HubIdentity | None) -> None:
+    """Without a flaw; ``own`` is the archive's identity where nobody vouches for it."""
+    if own is None:
+        show(document, "\n".join(lines))
+        return
+    why = f"the archive is {own_identity('the archive', own)}"
+    show(document | {"code": "UNPROVEN", "detail": why}, "\n".join(lines))
+    end_unproven(why)
+
+
+def _hub(status: HubStatus) -> dict[str, Any]:
+    return {
+        "hub_id": status.hub_id.hex(),
+        "manifest": status.manifest.hex(),
+        "key_id": status.key_id.hex(),
+        "entries": status.entries,
+        "bytes": status.stored_bytes,
+        "last_hub_ts": status.last_ts,
+        "age_sec": max(0, int(time.time()) - status.last_ts),
+        "has_escrow": status.is_escrowed is not None,
+        "is_escrowed": bool(status.is_escrowed),
+        "unsettled_from": status.unsettled_from,
+        "labels": [
+            {
+                "label": label.label.hex(),
+                "end_seq": label.end_seq,
+                "sealed_seq": label.sealed_seq,
+                "last_hub_ts": label.last_ts,
+                "bytes": label.stored_bytes,
+                "manifest_root": label.root.hex(),
+            }
+            for label in status.labels
+        ],
+    }
+
+
+def _status_lines(document: dict[str, Any]) -> Iterator[str]:
+    keeps = _KEEPS[document["keeps_conditions"]]
+    yield f"store {document['store']} ({document['kind']}) {keeps} conditional writes"
+    yield from (f"WARNING: {item}" for item in document["warnings"])
+    for hub in document["hubs"]:
+        escrow = "holds the current key" if hub["is_escrowed"] else "lacks the current key"
+        yield (
+            f"hub {hub['hub_id']}: {hub['entries']} entries in {len(hub['labels'])} labels, "
+            f"{hub['bytes']} bytes, the last entry {hub['age_sec']} s ago, "
+            + (f"escrow {escrow}" if hub["has_escrow"] else "no escrow")
+        )
+        for item in hub["labels"]:
+            yield f"  label {item['label']}: to {item['end_seq']}, sealed to {item['sealed_seq']}"
+    yield from (f"hub {item}: a push that never ended" for item in document["unfinished"])
+
 
 __all__ = ["app"]
 
@@ -41,14 +348,14 @@ def restore(at: StoreOptions, keys: KeysOptions, to: ToOption, config: ConfigOpt
     """
     archive, settings = at.archive(), load(config)
     with progress("restore") as report:
-        found = restore_directory(
+        result = restore_directory(
             archive,
             to.absolute(),
             seeds=keys.seeds(archive),
             limits=settings.limits,
             progress=report,
         )
-    _finish(found, DataDir(to.resolve()), settings, {"has_keys": keys.is_given})
+    _finish(result, DataDir(to.resolve()), settings, {"has_keys": keys.is_given})
     notice(
         "WARNING: receipts given after the last push are not in this directory. If the old hub "
         "gave any, a hub that goes on from here contradicts them: compare the heads first"
@@ -71,7 +378,7 @@ def fork(
         raise typer.BadParameter("a fork needs the key that endorses its own: --client or --keys")
     archive, settings = at.archive(), load(config)
     with progress("fork") as report:
-        found = restore_directory(
+        result = restore_directory(
             archive,
             to.absolute(),
             seeds=keys.seeds(archive),
@@ -82,22 +389,26 @@ def fork(
         )
     datadir = DataDir(to.resolve())
     current = identity.read_identity(datadir).current
-    _finish(found, datadir, settings, {"forked_at": hub_ts, "key_id": current.key_id.hex()})
+    _finish(result, datadir, settings, {"forked_at": hub_ts, "key_id": current.key_id.hex()})
     # In the second of its end the old key would still witness checkpoints of the fork.
     while int(time.time()) <= current.valid_from:
         time.sleep(0.05)
     notice("WARNING: the fork has the hub_id of the original: archive it in a store of its own")
 
 
-def _rotate(root: Path, found: Restored) -> None:
+def _rotate(root: Path, archive: RestoredArchive) -> None:
     """Before the fork has its name it has its own key: nothing is ever signed twice by one."""
     now = int(time.time())
-    if found.hub_time > now:
-        raise Refused(f"hub time, {found.hub_time}, is ahead of this host's clock: wait, or set it")
+    if archive.hub_time > now:
+        raise Refused(
+            f"hub time, {archive.hub_time}, is ahead of this host's clock: wait, or set it"
+        )
     identity.rotate(DataDir(root), os.urandom, now, 0)
 
 
-def _finish(found: Restored, datadir: DataDir, settings: Settings, more: dict[str, Any]) -> None:
+def _finish(
+    archive: RestoredArchive, datadir: DataDir, settings: HubSettings, more: dict[str, Any]
+) -> None:
     datadir.create()
     with progress("rebuild") as report:
         rebuild(datadir, limits=settings.limits, streams=settings.streams, progress=report)
@@ -111,13 +422,13 @@ def _finish(found: Restored, datadir: DataDir, settings: Settings, more: dict[st
         )
     document = {
         "ok": audit.ok,
-        "hub_id": found.hub_id.hex(),
-        "manifest": found.manifest.hex(),
+        "hub_id": archive.hub_id.hex(),
+        "manifest": archive.manifest.hex(),
         "data_dir": str(datadir.root),
         "entries": audit.entries,
-        "last_hub_ts": found.last_ts,
+        "last_hub_ts": archive.last_ts,
         **more,
-        "heads": _heads(found, audit),
+        "heads": _heads(archive, audit),
         "faults": len(audit.faults),
     }
     show(document, "\n".join(_lines(document)))
@@ -127,24 +438,24 @@ def _finish(found: Restored, datadir: DataDir, settings: Settings, more: dict[st
         raise Untrusted(f"{len(audit.faults)} faults: run veen hub verify for all of them")
 
 
-def _heads(found: Restored, audit: Report) -> list[dict[str, Any]]:
+def _heads(archive: RestoredArchive, audit: AuditReport) -> list[dict[str, Any]]:
     roots = {label: head.root.hex() if head.root else None for label, head in audit.heads.items()}
     return [
         {
-            "label": one.label.hex(),
-            "end_seq": one.end_seq,
-            "mmr_root": roots.get(one.label),
-            "hub_ts": one.last_ts,
+            "label": label.label.hex(),
+            "end_seq": label.end_seq,
+            "mmr_root": roots.get(label.label),
+            "hub_ts": label.last_ts,
         }
-        for one in found.labels
+        for label in archive.labels
     ]
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
-    for one in document["heads"]:
+    for item in document["heads"]:
         yield (
-            f"head {one['label']}: {one['end_seq']} entries, root {one['mmr_root']}, "
-            f"hub_ts {one['hub_ts']}"
+            f"head {item['label']}: {item['end_seq']} entries, root {item['mmr_root']}, "
+            f"hub_ts {item['hub_ts']}"
         )
     yield (
         f"hub {document['hub_id']}: {document['entries']} entries in {document['data_dir']}, "

@@ -16,35 +16,34 @@ from typing import Annotated, Final
 import typer
 
 from cli.console import manner, progress, show
-from cli.failure import INTEGRITY, OK, UNPROVEN, Refused
-from cli.options import ConfigOption, HubIdOption, key_in_hex
-from cli.passphrase import PassphraseFileOption, passphrase_of
-from cli.pinned_hub import KnownHubOptions, end_unproven, own_identity
-from cli.submit import ConfOption, Submission, submit
+from cli.errors import INTEGRITY, OK, UNPROVEN
+from cli.hub_checkpoint import KnownHubOptions, end_unproven, own_identity
+from cli.options import ConfigOption, HubIdOption, PassphraseFileOption, key_in_hex, passphrase_of
+from cli.store_options import ConfOption, Submission, submit
 from hub.settings import load
-from hub.storage.compare import acknowledged
-from hub.storage.datadir import DataDir, Lock
+from hub.storage.datadir import DataDir, DataDirLock
+from hub.storage.relearn import acknowledged
+from recorder.archive.audit import AuditTerms
+from recorder.archive.log_files import LogInventory, in_archive, in_directory
 from recorder.archive.store import hubs
-from spark_jobs.audit_terms import AuditTerms
-from spark_jobs.log_files import LogInventory, in_archive, in_directory
-from spark_jobs.signer import identity_with
-from spark_jobs.store_door import StoreDoor, door_of
+from spark_jobs.session import identity_with
 from spark_jobs.verify_log import Known, audit, here
-from veen import durable
 from veen.audit.context import Depth
-from veen.audit.report import Report, SignedReport
+from veen.audit.report import AuditReport, SignedAuditReport
 from veen.audit.trust import TrustCheck
-from veen.errors import Untrusted
+from veen.crypto import SigningKey
+from veen.errors import Refused, Untrusted
 from veen.hub_identity import HubIdentity
 from veen.keystore.directory import ClientDir
-from veen.sign import PrivateKey
+from veen.objects.store import StoreRef, store_ref
+from veen.system import durable
 
 app = typer.Typer(help="Audit a whole log, and sign what was found.", no_args_is_help=True)
 
 _SHOWN_FAULTS: Final = 20
 
 
-class Engine(Enum):
+class AuditEngine(Enum):
     LOCAL = "local"
     SPARK = "spark"
 
@@ -87,30 +86,30 @@ class LogOptions:
                 where = ["--data-dir", str(datadir.root)]
                 yield where, in_directory(datadir.root, reached), terms
             return
-        door = door_of(self.store or "", self._given())
-        hub_id = self._hub(door)
+        services = store_ref(self.store or "", self._given())
+        hub_id = self._hub(services)
         terms = AuditTerms(limits=settings.limits, streams=settings.streams)
         given = [part for key, value in self._given().items() for part in (f"--{key}", value)]
         where = ["--store", self.store or "", "--hub-id", hub_id.hex(), *given]
-        yield where, in_archive(door, hub_id), terms
+        yield where, in_archive(services, hub_id), terms
 
     def _given(self) -> dict[str, str]:
-        found = {
+        result = {
             "endpoint": self.endpoint,
             "region": self.region,
             "addressing": self.addressing,
         }
-        return {key: value for key, value in found.items() if value}
+        return {key: value for key, value in result.items() if value}
 
-    def _hub(self, door: StoreDoor) -> bytes:
+    def _hub(self, services: StoreRef) -> bytes:
         """The hub that was named, or the only one there is."""
         if self.hub_id is not None:
             return key_in_hex("--hub-id", self.hub_id)
-        found = list(hubs(door.to_read()))
-        if len(found) != 1:
-            names = ", ".join(one.hex() for one in found) or "none"
+        result = list(hubs(services.to_read()))
+        if len(result) != 1:
+            names = ", ".join(item.hex() for item in result) or "none"
             raise typer.BadParameter(f"name the hub with --hub-id; {self.store} holds: {names}")
-        return found[0]
+        return result[0]
 
 
 @contextmanager
@@ -118,7 +117,7 @@ def _held(datadir: DataDir) -> Iterator[DataDir]:
     """A directory that no hub writes to meanwhile."""
     if not datadir.log.is_dir():
         raise Refused(f"{datadir.root} is not a data directory: it has no log")
-    lock = Lock(datadir)
+    lock = DataDirLock(datadir)
     try:
         yield datadir
     finally:
@@ -130,8 +129,8 @@ def log(
     at: LogOptions,
     known: KnownHubOptions,
     engine: Annotated[
-        Engine, typer.Option("--engine", help="In this process, or as a Spark job.")
-    ] = Engine.LOCAL,
+        AuditEngine, typer.Option("--engine", help="In this process, or as a Spark job.")
+    ] = AuditEngine.LOCAL,
     master: Annotated[
         str, typer.Option("--master", metavar="URL", help="Of the Spark cluster.")
     ] = "local[*]",
@@ -160,18 +159,18 @@ def log(
     with at.opened() as (where, inventory, terms):
         own = TrustCheck().read_hub(inventory.files.read)
         newest = known.newest(own.hub_id)
-        if engine is Engine.SPARK:
+        if engine is AuditEngine.SPARK:
             flags = [*where, *(["--hashes-only"] if hashes_only else []), *_signer(sign_with)]
             flags += known.words()
             job = Submission("verify_log", master, tuple(flags), "--report", tuple(conf or ()))
-            found = _on_spark(job, terms, passphrase)
+            result = _on_spark(job, terms, passphrase)
         else:
             depth = Depth.HASHES if hashes_only else Depth.FULL
             done = _here(inventory, terms, depth, lambda _hub_id: newest)
-            found = done.signed(_key(sign_with, passphrase))
+            result = done.signed(_key(sign_with, passphrase))
     if report is not None:
-        durable.write(report, found.to_json())
-    _show(found, None if newest else own)
+        durable.write(report, result.to_json())
+    _show(result, None if newest else own)
 
 
 @app.command()
@@ -187,27 +186,29 @@ def terms(
     Example: veen audit terms --config hub.toml --out terms.json
     """
     settings = load(config)
-    found = AuditTerms(limits=settings.limits, streams=settings.streams)
-    durable.write(out.absolute(), found.to_json())
-    show({"out": str(out), "streams": len(found.streams)})
+    audit_terms = AuditTerms(limits=settings.limits, streams=settings.streams)
+    durable.write(out.absolute(), audit_terms.to_json())
+    show({"out": str(out), "streams": len(audit_terms.streams)})
 
 
-def _here(inventory: LogInventory, terms: AuditTerms, depth: Depth, known: Known) -> Report:
-    chunks = sum(len(one.segments()) for one in inventory.log().stock.labels.values())
+def _here(inventory: LogInventory, terms: AuditTerms, depth: Depth, known: Known) -> AuditReport:
+    chunks = sum(len(label.segments()) for label in inventory.log().inventory.labels.values())
     with progress("audit", "chunks") as report:
         done = count(1)
         watch = lambda _found: report(next(done), chunks)  # noqa: E731
         return audit(inventory, terms, depth, here(inventory.files), watch, known)
 
 
-def _on_spark(job: Submission, terms: AuditTerms, passphrase: bytes | None) -> SignedReport:
+def _on_spark(job: Submission, terms: AuditTerms, passphrase: bytes | None) -> SignedAuditReport:
     with tempfile.TemporaryDirectory(prefix="veen-audit-") as folder:
         path = Path(folder) / "terms.json"
         path.write_bytes(terms.to_json())
-        told = replace(job, arguments=(*job.arguments, "--terms", str(path)))
-        found = SignedReport.from_json(submit(told, passphrase, accept=(OK, INTEGRITY, UNPROVEN)))
-    found.verify(found.signed_by)
-    return found
+        detail = replace(job, arguments=(*job.arguments, "--terms", str(path)))
+        result = SignedAuditReport.from_json(
+            submit(detail, passphrase, accept=(OK, INTEGRITY, UNPROVEN))
+        )
+    result.verify(result.signed_by)
+    return result
 
 
 def _signer(sign_with: Path | None) -> list[str]:
@@ -218,35 +219,35 @@ def _passphrase(sign_with: Path | None, file: Path | None) -> bytes | None:
     return None if sign_with is None else passphrase_of(ClientDir(sign_with.absolute()), file)
 
 
-def _key(sign_with: Path | None, passphrase: bytes | None) -> PrivateKey:
+def _key(sign_with: Path | None, passphrase: bytes | None) -> SigningKey:
     if sign_with is None:
-        return PrivateKey(os.urandom(32))
+        return SigningKey(os.urandom(32))
     return identity_with(sign_with.absolute(), passphrase).client
 
 
-def _show(signed: SignedReport, own: HubIdentity | None) -> None:
+def _show(signed: SignedAuditReport, own: HubIdentity | None) -> None:
     """``own`` is the log's identity where nobody vouches for it."""
-    found = signed.report
-    document = {**json.loads(found.to_json()), "signed_by": signed.signed_by.hex()}
-    document |= {"ok": found.ok and own is None, "hub_identity_known": own is None}
-    blame, why = f"{len(found.faults)} faults", ""
-    if found.ok and own is not None:
+    report = signed.report
+    document = {**json.loads(report.to_json()), "signed_by": signed.signed_by.hex()}
+    document |= {"ok": report.ok and own is None, "hub_identity_known": own is None}
+    blame, why = f"{len(report.faults)} faults", ""
+    if report.ok and own is not None:
         why = f"the log is {own_identity('the log', own)}"
         document |= {"code": "UNPROVEN", "detail": why}
-    if not found.ok:
-        first = found.faults[0]
+    if not report.ok:
+        first = report.faults[0]
         blame = f"{blame}, the first in {first.file} at byte {first.offset}"
         document |= {"code": "FAULTS", "detail": blame}
     lines = [
-        f"FAULT {one.file} at byte {one.offset}: {one.what} [{one.code}]"
-        for one in found.faults[:_SHOWN_FAULTS]
+        f"FAULT {fault.file} at byte {fault.offset}: {fault.what} [{fault.code}]"
+        for fault in report.faults[:_SHOWN_FAULTS]
     ]
-    counts = f"{found.entries} entries in {found.chunks} chunks of {found.labels} labels"
-    lines += [*found.notes, f"{counts}, {found.checkpoints} checkpoints: {blame}"]
+    counts = f"{report.entries} entries in {report.chunks} chunks of {report.labels} labels"
+    lines += [*report.notes, f"{counts}, {report.checkpoints} checkpoints: {blame}"]
     show(document, "\n".join([*lines, f"signed_by: {signed.signed_by.hex()}"]))
-    if not found.ok and manner().json:
+    if not report.ok and manner().json:
         raise typer.Exit(INTEGRITY)
-    if not found.ok:
+    if not report.ok:
         raise Untrusted(blame)
     if why:
         end_unproven(why)

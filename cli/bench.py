@@ -1,20 +1,93 @@
-"""``veen bench``: how fast a client sends to a hub, and reads from it."""
+"""``veen bench``: how fast a client sends to a hub, and reads from it.
+
+How fast something goes: a rate, and how long single steps took.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
-from dataclasses import asdict
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 import typer
 
-from cli.cap import read_token
 from cli.console import progress, show
 from cli.options import ClientOptions, StreamOption
-from veen.client.pace import Pace
+from veen.captoken import read_token
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaceSummary:
+    """Milliseconds are for one result, on average over a window of them."""
+
+    count: int
+    seconds: float
+    per_sec: float
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    max_ms: float
+
+
+class Pace:
+    """``clock`` gives seconds, and never goes back. What comes in batches needs a ``window``."""
+
+    def __init__(self, clock: Callable[[], float], window: int) -> None:
+        self._clock = clock
+        self._window = window
+        self._steps = array("d")
+        self._count = 0
+        self._seconds = 0.0
+
+    def timed(self, results: Iterable[T]) -> Iterator[T]:
+        """The same results, with the time noted that was spent on waiting for them."""
+        waiting = iter(results)
+        spent = 0.0
+        while True:
+            began = self._clock()
+            try:
+                result = next(waiting)
+            except StopIteration:
+                break
+            spent += self._clock() - began
+            self._count += 1
+            if self._count % self._window == 0:
+                self._note(spent, self._window)
+                spent = 0.0
+            yield result
+        if self._count % self._window:
+            self._note(spent, self._count % self._window)
+
+    def summary(self) -> PaceSummary:
+        steps = sorted(self._steps)
+        return PaceSummary(
+            count=self._count,
+            seconds=round(self._seconds, 3),
+            per_sec=round(self._count / self._seconds, 1) if self._seconds else 0.0,
+            p50_ms=_percentile(steps, 50),
+            p95_ms=_percentile(steps, 95),
+            p99_ms=_percentile(steps, 99),
+            max_ms=_percentile(steps, 100),
+        )
+
+    def _note(self, spent: float, results: int) -> None:
+        self._steps.append(spent / results)
+        self._seconds += spent
+
+
+def _percentile(ordered: list[float], percent: int) -> float:
+    """The smallest step that so many percent of all do not exceed."""
+    if not ordered:
+        return 0.0
+    rank = -(-len(ordered) * percent // 100)
+    return round(1000 * ordered[max(rank, 1) - 1], 3)
+
 
 app = typer.Typer(help="Measure a client against a hub.", no_args_is_help=True)
 
@@ -67,7 +140,7 @@ def read(
     pace = Pace(time.perf_counter, window=_WINDOW)
     with at.open() as client:
         pairs = client.read(stream, to_seq=count)
-        results = (client.open_payload(one.msg) for one in pairs) if decrypt else pairs
+        results = (client.open_payload(pair.msg) for pair in pairs) if decrypt else pairs
         _run(pace, results, "bench read", count)
     show({"stream": stream, "decrypt": decrypt, **asdict(pace.summary())})
 

@@ -15,16 +15,16 @@ app = typer.Typer(
 
 _PARTS: Final = {
     "export": "cli.bridge_export:export",
-    "inspect": "cli.bridge_inspect:inspect",
+    "inspect": "cli.bridge_export:inspect",
     "verify": "cli.bridge_verify:verify",
     "import": "cli.bridge_import:import_",
-    "approve": "cli.bridge_airlock:approve",
-    "release": "cli.bridge_release:release",
-    "thaw": "cli.bridge_thaw:thaw",
+    "approve": "cli.bridge_import:approve",
+    "release": "cli.bridge_import:release",
+    "thaw": "cli.bridge_status:unfreeze",
     "status": "cli.bridge_status:status",
     "reconcile": "cli.bridge_reconcile:reconcile",
     "prove": "cli.bridge_prove:prove",
-    "receipt": "cli.bridge_airlock:receipt",
+    "receipt": "cli.bridge_import:receipt",
     "keys": "cli.bridge_keys:app",
 }
 """In the order in which the help lists them: commands, and groups of commands."""

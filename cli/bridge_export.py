@@ -1,4 +1,7 @@
-"""``veen bridge export``: bring what is new to a medium, or bring again what was lost."""
+"""``veen bridge export``: bring what is new to a medium, or bring again what was lost.
+
+``veen bridge inspect``: what a carrier says it holds, in the open and without any check.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,40 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
+from bridge.bundle import BundleEvent, BundleLimits, BundleSource, read_events, survey
+from bridge.carrier.directory import BagPath
+from bridge.carrier.format import Carrier, CarrierLedger
+from bridge.carrier.medium import carriers
 from bridge.carrier.probe import probe
-from bridge.export_delivery import Media, medium_id
-from bridge.export_gaps import Gap, GapFile
-from bridge.export_run import Exported, Exporter
-from bridge.export_setup import Run, opened
-from bridge.exporter import Unopened
-from bridge.settings import DEFAULT_PATH, Settings, load
-from cli.bridge_options import NOTHING_TO_DO, BridgeConfigOption, OperatorOption, operator_of
-from cli.console import manner, progress, show, show_text, watching
-from cli.failure import stoppable
-from cli.options import patience, surroundings
+from bridge.carrier.reader import CarrierSet, unpacked
+from bridge.carrier.verify import UNREADABLE, age_text
+from bridge.errors import Refused
+from bridge.exporter.build import Unopened
+from bridge.exporter.deliver import Media, medium_id
+from bridge.exporter.gaps import ExportGap, GapFile
+from bridge.exporter.run import ExportedCarrier, Exporter, ExportSetup, opened
+from bridge.settings import DEFAULT_PATH, BridgeSettings, load
+from cli.bridge_options import (
+    NOTHING_TO_DO,
+    BagsArgument,
+    BridgeConfigOption,
+    OperatorOption,
+    ZoneKeyOption,
+    operator_of,
+    zone_keys,
+)
+from cli.bridge_verify import ScratchOption, room
+from cli.console import manner, notice, progress, show, show_text, watching
+from cli.errors import INTEGRITY, stoppable
+from cli.options import retry_policy, runtime
 from veen.errors import VeenError
+from veen.receipt import Receipt
 
 _STOPPED: Final = (
     "stopped; what was begun does not count yet: run veen bridge export again, which finishes it"
@@ -53,18 +73,18 @@ class MediumOptions:
         int, typer.Option("--workers", min=1, metavar="N", help="Processes that verify.")
     ] = 1
 
-    def run(self, streams: Sequence[str]) -> Run:
-        roots = tuple(one.absolute() for one in self.medium)
-        return Run(
+    def run(self, streams: Sequence[str]) -> ExportSetup:
+        roots = tuple(item.absolute() for item in self.medium)
+        return ExportSetup(
             media=Media(
                 roots=roots,
                 medium_id=self.medium_id or medium_id(roots),
                 discard_unfinished=self.discard_unfinished,
             ),
             operator=operator_of(self.operator),
-            surroundings=surroundings(),
+            runtime=runtime(),
             now_ms=lambda: time.time_ns() // 1_000_000,
-            patience=patience(),
+            retry_policy=retry_policy(),
             streams=tuple(streams),
             workers=self.workers,
             watch=watching(),
@@ -109,7 +129,7 @@ def export(
             _probe(run)
         done: list[dict[str, Any]] = []
         try:
-            done.extend(_told(one) for one in _work(exporter, gaps, heartbeat))
+            done.extend(_describe(item) for item in _work(exporter, gaps, heartbeat))
         except VeenError:
             # A stream may fail while others are on the medium: these are told of all the same.
             if done:
@@ -120,8 +140,8 @@ def export(
         raise typer.Exit(NOTHING_TO_DO)
 
 
-def _show(run: Run, done: list[dict[str, Any]]) -> None:
-    count = sum(one["count"] for one in done)
+def _show(run: ExportSetup, done: list[dict[str, Any]]) -> None:
+    count = sum(item["count"] for item in done)
     text = f"{len(done)} carriers with {count} events on {run.media.medium_id}"
     show(
         {"medium": run.media.medium_id, "carriers": done, "events": count},
@@ -129,26 +149,28 @@ def _show(run: Run, done: list[dict[str, Any]]) -> None:
     )
 
 
-def _probe(run: Run) -> None:
+def _probe(run: ExportSetup) -> None:
     for medium in dict.fromkeys(run.media.roots):
         with progress(f"probing {medium}", "bytes") as report:
-            probe(medium, run.surroundings.random(32), report)
+            probe(medium, run.runtime.random(32), report)
 
 
-def _work(exporter: Exporter, gaps: list[Gap] | None, heartbeat: bool) -> Iterator[Exported]:
+def _work(
+    exporter: Exporter, gaps: list[ExportGap] | None, heartbeat: bool
+) -> Iterator[ExportedCarrier]:
     if gaps is not None:
         return exporter.again(gaps)
     return exporter.heartbeat() if heartbeat else exporter.export()
 
 
-def _told(one: Exported) -> dict[str, Any]:
-    entry = one.entry
+def _describe(carrier: ExportedCarrier) -> dict[str, Any]:
+    entry = carrier.entry
     count = entry.to_seq - entry.from_seq + 1 if entry.bundle_id else 0
     what = f"{entry.stream} {entry.from_seq} to {entry.to_seq}" if count else "heartbeat"
-    again = ", which was there already" if one.is_again else ""
+    again = ", which was there already" if carrier.is_again else ""
     if not manner().json:
-        show_text(f"{entry.n}: {what} in {bag}{again}" for bag in one.bags)
-        show_text(_unopened(entry.stream, one.unopened))
+        show_text(f"{entry.n}: {what} in {bag}{again}" for bag in carrier.bags)
+        show_text(_unopened(entry.stream, carrier.unopened))
     return {
         "n": entry.n,
         "bundle_id": entry.bundle_id.hex() if entry.bundle_id else None,
@@ -156,42 +178,185 @@ def _told(one: Exported) -> dict[str, Any]:
         "from_seq": entry.from_seq,
         "to_seq": entry.to_seq,
         "count": count,
-        "bags": [str(bag) for bag in one.bags],
-        "is_again": one.is_again,
-        "sealed": one.unopened.count,
-        "invalid": one.unopened.bad,
+        "bags": [str(bag) for bag in carrier.bags],
+        "is_again": carrier.is_again,
+        "sealed": carrier.unopened.count,
+        "invalid": carrier.unopened.bad,
     }
 
 
-def _unopened(stream: str, found: Unopened) -> Iterator[str]:
+def _unopened(stream: str, unopened: Unopened) -> Iterator[str]:
     """Events that no key opens: they travel as they are, and whoever sent them should be found."""
-    if found.bad:
-        yield f"   {found.bad} of these no key opens; they are carried sealed:"
-    for stream_seq, reason in found.first:
+    if unopened.bad:
+        yield f"   {unopened.bad} of these no key opens; they are carried sealed:"
+    for stream_seq, reason in unopened.first:
         yield f"   {stream} {stream_seq}: {reason}"
-    if found.bad > len(found.first):
-        yield f"   and {found.bad - len(found.first)} more"
+    if unopened.bad > len(unopened.first):
+        yield f"   and {unopened.bad - len(unopened.first)} more"
 
 
-def _gaps(settings: Settings, ranges: list[str] | None, file: Path | None) -> list[Gap] | None:
+def _gaps(
+    settings: BridgeSettings, ranges: list[str] | None, file: Path | None
+) -> list[ExportGap] | None:
     """What to export again; None where new events are wanted."""
     if not ranges and file is None:
         return None
-    found = [_range(one) for one in ranges or ()]
+    result = [_range(range_) for range_ in ranges or ()]
     if file is not None:
         listed = GapFile.read(file)
         if listed.source_hub_id != settings.hub.hub_id:
             raise typer.BadParameter(
                 f"{file} is about hub {listed.source_hub_id.hex()}, not about the hub of this zone"
             )
-        found += listed.gaps
-    for one in found:
-        settings.streams.route(settings.hub.hub_id, one.stream)
-    return found
+        result += listed.gaps
+    for item in result:
+        settings.streams.route(settings.hub.hub_id, item.stream)
+    return result
 
 
-def _range(text: str) -> Gap:
-    found = _RANGE.fullmatch(text)
-    if found is None or not 1 <= int(found[2]) <= int(found[3]):
+def _range(text: str) -> ExportGap:
+    match = _RANGE.fullmatch(text)
+    if match is None or not 1 <= int(match[2]) <= int(match[3]):
         raise typer.BadParameter(f"--range {text!r}: NAME=FROM..TO is due, like export/a=5..9")
-    return Gap(found[1], int(found[2]), int(found[3]))
+    return ExportGap(match[1], int(match[2]), int(match[3]))
+
+
+def inspect(
+    bags: BagsArgument,
+    events: Annotated[
+        int, typer.Option("--events", min=0, metavar="N", help="Show so many events, too.")
+    ] = 0,
+    key: ZoneKeyOption = None,
+    scratch: ScratchOption = None,
+) -> None:
+    """Show what carriers, or files with bundles, say of themselves, without any check.
+
+    The hashes of volumes are checked, since damaged ones cannot be read. For who signed what, and
+    whether it holds, there is veen bridge verify. A carrier that cannot be read is shown as refused
+    beside the others, and the exit code is 3.
+
+    Example: veen bridge inspect /media/usb --events 3 --json
+    """
+    files = [bag for bag in bags if bag.is_file()]
+    folders = [bag.absolute() for bag in bags if not bag.is_file()]
+    now = runtime().clock()
+    shown: list[dict[str, Any]] = []
+    for file in files:
+        with file.open("rb") as source:
+            shown.append({"file": str(file), "bundle": _bundle(source, events, now)})
+    with room(scratch) as place:
+        look = _Look(zone_keys(key), place, events, now)
+        result = carriers(folders) if folders else []
+        shown += [_judged(some, look) for some in result]
+    notice("nothing of this was verified; see veen bridge verify")
+    refused = sum("refused" in item for item in shown)
+    show({"carriers": shown} | ({"ok": False} if refused else {}))
+    if refused:
+        if not manner().json:
+            typer.echo(f"veen: {refused} of {len(shown)} carriers cannot be read", err=True)
+        raise typer.Exit(INTEGRITY)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What is looked with, at how many events, and when."""
+
+    privates: tuple[bytes, ...]
+    place: Path
+    events: int
+    now: int
+
+
+def _judged(bags: tuple[BagPath, ...], look: _Look) -> dict[str, Any]:
+    """A carrier that cannot be read is shown as refused; the others are shown all the same."""
+    try:
+        return _carrier(bags, look)
+    except Refused as error:
+        return {"bags": [str(bag) for bag in bags], "refused": str(error)}
+    except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
+        return {"bags": [str(bag) for bag in bags], "refused": f"unreadable: {error.strerror}"}
+
+
+def _carrier(bags: tuple[BagPath, ...], look: _Look) -> dict[str, Any]:
+    with CarrierSet(bags) as carrier_set:
+        carrier = carrier_set.carrier
+        shown = {"bags": [str(bag) for bag in bags], **_table(carrier)}
+        if carrier.encryption is not None and not look.privates:
+            return {**shown, "ledger": None, "bundle": "sealed; give --key to look inside"}
+        carrier_set.verify_complete()
+        carrier_set.verify_intact(progress)
+        stored = carrier_set.stored(look.place, progress)
+        with unpacked(carrier, stored, look.privates, look.place, watch=progress) as cargo:
+            is_bundle = cargo.ledger.tail[-1].bundle_id is not None
+            inside = _bundle(cargo.content, look.events, look.now) if is_bundle else "heartbeat"
+            return {**shown, "ledger": _ledger(cargo.ledger), "bundle": inside}
+
+
+def _table(carrier: Carrier) -> dict[str, Any]:
+    packed, sealed = carrier.compression, carrier.encryption
+    return {
+        "tool": carrier.tool,
+        "format": carrier.ver,
+        "set_id": carrier.set_id.hex(),
+        "media": carrier.bags,
+        "data_volumes": carrier.data,
+        "parity_volumes": carrier.parity,
+        "stored_bytes": carrier.stored_len,
+        "compression": packed.alg if packed else None,
+        "sealed_to": sealed.recipient.hex() if sealed else None,
+    }
+
+
+def _ledger(ledger: CarrierLedger) -> dict[str, Any]:
+    return {
+        "bridge_id": ledger.bridge_id.hex(),
+        "entries": [
+            {
+                "n": item.n,
+                "bundle_id": item.bundle_id.hex() if item.bundle_id else None,
+                "stream": item.stream or None,
+                "from_seq": item.from_seq,
+                "to_seq": item.to_seq,
+                "checkpoint_id": item.checkpoint_id.hex(),
+            }
+            for item in ledger.tail
+        ],
+    }
+
+
+def _bundle(source: BundleSource, events: int, now: int) -> dict[str, Any]:
+    result = survey(source, BundleLimits())
+    header = result.header
+    checkpoint = header.export_checkpoint
+    return {
+        "bundle_id": header.bundle_id.hex() if header.bundle_id else None,
+        "source_hub_id": header.source_hub_id.hex(),
+        "source_profile_id": header.source_profile_id.hex(),
+        "stream": header.export_stream,
+        "from_seq": header.export_seq_from,
+        "to_seq": header.export_seq_to,
+        "time_from": header.export_time_from,
+        "time_to": header.export_time_to,
+        "checkpoint_id": checkpoint.checkpoint_id.hex(),
+        "checkpoint_at": checkpoint.created_at,
+        "checkpoint_age": age_text(now - checkpoint.created_at),
+        "bytes": result.size,
+        "events": [_event(event) for event in islice(read_events(source, result), events)],
+    }
+
+
+def _event(event: BundleEvent) -> dict[str, Any]:
+    receipt, detail = Receipt.decode(event.receipt), event.metadata
+    return {
+        "seq": receipt.stream_seq,
+        "leaf_hash": receipt.leaf_hash.hex(),
+        "hub_commit_time": receipt.hub_ts,
+        "is_disclosed": event.body_key is not None,
+        "event_type": detail.event_type if detail else None,
+        "subject_id": detail.subject_id if detail else None,
+        "principal_id": detail.principal_id.hex() if detail else None,
+        "event_time": detail.event_time if detail else None,
+        "origin": detail.origin if detail else None,
+    }

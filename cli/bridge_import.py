@@ -1,7 +1,14 @@
-"""``veen bridge import``: let carriers in, and tell what became of each."""
+"""``veen bridge import``: let carriers in, and tell what became of each.
+
+``veen bridge approve`` and ``receipt``, and where the importing side stands: what lies in the
+airlock, by the beginning of a bundle's name.
+
+``veen bridge release``: take a carrier out of quarantine once its cause is mended.
+"""
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,34 +18,167 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from bridge.importer.covering import Covering
-from bridge.importer.outcome import Outcome, State
+from bridge.importer.airlock import Airlock, quarantined
+from bridge.importer.approvals import APPROVE, REJECT, Approval, decide
+from bridge.importer.outcome import ImportOutcome, ImportState
 from bridge.importer.rebuild import rebuild_ledger
-from bridge.importer.run import Order, Result, run_import
-from bridge.settings import DEFAULT_PATH, Settings, load
-from cli.bridge_airlock import verify_prefix
-from cli.bridge_cover import cover_of
+from bridge.importer.release import release as released
+from bridge.importer.run import ImportRunResult, Order, importing, run_import
+from bridge.importer.status import ledger_is_stale, standing
+from bridge.importer.trust_audit import Covering
+from bridge.settings import DEFAULT_PATH, BridgeSettings, load
 from cli.bridge_options import NOTHING_TO_DO, BridgeConfigOption, OperatorOption, operator_of
+from cli.bridge_status import cover_of
 from cli.console import manner, notice, show, show_text, watching
-from cli.options import patience, surroundings
-from cli.zone_imports import take_up
+from cli.options import ClientOption, PassphraseFileOption, passphrase_of, retry_policy, runtime
+from veen.errors import Refused
+from veen.keystore.directory import ClientDir
+from zone.imports import take_up
+
+_REBUILD: Final = (
+    "the ledger is lost, or older than the last import: veen bridge import --rebuild-ledger"
+)
+_MOST_QUARANTINED: Final = 25
+"""How many are shown; all are counted."""
+_HEX: Final = re.compile(r"[0-9a-f]{8,64}")
+
+BundleArgument = Annotated[
+    str, typer.Argument(metavar="BUNDLE", help="A bundle_id, or its first 8 digits or more.")
+]
+
+
+def approve(
+    bundle: BundleArgument,
+    client: ClientOption,
+    config: BridgeConfigOption = DEFAULT_PATH,
+    reject: Annotated[
+        bool, typer.Option("--reject", help="Decide against it: it goes to quarantine.")
+    ] = False,
+    passphrase_file: PassphraseFileOption = None,
+) -> None:
+    """Sign for a bundle that waits for approvals, or against it.
+
+    Each person has a client directory of their own, and decides once about a bundle. Once all
+    signatures are there, veen bridge import lets it in.
+
+    Example: veen bridge approve 4f2a90c1 --config bridge.toml --client ./alice
+    """
+    airlock = _airlock(load(config))
+    held = [
+        item for item in standing(airlock).unfinished if item.state == ImportState.BLOCKED.value
+    ]
+    result = _one(bundle, {item.bundle_id.hex() for item in held}, "waits for approvals")
+    directory = ClientDir(client.absolute())
+    key = directory.open(passphrase_of(directory, passphrase_file)).client
+    decision = REJECT if reject else APPROVE
+    path = decide(airlock.approvals, Approval.of(key, bytes.fromhex(result), decision))
+    show(
+        {
+            "bundle_id": result,
+            "decision": decision,
+            "approver": key.public.hex(),
+            "file": str(path),
+            "next": "veen bridge import",
+        }
+    )
+
+
+def receipt(
+    bundle: BundleArgument,
+    config: BridgeConfigOption = DEFAULT_PATH,
+    svg: Annotated[
+        Path | None, typer.Option("--svg", metavar="FILE", help="Write the page with the QR code.")
+    ] = None,
+) -> None:
+    """Print the receipt of an import: a page, with six words for two people to compare.
+
+    Example: veen bridge receipt 4f2a90c1 --config bridge.toml --svg receipt.svg
+    """
+    folder = _airlock(load(config)).receipts
+    names = {path.stem for path in folder.glob("*.txt")} if folder.is_dir() else set()
+    result = _one(bundle, names, "has a receipt here")
+    text = (folder / f"{result}.txt").read_text()
+    if svg is not None:
+        svg.write_text((folder / f"{result}.svg").read_text())
+    words = next(line[12:] for line in text.splitlines() if line.startswith("Words"))
+    show({"bundle_id": result, "words": words, "text": text}, text)
+
+
+def offline_status(settings: BridgeSettings) -> None:
+    """Where the importing side stands; ``veen bridge status`` shows it."""
+    airlock = _airlock(settings)
+    result = standing(airlock)
+    outbox = ClientDir(settings.bridge.client).outbox
+    next_command = _REBUILD if ledger_is_stale(airlock.ledger, outbox) else result.next_command()
+    show(
+        {
+            "zone": settings.name,
+            "inbox": result.inbox,
+            "bundles": result.bundles,
+            "unclosed": result.unclosed,
+            "uncovered": result.uncovered,
+            "streams": [
+                {
+                    "stream": stream.stream.name,
+                    "hub": stream.stream.source_hub_id.hex(),
+                    "held": ",".join(f"{span.first}..{span.last}" for span in stream.held) or None,
+                    "frozen_at": stream.frozen_at,
+                }
+                for stream in result.streams
+            ],
+            "unfinished": [
+                {"bundle_id": item.bundle_id.hex(), "state": item.state, "detail": item.detail}
+                for item in result.unfinished
+            ],
+            **_quarantine(airlock),
+            "next": next_command,
+        }
+    )
+
+
+def _quarantine(airlock: Airlock) -> dict[str, Any]:
+    """What is kept apart, and why; nothing where nothing is."""
+    newest, total = quarantined(airlock.quarantine(""), _MOST_QUARANTINED)
+    if not newest:
+        return {}
+    rows = [{"path": str(item.path), "code": item.code, "detail": item.detail} for item in newest]
+    return {"quarantined": total, "quarantine": rows}
+
+
+def _airlock(settings: BridgeSettings) -> Airlock:
+    return Airlock(importing(settings).state)
+
+
+def verify_prefix(text: str) -> None:
+    if not _HEX.fullmatch(text):
+        raise typer.BadParameter(f"{text!r}: a bundle is named by 8 to 64 digits of its bundle_id")
+
+
+def _one(prefix: str, known: set[str], what: str) -> str:
+    verify_prefix(prefix)
+    result = sorted(item for item in known if item.startswith(prefix))
+    if len(result) != 1:
+        count = "no bundle" if not result else f"{len(result)} bundles"
+        raise Refused(f"{count} of id {prefix} {what}; see veen bridge status")
+    return result[0]
+
 
 DUPLICATE, WAITING, QUARANTINED, AUDIT_PENDING, PARTIAL, BLOCKED = range(7, 13)
 UNCOVERED = 14
 """Exit codes beside those that every command has; the gravest of a run counts."""
 
 _GRAVITY: Final = (
-    (State.PARTIAL, PARTIAL),
-    (State.QUARANTINED, QUARANTINED),
-    (State.REFUSED, QUARANTINED),
-    (State.REJECTED, QUARANTINED),
-    (State.FROZEN, BLOCKED),
-    (State.BLOCKED, BLOCKED),
-    (State.WAITING, WAITING),
-    (State.INCOMPLETE, WAITING),
-    (State.IMPORTED, 0),
-    (State.HEARTBEAT, 0),
-    (State.DUPLICATE, DUPLICATE),
+    (ImportState.PARTIAL, PARTIAL),
+    (ImportState.QUARANTINED, QUARANTINED),
+    (ImportState.REFUSED, QUARANTINED),
+    (ImportState.REJECTED, QUARANTINED),
+    (ImportState.FROZEN, BLOCKED),
+    (ImportState.BLOCKED, BLOCKED),
+    (ImportState.WAITING, WAITING),
+    (ImportState.INCOMPLETE, WAITING),
+    (ImportState.IMPORTED, 0),
+    (ImportState.HEARTBEAT, 0),
+    (ImportState.DUPLICATE, DUPLICATE),
 )
 _NOTHING: Final = "none"
 _ID_DIGITS: Final = 64
@@ -104,16 +244,16 @@ def import_(
         raise typer.BadParameter(
             "--accept-gap, --reject and --unapproved need --reason: it is written to the audit log"
         )
-    for one in (*(accept_gap or ()), *(only or ()), *(reject or ())):
-        if one != _NOTHING:
-            verify_prefix(one)
+    for item in (*(accept_gap or ()), *(only or ()), *(reject or ())):
+        if item != _NOTHING:
+            verify_prefix(item)
     order = Order(
         operator=operator_of(operator),
         media=tuple(path.absolute() for path in medium or ()),
         accepted=tuple(accept_gap or ()),
         only=tuple(only or ()) if only or reject or unapproved else None,
         rejected=tuple(reject or ()),
-        unapproved=tuple(_whole_id(one) for one in unapproved or ()),
+        unapproved=tuple(_whole_id(item) for item in unapproved or ()),
         reason=reason,
     )
     result = _run(load(config), order, rebuild=rebuild)
@@ -129,25 +269,25 @@ def _whole_id(text: str) -> bytes:
     return bytes.fromhex(text)
 
 
-def _run(settings: Settings, order: Order, *, rebuild: bool) -> Result:
+def _run(settings: BridgeSettings, order: Order, *, rebuild: bool) -> ImportRunResult:
     cover, watch = cover_of(settings), watching()
     with _stoppable():
         if rebuild:
-            found = rebuild_ledger(settings, order, surroundings(), patience(), watch)
-            notice(f"the ledger was made again: {found.bundles} bundles, {found.events} events")
+            ledger = rebuild_ledger(settings, order, runtime(), retry_policy(), watch)
+            notice(f"the ledger was made again: {ledger.bundles} bundles, {ledger.events} events")
         return run_import(
-            settings, order, surroundings(), patience=patience(), watch=watch, cover=cover
+            settings, order, runtime(), retry_policy=retry_policy(), watch=watch, cover=cover
         )
 
 
-def _show(result: Result) -> None:
+def _show(result: ImportRunResult) -> None:
     outcomes = result.outcomes
     if not manner().json:
-        show_text(_line(one) for one in outcomes)
-    count = sum(one.imported for one in outcomes if one.state is State.IMPORTED)
+        show_text(_line(outcome) for outcome in outcomes)
+    count = sum(outcome.imported for outcome in outcomes if outcome.state is ImportState.IMPORTED)
     document: dict[str, Any] = {
         "imported_events": count,
-        "carriers": [_document(one) for one in outcomes],
+        "carriers": [_document(outcome) for outcome in outcomes],
         "audit_pending": str(result.pending) if result.pending else None,
         "checkpoint": _covering(result.covering),
         "unrecorded": result.unrecorded,
@@ -166,53 +306,58 @@ def _show(result: Result) -> None:
         raise typer.Exit(code)
 
 
-def _exit_code(result: Result) -> int:
-    states = {one.state for one in result.outcomes}
-    found = next((code for state, code in _GRAVITY if state in states), NOTHING_TO_DO)
-    if result.unrecorded is not None and found in (0, DUPLICATE, NOTHING_TO_DO):
+def _exit_code(result: ImportRunResult) -> int:
+    states = {outcome.state for outcome in result.outcomes}
+    value = next((code for state, code in _GRAVITY if state in states), NOTHING_TO_DO)
+    if result.unrecorded is not None and value in (0, DUPLICATE, NOTHING_TO_DO):
         return UNCOVERED
-    if result.covering is None or found not in (0, DUPLICATE, NOTHING_TO_DO):
-        return found
+    if result.covering is None or value not in (0, DUPLICATE, NOTHING_TO_DO):
+        return value
     return UNCOVERED if result.covering.trouble is not None else 0
 
 
-def _covering(found: Covering | None) -> dict[str, Any] | None:
-    if found is None:
+def _covering(covering: Covering | None) -> dict[str, Any] | None:
+    if covering is None:
         return None
-    made = found.covered
+    made = covering.covered
     return {
-        "bundles": found.bundles,
+        "bundles": covering.bundles,
         "checkpoint_id": made.checkpoint.checkpoint_id.hex() if made else None,
         "anchor": made.anchor if made else None,
-        "told": found.trouble,
+        "detail": covering.trouble,
     }
 
 
-def _line(one: Outcome) -> str:
-    what = f"{one.stream} {one.from_seq} to {one.to_seq}" if one.stream else one.name
-    counts = f", {one.imported} events" if one.imported else ""
-    counts += f", {one.duplicates} duplicates" if one.duplicates else ""
-    counts += f", {one.excluded} placeholders" if one.excluded else ""
-    where = f" (in {one.place})" if one.place else ""
-    return f"{one.state.value}: {what}{counts}{': ' if one.told else ''}{one.told}{where}"
+def _line(outcome: ImportOutcome) -> str:
+    what = (
+        f"{outcome.stream} {outcome.from_seq} to {outcome.to_seq}"
+        if outcome.stream
+        else outcome.name
+    )
+    counts = f", {outcome.imported} events" if outcome.imported else ""
+    counts += f", {outcome.duplicates} duplicates" if outcome.duplicates else ""
+    counts += f", {outcome.excluded} placeholders" if outcome.excluded else ""
+    where = f" (in {outcome.place})" if outcome.place else ""
+    detail = f": {outcome.detail}" if outcome.detail else ""
+    return f"{outcome.state.value}: {what}{counts}{detail}{where}"
 
 
-def _document(one: Outcome) -> dict[str, Any]:
+def _document(outcome: ImportOutcome) -> dict[str, Any]:
     return {
-        "state": one.state.value,
-        "name": one.name,
-        "bundle_id": one.bundle_id.hex() if one.bundle_id else None,
-        "stream": one.stream or None,
-        "from_seq": one.from_seq,
-        "to_seq": one.to_seq,
-        "imported": one.imported,
-        "duplicates": one.duplicates,
-        "excluded": one.excluded,
-        "code": one.code or None,
-        "told": one.told or None,
-        "checkpoint_at": one.checkpoint_at,
-        "age_sec": one.age_sec,
-    } | ({"path": one.place} if one.place else {})
+        "state": outcome.state.value,
+        "name": outcome.name,
+        "bundle_id": outcome.bundle_id.hex() if outcome.bundle_id else None,
+        "stream": outcome.stream or None,
+        "from_seq": outcome.from_seq,
+        "to_seq": outcome.to_seq,
+        "imported": outcome.imported,
+        "duplicates": outcome.duplicates,
+        "excluded": outcome.excluded,
+        "code": outcome.code or None,
+        "detail": outcome.detail or None,
+        "checkpoint_at": outcome.checkpoint_at,
+        "age_sec": outcome.age_sec,
+    } | ({"path": outcome.place} if outcome.place else {})
 
 
 @contextmanager
@@ -230,3 +375,38 @@ def _stoppable() -> Iterator[None]:
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def release(
+    bundle: Annotated[
+        str,
+        typer.Argument(
+            metavar="BUNDLE", help="Its name in quarantine/, or the first 8 digits or more."
+        ),
+    ],
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="What was mended; is audited.")
+    ],
+    config: BridgeConfigOption = DEFAULT_PATH,
+    operator: OperatorOption = None,
+) -> None:
+    """Take a carrier out of quarantine, once the cause that put it there is mended.
+
+    It is verified anew, and it is checked that it can go in now: its stream has a target, the
+    bridge a capability, the disk has room. Then it lies in the inbox, and the next veen bridge
+    import decides about it as about one that has just come. One that is still refused, or whose
+    stream is frozen, stays in quarantine; so does the evidence that a hub signed two histories.
+
+    Example: veen bridge release 4f2a90c1 --config bridge.toml --reason "stream was mapped"
+    """
+    verify_prefix(bundle)
+    order = Order(operator=operator_of(operator), reason=reason)
+    result = released(load(config), bundle, order, runtime(), retry_policy())
+    show(
+        {
+            "bundle_id": result.bundle_id.hex() if result.bundle_id else None,
+            "was_quarantined_for": result.code,
+            "inbox": list(result.inbox),
+            "next": "veen bridge import",
+        }
+    )

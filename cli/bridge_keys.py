@@ -9,11 +9,13 @@ from typing import Annotated, Final
 
 import typer
 
-from bridge.identities import open_client
-from bridge.printable import printable
-from bridge.settings import DEFAULT_PATH, Zone, load
+from bridge.connect import open_bridge_client
+from bridge.errors import printable
+from bridge.settings import DEFAULT_PATH, BridgeZone, load
 from bridge.trust import (
+    TrustChange,
     TrustStore,
+    enter,
     exporter_line,
     hub_line,
     pin_exporter,
@@ -22,13 +24,13 @@ from bridge.trust import (
     revoked_line,
     signature_of,
 )
-from bridge.trust_changes import Change, enter
 from cli.bridge_options import BridgeConfigOption, OperatorOption, operator_of
 from cli.console import show
-from cli.failure import Refused
-from cli.options import patience, surroundings
-from veen import durable, hpke
+from cli.options import retry_policy, runtime
+from veen.crypto import hpke_public_key
+from veen.errors import Refused
 from veen.keystore.directory import ClientDir
+from veen.system import durable
 
 TrustOption = Annotated[
     Path, typer.Option("--trust", metavar="DIR", help="The trust directory of this zone.")
@@ -53,7 +55,7 @@ def show_(config: BridgeConfigOption = DEFAULT_PATH) -> None:
             "hub_id": settings.hub.hub_id.hex(),
             "bridge_id": card.id_sign.hex(),
             "client_id": card.client_id.hex(),
-            "trusted_hubs": sorted(one.hex() for one in store.hubs),
+            "trusted_hubs": sorted(hub.hex() for hub in store.hubs),
             "trusted_exporters": sorted(
                 f"{name} {public.hex()}" for public, name in store.exporters.items()
             ),
@@ -75,10 +77,10 @@ def export_trust(
     Example: veen bridge keys export-trust --config bridge.toml --out trust-of-plant-1
     """
     settings = load(config)
-    if settings.zone is not Zone.ONLINE:
+    if settings.zone is not BridgeZone.ONLINE:
         raise Refused("only an online zone exports; run this with its settings")
-    with open_client(
-        settings.hub, settings.bridge, surroundings=surroundings(), patience=patience()
+    with open_bridge_client(
+        settings.hub, settings.bridge, runtime=runtime(), retry_policy=retry_policy()
     ) as client:
         hub = client.meet().hub
         signature = client.session.api.status().identity_sig
@@ -90,7 +92,7 @@ def export_trust(
         {
             "hub_id": hub.hub_id.hex(),
             "bridge_id": public.hex(),
-            "files": sorted(str(one) for one in out.iterdir()),
+            "files": sorted(str(path) for path in out.iterdir()),
         }
     )
 
@@ -116,25 +118,25 @@ def pin(
 
     Example: veen bridge keys pin trust-of-plant-1 --trust trust
     """
-    found = TrustStore.read(handed)
-    if not found.hubs and not found.exporters:
+    store = TrustStore.read(handed)
+    if not store.hubs and not store.exporters:
         raise Refused(f"{handed} holds no hub and no exporter; see veen bridge keys export-trust")
-    if name is not None and len(found.exporters) > 1:
-        raise Refused(f"{handed} holds {len(found.exporters)} exporters, --name is for one")
+    if name is not None and len(store.exporters) > 1:
+        raise Refused(f"{handed} holds {len(store.exporters)} exporters, --name is for one")
     durable.make_directory(trust)
     done = []
-    for one in _pinned(found, handed, trust, name):
-        _enter(trust, operator, f"pinned {one}")
-        done.append(one)
-    show({"pinned": done}, "\n".join(f"pinned {one}" for one in done) or "nothing new")
+    for item in _pinned(store, handed, trust, name):
+        _enter(trust, operator, f"pinned {item}")
+        done.append(item)
+    show({"pinned": done}, "\n".join(f"pinned {item}" for item in done) or "nothing new")
 
 
-def _pinned(found: TrustStore, handed: Path, trust: Path, name: str | None) -> Iterator[str]:
+def _pinned(store: TrustStore, handed: Path, trust: Path, name: str | None) -> Iterator[str]:
     """What is new, each once it is pinned."""
-    for hub_id, hub in found.hubs.items():
+    for hub_id, hub in store.hubs.items():
         if pin_hub(trust, hub, signature_of(handed, hub_id)):
             yield hub_line(hub)
-    for public, given in found.exporters.items():
+    for public, given in store.exporters.items():
         if pin_exporter(trust, name or given, public):
             yield exporter_line(name or given, public)
 
@@ -165,7 +167,7 @@ def revoke_(
 def _enter(trust: Path, operator: str | None, change: str) -> None:
     """What was changed stays with what is trusted, with when and by whom."""
     who = printable(operator_of(operator)).replace(": ", ":")
-    enter(trust, Change(surroundings().clock(), who, change))
+    enter(trust, TrustChange(runtime().clock(), who, change))
 
 
 @app.command()
@@ -181,6 +183,6 @@ def zone(
     """
     if out.exists():
         raise Refused(f"{out} exists; a key is never overwritten")
-    private = surroundings().random(32)
+    private = runtime().random(32)
     durable.write(out.absolute(), private.hex().encode() + b"\n")
-    show({"recipient": hpke.public_key(private).hex(), "file": str(out)})
+    show({"recipient": hpke_public_key(private).hex(), "file": str(out)})

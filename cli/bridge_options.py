@@ -38,16 +38,16 @@ def operator_of(given: str | None) -> str:
 
 
 def zone_keys(files: list[Path] | None) -> tuple[bytes, ...]:
-    return tuple(_zone_key(one) for one in files or ())
+    return tuple(_zone_key(file) for file in files or ())
 
 
 def _zone_key(path: Path) -> bytes:
     with path.open("rb") as file:
         text = file.read(2 * _KEY_BYTES + 2).strip()
     try:
-        found = bytes.fromhex(text.decode("ascii"))
+        result = bytes.fromhex(text.decode("ascii"))
     except ValueError:
-        found = b""
-    if len(found) != _KEY_BYTES:
+        result = b""
+    if len(result) != _KEY_BYTES:
         raise Malformed(f"{path} is not a key of 64 hex digits; see veen bridge keys zone")
-    return found
+    return result

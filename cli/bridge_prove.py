@@ -1,32 +1,266 @@
-"""``veen bridge prove``: what a bridge must keep true, shown claim by claim (AGB0 4.8, 5.2)."""
+"""``veen bridge prove``: what a bridge must keep true, shown claim by claim (AGB0 4.8, 5.2).
+
+What a hub was told of capabilities and streams: its control log, read from its directory.
+
+Everybody who can act in a zone: by the settings of its hub and its bridge, and by the control
+log of its hub, which has every capability that was ever authorized.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bridge.prove import Claim
-from bridge.prove_directions import SAYS, ZoneActors, prove_directions
-from bridge.prove_events import prove_completeness, prove_origins, prove_region
-from bridge.prove_evidence import Evidence, OriginKey
-from bridge.prove_imports import read_completions
-from bridge.prove_read_only import NAME as READ_ONLY_NAME
-from bridge.prove_read_only import SAYS as READ_ONLY
-from bridge.prove_read_only import prove_read_only
-from bridge.prove_traces import chain, prove_traces
+from bridge.prove.claims import (
+    DIRECTIONS_SAYS,
+    EVERYTHING,
+    Actor,
+    ActorRole,
+    ZoneActors,
+    chain,
+    prove_completeness,
+    prove_directions,
+    prove_origins,
+    prove_region,
+    prove_traces,
+)
+from bridge.prove.evidence import BridgeClaim, OriginKey, ProofEvidence
+from bridge.prove.imports import read_completions
+from bridge.prove.read_only import NAME as READ_ONLY_NAME
+from bridge.prove.read_only import SAYS as READ_ONLY
+from bridge.prove.read_only import prove_read_only
 from bridge.reconcile.reconcile import reconcile
-from bridge.settings import DEFAULT_PATH, Settings, Zone, load
+from bridge.settings import DEFAULT_PATH, BridgeSettings, BridgeZone, IdentitySettings, load
+from bridge.stream_map import OFFLINE_LOG, ONLINE_LOG
 from bridge.trust import TrustStore
-from cli.bridge_actors import zone_actors
-from cli.bridge_granted import read_granted
 from cli.bridge_options import BridgeConfigOption, ZoneKeyOption
-from cli.bridge_reading import CarriersOption, collected, reader_of
+from cli.bridge_reconcile import CarriersOption, collected, reader_of
 from cli.console import manner, show
-from cli.failure import INTEGRITY, Refused
+from cli.errors import INTEGRITY
 from hub import settings as hub_settings
+from hub.policy import PolicyPrincipal
+from hub.settings import HubSettings
+from hub.storage import identity
+from hub.storage.datadir import DataDir
+from hub.storage.label_log import LocatedEntry, whole_entries
+from veen.audit.context import take_inventory
+from veen.captoken import CapToken, read_token
+from veen.errors import Refused, Untrusted
+from veen.hub_identity import HubIdentity
+from veen.keystore.card import read_card
+from veen.keystore.directory import ClientDir
+from veen.label import stream_id
+from veen.limits import Limits
+from veen.log import layout
+from veen.log.entry import STREAM, ControlRecord, control_label
+from veen.log.layout import ChunkName, OpenChunkName
+from veen.mmr import EMPTY, Peaks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """Every capability that was ever authorized; ``entries`` and ``root`` say which log told it."""
+
+    entries: int
+    root: bytes
+    tokens: tuple[CapToken, ...]
+    streams: tuple[str, ...]
+
+
+def read_granted(data: Path, hub_id: bytes) -> Granted:
+    """The control log of a hub, whole and as the hub has signed it, or Untrusted.
+
+    ``data`` is the hub's directory or a copy of it; the hub may be running.
+    """
+    datadir = DataDir(data.absolute())
+    hub = identity.read_identity(datadir)
+    if hub.hub_id != hub_id:
+        raise Untrusted(f"{data} is of hub {hub.hub_id.hex()}, not of {hub_id.hex()}")
+    peaks: Peaks = EMPTY
+    records = []
+    for result in _entries(datadir, control_label(hub_id)):
+        msg, receipt = result.entry.msg(), result.entry.receipt()
+        peaks = peaks.append(msg.leaf_hash())
+        if (receipt.leaf_hash, receipt.mmr_root) != (msg.leaf_hash(), peaks.root()):
+            raise Untrusted(f"{data}: entry {peaks.size} of the control log is not what was signed")
+        hub.verify_receipt(receipt)
+        _verify_own(hub, msg.client_id, receipt.hub_ts)
+        records.append(ControlRecord.of(msg))
+    tokens = [record.token() for record in records]
+    named = [record.streams()[0].name for record in records if record.kind == STREAM]
+    return Granted(
+        entries=peaks.size,
+        root=peaks.root() if peaks.size else bytes(32),
+        tokens=tuple(token for token in tokens if token is not None),
+        streams=tuple(named),
+    )
+
+
+def _verify_own(hub: HubIdentity, client_id: bytes, hub_ts: int) -> None:
+    if client_id not in {
+        hub_key.hub_pk for hub_key in hub.hub_keys if hub_key.overlaps(hub_ts, hub_ts)
+    }:
+        raise Untrusted(f"an entry of the control log by {client_id.hex()}, who is not the hub")
+
+
+def _entries(datadir: DataDir, label: bytes) -> Iterator[LocatedEntry]:
+    inventory = take_inventory(f"log/{path.name}" for path in datadir.log.iterdir()).of(label)
+    reached = 0
+    for segment in inventory.segments():
+        if segment.start_seq <= reached:
+            # A chunk that was sealed and has not lost its open name yet.
+            continue
+        if segment.start_seq != reached + 1:
+            raise Untrusted(f"{datadir.root}: the control log lacks {reached + 1} and what follows")
+        for item in _of_segment(datadir, segment):
+            reached = item.header.stream_seq
+            yield item
+        if isinstance(segment, ChunkName) and reached != segment.end_seq:
+            raise Untrusted(f"{datadir.root}: the control log is damaged at {reached + 1}")
+
+
+def _of_segment(datadir: DataDir, segment: ChunkName | OpenChunkName) -> Iterator[LocatedEntry]:
+    is_sealed = isinstance(segment, ChunkName)
+    name = layout.chunk(segment) if isinstance(segment, ChunkName) else layout.open_chunk(segment)
+    try:
+        raw = datadir.file(name).read_bytes()
+    except FileNotFoundError as error:
+        detail = "was sealed meanwhile; run it again" if not is_sealed else "is missing"
+        raise Untrusted(f"{datadir.root}: {name} {detail}") from error
+    return whole_entries(raw, segment.label, segment.start_seq, Limits())
+
+
+def zone_actors(settings: BridgeSettings, hub: HubSettings, granted: Granted) -> ZoneActors:
+    """Principals, issuers, holders of capabilities, and the identities of the bridge."""
+    known = {stream_id(stream): stream for stream in (*_streams(settings, hub), *granted.streams)}
+    bridge = list(_bridge_actors(settings, hub, known))
+    mine = frozenset().union(*(actor.secrets for actor in bridge))
+    others = [
+        _principal(principal)
+        for principal in hub.policy.principals
+        if not _secrets(principal) & mine
+    ]
+    issuers = hub.issuers | {token.issuer_pk for token in granted.tokens}
+    return ZoneActors(
+        hub_id=settings.hub.hub_id,
+        url=settings.hub.url,
+        is_gated=hub.gated,
+        actors=(
+            *_with_grants([*bridge, *others], granted, known),
+            *(_issuer(issuer) for issuer in sorted(issuers)),
+        ),
+        control_entries=granted.entries,
+        control_root=granted.root,
+        exported=settings.streams.sources(settings.hub.hub_id),
+    )
+
+
+def _with_grants(
+    actors: list[Actor], granted: Granted, known: Mapping[bytes, str]
+) -> Iterator[Actor]:
+    """Each with what its capabilities let it write; then those who are known by one alone."""
+    writes: dict[bytes, set[str]] = defaultdict(set)
+    for token in granted.tokens:
+        writes[token.subject_pk] |= set(_names(token, known))
+    for actor in actors:
+        more = [name for key in actor.secrets for name in writes.pop(key, ())]
+        yield replace(actor, writes=tuple(sorted({*actor.writes, *more})))
+    for key, names in sorted(writes.items()):
+        yield Actor(
+            name=f"holder {key.hex()[:16]} of a capability",
+            part=ActorRole.SUBJECT,
+            secrets=frozenset([key]),
+            writes=tuple(sorted(names)),
+        )
+
+
+def _bridge_actors(
+    settings: BridgeSettings, hub: HubSettings, known: Mapping[bytes, str]
+) -> Iterator[Actor]:
+    for part, configured in (
+        (ActorRole.BRIDGE, settings.bridge),
+        (ActorRole.AUDIT, settings.audit),
+        (ActorRole.READER, settings.reader),
+    ):
+        if configured is not None:
+            yield _identity(f"{settings.name} {part.value}", part, configured, hub, known)
+    if settings.reader_keys is not None:
+        keys = IdentitySettings(
+            client=settings.reader_keys.client,
+            passphrase_file=None,
+            principal=None,
+            capability=None,
+        )
+        yield _identity(f"{settings.name} reader keys", ActorRole.READER, keys, hub, known)
+
+
+def _identity(
+    name: str,
+    part: ActorRole,
+    identity: IdentitySettings,
+    hub: HubSettings,
+    known: Mapping[bytes, str],
+) -> Actor:
+    card = read_card(ClientDir(identity.client).card)
+    secrets = frozenset([card.id_sign, card.id_dh, card.client_id])
+    # It may be more than one principal: by either of its keys, and by the name it logs in with.
+    matched = [
+        principal
+        for principal in hub.policy.principals
+        if _secrets(principal) & secrets or principal.name == identity.principal
+    ]
+    granted = _names(read_token(identity.capability), known) if identity.capability else ()
+    reads = sorted({pattern for item in matched for pattern in item.read})
+    writes = {pattern for item in matched for pattern in item.write}
+    return Actor(
+        name=name,
+        part=part,
+        secrets=secrets.union(*map(_secrets, matched)),
+        reads=(EVERYTHING,) if hub.reads == "open" else tuple(reads),
+        writes=tuple(sorted({*writes, *granted})),
+    )
+
+
+def _names(token: CapToken, known: Mapping[bytes, str]) -> Iterator[str]:
+    """Names where they are known; a stream that nobody names could be any."""
+    return (known.get(stream_id_, EVERYTHING) for stream_id_ in token.allow.stream_ids)
+
+
+def _issuer(key: bytes) -> Actor:
+    return Actor(
+        name=f"issuer {key.hex()[:16]}",
+        part=ActorRole.ISSUER,
+        secrets=frozenset([key]),
+        writes=(EVERYTHING,),
+    )
+
+
+def _principal(principal: PolicyPrincipal) -> Actor:
+    return Actor(
+        name=f"principal {principal.name} ({principal.role.title})",
+        part=ActorRole.PRINCIPAL,
+        secrets=_secrets(principal),
+        reads=principal.read,
+        writes=principal.write,
+    )
+
+
+def _secrets(principal: PolicyPrincipal) -> frozenset[bytes]:
+    return frozenset(
+        key for key in (principal.public_key, principal.token_sha256) if key is not None
+    )
+
+
+def _streams(settings: BridgeSettings, hub: HubSettings) -> Iterator[str]:
+    yield from (stream.name for stream in hub.streams)
+    yield from (ONLINE_LOG, OFFLINE_LOG)
+    for route in settings.streams.routes:
+        yield from (route.source, route.target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,73 +309,76 @@ def prove(
     Example: veen bridge prove --online z1.toml --online-hub hub1.toml --offline-hub hub2.toml
     """
     settings = load(config)
-    if settings.zone is not Zone.OFFLINE:
+    if settings.zone is not BridgeZone.OFFLINE:
         raise Refused("prove runs where events are imported; give the settings of that zone")
-    evidence = Evidence(TrustStore.read(settings.trust).hubs)
+    evidence = ProofEvidence(TrustStore.read(settings.trust).hubs)
     with reader_of(settings) as reader:
-        found = collected(settings, reader, carrier, key, evidence)
+        result = collected(settings, reader, carrier, key, evidence)
         evidence.completed = read_completions(settings, reader)
     claims = [
         prove_origins(evidence),
         prove_completeness(evidence),
         *_directions(settings, zones),
-        prove_traces(evidence, found.facts.entries),
-        prove_region(evidence, reconcile(found.facts)),
+        prove_traces(evidence, result.facts.entries),
+        prove_region(evidence, reconcile(result.facts)),
     ]
     way = _way(evidence, event) if event else None
     _tell_claims(claims, way)
 
 
-def _directions(settings: Settings, zones: ZonesOptions) -> tuple[Claim, Claim]:
+def _directions(settings: BridgeSettings, zones: ZonesOptions) -> tuple[BridgeClaim, BridgeClaim]:
     if zones.online is None or zones.online_hub is None or zones.offline_hub is None:
-        return _untold("give --online, --online-hub and --offline-hub")
+        return _unreported("give --online, --online-hub and --offline-hub")
     there = load(zones.online)
-    if there.zone is not Zone.ONLINE:
+    if there.zone is not BridgeZone.ONLINE:
         raise Refused(f"{zones.online} is not of an online zone")
     logs = [
         zones.online_data or zones.online_hub.absolute().parent / "hub",
         zones.offline_data or zones.offline_hub.absolute().parent / "hub",
     ]
-    absent = [str(one) for one in logs if not one.is_dir()]
+    absent = [str(log) for log in logs if not log.is_dir()]
     if absent:
-        return _untold(f"{absent[0]} is not there; give --online-data and --offline-data")
+        return _unreported(f"{absent[0]} is not there; give --online-data and --offline-data")
     online = _actors(there, zones.online_hub, logs[0])
     offline = _actors(settings, zones.offline_hub, logs[1])
     return prove_directions(online, offline), prove_read_only(online)
 
 
-def _untold(told: str) -> tuple[Claim, Claim]:
+def _unreported(value: str) -> tuple[BridgeClaim, BridgeClaim]:
     return (
-        Claim(name="J3", says=SAYS, witness={}, untold=told),
-        Claim(name=READ_ONLY_NAME, says=READ_ONLY, witness={}, untold=told),
+        BridgeClaim(name="J3", says=DIRECTIONS_SAYS, witness={}, unreported=value),
+        BridgeClaim(name=READ_ONLY_NAME, says=READ_ONLY, witness={}, unreported=value),
     )
 
 
-def _actors(settings: Settings, hub: Path, data: Path) -> ZoneActors:
+def _actors(settings: BridgeSettings, hub: Path, data: Path) -> ZoneActors:
     granted = read_granted(data, settings.hub.hub_id)
     return zone_actors(settings, hub_settings.load(hub), granted)
 
 
-def _way(evidence: Evidence, event: str) -> dict[str, Any]:
+def _way(evidence: ProofEvidence, event: str) -> dict[str, Any]:
     name, _, number = event.rpartition("=")
     keys = [
-        one
-        for one in evidence.events
-        if one.stream == name and number.isascii() and number.isdigit() and one.seq == int(number)
+        event
+        for event in evidence.events
+        if event.stream == name
+        and number.isascii()
+        and number.isdigit()
+        and event.seq == int(number)
     ]
     if not keys:
         raise Refused(f"{event} is not here; see veen bridge reconcile for where it is")
     return chain(evidence, OriginKey(*min(keys)))
 
 
-def _tell_claims(claims: list[Claim], way: dict[str, Any] | None) -> None:
-    holds = all(one.holds for one in claims)
-    document = {"ok": holds, "claims": [one.document() for one in claims], "event": way}
+def _tell_claims(claims: list[BridgeClaim], way: dict[str, Any] | None) -> None:
+    holds = all(claim.holds for claim in claims)
+    document = {"ok": holds, "claims": [claim.document() for claim in claims], "event": way}
     if manner().json:
         show(document)
     else:
-        for one in claims:
-            show(one.document())
+        for claim in claims:
+            show(claim.document())
         if way is not None:
             show(way)
     if not holds:

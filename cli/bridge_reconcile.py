@@ -1,33 +1,126 @@
-"""``veen bridge reconcile``: what was exported against what is here (AGB0 4.7)."""
+"""``veen bridge reconcile``: what was exported against what is here (AGB0 4.7).
+
+What ``veen bridge reconcile`` and ``prove`` read a zone with.
+"""
 
 from __future__ import annotations
 
+import tempfile
 import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from bridge.audit import AuditWriter
-from bridge.audit_events import Reconciled
-from bridge.identities import open_client, recipient
-from bridge.reconcile import fact_file
-from bridge.reconcile.collect import Collected, Nobody, with_more
-from bridge.reconcile.kept import Places, keep
+from bridge.audit_log import AuditWriter, ReconciledEntry, RecordedEntry
+from bridge.carrier.verify import VerifyContext
+from bridge.connect import open_bridge_client, recipient
+from bridge.reconcile.collect import (
+    Carried,
+    Collected,
+    Listener,
+    NullCollector,
+    collect_offline,
+    collect_online,
+    with_more,
+)
+from bridge.reconcile.collect_logs import PlacedImport
+from bridge.reconcile.facts import ForeignFact, fact_lines, read_fact_files
 from bridge.reconcile.reconcile import reconcile as reconciled
-from bridge.reconcile.report import Report
-from bridge.reconcile.report_text import text
-from bridge.reconcile.stream_report import Class
-from bridge.settings import DEFAULT_PATH, Settings, load
-from cli.bridge_cover import cover_of
-from cli.bridge_options import BridgeConfigOption, OperatorOption, ZoneKeyOption, operator_of
-from cli.bridge_reading import CarriersOption, collected, reader_of
-from cli.console import manner, notice, show, show_text
-from cli.failure import INTEGRITY, Refused
-from cli.options import key_in_hex, patience, surroundings
-from veen import durable, sign
+from bridge.reconcile.render import ReportPlaces, keep, text
+from bridge.reconcile.report import Class, ReconcileReport
+from bridge.settings import DEFAULT_PATH, BridgeSettings, BridgeZone, load
+from bridge.trust import TrustStore
+from cli.bridge_options import (
+    BridgeConfigOption,
+    OperatorOption,
+    ZoneKeyOption,
+    operator_of,
+    zone_keys,
+)
+from cli.bridge_status import cover_of
+from cli.console import manner, notice, progress, show, show_text
+from cli.errors import INTEGRITY
+from cli.options import key_in_hex, retry_policy, runtime
 from veen.client.client import Client
+from veen.crypto import SigningKey
+from veen.errors import Refused
+from veen.system import durable
+from veen.system.environment import Progress
+
+CarriersOption = Annotated[
+    list[Path] | None,
+    typer.Option("--carrier", metavar="DIR", help="Carriers beside those in archive/; repeatable."),
+]
+
+
+@contextmanager
+def reader_of(settings: BridgeSettings) -> Iterator[Client]:
+    """Offline the reader; online the bridge's own identity reads the audit log."""
+    identity = settings.reader if settings.zone is BridgeZone.OFFLINE else settings.bridge
+    if identity is None:
+        raise Refused("the settings have no [reader]; it is needed to read what was imported")
+    with open_bridge_client(
+        settings.hub,
+        identity,
+        runtime=runtime(),
+        retry_policy=retry_policy(),
+        keys=settings.reader_keys,
+    ) as client:
+        client.meet()
+        yield client
+
+
+def collected(
+    settings: BridgeSettings,
+    reader: Client,
+    carrier: list[Path] | None,
+    key: list[Path] | None,
+    listener: Listener,
+    chosen: Collection[bytes] = (),
+) -> Collected:
+    """The facts of a zone; ``chosen`` are checkpoints that C1 is to be, by their ids."""
+    if settings.zone is BridgeZone.ONLINE:
+        return collect_online(settings, reader, chosen)
+    own = settings.importing.zone_keys if settings.importing else ()
+    with tempfile.TemporaryDirectory(prefix="veen-reconcile-") as scratch:
+        means = VerifyContext(
+            trust=TrustStore.read(settings.trust),
+            scratch=Path(scratch),
+            privates=zone_keys([*own, *(key or ())]),
+        )
+        media = [path.absolute() for path in carrier or ()]
+        with progress("reading", "events") as report:
+            watched = Watched(listener, report)
+            return collect_offline(settings, reader, Carried(means, chosen), media, watched)
+
+
+class Watched:
+    """Tells how many events and entries have been read, and passes them on."""
+
+    def __init__(self, listener: Listener, report: Progress) -> None:
+        self._listener = listener
+        self._report = report
+        self._count = 0
+
+    def placed(self, import_: PlacedImport | ForeignFact) -> None:
+        self._describe()
+        self._listener.placed(import_)
+
+    def online(self, recorded_entry: RecordedEntry) -> None:
+        self._listener.online(recorded_entry)
+
+    def offline(self, recorded_entry: RecordedEntry) -> None:
+        self._describe()
+        self._listener.offline(recorded_entry)
+
+    def _describe(self) -> None:
+        self._count += 1
+        self._report(self._count, None)
+
 
 NOT_WHOLE: Final = 13
 """The exit code of a reconciliation that has found something to be done, and nothing forged."""
@@ -63,23 +156,23 @@ class FactsOptions:
     ] = None
     key: ZoneKeyOption = None
 
-    def collected(self, settings: Settings, reader: Client) -> Collected:
+    def collected(self, settings: BridgeSettings, reader: Client) -> Collected:
         """All of them, kept where they are wanted; Refused where a checkpoint is not among them."""
-        chosen = frozenset(key_in_hex("--checkpoint", one) for one in self.checkpoint or ())
-        found = collected(settings, reader, self.carrier, self.key, Nobody(), chosen)
-        told = found.facts
+        chosen = frozenset(key_in_hex("--checkpoint", item) for item in self.checkpoint or ())
+        result = collected(settings, reader, self.carrier, self.key, NullCollector(), chosen)
+        facts = result.facts
         if self.facts:
-            told = with_more(told, fact_file.read_files(self.facts), chosen)
-        absent = chosen - {one.checkpoint_id for one in told.sources}
+            facts = with_more(facts, read_fact_files(self.facts), chosen)
+        absent = chosen - {source.checkpoint_id for source in facts.sources}
         if absent:
             raise Refused(
                 f"no carrier and no fact brings checkpoint {min(absent).hex()}; C1 can be one that "
                 "a carrier in archive/ or under --carrier was exported by"
             )
         if self.facts_out is not None:
-            lines = b"".join(one + b"\n" for one in fact_file.lines(told))
+            lines = b"".join(fact_line + b"\n" for fact_line in fact_lines(facts))
             durable.write(self.facts_out.absolute(), lines)
-        return Collected(told, found.refused)
+        return Collected(facts, result.refused)
 
 
 def reconcile(
@@ -110,24 +203,26 @@ def reconcile(
         raise typer.BadParameter("--collect goes with --facts-out FILE")
     settings = load(config)
     with reader_of(settings) as reader:
-        found = given.collected(settings, reader)
+        collected = given.collected(settings, reader)
         signer = reader.session.identity.id_sign
-    for one in found.refused:
-        notice(f"a carrier tells nothing: {one}")
+    for item in collected.refused:
+        notice(f"a carrier tells nothing: {item}")
     if given.collect:
-        show({"facts": str(given.facts_out), "refused": len(found.refused)})
+        show({"facts": str(given.facts_out), "refused": len(collected.refused)})
         return
-    report = reconciled(found.facts)
-    keep(report, signer, Places(out=out, picture=picture, gaps=gaps))
+    report = reconciled(collected.facts)
+    keep(report, signer, ReportPlaces(out=out, picture=picture, gaps=gaps))
     if record:
         _record(settings, report, signer, operator_of(operator))
         _cover(settings)
     _tell(report)
 
 
-def _record(settings: Settings, report: Report, signer: sign.PrivateKey, operator: str) -> None:
-    with open_client(
-        settings.hub, settings.audit, surroundings=surroundings(), patience=patience()
+def _record(
+    settings: BridgeSettings, report: ReconcileReport, signer: SigningKey, operator: str
+) -> None:
+    with open_bridge_client(
+        settings.hub, settings.audit, runtime=runtime(), retry_policy=retry_policy()
     ) as client:
         client.meet()
         writer = AuditWriter(
@@ -139,28 +234,28 @@ def _record(settings: Settings, report: Report, signer: sign.PrivateKey, operato
         )
         writer.settle()
         writer.record(
-            Reconciled(
+            ReconciledEntry(
                 operator=operator,
                 report=report.digest(),
                 signer=signer.public,
                 whole=report.is_whole,
                 closed_before=report.closed_before,
-                **{one.value: report.count(one) for one in Class},
+                **{item.value: report.count(item) for item in Class},
             )
         )
 
 
-def _cover(settings: Settings) -> None:
+def _cover(settings: BridgeSettings) -> None:
     """Where imports are covered by an anchored checkpoint, so is the entry of a report."""
     cover = cover_of(settings) if settings.importing is not None else None
     if cover is not None:
-        found = cover()
-        anchored = f", anchored as {found.anchor}" if found.anchor else ""
-        checkpoint_id = found.checkpoint.checkpoint_id.hex()
-        notice(found.trouble or f"the entry is covered by checkpoint {checkpoint_id}{anchored}")
+        result = cover()
+        anchored = f", anchored as {result.anchor}" if result.anchor else ""
+        checkpoint_id = result.checkpoint.checkpoint_id.hex()
+        notice(result.trouble or f"the entry is covered by checkpoint {checkpoint_id}{anchored}")
 
 
-def _tell(report: Report) -> None:
+def _tell(report: ReconcileReport) -> None:
     if manner().json:
         show({"ok": report.is_whole, **report.document()})
     else:

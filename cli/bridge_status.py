@@ -1,32 +1,53 @@
-"""``veen bridge status``: where this side of a bridge stands, and the next safe command."""
+"""``veen bridge status``: where this side of a bridge stands, and the next safe command.
+
+An import covered by a recorder checkpoint of its zone and anchored, where the settings of the
+bridge name a recorder that does it (AGB0 4.5, ANCHOR0).
+
+``veen bridge thaw``: let a frozen stream go on with the history that is held.
+"""
 
 from __future__ import annotations
 
+import shlex
+import time
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Final
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import typer
 
-from bridge.audit import read_log
-from bridge.export_history import history
-from bridge.export_setup import exporting
-from bridge.export_state import ExportState
-from bridge.export_status import Standing, standing
-from bridge.identities import author_of, open_client
-from bridge.settings import DEFAULT_PATH, Settings, Zone, load
+from bridge.audit_log import read_log
+from bridge.connect import author_of, open_bridge_client
+from bridge.exporter.history import history
+from bridge.exporter.run import exporting
+from bridge.exporter.state import ExportState
+from bridge.exporter.status import ExporterStatus, standing
+from bridge.importer.ledger import SourceStream
+from bridge.importer.run import Order, importing
+from bridge.importer.trust_audit import Cover, Covered
+from bridge.importer.unfreeze import unfreeze as unfrozen
+from bridge.settings import DEFAULT_PATH, BridgeSettings, BridgeZone, load
 from bridge.stream_map import ONLINE_LOG
-from cli.bridge_options import BridgeConfigOption
+from cli.bridge_options import BridgeConfigOption, OperatorOption, operator_of
+from cli.checkpoint import ActorOptions
 from cli.console import show
-from cli.failure import NETWORK, REFUSED, Refused
-from cli.options import patience, surroundings
-from veen.client import recorder_checkpoints
-from veen.client.errors import HubRefused, Unreachable
-from veen.errors import VeenError
+from cli.errors import NETWORK, REFUSED
+from cli.options import HubIdOption, key_in_hex, retry_policy, runtime
+from cli.recorder_options import refuse_changed_map
+from recorder.anchor.anchors import AnchorScheduler
+from recorder.checkpoints.checkpoints import create_checkpoint
+from recorder.checkpoints.schedule import RecorderServices
+from recorder.checkpoints.store import RecorderCheckpointName, store_identity
+from veen.client.checkpoints import latest_recorder_checkpoint
+from veen.client.transport import HubRefused, Unreachable
+from veen.errors import Refused, VeenError
 from veen.keystore.directory import Locked
+from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.system.config import BadSettings
 
-_OFFLINE: Final = "cli.bridge_airlock"
+_OFFLINE: Final = "cli.bridge_import"
 
 
 def status(config: BridgeConfigOption = DEFAULT_PATH) -> None:
@@ -39,34 +60,37 @@ def status(config: BridgeConfigOption = DEFAULT_PATH) -> None:
     Example: veen bridge status --config bridge.toml
     """
     settings = load(config)
-    if settings.zone is Zone.OFFLINE:
+    if settings.zone is BridgeZone.OFFLINE:
         _offline()(settings)
         return
     state = ExportState(exporting(settings).state)
     try:
-        found = _online(settings, state)
+        exporter_status = _online(settings, state)
     except (Unreachable, HubRefused, Locked) as error:
         show(_known_here(settings, state, error))
         raise typer.Exit(NETWORK if isinstance(error, Unreachable) else REFUSED) from None
-    entry = found.unfinished
+    entry = exporter_status.unfinished
     show(
         {
             "zone": settings.name,
-            "state": found.state(),
-            "carried": found.carried,
+            "state": exporter_status.state(),
+            "carried": exporter_status.carried,
             "unfinished": entry.n if entry else None,
-            "audit_pending": found.pending,
-            "kept_in_staging": [str(one) for one in found.left],
-            "checkpoint": found.checkpoint.checkpoint_id.hex() if found.checkpoint else None,
+            "audit_pending": exporter_status.pending,
+            "kept_in_staging": [str(path) for path in exporter_status.left],
+            "checkpoint": exporter_status.checkpoint.checkpoint_id.hex()
+            if exporter_status.checkpoint
+            else None,
             "streams": [
-                _row(settings, one.stream, one.exported, one.checkpointed) for one in found.streams
+                _row(settings, stream.stream, stream.exported, stream.checkpointed)
+                for stream in exporter_status.streams
             ],
         }
     )
 
 
 def _row(
-    settings: Settings, stream: str, exported: int | None, checkpointed: int
+    settings: BridgeSettings, stream: str, exported: int | None, checkpointed: int
 ) -> dict[str, Any]:
     return {
         "stream": stream,
@@ -76,19 +100,19 @@ def _row(
     }
 
 
-def _online(settings: Settings, state: ExportState) -> Standing:
+def _online(settings: BridgeSettings, state: ExportState) -> ExporterStatus:
     pending = _pending(settings)
-    with open_client(
+    with open_bridge_client(
         settings.hub,
         settings.bridge,
-        surroundings=surroundings(),
-        patience=patience(),
+        runtime=runtime(),
+        retry_policy=retry_policy(),
         keys=settings.reader_keys,
     ) as reader:
         signer = reader.session.identity.id_sign
         log = read_log(reader, ONLINE_LOG, author=author_of(settings.audit))
         past = history(log, signer.public)
-        checkpoint = recorder_checkpoints.latest(reader.meet(), state.last_checkpoint())
+        checkpoint = latest_recorder_checkpoint(reader.meet(), state.last_checkpoint())
     return standing(
         past,
         settings.streams.sources(settings.hub.hub_id),
@@ -98,37 +122,129 @@ def _online(settings: Settings, state: ExportState) -> Standing:
     )
 
 
-def _pending(settings: Settings) -> int:
-    with open_client(settings.hub, settings.audit, surroundings=surroundings()) as auditor:
+def _pending(settings: BridgeSettings) -> int:
+    with open_bridge_client(settings.hub, settings.audit, runtime=runtime()) as auditor:
         return auditor.pending()
 
 
-def _known_here(settings: Settings, state: ExportState, error: VeenError) -> dict[str, Any]:
+def _known_here(settings: BridgeSettings, state: ExportState, error: VeenError) -> dict[str, Any]:
     """What this host knows without the hub, and that the hub was not asked. How far streams were
     exported is in the hub's log alone.
     """
     last, is_busy = state.last_checkpoint(), isinstance(error, Locked)
-    told = f"the hub could not be asked: {error}; this is what is known here"
+    detail = f"the hub could not be asked: {error}; this is what is known here"
     ends = [
         (name, last.end(name) if last else None)
         for name in settings.streams.sources(settings.hub.hub_id)
     ]
     return {
         "zone": settings.name,
-        "state": told,
+        "state": detail,
         "carried": None,
         "unfinished": None,
         "audit_pending": None if is_busy else _pending(settings),
-        "kept_in_staging": [str(one) for one in state.left()],
+        "kept_in_staging": [str(path) for path in state.left()],
         "checkpoint": last.checkpoint_id.hex() if last else None,
         "streams": [_row(settings, name, None, end.last_seq if end else 0) for name, end in ends],
     }
 
 
-def _offline() -> Callable[[Settings], None]:
+def _offline() -> Callable[[BridgeSettings], None]:
     """The other side's own, which its commands bring along."""
-    found = import_module(_OFFLINE) if find_spec(_OFFLINE) else None
-    shown: Callable[[Settings], None] | None = getattr(found, "offline_status", None)
+    result = import_module(_OFFLINE) if find_spec(_OFFLINE) else None
+    shown: Callable[[BridgeSettings], None] | None = getattr(result, "offline_status", None)
     if shown is None:
         raise Refused("this program has no importer; the state of an offline zone is its to tell")
     return shown
+
+
+def cover_of(settings: BridgeSettings) -> Cover | None:
+    """None where no checkpoint is asked for; a recorder of another hub is refused at once."""
+    config = importing(settings).checkpoint
+    if config is None:
+        return None
+    at = ActorOptions(config=config)
+    services = at.services()
+    if services.settings.hub.hub_id != settings.hub.hub_id:
+        raise BadSettings(
+            f"[import] checkpoint: {config} is of hub {services.settings.hub.hub_id.hex()}, and "
+            "the "
+            f"bridge of hub {settings.hub.hub_id.hex()}"
+        )
+    return lambda: _covered(at, services, config)
+
+
+def _covered(at: ActorOptions, services: RecorderServices, config: Path) -> Covered:
+    refuse_changed_map(services.settings)
+    with at.session(services.settings) as session:
+        checkpoint = create_checkpoint(
+            session, services.checkpoint_store(), services.settings.profile_id()
+        ).checkpoint
+        store_identity(services.home, session)
+    if not services.is_anchoring():
+        return Covered(checkpoint)
+    known = services.refs().of(checkpoint.checkpoint_id)
+    return (
+        Covered(checkpoint, known[-1].name)
+        if known
+        else _anchored(services.book(), checkpoint, config)
+    )
+
+
+def _anchored(book: AnchorScheduler, checkpoint: RecorderCheckpoint, config: Path) -> Covered:
+    now = int(time.time())
+    outcome = book.do(book.ask(RecorderCheckpointName.of(checkpoint), now), now)
+    if outcome.ref is not None:
+        return Covered(checkpoint, outcome.ref.name)
+    again = f"veen anchor publish --due --config {shlex.quote(str(config))}"
+    return Covered(checkpoint, None, f"the checkpoint has no anchor yet: {outcome.error}; {again}")
+
+
+def unfreeze(
+    stream: Annotated[
+        str, typer.Argument(metavar="STREAM", help="The stream by its name at the source.")
+    ],
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why it may go on; is audited.")
+    ],
+    config: BridgeConfigOption = DEFAULT_PATH,
+    hub_id: HubIdOption = None,
+    forget: Annotated[
+        bool,
+        typer.Option("--forget-checkpoint", help="Of its hub, the next checkpoint counts."),
+    ] = False,
+    operator: OperatorOption = None,
+) -> None:
+    """Let a stream go on that is frozen, because its hub told two histories of it.
+
+    Do it once the exporting zone has said that the history that is held is theirs. Bundles that
+    continue it go in again, with the next veen bridge import; the other history is refused as
+    before. Both receipts stay in quarantine/, and every reconciliation goes on telling of them.
+
+    Where a checkpoint is what the hub contradicts, and the exporting zone has said that what it
+    told then was lost, --forget-checkpoint lets the other one count. Events that are held stay.
+
+    Example: veen bridge thaw export/plant-1/changes --reason "case 12: backup restored"
+    """
+    settings = load(config)
+    source_stream = SourceStream(_hub_of(settings, stream, hub_id), stream)
+    order = Order(operator=operator_of(operator), reason=reason)
+    seq = unfrozen(settings, source_stream, order, runtime(), retry_policy(), forget=forget)
+    show(
+        {
+            "stream": stream,
+            "hub": source_stream.source_hub_id.hex(),
+            "was_frozen_at": seq,
+            "next": "veen bridge import",
+        }
+    )
+
+
+def _hub_of(settings: BridgeSettings, stream: str, given: str | None) -> bytes:
+    if given is not None:
+        return key_in_hex("--hub-id", given)
+    hubs = {route.hub_id for route in settings.streams.routes if route.source == stream}
+    if len(hubs) != 1:
+        count = "no hub" if not hubs else f"{len(hubs)} hubs"
+        raise Refused(f"{count} of the settings has a stream {stream}; name one with --hub-id")
+    return hubs.pop()

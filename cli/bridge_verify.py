@@ -11,25 +11,24 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from bridge.carrier.bag_path import BagPath, carrier_name
-from bridge.carrier.check import Means, Report, check_carrier
-from bridge.carrier.watch import prefixed
-from bridge.identities import tls_of
+from bridge.carrier.directory import BagPath, carrier_name
+from bridge.carrier.medium import carriers
+from bridge.carrier.verify import VerifyContext, VerifyReport, check_carrier, transcript
+from bridge.connect import tls_of
+from bridge.errors import ADVICE, Level
 from bridge.importer.precheck import Precheck, Prechecked
-from bridge.medium_bags import carriers
-from bridge.refusal import ADVICE, Level
-from bridge.settings import Settings, load
-from bridge.transcript import transcript
+from bridge.settings import BridgeSettings, load
 from bridge.trust import TrustStore
 from cli.bridge_options import BagsArgument, ZoneKeyOption, zone_keys
 from cli.console import manner, notice, show, show_text, watching
-from cli.failure import INTEGRITY, fail
-from cli.options import patience, surroundings
-from cli.pinned_hub import HubIdentityOption
-from veen import durable
+from cli.errors import INTEGRITY, fail
+from cli.hub_checkpoint import HubIdentityOption
+from cli.options import retry_policy, runtime
 from veen.client.hub_api import HubApi
 from veen.client.transport import Transport
-from veen.identity_file import read_signed
+from veen.identity_store import read_signed
+from veen.system import durable
+from veen.system.environment import prefixed
 
 _DAY_SEC: Final = 86_400
 ScratchOption = Annotated[
@@ -85,18 +84,18 @@ def verify(
     if level is Level.VALID and trust is None:
         raise typer.BadParameter("--trust is needed to tell who signed; or ask for --level intact")
     store = _trusted(trust, hub_identity)
-    found = carriers([one.absolute() for one in bags])
+    result = carriers([bag.absolute() for bag in bags])
     with room(scratch) as place:
-        means = Means(
+        means = VerifyContext(
             trust=store,
             scratch=place,
             privates=zone_keys(key),
             workers=workers,
-            now=surroundings().clock(),
+            now=runtime().clock(),
             max_age_sec=None if max_age is None else max_age * _DAY_SEC,
         )
-        reports = list(_checked(found, level, means))
-    _tell(found, reports, prechecked(settings, found, reports), transcript_file)
+        reports = list(_checked(result, level, means))
+    _tell(result, reports, prechecked(settings, result, reports), transcript_file)
 
 
 def _trusted(trust: Path | None, hub_identity: Path | None) -> TrustStore:
@@ -113,33 +112,35 @@ def room(given: Path | None) -> Iterator[Path]:
         yield Path(place)
 
 
-def _checked(found: list[tuple[BagPath, ...]], level: Level, means: Means) -> Iterator[Report]:
+def _checked(
+    value: list[tuple[BagPath, ...]], level: Level, means: VerifyContext
+) -> Iterator[VerifyReport]:
     watch = watching()
-    for number, bags in enumerate(found, 1):
-        one = prefixed(watch, f"carrier {number} of {len(found)}")
-        yield check_carrier(bags, level, replace(means, watch=one))
+    for number, bags in enumerate(value, 1):
+        item = prefixed(watch, f"carrier {number} of {len(value)}")
+        yield check_carrier(bags, level, replace(means, watch=item))
 
 
 def _tell(
-    found: list[tuple[BagPath, ...]],
-    reports: Sequence[Report],
+    value: list[tuple[BagPath, ...]],
+    reports: Sequence[VerifyReport],
     checks: Sequence[Prechecked | None],
     transcript_file: Path | None,
 ) -> None:
-    text = "\n".join(transcript(one) for one in reports)
+    text = "\n".join(transcript(report) for report in reports)
     if transcript_file is not None:
         durable.write(transcript_file.absolute(), text.encode())
-    refused = [one.refusal for one in reports if one.refusal is not None]
+    refused = [report.refusal for report in reports if report.refusal is not None]
     if manner().json:
-        rows = [_row(bags, one) for bags, one in zip(found, reports, strict=True)]
+        rows = [_row(bags, report) for bags, report in zip(value, reports, strict=True)]
         for row, check in zip(rows, checks, strict=True):
             row.update({} if check is None else _import_row(check))
         show({"ok": not refused, "carriers": rows, "refused": len(refused)})
     else:
-        for one in refused:
-            fail(one)
+        for item in refused:
+            fail(item)
         show_text(text.splitlines())
-        for bags, check in zip(found, checks, strict=True):
+        for bags, check in zip(value, checks, strict=True):
             if check is not None and (check.obstacle or check.warning):
                 notice(f"{carrier_name(bags[0].name)}: {check.obstacle or check.warning}")
     if refused:
@@ -147,7 +148,9 @@ def _tell(
 
 
 def prechecked(
-    settings: Settings | None, found: Sequence[Sequence[BagPath]], reports: Sequence[Report]
+    settings: BridgeSettings | None,
+    value: Sequence[Sequence[BagPath]],
+    reports: Sequence[VerifyReport],
 ) -> list[Prechecked | None]:
     """Whether each valid carrier can go in; None where that was not asked or makes no sense."""
     if settings is None:
@@ -155,15 +158,15 @@ def prechecked(
     with closing(
         Transport(
             settings.hub.url,
-            surroundings=surroundings(),
-            patience=patience(),
+            runtime=runtime(),
+            retry_policy=retry_policy(),
             tls=tls_of(settings.hub),
         )
     ) as transport:
         check = Precheck(settings, HubApi(transport))
         return [
-            None if one.refusal is not None else check.of(one, bags)
-            for bags, one in zip(found, reports, strict=True)
+            None if report.refusal is not None else check.of(report, bags)
+            for bags, report in zip(value, reports, strict=True)
         ]
 
 
@@ -175,13 +178,13 @@ def _import_row(check: Prechecked) -> dict[str, Any]:
     }
 
 
-def _row(bags: Sequence[BagPath], report: Report) -> dict[str, Any]:
+def _row(bags: Sequence[BagPath], report: VerifyReport) -> dict[str, Any]:
     entry = report.ledger.tail[-1] if report.ledger else None
     refusal = report.refusal
     return {
-        "bags": [str(one) for one in bags],
+        "bags": [str(bag) for bag in bags],
         "asked": report.asked.value,
-        "held": [one.value for one in report.held],
+        "held": [item.value for item in report.held],
         "verdict": report.verdict,
         "reason": str(refusal) if refusal else None,
         "seq": refusal.seq if refusal else None,

@@ -8,16 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from cli.console import show
-from cli.options import HubOptions
-from cli.passphrase import PassphraseFileOption, passphrase_of
-from cli.subject import client_id_of
-from veen import durable
-from veen.captoken import CapToken
+from cli.options import HubOptions, PassphraseFileOption, client_id_of, passphrase_of
+from veen.captoken import CapToken, Rate, read_token
 from veen.captoken import issue as issue_token
-from veen.errors import Malformed, VeenError
-from veen.keystore.directory import ClientDir, Lock
-from veen.rate import Rate
-from veen.stream import stream_id
+from veen.errors import Malformed
+from veen.keystore.directory import ClientDir, ClientDirLock
+from veen.label import stream_id
+from veen.system import durable
 
 app = typer.Typer(help="Capabilities: who may write to which streams.", no_args_is_help=True)
 
@@ -44,7 +41,7 @@ def issue(
     """
     directory = ClientDir(issuer.absolute())
     passphrase = passphrase_of(directory, passphrase_file)
-    with Lock(directory):
+    with ClientDirLock(directory):
         key = directory.open(passphrase).id_sign
     token = issue_token(
         key,
@@ -54,7 +51,7 @@ def issue(
         rate=_rate(rate) if rate is not None else None,
     )
     durable.write(out, token.encode())
-    show({**_told(token), "file": str(out)})
+    show({**_describe(token), "file": str(out)})
 
 
 @app.command()
@@ -65,15 +62,15 @@ def authorize(at: HubOptions, cap: CapOption) -> None:
     """
     token, hub = read_token(cap), at.status().identity()
     with at.open() as api:
-        found = api.authorize(token)
-    hub.verify_receipt(found.receipt)
-    if (found.auth_ref, found.issued_at) != (token.auth_ref(), found.receipt.hub_ts):
+        result = api.authorize(token)
+    hub.verify_receipt(result.receipt)
+    if (result.auth_ref, result.issued_at) != (token.auth_ref(), result.receipt.hub_ts):
         raise Malformed("the hub answered for another capability")
     show(
         {
-            "auth_ref": found.auth_ref.hex(),
-            "issued_at": found.issued_at,
-            "expires_at": found.expires_at,
+            "auth_ref": result.auth_ref.hex(),
+            "issued_at": result.issued_at,
+            "expires_at": result.expires_at,
         }
     )
 
@@ -84,7 +81,7 @@ def show_token(cap: CapOption) -> None:
 
     Example: veen cap show --cap cap.cbor
     """
-    show(_told(read_token(cap)))
+    show(_describe(read_token(cap)))
 
 
 @app.command()
@@ -95,37 +92,27 @@ def status(at: HubOptions, cap: CapOption) -> None:
     """
     token = read_token(cap)
     with at.open() as api:
-        found = api.capability(token.auth_ref())
-    if found.token != token:
+        result = api.capability(token.auth_ref())
+    if result.token != token:
         raise Malformed("the hub answered for another capability")
     show(
         {
             "auth_ref": token.auth_ref().hex(),
-            "issued_at": found.issued_at,
-            "expires_at": found.expires_at,
-            "hub_ts": found.hub_ts,
-            "expired": found.hub_ts > found.expires_at,
+            "issued_at": result.issued_at,
+            "expires_at": result.expires_at,
+            "hub_ts": result.hub_ts,
+            "expired": result.hub_ts > result.expires_at,
         }
     )
 
 
-def read_token(path: Path) -> CapToken:
-    """A capability from a file, its chain verified."""
-    try:
-        token = CapToken.decode(path.read_bytes())
-        token.verify_chain()
-    except VeenError as error:
-        raise type(error)(f"{path}: {error}") from error
-    return token
-
-
-def _told(token: CapToken) -> dict[str, Any]:
+def _describe(token: CapToken) -> dict[str, Any]:
     rate = token.allow.rate
     return {
         "auth_ref": token.auth_ref().hex(),
         "issuer_pk": token.issuer_pk.hex(),
         "subject_pk": token.subject_pk.hex(),
-        "stream_ids": [one.hex() for one in token.allow.stream_ids],
+        "stream_ids": [stream_id_.hex() for stream_id_ in token.allow.stream_ids],
         "ttl": token.allow.ttl,
         "rate": {"per_sec": rate.per_sec, "burst": rate.burst} if rate else None,
     }

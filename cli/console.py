@@ -47,8 +47,8 @@ def manner() -> Manner:
     return _manner.get()
 
 
-def behave(wanted: Manner) -> None:
-    _manner.set(wanted.over(_manner.get()))
+def behave(manner: Manner) -> None:
+    _manner.set(manner.over(_manner.get()))
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def hanging_up() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-class Report(Protocol):
+class ConsoleReport(Protocol):
     def __call__(self, done: int, total: int | None) -> None: ...
 
 
@@ -99,7 +99,7 @@ def notice(line: str) -> None:
 
 def printable(text: str) -> str:
     """Text of others on one line, with nothing a terminal would obey."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    return "".join(item if item.isprintable() else ascii(item)[1:-1] for item in text)
 
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
@@ -111,8 +111,8 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
 def _plain(value: Any) -> str:
     if value is None or value == {}:
         return "none"
-    if isinstance(value, dict) and not any(isinstance(one, dict) for one in value.values()):
-        return " ".join(f"{key}={_plain(one)}" for key, one in value.items())
+    if isinstance(value, dict) and not any(isinstance(item, dict) for item in value.values()):
+        return " ".join(f"{key}={_plain(item)}" for key, item in value.items())
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
@@ -123,7 +123,7 @@ class _Pulse:
         self.said = time.monotonic()
 
 
-def watching() -> Callable[[str, str], AbstractContextManager[Report]]:
+def watching() -> Callable[[str, str], AbstractContextManager[ConsoleReport]]:
     """Progress of a work of many parts: elsewhere than on a terminal, a line every ten seconds,
     however short each part is.
     """
@@ -132,7 +132,9 @@ def watching() -> Callable[[str, str], AbstractContextManager[Report]]:
 
 
 @contextmanager
-def progress(what: str, unit: str = "bytes", pulse: _Pulse | None = None) -> Iterator[Report]:
+def progress(
+    what: str, unit: str = "bytes", pulse: _Pulse | None = None
+) -> Iterator[ConsoleReport]:
     """A bar on a terminal, a line every ten seconds elsewhere, nothing for a program."""
     if manner().quiet or manner().json:
         yield _unheard
@@ -171,7 +173,7 @@ def pace(done: int, total: int | None, seconds: float) -> str:
 
 
 @contextmanager
-def _bar(what: str, unit: str) -> Iterator[Report]:
+def _bar(what: str, unit: str) -> Iterator[ConsoleReport]:
     # Only a terminal needs it, and it takes a tenth of a second to load.
     from rich import progress as rich_progress  # noqa: PLC0415
     from rich.console import Console  # noqa: PLC0415
@@ -191,7 +193,7 @@ def _bar(what: str, unit: str) -> Iterator[Report]:
         task, begun = bar.add_task(what, total=None, pace=""), time.monotonic()
 
         def report(done: int, total: int | None) -> None:
-            told = pace(done, None, max(time.monotonic() - begun, _SHORTEST_SEC))
-            bar.update(task, completed=done, total=total, pace=told)
+            detail = pace(done, None, max(time.monotonic() - begun, _SHORTEST_SEC))
+            bar.update(task, completed=done, total=total, pace=detail)
 
         yield report

@@ -1,26 +1,46 @@
-"""``veen fold``: what an archived stream has come to, by one of the overlays."""
+"""``veen fold``: what an archived stream has come to, by one of the overlays.
+
+``veen snapshot``: the hash of a folded state at a place of the log, made and verified.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from cli.archive_options import StoreOptions
-from cli.console import show
-from cli.fold_options import Folder, FoldOptions
-from cli.options import ProfileOptions, key_in_hex
-from recorder.folds.job import FoldResult
+from cli.console import manner, show
+from cli.errors import INTEGRITY, OK
+from cli.options import (
+    DEFAULT_HUB,
+    CaOption,
+    ClientOptions,
+    HubOption,
+    ProfileOptions,
+    key_in_hex,
+    recipient_of,
+)
+from cli.store_options import FoldEngine, Folder, FoldOptions, StoreOptions, submit
+from recorder.folds import snapshots
+from recorder.folds.cache import NoCache
+from recorder.folds.job import FoldRequest, FoldResult
+from recorder.folds.log import ArchivedLog
+from recorder.folds.snapshots import Expected
+from veen.captoken import read_token
+from veen.errors import Untrusted
 from veen.overlay.overlay import Folded
-from veen.overlay.registry import OVERLAYS, overlay_named
-from veen.overlay.snapshot import state_hash
+from veen.overlay.snapshot import OVERLAYS, SCHEMA, StateCheckpoint, overlay_named, state_hash
+from veen.system import durable
 
 
 def fold(
     overlay: Annotated[
         str,
-        typer.Argument(metavar="OVERLAY", help=", ".join(one.name for one in OVERLAYS)),
+        typer.Argument(metavar="OVERLAY", help=", ".join(item.name for item in OVERLAYS)),
     ],
     at: StoreOptions,
     options: FoldOptions,
@@ -46,14 +66,14 @@ def fold(
     overlay_named(overlay)
     part = key_in_hex("--account", account) if account else None
     folder = Folder(at=at, options=options, profile=profile, archive=options.archive(at))
-    wanted = replace(options.wanted(overlay, profile), from_seq=from_seq, to_seq=to_seq)
-    job = wanted.job(folder.archive)
+    expected = replace(options.requested(overlay, profile), from_seq=from_seq, to_seq=to_seq)
+    job = expected.job(folder.archive)
     if drop_summaries:
         folder.drop_summaries(job.label)
-    show(_told(options.stream, folder.fold(job), part))
+    show(_describe(options.stream, folder.fold(job), part))
 
 
-def _told(stream: str, result: FoldResult, part: bytes | None) -> dict[str, Any]:
+def _describe(stream: str, result: FoldResult, part: bytes | None) -> dict[str, Any]:
     overlay, folded = result.known(), result.opened()
     state = folded.state if part is None else overlay.part(folded.state, part)
     shown = overlay.state(Folded(state, folded.skipped))
@@ -70,4 +90,175 @@ def _told(stream: str, result: FoldResult, part: bytes | None) -> dict[str, Any]
         "skipped": {reason: places["count"] for reason, places in shown["skipped"].items()},
         "first_skipped": {reason: places["first"] for reason, places in shown["skipped"].items()},
         "state": shown["state"],
+    }
+
+
+app = typer.Typer(help="Attest a folded state, and verify such a claim.", no_args_is_help=True)
+
+StateIdOption = Annotated[
+    str | None, typer.Option("--state-id", metavar="HEX", help="A part; else the whole state.")
+]
+UptoOption = Annotated[
+    int | None, typer.Option("--upto", min=1, metavar="N", help="The last stream_seq in it.")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendOptions:
+    """Where a snapshot is sent, and to whom it is sealed."""
+
+    into: Annotated[
+        str | None, typer.Option("--into", metavar="NAME", help="The stream to send it to.")
+    ] = None
+    hub: HubOption = DEFAULT_HUB
+    ca: CaOption = None
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="CARD", help="Who may read it; else ourselves.")
+    ] = None
+    cap: Annotated[
+        Path | None, typer.Option("--cap", metavar="FILE", help="The capability to write with.")
+    ] = None
+
+    def send(self, body: bytes, options: FoldOptions) -> dict[str, Any]:
+        given = ClientOptions(
+            client=options.client,
+            hub=self.hub,
+            ca=self.ca,
+            passphrase_file=options.passphrase_file,
+        )
+        with given.open() as client:
+            sent = client.send(
+                self.into or "",
+                body,
+                schema=SCHEMA,
+                recipient=recipient_of(self.to) if self.to else None,
+                capability=read_token(self.cap) if self.cap else None,
+            )
+        return {"sent_to": self.into, "sent_as": sent.receipt.stream_seq}
+
+
+@app.command()
+def create(
+    at: StoreOptions,
+    options: FoldOptions,
+    profile: ProfileOptions,
+    send: SendOptions,
+    overlay: Annotated[str, typer.Option("--overlay", metavar="NAME", help="The state_class.")],
+    state_id: StateIdOption = None,
+    upto: UptoOption = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the snapshot here.")
+    ] = None,
+) -> None:
+    """Fold a stream up to a place, and state the result in a snapshot.
+
+    Example: veen snapshot create --store file:///a --stream b --client ./me --overlay orset --out s
+    """
+    if (send.into is None) == (out is None):
+        raise typer.BadParameter("give one of --into STREAM and --out FILE")
+    overlay_named(overlay)
+    folder = Folder(at=at, options=options, profile=profile, archive=options.archive(at))
+    expected = options.requested(overlay, profile)
+    result = folder.fold(_upto(expected, upto).job(folder.archive))
+    name = key_in_hex("--state-id", state_id) if state_id else result.label
+    claim = result.prefix().checkpoint(name)
+    if out is not None:
+        durable.write(out, claim.encode())
+    sent = {} if send.into is None else send.send(claim.encode(), options)
+    show({"stream": options.stream, **_claimed(claim), **sent})
+
+
+@app.command()
+def verify(
+    at: StoreOptions,
+    options: FoldOptions,
+    profile: ProfileOptions,
+    snapshot: Annotated[
+        Path | None, typer.Option("--snapshot", metavar="FILE", help="The snapshot.")
+    ] = None,
+    within: Annotated[
+        str | None, typer.Option("--in", metavar="NAME", help="The archived stream to find it in.")
+    ] = None,
+    overlay: Annotated[
+        str | None, typer.Option("--overlay", metavar="NAME", help="What its class has to be.")
+    ] = None,
+    state_id: StateIdOption = None,
+    upto: UptoOption = None,
+) -> None:
+    """Fold the log that a snapshot is of, and name the first field that does not hold.
+
+    Example: veen snapshot verify --store file:///a --stream b --client ./me --snapshot s
+    """
+    if (snapshot is None) == (within is None):
+        raise typer.BadParameter("give one of --snapshot FILE and --in STREAM")
+    folder = Folder(at=at, options=options, profile=profile, archive=options.archive(at))
+    expected = Expected(
+        state_class=overlay,
+        state_id=key_in_hex("--state-id", state_id) if state_id else None,
+        upto_seq=upto,
+    )
+    if snapshot is not None:
+        claim = StateCheckpoint.decode(snapshot.read_bytes())
+    else:
+        claim = _found(folder, within or "", expected)
+    detail = _verdict(folder, claim, expected)
+    _tell(options.stream, detail)
+
+
+def _upto(request: FoldRequest, upto: int | None) -> FoldRequest:
+    return request if upto is None else replace(request, to_seq=upto)
+
+
+def _found(folder: Folder, stream: str, expected: Expected) -> StateCheckpoint:
+    requested = replace(folder.options.requested("", folder.profile), stream=stream)
+    job = requested.job(folder.archive)
+    log = ArchivedLog(folder.archive, job.manifest, job.label, cache=NoCache(), block=job.block)
+    return snapshots.find(log, folder.options.reader(folder.profile), expected)
+
+
+def _verdict(folder: Folder, claim: StateCheckpoint, expected: Expected) -> dict[str, Any]:
+    if folder.options.engine is FoldEngine.SPARK:
+        return _on_spark(folder, claim, expected)
+    requested = folder.options.requested(claim.state_class, folder.profile)
+    order, end_seq = requested.job(folder.archive), requested.end_seq(folder.archive)
+    return snapshots.verify(claim, expected, order, end_seq, folder.fold).document()
+
+
+def _on_spark(folder: Folder, claim: StateCheckpoint, expected: Expected) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="veen-snapshot-") as scratch:
+        file = Path(scratch) / "snapshot.cbor"
+        file.write_bytes(claim.encode())
+        named = {
+            "--overlay": expected.state_class,
+            "--state-id": expected.state_id.hex() if expected.state_id else None,
+            "--upto": expected.upto_seq,
+        }
+        words = [str(word) for pair in named.items() if pair[1] is not None for word in pair]
+        submission = folder.submission("verify_snapshot", "--snapshot", file, *words)
+        raw = submit(submission, folder.options.passphrase(), accept=(OK, INTEGRITY))
+    document: dict[str, Any] = json.loads(raw)
+    return document
+
+
+def _tell(stream: str, fields: dict[str, Any]) -> None:
+    document = {"stream": stream, **fields}
+    mismatch = fields["first_mismatch"]
+    if mismatch is None:
+        show(document)
+        return
+    blame = f"{mismatch['field']} is {mismatch['claimed']}, the log gives {mismatch['found']}"
+    if manner().json:
+        show(document | {"ok": False, "code": "UNTRUSTED", "detail": blame})
+        raise typer.Exit(INTEGRITY)
+    show(document)
+    raise Untrusted(f"{stream}: the snapshot does not hold: {blame}")
+
+
+def _claimed(claim: StateCheckpoint) -> dict[str, Any]:
+    return {
+        "state_class": claim.state_class,
+        "state_id": claim.state_id.hex(),
+        "upto_stream_seq": claim.upto_stream_seq,
+        "mmr_root": claim.mmr_root.hex(),
+        "state_hash": claim.state_hash.hex(),
     }

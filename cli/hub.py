@@ -1,10 +1,17 @@
-"""``veen hub start`` and ``veen hub stop``: a hub as processes of this host."""
+"""``veen hub start`` and ``veen hub stop``: a hub as processes of this host.
+
+A hub's metrics: Prometheus' text, and a summary of it (OBS0.1).
+
+``veen hub``, what a running hub tells: who it is, what it can do, how it fares.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -14,21 +21,29 @@ from typing import Annotated, Any, Final
 
 import httpx
 import typer
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
 
-from cli.console import notice, show
-from cli.failure import OK, REFUSED, Refused
-from cli.listening import is_served_by, refuse_taken
-from cli.options import DEFAULT_DATA_DIR, ConfigOption, DataDirOption
-from cli.zone_home import ZoneHome
-from cli.zone_process import born, of_session, stat_of
-from cli.zone_rest import rest, supervised, wake
+from cli.console import manner, notice, show, show_text
+from cli.errors import OK, REFUSED
+from cli.options import DEFAULT_DATA_DIR, ConfigOption, DataDirOption, HubOptions, retry_policy, tls
 from hub import supervisor
-from hub.process import Launch, begin
-from hub.settings import Settings
-from hub.storage.datadir import DataDir, is_held
+from hub.settings import HubSettings
+from hub.storage.datadir import DataDir, Holder, is_held
 from hub.storage.identity import read_identity
-from hub.storage.lock_holder import Holder
-from veen.log_file import last_lines
+from hub.supervisor import HubLaunch, begin
+from veen.client.credentials import Credentials
+from veen.client.session import skew_warning
+from veen.client.transport import CBOR, HubRefused, Unreachable, refusal, resolve_address
+from veen.client.transport import tls_info as look_at_tls
+from veen.errors import Code, Malformed, Refused, Rejected
+from veen.system import durable
+from veen.system.child_process import born, of_session, stat_of
+from veen.system.listening import is_served_by, refuse_taken
+from veen.system.log_file import last_lines
+from veen.wire.api import ErrorEnvelope, HealthResponse, ReadyResponse
+from zone.directory import ZoneHome
+from zone.run import rest, supervised, wake
 
 app = typer.Typer(help="Run a hub, look at it, check its directory.", no_args_is_help=True)
 
@@ -70,7 +85,7 @@ def start(
         listen=listen, admission=admission, reads=reads, workers=workers,
         tls_cert=tls_cert, tls_key=tls_key, issuers=sorted(issuer) if issuer else None,
     )  # fmt: skip
-    launch = Launch(DataDir(data_dir.resolve()), config.resolve() if config else None, options)
+    launch = HubLaunch(DataDir(data_dir.resolve()), config.resolve() if config else None, options)
     settings = launch.settings()
     _refuse_held(launch.datadir)
     refuse_taken(settings.listen, "give another address with --listen")
@@ -127,7 +142,7 @@ def stop(data_dir: DataDirOption = DEFAULT_DATA_DIR) -> None:
     show({"pid": pid}, f"stopped hub {pid}")
 
 
-def _start_in_zone(zone: ZoneHome, launch: Launch, settings: Settings) -> None:
+def _start_in_zone(zone: ZoneHome, launch: HubLaunch, settings: HubSettings) -> None:
     """A hub that rests is started by the supervisor of its zone."""
     wake(zone)
     deadline = time.monotonic() + _START_SEC
@@ -142,7 +157,7 @@ def _start_in_zone(zone: ZoneHome, launch: Launch, settings: Settings) -> None:
     )
 
 
-def _warn(settings: Settings) -> None:
+def _warn(settings: HubSettings) -> None:
     for mode, danger in (
         (settings.admission, "ANYONE MAY WRITE"),
         (settings.reads, "ANYONE MAY READ"),
@@ -151,7 +166,7 @@ def _warn(settings: Settings) -> None:
             notice(f"WARNING: {danger} on {settings.listen}")
 
 
-def _start_in_background(launch: Launch, settings: Settings) -> tuple[int, Path]:
+def _start_in_background(launch: HubLaunch, settings: HubSettings) -> tuple[int, Path]:
     launch.datadir.create()
     log_path = launch.datadir.run / "hub.log"
     with log_path.open("ab") as log:
@@ -171,7 +186,7 @@ def _start_in_background(launch: Launch, settings: Settings) -> tuple[int, Path]
 
 
 def _wait_until_started(
-    process: subprocess.Popen[bytes], launch: Launch, settings: Settings, log_path: Path
+    process: subprocess.Popen[bytes], launch: HubLaunch, settings: HubSettings, log_path: Path
 ) -> None:
     deadline = time.monotonic() + _START_SEC
     while not _is_started(launch.datadir, settings, process.pid):
@@ -190,17 +205,17 @@ def _refuse_held(datadir: DataDir) -> None:
         )
 
 
-def _is_started(datadir: DataDir, settings: Settings, pid: int) -> bool:
+def _is_started(datadir: DataDir, settings: HubSettings, pid: int) -> bool:
     """Whether the hub that answers is the process we started, by its sockets and by its name.
 
     A hub that asks for a client's certificate cannot be asked for its name here.
     """
     leader = born(pid)
-    family = [] if leader is None else [one.pid for one in of_session(leader)]
+    family = [] if leader is None else [born.pid for born in of_session(leader)]
     return is_served_by(settings.listen, family) and _answers_as_own(datadir, settings)
 
 
-def _answers_as_own(datadir: DataDir, settings: Settings) -> bool:
+def _answers_as_own(datadir: DataDir, settings: HubSettings) -> bool:
     if settings.tls_client_ca is not None:
         return True
     reply = _get(settings, "/tooling/status")
@@ -212,14 +227,14 @@ def _answers_as_own(datadir: DataDir, settings: Settings) -> bool:
     return True
 
 
-def _warn_unready(settings: Settings) -> None:
+def _warn_unready(settings: HubSettings) -> None:
     """It runs and can be read from; that it takes no messages has to be known at once."""
     reply = None if settings.tls_client_ca is not None else _get(settings, "/readyz")
     if reply is not None and reply.status_code != httpx.codes.OK:
         notice(f"WARNING: the hub takes no messages: {reply.json()['message']}")
 
 
-def _get(settings: Settings, path: str) -> httpx.Response | None:
+def _get(settings: HubSettings, path: str) -> httpx.Response | None:
     headers = {"Accept": "application/json"}
     try:
         return httpx.get(
@@ -251,8 +266,8 @@ def _is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    found = stat_of(pid)
-    return found is not None and found.state not in "ZX"
+    stat = stat_of(pid)
+    return stat is not None and stat.state not in "ZX"
 
 
 def _last_lines(path: Path) -> str:
@@ -261,3 +276,204 @@ def _last_lines(path: Path) -> str:
 
 def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
+
+
+_QUANTILE: Final = 0.95
+
+
+def fetch_metrics(
+    url: str, *, credentials: Credentials, tls: ssl.SSLContext | None, timeout_sec: float
+) -> str:
+    where = f"{url}/metrics"
+    headers = {**credentials.headers("GET", where, b""), "Accept": CBOR}
+    verify = tls if tls is not None else True
+    try:
+        reply = httpx.get(
+            where, headers=headers, timeout=timeout_sec, verify=verify, trust_env=False
+        )
+    except httpx.HTTPError as error:
+        raise Unreachable(f"{url} does not answer: {error}") from error
+    if reply.status_code != httpx.codes.OK:
+        raise _refused(where, reply)
+    return reply.text
+
+
+def _refused(where: str, reply: httpx.Response) -> Rejected | HubRefused | Unreachable:
+    try:
+        return refusal(ErrorEnvelope.decode(reply.content))
+    except Malformed:
+        return Unreachable(f"{where} answered {reply.status_code} without saying why")
+
+
+def metrics_summary(text: str) -> dict[str, Any]:
+    """Counters and gauges as they are; of a histogram count, mean and a bound of its p95."""
+    result: dict[str, Any] = {}
+    for family in text_string_to_metric_families(text):
+        if family.type == "histogram":
+            result[family.name] = _histogram(family)
+        else:
+            result |= {
+                _name(sample.name, sample.labels): _number(sample.value)
+                for sample in family.samples
+            }
+    return dict(sorted(result.items()))
+
+
+def _name(name: str, labels: dict[str, str]) -> str:
+    return "/".join([name, *(labels[key] for key in sorted(labels))])
+
+
+def _histogram(family: Metric) -> dict[str, float | None]:
+    values = {sample.name.removeprefix(family.name): sample.value for sample in family.samples}
+    count = values["_count"]
+    buckets = [
+        (float(sample.labels["le"]), sample.value)
+        for sample in family.samples
+        if "le" in sample.labels
+    ]
+    bounds = (bound for bound, below in sorted(buckets) if below >= _QUANTILE * count)
+    return {
+        "count": _number(count),
+        "mean": round(values["_sum"] / count, 3) if count else None,
+        "p95_at_most": _number(next(bounds)) if count else None,
+    }
+
+
+def _number(value: float) -> float | None:
+    """Whole numbers as such; what is beyond the last bound has no number in JSON."""
+    if math.isinf(value):
+        return None
+    return int(value) if value.is_integer() else value
+
+
+__all__ = ["app"]
+
+_TOLD: Final = ("disk_free_bytes", "disk_days_left", "hub_time_ahead_sec", "warnings")
+_OVERLAYS: Final = ("fed1", "auth1", "kex1_plus", "sh1_plus", "lclass0", "meta0_plus")
+
+
+@app.command()
+def status(at: HubOptions) -> None:
+    """Print what a running hub says of itself: name, keys, limits, readiness.
+
+    Example: veen hub status --hub http://127.0.0.1:8080
+    """
+    result, ready = at.status(), _readiness(at)
+    del ready["ok"]
+    if (warning := skew_warning(result.hub_ts - int(time.time()))) is not None:
+        notice(f"WARNING: {warning}")
+    show(result.to_json() | ready)
+
+
+@app.command()
+def key(
+    at: HubOptions,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the identity here, for --hub-identity."),
+    ] = None,
+) -> None:
+    """Print the hub's name and the keys it signs with; pin the name out of band.
+
+    Example: veen hub key --hub ./hub --out hub-identity.cbor
+    """
+    status = at.status()
+    if out is not None:
+        durable.write(out.absolute().with_suffix(".sig"), status.identity_sig)
+        durable.write(out.absolute(), status.identity().encode())
+    result = status.to_json()
+    show({name: result[name] for name in ("hub_id", "hub_pk", "hub_keys")})
+
+
+@app.command()
+def profile(at: HubOptions) -> None:
+    """Print which version, profile and features of the protocol a hub has.
+
+    Example: veen hub profile --hub http://127.0.0.1:8080
+    """
+    try:
+        status = at.status()
+    except HubRefused as error:
+        if error.code != Code.NOT_FOUND.value:
+            raise
+        raise HubRefused("E.PROFILE", "the hub tells no profile", {}, None) from error
+    overlays = {name: name in status.features for name in _OVERLAYS}
+    show(
+        {
+            "version": f"veen-{status.server_version}",
+            "profile_id": status.profile_ids[0].hex(),
+            "hub_id": status.hub_id.hex(),
+            "features": {"core": True, **overlays} | dict.fromkeys(status.features, True),
+        }
+    )
+
+
+@app.command()
+def health(at: HubOptions) -> None:
+    """Tell whether the hub takes messages, and where its latest label stands.
+
+    Exit code 4 says that it is up and takes none: its disk is full, its clock stepped ahead, or
+    its sequencer is away. ok is also false while hub time stands still for a clock that is behind.
+
+    Example: veen hub health --hub http://127.0.0.1:8080
+    """
+    with at.open() as api:
+        result = api.transport.get("/healthz", HealthResponse).to_json()
+    ready = _readiness(at)
+    show(result | ready | {"ok": result["ok"] and ready["ok"]})
+    if not ready["ready"]:
+        raise typer.Exit(REFUSED)
+
+
+def _readiness(at: HubOptions) -> dict[str, Any]:
+    """What ``/readyz`` says, be it a refusal; what a hub does not tell is left out."""
+    try:
+        with at.open(once=True) as api:
+            result = api.transport.get("/readyz", ReadyResponse).to_json()
+    except HubRefused as error:
+        return {"ready": False, "ok": False, "not_ready": error.message}
+    stored = {key: result[key] for key in _TOLD if key in result}
+    return {"ready": True, "ok": result["ok"]} | stored
+
+
+@app.command()
+def metrics(
+    at: HubOptions,
+    raw: Annotated[bool, typer.Option("--raw", help="Prometheus' text form, as it is.")] = False,
+) -> None:
+    """Print the hub's counters, and its latencies as count, mean and p95.
+
+    Example: veen hub metrics --hub http://127.0.0.1:8080
+    """
+    text = fetch_metrics(
+        resolve_address(at.hub).url,
+        credentials=at.credentials(),
+        tls=tls(at.ca),
+        timeout_sec=retry_policy().timeout_sec,
+    )
+    if raw and not manner().json:
+        show_text(text.splitlines())
+    else:
+        show({"metrics": text} if raw else metrics_summary(text))
+
+
+@app.command("tls-info")
+def tls_info(at: HubOptions) -> None:
+    """Print how a hub's connection is protected, and when its certificate ends.
+
+    Example: veen hub tls-info --hub https://hub.example:8443 --ca ca.pem
+    """
+    address = resolve_address(at.hub)
+    result = look_at_tls(address.url, tls(at.ca), retry_policy().timeout_sec)
+    show(
+        {
+            "url": address.url,
+            "version": result.version,
+            "cipher": result.cipher,
+            "aead": result.is_aead,
+            "compression": result.compression,
+            "subject": result.subject,
+            "issuer": result.issuer,
+            "not_after": result.not_after,
+        }
+    )

@@ -1,25 +1,134 @@
-"""``veen hub``, the commands for a checkpoint: fetch and verify it, check its witnesses."""
+"""``veen hub``, the commands for a checkpoint: fetch and verify it, check its witnesses.
+
+A hub that must be the one that is pinned: by its name, an identity file, or a client's state.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
-from cli.console import progress, show
-from cli.hub_directory import app
-from cli.options import StreamOption, key_in_hex
-from cli.pinned_hub import PinnedHubOptions
+from cli.console import manner, progress, show
+from cli.errors import UNPROVEN, Unproven
+from cli.hub_admin import app
+from cli.options import HubOptions, StreamOption, key_in_hex
+from veen import identity_store
 from veen.checkpoint import Checkpoint
-from veen.client.checkpoint_root import signed_receipt, verify_recomputed
+from veen.client.checkpoints import signed_receipt, verify_recomputed
 from veen.client.hub_api import HubApi
-from veen.client.pair import Log
-from veen.errors import Untrusted
+from veen.client.log_head import LabelLogRef
+from veen.client.session import followed_identity, load_state, pinned_identity
+from veen.client.transport import resolve_address
+from veen.errors import Refused, Untrusted
 from veen.hub_identity import HubIdentity
-from veen.label import EpochLabels, routing_key
-from veen.profile import DEFAULT_PROFILE
-from veen.stream import stream_id
+from veen.identity_store import SignedIdentity, read_signed
+from veen.keystore.directory import ClientDir
+from veen.label import DEFAULT_PROFILE, EpochLabels, routing_key, stream_id
+from veen.wire.api import StatusResponse
+
+HubIdentityOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--hub-identity",
+        metavar="FILE",
+        help="Newest known identity of the hub: hub-identity.cbor, its .sig beside it.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownHubOptions:
+    """What an offline check knows of a hub's identity beside the document it is to check."""
+
+    hub_identity: HubIdentityOption = None
+    known_hubs: Annotated[
+        Path | None,
+        typer.Option(
+            "--known-hubs",
+            envvar="VEEN_KNOWN_HUBS",
+            metavar="DIR",
+            help="Where the newest identity of each hub is remembered.",
+        ),
+    ] = None
+
+    def newest(self, hub_id: bytes) -> HubIdentity | None:
+        """The newest identity of a hub that is given or remembered; None where neither is."""
+        return identity_store.newest_known(hub_id, self.hub_identity, self.known_hubs)
+
+    def words(self) -> list[str]:
+        """The same for a job that is submitted, which reads these files itself."""
+        given = {"--hub-identity": self.hub_identity, "--known-hubs": self.known_hubs}
+        pairs = [(option, str(path.absolute())) for option, path in given.items() if path]
+        return [word for pair in pairs for word in pair]
+
+    def remembered(self, hub_id: bytes) -> HubIdentity | None:
+        """The identity of another hub, where one is remembered."""
+        return None if self.known_hubs is None else identity_store.known(self.known_hubs, hub_id)
+
+    def learn(self, offered: SignedIdentity) -> None:
+        """Remember an identity that extends the one remembered; a first one is never taken."""
+        if self.known_hubs is not None and identity_store.known(
+            self.known_hubs, offered.identity.hub_id
+        ):
+            identity_store.remember(self.known_hubs, offered)
+
+
+def own_identity(what: str, hub: HubIdentity) -> str:
+    """Why nothing is proven by an identity that came with what is checked."""
+    return (
+        f"unproven: {hub.described()}, is {what}'s own: a newer one, in which that key has "
+        "retired, may exist; give the newest you know (--hub-identity, --known-hubs)"
+    )
+
+
+def end_unproven(why: str) -> NoReturn:
+    """End with the exit code for absent evidence, once what was checked is shown."""
+    if manner().json:
+        raise typer.Exit(UNPROVEN)
+    raise Unproven(why)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedHubOptions(HubOptions):
+    """A hub to ask, of which something here says who it must be."""
+
+    hub_identity: HubIdentityOption = None
+    client: Annotated[
+        Path | None,
+        typer.Option("--client", metavar="DIR", help="A client that has pinned the hub."),
+    ] = None
+
+    def pinned_status(self, api: HubApi) -> StatusResponse:
+        """The hub's status, once its identity follows from all that is pinned here."""
+        known = list(self._known())
+        if self.hub_id is None and not known:
+            raise Refused(
+                f"nothing pins the hub at {self.hub}: give --hub-id, --hub-identity, a --client "
+                "that has met it, or its data directory as --hub"
+            )
+        status = api.status()
+        offered = status.identity()
+        if self.hub_id is not None:
+            pinned_identity(offered, key_in_hex("--hub-id", self.hub_id))
+        for item in known:
+            followed_identity(item, offered)
+        return status
+
+    def _known(self) -> Iterator[HubIdentity]:
+        address = resolve_address(self.hub)
+        if address.identity is not None:
+            yield address.identity
+        if self.hub_identity is not None:
+            yield read_signed(self.hub_identity).identity
+        if self.client is not None:
+            state = load_state(ClientDir(self.client.absolute()).state)
+            if address.url in state.hubs:
+                yield state.hubs[address.url].identity
+
 
 __all__ = ["app"]
 
@@ -48,42 +157,45 @@ def checkpoint(
         status = at.pinned_status(api)
         hub = status.identity()
         labels = EpochLabels(routing_key(hub.hub_id), stream_id(stream), DEFAULT_PROFILE)
-        log = Log(labels, stream, 0)
-        found = _verified(api, log, hub, upto)
+        log = LabelLogRef(labels, stream, 0)
+        result = _verified(api, log, hub, upto)
         with progress("verify", "messages") as report:
-            count = verify_recomputed(api, log, hub, found, report)
+            count = verify_recomputed(api, log, hub, result, report)
     if out is not None:
-        out.write_bytes(found.encode())
+        out.write_bytes(result.encode())
     show(
         {
             "label": log.label.hex(),
-            "upto_seq": found.upto_seq,
-            "mmr_root": found.mmr_root.hex(),
-            "epoch": found.epoch,
+            "upto_seq": result.upto_seq,
+            "mmr_root": result.mmr_root.hex(),
+            "epoch": result.epoch,
             "hub_id": hub.hub_id.hex(),
             "recomputed_from": count,
         }
     )
 
 
-def _verified(api: HubApi, log: Log, hub: HubIdentity, upto: int) -> Checkpoint:
+def _verified(api: HubApi, log: LabelLogRef, hub: HubIdentity, upto: int) -> Checkpoint:
     """The checkpoint, bound to the receipt at its upto_seq."""
-    found = api.checkpoint(log.label, upto)
-    if (found.label_curr, found.upto_seq) != (log.label, upto):
+    checkpoint = api.checkpoint(log.label, upto)
+    if (checkpoint.label_curr, checkpoint.upto_seq) != (log.label, upto):
         raise Untrusted(
             f"{log.at(upto)}: expected a checkpoint of label {log.label.hex()} up to {upto}, got "
-            f"one of {found.label_curr.hex()} up to {found.upto_seq}"
+            f"one of {checkpoint.label_curr.hex()} up to {checkpoint.upto_seq}"
         )
-    found.verify_labels(log.labels)
+    checkpoint.verify_labels(log.labels)
     receipt = signed_receipt(api, log, hub, upto)
     # Asked after the checkpoint was made: it is not from later than this.
     now = api.status().hub_ts
     hub.verify_checkpoint(
-        found, log.labels.profile, not_before=receipt.hub_ts, not_after=max(now, receipt.hub_ts)
+        checkpoint,
+        log.labels.profile,
+        not_before=receipt.hub_ts,
+        not_after=max(now, receipt.hub_ts),
     )
-    if found.mmr_root != receipt.mmr_root:
+    if checkpoint.mmr_root != receipt.mmr_root:
         raise Untrusted(f"{log.at(upto)}: the checkpoint has another root than the receipt")
-    return found
+    return checkpoint
 
 
 @app.command("verify-rotation")
@@ -98,13 +210,13 @@ def verify_rotation(
 
     Example: veen hub verify-rotation --checkpoint cp.cbor --old-key d36a… --new-key efb3…
     """
-    found = Checkpoint.decode(checkpoint.read_bytes())
+    result = Checkpoint.decode(checkpoint.read_bytes())
     for name, public in (("old", old_key), ("new", new_key)):
-        if not found.is_witnessed_by(key_in_hex(f"--{name}-key", public)):
+        if not result.is_witnessed_by(key_in_hex(f"--{name}-key", public)):
             raise Untrusted(f"{checkpoint.name} is not witnessed by the {name} key")
-    if not found.is_signed_by(key_in_hex("--new-key", new_key)):
+    if not result.is_signed_by(key_in_hex("--new-key", new_key)):
         raise Untrusted(f"{checkpoint.name} is not signed by the new key")
     show(
-        {"checkpoint": str(checkpoint), "upto_seq": found.upto_seq},
+        {"checkpoint": str(checkpoint), "upto_seq": result.upto_seq},
         f"{checkpoint.name}: signed by the new key, witnessed by both",
     )

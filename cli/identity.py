@@ -1,23 +1,83 @@
-"""``veen keygen`` and ``veen id``: make an identity, look at it, give it another client_id."""
+"""``veen keygen`` and ``veen id``: make an identity, look at it, give it another client_id.
+
+How much a client_id has been used, and when it is time for another (spec 3, KEX0.2).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from cli.console import notice
 from cli.console import show as tell
-from cli.failure import Refused
-from cli.options import ClientOption, surroundings
-from cli.passphrase import PassphraseFileOption, new_passphrase, passphrase_of
+from cli.options import (
+    ClientOption,
+    PassphraseFileOption,
+    new_passphrase,
+    passphrase_of,
+    runtime,
+)
 from veen.client.outbox import events_in
-from veen.client.state import State, load
-from veen.keystore.card import IdentityCard
+from veen.client.session import ClientState, load_state
+from veen.errors import Refused
+from veen.keystore.card import IdentityCard, SignedPrekey
 from veen.keystore.directory import ClientDir
-from veen.keystore.secrets import DAY_SEC, PREKEY_SEC
-from veen.keystore.usage import MAX_MESSAGES, Sent, advice
+from veen.keystore.sealed import DAY_SEC, PREKEY_SEC
+
+MAX_MESSAGES: Final = 256
+"""On a label without epochs; with epochs, a client_id is to serve for one of them."""
+_NOTICE_SEC: Final = 30 * DAY_SEC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentUsage:
+    """The messages of one client_id on one label; epoch 0 is a stream without epochs."""
+
+    label: bytes
+    stream: str
+    epoch: int
+    client_id: bytes
+    messages: int
+
+
+def advice(card: IdentityCard, sent: Sequence[SentUsage], now: int) -> tuple[str, ...]:
+    """What the owner of a card would do well to do, if anything; in the order of the labels."""
+    own = [usage for usage in sent if usage.client_id == card.client_id]
+    return (*_messages(own), *_epochs(own), *_unused_prekeys(card.prekeys, now))
+
+
+def _messages(own: Iterable[SentUsage]) -> Iterator[str]:
+    for usage in own:
+        if usage.epoch == 0 and usage.messages >= MAX_MESSAGES:
+            yield (
+                f"{usage.messages} messages on {usage.stream}, at most {MAX_MESSAGES} are "
+                "recommended "
+                "for one client_id: run veen id rotate"
+            )
+
+
+def _epochs(own: Sequence[SentUsage]) -> Iterator[str]:
+    for stream in sorted({usage.stream for usage in own}):
+        epochs = {usage.epoch for usage in own if usage.stream == stream and usage.messages}
+        if len(epochs) > 1:
+            yield (
+                f"used in {len(epochs)} epochs of {stream}, one is recommended "
+                "for one client_id: run veen id rotate"
+            )
+
+
+def _unused_prekeys(prekeys: Sequence[SignedPrekey], now: int) -> Iterator[str]:
+    last = max(prekey.expires_at for prekey in prekeys)
+    if now > last:
+        yield "every prekey has expired: run veen id rotate and hand out the new card"
+    elif now > last - _NOTICE_SEC:
+        days = (last - now) // DAY_SEC
+        yield f"the prekey expires in {days} days: run veen id rotate and hand out the new card"
+
 
 app = typer.Typer(help="Look at an identity, give it another client_id.", no_args_is_help=True)
 
@@ -48,7 +108,7 @@ def keygen(
     passphrase = None if insecure_plain else new_passphrase(passphrase_file)
     if insecure_plain:
         notice(f"WARNING: THE KEYS ARE NOT PROTECTED: {_OPEN_KEYS}")
-    world = surroundings()
+    world = runtime()
     identity = client.create(
         now=world.clock(),
         random=world.random,
@@ -65,7 +125,7 @@ def show(client: ClientOption) -> None:
     Example: veen id show --client ~/.local/share/veen/client-main
     """
     directory = ClientDir(client.absolute())
-    known = load(directory.state)
+    known = load_state(directory.state)
     tell({**_card(directory.read_card()), **_place(directory), "labels": _labels(known)})
 
 
@@ -77,7 +137,7 @@ def rotate(client: ClientOption, passphrase_file: PassphraseFileOption = None) -
 
     Example: veen id rotate --client ~/.local/share/veen/client-main
     """
-    directory, world = ClientDir(client.absolute()), surroundings()
+    directory, world = ClientDir(client.absolute()), runtime()
     _refuse_waiting(directory)
     passphrase = passphrase_of(directory, passphrase_file)
     identity = directory.rotate(world.clock(), world.random, passphrase)
@@ -97,8 +157,8 @@ def usage(client: ClientOption) -> None:
 
     Example: veen id usage --client ~/.local/share/veen/client-main
     """
-    directory, now = ClientDir(client.absolute()), surroundings().clock()
-    card, sent = directory.read_card(), _sent(load(directory.state))
+    directory, now = ClientDir(client.absolute()), runtime().clock()
+    card, sent = directory.read_card(), _sent(load_state(directory.state))
     due = advice(card, sent, now)
     warnings = [f"the keystore is plain: {_OPEN_KEYS}"] if directory.sealed().is_plain else []
     document = {
@@ -107,7 +167,7 @@ def usage(client: ClientOption) -> None:
         "age_sec": max(0, now - card.created_at),
         "prekeys": _prekeys(card),
         "max_messages": MAX_MESSAGES,
-        "labels": [_used(one, card) for one in sent],
+        "labels": [_used(item, card) for item in sent],
         "rotation_recommended": bool(due),
         "advice": [*due, *warnings],
     }
@@ -135,14 +195,16 @@ def _card(card: IdentityCard) -> dict[str, Any]:
 
 
 def _prekeys(card: IdentityCard) -> list[dict[str, Any]]:
-    return [{"prekey": one.prekey.hex(), "expires_at": one.expires_at} for one in card.prekeys]
+    return [
+        {"prekey": prekey.prekey.hex(), "expires_at": prekey.expires_at} for prekey in card.prekeys
+    ]
 
 
 def _place(client: ClientDir) -> dict[str, Any]:
     return {"protection": client.sealed().kdf, "identity_card": str(client.card)}
 
 
-def _labels(known: State) -> list[dict[str, Any]]:
+def _labels(known: ClientState) -> list[dict[str, Any]]:
     return [
         {
             "label": label.hex(),
@@ -154,9 +216,9 @@ def _labels(known: State) -> list[dict[str, Any]]:
     ]
 
 
-def _sent(known: State) -> list[Sent]:
+def _sent(known: ClientState) -> list[SentUsage]:
     return [
-        Sent(
+        SentUsage(
             label=label,
             stream=view.stream,
             epoch=view.epoch,
@@ -168,12 +230,12 @@ def _sent(known: State) -> list[Sent]:
     ]
 
 
-def _used(one: Sent, card: IdentityCard) -> dict[str, Any]:
+def _used(usage: SentUsage, card: IdentityCard) -> dict[str, Any]:
     return {
-        "label": one.label.hex(),
-        "stream": one.stream,
-        "epoch": one.epoch,
-        "client_id": one.client_id.hex(),
-        "is_current": one.client_id == card.client_id,
-        "msgs_sent": one.messages,
+        "label": usage.label.hex(),
+        "stream": usage.stream,
+        "epoch": usage.epoch,
+        "client_id": usage.client_id.hex(),
+        "is_current": usage.client_id == card.client_id,
+        "msgs_sent": usage.messages,
     }

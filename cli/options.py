@@ -1,9 +1,16 @@
-"""Options that many commands share, and what they open: a hub, or a client at a hub."""
+"""Options that many commands share, and what they open: a hub, or a client at a hub.
+
+Where the passphrase of a keystore comes from: a file, the environment or the terminal.
+
+Whom a command is about: a card, the directory of a client, or a bare key.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import ssl
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,22 +20,83 @@ from typing import Annotated, Final
 
 import typer
 
-from cli import interrupt
 from cli.console import manner, notice
-from cli.passphrase import PassphraseFileOption, passphrase_of
-from veen.client import trust
-from veen.client.address import resolve
 from veen.client.client import Client
 from veen.client.credentials import Anonymous, Bearer, Credentials, Principal
 from veen.client.hub_api import HubApi
-from veen.client.session import FIRST_CONTACT
-from veen.client.state import KnownHub, load
-from veen.client.surroundings import Surroundings
-from veen.client.transport import Patience, Transport
+from veen.client.session import (
+    FIRST_CONTACT,
+    KnownHub,
+    followed_identity,
+    load_state,
+    pinned_identity,
+)
+from veen.client.transport import RetryPolicy, Transport, resolve_address
+from veen.crypto import SigningKey
+from veen.errors import Malformed, Untrusted
+from veen.keystore.card import IdentityCard
 from veen.keystore.directory import ClientDir
-from veen.profile import Profile
-from veen.sign import PrivateKey
-from veen.tooling import StatusResponse
+from veen.label import Profile
+from veen.system.environment import Runtime
+from veen.system.signals import interruptible_sleep
+from veen.wire.api import StatusResponse
+
+VARIABLE: Final = "VEEN_PASSPHRASE"
+_MAX_BYTES: Final = 4096
+
+PassphraseFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--passphrase-file", metavar="FILE", help=f"Else ${VARIABLE}, or it is asked for."
+    ),
+]
+
+
+def new_passphrase(file: Path | None) -> bytes:
+    """The passphrase of an identity to be made; asked for twice."""
+    result = _given(file) or _asked("Passphrase for the new keystore", twice=True)
+    if not result:
+        raise typer.BadParameter(f"{_WAYS}, or leave the keys unprotected with --insecure-plain")
+    return result
+
+
+def passphrase_of(client: ClientDir, file: Path | None) -> bytes | None:
+    """The passphrase of an identity; None where its keystore is plain."""
+    if client.sealed().is_plain:
+        if file is not None:
+            raise typer.BadParameter(f"{client.keystore} is plain: leave out --passphrase-file")
+        return None
+    result = _given(file) or _asked(f"Passphrase of {client.keystore}", twice=False)
+    if not result:
+        raise typer.BadParameter(_WAYS)
+    return result
+
+
+_WAYS: Final = f"a passphrase is needed: give --passphrase-file, set {VARIABLE}, or use a terminal"
+
+
+def _given(file: Path | None) -> bytes | None:
+    if file is not None:
+        return _read(file)
+    # The bytes as they are, so that every way gives the same ones.
+    return os.environb.get(VARIABLE.encode()) or None
+
+
+def _read(file: Path) -> bytes:
+    with file.open("rb") as source:
+        raw = source.read(_MAX_BYTES + 1)
+    line = raw.removesuffix(b"\n").removesuffix(b"\r")
+    if not line or len(raw) > _MAX_BYTES or b"\n" in line:
+        raise typer.BadParameter(f"{file} is to hold one line of at most {_MAX_BYTES} bytes")
+    return line
+
+
+def _asked(what: str, *, twice: bool) -> bytes | None:
+    if not sys.stdin.isatty():
+        return None
+    said: str = typer.prompt(what, hide_input=True, confirmation_prompt=twice, err=True)
+    return os.fsencode(said)
+
 
 DEFAULT_HUB: Final = "http://127.0.0.1:8080"
 _KEY_BYTES: Final = 32
@@ -98,10 +166,10 @@ class HubOptions:
     def open(self, *, once: bool = False) -> Iterator[HubApi]:
         """With ``once``, no request is repeated: a hub that is not ready now is the answer."""
         transport = Transport(
-            resolve(self.hub).url,
-            surroundings=surroundings(),
+            resolve_address(self.hub).url,
+            runtime=runtime(),
             credentials=self.credentials(),
-            patience=replace(patience(), attempts=1) if once else patience(),
+            retry_policy=replace(retry_policy(), attempts=1) if once else retry_policy(),
             tls=tls(self.ca),
         )
         try:
@@ -112,22 +180,22 @@ class HubOptions:
     def status(self) -> StatusResponse:
         """What the hub says of itself, once it is the hub that it has to be."""
         with self.open() as api:
-            found = api.status()
-        offered, known = found.identity(), resolve(self.hub).identity
+            result = api.status()
+        offered, known = result.identity(), resolve_address(self.hub).identity
         if self.hub_id is not None:
-            trust.pinned(offered, key_in_hex("--hub-id", self.hub_id))
+            pinned_identity(offered, key_in_hex("--hub-id", self.hub_id))
         if known is not None:
-            trust.followed(known, offered)
-        return found
+            followed_identity(known, offered)
+        return result
 
 
-def surroundings() -> Surroundings:
-    return Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=interrupt.sleep)
+def runtime() -> Runtime:
+    return Runtime(clock=lambda: int(time.time()), random=os.urandom, sleep=interruptible_sleep)
 
 
-def patience() -> Patience:
+def retry_policy() -> RetryPolicy:
     limit = manner().timeout_ms
-    return Patience() if limit is None else Patience(timeout_sec=limit / 1000)
+    return RetryPolicy() if limit is None else RetryPolicy(timeout_sec=limit / 1000)
 
 
 def tls(ca: Path | None) -> ssl.SSLContext | None:
@@ -143,12 +211,12 @@ def tls(ca: Path | None) -> ssl.SSLContext | None:
 def key_in_hex(option: str, text: str) -> bytes:
     """32 bytes as a command line writes them."""
     try:
-        found = bytes.fromhex(text)
+        result = bytes.fromhex(text)
     except ValueError:
-        found = b""
-    if len(found) != _KEY_BYTES:
+        result = b""
+    if len(result) != _KEY_BYTES:
         raise typer.BadParameter(f"{option}: {text!r} is not 64 hex digits")
-    return found
+    return result
 
 
 def spare_processes() -> int:
@@ -181,7 +249,7 @@ class ClientOptions:
     def open(self) -> Iterator[Client]:
         directory = ClientDir(self.client.absolute())
         passphrase = passphrase_of(directory, self.passphrase_file)
-        known = load(directory.state).hubs
+        known = load_state(directory.state).hubs
         reader = _Reader(bearer(self.token_file))
         with Client.open(
             directory.root,
@@ -189,9 +257,9 @@ class ClientOptions:
             passphrase=passphrase,
             hub_id=key_in_hex("--hub-id", self.hub_id) if self.hub_id else None,
             credentials=reader,
-            patience=patience(),
+            retry_policy=retry_policy(),
             tls=tls(self.ca),
-            surroundings=surroundings(),
+            runtime=runtime(),
         ) as client:
             if self.principal is not None:
                 reader.sign_as(self.principal, client.session.identity.client)
@@ -208,8 +276,8 @@ class _Reader:
     def headers(self, method: str, url: str, body: bytes) -> dict[str, str]:
         return self._credentials.headers(method, url, body)
 
-    def sign_as(self, name: str, key: PrivateKey) -> None:
-        around = surroundings()
+    def sign_as(self, name: str, key: SigningKey) -> None:
+        around = runtime()
         self._credentials = Principal(name, key, around.clock, around.random)
 
 
@@ -221,3 +289,27 @@ def _tell_of_first_contact(client: Client, known: Mapping[str, KnownHub]) -> Non
             f"First contact: {url} is now pinned as hub {pin.identity.hub_id.hex()}. "
             "Compare this with what its operator reads from: veen hub key"
         )
+
+
+_KEY = re.compile(r"[0-9a-fA-F]{64}")
+
+
+def client_id_of(named: str) -> bytes:
+    """The client_id on a card, of a directory, or as it stands in hex."""
+    return bytes.fromhex(named) if _KEY.fullmatch(named) else _card(named).client_id
+
+
+def recipient_of(named: str) -> bytes:
+    """The key to seal to, of a card that has not expired."""
+    return _card(named).recipient(runtime().clock())
+
+
+def _card(named: str) -> IdentityCard:
+    path = Path(named)
+    file = ClientDir(path).card if path.is_dir() else path
+    try:
+        card = IdentityCard.decode(file.read_bytes())
+        card.verify()
+    except (Malformed, Untrusted) as error:
+        raise type(error)(f"{file} is no sound identity card: {error}") from error
+    return card

@@ -1,32 +1,257 @@
-"""``veen query``: ask the recorder, and check what it answered with nothing but the hub's name."""
+"""``veen query``: ask the recorder, and check what it answered with nothing but the hub's name.
+
+A descriptor from the command line: a file, or options for what most queries ask.
+
+``veen query replay``: run a recorded query again, and tell whether the digest is the same.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from cli import interrupt
-from cli.anchor_trust import AnchorTrust
+from cli.anchor import AnchorTrust
 from cli.console import manner, notice, show, show_one
-from cli.failure import INTEGRITY, OK, UNPROVEN, Unproven
+from cli.errors import INTEGRITY, OK, UNPROVEN, Unproven
+from cli.hub_checkpoint import KnownHubOptions
 from cli.options import key_in_hex
-from cli.pinned_hub import KnownHubOptions
-from cli.query_api import ApiOptions, QueryApi, QueryRefused
-from cli.query_descriptor import DescriptorOptions
-from cli.query_package import read_package
-from cli.query_replay import replay
+from cli.query_client import ApiOptions, QueryApi, QueryRefused, read_package
+from cli.recorder_options import RecorderOptions, now_ms
+from recorder.emit.emitter import Observation
+from recorder.index import imports
+from recorder.index.tables import IndexHome
 from recorder.query.digest import rows_hash
-from recorder.query.package_check import check
-from recorder.query.trust import Trust
-from recorder.query.verdict import Outcome, State, Verdict
-from veen import durable
-from veen.errors import Untrusted
-from veen.identity_file import SignedIdentity
+from recorder.query.package import PackageFacts, PackageTrust
+from recorder.query.package_verify import ClaimOutcome, ClaimState, PackageVerdict, check
+from recorder.service import rerun
+from recorder.service.rerun import Beyond, ReplayVerdict, RerunRequest, find_recorded, read_beyond
+from recorder.settings import RecorderSettings
+from veen.client.session import load_state, newest_identity
+from veen.errors import Untrusted, VeenError
+from veen.hub_identity import HubIdentity
+from veen.identity_store import SignedIdentity
+from veen.keystore.directory import ClientDir
+from veen.system import durable
+from veen.system.signals import interruptible_sleep
+
+Texts = list[str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescriptorOptions:
+    """What is asked."""
+
+    descriptor: Annotated[
+        str | None,
+        typer.Option("--descriptor", metavar="FILE", help="All of it as JSON; - is stdin."),
+    ] = None
+    stream: Annotated[
+        Texts, typer.Option("--stream", metavar="NAME", help="Where to look; repeatable.")
+    ] = None
+    subject: Annotated[
+        str | None, typer.Option("--subject", metavar="ID", help="Only of this subject_id.")
+    ] = None
+    event_type: Annotated[
+        Texts, typer.Option("--type", metavar="TYPE", help="Only of this type; repeatable.")
+    ] = None
+    from_time: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Committed then or later.")
+    ] = None
+    to_time: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Committed then or earlier.")
+    ] = None
+    field: Annotated[
+        Texts, typer.Option("--field", metavar="PATH", help="Like payload.status; repeatable.")
+    ] = None
+    group_by: Annotated[
+        Texts, typer.Option("--group-by", metavar="PATH", help="Of an aggregate; repeatable.")
+    ] = None
+    metric: Annotated[
+        Texts, typer.Option("--metric", metavar="M", help="count, max(payload.x); repeatable.")
+    ] = None
+    evidence: Annotated[
+        str, typer.Option("--evidence", metavar="MODE", help="none, spot or full.")
+    ] = "full"
+    sample_rate: Annotated[
+        float | None, typer.Option("--sample-rate", metavar="R", help="For spot: 0 < R <= 1.")
+    ] = None
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded too.")
+    ] = None
+
+    def document(self) -> dict[str, Any]:
+        """The descriptor; the service fills in and checks the rest."""
+        if self.descriptor is not None:
+            return _read(self.descriptor)
+        if not self.stream:
+            raise typer.BadParameter("give --stream NAME, or --descriptor FILE with all of it")
+        result: dict[str, Any] = {
+            "scope": self.stream,
+            "filter": {
+                "subject_id": self.subject,
+                "event_type": self.event_type or None,
+                "time": {"from": self.from_time, "to": self.to_time},
+            },
+            "projection": self.field or ["*"],
+            "evidence": {"mode": self.evidence, "sample_rate": self.sample_rate},
+        }
+        if self.metric:
+            result["aggregate"] = {"group_by": self.group_by or [], "metrics": self.metric}
+        return result | ({"meta": {"reason": self.reason}} if self.reason else {})
+
+
+def _read(file: str) -> dict[str, Any]:
+    text = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{file} is no JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise typer.BadParameter(f"{file} is no JSON object")
+    return document
+
+
+_REPLAYED = "query.replayed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedQuery:
+    """Which query: that of a package, or one whose descriptor and digest were imported."""
+
+    package: Annotated[
+        Path | None, typer.Argument(metavar="PACKAGE", help="From veen query proof.")
+    ] = None
+    query_id: Annotated[
+        str | None,
+        typer.Option("--query-id", metavar="ID", help="Its descriptor and digest were imported."),
+    ] = None
+    result_id: Annotated[
+        str | None,
+        typer.Option("--result-id", metavar="ID", help="The same, by the name of the result."),
+    ] = None
+    hub_id: Annotated[
+        str | None,
+        typer.Option("--hub-id", metavar="HEX", help="Whose log; else the settings' hub, or "
+                     "whichever hub's import has that id."),
+    ] = None  # fmt: skip
+
+    def verify_one(self) -> None:
+        given = [item for item in (self.package, self.query_id, self.result_id) if item is not None]
+        if len(given) != 1:
+            raise typer.BadParameter("give a PACKAGE, --query-id or --result-id, and one of them")
+
+    def requested(self) -> RerunRequest:
+        """What to look for among imports."""
+        hub_id = key_in_hex("--hub-id", self.hub_id) if self.hub_id else None
+        if self.query_id is not None:
+            return RerunRequest("query_id", self.query_id, hub_id)
+        return RerunRequest("result_id", self.result_id or "", hub_id)
+
+
+def replay(
+    at: RecorderOptions,
+    query: ReplayedQuery,
+    known: KnownHubOptions,
+    index: Annotated[
+        Path | None, typer.Option("--index", metavar="DIR", help="Else [index] of the settings.")
+    ] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Record the verdict in record/query/replays.")
+    ] = False,
+) -> None:
+    """Run a query again over an index here, and tell whether its digest is the same.
+
+    Every place that was searched is read and verified again, so an omitted row shows. Where events
+    are missing here, the ranges are named; whoever acts must be able to read and open the import
+    streams for what stands behind a gap not to be counted as missing.
+
+    Example: veen query replay --result-id r-6a1f0c54e2d94b7f8a3b5c6d7e8f9012 --record
+    """
+    settings = at.settings()
+    home = IndexHome((index or settings.index).absolute())
+    verdict = _judged(at, settings, home, query, known)
+    document = verdict.document()
+    if record:
+        document["record_event"] = _recorded(at, settings, verdict)
+    show(document)
+    if not verdict.matches and manner().json:
+        raise typer.Exit(INTEGRITY)
+    if not verdict.matches:
+        raise Untrusted(f"the replay differs in {verdict.field}: {verdict.detail}")
+
+
+def _judged(
+    at: RecorderOptions,
+    settings: RecorderSettings,
+    home: IndexHome,
+    query: ReplayedQuery,
+    known: KnownHubOptions,
+) -> ReplayVerdict:
+    def beyond() -> Beyond | None:
+        return _beyond(at, settings, home)
+
+    query.verify_one()
+    if query.package is None:
+        asked = find_recorded(home, query.requested())
+        return rerun.replay_recorded(home, asked, beyond)
+    hub_id = key_in_hex("--hub-id", query.hub_id) if query.hub_id else settings.hub.hub_id
+    trust = PackageTrust(hub_id=hub_id, identity=_newest(settings, home, hub_id, known))
+    facts = PackageFacts(read_package(query.package), trust)
+    if trust.identity is None:
+        notice(f"{facts.hub.described()}, is the package's own: a newer one may exist")
+    return rerun.replay(home, facts.descriptor, facts.digest, facts.checkpoint, facts.hub, beyond)
+
+
+def _newest(
+    settings: RecorderSettings, home: IndexHome, hub_id: bytes, known: KnownHubOptions
+) -> HubIdentity | None:
+    """The newest identity given, remembered, or pinned by the recorder's client or its index."""
+    held = [
+        item.identity for item in load_state(ClientDir(settings.hub.client).state).named(hub_id)
+    ]
+    held += [hub for hub in imports.read_import(home).hubs if hub.hub_id == hub_id]
+    given = known.newest(hub_id)
+    every = [*held, *([given] if given else [])]
+    return reduce(newest_identity, every) if every else None
+
+
+def _beyond(at: RecorderOptions, settings: RecorderSettings, home: IndexHome) -> Beyond | None:
+    """What stands behind a gap is for those alone who may read and open imports."""
+    try:
+        with at.open(settings) as reader:
+            return read_beyond(reader, home)
+    except VeenError as error:
+        notice(f"what stands here behind a gap is not looked at: {error}")
+        return None
+
+
+def _recorded(
+    at: RecorderOptions, settings: RecorderSettings, verdict: ReplayVerdict
+) -> dict[str, object]:
+    with at.emitter(settings) as emitter:
+        sent = emitter.send(
+            Observation(
+                event_type=_REPLAYED,
+                subject_id=f"replay@{settings.zone}",
+                origin=f"query@{settings.zone}",
+                payload=verdict.document(),
+                event_time=now_ms(),
+            )
+        )
+    return {
+        "stream": settings.streams.stream_of(_REPLAYED).name,
+        "seq": sent.receipt.stream_seq,
+        "receipt_id": f"rcpt-{sent.receipt.leaf_hash.hex()}",
+    }
+
 
 app = typer.Typer(
     help="Ask what was recorded; check the answer offline, or by running it again.",
@@ -55,16 +280,16 @@ def submit(
     Example: veen query submit --token-file token --stream record/app/http --subject user:1
     """
     with at.open() as api:
-        found = api.submit(asked.document())
-        names = found.get("result_digest") or found
+        page = api.submit(asked.document())
+        names = page.get("result_digest") or page
         if wait:
             _await_end(api, names["result_id"])
-            found = api.page(names["result_id"], 0, 1)
-    if "result_digest" not in found:
-        show(found)
+            page = api.page(names["result_id"], 0, 1)
+    if "result_digest" not in page:
+        show(page)
         return
-    _tell_faults(found)
-    show({"status": "completed", "record_event": found["record_event"], **found["result_digest"]})
+    _tell_faults(page)
+    show({"status": "completed", "record_event": page["record_event"], **page["result_digest"]})
 
 
 @app.command()
@@ -149,18 +374,18 @@ def verify(
 
     Example: veen query verify p.json --hub-id 1f3c… --recorder-id 9a4e… --hub-identity hub.cbor
     """
-    recorders = frozenset(key_in_hex("--recorder-id", one) for one in recorder_id or ())
+    recorders = frozenset(key_in_hex("--recorder-id", item) for item in recorder_id or ())
     name = key_in_hex("--hub-id", hub_id)
-    trust = Trust(
+    trust = PackageTrust(
         hub_id=name,
         recorder_ids=recorders,
         identity=known.newest(name),
         origin=known.remembered,
     )
-    found = read_package(package)
-    verdict = check(found, trust, believe.checks())
+    result = read_package(package)
+    verdict = check(result, trust, believe.checks())
     if verdict.held("hub"):
-        known.learn(SignedIdentity(found.hub, found.hub_signature))
+        known.learn(SignedIdentity(result.hub, result.hub_signature))
     _report(package, verdict)
 
 
@@ -193,10 +418,10 @@ class _Pages:
 
 def _tell_faults(page: dict[str, Any]) -> None:
     """What the service says of the streams that were searched; an older one says nothing."""
-    for one in page.get("faults", ()):
+    for item in page.get("faults", ()):
         notice(
-            f"warning: {one['stream']} has {one['count']} events of types that belong to other "
-            f"streams ({one['fault']}), first at {one['first_seq']}"
+            f"warning: {item['stream']} has {item['count']} events of types that belong to other "
+            f"streams ({item['fault']}), first at {item['first_seq']}"
         )
 
 
@@ -207,12 +432,12 @@ def _show_row(row: dict[str, Any]) -> None:
 def _await_end(api: QueryApi, result_id: str) -> None:
     pause = _FIRST_LOOK_SEC
     while True:
-        found = api.status(result_id)
-        if found["status"] == "completed":
+        status = api.status(result_id)
+        if status["status"] == "completed":
             return
-        if found["status"] == "failed":
-            raise QueryRefused(str(found["error_code"]), str(found["message"]))
-        interrupt.sleep(pause)
+        if status["status"] == "failed":
+            raise QueryRefused(str(status["error_code"]), str(status["message"]))
+        interruptible_sleep(pause)
         pause = min(2 * pause, _MOST_LOOK_SEC)
 
 
@@ -225,32 +450,34 @@ def _package(api: QueryApi, result_id: str) -> bytes:
         except QueryRefused as error:
             if error.code != "result_not_ready" or time.monotonic() > deadline:
                 raise
-        interrupt.sleep(pause)
+        interruptible_sleep(pause)
         pause = min(2 * pause, _MOST_LOOK_SEC)
 
 
 _EXIT_CODES: Final = {
-    Outcome.PROVEN: OK,
-    Outcome.FAILED: INTEGRITY,
-    Outcome.UNPROVEN: UNPROVEN,
+    ClaimOutcome.PROVEN: OK,
+    ClaimOutcome.FAILED: INTEGRITY,
+    ClaimOutcome.UNPROVEN: UNPROVEN,
 }
 
 
-def _report(package: Path, verdict: Verdict) -> None:
+def _report(package: Path, verdict: PackageVerdict) -> None:
     """Show a verdict and end with the exit code of its outcome."""
-    proven = verdict.outcome is Outcome.PROVEN
+    proven = verdict.outcome is ClaimOutcome.PROVEN
     show({**verdict.document(), "ok": proven}, _lines_of(verdict))
     if proven:
         return
     if manner().json:
         raise typer.Exit(_EXIT_CODES[verdict.outcome])
-    kind = Untrusted if verdict.outcome is Outcome.FAILED else Unproven
+    kind = Untrusted if verdict.outcome is ClaimOutcome.FAILED else Unproven
     raise kind(f"{package} is {'refused' if verdict.failed else 'unproven'}: {verdict.reason}")
 
 
-def _lines_of(verdict: Verdict) -> str:
-    width = max(len(one.state.value) for one in verdict.claims)
-    lines = [f"{one.state.value:{width}}  {one.name}: {one.told}" for one in verdict.claims]
-    held = sum(one.state is State.HELD for one in verdict.claims)
+def _lines_of(verdict: PackageVerdict) -> str:
+    width = max(len(claim.state.value) for claim in verdict.claims)
+    lines = [
+        f"{claim.state.value:{width}}  {claim.name}: {claim.detail}" for claim in verdict.claims
+    ]
+    held = sum(claim.state is ClaimState.HELD for claim in verdict.claims)
     total = f"{held} held, {len(verdict.failed)} failed, of {len(verdict.claims)} claims"
     return "\n".join([verdict.summary, *lines, total])

@@ -11,18 +11,15 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from cli import interrupt
 from cli.console import notice, show
 from cli.recorder_options import RecorderOptions
-from recorder.emit.emitter import Emitter
-from recorder.emit.event_time import TimeUnit, event_time
-from recorder.emit.json_lines import emit_lines, lines_of
-from recorder.emit.line import LineForm
-from recorder.emit.observation import Observation
-from recorder.emit.tail import OnBadLine, Tail, TailRules
-from recorder.emit.tail_run import TailRun
-from veen import json_body
+from recorder.emit.emitter import Emitter, Observation
+from recorder.emit.json_lines import LineForm, emit_lines, lines_of
+from recorder.emit.tail import FileTail, OnBadLine, TailRules, TailRun
+from recorder.timestamp import TimeUnit, event_time
 from veen.errors import Malformed
+from veen.system.signals import interruptible_sleep
+from veen.wire.canonical_json import parse_json
 
 _POLL_SEC = 0.2
 
@@ -82,7 +79,7 @@ def _emit_one(emitter: Emitter, said: DefaultOptions, payload: str, at_time: str
     if said.event_type is None or said.subject is None or said.origin is None:
         raise typer.BadParameter("one event needs --type, --subject and --origin")
     try:
-        value = json_body.parse(os.fsencode(payload))
+        value = parse_json(os.fsencode(payload))
     except Malformed as error:
         raise typer.BadParameter(f"--payload: {error}") from error
     observed = Observation(
@@ -113,8 +110,8 @@ def _emit_lines(emitter: Emitter, said: DefaultOptions, file: Path, from_line: i
     source: Any = nullcontext(sys.stdin.buffer) if file == Path("-") else file.open("rb")
     with source as lines:
         readable: BinaryIO = lines
-        found = emit_lines(emitter, lines_of(readable, from_line), form)
-    show({"kept": found.kept, "landed": found.landed, "pending": emitter.pending()})
+        emitted = emit_lines(emitter, lines_of(readable, from_line), form)
+    show({"kept": emitted.stored, "landed": emitted.landed, "pending": emitter.pending()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,10 +188,10 @@ def tail(
         accept_gap=accept_gap,
     )
     with at.emitter(settings) as emitter:
-        follower = Tail(path, f"tail/{settings.hub.hub_id.hex()}/{path}", emitter, rules)
+        follower = FileTail(path, f"tail/{settings.hub.hub_id.hex()}/{path}", emitter, rules)
         run = TailRun(follower, emitter, notice)
         if once:
-            found = run.catch_up(interrupt.sleep, _POLL_SEC)
-            show({"events": found.events, "landed": found.landed, "pending": emitter.pending()})
+            result = run.catch_up(interruptible_sleep, _POLL_SEC)
+            show({"events": result.events, "landed": result.landed, "pending": emitter.pending()})
         else:
-            run.follow(interrupt.sleep, _POLL_SEC)
+            run.follow(interruptible_sleep, _POLL_SEC)

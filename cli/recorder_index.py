@@ -13,22 +13,21 @@ import typer
 
 from bridge.trust import TrustStore
 from cli.console import manner, notice, progress, show
-from cli.failure import INTEGRITY
+from cli.errors import INTEGRITY
 from cli.recorder_options import RecorderConfigOption
-from cli.replay_options import ReaderOptions
-from cli.zone_imports import take_up
+from cli.recorder_replay import ReaderOptions
 from recorder.index import imports as subscriptions
 from recorder.index import rebuild as rebuilding
-from recorder.index.content import Compared
-from recorder.index.follower import Follower
-from recorder.index.home import IndexBusy, IndexHome
+from recorder.index.follower import BatchOpener, Follower, opening
 from recorder.index.imports import Imports
-from recorder.index.opener import Opener, opening
-from recorder.index.status import status as status_of
+from recorder.index.reader import status as status_of
+from recorder.index.rebuild import Compared
+from recorder.index.tables import IndexBusy, IndexHome
 from recorder.index.writer import writing
 from recorder.settings import DEFAULT_PATH, load
 from veen.client.client import Client
 from veen.errors import Untrusted
+from zone.imports import take_up
 
 app = typer.Typer(help="The index that queries are answered from.", no_args_is_help=True)
 
@@ -60,14 +59,14 @@ class FollowOptions:
         if self.index is None:
             take_up(config)
 
-    def wanted(self) -> frozenset[str] | None:
+    def requested(self) -> frozenset[str] | None:
         return frozenset(self.stream) if self.stream else None
 
     @contextmanager
-    def opener(self, client: Client) -> Iterator[Opener]:
+    def opener(self, client: Client) -> Iterator[BatchOpener]:
         session = client.session
-        with opening(session.identity.readers(), session.limits, self.openers) as found:
-            yield found
+        with opening(session.identity.readers(), session.limits, self.openers) as openers:
+            yield openers
 
 
 def home_of(index: Path | None, config: Path) -> IndexHome:
@@ -95,7 +94,7 @@ def follow(
         hub_id = b"" if home.exists() else client.meet().hub.hub_id
         with writing(rebuilding.create(home, hub_id)) as writer:
             streams = load(at.config).streams if at.config.exists() else None
-            follower = Follower(client, writer, opener, options.wanted(), streams)
+            follower = Follower(client, writer, opener, options.requested(), streams)
             if not once:
                 notice(f"following into {home.root}; stop with Ctrl-C")
                 follower.run(lambda: False)
@@ -127,21 +126,21 @@ def imports(
     Example: veen recorder index imports --stream import/plant-1/changes --trust trust
     """
     home = home_of(index, at.config)
-    wanted = subscriptions.read(home).joined(stream, TrustStore.read(trust).hubs)
-    subscriptions.keep(home, wanted)
+    expected = subscriptions.read_import(home).joined(stream, TrustStore.read(trust).hubs)
+    subscriptions.store_import(home, expected)
     try:
-        found = _taken_up(at, home, wanted)
+        result = _taken_up(at, home, expected)
     except IndexBusy:
         show({"indexed": None}, "the process that follows the index takes them up now")
     else:
-        show({"indexed": found}, f"{found} events indexed")
+        show({"indexed": result}, f"{result} events indexed")
 
 
-def _taken_up(at: ReaderOptions, home: IndexHome, wanted: Imports) -> int:
+def _taken_up(at: ReaderOptions, home: IndexHome, imports: Imports) -> int:
     with home.locked(), at.open() as client:
         hub_id = b"" if home.exists() else client.meet().hub.hub_id
         with writing(rebuilding.create(home, hub_id)) as writer:
-            return wanted.follower(client, writer).round()
+            return imports.follower(client, writer).round()
 
 
 @app.command()
@@ -169,15 +168,15 @@ def rebuild(at: ReaderOptions, options: FollowOptions) -> None:
         options.opener(client) as opener,
         progress("rebuild", "entries") as report,
     ):
-        found = rebuilding.rebuild(
-            home, client, opener, options.wanted(), lambda done: report(done, None)
+        result = rebuilding.rebuild(
+            home, client, opener, options.requested(), lambda done: report(done, None)
         )
-    compared = found.compared
-    document: dict[str, Any] = {"index": str(home.root), "entries": found.entries}
+    compared = result.compared
+    document: dict[str, Any] = {"index": str(home.root), "entries": result.entries}
     if compared is None:
         show(document | {"agreed": None})
     else:
-        show(document | _told(compared))
+        show(document | _describe(compared))
 
 
 @app.command()
@@ -193,23 +192,24 @@ def verify(at: ReaderOptions, options: FollowOptions) -> None:
         options.opener(client) as opener,
         progress("verify", "entries") as report,
     ):
-        found = rebuilding.verify(
-            home, client, opener, options.wanted(), lambda done: report(done, None)
+        result = rebuilding.verify(
+            home, client, opener, options.requested(), lambda done: report(done, None)
         )
-    show({"index": str(home.root), **_told(found)})
-    if found.differences and manner().json:
+    show({"index": str(home.root), **_describe(result)})
+    if result.differences and manner().json:
         raise typer.Exit(INTEGRITY)
-    if found.differences:
-        one = found.differences[0]
+    if result.differences:
+        difference = result.differences[0]
         raise Untrusted(
-            f"the index is not what the log says, first at {one.stream}, stream_seq {one.seq}: "
+            f"the index is not what the log says, first at {difference.stream}, "
+            f"stream_seq {difference.seq}: "
             "make it again with veen recorder index rebuild"
         )
 
 
-def _told(found: Compared) -> dict[str, Any]:
+def _describe(compared: Compared) -> dict[str, Any]:
     return {
-        "agreed": not found.differences,
-        "compared": found.entries,
-        "differences": [one._asdict() for one in found.differences],
+        "agreed": not compared.differences,
+        "compared": compared.entries,
+        "differences": [difference._asdict() for difference in compared.differences],
     }

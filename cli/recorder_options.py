@@ -11,14 +11,13 @@ from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from cli.cap import read_token
-from cli.options import patience, spare_processes, surroundings
-from cli.passphrase import PassphraseFileOption, passphrase_of
+from cli.options import PassphraseFileOption, passphrase_of, retry_policy, runtime, spare_processes
+from recorder.connect import open_recorder_client, reader_key
 from recorder.emit.emitter import Emitter
-from recorder.hub_client import open_client, reader_key
-from recorder.index.home import IndexHome
 from recorder.index.placement import refuse_changed
-from recorder.settings import DEFAULT_PATH, Settings, load
+from recorder.index.tables import IndexHome
+from recorder.settings import DEFAULT_PATH, RecorderSettings, load
+from veen.captoken import read_token
 from veen.client.client import Client
 from veen.keystore.directory import ClientDir
 
@@ -67,20 +66,20 @@ class RecorderOptions:
     passphrase_file: PassphraseFileOption = None
     cap: CapsOption = None
 
-    def settings(self) -> Settings:
+    def settings(self) -> RecorderSettings:
         return load(self.config)
 
     @contextmanager
-    def open(self, settings: Settings) -> Iterator[Client]:
+    def open(self, settings: RecorderSettings) -> Iterator[Client]:
         who = self._actor(settings)
         directory = ClientDir(who.client.absolute())
-        with open_client(
+        with open_recorder_client(
             settings.hub,
             passphrase=passphrase_of(directory, who.passphrase_file),
-            surroundings=surroundings(),
+            runtime=runtime(),
             directory=directory.root,
             principal=who.principal,
-            patience=patience(),
+            retry_policy=retry_policy(),
             sealers=spare_processes(),
             lock_wait_sec=LOCK_WAIT_SEC,
         ) as client:
@@ -88,7 +87,7 @@ class RecorderOptions:
                 client.renew(read_token(path))
             yield client
 
-    def _actor(self, settings: Settings) -> _Actor:
+    def _actor(self, settings: RecorderSettings) -> _Actor:
         """Options count before [dags.acting], and that before [hub]."""
         hub, acting = settings.hub, settings.acting
         given = tuple(self.cap or ())
@@ -106,16 +105,16 @@ class RecorderOptions:
         return _Actor(hub.client, self.principal, file, given)
 
     @contextmanager
-    def emitter(self, settings: Settings, *, migrates: bool = False) -> Iterator[Emitter]:
+    def emitter(self, settings: RecorderSettings, *, migrates: bool = False) -> Iterator[Emitter]:
         """One that sends by the accepted stream map; only a migration may come before that."""
         if not migrates:
             refuse_changed_map(settings)
-        recipient = reader_key(settings.hub, surroundings().clock())
+        recipient = reader_key(settings.hub, runtime().clock())
         with self.open(settings) as client:
             yield Emitter(client, settings.streams, clock=now_ms, recipient=recipient)
 
 
-def refuse_changed_map(settings: Settings) -> None:
+def refuse_changed_map(settings: RecorderSettings) -> None:
     """MapChanged where the settings move an event type and no migration of it is indexed here."""
     refuse_changed(IndexHome(settings.index.absolute()), settings.streams)
 

@@ -1,27 +1,181 @@
-"""``veen recorder replay``: what was recorded, in order and proven, and the check of an output."""
+"""``veen recorder replay``: what was recorded, in order and proven, and the check of an output.
+
+The options of ``veen recorder replay``: who reads, and what.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
+from functools import reduce
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from cli.console import notice, progress, show
-from cli.pinned_hub import KnownHubOptions, end_unproven, own_identity
-from cli.replay_options import ReaderOptions, WantedOptions
-from recorder.replay import check, output
+from cli.hub_checkpoint import KnownHubOptions, end_unproven, own_identity
+from cli.options import (
+    CaOption,
+    ClientOptions,
+    HubIdOption,
+    PassphraseFileOption,
+    PrincipalOption,
+    TokenFileOption,
+    key_in_hex,
+)
+from cli.recorder_options import RecorderConfigOption, RecorderOptions
+from recorder import timestamp
+from recorder.replay import output
 from recorder.replay.job import Job, Replayed
-from recorder.replay.plan import Plan
-from recorder.replay.source import HubSource
+from recorder.replay.plan import HubSource, ReplayPlan, ReplayRequest, by_place, by_time
+from recorder.replay.verify import check_file
+from recorder.settings import DEFAULT_PATH, load
+from veen.client.client import Client
+from veen.client.session import load_state, newest_identity
 from veen.errors import Malformed
-from veen.identity_file import SignedIdentity
+from veen.hub_identity import HubIdentity
+from veen.identity_store import SignedIdentity
+from veen.keystore.directory import ClientDir
 from veen.recorder_checkpoint import RecorderCheckpoint
 
+_REPLAYED: Final = ("record/", "import/")
 
-class Format(Enum):
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderOptions:
+    """Who reads: as the recorder's settings say, or any client at a hub. A check needs neither."""
+
+    config: RecorderConfigOption = DEFAULT_PATH
+    client: Annotated[
+        Path | None,
+        typer.Option(
+            "--client", metavar="DIR", help="Who reads; else [dags.acting], or [hub] client."
+        ),
+    ] = None
+    hub: Annotated[
+        str | None,
+        typer.Option("--hub", metavar="HUB", help="A hub, instead of that of the settings."),
+    ] = None
+    hub_id: HubIdOption = None
+    ca: CaOption = None
+    principal: PrincipalOption = None
+    token_file: TokenFileOption = None
+    passphrase_file: PassphraseFileOption = None
+
+    def pinned(self) -> bytes:
+        """The hub whose word an output must be: the one named here, or that of the settings."""
+        if self.hub_id is not None:
+            return key_in_hex("--hub-id", self.hub_id)
+        if not self.config.exists():
+            raise typer.BadParameter(f"--verify needs --hub-id, or the settings in {self.config}")
+        return load(self.config).hub.hub_id
+
+    def newest(self, hub_id: bytes, known: KnownHubOptions) -> HubIdentity | None:
+        """The newest identity of the hub: given, remembered, or pinned by whoever reads here."""
+        client = self.client
+        if client is None and self.config.exists():
+            client = load(self.config).hub.client
+        pins = load_state(ClientDir(client.absolute()).state).named(hub_id) if client else ()
+        given = known.newest(hub_id)
+        every = [*(pin.identity for pin in pins), *([given] if given else [])]
+        return reduce(newest_identity, every) if every else None
+
+    @contextmanager
+    def open(self) -> Iterator[Client]:
+        if self.hub is None:
+            known = RecorderOptions(
+                config=self.config,
+                client=self.client,
+                principal=self.principal,
+                passphrase_file=self.passphrase_file,
+            )
+            with known.open(known.settings()) as client:
+                yield client
+            return
+        if self.client is None:
+            raise typer.BadParameter("--hub needs --client: the directory of who reads")
+        at = ClientOptions(
+            client=self.client,
+            hub=self.hub,
+            hub_id=self.hub_id,
+            ca=self.ca,
+            principal=self.principal,
+            token_file=self.token_file,
+            passphrase_file=self.passphrase_file,
+        )
+        with at.open() as client:
+            yield client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedOptions:
+    """What to replay."""
+
+    stream: Annotated[
+        list[str] | None,
+        typer.Option("--stream", metavar="NAME", help="A stream; may be given again. Else all."),
+    ] = None
+    from_seq: Annotated[
+        int | None, typer.Option("--from", min=1, metavar="SEQ", help="Begin at this place.")
+    ] = None
+    to_seq: Annotated[
+        int | None, typer.Option("--to", min=1, metavar="SEQ", help="End at this place.")
+    ] = None
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--start", metavar="TIME", help="Begin at this hub time: 2026-01-31T08:00:00Z."
+        ),
+    ] = None
+    end: Annotated[
+        str | None, typer.Option("--end", metavar="TIME", help="End at this hub time, included.")
+    ] = None
+    unproven: Annotated[
+        bool,
+        typer.Option("--unproven", help="Go on above the checkpoint; what is there is marked."),
+    ] = False
+    no_decrypt: Annotated[
+        bool, typer.Option("--no-decrypt", help="Receipts and hashes only; open nothing.")
+    ] = False
+    with_proofs: Annotated[
+        bool,
+        typer.Option(
+            "--with-proofs", help="Messages, body keys and proofs too, for --verify (not Parquet)."
+        ),
+    ] = False
+
+    def requested(self, checkpoint: RecorderCheckpoint) -> ReplayRequest:
+        """Without a stream, all ``record/`` and ``import/`` streams that the checkpoint covers."""
+        names = self.stream or [name for name in checkpoint.names if name.startswith(_REPLAYED)]
+        how: dict[str, Any] = {
+            "unproven": self.unproven,
+            "opened": not self.no_decrypt,
+            "with_proofs": self.with_proofs,
+        }
+        by_seq = self.from_seq is not None or self.to_seq is not None
+        if by_seq and (self.start or self.end):
+            raise typer.BadParameter("--from and --to, or --start and --end, not both")
+        if by_seq and len(names) != 1:
+            raise typer.BadParameter("--from and --to count within one --stream")
+        if by_seq:
+            return by_place(names[0], self.from_seq, self.to_seq, **how)
+        return by_time(names, _ms("--start", self.start), _ms("--end", self.end), **how)
+
+
+def _ms(option: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return timestamp.parse(text)
+    except Malformed as error:
+        raise typer.BadParameter(f"{option}: {error}") from error
+
+
+class ReplayFormat(Enum):
     JSONL = "jsonl"
     CBOR = "cbor"
     PARQUET = "parquet"
@@ -40,8 +194,9 @@ def replay(
         typer.Option("--out", metavar="PATH", help="A file, or for Parquet a directory."),
     ] = None,
     format_: Annotated[
-        Format, typer.Option("--format", help="JSON lines, a CBOR sequence, or Parquet files.")
-    ] = Format.JSONL,
+        ReplayFormat,
+        typer.Option("--format", help="JSON lines, a CBOR sequence, or Parquet files."),
+    ] = ReplayFormat.JSONL,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where an output was cut off.")
     ] = False,
@@ -57,9 +212,9 @@ def replay(
     given = _read_checkpoint(checkpoint)
     if verify is not None:
         _check(verify, at, given, known)
-    elif out is None and (resume or format_ is Format.PARQUET):
+    elif out is None and (resume or format_ is ReplayFormat.PARQUET):
         raise typer.BadParameter("--resume and --format parquet need --out")
-    elif format_ is Format.PARQUET and what.with_proofs:
+    elif format_ is ReplayFormat.PARQUET and what.with_proofs:
         raise typer.BadParameter(
             "--with-proofs goes with jsonl and cbor: Parquet has no place for them"
         )
@@ -72,22 +227,22 @@ def _replay(
     what: WantedOptions,
     given: RecorderCheckpoint | None,
     out: Path | None,
-    format_: Format,
+    format_: ReplayFormat,
     *,
     resume: bool,
 ) -> None:
     with at.open() as client, progress("replay", "messages") as report:
         job = Job(
             source=HubSource(client),
-            wanted=what.wanted,
+            requested=what.requested,
             latest=client.session.api.recorder_checkpoint_latest,
             chosen=given,
             progress=report,
         )
         if out is None:
-            found = job.to_pipe(sys.stdout.buffer, output.form_named(format_.value))
-            notice(_summary(found))
-        elif format_ is Format.PARQUET:
+            replayed = job.to_pipe(sys.stdout.buffer, output.form_named(format_.value))
+            notice(_summary(replayed))
+        elif format_ is ReplayFormat.PARQUET:
             _show(job.to_parts(out, resume=resume), out)
         else:
             form = output.form_named(format_.value)
@@ -100,59 +255,61 @@ def _check(
     hub_id = at.pinned()
     newest = at.newest(hub_id, known)
     with progress("verify", "messages") as report:
-        found = check.check_file(path, hub_id, checkpoint, report, newest)
-    known.learn(SignedIdentity(found.plan.hub, found.plan.hub_sig))
+        verified = check_file(path, hub_id, checkpoint, report, newest)
+    known.learn(SignedIdentity(verified.plan.hub, verified.plan.hub_sig))
     show(
         {
             "ok": newest is not None,
             "file": str(path),
-            "hub_id": found.hub.hub_id.hex(),
-            "hub_identity": found.hub.number,
-            "hub_identity_since": found.hub.current.valid_from,
+            "hub_id": verified.hub.hub_id.hex(),
+            "hub_identity": verified.hub.number,
+            "hub_identity_since": verified.hub.current.valid_from,
             "hub_identity_known": newest is not None,
-            "checkpoint_id": found.plan.checkpoint_id.hex(),
-            "proven": found.proven,
-            "unproven": found.unproven,
-            "kinds": found.kinds,
-            "only_told": found.told,
-            "streams": _streams(found.plan),
+            "checkpoint_id": verified.plan.checkpoint_id.hex(),
+            "proven": verified.proven,
+            "unproven": verified.unproven,
+            "kinds": verified.kinds,
+            "only_told": verified.unopened,
+            "streams": _streams(verified.plan),
         }
     )
     if newest is None:
-        end_unproven(f"{path} is {own_identity('the output', found.hub)}")
+        end_unproven(f"{path} is {own_identity('the output', verified.hub)}")
 
 
-def _show(found: Replayed, out: Path) -> None:
+def _show(replayed: Replayed, out: Path) -> None:
     show(
         {
             "out": str(out),
-            "hub_id": found.plan.hub.hub_id.hex(),
-            "checkpoint_id": found.plan.checkpoint_id.hex(),
-            "messages": found.plan.count,
-            "new": found.new,
-            "kinds": found.kinds,
-            "opened": found.plan.wanted.opened,
-            "streams": _streams(found.plan),
+            "hub_id": replayed.plan.hub.hub_id.hex(),
+            "checkpoint_id": replayed.plan.checkpoint_id.hex(),
+            "messages": replayed.plan.count,
+            "new": replayed.new,
+            "kinds": replayed.kinds,
+            "opened": replayed.plan.requested.opened,
+            "streams": _streams(replayed.plan),
         }
     )
 
 
-def _streams(plan: Plan) -> list[dict[str, Any]]:
+def _streams(plan: ReplayPlan) -> list[dict[str, Any]]:
     return [
         {
-            "stream": one.stream,
-            "from": one.from_seq,
-            "to": one.to_seq,
-            "proven_to": min(one.to_seq, one.proven_to),
+            "stream": stream_range.stream,
+            "from": stream_range.from_seq,
+            "to": stream_range.to_seq,
+            "proven_to": min(stream_range.to_seq, stream_range.proven_to),
         }
-        for one in plan.stretches
+        for stream_range in plan.stream_ranges
     ]
 
 
-def _summary(found: Replayed) -> str:
-    closed = "" if found.plan.wanted.opened else "; nothing was opened: receipts and hashes only"
-    checkpoint = found.plan.checkpoint_id.hex()
-    return f"{found.new} messages, proven against checkpoint {checkpoint}{closed}"
+def _summary(replayed: Replayed) -> str:
+    closed = (
+        "" if replayed.plan.requested.opened else "; nothing was opened: receipts and hashes only"
+    )
+    checkpoint = replayed.plan.checkpoint_id.hex()
+    return f"{replayed.new} messages, proven against checkpoint {checkpoint}{closed}"
 
 
 def _read_checkpoint(path: Path | None) -> RecorderCheckpoint | None:

@@ -9,15 +9,15 @@ from typing import Annotated
 import typer
 
 import spark_jobs
-from cli import failure
-from cli.cap import read_token
+from cli import errors
 from cli.console import notice
-from cli.listening import refuse_taken
 from cli.recorder_options import CapsOption, RecorderConfigOption
-from cli.zone_imports import take_up
 from recorder.service import supervisor
-from recorder.service.process import Launch, begin
+from recorder.service.supervisor import ServiceLaunch, begin
 from recorder.settings import DEFAULT_PATH
+from veen.captoken import read_token
+from veen.system.listening import refuse_taken
+from zone.imports import take_up
 
 
 def serve(
@@ -34,21 +34,21 @@ def serve(
 
     Example: veen recorder serve --config recorder.toml
     """
-    launch = Launch(
+    launch = ServiceLaunch(
         config.absolute(),
         spark_job=_job() if spark else None,
-        caps=tuple(one.absolute() for one in cap or ()),
+        caps=tuple(item.absolute() for item in cap or ()),
     )
     settings = launch.settings()
-    for one in launch.caps:
-        read_token(one)
+    for path in launch.caps:
+        read_token(path)
     refuse_taken(settings.query.listen, f"change listen of [query] in {config}")
     take_up(config)
     scheme = "https" if settings.query.tls_cert else "http"
     serving = f"serving queries on {scheme}://{settings.query.listen}; stop with Ctrl-C"
     begin(launch)
     ended = supervisor.run(launch, lambda: notice(serving))
-    sys.exit(failure.REFUSED if ended else failure.OK)
+    sys.exit(errors.REFUSED if ended else errors.OK)
 
 
 def _job() -> Path | None:

@@ -1,19 +1,25 @@
-"""``veen recorder streams`` and ``config``: what is configured, and who may append where."""
+"""``veen recorder streams`` and ``config``: what is configured, and who may append where.
+
+``veen recorder migrate``: record that a stream was renamed or split.
+"""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from cli.console import show
 from cli.recorder_options import RecorderConfigOption, RecorderOptions, refuse_changed_map
-from recorder.settings import DEFAULT_PATH, Settings, load
-from recorder.settings_query import refuse_unmapped
+from recorder.emit.migration import Migration, record
+from recorder.emit.migration import rename as rename_stream
+from recorder.emit.migration import split as split_stream
+from recorder.settings import DEFAULT_PATH, RecorderSettings, load, refuse_unmapped
+from recorder.stream_map import CHANGES
 from veen.client.client import Client
-from veen.tooling import RegisterRequest, StreamsResponse
+from veen.wire.api import RegisterRequest, StreamsResponse
 
 config = typer.Typer(help="The recorder's configuration.", no_args_is_help=True)
 
@@ -24,19 +30,19 @@ def check(path: RecorderConfigOption = DEFAULT_PATH) -> None:
 
     Example: veen recorder config check --config recorder.toml
     """
-    found = load(path)
-    refuse_unmapped(found.query.principals)
-    refuse_changed_map(found)
+    result = load(path)
+    refuse_unmapped(result.query.principals)
+    refuse_changed_map(result)
     show(
         {
-            "zone": found.zone,
-            "hub_id": found.hub.hub_id.hex(),
-            "profile_id": found.profile_id().hex(),
-            "streams": len(found.streams.streams),
-            "event_types": sum(len(one.event_types) for one in found.streams.streams),
-            "admins": [one.hex() for one in found.streams.admins],
-            "anchor": found.anchor.kind,
-            "query_principals": [one.name for one in found.query.principals],
+            "zone": result.zone,
+            "hub_id": result.hub.hub_id.hex(),
+            "profile_id": result.profile_id().hex(),
+            "streams": len(result.streams.streams),
+            "event_types": sum(len(stream.event_types) for stream in result.streams.streams),
+            "admins": [admin.hex() for admin in result.streams.admins],
+            "anchor": result.anchor.kind,
+            "query_principals": [principal.name for principal in result.query.principals],
         }
     )
 
@@ -57,7 +63,7 @@ def streams(
     settings = at.settings()
     document: dict[str, Any] = {
         "profile_id": settings.profile_id().hex(),
-        "streams": [_document(settings, one.name) for one in settings.streams.streams],
+        "streams": [_document(settings, stream.name) for stream in settings.streams.streams],
     }
     lines = list(_lines(settings))
     if register:
@@ -70,23 +76,24 @@ def streams(
     show(document, "\n".join(lines))
 
 
-def _document(settings: Settings, name: str) -> dict[str, Any]:
+def _document(settings: RecorderSettings, name: str) -> dict[str, Any]:
     stream = settings.streams.named(name)
     if stream is None:
         raise KeyError(name)
-    writers = [one.hex() for one in settings.streams.writers(stream)]
+    writers = [writer.hex() for writer in settings.streams.writers(stream)]
     return stream.document() | {"append": writers}
 
 
-def _lines(settings: Settings) -> Iterator[str]:
+def _lines(settings: RecorderSettings) -> Iterator[str]:
     for stream in settings.streams.streams:
         writers = settings.streams.writers(stream)
         yield f"{stream.name} (payloads up to {stream.max_payload_bytes} bytes)"
         yield f"  event types: {', '.join(stream.event_types)}"
-        yield f"  append: {', '.join(one.hex() for one in writers) or 'whoever has a capability'}"
+        names = ", ".join(writer.hex() for writer in writers)
+        yield f"  append: {names or 'whoever has a capability'}"
 
 
-def _registered(client: Client, settings: Settings) -> Iterator[str]:
+def _registered(client: Client, settings: RecorderSettings) -> Iterator[str]:
     transport = client.session.api.transport
     for stream in settings.streams.streams:
         request = RegisterRequest(name=stream.name)
@@ -94,7 +101,7 @@ def _registered(client: Client, settings: Settings) -> Iterator[str]:
         yield stream.name
 
 
-def _commands(settings: Settings) -> Iterator[str]:
+def _commands(settings: RecorderSettings) -> Iterator[str]:
     """One capability for each principal, over all that it may append to."""
     granted: dict[bytes, list[str]] = {}
     for stream in settings.streams.streams:
@@ -106,3 +113,51 @@ def _commands(settings: Settings) -> Iterator[str]:
             f"veen cap issue --issuer ISSUER --subject {writer.hex()} {words} "
             f"--ttl 31536000 --out {writer.hex()[:8]}.cap"
         )
+
+
+migrate_app = typer.Typer(
+    help="Record renames and splits of streams, as an admin.", no_args_is_help=True
+)
+
+_ORIGIN: Final = "veen recorder migrate"
+
+FromOption = Annotated[str, typer.Option("--from", metavar="STREAM", help="The old stream.")]
+LastSeqOption = Annotated[
+    int, typer.Option("--last-seq", min=0, metavar="SEQ", help="Its last place in use; 0: none.")
+]
+
+
+@migrate_app.command()
+def rename(
+    at: RecorderOptions,
+    old: FromOption,
+    last_seq: LastSeqOption,
+    new: Annotated[str, typer.Option("--to", metavar="STREAM", help="The new stream.")],
+) -> None:
+    """Record that one stream follows another, once the configuration says so.
+
+    Example: veen recorder migrate rename --from record/app/old --to record/app/new --last-seq 812
+    """
+    settings = at.settings()
+    _record(at, rename_stream(settings.streams, old, new, last_seq))
+
+
+@migrate_app.command()
+def split(
+    at: RecorderOptions,
+    old: FromOption,
+    last_seq: LastSeqOption,
+    new: Annotated[list[str], typer.Option("--to", metavar="STREAM", help="One of the new ones.")],
+) -> None:
+    """Record that several streams follow one, once the configuration says so.
+
+    Example: veen recorder migrate split --from record/a --to record/b --to record/c --last-seq 812
+    """
+    settings = at.settings()
+    _record(at, split_stream(settings.streams, old, new, last_seq))
+
+
+def _record(at: RecorderOptions, migration: Migration) -> None:
+    with at.emitter(at.settings(), migrates=True) as emitter:
+        sent = record(emitter, migration, _ORIGIN)
+    show({"stream": CHANGES, "stream_seq": sent.receipt.stream_seq, **migration.payload()})

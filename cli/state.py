@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from cli.console import manner, notice, progress, show
-from cli.failure import INTEGRITY
+from cli.errors import INTEGRITY
 from cli.options import ClientOptions, ProfileOptions, StreamOption
-from veen.client.errors import HubRefused
-from veen.client.pair import Log
-from veen.client.receipt_check import ReceiptVerdict, verify_with_hub
-from veen.client.receipt_check import verify_receipt as offline
+from veen.client.log_head import LabelLogRef
+from veen.client.receipts import ReceiptVerdict, verify_with_hub
+from veen.client.receipts import verify_receipt as offline
 from veen.client.session import Session
+from veen.client.transport import HubRefused
 from veen.errors import Untrusted
 from veen.msg import Msg
 from veen.receipt import Receipt
@@ -32,17 +32,17 @@ def resync(
     Example: veen resync --hub ./hub --client ./me --stream core/main
     """
     with at.open() as client, progress("resync", "messages") as report:
-        found = client.resync(stream, epoch=epoch, profile=profile.profile(), progress=report)
+        result = client.resync(stream, epoch=epoch, profile=profile.profile(), progress=report)
     show(
         {
             "stream": stream,
-            "label": found.label.hex(),
-            "was": found.was.value,
-            "from_size": found.from_size,
-            "to_size": found.to_size,
-            "first_seq": found.first_seq,
-            "replayed": found.replayed,
-            "checkpoints_checked": found.checkpoints_checked,
+            "label": result.label.hex(),
+            "was": result.was.value,
+            "from_size": result.from_size,
+            "to_size": result.to_size,
+            "first_seq": result.first_seq,
+            "replayed": result.replayed,
+            "checkpoints_checked": result.checkpoints_checked,
         }
     )
 
@@ -55,27 +55,27 @@ def verify_state(
     Example: veen verify-state --hub ./hub --client ./me --stream core/main
     """
     with at.open() as client:
-        found = client.verify_state(stream, epoch=epoch, profile=profile.profile())
+        result = client.verify_state(stream, epoch=epoch, profile=profile.profile())
     document: dict[str, Any] = {
         "stream": stream,
-        "label": found.label.hex(),
-        "consistent": found.consistent,
-        "local_seq": found.local_seq,
-        "local_root": found.local_root.hex() if found.local_root else None,
-        "hub_seq": found.hub_seq,
-        "hub_root": found.hub_root.hex() if found.hub_root else None,
-        "agrees_to": found.agrees_to,
-        "mismatch_at": found.mismatch_at,
-        "unlinked": found.unlinked,
+        "label": result.label.hex(),
+        "consistent": result.consistent,
+        "local_seq": result.local_seq,
+        "local_root": result.local_root.hex() if result.local_root else None,
+        "hub_seq": result.hub_seq,
+        "hub_root": result.hub_root.hex() if result.hub_root else None,
+        "agrees_to": result.agrees_to,
+        "mismatch_at": result.mismatch_at,
+        "unlinked": result.unlinked,
     }
-    if found.consistent:
+    if result.consistent:
         show(document)
     elif manner().json:
-        show(document | {"ok": False, "code": "UNTRUSTED", "detail": found.reason})
+        show(document | {"ok": False, "code": "UNTRUSTED", "detail": result.reason})
         raise typer.Exit(INTEGRITY)
     else:
         show(document)
-        raise Untrusted(f"{stream}: {found.reason}")
+        raise Untrusted(f"{stream}: {result.reason}")
 
 
 def verify_receipt(
@@ -91,28 +91,30 @@ def verify_receipt(
 
     Example: veen verify-receipt --hub ./hub --client ./me --stream core/main --receipt r.cbor
     """
-    found = Receipt.decode(receipt.read_bytes())
+    result = Receipt.decode(receipt.read_bytes())
     message = Msg.decode(msg.read_bytes()) if msg is not None else None
     with at.open() as client:
         labels = client.meet().labels(stream, profile.profile())
-        near = labels.accepted(found.hub_ts, client.session.limits.max_epoch_skew_sec)
-        log = Log(labels, stream, near.get(found.label, 0))
-        verdict = _verdict(client.session, found, message, log)
+        near = labels.accepted(result.hub_ts, client.session.limits.max_epoch_skew_sec)
+        log = LabelLogRef(labels, stream, near.get(result.label, 0))
+        verdict = _verdict(client.session, result, message, log)
     show(
         {
             "stream": stream,
-            "label": found.label.hex(),
-            "stream_seq": found.stream_seq,
-            "msg_id": found.leaf_hash.hex(),
-            "mmr_root": found.mmr_root.hex(),
-            "hub_ts": found.hub_ts,
+            "label": result.label.hex(),
+            "stream_seq": result.stream_seq,
+            "msg_id": result.leaf_hash.hex(),
+            "mmr_root": result.mmr_root.hex(),
+            "hub_ts": result.hub_ts,
             "checked": ", ".join(verdict.checked),
             "head_seq": verdict.head_seq,
         }
     )
 
 
-def _verdict(session: Session, receipt: Receipt, msg: Msg | None, log: Log) -> ReceiptVerdict:
+def _verdict(
+    session: Session, receipt: Receipt, msg: Msg | None, log: LabelLogRef
+) -> ReceiptVerdict:
     """What the hub can prove, or what holds without the right to have it proved."""
     try:
         return verify_with_hub(session, receipt, msg, log)

@@ -1,4 +1,9 @@
-"""``veen zone``: a hub, a recorder, a bridge and an Airflow in one folder, run together."""
+"""``veen zone``: a hub, a recorder, a bridge and an Airflow in one folder, run together.
+
+The options that the commands of a zone share.
+
+``veen zone run`` and ``veen zone probe``: one process of a zone, as in a container.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import json
 import os
 import re
 import shlex
+import subprocess
 import time
 from collections.abc import Iterator
 from enum import Enum
@@ -14,31 +20,128 @@ from typing import Annotated, Any
 
 import typer
 
-from cli import zone_state as states
 from cli.console import notice, show
-from cli.failure import REFUSED, Refused, UsageError
-from cli.zone_environment import PROGRAMS, USERS
-from cli.zone_home import ZoneHome
-from cli.zone_init import Wanted
-from cli.zone_init import init as make
-from cli.zone_options import (
-    ApproverOption,
-    DirectoryOption,
-    ListenOption,
-    MediumOption,
-    PortsOption,
-    TrustOption,
-)
-from cli.zone_part import probe, run
-from cli.zone_run import start, stop
-from cli.zone_services import Readiness, answers, readiness, unhealthy
-from cli.zone_state import Stage, State
-from cli.zone_toml import Ports
+from cli.errors import REFUSED, UsageError
+from cli.extras import require
 from hub import settings as hub_settings
 from recorder import settings as recorder_settings
-from recorder import zone as zones
-from recorder.zone import StorageSettings
-from veen.keystore import card_file
+from veen.errors import Refused
+from veen.keystore.card import read_card
+from veen.system import durable
+from zone import config as zones
+from zone import services
+from zone import state as states
+from zone.config import StorageSettings
+from zone.directory import PROGRAMS, USERS, ZoneHome, environment
+from zone.init import Ports, ZoneRequest
+from zone.init import init as make
+from zone.run import start, stop
+from zone.services import (
+    Readiness,
+    ZoneService,
+    answers,
+    authorize,
+    migration,
+    readiness,
+    unhealthy,
+)
+from zone.state import ZoneStage, ZoneState
+
+DirectoryOption = Annotated[
+    Path,
+    typer.Option("--directory", metavar="DIR", help="A zone's folder, or one with such folders."),
+]
+OneDirectoryOption = Annotated[
+    Path, typer.Option("--directory", metavar="DIR", help="The folder of the zone.")
+]
+ListenOption = Annotated[
+    str,
+    typer.Option("--listen", metavar="IP", help="Where Airflow and the query service listen."),
+]
+PortsOption = Annotated[
+    str | None,
+    typer.Option("--ports", metavar="N,N,N", help="Of hub, query service and Airflow."),
+]
+ApproverOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--approver",
+        metavar="CARD",
+        help="Offline: who must sign each import, by identity_card.pub; repeat.",
+    ),
+]
+TrustOption = Annotated[
+    Path | None,
+    typer.Option("--trust", metavar="DIR", help="Offline: handover/ of the online zone."),
+]
+MediumOption = Annotated[
+    Path | None,
+    typer.Option("--medium", metavar="DIR", help="Where media are mounted; else medium/."),
+]
+
+
+SETUP = "setup"
+"""Not a process that stays: what has to be done once before Airflow starts."""
+
+_COMMANDS = (services.HUB, services.RECORDER)
+"""These run a command of ours, which knows what it needs."""
+
+PartArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="PART",
+        help="hub, recorder, api-server, scheduler, dag-processor or triggerer; or setup.",
+    ),
+]
+
+
+def run(part: PartArgument, directory: OneDirectoryOption) -> None:
+    """Be one process of a zone, until told to stop.
+
+    For containers and service managers, where each process has its own; a database is then named
+    by AIRFLOW__DATABASE__SQL_ALCHEMY_CONN. ``setup`` makes it ready and tells the hub who may
+    write what, and ends.
+
+    Example: veen zone run hub --directory /zone
+    """
+    home = ZoneHome(directory.absolute())
+    detail = environment(home, home.zone(), os.environ)
+    durable.make_directory(home.airflow)
+    if part == SETUP:
+        require(f"veen zone run {part}", "airflow")
+        authorize(home)
+        raise typer.Exit(subprocess.run(migration().command, env=detail, check=False).returncode)  # noqa: S603
+    result = _part(home, part)
+    if part not in _COMMANDS:
+        require(f"veen zone run {part}", "airflow")
+    os.chdir(home.root)
+    os.execve(result.command[0], result.command, detail | dict(result.more))  # noqa: S606
+
+
+def probe(part: PartArgument, directory: OneDirectoryOption) -> None:
+    """Tell whether one process of a zone does its work; exit code 4 says that it does not.
+
+    Example: veen zone probe hub --directory /zone
+    """
+    is_ready = _part(ZoneHome(directory.absolute()), part).is_ready()
+    show({"part": part, "ready": is_ready}, f"{part} is {'ready' if is_ready else 'not ready'}")
+    if not is_ready:
+        raise typer.Exit(REFUSED)
+
+
+def _part(home: ZoneHome, name: str) -> ZoneService:
+    result = {part.name: part for part in _parts(home)}
+    if name not in result:
+        raise Refused(f"a zone has no {name}: it has {', '.join(result)}")
+    return result[name]
+
+
+def _parts(home: ZoneHome) -> Iterator[ZoneService]:
+    zone = home.zone()
+    yield services.hub(home, zone)
+    yield services.query(home)
+    yield from services.airflow(zone)
+
 
 app = typer.Typer(help="A whole zone in one folder: make it, run it.", no_args_is_help=True)
 
@@ -85,7 +188,7 @@ def init(
     Example: veen zone init --directory ./z1 --name z1 --role online
     """
     home = ZoneHome(directory.absolute())
-    wanted = Wanted(
+    request = ZoneRequest(
         name=name,
         role=role.value,
         storage=None if store is None else storage_of(store, endpoint),
@@ -93,9 +196,9 @@ def init(
         medium=None if medium is None else medium.absolute(),
         listen=listen,
         ports=None if ports is None else _ports(ports),
-        approvers=tuple(card_file.read(one.absolute()).client_id for one in approver or ()),
+        approvers=tuple(read_card(item.absolute()).client_id for item in approver or ()),
     )
-    hub = make(home, wanted, now=int(time.time()), random=os.urandom)
+    hub = make(home, request, now=int(time.time()), random=os.urandom)
     show(
         {
             "zone": name,
@@ -121,9 +224,9 @@ def up(directory: DirectoryOption = Path("var")) -> None:
     """
     homes = _homes(directory)
     start(homes, notice)
-    started = [_told(home) for home in homes]
-    show({"zones": started}, "\n".join(line for one in started for line in _lines(one)))
-    if any(one["wrong"] for one in started):
+    started = [_describe(home) for home in homes]
+    show({"zones": started}, "\n".join(line for item in started for line in _lines(item)))
+    if any(item["wrong"] for item in started):
         raise typer.Exit(REFUSED)
 
 
@@ -146,10 +249,10 @@ def status(directory: DirectoryOption = Path("var")) -> None:
 
     Example: veen zone status --directory ./var
     """
-    found = [_status(home) for home in _homes(directory)]
-    lines = [line for one in found for line in _status_lines(one)]
-    show({"zones": found}, "\n".join(lines))
-    if any(one["stage"] not in ("up", "down") or one["wrong"] for one in found):
+    result = [_status(home) for home in _homes(directory)]
+    lines = [line for item in result for line in _status_lines(item)]
+    show({"zones": result}, "\n".join(lines))
+    if any(item["stage"] not in ("up", "down") or item["wrong"] for item in result):
         raise typer.Exit(REFUSED)
 
 
@@ -158,17 +261,17 @@ def _homes(directory: Path) -> list[ZoneHome]:
     root = directory.absolute()
     if (root / zones.FILE).exists():
         return [ZoneHome(root)]
-    inner = sorted(one.parent for one in root.glob(f"*/{zones.FILE}"))
+    inner = sorted(path.parent for path in root.glob(f"*/{zones.FILE}"))
     if not inner:
         raise Refused(f"{directory} holds no zone: make one with veen zone init")
-    return sorted((ZoneHome(one) for one in inner), key=lambda one: one.zone().imports)
+    return sorted((ZoneHome(item) for item in inner), key=lambda item: item.zone().imports)
 
 
 def _ports(given: str) -> Ports:
-    found = re.fullmatch(r"(\d{1,5}),(\d{1,5}),(\d{1,5})", given)
-    if found is None or len(set(found.groups())) < 3:
+    match = re.fullmatch(r"(\d{1,5}),(\d{1,5}),(\d{1,5})", given)
+    if match is None or len(set(match.groups())) < 3:
         raise UsageError(f"--ports {given}: three different numbers are due, as in 8080,8090,8081")
-    return Ports(*map(int, found.groups()))
+    return Ports(*map(int, match.groups()))
 
 
 def storage_of(url: str, endpoint: str | None) -> StorageSettings:
@@ -182,10 +285,10 @@ def storage_of(url: str, endpoint: str | None) -> StorageSettings:
     )
 
 
-def _told(home: ZoneHome) -> dict[str, Any]:
+def _describe(home: ZoneHome) -> dict[str, Any]:
     """Where it is; passwords the first time only."""
     zone, shown = home.zone(), home.secrets / "shown"
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "zone": zone.name,
         "airflow": zone.airflow.url,
         "query": f"http://{recorder_settings.load(home.file).query.listen}",
@@ -196,71 +299,73 @@ def _told(home: ZoneHome) -> dict[str, Any]:
     }
     if not shown.exists():
         passwords = json.loads(home.passwords.read_bytes())
-        found["passwords"] = {name: passwords[name] for name, _ in USERS if name not in PROGRAMS}
+        result["passwords"] = {name: passwords[name] for name, _ in USERS if name not in PROGRAMS}
         shown.touch(mode=0o600)
-    return found
+    return result
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
-    yield f"{found['zone']} is up" + (" in part" if found["wrong"] else "")
-    yield from (f"  WRONG: {one}" for one in found["wrong"])
-    yield f"  Airflow    {found['airflow']}"
-    yield f"  Query API  {found['query']}"
-    yield f"  hub        {found['hub']}"
-    for name, password in found.get("passwords", {}).items():
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    yield f"{document['zone']} is up" + (" in part" if document["wrong"] else "")
+    yield from (f"  WRONG: {item}" for item in document["wrong"])
+    yield f"  Airflow    {document['airflow']}"
+    yield f"  Query API  {document['query']}"
+    yield f"  hub        {document['hub']}"
+    for name, password in document.get("passwords", {}).items():
         yield f"  {name:<10} {password}"
-    yield f"  passwords are in {found['passwords_file']}"
+    yield f"  passwords are in {document['passwords_file']}"
 
 
 def _status(home: ZoneHome) -> dict[str, Any]:
     zone, state = home.zone(), states.read(home)
     is_led = state.supervisor is not None and state.supervisor.is_alive()
-    stage = state.stage if is_led or state.stage in (Stage.DOWN, Stage.FAILED) else None
+    stage = state.stage if is_led or state.stage in (ZoneStage.DOWN, ZoneStage.FAILED) else None
     processes = [
         {
-            "name": one.name,
-            "pid": one.process.pid,
-            "runs": one.process.is_alive(),
-            "log": one.log,
-            "restarts": one.restarts,
-            "failing": one.is_failing,
+            "name": running.name,
+            "pid": running.process.pid,
+            "runs": running.process.is_alive(),
+            "log": running.log,
+            "restarts": running.restarts,
+            "failing": running.is_failing,
         }
-        for one in state.running
+        for running in state.running
     ]
-    hub = readiness(hub_settings.load(home.file).url) if stage is Stage.UP else Readiness(None)
+    hub = readiness(hub_settings.load(home.file).url) if stage is ZoneStage.UP else Readiness(None)
     return {
         "zone": zone.name,
         "stage": "crashed" if stage is None else stage.value,
         "processes": processes,
-        "wrong": list(_wrong(home, state, hub)) if stage is Stage.UP else [],
+        "wrong": list(_wrong(home, state, hub)) if stage is ZoneStage.UP else [],
         "warnings": list(hub.warnings),
-        "told": state.told[-1] if state.told and stage is Stage.FAILED else None,
+        "detail": state.detail[-1] if state.detail and stage is ZoneStage.FAILED else None,
     }
 
 
-def _wrong(home: ZoneHome, state: State, hub: Readiness) -> Iterator[str]:
+def _wrong(home: ZoneHome, state: ZoneState, hub: Readiness) -> Iterator[str]:
     """What the supervisor has seen, and what the services answer now."""
     yield from state.trouble()
     yield from (
-        f"{one.name} has ended"
-        for one in state.running
-        if one.is_ready and not one.process.is_alive()
+        f"{running.name} has ended"
+        for running in state.running
+        if running.is_ready and not running.process.is_alive()
     )
     if hub.refusal is not None:
         yield f"the hub is not ready: {hub.refusal}"
     if not answers(f"http://{recorder_settings.load(home.file).query.listen}/healthz"):
         yield "the query service does not answer"
-    yield from (f"Airflow's {one} is not healthy" for one in unhealthy(home.zone().airflow.url))
+    yield from (f"Airflow's {item} is not healthy" for item in unhealthy(home.zone().airflow.url))
 
 
-def _status_lines(found: dict[str, Any]) -> Iterator[str]:
-    yield f"{found['zone']} is {found['stage']}" + (f": {found['told']}" if found["told"] else "")
-    for one in found["processes"]:
-        restarts = f", restarted {one['restarts']} times" if one["restarts"] else ""
-        runs = "runs" if one["runs"] else "has ended"
-        yield f"  {one['name']:<14} {runs}, pid {one['pid']}{restarts}"
-    yield from (f"  WRONG: {one}" for one in found["wrong"])
-    yield from (f"  WARNING: {one}" for one in found["warnings"])
+def _status_lines(document: dict[str, Any]) -> Iterator[str]:
+    yield f"{document['zone']} is {document['stage']}" + (
+        f": {document['detail']}" if document["detail"] else ""
+    )
+    for item in document["processes"]:
+        restarts = f", restarted {item['restarts']} times" if item["restarts"] else ""
+        runs = "runs" if item["runs"] else "has ended"
+        yield f"  {item['name']:<14} {runs}, pid {item['pid']}{restarts}"
+    yield from (f"  WRONG: {item}" for item in document["wrong"])
+    yield from (f"  WARNING: {item}" for item in document["warnings"])
 
 
 app.command()(run)

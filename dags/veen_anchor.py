@@ -9,10 +9,10 @@ By hand: `veen anchor publish --due`, `veen anchor list`.
 from datetime import timedelta
 
 from airflow.sdk import Asset, AssetOrTimeSchedule, DeltaTriggerTimetable, dag
-from veen_kept import anchors_of, refuse_lateness
-from veen_operators import VeenOperator
-from veen_words import anchor_list, anchor_publish, checkpoint_verify
-from veen_zone import CHECKPOINT, usual, zone
+from veen_airflow.commands import anchor_list, anchor_publish, checkpoint_verify
+from veen_airflow.operators import VeenOperator
+from veen_airflow.results import anchors_of, refuse_lateness
+from veen_airflow.zone import CHECKPOINT, usual, zone
 
 ZONE = zone()
 SCHEDULE = AssetOrTimeSchedule(

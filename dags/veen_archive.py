@@ -7,10 +7,10 @@ By hand: `veen archive push` and `veen archive verify`.
 """
 
 from airflow.sdk import Asset, dag
-from veen_kept import archive_of, push_words
-from veen_operators import VeenOperator
-from veen_words import archive_verify
-from veen_zone import ARCHIVE, CHECKPOINT, at_run, usual, zone
+from veen_airflow.commands import archive_verify
+from veen_airflow.operators import VeenOperator
+from veen_airflow.results import archive_of, push_words
+from veen_airflow.zone import ARCHIVE, CHECKPOINT, at_run, usual, zone
 
 ZONE = zone()
 

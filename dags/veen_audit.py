@@ -5,13 +5,12 @@ an event, once, whatever happens; a checkpoint over it is made and anchored. Fau
 By hand: `veen audit log --engine spark`.
 """
 
-import veen_audited as audited
 from airflow.sdk import Param, dag
-from veen_command import INTEGRITY
-from veen_kept import push_words
-from veen_operators import JudgeOperator, SparkOperator, VeenOperator
-from veen_words import checkpoint_create
-from veen_zone import usual, zone
+from veen_airflow import tasks as audited
+from veen_airflow.commands import INTEGRITY, checkpoint_create
+from veen_airflow.operators import JudgeOperator, SparkOperator, VeenOperator
+from veen_airflow.results import push_words
+from veen_airflow.zone import usual, zone
 
 ZONE = zone()
 FAULTS = "An audit has found faults"

@@ -9,11 +9,11 @@ By hand: `veen recorder checkpoint create` and `veen recorder checkpoint verify`
 from datetime import timedelta
 
 from airflow.sdk import Asset, AssetOrTimeSchedule, AssetWatcher, DeltaTriggerTimetable, dag
-from veen_kept import checkpoint_of
-from veen_operators import VeenOperator
+from veen_airflow.commands import checkpoint_create, checkpoint_verify
+from veen_airflow.operators import VeenOperator
+from veen_airflow.results import checkpoint_of
+from veen_airflow.zone import CHECKPOINT, VOLUME, usual, zone
 from veen_watch import VolumeTrigger
-from veen_words import checkpoint_create, checkpoint_verify
-from veen_zone import CHECKPOINT, VOLUME, usual, zone
 
 ZONE = zone()
 BY_VOLUME = Asset(

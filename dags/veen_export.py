@@ -8,10 +8,10 @@ By hand: `veen bridge export`.
 """
 
 from airflow.sdk import Param, dag
-from veen_exported import check_words, export_words
-from veen_kept import carriers_of
-from veen_operators import VeenOperator
-from veen_zone import usual, zone
+from veen_airflow.operators import VeenOperator
+from veen_airflow.results import carriers_of
+from veen_airflow.tasks import check_words, export_words
+from veen_airflow.zone import usual, zone
 
 ZONE = zone()
 NOTHING_TO_DO = 6

@@ -7,10 +7,9 @@ By hand: `veen snapshot create` and `veen snapshot verify`.
 """
 
 from airflow.sdk import Asset, dag
-from veen_audited import terms_words
-from veen_folded import events_arguments, folded, snapshot_words
-from veen_operators import SparkOperator, VeenOperator
-from veen_zone import ARCHIVE, usual, zone
+from veen_airflow.operators import SparkOperator, VeenOperator
+from veen_airflow.tasks import events_arguments, folded, snapshot_words, terms_words
+from veen_airflow.zone import ARCHIVE, usual, zone
 
 ZONE = zone()
 FOLD = "A fold or its snapshot does not hold"

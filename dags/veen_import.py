@@ -6,13 +6,13 @@ no default and no timeout. Only bundles that were shown, and approved by Airflow
 By hand: `veen bridge verify`, `veen bridge import --only`, `veen bridge receipt`.
 """
 
-import veen_imported as imported
 from airflow.sdk import Asset, AssetWatcher, Param, chain, dag
-from veen_approval import MediumSensor, people
-from veen_kept import checkpoint_of
-from veen_operators import JudgeOperator, VeenOperator
+from veen_airflow import imports as imported
+from veen_airflow.approval_operators import MediumSensor, people
+from veen_airflow.operators import JudgeOperator, VeenOperator
+from veen_airflow.results import checkpoint_of
+from veen_airflow.zone import IMPORT, MEDIUM, usual, zone
 from veen_watch import MediumTrigger
-from veen_zone import IMPORT, MEDIUM, usual, zone
 
 ZONE = zone()
 CAME = AssetWatcher(name="veen_medium", trigger=MediumTrigger(str(ZONE.file)))

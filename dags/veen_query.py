@@ -8,10 +8,10 @@ By hand: `veen query submit`.
 """
 
 from airflow.sdk import Param, dag
-from veen_operators import SparkOperator, VeenOperator
-from veen_queried import queried, query_arguments
-from veen_words import archive_push
-from veen_zone import at_run, usual, zone
+from veen_airflow.commands import archive_push
+from veen_airflow.operators import SparkOperator, VeenOperator
+from veen_airflow.tasks import queried, query_arguments
+from veen_airflow.zone import at_run, usual, zone
 
 ZONE = zone()
 RESULT = "result_id of a query that the service has accepted"

@@ -8,10 +8,10 @@ same report.
 By hand: `veen bridge reconcile`.
 """
 
-import veen_reconciled as bridge
 from airflow.sdk import Asset, AssetOrTimeSchedule, CronTriggerTimetable, dag
-from veen_operators import JudgeOperator, SparkOperator, VeenOperator
-from veen_zone import IMPORT, usual, zone
+from veen_airflow import tasks as bridge
+from veen_airflow.operators import JudgeOperator, SparkOperator, VeenOperator
+from veen_airflow.zone import IMPORT, usual, zone
 
 ZONE = zone()
 GAPS = "The bridge has gaps"

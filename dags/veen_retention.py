@@ -8,11 +8,11 @@ By hand: `veen hub retention`, with the commands of the runbook around it.
 """
 
 from airflow.sdk import dag
-from veen_kept import checkpoint_of
-from veen_operators import VeenOperator
-from veen_retained import due_of, pruned_of, start_words, stop_words
-from veen_words import archive_push, checkpoint_verify, hub_verify, retention
-from veen_zone import at_run, usual, zone
+from veen_airflow.commands import archive_push, checkpoint_verify, hub_verify, retention
+from veen_airflow.operators import VeenOperator
+from veen_airflow.results import checkpoint_of
+from veen_airflow.tasks import due_of, pruned_of, start_words, stop_words
+from veen_airflow.zone import at_run, usual, zone
 
 ZONE = zone()
 PRUNE, RESTART = "Retention did not end", "Restart the hub"

@@ -2,8 +2,7 @@
 
 import sys
 
-from hub.process import begin, parse_launch
-from hub.supervisor import run
+from hub.supervisor import begin, parse_launch, run
 
 if __name__ == "__main__":
     launch = parse_launch(sys.argv[1:])

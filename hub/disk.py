@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hub.storage.datadir import DataDir
-from veen import durable
 from veen.errors import VeenError
+from veen.system import durable
 
 DAY_SEC: Final = 86_400
 SAMPLE_SEC: Final = 600
@@ -73,16 +73,16 @@ class Room:
 
 def room(datadir: DataDir, now: int) -> Room:
     """As it is now."""
-    found = os.statvfs(datadir.root)
-    free = found.f_bavail * found.f_frsize
+    result = os.statvfs(datadir.root)
+    free = result.f_bavail * result.f_frsize
     # File systems that make inodes as they need them tell of none.
-    files = found.f_favail if found.f_files else None
+    files = result.f_favail if result.f_files else None
     return Room(free, files, days_left([*_samples(_file(datadir)), Sample(now, free)], now))
 
 
 def days_left(samples: Sequence[Sample], now: int) -> float | None:
     """How long what is free lasts, by how much of it went since the oldest sample of a day."""
-    within = [one for one in samples if now - DAY_SEC <= one.time <= now]
+    within = [sample for sample in samples if now - DAY_SEC <= sample.time <= now]
     if not within or within[-1].time - within[0].time < SHORTEST_SEC:
         return None
     first, last = within[0], within[-1]
@@ -138,10 +138,10 @@ class DiskWatch:
 
     def _sample(self, now: int) -> None:
         file = _file(self._datadir)
-        kept = [one for one in _samples(file) if now - DAY_SEC <= one.time < now]
-        kept.append(Sample(now, room(self._datadir, now).free_bytes))
+        samples = [sample for sample in _samples(file) if now - DAY_SEC <= sample.time < now]
+        samples.append(Sample(now, room(self._datadir, now).free_bytes))
         try:
-            durable.write(file, json.dumps(kept).encode())
+            durable.write(file, json.dumps(samples).encode())
         except (OSError, VeenError) as error:
             _log.debug("no sample of free space is kept: %s", error)
 

@@ -21,7 +21,7 @@ ENTRIES: Final = (1, 16, 64, 256, 1_024, 4_096, 16_384, 65_536)
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeMetrics:
+class HttpMetrics:
     """What a worker of the HTTP edge counts."""
 
     submit_ok: Counter
@@ -34,8 +34,8 @@ class EdgeMetrics:
     queue_depth: Gauge
 
 
-def edge_metrics(registry: CollectorRegistry) -> EdgeMetrics:
-    return EdgeMetrics(
+def edge_metrics(registry: CollectorRegistry) -> HttpMetrics:
+    return HttpMetrics(
         submit_ok=counter(registry, "veen_submit_ok", "Messages committed"),
         submit_err=counter(registry, "veen_submit_err", "Messages refused, by code", "code"),
         rate_limited=counter(registry, "veen_rate_limited", "Messages above a capability's rate"),
@@ -103,15 +103,17 @@ class DiskMetrics(Collector):
         self._room = room
 
     def collect(self) -> Iterator[Metric]:
-        found = self._room()
+        result = self._room()
         yield GaugeMetricFamily(
-            "veen_disk_free_bytes", "Free on the disk of the data directory", value=found.free_bytes
+            "veen_disk_free_bytes",
+            "Free on the disk of the data directory",
+            value=result.free_bytes,
         )
-        if found.days_left is not None:
+        if result.days_left is not None:
             yield GaugeMetricFamily(
                 "veen_disk_days_left",
                 "Days until it is full, at the rate of the last day",
-                value=found.days_left,
+                value=result.days_left,
             )
 
 

@@ -46,7 +46,7 @@ class Role(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Principal:
+class PolicyPrincipal:
     name: str
     role: Role
     public_key: bytes | None
@@ -63,13 +63,15 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    principals: tuple[Principal, ...] = ()
+    principals: tuple[PolicyPrincipal, ...] = ()
 
-    def by_key(self, public_key: bytes) -> Principal | None:
-        return next((one for one in self.principals if one.public_key == public_key), None)
+    def by_key(self, public_key: bytes) -> PolicyPrincipal | None:
+        return next(
+            (principal for principal in self.principals if principal.public_key == public_key), None
+        )
 
-    def by_name(self, name: str) -> Principal | None:
-        return next((one for one in self.principals if one.name == name), None)
+    def by_name(self, name: str) -> PolicyPrincipal | None:
+        return next((principal for principal in self.principals if principal.name == name), None)
 
     @classmethod
     def parse(cls, tables: Iterable[dict[str, Any]]) -> Policy:
@@ -83,7 +85,7 @@ _ROLES = {role.title: role for role in Role}
 _KEYS = {"name", "role", "public_key", "token_sha256", "read", "write"}
 
 
-def _principal(table: dict[str, Any]) -> Principal:
+def _principal(table: dict[str, Any]) -> PolicyPrincipal:
     name = table.get("name")
     if not isinstance(name, str) or not name:
         raise BadPolicy("a [[principals]] table needs a name")
@@ -92,7 +94,7 @@ def _principal(table: dict[str, Any]) -> Principal:
         raise BadPolicy(f"principal {name}: unknown key {unknown[0]!r}")
     if table.get("role") not in _ROLES:
         raise BadPolicy(f"principal {name}: role is one of {sorted(_ROLES)}")
-    principal = Principal(
+    principal = PolicyPrincipal(
         name=name,
         role=_ROLES[table["role"]],
         public_key=_hex32(name, "public_key", table.get("public_key")),
@@ -104,7 +106,7 @@ def _principal(table: dict[str, Any]) -> Principal:
     return principal
 
 
-def _refuse_forbidden(principal: Principal) -> None:
+def _refuse_forbidden(principal: PolicyPrincipal) -> None:
     for verb, patterns, allowed in (
         ("read", principal.read, principal.role.may_read),
         ("write", principal.write, principal.role.may_write),
@@ -124,17 +126,17 @@ def _fixed_part(pattern: str) -> str:
     return pattern[: min((pattern.find(sign) for sign in "*?[" if sign in pattern), default=None)]
 
 
-def _refuse_shared(principals: tuple[Principal, ...], kind: str) -> None:
+def _refuse_shared(principals: tuple[PolicyPrincipal, ...], kind: str) -> None:
     seen: dict[object, str] = {}
-    for one in principals:
-        value = getattr(one, kind)
+    for principal in principals:
+        value = getattr(principal, kind)
         if value is not None and value in seen:
-            raise BadPolicy(f"principals {seen[value]} and {one.name} share one {kind}")
-        seen[value] = one.name
+            raise BadPolicy(f"principals {seen[value]} and {principal.name} share one {kind}")
+        seen[value] = principal.name
 
 
 def _patterns(name: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
         raise BadPolicy(f"principal {name}: read and write are lists of stream patterns")
     return tuple(value)
 
@@ -143,9 +145,9 @@ def _hex32(name: str, key: str, value: Any) -> bytes | None:
     if value is None:
         return None
     try:
-        found = bytes.fromhex(value)
+        result = bytes.fromhex(value)
     except (TypeError, ValueError):
-        found = b""
-    if len(found) != 32:
+        result = b""
+    if len(result) != 32:
         raise BadPolicy(f"principal {name}: {key} is not 64 hex digits")
-    return found
+    return result

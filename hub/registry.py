@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from veen.control import StreamRecord
 from veen.label import EpochLabels
+from veen.log.entry import StreamRecord
 
 # Labels this far outside the skew window are still told apart from unknown ones.
 _RECOGNISED_SEC: Final = 86_400
@@ -64,9 +64,9 @@ class Registry:
 
     def route(self, label: bytes, hub_ts: int) -> Routed | None:
         """The stream and epoch of a label, or None when it is of no known stream."""
-        found = self._fixed.get(label)
-        if found is not None or not self._rolling:
-            return found
+        value = self._fixed.get(label)
+        if value is not None or not self._rolling:
+            return value
         for stream in self._rolling:
             routed = self._window(stream, hub_ts).get(label)
             if routed is not None:
@@ -77,7 +77,7 @@ class Registry:
         label = self._labels(stream).at(0)
         if label in self._fixed:
             self._fixed[label] = self._fixed[label]._replace(stream=stream)
-        self._rolling = [stream if one == known else one for one in self._rolling]
+        self._rolling = [stream if record == known else record for record in self._rolling]
         self._windows.clear()
 
     def _window(self, stream: StreamRecord, hub_ts: int) -> dict[bytes, Routed]:

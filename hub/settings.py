@@ -12,14 +12,13 @@ from hub.clock import CLOCK_STEP_LIMIT_SEC
 from hub.disk import DiskRules
 from hub.policy import BadPolicy, Policy
 from hub.storage.retention import BadRetention, Rule, parse_rule, refuse_forgetting
-from veen.control import StreamRecord
 from veen.errors import Malformed, VeenError
+from veen.label import DEFAULT_PROFILE, Profile
 from veen.limits import BadLimit, Limits
-from veen.log_file import DEFAULT_BACKUPS, DEFAULT_MAX_BYTES
-from veen.profile import DEFAULT_PROFILE, Profile
-from veen.settings_table import BadSettings as BadZone
-from veen.settings_table import is_address
-from veen.zone_file import hub_part, is_zone
+from veen.log.entry import StreamRecord
+from veen.system.config import BadSettings as BadZone
+from veen.system.config import hub_part, is_address, is_zone
+from veen.system.log_file import DEFAULT_BACKUPS, DEFAULT_MAX_BYTES
 
 
 class BadSettings(VeenError):
@@ -42,7 +41,7 @@ class StreamBound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class HubSettings:
     listen: str = "127.0.0.1:8080"
     workers: int = 2
     threads: int = 8
@@ -124,13 +123,13 @@ _PLAIN = {
 _TABLES = ("issuers", "streams", "limits", "principals", "retention")
 
 
-def load(path: Path | None) -> Settings:
+def load(path: Path | None) -> HubSettings:
     """The settings of ``hub.toml`` or of a zone's file, or the defaults.
 
     An unknown key is refused.
     """
     if path is None:
-        return Settings()
+        return HubSettings()
     try:
         document = tomllib.loads(path.read_text())
         return parse(hub_part(document) if is_zone(document) else document)
@@ -148,18 +147,20 @@ def load(path: Path | None) -> Settings:
         raise BadSettings(f"{path}: {error}") from error
 
 
-def parse(document: dict[str, Any]) -> Settings:
+def parse(document: dict[str, Any]) -> HubSettings:
     unknown = sorted(set(document) - set(_PLAIN) - set(_TABLES))
     if unknown:
         raise BadSettings(f"unknown key {unknown[0]!r}; known are {sorted([*_PLAIN, *_TABLES])}")
     plain = {
-        key: _typed(key, document[key], wanted) for key, wanted in _PLAIN.items() if key in document
+        key: _typed(key, document[key], expected)
+        for key, expected in _PLAIN.items()
+        if key in document
     }
     streams = tuple(_stream(table) for table in document.get("streams", ()))
     profiles = dict.fromkeys((DEFAULT_PROFILE, *(stream.profile for stream in streams)))
-    return Settings(
+    return HubSettings(
         **plain,
-        issuers=frozenset(parse_key("issuers", one) for one in document.get("issuers", ())),
+        issuers=frozenset(parse_key("issuers", item) for item in document.get("issuers", ())),
         streams=streams,
         bounds=tuple(_bounds(document.get("streams", ()))),
         profiles=tuple(profiles),
@@ -169,7 +170,7 @@ def parse(document: dict[str, Any]) -> Settings:
     )
 
 
-def with_options(settings: Settings, options: dict[str, Any]) -> Settings:
+def with_options(settings: HubSettings, options: dict[str, Any]) -> HubSettings:
     """The settings with what a command line said in place of what the file says."""
     return replace(settings, **{key: value for key, value in options.items() if value is not None})
 
@@ -189,9 +190,9 @@ def _stream(table: dict[str, Any]) -> StreamRecord:
 
 
 def _bounds(tables: Iterable[dict[str, Any]]) -> Iterator[StreamBound]:
-    for one in tables:
-        if "max_msg_bytes" in one:
-            yield StreamBound(one["name"], _typed("max_msg_bytes", one["max_msg_bytes"], int))
+    for table in tables:
+        if "max_msg_bytes" in table:
+            yield StreamBound(table["name"], _typed("max_msg_bytes", table["max_msg_bytes"], int))
 
 
 def _rule(table: dict[str, Any]) -> Rule:
@@ -203,7 +204,7 @@ def _rule(table: dict[str, Any]) -> Rule:
 
 
 def _limits(table: dict[str, Any]) -> Limits:
-    unknown = sorted(set(table) - {one.name for one in fields(Limits)})
+    unknown = sorted(set(table) - {field.name for field in fields(Limits)})
     if unknown:
         raise BadSettings(f"[limits] has no {unknown[0]!r}")
     return Limits(**table)
@@ -229,7 +230,7 @@ def parse_key(name: str, value: Any) -> bytes:
     return key
 
 
-def _typed(name: str, value: Any, wanted: type) -> Any:
-    if type(value) is not wanted:
-        raise BadSettings(f"{name} = {value!r}: {wanted.__name__} is due")
+def _typed(name: str, value: Any, expected: type) -> Any:
+    if type(value) is not expected:
+        raise BadSettings(f"{name} = {value!r}: {expected.__name__} is due")
     return value

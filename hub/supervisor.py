@@ -1,20 +1,114 @@
-"""The first process of a hub: it starts the sequencer and the HTTP workers, and ends with them."""
+"""The first process of a hub: it starts the sequencer and the HTTP workers, and ends with them.
+
+What the processes of one hub share: how they start, and that none outlives the first.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
+import sys
+from argparse import ArgumentParser
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from hub.process import Launch, metrics_directory
-from veen import durable
-from veen.child_process import REFUSED, SIGNALS, end, start_ready
+from hub.settings import HubSettings, load, parse_key, with_options
+from hub.storage.datadir import DataDir
+from veen.errors import VeenError
+from veen.system import durable
+from veen.system.child_process import (
+    EXIT_REFUSED,
+    SIGNALS,
+    end_process,
+    end_with,
+    say_ready,
+    start_ready,
+)
+from veen.system.log_file import DEFAULT_BACKUPS, DEFAULT_MAX_BYTES, begin_logging
+
+
+@dataclass(frozen=True, slots=True)
+class HubLaunch:
+    """Where a hub lives and how it is configured: all that its processes are told.
+
+    ``options`` are as JSON has them, for each process hands them on to the next.
+    """
+
+    datadir: DataDir
+    config: Path | None
+    options: dict[str, Any]
+    ready_fd: int | None = None
+    parent: int | None = None
+
+    def settings(self) -> HubSettings:
+        given = self.options.get("issuers")
+        issuers = frozenset(parse_key("issuer", item) for item in given) if given else None
+        return with_options(load(self.config), {**self.options, "issuers": issuers})
+
+    def say_ready(self) -> None:
+        say_ready(self.ready_fd)
+
+    def command(self, module: str) -> list[str]:
+        arguments = ["--data-dir", str(self.datadir.root), "--options", json.dumps(self.options)]
+        if self.config is not None:
+            arguments += ["--config", str(self.config)]
+        # -P: a folder of this name where the hub is started is not our package.
+        return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def parse_launch(arguments: list[str]) -> HubLaunch:
+    parser = ArgumentParser(description="A process of a hub; `veen hub start` runs it.")
+    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--config", type=Path)
+    parser.add_argument("--options", type=json.loads, default={})
+    parser.add_argument("--ready-fd", type=int)
+    parser.add_argument("--parent", type=int)
+    args = parser.parse_args(arguments)
+    root = DataDir(args.data_dir.resolve())
+    return HubLaunch(root, args.config, args.options, args.ready_fd, args.parent)
+
+
+def begin(launch: HubLaunch) -> None:
+    """Set up a process: private files, logs to standard error within the size that is set."""
+    os.umask(0o077)
+    begin_logging(*_log_size(launch), bare=("hub.submit",))  # one JSON document a line
+
+
+def _log_size(launch: HubLaunch) -> tuple[int, int]:
+    """What the settings say; bad ones are refused later, with a log to say so in."""
+    try:
+        settings = launch.settings()
+    except VeenError:
+        return DEFAULT_MAX_BYTES, DEFAULT_BACKUPS
+    return settings.log_max_bytes, settings.log_backups
+
+
+def begin_as_child(launch: HubLaunch) -> None:
+    """Set up a process that ends when its parent does, or at once when it has ended already."""
+    begin(launch)
+    end_with(launch.parent)
+
+
+def metrics_directory(datadir: DataDir) -> Path:
+    """Where the processes of a hub add up their metrics; their environment names it."""
+    return datadir.run / "metrics"
+
+
+def clear_metrics(datadir: DataDir) -> None:
+    """Counters of an earlier run, or of workers long gone, must not be added up."""
+    shutil.rmtree(metrics_directory(datadir), ignore_errors=True)
+    durable.make_directory(metrics_directory(datadir))
+
 
 _log = logging.getLogger(__name__)
 
 
-def run(launch: Launch) -> int:
+def run(launch: HubLaunch) -> int:
     """Run a hub until it is told to stop or one of its processes ends; the exit code."""
     launch.datadir.create()
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -22,15 +116,15 @@ def run(launch: Launch) -> int:
     parent = ["--parent", str(os.getpid())]
     sequencer = start_ready([*launch.command("hub.sequencer"), *parent])
     if sequencer is None:
-        return REFUSED
+        return EXIT_REFUSED
     web = subprocess.Popen([*launch.command("hub.web"), *parent])  # noqa: S603
     durable.write(launch.datadir.address_file, f"{launch.settings().url}\n".encode())
     durable.write(launch.datadir.pid_file, f"{os.getpid()}\n".encode())
     try:
         return _watch(sequencer, web)
     finally:
-        end(web)
-        end(sequencer)
+        end_process(web)
+        end_process(sequencer)
         launch.datadir.pid_file.unlink(missing_ok=True)
         launch.datadir.address_file.unlink(missing_ok=True)
 

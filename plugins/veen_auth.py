@@ -36,12 +36,12 @@ class VeenAuthManager(SimpleAuthManager):
     """A role counts as the settings have it now, not as a token of yesterday says."""
 
     def deserialize_user(self, token: dict[str, Any]) -> SimpleAuthManagerUser:
-        found = super().deserialize_user(token)
+        simple_auth_manager_user = super().deserialize_user(token)
         if conf.getboolean("core", "simple_auth_manager_all_admins"):
-            return found
-        known = {one.username: one for one in self.get_users()}
-        nobody = SimpleAuthManagerUser(username=found.username, role=None)
-        return known.get(found.username, nobody)
+            return simple_auth_manager_user
+        known = {user.username: user for user in self.get_users()}
+        nobody = SimpleAuthManagerUser(username=simple_auth_manager_user.username, role=None)
+        return known.get(simple_auth_manager_user.username, nobody)
 
     def is_authorized_dag(
         self,

@@ -2,31 +2,41 @@
 
 Nothing is changed by it, and no other program is started. Whoever asks needs a session of Airflow;
 what comes from a log, a medium or a service is text, never markup.
+
+Who may see the page: Airflow's own users, by the rights that Airflow gives them.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.auth.managers.models.resource_details import (
+    AccessView,
+    DagAccessEntity,
+    DagDetails,
+)
 from airflow.api_fastapi.common.db.common import SessionDep
-from airflow.api_fastapi.core_api.security import GetUserDep
-from fastapi import FastAPI, HTTPException, Query, Request, Response, status
+from airflow.api_fastapi.core_api.security import (
+    GetUserDep,
+    requires_access_dag,
+    requires_access_view,
+)
+from airflow.models.dag import DagModel
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response, status
 from fastapi.responses import FileResponse, HTMLResponse
-from veen_page_access import LOOK, TAKE, may_see, refuse_unless_may_take, seen_dags
-from veen_page_bridge import is_place as is_quarantine_place
-from veen_page_bridge import quarantine, receipt, runs_of
-from veen_page_checkpoints import door_of
-from veen_page_heads import heads
-from veen_page_made import (
+from veen_page_artefacts import (
     PAGE,
     OfRun,
     alarms,
     by_id,
+    ended_ms,
     file_of,
     is_place,
     of_run,
@@ -34,16 +44,48 @@ from veen_page_made import (
     picture_of,
     where,
 )
+from veen_page_bridge import is_place as is_quarantine_place
+from veen_page_bridge import quarantine, receipt, runs_of, waiting
+from veen_page_log import heads, recorder_services, stored, streams
 from veen_page_overview import overview
-from veen_page_render import PREFIX, Frame, render
-from veen_page_runs import ended_ms
-from veen_page_services import look
-from veen_page_streams import kept, streams
-from veen_page_waiting import waiting
-from veen_page_zone import Place, opened
+from veen_page_render import PREFIX, PageFrame, render
+from veen_page_services import ZonePlace, look, opened
 
-from recorder.artefact import KINDS, Artefact
 from veen.errors import VeenError
+from zone.artefacts import KINDS, Artefact
+
+LOOK: Final[list[Any]] = [
+    Depends(requires_access_view(AccessView.PLUGINS)),
+    Depends(requires_access_dag("GET", DagAccessEntity.RUN)),
+]
+"""For every route: a session, and the right to see plugins and runs."""
+
+TAKE: Final[list[Any]] = [Depends(requires_access_dag("POST", DagAccessEntity.RUN))]
+"""For files of the zone: who may start runs. A viewer may not."""
+
+
+def may_see(user: BaseUser) -> Callable[[str], bool]:
+    """Whether a user may see the runs of a DAG; asked once for each DAG of a page."""
+    return cache(lambda dag_id: _is_authorized("GET", dag_id, user))
+
+
+def refuse_unless_may_take(user: BaseUser, dag_id: str) -> None:
+    if not _is_authorized("POST", dag_id, user):
+        raise HTTPException(status.HTTP_403_FORBIDDEN, "Forbidden")
+
+
+def seen_dags(user: BaseUser) -> Collection[str]:
+    return get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+
+
+def _is_authorized(method: Any, dag_id: str, user: BaseUser) -> bool:
+    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+    return bool(
+        get_auth_manager().is_authorized_dag(
+            method=method, access_entity=DagAccessEntity.RUN, details=details, user=user
+        )
+    )
+
 
 _HERE: Final = Path(__file__).parent
 POLICY: Final = (
@@ -74,13 +116,13 @@ async def refused(request: Request, error: HTTPException) -> HTMLResponse:
 
 
 @app.exception_handler(VeenError)
-async def untold(request: Request, error: VeenError) -> HTMLResponse:
+async def unreported(request: Request, error: VeenError) -> HTMLResponse:
     return _refusal(request, status.HTTP_503_SERVICE_UNAVAILABLE, str(error))
 
 
 @app.get("/")
 def index(request: Request, user: GetUserDep, session: SessionDep) -> HTMLResponse:
-    found = overview(
+    result = overview(
         opened(os.environ),
         now=int(time.time()),
         may_read=may_see(user),
@@ -89,7 +131,7 @@ def index(request: Request, user: GetUserDep, session: SessionDep) -> HTMLRespon
         heads=_heads,
         random=os.urandom,
     )
-    return _shown("veen_page_overview.html", request, zone=found.zone, of=found)
+    return _shown("veen_page_overview.html", request, zone=result.zone, of=result)
 
 
 @app.get("/page.css")
@@ -105,15 +147,15 @@ def script() -> FileResponse:
 @app.get("/streams")
 def all_streams(request: Request, user: GetUserDep, after: Place_ = None) -> HTMLResponse:
     place = opened(os.environ)
-    found = streams(
+    result = streams(
         place,
-        kept(door_of(place, os.urandom)),
+        stored(recorder_services(place, os.urandom)),
         now=int(time.time()),
         may_read=may_see(user),
         live=_heads(place),
         after=after or "",
     )
-    return _shown("veen_page_streams.html", request, zone=place.zone, streams=found)
+    return _shown("veen_page_streams.html", request, zone=place.zone, streams=result)
 
 
 @app.get("/quarantine")
@@ -124,9 +166,9 @@ def all_quarantined(request: Request, user: GetUserDep, before: Place_ = None) -
         raise HTTPException(400, "before: the place where the page before this one ended is due")
     if airlock is None:
         raise HTTPException(404, "this zone has imported nothing yet")
-    found = quarantine(airlock, before)
-    made = runs_of(place, found, may_see(user))
-    return _shown("veen_page_quarantine.html", request, zone=place.zone, found=found, made=made)
+    result = quarantine(airlock, before)
+    made = runs_of(place, result, may_see(user))
+    return _shown("veen_page_quarantine.html", request, zone=place.zone, found=result, made=made)
 
 
 @app.get("/run/{dag_id}/{run_id:path}")
@@ -136,8 +178,8 @@ def run(
     """What one run made; a link of its tasks leads here."""
     place, ended = opened(os.environ), ended_ms(session, dag_id, run_id)
     seen = may_see(user)(dag_id)
-    found = of_run(place.folder, dag_id, run_id, ended) if seen else OfRun()
-    asked = {"dag_id": dag_id, "run_id": run_id, "found": found}
+    result = of_run(place.folder, dag_id, run_id, ended) if seen else OfRun()
+    asked = {"dag_id": dag_id, "run_id": run_id, "found": result}
     return _shown("veen_page_run.html", request, zone=place.zone, **asked)
 
 
@@ -148,31 +190,31 @@ def listed(request: Request, user: GetUserDep, kind: str, before: Place_ = None)
         raise HTTPException(404, f"there is no list of {kind!r} here")
     if before is not None and not is_place(before):
         raise HTTPException(400, "before: the place where the page before this one ended is due")
-    found = page(place.folder, kind, PAGE, may_see(user), before)
+    result = page(place.folder, kind, PAGE, may_see(user), before)
     first = alarms(place.folder, may_see(user)) if kind == "alarm" and before is None else None
-    asked = {"found": found, "before": before, "first": first}
+    asked = {"found": result, "before": before, "first": first}
     return _shown("veen_page_list.html", request, zone=place.zone, **asked)
 
 
 @app.get("/{kind}/{name}")
 def artefact(request: Request, user: GetUserDep, kind: str, name: str) -> HTMLResponse:
-    place, found = _artefact(user, kind, name)
+    place, result = _artefact(user, kind, name)
     return _shown(
         "veen_page_artefact.html",
         request,
         zone=place.zone,
-        one=found,
-        where=where(place.folder, found),
-        has_file=file_of(place.folder, found) is not None,
-        has_picture=picture_of(place.folder, found) is not None,
-        receipt=receipt(place, found.id) if kind == "import" else None,
+        one=result,
+        where=where(place.folder, result),
+        has_file=file_of(place.folder, result) is not None,
+        has_picture=picture_of(place.folder, result) is not None,
+        receipt=receipt(place, result.id) if kind == "import" else None,
     )
 
 
 @app.get("/{kind}/{name}/picture")
 def picture(user: GetUserDep, kind: str, name: str) -> FileResponse:
-    place, found = _artefact(user, kind, name)
-    file = picture_of(place.folder, found)
+    place, result = _artefact(user, kind, name)
+    file = picture_of(place.folder, result)
     if file is None:
         raise HTTPException(404, "there is no picture of it")
     headers = {"Content-Security-Policy": PICTURE_POLICY}
@@ -181,25 +223,25 @@ def picture(user: GetUserDep, kind: str, name: str) -> FileResponse:
 
 @app.get("/{kind}/{name}/file", dependencies=TAKE)
 def file(user: GetUserDep, kind: str, name: str) -> FileResponse:
-    place, found = _artefact(user, kind, name)
-    refuse_unless_may_take(user, found.dag_id)
-    wanted = file_of(place.folder, found)
-    if wanted is None:
+    place, result = _artefact(user, kind, name)
+    refuse_unless_may_take(user, result.dag_id)
+    path = file_of(place.folder, result)
+    if path is None:
         raise HTTPException(404, "it names no file in the zone's folder")
-    called = f"{found.kind}-{found.id[:16]}{wanted.suffix}"
-    return FileResponse(wanted, media_type="application/octet-stream", filename=called)
+    called = f"{result.kind}-{result.id[:16]}{path.suffix}"
+    return FileResponse(path, media_type="application/octet-stream", filename=called)
 
 
-def _artefact(user: Any, kind: str, name: str) -> tuple[Place, Artefact]:
+def _artefact(user: Any, kind: str, name: str) -> tuple[ZonePlace, Artefact]:
     """What may not be seen is not there."""
     place = opened(os.environ)
-    found = by_id(place.folder, kind, [name]).get(name) if kind in KINDS else None
-    if found is None or not may_see(user)(found.dag_id):
+    result = by_id(place.folder, kind, [name]).get(name) if kind in KINDS else None
+    if result is None or not may_see(user)(result.dag_id):
         raise HTTPException(404, f"no {kind} of that name is known here")
-    return place, found
+    return place, result
 
 
-def _heads(place: Place) -> Mapping[str, int] | None:
+def _heads(place: ZonePlace) -> Mapping[str, int] | None:
     return heads(place, lambda: int(time.time()), os.urandom)
 
 
@@ -207,14 +249,14 @@ def _shown(template: str, request: Request, **values: Any) -> HTMLResponse:
     return HTMLResponse(render(template, _frame(request), **values))
 
 
-def _refusal(request: Request, code: int, told: str) -> HTMLResponse:
+def _refusal(request: Request, code: int, value: str) -> HTMLResponse:
     frame = _frame(request)
     login = get_auth_manager().get_url_login(next_url=f"{frame.page}/")
-    text = render("veen_page_refused.html", frame, code=code, told=told, login=login)
+    text = render("veen_page_refused.html", frame, code=code, detail=value, login=login)
     return HTMLResponse(text, status_code=code)
 
 
-def _frame(request: Request) -> Frame:
+def _frame(request: Request) -> PageFrame:
     """Airflow may stand below a path of its own; the page stands below that."""
     root = str(request.scope.get("root_path", "")).removesuffix(PREFIX)
-    return Frame(root=root, now=int(time.time()))
+    return PageFrame(root=root, now=int(time.time()))

@@ -1,26 +1,34 @@
-"""Where a bridge stands: carriers by state, what is held up, and what lies in quarantine."""
+"""Where a bridge stands: carriers by state, what is held up, and what lies in quarantine.
+
+What waits for a person: the open questions of this zone's DAGs, as Airflow keeps them.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from veen_page_made import MayRead, seen_by_id
-from veen_page_zone import Place, reading
+from airflow.models.hitl import HITLDetail
+from airflow.models.taskinstance import TaskInstance
+from airflow.utils.state import TaskInstanceState
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+from veen_page_artefacts import MayRead, seen_by_id
+from veen_page_services import ZonePlace, reading
 
-from bridge.carrier.bag_path import carrier_name
-from bridge.export_setup import exporting
-from bridge.export_state import ExportState
+from bridge.carrier.directory import carrier_name
+from bridge.exporter.run import exporting
+from bridge.exporter.state import ExportState
 from bridge.importer.airlock import Airlock
-from bridge.importer.ledger_tables import BundleRow
+from bridge.importer.ledger import BundleRow
 from bridge.importer.status import Most, StreamStanding, standing
-from bridge.settings import Settings
-from recorder.artefact import Artefact
+from bridge.settings import BridgeSettings
+from zone.artefacts import Artefact
 
 PAGE: Final = 25
 HELD: Final = 25
@@ -64,13 +72,13 @@ class Exporting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quarantined:
+class QuarantineRow:
     """``name`` is where it lies; ``made_at`` is in milliseconds; ``received`` as it was called."""
 
     name: str
     made_at: int
     code: str
-    told: str
+    detail: str
     received: str
 
     @property
@@ -86,37 +94,37 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    rows: tuple[Quarantined, ...]
+    rows: tuple[QuarantineRow, ...]
     total: int
     next_before: str | None
 
 
-def importing_of(place: Place, may_read: MayRead) -> Importing | None:
+def importing_of(place: ZonePlace, may_read: MayRead) -> Importing | None:
     """None where this zone imports nothing, or did not yet."""
     airlock = place.airlock()
     if airlock is None:
         return None
     with reading("the import ledger"):
-        found = standing(airlock, _MOST)
-    ids = [one.bundle_id.hex() for one in found.unfinished]
+        result = standing(airlock, _MOST)
+    ids = [item.bundle_id.hex() for item in result.unfinished]
     return Importing(
-        states=tuple(found.bundles.items()),
-        held_up=found.unfinished,
-        held_up_total=found.unfinished_total,
+        states=tuple(result.bundles.items()),
+        held_up=result.unfinished,
+        held_up_total=result.unfinished_total,
         made=seen_by_id(place.folder, "import", ids, may_read),
-        inbox=found.inbox,
-        unclosed=found.unclosed,
-        uncovered=found.uncovered,
+        inbox=result.inbox,
+        unclosed=result.unclosed,
+        uncovered=result.uncovered,
         streams=tuple(
-            ImportedStream(name=one.stream.name, held=_spans(one), frozen_at=one.frozen_at)
-            for one in found.streams
+            ImportedStream(name=stream.stream.name, held=_spans(stream), frozen_at=stream.frozen_at)
+            for stream in result.streams
         ),
-        streams_total=found.streams_total,
-        next_command=found.next_command(),
+        streams_total=result.streams_total,
+        next_command=result.next_command(),
     )
 
 
-def exporting_of(place: Place) -> Exporting | None:
+def exporting_of(place: ZonePlace) -> Exporting | None:
     settings = place.bridge if place.zone.exports else None
     return None if settings is None else _exporting(settings)
 
@@ -125,16 +133,16 @@ def quarantine(airlock: Airlock, before: str | None = None) -> Quarantine:
     """The newest first. Folders are listed; the reasons of one page are read."""
     with reading("quarantine"):
         entries = sorted(_entries(airlock.root / "quarantine"), reverse=True)
-        wanted = [one for one in entries if before is None or one < before]
-        rows = tuple(_reason(airlock, one) for one in wanted[:PAGE])
-    return Quarantine(rows, len(entries), rows[-1].place if len(wanted) > PAGE else None)
+        matching = [entry for entry in entries if before is None or entry < before]
+        rows = tuple(_reason(airlock, item) for item in matching[:PAGE])
+    return Quarantine(rows, len(entries), rows[-1].place if len(matching) > PAGE else None)
 
 
-def runs_of(place: Place, found: Quarantine, may_read: MayRead) -> Mapping[str, Artefact]:
+def runs_of(place: ZonePlace, quarantine: Quarantine, may_read: MayRead) -> Mapping[str, Artefact]:
     """By its name in quarantine, what a run has kept of a carrier."""
-    ids = (one for row in found.rows for one in row.ids)
+    ids = (id_ for row in quarantine.rows for id_ in row.ids)
     made = seen_by_id(place.folder, "import", ids, may_read)
-    known = {row.name: [made[one] for one in row.ids if one in made] for row in found.rows}
+    known = {row.name: [made[id_] for id_ in row.ids if id_ in made] for row in quarantine.rows}
     return {name: rows[0] for name, rows in known.items() if rows}
 
 
@@ -142,7 +150,7 @@ def is_place(before: str) -> bool:
     return _ENTRY.fullmatch(before) is not None
 
 
-def receipt(place: Place, bundle_id: str) -> str | None:
+def receipt(place: ZonePlace, bundle_id: str) -> str | None:
     """The printed receipt of an import; None where there is none."""
     airlock = place.airlock()
     if airlock is None or not _BUNDLE.fullmatch(bundle_id):
@@ -152,11 +160,11 @@ def receipt(place: Place, bundle_id: str) -> str | None:
         return file.read_text() if file.is_file() else None
 
 
-def _exporting(settings: Settings) -> Exporting:
+def _exporting(settings: BridgeSettings) -> Exporting:
     state = ExportState(exporting(settings).state)
     with reading("the export state"):
         last = state.last_checkpoint()
-        left = tuple(one.name for one in state.left())
+        left = tuple(path.name for path in state.left())
     return Exporting(left=left, last_checkpoint_at=last.created_at if last else None)
 
 
@@ -164,27 +172,80 @@ def _entries(folder: Path) -> Iterator[str]:
     """When each came, and its name; what is no carrier of ours is left alone."""
     if not folder.is_dir():
         return
-    with os.scandir(folder) as found:
-        for one in found:
-            name = f"{one.stat(follow_symlinks=False).st_mtime_ns // 1_000_000:020d}-{one.name}"
-            if one.is_dir(follow_symlinks=False) and is_place(name):
+    with os.scandir(folder) as result:
+        for item in result:
+            name = f"{item.stat(follow_symlinks=False).st_mtime_ns // 1_000_000:020d}-{item.name}"
+            if item.is_dir(follow_symlinks=False) and is_place(name):
                 yield name
 
 
-def _reason(airlock: Airlock, entry: str) -> Quarantined:
+def _reason(airlock: Airlock, entry: str) -> QuarantineRow:
     made_at, name = int(entry[:20]), entry[21:]
     try:
         with (airlock.quarantine(name) / "reason.json").open("rb") as file:
             reason = json.loads(file.read(_MOST_BYTES))
-        code, told = str(reason["code"]), str(reason["told"])
+        code, detail = (
+            str(reason["code"]),
+            str(reason["detail"] if "detail" in reason else reason["told"]),
+        )
         received = str(next(iter(reason["received"]), "")).rpartition("/")[2]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        code, told = "unknown", f"its reason.json cannot be read: {type(error).__name__}"
+        code, detail = "unknown", f"its reason.json cannot be read: {type(error).__name__}"
         received = ""
-    return Quarantined(name=name, made_at=made_at, code=code, told=told, received=received)
+    return QuarantineRow(name=name, made_at=made_at, code=code, detail=detail, received=received)
 
 
-def _spans(one: StreamStanding) -> str:
-    shown = ", ".join(f"{span.first} to {span.last}" for span in one.held)
-    more = one.held_total - len(one.held)
+def _spans(standing: StreamStanding) -> str:
+    shown = ", ".join(f"{span.first} to {span.last}" for span in standing.held)
+    more = standing.held_total - len(standing.held)
     return f"{shown}, and {more} more" if more else shown
+
+
+MOST: Final = 25
+_OURS: Final = "veen\\_%"
+_OPEN: Final = (
+    TaskInstanceState.AWAITING_INPUT,
+    TaskInstanceState.DEFERRED,
+    TaskInstanceState.RUNNING,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingApproval:
+    """``people`` are those who may answer; empty where anyone may who may run the DAG."""
+
+    subject: str
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+    asked_at: int
+    people: tuple[str, ...]
+
+
+def waiting(session: Session, dag_ids: Collection[str]) -> tuple[WaitingApproval, ...]:
+    """The oldest first: who has waited longest is helped first."""
+    rows = session.execute(
+        select(HITLDetail, TaskInstance)
+        .join(TaskInstance, HITLDetail.ti_id == TaskInstance.id)
+        .where(
+            HITLDetail.responded_at.is_(None),
+            TaskInstance.state.in_(_OPEN),
+            TaskInstance.dag_id.in_(dag_ids),
+            TaskInstance.dag_id.like(_OURS, escape="\\"),
+        )
+        .order_by(HITLDetail.created_at)
+        .limit(MOST)
+    )
+    return tuple(
+        WaitingApproval(
+            subject=detail.subject,
+            dag_id=task.dag_id,
+            run_id=task.run_id,
+            task_id=task.task_id,
+            map_index=task.map_index,
+            asked_at=int(detail.created_at.timestamp()),
+            people=tuple(assigned_user["name"] for assigned_user in detail.assigned_users),
+        )
+        for detail, task in rows
+    )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from veen_page_artefacts import SHORT, ArtefactPage, MayRead, alarms, page, picture_of
 from veen_page_bridge import (
     Exporting,
     Importing,
@@ -15,23 +16,58 @@ from veen_page_bridge import (
     quarantine,
     runs_of,
 )
-from veen_page_checkpoints import Checkpoints, checkpoints, door_of
-from veen_page_heads import Heads
-from veen_page_made import SHORT, MayRead, Page, alarms, page, picture_of
-from veen_page_parts import Parts, parts
-from veen_page_services import Asked, Look, Service, addresses, services
-from veen_page_streams import Kept, Streams, kept, streams
-from veen_page_zone import Place
+from veen_page_log import (
+    CheckpointPair,
+    Checkpoints,
+    Heads,
+    PageStreams,
+    checkpoints,
+    recorder_services,
+    stored,
+    streams,
+)
+from veen_page_services import (
+    Look,
+    PendingRequest,
+    ServiceState,
+    ZonePlace,
+    addresses,
+    reading,
+    services,
+)
 
-from recorder.artefact import Artefact
-from recorder.zone import Zone
 from veen.errors import VeenError
+from veen.system.zone_parts import FILE, ZonePart, decode
+from zone.artefacts import Artefact
+from zone.config import ZoneConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """``wrong`` are those that do not work now, ``restarted`` those that do again."""
+
+    wrong: tuple[ZonePart, ...]
+    restarted: tuple[ZonePart, ...]
+
+
+def parts(place: ZonePlace) -> Parts | None:
+    """None in a zone that no supervisor runs, as in containers: there others restart them."""
+    file = place.folder / FILE
+    with reading("the state of the supervisor"):
+        if not file.exists():
+            return None
+        result = decode(file.read_bytes())
+    return Parts(
+        tuple(item for item in result if not item.is_ready),
+        tuple(item for item in result if item.is_ready and item.restarts),
+    )
+
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Part(Generic[T]):
+class PagePart(Generic[T]):
     """What is known, or why nothing is."""
 
     known: T | None
@@ -39,7 +75,7 @@ class Part(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class QuarantineState:
     """What lies in quarantine, and what the runs have kept of it."""
 
     quarantine: Quarantine
@@ -47,7 +83,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Reconciled:
+class ReconcileState:
     newest: Artefact
     has_picture: bool
 
@@ -56,19 +92,19 @@ class Reconciled:
 class Overview:
     """``hub_answers`` says whether heads are those of now; a hub that is down told them before."""
 
-    zone: Zone
-    services: tuple[Service, ...]
+    zone: ZoneConfig
+    services: tuple[ServiceState, ...]
     hub_answers: bool
-    parts: Part[Parts | None]
+    parts: PagePart[Parts | None]
     waiting: Sequence[Any]
-    alarms: Part[Page]
-    streams: Part[Streams]
-    checkpoints: Part[Checkpoints]
-    importing: Part[Importing | None]
-    exporting: Part[Exporting | None]
-    held: Part[Held | None]
-    reconciled: Part[Reconciled | None]
-    made: Mapping[str, Part[Page]]
+    alarms: PagePart[ArtefactPage]
+    streams: PagePart[PageStreams]
+    checkpoints: PagePart[Checkpoints]
+    importing: PagePart[Importing | None]
+    exporting: PagePart[Exporting | None]
+    held: PagePart[QuarantineState | None]
+    reconciled: PagePart[ReconcileState | None]
+    made: Mapping[str, PagePart[ArtefactPage]]
 
 
 LISTS = ("audit", "checkpoint", "anchor", "export", "import")
@@ -76,7 +112,7 @@ LISTS = ("audit", "checkpoint", "anchor", "export", "import")
 
 
 def overview(
-    place: Place,
+    place: ZonePlace,
     *,
     now: int,
     may_read: MayRead,
@@ -85,10 +121,10 @@ def overview(
     heads: Heads,
     random: Callable[[int], bytes],
 ) -> Overview:
-    door = door_of(place, random)
-    found = _part(lambda: kept(door))
-    ends = found.known or Kept(None, None)
-    asked = Asked(lambda: heads(place))
+    recorder = recorder_services(place, random)
+    part = _part(lambda: stored(recorder))
+    ends = part.known or CheckpointPair(None, None)
+    asked = PendingRequest(lambda: heads(place))
     ready = services(addresses(place), look)
     # One look says whether it answers: what it told another thread a moment before is old.
     hub_answers = ready[0].is_up
@@ -101,9 +137,9 @@ def overview(
         waiting=open_questions(),
         alarms=_part(lambda: alarms(place.folder, may_read)),
         streams=_part(lambda: streams(place, ends, now=now, may_read=may_read, live=live)),
-        checkpoints=Part(None, found.trouble)
-        if found.trouble
-        else _part(lambda: checkpoints(place, door, ends, now=now, may_read=may_read)),
+        checkpoints=PagePart(None, part.trouble)
+        if part.trouble
+        else _part(lambda: checkpoints(place, recorder, ends, now=now, may_read=may_read)),
         importing=_part(lambda: importing_of(place, may_read)),
         exporting=_part(lambda: exporting_of(place)),
         held=_part(lambda: _held(place, may_read)),
@@ -112,25 +148,25 @@ def overview(
     )
 
 
-def _listed(place: Place, kind: str, may_read: MayRead) -> Callable[[], Page]:
+def _listed(place: ZonePlace, kind: str, may_read: MayRead) -> Callable[[], ArtefactPage]:
     return lambda: page(place.folder, kind, SHORT, may_read)
 
 
-def _held(place: Place, may_read: MayRead) -> Held | None:
+def _held(place: ZonePlace, may_read: MayRead) -> QuarantineState | None:
     airlock = place.airlock()
     if airlock is None:
         return None
-    found = quarantine(airlock)
-    return Held(found, runs_of(place, found, may_read))
+    result = quarantine(airlock)
+    return QuarantineState(result, runs_of(place, result, may_read))
 
 
-def _reconciled(place: Place, may_read: MayRead) -> Reconciled | None:
+def _reconciled(place: ZonePlace, may_read: MayRead) -> ReconcileState | None:
     rows = page(place.folder, "reconcile", 1, may_read).rows
-    return Reconciled(rows[0], picture_of(place.folder, rows[0]) is not None) if rows else None
+    return ReconcileState(rows[0], picture_of(place.folder, rows[0]) is not None) if rows else None
 
 
-def _part(told: Callable[[], T]) -> Part[T]:
+def _part(value: Callable[[], T]) -> PagePart[T]:
     try:
-        return Part(told())
+        return PagePart(value())
     except VeenError as error:
-        return Part(None, str(error) or type(error).__name__)
+        return PagePart(None, str(error) or type(error).__name__)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import veen_page_words as words
+import veen_page_format as words
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 PREFIX: Final = "/veen"
@@ -26,7 +26,7 @@ TITLES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class PageFrame:
     """``root`` is the path below which Airflow stands."""
 
     root: str
@@ -43,12 +43,12 @@ class Frame:
         return self.root + words.task_path(dag_id, run_id, task_id, map_index)
 
 
-def render(template: str, frame: Frame, **values: Any) -> str:
+def render(template: str, frame: PageFrame, **values: Any) -> str:
     return _ENVIRONMENT.get_template(template).render(at=frame, titles=TITLES, **values)
 
 
 def _environment() -> Environment:
-    found = Environment(
+    environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
@@ -56,8 +56,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     for name in ("age", "moment", "short", "shade", "plain", "brief", "part"):
-        found.filters[name] = getattr(words, name)
-    return found
+        environment.filters[name] = getattr(words, name)
+    return environment
 
 
 _ENVIRONMENT: Final = _environment()

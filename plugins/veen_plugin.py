@@ -17,7 +17,7 @@ from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk.bases.operatorlink import BaseOperatorLink
 
 if TYPE_CHECKING:
-    from recorder.artefact import Artefact
+    from zone.artefacts import Artefact
 
 PREFIX: Final = "/veen"
 ROUTE: Final = "recorder-bridge"
@@ -48,7 +48,7 @@ class LazyPage:
         await self._app(scope, receive, send)
 
 
-class MadeLink(BaseOperatorLink):
+class RunArtefactLink(BaseOperatorLink):
     """From any task of a run to what that run made; only those that made something show it."""
 
     kinds: ClassVar[tuple[str, ...]] = ()
@@ -58,27 +58,27 @@ class MadeLink(BaseOperatorLink):
         if not ti_key.dag_id.startswith(_OURS):
             return ""
         made, seen = _made(ti_key.dag_id, ti_key.run_id, self.kinds)
-        found = self.chosen([one for one in made if self.shows(one)], seen)
-        if not found:
+        result = self.chosen([item for item in made if self.shows(item)], seen)
+        if not result:
             return ""
         run = f"/run/{quote(ti_key.dag_id, safe='')}/{quote(ti_key.run_id, safe='')}"
-        one = f"/{found[0].kind}/{quote(found[0].id, safe='')}{self.anchor}"
-        return f"{_ROOT}/plugin/{ROUTE}{_ROOT}{PREFIX}{one if len(found) == 1 else run}"
+        value = f"/{result[0].kind}/{quote(result[0].id, safe='')}{self.anchor}"
+        return f"{_ROOT}/plugin/{ROUTE}{_ROOT}{PREFIX}{value if len(result) == 1 else run}"
 
     def shows(self, artefact: Artefact) -> bool:  # noqa: ARG002 - others look at it
         return True
 
     def chosen(self, made: list[Artefact], seen: list[Artefact]) -> list[Artefact]:
         """A run that has made nothing leads to what it has looked at again."""
-        return made or [one for one in seen if self.shows(one)]
+        return made or [artefact for artefact in seen if self.shows(artefact)]
 
 
-class BundleLink(MadeLink):
+class BundleLink(RunArtefactLink):
     name = "Bundle"
     kinds = ("export", "import")
 
 
-class ReceiptLink(MadeLink):
+class ReceiptLink(RunArtefactLink):
     """Of an import that went in: only then is there a receipt."""
 
     name = "Receipt"
@@ -90,10 +90,10 @@ class ReceiptLink(MadeLink):
 
     def chosen(self, made: list[Artefact], seen: list[Artefact]) -> list[Artefact]:
         """A bundle that waited before is another run's, and went in with this one."""
-        return [*made, *(one for one in seen if self.shows(one))]
+        return [*made, *(artefact for artefact in seen if self.shows(artefact))]
 
 
-class ReportLink(MadeLink):
+class ReportLink(RunArtefactLink):
     name = "Report"
     kinds = ("audit", "reconcile", "retention", "query", "fold")
 
@@ -121,18 +121,18 @@ class VeenPlugin(AirflowPlugin):
 
 def _made(dag_id: str, run_id: str, kinds: Sequence[str]) -> tuple[list[Artefact], list[Artefact]]:
     """What a run made, and what it has looked at again."""
-    from recorder.artefact import newest  # noqa: PLC0415 - only when a task is looked at
-    from recorder.zone import VARIABLE  # noqa: PLC0415
+    from zone.artefacts import newest  # noqa: PLC0415 - only when a task is looked at
+    from zone.config import VARIABLE  # noqa: PLC0415
 
     file = os.environ.get(VARIABLE)
     if not file:
         return [], []
     before, run = f"{_ended_ms(dag_id, run_id) + 1:020d}", (dag_id, run_id)
     folder = Path(file).parent
-    found = [one for kind in kinds for one in newest(folder, kind, _OF_RUN, before)]
+    matching = [item for kind in kinds for item in newest(folder, kind, _OF_RUN, before)]
     return (
-        [one for one in found if (one.dag_id, one.run_id) == run],
-        [one for one in found if one.seen and (one.seen.dag_id, one.seen.run_id) == run],
+        [item for item in matching if (item.dag_id, item.run_id) == run],
+        [item for item in matching if item.seen and (item.seen.dag_id, item.seen.run_id) == run],
     )
 
 
@@ -143,7 +143,7 @@ def _ended_ms(dag_id: str, run_id: str) -> int:
     from sqlalchemy import select  # noqa: PLC0415
 
     with create_session() as session:
-        found = session.scalar(
+        result = session.scalar(
             select(DagRun.end_date).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
         )
-    return time.time_ns() // 1_000_000 if found is None else int(found.timestamp() * 1000)
+    return time.time_ns() // 1_000_000 if result is None else int(result.timestamp() * 1000)

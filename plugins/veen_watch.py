@@ -45,7 +45,7 @@ class _ZoneTrigger(BaseEventTrigger):
         return f"veen_watch.{type(self).__name__}", {"zone_file": self.zone_file}
 
     def zone(self) -> Any:
-        from recorder.zone import load  # noqa: PLC0415 - Airflow loads this file in every process
+        from zone.config import load  # noqa: PLC0415 - Airflow loads this file in every process
 
         try:
             self._known = load(Path(self.zone_file))
@@ -114,8 +114,8 @@ def taken(zone: Any) -> int | None:
             error,
         )
         return None
-    found = [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(_COUNTED)]
-    return sum(int(float(one)) for one in found)
+    result = [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(_COUNTED)]
+    return sum(int(float(item)) for item in result)
 
 
 def _metrics(url: str, ca: Path | None, who: Any) -> str:
@@ -153,9 +153,9 @@ def _signed(url: str, who: Any) -> dict[str, str]:
 @functools.cache
 def _key(client: Path, passphrase_file: Path | None) -> Any:
     """It is only read: no lock is taken, so that tasks can use the identity meanwhile."""
+    from veen.keystore.card import identity_of  # noqa: PLC0415
     from veen.keystore.directory import ClientDir  # noqa: PLC0415 - only a hub elsewhere asks
-    from veen.keystore.identity import identity_of  # noqa: PLC0415
-    from veen.keystore.secrets import Secrets  # noqa: PLC0415
+    from veen.keystore.sealed import Secrets  # noqa: PLC0415
 
     given = os.environb.get(b"VEEN_PASSPHRASE")
     if passphrase_file is not None:
@@ -178,11 +178,11 @@ def signed_carriers(zone: Any) -> frozenset[str]:
 def _lying(files: Iterable[Path]) -> Iterator[str]:
     """A medium may be taken away at any moment; what was on it is not there then."""
     try:
-        found = list(files)
+        paths = list(files)
     except OSError as error:
         _LOG.warning("a medium cannot be looked at: %s. See that it is mounted and whole", error)
         return
-    for file in found:
+    for file in paths:
         try:
             state = file.stat()
         except OSError as error:

@@ -1,40 +1,332 @@
-"""The settings of a recorder: one frozen object, built once from a TOML file (SDR0 3.2.2)."""
+"""The settings of a recorder: one frozen object, built once from a TOML file (SDR0 3.2.2).
+
+The part of the recorder's settings that says when to checkpoint, and where to anchor.
+
+The part of the recorder's settings that configures the query service.
+
+Who acts for the DAGs of a zone, who must agree to an import, and what folds may leave behind.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from recorder.settings_anchor import (
-    AnchorSettings,
-    CheckpointSettings,
-    anchor_settings,
-    checkpoint_settings,
-)
-from recorder.settings_query import QuerySettings, query_settings
 from recorder.stream_map import (
     DEFAULT_PAYLOAD_BYTES,
     LONG_TERM,
     MAX_PAYLOAD_BYTES,
     NAMESPACE,
     RecorderStream,
-    StreamMap,
+    RecorderStreamMap,
 )
-from recorder.zone_acting import ActingSettings, acting_settings
-from veen import settings_file
-from veen.objects.settings import BadStoreSettings, StoreSettings, settings_of
-from veen.record_event import MAX_NAME_BYTES
-from veen.settings_table import Table
-from veen.zone_file import is_zone, recorder_part
+from veen.events import MAX_NAME_BYTES
+from veen.objects.port import BadStoreSettings, StoreSettings, settings_of
+from veen.system.config import BadSettings, Table, is_zone, read_settings_file, recorder_part
+from veen.system.log_file import DEFAULT_BACKUPS, DEFAULT_MAX_BYTES
+
+_KINDS: Final = ("file", "rfc3161", "none")
+_YEAR_OF_MINUTES: Final = 527_040
+_MANY: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSettings:
+    """A checkpoint is due after so many minutes or events; 0 is never by that measure.
+
+    ``path`` is the directory in which checkpoints and their anchors are kept.
+    """
+
+    path: Path
+    every_minutes: int
+    every_events: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnchorSettings:
+    """``path`` is the ledger of kind "file"; the rest of the places is for kind "rfc3161"."""
+
+    kind: str
+    path: Path | None
+    tsa_url: str | None
+    tsa_certificates: tuple[Path, ...]
+    tsa_policy: str | None
+    every_checkpoints: int
+    every_minutes: int
+
+
+def checkpoint_settings(table: Table) -> CheckpointSettings:
+    settings = CheckpointSettings(
+        path=table.path("path", "checkpoints"),
+        every_minutes=table.number("every_minutes", 5, least=0, most=_YEAR_OF_MINUTES),
+        every_events=table.number("every_events", 10_000, least=0, most=_MANY),
+    )
+    table.done()
+    if not settings.every_minutes and not settings.every_events:
+        table.refuse("every_minutes", 0, "with every_events = 0 no checkpoint would ever be made")
+    return settings
+
+
+def anchor_settings(table: Table) -> AnchorSettings:
+    kind = table.choice("kind", _KINDS, "file")
+    _refuse_of_other_kind(table, kind)
+    settings = AnchorSettings(
+        kind=kind,
+        path=table.path("path", "anchors.ledger" if kind == "file" else None),
+        tsa_url=table.url("tsa_url", None),
+        tsa_certificates=table.paths("tsa_certificates"),
+        tsa_policy=table.text("tsa_policy", None),
+        every_checkpoints=table.number("every_checkpoints", 1, least=0, most=_MANY),
+        every_minutes=table.number("every_minutes", 0, least=0, most=_YEAR_OF_MINUTES),
+    )
+    table.done()
+    if kind == "rfc3161" and (settings.tsa_url is None or not settings.tsa_certificates):
+        table.refuse("kind", kind, "it needs tsa_url and tsa_certificates")
+    if kind != "none" and not settings.every_checkpoints and not settings.every_minutes:
+        table.refuse("every_checkpoints", 0, "with every_minutes = 0 nothing is ever anchored")
+    return settings
+
+
+def _refuse_of_other_kind(table: Table, kind: str) -> None:
+    tsa = (("tsa_url", "rfc3161"), ("tsa_certificates", "rfc3161"), ("tsa_policy", "rfc3161"))
+    for key, owner in (("path", "file"), *tsa):
+        if kind != owner and table.has(key):
+            table.refuse("kind", kind, f"{key} goes with kind = {owner!r} only")
+
+
+SUBMITTER: Final = "submitter"
+AUDITOR: Final = "auditor"
+_ROLES: Final = (SUBMITTER, AUDITOR)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryPrincipal:
+    """Who may ask: known by a token or a key; ``scopes`` are patterns of stream names.
+
+    Its VEEN identity is ``public_key``, or the client_id of the directory ``client``.
+    """
+
+    name: str
+    subject_id: str
+    token_sha256: bytes | None
+    public_key: bytes | None
+    scopes: tuple[str, ...]
+    roles: tuple[str, ...]
+    client: Path | None
+    passphrase_file: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuerySettings:
+    """``engine`` "inline" never starts Spark; "auto" does beyond ``row_budget``.
+
+    A query that Spark has not answered within ``spark_timeout_sec`` fails.
+    ``request_timeout_sec`` is longer than a submission waits for its receipt and its result.
+    ``body_timeout_sec`` is how long a request may keep the service waiting for its bytes.
+    ``keep_results_days`` None keeps rows for ever.
+    """
+
+    listen: str
+    workers: int
+    threads: int
+    verifiers: int
+    row_budget: int
+    max_rows: int
+    max_page: int
+    max_descriptor_bytes: int
+    request_timeout_sec: int
+    body_timeout_sec: int
+    results: Path
+    keep_results_days: int | None
+    engine: str
+    spark_master: str
+    spark_timeout_sec: int
+    airflow_url: str | None
+    tls_cert: Path | None
+    tls_key: Path | None
+    tls_client_ca: Path | None
+    principals: tuple[QueryPrincipal, ...]
+    log_max_bytes: int
+    log_backups: int
+
+
+def query_settings(table: Table) -> QuerySettings:
+    principals = tuple(_principal(item) for item in table.tables("principals"))
+    settings = QuerySettings(
+        listen=table.address("listen", "127.0.0.1:8090"),
+        workers=table.number("workers", 2, least=1, most=256),
+        threads=table.number("threads", 8, least=1, most=1_024),
+        verifiers=table.number("verifiers", 2, least=0, most=64),
+        row_budget=table.number("row_budget", 100_000, least=1, most=_MANY),
+        max_rows=table.number("max_rows", 1_000_000, least=1, most=_MANY),
+        max_page=table.number("max_page", 10_000, least=1, most=1_000_000),
+        max_descriptor_bytes=table.number(
+            "max_descriptor_bytes", 65_536, least=256, most=1_000_000
+        ),
+        request_timeout_sec=table.number("request_timeout_sec", 30, least=1, most=3_600),
+        body_timeout_sec=table.number("body_timeout_sec", 3, least=1, most=3_600),
+        results=table.path("results", "results"),
+        keep_results_days=table.number("keep_results_days", 0, least=0, most=36_500) or None,
+        engine=table.choice("engine", ("auto", "inline"), "auto"),
+        spark_master=table.text("spark_master", "local[2]"),
+        spark_timeout_sec=table.number("spark_timeout_sec", 3_600, least=1, most=2_592_000),
+        airflow_url=table.url("airflow_url", None),
+        tls_cert=table.path("tls_cert", None),
+        tls_key=table.path("tls_key", None),
+        tls_client_ca=table.path("tls_client_ca", None),
+        principals=principals,
+        log_max_bytes=table.number("log_max_bytes", DEFAULT_MAX_BYTES, least=0, most=_MANY),
+        log_backups=table.number("log_backups", DEFAULT_BACKUPS, least=0, most=1_000),
+    )
+    table.done()
+    _verify_tls(table, settings)
+    _refuse_shared(table, principals)
+    return settings
+
+
+def _principal(table: Table) -> QueryPrincipal:
+    name = table.text("name")
+    principal = QueryPrincipal(
+        name=name,
+        subject_id=table.text("subject_id", name),
+        token_sha256=table.key("token_sha256", None),
+        public_key=table.key("public_key", None),
+        scopes=table.texts("scopes"),
+        roles=table.texts("roles", (SUBMITTER,)),
+        client=table.path("client", None),
+        passphrase_file=table.path("passphrase_file", None),
+    )
+    table.done()
+    for role in principal.roles:
+        if role not in _ROLES:
+            table.refuse("roles", role, f"a role is one of {', '.join(_ROLES)}")
+    if principal.token_sha256 is None and principal.public_key is None:
+        table.refuse("name", name, "a principal has token_sha256, public_key or both")
+    if not principal.scopes:
+        table.refuse("scopes", [], "a list of stream patterns is due, like record/app/*")
+    return principal
+
+
+def refuse_unmapped(principals: Sequence[QueryPrincipal]) -> None:
+    """Refuse principals that map to no VEEN client identity (Query API 7.1).
+
+    Not while settings are read: whoever records or makes checkpoints by the same file goes on.
+    """
+    for principal in principals:
+        if principal.public_key is None and principal.client is None:
+            raise BadSettings(
+                f"[[query.principals]] name = {principal.name!r}: it has no VEEN identity to audit "
+                "its "
+                "accesses under, expected public_key or client; make an identity with veen keygen "
+                '--out DIR, and add public_key = "HEX" with the client_id that veen id show '
+                '--client DIR prints, or client = "DIR"'
+            )
+
+
+def _verify_tls(table: Table, query_settings: QuerySettings) -> None:
+    if (query_settings.tls_cert is None) != (query_settings.tls_key is None):
+        key = "tls_key" if query_settings.tls_cert is None else "tls_cert"
+        table.refuse(
+            key,
+            str(query_settings.tls_key or query_settings.tls_cert),
+            "tls_cert and tls_key go together",
+        )
+    if query_settings.tls_client_ca is not None and query_settings.tls_cert is None:
+        table.refuse(
+            "tls_client_ca", str(query_settings.tls_client_ca), "it needs tls_cert and tls_key"
+        )
+
+
+def _refuse_shared(table: Table, principals: Sequence[QueryPrincipal]) -> None:
+    for kind in ("name", "token_sha256", "public_key", "client"):
+        seen: dict[object, str] = {}
+        for principal in principals:
+            value = getattr(principal, kind)
+            if value is not None and value in seen:
+                shown = value.hex() if isinstance(value, bytes) else str(value)
+                table.refuse(
+                    f"principals.{kind}", shown, f"{seen[value]} and {principal.name} both have it"
+                )
+            seen[value] = principal.name
+
+
+_MOST_PEOPLE: Final = 9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActingSettings:
+    """The identity that makes checkpoints and records reports; without one, the recorder's own.
+
+    ``escrow`` is the card that the hub's keys are sealed to in the archive.
+    """
+
+    client: Path | None
+    principal: str | None
+    passphrase_file: Path | None
+    capability: Path | None
+    escrow: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalSettings:
+    """So many different people let an import in; where ``people`` are named, only they may."""
+
+    needed: int
+    people: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldSettings:
+    """``plaintext_at_rest`` lets the table of events be written, in the clear, to the store."""
+
+    overlay: str
+    streams: tuple[str, ...]
+    plaintext_at_rest: bool
+
+
+def acting_settings(table: Table) -> ActingSettings:
+    settings = ActingSettings(
+        client=table.path("client", None),
+        principal=table.text("principal", None),
+        passphrase_file=table.path("passphrase_file", None),
+        capability=table.path("capability", None),
+        escrow=table.path("escrow", None),
+    )
+    table.done()
+    return settings
+
+
+def approval_settings(table: Table) -> ApprovalSettings:
+    settings = ApprovalSettings(
+        needed=table.number("needed", 1, least=1, most=_MOST_PEOPLE), people=table.texts("people")
+    )
+    table.done()
+    if settings.people and len(settings.people) < settings.needed:
+        table.refuse(
+            "people", list(settings.people), f"{settings.needed} different people are needed"
+        )
+    return settings
+
+
+def fold_settings(table: Table) -> FoldSettings:
+    settings = FoldSettings(
+        overlay=table.text("overlay", "recorder.statistics"),
+        streams=table.texts("streams"),
+        plaintext_at_rest=table.flag("plaintext_at_rest", default=False),
+    )
+    table.done()
+    return settings
+
 
 DEFAULT_PATH: Final = Path("recorder.toml")
 _ZONE: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _STREAM: Final = re.compile(r"record(/[A-Za-z0-9._-]+)+")
 
 
-class Opener(NamedTuple):
+class OpenerConfig(NamedTuple):
     """A client directory whose keystore is only read, and where its passphrase is."""
 
     client: Path
@@ -42,7 +334,7 @@ class Opener(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HubSettings:
+class RecorderHubConfig:
     """``client`` is the recorder's own identity; ``reader`` the card that events are sealed to.
 
     ``reader_keys`` is the keystore behind that card, which every process of the zone that opens
@@ -60,20 +352,20 @@ class HubSettings:
     reader_keys_passphrase_file: Path | None = None
 
     @property
-    def opener(self) -> Opener:
+    def opener(self) -> OpenerConfig:
         """The keystore that jobs open events with, which need no hub: of the reader, else ours."""
         if self.reader_keys is not None:
-            return Opener(self.reader_keys, self.reader_keys_passphrase_file)
-        return Opener(self.client, self.passphrase_file)
+            return OpenerConfig(self.reader_keys, self.reader_keys_passphrase_file)
+        return OpenerConfig(self.client, self.passphrase_file)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class RecorderSettings:
     """``acting`` is who acts in the commands of a zone's operators; None outside of a zone."""
 
     zone: str
-    hub: HubSettings
-    streams: StreamMap
+    hub: RecorderHubConfig
+    streams: RecorderStreamMap
     checkpoint: CheckpointSettings
     anchor: AnchorSettings
     objects: StoreSettings | None
@@ -85,30 +377,30 @@ class Settings:
         return self.streams.profile_id()
 
 
-def load(path: Path) -> Settings:
+def load(path: Path) -> RecorderSettings:
     """The settings of ``recorder.toml`` or of a zone's file; relative paths begin at its folder."""
-    return settings_file.read(
-        path, lambda one: parse(one, path.absolute().parent), "docs/recorder.example.toml"
+    return read_settings_file(
+        path, lambda item: parse(item, path.absolute().parent), "docs/recorder.example.toml"
     )
 
 
-def parse(document: dict[str, Any], folder: Path) -> Settings:
+def parse(document: dict[str, Any], folder: Path) -> RecorderSettings:
     if is_zone(document):
         storage = Table(document["storage"], "storage", folder) if "storage" in document else None
-        found = _settings(Table(recorder_part(document), "recorder", folder), storage)
+        settings = _settings(Table(recorder_part(document), "recorder", folder), storage)
         acting = acting_settings(Table(document.get("dags", {}), "dags", folder).table("acting"))
-        return replace(found, acting=acting)
+        return replace(settings, acting=acting)
     table = Table(document, "", folder)
     objects = table.table("objects")
     return _settings(table, objects if table.has("objects") else None)
 
 
-def _settings(table: Table, objects: Table | None) -> Settings:
-    streams = tuple(_stream(one) for one in table.tables("streams"))
-    found = Settings(
+def _settings(table: Table, objects: Table | None) -> RecorderSettings:
+    streams = tuple(_stream(item) for item in table.tables("streams"))
+    settings = RecorderSettings(
         zone=_zone(table),
         hub=_hub(table.table("hub")),
-        streams=StreamMap(streams, table.keys("admins")),
+        streams=RecorderStreamMap(streams, table.keys("admins")),
         checkpoint=checkpoint_settings(table.table("checkpoint")),
         anchor=anchor_settings(table.table("anchor")),
         objects=None if objects is None else store_of(objects),
@@ -116,18 +408,18 @@ def _settings(table: Table, objects: Table | None) -> Settings:
         query=query_settings(table.table("query")),
     )
     table.done()
-    return found
+    return settings
 
 
 def _zone(table: Table) -> str:
-    found = str(table.text("zone"))
-    if not _ZONE.fullmatch(found):
-        table.refuse("zone", found, "up to 63 of a-z, 0-9, '.', '_' and '-' are due")
-    return found
+    result = str(table.text("zone"))
+    if not _ZONE.fullmatch(result):
+        table.refuse("zone", result, "up to 63 of a-z, 0-9, '.', '_' and '-' are due")
+    return result
 
 
-def _hub(table: Table) -> HubSettings:
-    found = HubSettings(
+def _hub(table: Table) -> RecorderHubConfig:
+    config = RecorderHubConfig(
         url=table.url("url"),
         hub_id=table.key("hub_id"),
         client=table.path("client"),
@@ -139,11 +431,11 @@ def _hub(table: Table) -> HubSettings:
         reader_keys_passphrase_file=table.path("reader_keys_passphrase_file", None),
     )
     table.done()
-    return found
+    return config
 
 
 def _stream(table: Table) -> RecorderStream:
-    found = RecorderStream(
+    stream = RecorderStream(
         name=_stream_name(table),
         event_types=table.texts("event_types"),
         max_payload_bytes=table.number(
@@ -153,31 +445,31 @@ def _stream(table: Table) -> RecorderStream:
         retention=table.choice("retention", (LONG_TERM,), LONG_TERM),
     )
     table.done()
-    if not found.event_types:
+    if not stream.event_types:
         table.refuse("event_types", [], "a stream holds one event type at least")
-    for kind in found.event_types:
+    for kind in stream.event_types:
         if len(kind.encode()) > MAX_NAME_BYTES:
             table.refuse("event_types", kind, f"at most {MAX_NAME_BYTES} bytes are due")
-    return found
+    return stream
 
 
 def _stream_name(table: Table) -> str:
-    found = str(table.text("name"))
-    if not _STREAM.fullmatch(found):
+    result = str(table.text("name"))
+    if not _STREAM.fullmatch(result):
         table.refuse(
             "name",
-            found,
+            result,
             f"a recorder stream begins with {NAMESPACE} and has A-Z, a-z, 0-9, '.', '_', '-' "
             "between its slashes",
         )
-    return found
+    return result
 
 
 def store_of(table: Table) -> StoreSettings:
     """The store that [objects], or [storage] of a zone, names."""
     url = table.text("url")
     try:
-        found = settings_of(
+        settings = settings_of(
             url,
             endpoint=table.text("endpoint", None),
             region=table.text("region", "us-east-1"),
@@ -187,10 +479,10 @@ def store_of(table: Table) -> StoreSettings:
     except BadStoreSettings as error:
         table.refuse("url", url, str(error))
     table.done()
-    return found
+    return settings
 
 
 def _index(table: Table) -> Path:
-    found: Path = table.path("path", "index")
+    path: Path = table.path("path", "index")
     table.done()
-    return found
+    return path

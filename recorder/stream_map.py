@@ -8,12 +8,12 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any, Final
 
-from veen import canonical_json
 from veen.digest import ht
 from veen.errors import VeenError
-from veen.profile import DEFAULT_PROFILE
-from veen.settings_table import BadSettings
-from veen.tooling import StreamInfo
+from veen.label import DEFAULT_PROFILE
+from veen.system.config import BadSettings
+from veen.wire import canonical_json
+from veen.wire.api import StreamInfo
 
 NAMESPACE: Final = "record/"
 LONG_TERM: Final = "long_term"
@@ -70,36 +70,36 @@ class RecorderStream:
             "name": self.name,
             "event_types": sorted(self.event_types),
             "max_payload_bytes": self.max_payload_bytes,
-            "producers": sorted(one.hex() for one in self.producers),
+            "producers": sorted(producer.hex() for producer in self.producers),
             "retention": self.retention,
         }
 
 
-class StreamMap:
+class RecorderStreamMap:
     """All recorder streams by name, those of the recorder itself included."""
 
     def __init__(self, configured: Iterable[RecorderStream], admins: Iterable[bytes]) -> None:
         self.admins = tuple(admins)
         named = tuple(configured)
         _verify(named, self.admins)
-        implied = [one for one in map(_reserved, _RESERVED_NAMES) if _is_missing(one, named)]
-        self.streams = tuple(sorted((*named, *implied), key=lambda one: one.name))
-        self._by_type = {kind: one for one in self.streams for kind in one.event_types}
+        implied = [item for item in map(_reserved, _RESERVED_NAMES) if _is_missing(item, named)]
+        self.streams = tuple(sorted((*named, *implied), key=lambda item: item.name))
+        self._by_type = {kind: stream for stream in self.streams for kind in stream.event_types}
 
     def stream_of(self, event_type: str) -> RecorderStream:
-        found = self._by_type.get(event_type)
-        if found is None:
+        value = self._by_type.get(event_type)
+        if value is None:
             known = ", ".join(sorted(self._by_type))
             raise UnknownType(
                 f"no stream is configured for the event type {event_type!r}; known are {known}"
             )
-        return found
+        return value
 
     def holds(self, event_type: str) -> bool:
         return event_type in self._by_type
 
     def named(self, name: str) -> RecorderStream | None:
-        return next((one for one in self.streams if one.name == name), None)
+        return next((stream for stream in self.streams if stream.name == name), None)
 
     def writers(self, stream: RecorderStream) -> tuple[bytes, ...]:
         """Who may append: the producers, or the admins where changes are recorded."""
@@ -112,18 +112,18 @@ class StreamMap:
 
     def profile_id(self) -> bytes:
         """What identifies this configuration of streams in a recorder checkpoint."""
-        document = [one.document() for one in self.streams]
+        document = [stream.document() for stream in self.streams]
         return ht("veen/recorder-profile", canonical_json.encode(document))
 
 
 def refuse_strange_profiles(infos: Iterable[StreamInfo]) -> None:
     """Checkpoints and index are over streams of one label: others would be left out silently."""
     plain = DEFAULT_PROFILE.profile_id()
-    for one in infos:
-        if one.name.startswith(NAMESPACE) and one.profile_id != plain:
+    for info in infos:
+        if info.name.startswith(NAMESPACE) and info.profile_id != plain:
             raise StrangeProfile(
-                f"the hub keeps {one.name} with epoch_sec = {one.epoch_sec} and pad_block = "
-                f"{one.pad_block}; a recorder stream has neither, and this one would be in no "
+                f"the hub keeps {info.name} with epoch_sec = {info.epoch_sec} and pad_block = "
+                f"{info.pad_block}; a recorder stream has neither, and this one would be in no "
                 "checkpoint or not be indexed: record to another stream without them"
             )
 
@@ -134,7 +134,7 @@ def _reserved(name: str) -> RecorderStream:
 
 
 def _is_missing(implied: RecorderStream, configured: tuple[RecorderStream, ...]) -> bool:
-    given = {kind for one in configured for kind in one.event_types}
+    given = {kind for stream in configured for kind in stream.event_types}
     return given.isdisjoint(implied.event_types)
 
 

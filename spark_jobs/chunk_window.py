@@ -6,19 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from recorder.archive.keys import HubKeys
-from recorder.archive.manifest import LabelManifest, Segment
-from veen import layout
-from veen.entry import CutShort, FramedEntry, open_entry, read_entry
+from recorder.archive.manifest import ArchivedSegment, ArchiveKeys, LabelManifest
 from veen.errors import Malformed, Untrusted
-from veen.layout import ChunkName
 from veen.limits import Limits
+from veen.log import layout
+from veen.log.entry import CutShort, FramedEntry, open_entry, read_entry
+from veen.log.layout import ChunkName
 from veen.objects.port import ObjectStore
 
 WINDOW: Final = 4 * 2**20
 
 
-class Placed(NamedTuple):
+class PlacedEntry(NamedTuple):
     """An entry, and its offset in the chunk."""
 
     at: int
@@ -39,35 +38,35 @@ class ArchivedChunk:
 
     @property
     def key(self) -> str:
-        return HubKeys(self.hub_id).file(self.file)
+        return ArchiveKeys(self.hub_id).file(self.file)
 
 
-def chunk_of(hub_id: bytes, label: LabelManifest, segment: Segment) -> ArchivedChunk:
+def chunk_of(hub_id: bytes, label: LabelManifest, segment: ArchivedSegment) -> ArchivedChunk:
     return ArchivedChunk(hub_id, segment.name(label.label), segment.size)
 
 
 def windows(
     objects: ObjectStore, chunk: ArchivedChunk, limits: Limits, window: int = WINDOW
-) -> Iterator[list[Placed]]:
+) -> Iterator[list[PlacedEntry]]:
     """All entries from the first to the last, each with its frame checked; Untrusted if not all."""
     at, seq = 0, chunk.name.start_seq
     while at < chunk.size:
         raw = objects.get_range(chunk.key, at, max(window, limits.largest_entry))
-        found = _entries(raw, at, chunk, limits)
-        for placed in found:
+        entries = _entries(raw, at, chunk, limits)
+        for placed in entries:
             header = placed.framed.header
             if (header.label, header.stream_seq) != (chunk.name.label, seq):
                 raise _broken(chunk, placed.at, f"entry {seq} is due")
             seq += 1
-        yield found
-        at = found[-1].at + found[-1].framed.header.whole_size
+        yield entries
+        at = entries[-1].at + entries[-1].framed.header.whole_size
     if seq != chunk.name.end_seq + 1:
         raise _broken(chunk, at, f"ends before entry {seq}")
 
 
-def _entries(raw: bytes, base: int, chunk: ArchivedChunk, limits: Limits) -> list[Placed]:
+def _entries(raw: bytes, base: int, chunk: ArchivedChunk, limits: Limits) -> list[PlacedEntry]:
     """The whole entries of a window, one at least."""
-    found: list[Placed] = []
+    entries: list[PlacedEntry] = []
     at = 0
     while at < len(raw):
         try:
@@ -76,11 +75,11 @@ def _entries(raw: bytes, base: int, chunk: ArchivedChunk, limits: Limits) -> lis
             break
         except Malformed as error:
             raise _broken(chunk, base + at, str(error)) from error
-        found.append(Placed(base + at, framed))
+        entries.append(PlacedEntry(base + at, framed))
         at += framed.header.whole_size
-    if not found:
+    if not entries:
         raise _broken(chunk, base, "an entry is cut short")
-    return found
+    return entries
 
 
 def _broken(chunk: ArchivedChunk, at: int, why: str) -> Untrusted:

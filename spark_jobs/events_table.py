@@ -1,42 +1,111 @@
-"""Decrypt an archived log into a table of Parquet files, one a chunk and day; only what is new.
+r"""Decrypt an archived log into a table of Parquet files, one a chunk and day; only what is new.
 
-    spark-submit spark_jobs/events_table.py --store s3://bucket --hub-id HEX \\
+    spark-submit spark_jobs/events_table.py --store s3://bucket --hub-id HEX \
         --client DIR --passphrase-file FILE --plaintext-at-rest yes
 
 Ends with 0 when every new chunk is in the table, with 3 when some were refused, with 4 when
 nothing could be done.
+
+Which stream each label of an archived hub is of, learnt from its control log.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from recorder.archive.audit import AuditTerms, read_terms
+from recorder.archive.log_files import in_archive
+from recorder.archive.manifest import LabelManifest
 from recorder.archive.store import HubArchive
-from spark_jobs.audit_terms import AuditTerms, read_terms
 from spark_jobs.chunk_window import chunk_of
-from spark_jobs.event_manifest import EventChunk, EventTable
-from spark_jobs.event_rows import Readership
-from spark_jobs.event_work import Done, Reader, Terms, Work, write_one
-from spark_jobs.known_streams import KnownStreams, learn_streams
-from spark_jobs.store_door import StoreDoor, add_options, door_of
-from veen.control import control_label
-from veen.errors import VeenError
+from spark_jobs.event_files import (
+    Done,
+    EventChunk,
+    EventTable,
+    EventTerms,
+    EventWork,
+    LabelledStream,
+    ReaderIdentity,
+    Readership,
+    write_one,
+)
+from veen.audit.context import Context, Depth, Stock
+from veen.audit.engine import AuditedLog, audit_log, in_order
+from veen.audit.trust import TrustCheck
+from veen.errors import Untrusted, VeenError
+from veen.label import Profile
+from veen.log.entry import StreamRecord, control_label
+from veen.objects.store import StoreRef, add_options, store_ref
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.core.broadcast import Broadcast
 
+
+@dataclass(frozen=True, slots=True)
+class LoggedStreams:
+    """As the control log and the terms tell."""
+
+    context: Context
+    names: Mapping[bytes, str]
+
+    def of(self, label: LabelManifest) -> LabelledStream:
+        origin = self.context.origin(label.label, label.parts[0].first_ts)
+        if origin is None:
+            return LabelledStream(None, None)
+        stream_id = origin.labels.stream_id
+        return LabelledStream(self.names.get(stream_id), stream_id)
+
+    def profiles(self) -> dict[bytes, Profile]:
+        known = [*self.context.streams.fixed.values(), *self.context.streams.rolling]
+        learnt = {item.labels.profile.profile_id(): item.labels.profile for item in known}
+        return {**self.context.profiles, **learnt}
+
+
+def learn_streams(services: StoreRef, hub_id: bytes, terms: AuditTerms) -> LoggedStreams:
+    """Audit the control label, by which streams are known; a faulty one is refused."""
+    inventory, trust = in_archive(services, hub_id), TrustCheck()
+    context = terms.context(trust.read_hub(inventory.files.read), Depth.FULL)
+    log = inventory.log()
+    control = control_label(hub_id)
+    alone = Stock({control: log.inventory.of(control)})
+    acknowledged = {item: upto for item, upto in log.acknowledged.items() if item == control}
+    (result,) = audit_log(
+        AuditedLog(inventory=alone, read=log.read, acknowledged=acknowledged),
+        context,
+        in_order(log.read),
+    ).labels
+    if trust.faults or result.faults:
+        first = (*trust.faults, *result.faults)[0]
+        raise Untrusted(f"{first.file} at byte {first.offset}: {first.what}; run verify_log")
+    records = [
+        *terms.streams,
+        *(stream for logged in result.control_records for stream in logged.record.streams()),
+    ]
+    return LoggedStreams(
+        context.with_control_records(result.control_records, is_whole=True), _names(records)
+    )
+
+
+def _names(records: Iterable[StreamRecord]) -> dict[bytes, str]:
+    names: dict[bytes, str] = {}
+    for record in records:
+        if not record.is_nameless():
+            names.setdefault(record.stream_id(), record.name)
+    return names
+
+
 WAVE: Final = 1_024
 OK, FAULTS, REFUSED = 0, 3, 4
 
 
-class Outcome(NamedTuple):
+class TableOutcome(NamedTuple):
     chunks: int
     rows: int
     opened: int
@@ -48,22 +117,22 @@ class Outcome(NamedTuple):
 class EventsJob:
     """Brings a table up to its archive."""
 
-    door: StoreDoor
+    services: StoreRef
     hub_id: bytes
     table: str
-    reader: Reader
+    reader: ReaderIdentity
     terms: AuditTerms
 
-    def run(self, spark: SparkContext) -> Outcome:
-        door = self.door.probed()
-        store = door.to_put()
+    def run(self, spark: SparkContext) -> TableOutcome:
+        services = self.services.probed()
+        store = services.to_put()
         table = EventTable(store, self.table, self.hub_id)
-        streams = learn_streams(door, self.hub_id, self.terms)
+        streams = learn_streams(services, self.hub_id, self.terms)
         work, pruned = self._work(HubArchive(store, self.hub_id), streams, table)
         context = streams.context
         sent = spark.broadcast(
-            Terms(
-                door=door,
+            EventTerms(
+                services=services,
                 prefix=table.prefix,
                 readership=Readership(
                     hub=context.hub, limits=context.limits, profiles=streams.profiles()
@@ -74,48 +143,48 @@ class EventsJob:
         done: list[Done] = []
         for start in range(0, len(work), WAVE):
             wave = work[start : start + WAVE]
-            found = spark.parallelize(wave, len(wave)).map(partial(_write, sent)).collect()
-            table.commit(self.reader.name(), _by_label(found))
-            done += found
+            metrics = spark.parallelize(wave, len(wave)).map(partial(_write, sent)).collect()
+            table.commit(self.reader.name(), _by_label(metrics))
+            done += metrics
         return _outcome(done, pruned)
 
     def _work(
-        self, archive: HubArchive, streams: KnownStreams, table: EventTable
-    ) -> tuple[list[Work], int]:
+        self, archive: HubArchive, streams: LoggedStreams, table: EventTable
+    ) -> tuple[list[EventWork], int]:
         """Chunks that are not in the table; and how many retention took before the archive."""
-        known, found, pruned = table.known(self.reader.name()), [], 0
+        known, result, pruned = table.known(self.reader.name()), [], 0
         for label in archive.labels(archive.latest()):
             if label.label == control_label(self.hub_id):
                 continue
-            pruned += sum(one.is_pruned for one in label.segments)
-            found += [
-                Work(chunk_of(self.hub_id, label, one), streams.of(label))
-                for one in label.segments
-                if not one.is_pruned and (label.label, one.start_seq) not in known
+            pruned += sum(segment.is_pruned for segment in label.segments)
+            result += [
+                EventWork(chunk_of(self.hub_id, label, segment), streams.of(label))
+                for segment in label.segments
+                if not segment.is_pruned and (label.label, segment.start_seq) not in known
             ]
-        return found, pruned
+        return result, pruned
 
 
-def _write(sent: Broadcast[Terms], work: Work) -> Done:
+def _write(sent: Broadcast[EventTerms], work: EventWork) -> Done:
     return write_one(sent.value, work)
 
 
 def _by_label(done: Iterable[Done]) -> dict[bytes, list[EventChunk]]:
-    found: dict[bytes, list[EventChunk]] = {}
-    for one in done:
-        if one.events is not None:
-            found.setdefault(one.chunk.name.label, []).append(one.events)
-    return found
+    result: dict[bytes, list[EventChunk]] = {}
+    for item in done:
+        if item.events is not None:
+            result.setdefault(item.chunk.name.label, []).append(item.events)
+    return result
 
 
-def _outcome(done: Sequence[Done], pruned: int) -> Outcome:
-    events = [one.events for one in done if one.events is not None]
-    return Outcome(
+def _outcome(done: Sequence[Done], pruned: int) -> TableOutcome:
+    events = [item.events for item in done if item.events is not None]
+    return TableOutcome(
         chunks=len(events),
-        rows=sum(one.rows for one in events),
-        opened=sum(one.opened for one in events),
+        rows=sum(event.rows for event in events),
+        opened=sum(event.opened for event in events),
         pruned=pruned,
-        refused=tuple(one.refused for one in done if one.events is None),
+        refused=tuple(item.refused for item in done if item.events is None),
     )
 
 
@@ -128,17 +197,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "it keeps them; say --plaintext-at-rest yes if that is what you want",
         )
     try:
-        found = _run(asked)
+        run = _run(asked)
     except VeenError as error:
         return _say(REFUSED, str(error))
-    for why in found.refused:
+    for why in run.refused:
         _say(FAULTS, f"refused: {why}")
     _say(
         OK,
-        f"{found.chunks} new chunks, {found.rows} events, {found.rows - found.opened} of them "
-        f"not opened, {found.pruned} chunks pruned before they were archived",
+        f"{run.chunks} new chunks, {run.rows} events, {run.rows - run.opened} of them "
+        f"not opened, {run.pruned} chunks pruned before they were archived",
     )
-    return FAULTS if found.refused else OK
+    return FAULTS if run.refused else OK
 
 
 def _say(code: int, what: str) -> int:
@@ -146,14 +215,14 @@ def _say(code: int, what: str) -> int:
     return code
 
 
-def _run(asked: argparse.Namespace) -> Outcome:
+def _run(asked: argparse.Namespace) -> TableOutcome:
     from spark_jobs.session import session  # noqa: PLC0415 - refusals need no Spark
 
     job = EventsJob(
-        door=door_of(asked.store, vars(asked)),
+        services=store_ref(asked.store, vars(asked)),
         hub_id=asked.hub_id,
         table=asked.table,
-        reader=Reader(asked.client.absolute(), asked.passphrase_file),
+        reader=ReaderIdentity(asked.client.absolute(), asked.passphrase_file),
         terms=read_terms(asked.terms),
     )
     with session("events_table") as spark:

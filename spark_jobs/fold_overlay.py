@@ -6,24 +6,96 @@
 The result is the same bytes as that of ``veen fold --engine local``. The client directory is
 opened on every host; no key travels. Ends with 0, with 3 when the archive does not hold, with 4
 when there is nothing to fold.
+
+A fold as Spark tasks: each makes a whole node of the tree, and the driver merges them.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recorder.archive.store import HubArchive
+from recorder.folds.job import (
+    FoldedNode,
+    FoldJob,
+    FoldResult,
+    PreparedSource,
+    carry_out,
+    height_for,
+    make,
+    plan,
+)
+from recorder.folds.source import ArchiveSource, FoldReader
+from spark_jobs.session import identity_in
+from veen.errors import Untrusted
+from veen.label import Profile
+from veen.limits import Limits
+from veen.objects.store import StoreRef
+from veen.overlay.fold import Node
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 
-from recorder.folds.job import FoldResult
-from recorder.folds.wanted import Wanted
-from spark_jobs.fold_tasks import Site, fold_on
-from spark_jobs.store_door import add_options, door_of
-from veen import durable
-from veen.errors import Malformed, Untrusted, VeenError
-from veen.overlay.tree import BLOCK
-from veen.profile import Profile
+from recorder.folds.job import FoldRequest
+from veen.errors import Malformed, VeenError
+from veen.objects.store import add_options, store_ref
+from veen.overlay.fold import BLOCK
+from veen.system import durable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldSite:
+    """Where every host finds the archive and the reader's keys; only names of them travel."""
+
+    services: StoreRef
+    client: Path
+    passphrase_file: Path | None = None
+    profile: Profile
+
+    def reader(self) -> FoldReader:
+        identity = identity_in(self.client, self.passphrase_file)
+        return FoldReader(identity.readers(), self.profile, Limits())
+
+    def archive(self, hub_id: bytes) -> HubArchive:
+        keeps = self.services.keeps_conditions is not None
+        return HubArchive(self.services.to_put() if keeps else self.services.to_read(), hub_id)
+
+    def ready_to_keep(self) -> FoldSite:
+        """The same once the store was seen to keep what folds put there."""
+        return replace(self, services=self.services.probed())
+
+
+@lru_cache(maxsize=4)
+def source_at(site: FoldSite, job: FoldJob) -> ArchiveSource:
+    """What a process folds from: once for all its tasks of a job."""
+    return job.source(site.archive(job.hub_id), site.reader())
+
+
+def make_at(site: FoldSite, job: FoldJob, reader: bytes, node: Node) -> FoldedNode:
+    if site.reader().scope() != reader:
+        raise Untrusted(f"{site.client} has other keys on this host than where the job began")
+    return make(job, source_at(site, job), node)
+
+
+def fold_on(spark: SparkContext, site: FoldSite, job: FoldJob, partitions: int = 0) -> FoldResult:
+    """The result of a job, whatever the number of tasks; 0 is one for each node that is due."""
+    if job.keeps_summaries:
+        site = site.ready_to_keep()
+    source = job.source(site.archive(job.hub_id), site.reader())
+    result = plan(job, source, height_for(job, spark.defaultParallelism))
+    made: list[FoldedNode] = []
+    if result.due:
+        work = partial(make_at, site, job, site.reader().scope())
+        slices = min(partitions or len(result.due), len(result.due))
+        made = spark.parallelize(result.due, slices).map(work).collect()
+    return carry_out(job, PreparedSource(source, result, made))
+
 
 OK, BROKEN, REFUSED = 0, 3, 4
 
@@ -50,26 +122,26 @@ def _run(asked: argparse.Namespace) -> FoldResult:
     # The local engine and the command line use this file without Spark.
     from spark_jobs.session import session  # noqa: PLC0415
 
-    site, wanted = site_of(asked), wanted_of(asked, asked.overlay)
-    wanted = replace(wanted, from_seq=asked.from_seq, to_seq=asked.to_seq)
-    job = wanted.job(site.archive(asked.hub_id))
+    site, expected = site_of(asked), request_of(asked, asked.overlay)
+    expected = replace(expected, from_seq=asked.from_seq, to_seq=asked.to_seq)
+    job = expected.job(site.archive(asked.hub_id))
     with session("fold_overlay") as spark:
         result = fold_on(spark.sparkContext, site, job, asked.partitions)
     durable.write(asked.out, result.encode())
     return result
 
 
-def site_of(asked: argparse.Namespace) -> Site:
-    return Site(
-        door=door_of(asked.store, vars(asked)),
+def site_of(asked: argparse.Namespace) -> FoldSite:
+    return FoldSite(
+        services=store_ref(asked.store, vars(asked)),
         client=asked.client.absolute(),
         passphrase_file=asked.passphrase_file,
         profile=Profile(epoch_sec=asked.epoch_sec, pad_block=asked.pad_block),
     )
 
 
-def wanted_of(asked: argparse.Namespace, overlay: str) -> Wanted:
-    return Wanted(
+def request_of(asked: argparse.Namespace, overlay: str) -> FoldRequest:
+    return FoldRequest(
         stream=asked.stream,
         overlay=overlay,
         profile=Profile(epoch_sec=asked.epoch_sec, pad_block=asked.pad_block),

@@ -2,17 +2,26 @@
 
 A chunk is cut into its largest complete nodes. Below each of them a path is found in the chunk
 alone; above them there are few nodes, and all of them follow from their tops.
+
+What stands for the chunks that come after a span of time, so that they need not be read.
+
+All of the leaves must lead to the root of the checkpoint, those behind the span too. Of these a few
+complete nodes are enough. The left part of such a node is told by the peaks at an end of a chunk
+within it, and its right part by the leaves of one chunk. Nothing of that is believed: a root that
+is reached over wrong nodes is another one.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from veen import mmr
-from veen.inclusion import InclusionProof
+from veen.errors import Untrusted
 from veen.mmr import Peaks
+from veen.proofs import InclusionProof
 
 Place = tuple[int, int]
 """The height of a node, and its index there."""
@@ -80,13 +89,13 @@ class Upper:
     def graft(self, top: Top) -> None:
         """Append a complete node, which must begin where the range ends."""
         height, index = top.height, self.peaks.size >> top.height
-        merged, found = mmr.trailing_ones(index), top.hash
-        self.nodes[height, index] = found
+        merged, node = mmr.trailing_ones(index), top.hash
+        self.nodes[height, index] = node
         hashes = self.peaks.hashes[:merged]
         self.peaks = self.peaks.graft(*top)
         for step, peak in enumerate(hashes, 1):
-            found = mmr.node(peak, found)
-            self.nodes[height + step, index >> step] = found
+            node = mmr.node(peak, node)
+            self.nodes[height + step, index >> step] = node
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +116,43 @@ def proof(
 ) -> InclusionProof:
     """The same proof as that of whoever has every node."""
     return InclusionProof.build(Siblings(seq, path, upper), seq, size)
+
+
+class Cut(NamedTuple):
+    """The leaves after a place, up to another."""
+
+    after: int
+    upto: int
+
+
+class NodeGap(NamedTuple):
+    """A complete node that is not read as a whole: it begins after ``start``.
+
+    ``chunk`` is which chunk has the leaves of ``cut``; what is before them, is in the peaks there.
+    """
+
+    height: int
+    start: int
+    chunk: int
+    cut: Cut
+
+    def within(self, peaks: Peaks) -> Peaks:
+        """The part of the peaks before the cut that is of this node."""
+        size = self.cut.after - self.start
+        return Peaks(size, peaks.hashes[: size.bit_count()])
+
+    def top(self, within: Peaks, tops: Sequence[Top]) -> Top:
+        for item in tops:
+            within = within.graft(*item)
+        if within.size != 1 << self.height:
+            raise Untrusted(f"the leaves up to {self.cut.upto} are not all there")
+        return Top(self.height, within.hashes[0])
+
+
+def gaps(start: int, ends: Sequence[int]) -> Iterator[NodeGap]:
+    """The nodes over all leaves after ``start``, which is an end of a chunk, as are ``ends``."""
+    for height, index in mmr.subtrees(start, ends[-1]):
+        first, last = index << height, (index + 1) << height
+        chunk = bisect_left(ends, last)
+        before = ends[chunk - 1] if chunk else start
+        yield NodeGap(height, first, chunk, Cut(max(first, before), last))

@@ -15,20 +15,34 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bridge.reconcile import alarms, compact, fact_file
-from bridge.reconcile.facts import Checkpoint, Export, Facts, Fork, Standing
-from bridge.reconcile.kept import Places, keep
-from bridge.reconcile.portions import CHECKPOINTS, distilled
+from bridge.reconcile.facts import (
+    BundleFact,
+    CheckpointFact,
+    Export,
+    ForkFact,
+    ReconcileFacts,
+    facts_of,
+    read_facts,
+)
+from bridge.reconcile.ranges import join_runs
 from bridge.reconcile.reconcile import (
+    CHECKPOINTS,
     StreamKey,
     assemble,
+    distilled,
     newest_standings,
     settled_to,
     stream_facts,
 )
-from bridge.reconcile.report import Report
-from bridge.reconcile.stream_report import StreamReport, reconcile_stream
-from spark_jobs.signer import identity_in
+from bridge.reconcile.render import ReportPlaces, keep
+from bridge.reconcile.report import (
+    ReconcileReport,
+    StreamReport,
+    reconcile_ledger,
+    reconcile_stream,
+    root_claims,
+)
+from spark_jobs.session import identity_in
 from veen.errors import Malformed, VeenError
 
 if TYPE_CHECKING:
@@ -39,12 +53,14 @@ _MALFORMED: Final = f"{Malformed.__module__}.{Malformed.__name__}: "
 _SMALL: Final = frozenset({"repeat", "fork", "route", "stranger"})
 
 
-def reconcile_on(spark: SparkContext, lines: RDD[str], chosen: Collection[bytes] = ()) -> Report:
+def reconcile_on(
+    spark: SparkContext, lines: RDD[str], chosen: Collection[bytes] = ()
+) -> ReconcileReport:
     """The report of facts that need not fit into one process; C1 is ``chosen`` by its id where the
     facts bring more than one of a hub.
     """
-    heads = lines.filter(lambda one: one.startswith(CHECKPOINTS)).distinct().collect()
-    of_checkpoints = fact_file.read(heads, chosen)
+    heads = lines.filter(lambda item: item.startswith(CHECKPOINTS)).distinct().collect()
+    of_checkpoints = read_facts(heads, chosen)
     settled = settled_to(of_checkpoints.target)
     facts = lines.mapPartitions(lambda part: distilled(part, settled)).cache()
     small = _small(facts, of_checkpoints)
@@ -53,88 +69,92 @@ def reconcile_on(spark: SparkContext, lines: RDD[str], chosen: Collection[bytes]
     return assemble(
         small,
         streams=_streams(facts, newest, small, forks),
-        ledgers=_by_key(facts, "entry", lambda one: one.bridge_id)
-        .map(lambda one: alarms.reconcile_ledger(one[0], one[1]))
+        ledgers=_by_key(facts, "entry", lambda item: item.bridge_id)
+        .map(lambda item: reconcile_ledger(item[0], item[1]))
         .collect(),
         forks=forks,
-        unplaced=newest.flatMap(lambda one: one.unplaced).collect(),
+        unplaced=newest.flatMap(lambda item: item.unplaced).collect(),
     )
 
 
-def _small(facts: RDD[tuple[str, Any]], of_checkpoints: Facts) -> Facts:
+def _small(facts: RDD[tuple[str, Any]], of_checkpoints: ReconcileFacts) -> ReconcileFacts:
     """What a report holds as it is: few, or the report would be as large."""
     kinds: dict[str, list[Any]] = {name: [] for name in (*_SMALL, "export", "import")}
     kinds |= {name: [] for name in ("standing", "entry")}
     kinds["source"] = list(of_checkpoints.sources)
     kinds["target"] = [of_checkpoints.target] if of_checkpoints.target else []
-    for kind, one in facts.filter(lambda one: one[0] in _SMALL).collect():
-        kinds[kind].append(one)
-    return fact_file.facts_of(kinds)
+    for kind, item in facts.filter(lambda item: item[0] in _SMALL).collect():
+        kinds[kind].append(item)
+    return facts_of(kinds)
 
 
-def _forks(spark: SparkContext, facts: RDD[tuple[str, Any]], small: Facts) -> list[Fork]:
-    ends = spark.parallelize(list(alarms.root_claims((), (), small.sources)))
-    claims = facts.filter(lambda one: one[0] == "claim").map(lambda one: one[1]).union(ends)
+def _forks(
+    spark: SparkContext, facts: RDD[tuple[str, Any]], small: ReconcileFacts
+) -> list[ForkFact]:
+    ends = spark.parallelize(list(root_claims((), (), small.sources)))
+    claims = facts.filter(lambda item: item[0] == "claim").map(lambda item: item[1]).union(ends)
     odd = (
-        claims.map(lambda one: (tuple(one[:3]), one.root))
+        claims.map(lambda item: (tuple(item[:3]), item.root))
         .distinct()
         .groupByKey()
-        .filter(lambda one: len(set(one[1])) > 1)
+        .filter(lambda item: len(set(item[1])) > 1)
     )
-    return sorted({*small.forks, *(Fork(*place) for place, _ in odd.collect())})
+    return sorted({*small.forks, *(ForkFact(*place) for place, _ in odd.collect())})
 
 
 def _newest(facts: RDD[tuple[str, Any]]) -> RDD[Any]:
     """The last word on each bundle, which whoever exported it may have to place."""
-    told = facts.filter(lambda one: one[0] in ("standing", "export"))
-    return told.map(lambda one: (one[1].bundle_id, one[1])).groupByKey().map(_last_word)
+    detail = facts.filter(lambda item: item[0] in ("standing", "export"))
+    return detail.map(lambda item: (item[1].bundle_id, item[1])).groupByKey().map(_last_word)
 
 
-def _last_word(one: tuple[bytes, Iterable[Standing | Export]]) -> Any:
-    found = list(one[1])
+def _last_word(value: tuple[bytes, Iterable[BundleFact | Export]]) -> Any:
+    result = list(value[1])
     return newest_standings(
-        [each for each in found if isinstance(each, Standing)],
-        [each for each in found if isinstance(each, Export)],
+        [each for each in result if isinstance(each, BundleFact)],
+        [each for each in result if isinstance(each, Export)],
     )
 
 
 def _streams(
-    facts: RDD[tuple[str, Any]], newest: RDD[Any], small: Facts, forks: Sequence[Fork]
+    facts: RDD[tuple[str, Any]], newest: RDD[Any], small: ReconcileFacts, forks: Sequence[ForkFact]
 ) -> list[StreamReport]:
-    standings = newest.flatMap(lambda one: [("standing", each) for each in one.standings])
-    told = facts.filter(lambda one: one[0] in ("run", "export")).union(standings)
+    standings = newest.flatMap(lambda item: [("standing", each) for each in item.standings])
+    detail = facts.filter(lambda item: item[0] in ("run", "export")).union(standings)
     sources, routes = small.sources, list(small.routes)
-    keyed = told.map(lambda one: ((one[1].hub_id, one[1].stream), one))
-    found: list[StreamReport] = (
+    keyed = detail.map(lambda item: ((item[1].hub_id, item[1].stream), item))
+    reports: list[StreamReport] = (
         keyed.groupByKey()
-        .map(lambda one: _stream(StreamKey(*one[0]), one[1], forks, routes, sources))
+        .map(lambda item: _stream(StreamKey(*item[0]), item[1], forks, routes, sources))
         .collect()
     )
-    done = {(one.hub_id, one.stream) for one in found}
-    named = {StreamKey(*one[:2]) for told in (forks, routes) for one in told} - done
-    return found + [_stream(key, (), forks, routes, sources) for key in named]
+    done = {(item.hub_id, item.stream) for item in reports}
+    named = {StreamKey(*item[:2]) for detail in (forks, routes) for item in detail} - done
+    return reports + [_stream(key, (), forks, routes, sources) for key in named]
 
 
 def _stream(
     key: StreamKey,
-    told: Iterable[tuple[str, Any]],
-    forks: Sequence[Fork],
+    value: Iterable[tuple[str, Any]],
+    forks: Sequence[ForkFact],
     routes: Sequence[Any],
-    sources: tuple[Checkpoint, ...],
+    sources: tuple[CheckpointFact, ...],
 ) -> StreamReport:
     kinds: dict[str, list[Any]] = {"run": [], "export": [], "standing": []}
-    for kind, one in told:
-        kinds[kind].append(one)
-    of_key = Facts(routes=[one for one in routes if one[:2] == key], sources=sources)
-    mine = [one for one in forks if one[:2] == key]
-    runs = compact.joined(kinds["run"])
-    (found,) = stream_facts(kinds["export"], runs, kinds["standing"], mine, of_key)
-    return reconcile_stream(found)
+    for kind, item in value:
+        kinds[kind].append(item)
+    of_key = ReconcileFacts(routes=[route for route in routes if route[:2] == key], sources=sources)
+    mine = [fork for fork in forks if fork[:2] == key]
+    runs = join_runs(kinds["run"])
+    (result,) = stream_facts(kinds["export"], runs, kinds["standing"], mine, of_key)
+    return reconcile_stream(result)
 
 
 def _by_key(facts: RDD[tuple[str, Any]], kind: str, key: Any) -> RDD[tuple[Any, Any]]:
     return (
-        facts.filter(lambda one: one[0] == kind).map(lambda one: (key(one[1]), one[1])).groupByKey()
+        facts.filter(lambda item: item[0] == kind)
+        .map(lambda item: (key(item[1]), item[1]))
+        .groupByKey()
     )
 
 
@@ -160,12 +180,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (VeenError, OSError) as error:
         sys.stderr.write(f"reconcile: {error}\n")
         return NOT_WHOLE if isinstance(error, Malformed) else REFUSED
-    keep(report, signer, Places(out=asked.out, picture=asked.svg, gaps=asked.gaps))
+    keep(report, signer, ReportPlaces(out=asked.out, picture=asked.svg, gaps=asked.gaps))
     sys.stdout.write(f"reconcile: {'whole' if report.is_whole else 'not whole'}\n")
     return OK if report.is_whole else NOT_WHOLE
 
 
-def _run(asked: argparse.Namespace) -> Report:
+def _run(asked: argparse.Namespace) -> ReconcileReport:
     # The rule is used without Spark too.
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
@@ -177,16 +197,16 @@ def _run(asked: argparse.Namespace) -> Report:
         try:
             return reconcile_on(context, lines, asked.checkpoint)
         except PySparkException as error:
-            told = _told_by_worker(str(error))
-            if told is None:
+            detail = _told_by_worker(str(error))
+            if detail is None:
                 raise
-            raise Malformed(told) from error
+            raise Malformed(detail) from error
 
 
 def _told_by_worker(trace: str) -> str | None:
     """What a worker had to say of its facts, out of all that Spark says of it."""
-    found = [line for line in trace.splitlines() if line.startswith(_MALFORMED)]
-    return found[-1].removeprefix(_MALFORMED) if found else None
+    result = [line for line in trace.splitlines() if line.startswith(_MALFORMED)]
+    return result[-1].removeprefix(_MALFORMED) if result else None
 
 
 if __name__ == "__main__":

@@ -17,19 +17,18 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.audit_terms import AuditTerms, read_terms
-from spark_jobs.log_files import LogFiles, LogInventory, in_archive, in_directory
-from spark_jobs.signer import auditor
-from spark_jobs.store_door import add_options, door_of
-from veen import durable
-from veen.audit.context import Context, Depth
-from veen.audit.engine import Crew, Watch, audit_log, audit_task, in_order, unwatched
-from veen.audit.findings import ChunkFindings, Task
-from veen.audit.report import Report
+from recorder.archive.audit import AuditTerms, read_terms
+from recorder.archive.log_files import LogFiles, LogInventory, in_archive, in_directory
+from spark_jobs.session import auditor
+from veen.audit.context import ChunkFindings, Context, Depth, Task
+from veen.audit.engine import AuditPool, Watch, audit_log, audit_task, in_order, no_audit_progress
+from veen.audit.report import AuditReport
 from veen.audit.trust import TrustCheck
 from veen.errors import Untrusted, VeenError
 from veen.hub_identity import HubIdentity
 from veen.identity_store import newest_known
+from veen.objects.store import add_options, store_ref
+from veen.system import durable
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -49,10 +48,10 @@ def audit(
     inventory: LogInventory,
     terms: AuditTerms,
     depth: Depth,
-    crew: Crew,
-    watch: Watch = unwatched,
+    pool: AuditPool,
+    watch: Watch = no_audit_progress,
     known: Known | None = None,
-) -> Report:
+) -> AuditReport:
     """The report of a log, the same whoever audits its chunks and in whatever order.
 
     With ``known``, a note says by which identity of the hub it was judged, or that nobody vouches
@@ -62,11 +61,11 @@ def audit(
     hub = trust.read_hub(inventory.files.read)
     if known is not None:
         hub = trust.follow(hub, known(hub.hub_id))
-    found = audit_log(inventory.log(), terms.context(hub, depth), crew, watch)
-    return found.report([*inventory.faults, *trust.faults], trust.notes, ())
+    result = audit_log(inventory.log(), terms.context(hub, depth), pool, watch)
+    return result.report([*inventory.faults, *trust.faults], trust.notes, ())
 
 
-def here(files: LogFiles) -> Crew:
+def here(files: LogFiles) -> AuditPool:
     """Audits in this process, one chunk after another."""
     return in_order(files.read)
 
@@ -79,8 +78,8 @@ class SparkCrew:
     files: LogFiles
     partitions: int | None = None
 
-    def crew(self) -> Crew:
-        return Crew(self.run, here(self.files).again)
+    def pool(self) -> AuditPool:
+        return AuditPool(self.run, here(self.files).again)
 
     def run(self, tasks: Iterable[Task], context: Context) -> Iterator[ChunkFindings]:
         """In waves, each a job; what the control label made known goes to executors once."""
@@ -126,12 +125,12 @@ class _Remembered:
         self.is_given = False
 
     def __call__(self, hub_id: bytes) -> HubIdentity | None:
-        found = newest_known(hub_id, self._given, self._directory)
-        self.is_given = found is not None
-        return found
+        known = newest_known(hub_id, self._given, self._directory)
+        self.is_given = known is not None
+        return known
 
 
-def _run(asked: argparse.Namespace, known: Known) -> Report:
+def _run(asked: argparse.Namespace, known: Known) -> AuditReport:
     # The local engine and the command line use this file without Spark.
     from spark_jobs.session import session  # noqa: PLC0415
 
@@ -140,8 +139,8 @@ def _run(asked: argparse.Namespace, known: Known) -> Report:
     key = auditor(asked.sign_with, asked.passphrase_file)
     depth = Depth.HASHES if asked.hashes_only else Depth.FULL
     with session("verify_log") as spark:
-        crew = SparkCrew(spark.sparkContext, inventory.files, asked.partitions).crew()
-        report = audit(inventory, terms, depth, crew, known=known)
+        pool = SparkCrew(spark.sparkContext, inventory.files, asked.partitions).pool()
+        report = audit(inventory, terms, depth, pool, known=known)
     durable.write(asked.report, report.signed(key).to_json())
     return report
 
@@ -149,7 +148,7 @@ def _run(asked: argparse.Namespace, known: Known) -> Report:
 def _inventory(asked: argparse.Namespace, terms: AuditTerms) -> LogInventory:
     if asked.data_dir is not None:
         return in_directory(asked.data_dir.absolute(), terms.acknowledged)
-    return in_archive(door_of(asked.store, vars(asked)), asked.hub_id)
+    return in_archive(store_ref(asked.store, vars(asked)), asked.hub_id)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -14,12 +14,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from recorder.folds.snapshots import Expected, Verdict, verify
-from spark_jobs.fold_overlay import BROKEN, OK, code_of, parser_of, site_of, wanted_of
-from spark_jobs.fold_tasks import fold_on
-from veen import durable
+from recorder.folds.snapshots import Expected, SnapshotVerdict, verify
+from spark_jobs.fold_overlay import BROKEN, OK, code_of, fold_on, parser_of, request_of, site_of
 from veen.errors import VeenError
 from veen.overlay.snapshot import StateCheckpoint
+from veen.system import durable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,19 +39,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return OK if is_good else BROKEN
 
 
-def _run(asked: argparse.Namespace) -> Verdict:
+def _run(asked: argparse.Namespace) -> SnapshotVerdict:
     from spark_jobs.session import session  # noqa: PLC0415 - as in fold_overlay
 
     claim = StateCheckpoint.decode(asked.snapshot.read_bytes())
     expected = Expected(state_class=asked.overlay, state_id=asked.state_id, upto_seq=asked.upto)
-    site, wanted = site_of(asked), wanted_of(asked, claim.state_class)
+    site, requested = site_of(asked), request_of(asked, claim.state_class)
     archive = site.archive(asked.hub_id)
     with session("verify_snapshot") as spark:
         verdict = verify(
             claim,
             expected,
-            wanted.job(archive),
-            wanted.end_seq(archive),
+            requested.job(archive),
+            requested.end_seq(archive),
             lambda job: fold_on(spark.sparkContext, site, job, asked.partitions),
         )
     durable.write(asked.out, json.dumps(verdict.document(), sort_keys=True).encode())

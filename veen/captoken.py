@@ -1,17 +1,56 @@
-"""CapToken: who may write to which streams, for how long and how fast (spec 6)."""
+"""CapToken: who may write to which streams, for how long and how fast (spec 6).
+
+The token bucket that holds a capability to its rate, in whole seconds of hub time (spec 6).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from veen import cbor, sign
+from veen.crypto import SigningKey, signature_is_valid
 from veen.digest import ht
-from veen.errors import Malformed, Untrusted
+from veen.errors import Malformed, Untrusted, VeenError
 from veen.limits import MAX_CAP_CHAIN
-from veen.rate import Rate
-from veen.schema import Bytes32, Bytes64, Version
-from veen.wire import WireMap
+from veen.wire import cbor
+from veen.wire.objects import WireMap
+from veen.wire.schema import Bytes32, Bytes64, Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate(WireMap):
+    per_sec: int
+    burst: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBucket:
+    """Tokens left at a time. Only accepted messages are debited, so receipts rebuild it."""
+
+    tokens: int
+    at: int
+
+    @classmethod
+    def full(cls, rate: Rate, now: int) -> TokenBucket:
+        return cls(rate.burst, now)
+
+    def refilled(self, rate: Rate, now: int) -> TokenBucket:
+        """The bucket at ``now``; a clock that went back refills nothing."""
+        if now <= self.at:
+            return self
+        return TokenBucket(min(rate.burst, self.tokens + rate.per_sec * (now - self.at)), now)
+
+    def debited(self) -> TokenBucket | None:
+        """The bucket after one more message, or None when it is empty."""
+        return TokenBucket(self.tokens - 1, self.at) if self.tokens else None
+
+    def seconds_until_token(self, rate: Rate) -> int | None:
+        """How long an empty bucket stays empty; None when it is never refilled."""
+        if self.tokens:
+            return 0
+        return 1 if rate.per_sec and rate.burst else None
+
 
 _NO_LINK = bytes(64)
 _SIG_CHAIN_KEY = 5
@@ -45,7 +84,7 @@ class CapToken(WireMap):
     def auth_ref(self) -> bytes:
         return ht("veen/cap", self.encode())
 
-    def resigned(self, issuer: sign.PrivateKey) -> CapToken:
+    def resigned(self, issuer: SigningKey) -> CapToken:
         """The same grant with one more link by its issuer."""
         return replace(self, sig_chain=(*self.sig_chain, _link(self, issuer, self.sig_chain[-1])))
 
@@ -55,7 +94,7 @@ class CapToken(WireMap):
             raise Untrusted("a capability without a signature")
         previous = _NO_LINK
         for index, link in enumerate(self.sig_chain):
-            if not sign.is_valid(self.issuer_pk, link, self.link_digest(previous)):
+            if not signature_is_valid(self.issuer_pk, link, self.link_digest(previous)):
                 raise Untrusted(f"link {index} of the capability is not signed by its issuer")
             previous = link
 
@@ -74,7 +113,7 @@ class CapToken(WireMap):
 
 
 def issue(
-    issuer: sign.PrivateKey,
+    issuer: SigningKey,
     *,
     subject_pk: bytes,
     stream_ids: Iterable[bytes],
@@ -91,7 +130,17 @@ def issue(
     return replace(unsigned, sig_chain=(_link(unsigned, issuer, _NO_LINK),))
 
 
-def _link(token: CapToken, issuer: sign.PrivateKey, previous: bytes) -> bytes:
+def _link(token: CapToken, issuer: SigningKey, previous: bytes) -> bytes:
     if issuer.public != token.issuer_pk:
         raise Untrusted("only the issuer may sign a link")
     return issuer.sign(token.link_digest(previous))
+
+
+def read_token(path: Path) -> CapToken:
+    """A capability from a file, its chain verified."""
+    try:
+        token = CapToken.decode(path.read_bytes())
+        token.verify_chain()
+    except VeenError as error:
+        raise type(error)(f"{path}: {error}") from error
+    return token

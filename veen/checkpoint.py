@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from veen import cbor, sign
+from veen.crypto import SigningKey, signature_is_valid
 from veen.digest import ht
 from veen.errors import Malformed, Untrusted
 from veen.label import EpochLabels
-from veen.schema import Bytes32, Bytes64, Version
-from veen.wire import WireArray
+from veen.wire import cbor
+from veen.wire.objects import WireArray
+from veen.wire.schema import Bytes32, Bytes64, Version
 
 _SIGNED_FIELDS = 6
 
@@ -29,20 +30,20 @@ class Checkpoint(WireArray):
         if self.witness_sigs == ():
             raise Malformed("a checkpoint without witnesses has seven elements")
 
-    def signed(self, key: sign.PrivateKey) -> Checkpoint:
+    def signed(self, key: SigningKey) -> Checkpoint:
         return replace(self, hub_sig=key.sign(self._signing_digest()))
 
-    def witnessed(self, key: sign.PrivateKey) -> Checkpoint:
+    def witnessed(self, key: SigningKey) -> Checkpoint:
         """The same checkpoint with one more witness, who signs what the hub signed."""
         signature = key.sign(self._signing_digest())
         return replace(self, witness_sigs=(*(self.witness_sigs or ()), signature))
 
     def is_signed_by(self, hub_pk: bytes) -> bool:
-        return sign.is_valid(hub_pk, self.hub_sig, self._signing_digest())
+        return signature_is_valid(hub_pk, self.hub_sig, self._signing_digest())
 
     def is_witnessed_by(self, public: bytes) -> bool:
         digest = self._signing_digest()
-        return any(sign.is_valid(public, sig, digest) for sig in self.witness_sigs or ())
+        return any(signature_is_valid(public, sig, digest) for sig in self.witness_sigs or ())
 
     def verify_labels(self, labels: EpochLabels) -> None:
         """Refuse a checkpoint whose labels and epoch do not belong together (spec 4.4.1)."""

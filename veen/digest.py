@@ -58,9 +58,9 @@ class Hasher:
     @classmethod
     def tagged(cls, tag: str) -> "Hasher":
         """The same for Ht."""
-        found = cls()
-        found._state = _begun(tag).copy()
-        return found
+        result = cls()
+        result._state = _begun(tag).copy()
+        return result
 
     def update(self, part: bytes) -> None:
         self._state.update(part)

@@ -10,6 +10,10 @@ class VeenError(Exception):
     """Whatever this project raises on purpose."""
 
 
+class Refused(VeenError):
+    """A command that cannot be carried out as things are; the message says what to do."""
+
+
 class Malformed(VeenError, ValueError):
     """Bytes that are not the one allowed encoding of what they claim to be."""
 

@@ -15,7 +15,7 @@ from http_message_signatures import (
     InvalidSignature,
 )
 
-from veen import sign
+from veen.crypto import signature_is_valid
 from veen.digest import h
 from veen.errors import VeenError
 
@@ -43,7 +43,7 @@ class SignedMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class SignedRequest:
     """Whose signature holds, and a hash of all it covers: the same one is not taken twice."""
 
     key_id: str
@@ -60,7 +60,7 @@ class StrictEd25519(HTTPSignatureAlgorithm):
         self._private = private_key
 
     def verify(self, signature: bytes, message: bytes) -> None:
-        if not sign.is_valid(self._public, signature, message):
+        if not signature_is_valid(self._public, signature, message):
             raise InvalidSignature("not the principal's signature")
 
 
@@ -80,7 +80,7 @@ class SignatureVerifier:
             signature_algorithm=StrictEd25519, key_resolver=_Keys(key_of)
         )
 
-    def verify(self, message: SignedMessage, body: bytes) -> Signed:
+    def verify(self, message: SignedMessage, body: bytes) -> SignedRequest:
         """Refuse a signature that does not hold, is too old or covers too little."""
         try:
             (result,) = self._verifier.verify(
@@ -95,4 +95,4 @@ class SignatureVerifier:
         if not any(target <= covered for target in _TARGETS):
             raise NotSigned("the signature covers neither @target-uri nor @path and @query")
         key_id = str(result.parameters["keyid"])
-        return Signed(key_id, h(repr(result.covered_components).encode()))
+        return SignedRequest(key_id, h(repr(result.covered_components).encode()))

@@ -10,15 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from veen import sign
 from veen.checkpoint import Checkpoint
+from veen.crypto import SigningKey, signature_is_valid
 from veen.digest import h, ht, u64be
 from veen.errors import Malformed, Untrusted
-from veen.label import hub_id
-from veen.profile import Profile
+from veen.label import Profile, hub_id
 from veen.receipt import Receipt
-from veen.schema import Bytes32, Bytes64, Version
-from veen.wire import WireMap
+from veen.wire.objects import WireMap
+from veen.wire.schema import Bytes32, Bytes64, Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,22 +77,20 @@ class HubIdentity(WireMap):
             f"hub_ts {self.current.valid_from}"
         )
 
-    def signature_by(self, current: sign.PrivateKey) -> bytes:
+    def signature_by(self, current: SigningKey) -> bytes:
         return current.sign(ht("veen/hub-identity", self.encode()))
 
     def verify(self, signature: bytes) -> None:
         """Refuse unless an unbroken chain leads from hub_id to this document."""
         for index, (old, new) in enumerate(pairwise(self.hub_keys), 1):
             digest = _endorsement_digest(self.hub_id, index, new)
-            if not sign.is_valid(old.hub_pk, new.endorsement or b"", digest):
+            if not signature_is_valid(old.hub_pk, new.endorsement or b"", digest):
                 raise Untrusted(f"hub key {new.key_id.hex()} is not endorsed by the key before it")
         digest = ht("veen/hub-identity", self.encode())
-        if not sign.is_valid(self.current.hub_pk, signature, digest):
+        if not signature_is_valid(self.current.hub_pk, signature, digest):
             raise Untrusted("the hub identity is not signed by its current key")
 
-    def rotated(
-        self, old: sign.PrivateKey, new_pk: bytes, at: int, overlap_sec: int
-    ) -> HubIdentity:
+    def rotated(self, old: SigningKey, new_pk: bytes, at: int, overlap_sec: int) -> HubIdentity:
         """The identity with one more key from ``at`` on; the old one ends after the overlap."""
         if old.public != self.current.hub_pk:
             raise Untrusted("only the current key may endorse the next one")
@@ -146,7 +143,7 @@ class HubIdentity(WireMap):
         It was made in the overlap if it cannot have been made before or after.
         """
         begin = max(not_before, signer.valid_from)
-        ends = [one for one in (not_after, signer.valid_until) if one is not None]
+        ends = [item for item in (not_after, signer.valid_until) if item is not None]
         for old, new in pairwise(self.hub_keys):
             # The old key may have signed in the very second in which the new one began.
             since = new.valid_from if signer.valid_from >= new.valid_from else new.valid_from + 1

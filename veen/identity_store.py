@@ -1,17 +1,64 @@
 """The newest identity of each hub that was seen, one file each, never replaced by an older one.
 
 The files are those of a trust directory: ``hub-<hub_id>.cbor`` with its signature in ``.sig``.
+
+A hub identity in a file: ``NAME.cbor`` with its signature in ``NAME.sig`` beside it (spec 8.4).
+
+A data directory has it as ``hub-identity.cbor``, a trust directory as ``hub-<hub_id>.cbor``.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final, NamedTuple
 
-from veen import durable
-from veen.client import trust
-from veen.errors import Untrusted
+from veen.client.session import newest_identity
+from veen.errors import Malformed, Untrusted, VeenError
 from veen.hub_identity import HubIdentity
-from veen.identity_file import SignedIdentity, read_signed
+from veen.log import layout
+from veen.system import durable
+
+_MAX_BYTES: Final = 1 << 20
+
+
+class IdentityMissing(VeenError, FileNotFoundError):
+    """A file of a hub identity that is not there."""
+
+
+class SignedIdentity(NamedTuple):
+    """An identity with the signature of its current key, as anyone may check them again."""
+
+    identity: HubIdentity
+    signature: bytes
+
+
+def read_signed(path: Path) -> SignedIdentity:
+    """The verified identity in a file; of a data directory, the one it holds."""
+    file = path / layout.IDENTITY if path.is_dir() else path
+    raw, signature = read_small(file), read_small(file.with_suffix(".sig"))
+    try:
+        identity = HubIdentity.decode(raw)
+        identity.verify(signature)
+    except Malformed as error:
+        raise Malformed(f"{file} is no signed identity of a hub: {error}") from error
+    except Untrusted as error:
+        raise Untrusted(f"{file} is no signed identity of a hub: {error}") from error
+    return SignedIdentity(identity, signature)
+
+
+def read_small(path: Path) -> bytes:
+    """A file of which none is large."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise IdentityMissing(
+            f"{path} is missing: a hub identity is {layout.IDENTITY} with {layout.IDENTITY_SIG} "
+            "beside it; veen hub key --out writes both, and the hub's data directory has them"
+        ) from None
+    if len(raw) > _MAX_BYTES:
+        raise Malformed(f"{path} is longer than {_MAX_BYTES} bytes")
+    return raw
 
 
 def known(directory: Path, hub_id: bytes) -> HubIdentity | None:
@@ -19,13 +66,13 @@ def known(directory: Path, hub_id: bytes) -> HubIdentity | None:
     path = _path(directory, hub_id)
     if not path.exists():
         return None
-    found = read_signed(path).identity
-    if found.hub_id != hub_id:
+    identity = read_signed(path).identity
+    if identity.hub_id != hub_id:
         raise Untrusted(
             f"{path}: expected the identity of hub {hub_id.hex()}, got that of "
-            f"{found.hub_id.hex()}; copy it again from the hub's data directory"
+            f"{identity.hub_id.hex()}; copy it again from the hub's data directory"
         )
-    return found
+    return identity
 
 
 def remember(directory: Path, offered: SignedIdentity) -> bool:
@@ -36,7 +83,7 @@ def remember(directory: Path, offered: SignedIdentity) -> bool:
     identity, signature = offered
     identity.verify(signature)
     before = known(directory, identity.hub_id)
-    if before is not None and trust.newest(before, identity) == before:
+    if before is not None and newest_identity(before, identity) == before:
         return False
     durable.make_directory(directory)
     path = _path(directory, identity.hub_id)

@@ -4,7 +4,7 @@ A hub checking its own log, a client, a Spark partition and an importer all fold
 ``verify_pair``. What one of them does not hold it leaves out of the rules: a reader who was never
 shown a capability cannot check I7, and the report of its invariants says so.
 
-I5 speaks of the encrypted header and is checked where it is opened (``veen.seal``). I10 is what
+I5 speaks of the encrypted header and is checked where it is opened (``veen.payload``). I10 is what
 decoding means here: an object of these types has the one allowed encoding. I13 is that this
 function, like admission, depends on its arguments alone.
 """
@@ -14,16 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from veen import ciphertext
-from veen.captoken import CapToken
+from veen.captoken import CapToken, TokenBucket
 from veen.errors import Untrusted, WrongSize
 from veen.hub_identity import HubIdentity
-from veen.label import EpochLabels
+from veen.label import EpochLabels, Profile
 from veen.limits import Limits
 from veen.mmr import Peaks
 from veen.msg import Msg
-from veen.profile import Profile
-from veen.rate import Bucket
+from veen.payload import check_ciphertext_sizes
 from veen.receipt import Receipt
 
 
@@ -67,7 +65,7 @@ class Grant:
 
     token: CapToken
     issued_at: int
-    bucket: Bucket
+    bucket: TokenBucket
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +113,7 @@ def _verify_sizes(msg: Msg, seq: int, rules: Rules) -> None:
     if len(msg.encode()) > rules.limits.max_msg_bytes:
         raise Violation("I11", seq, f"a message of {len(msg.encode())} bytes")
     try:
-        ciphertext.check_sizes(msg.ciphertext, rules.limits)
+        check_ciphertext_sizes(msg.ciphertext, rules.limits)
     except WrongSize as error:
         raise Violation("I11", seq, str(error)) from error
 

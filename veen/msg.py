@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from veen import cbor, sign
+from veen.crypto import SigningKey, signature_is_valid
 from veen.digest import h, ht, u64be
-from veen.schema import Bytes32, Bytes64, Version
-from veen.wire import SignedArray
+from veen.wire import cbor
+from veen.wire.objects import SignedArray
+from veen.wire.schema import Bytes32, Bytes64, Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +25,11 @@ class Msg(SignedArray):
     ciphertext: bytes
     sig: Bytes64 = bytes(64)
 
-    def signed(self, key: sign.PrivateKey) -> Msg:
+    def signed(self, key: SigningKey) -> Msg:
         return replace(self, sig=key.sign(self._signing_digest()))
 
     def signature_is_valid(self) -> bool:
-        return sign.is_valid(self.client_id, self.sig, self._signing_digest())
+        return signature_is_valid(self.client_id, self.sig, self._signing_digest())
 
     def ct_hash_matches(self) -> bool:
         return h(self.ciphertext) == self.ct_hash
@@ -51,7 +52,7 @@ class Issued(NamedTuple):
 
 
 def issue(
-    key: sign.PrivateKey,
+    key: SigningKey,
     *,
     profile_id: bytes,
     label: bytes,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from veen import cbor, sign
+from veen.crypto import SigningKey, signature_is_valid
 from veen.digest import ht
-from veen.schema import Bytes32, Bytes64, Version
-from veen.wire import SignedArray
+from veen.wire import cbor
+from veen.wire.objects import SignedArray
+from veen.wire.schema import Bytes32, Bytes64, Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,11 +21,11 @@ class Receipt(SignedArray):
     hub_ts: int
     hub_sig: Bytes64 = bytes(64)
 
-    def signed(self, key: sign.PrivateKey) -> Receipt:
+    def signed(self, key: SigningKey) -> Receipt:
         return replace(self, hub_sig=key.sign(self._signing_digest()))
 
     def is_signed_by(self, hub_pk: bytes) -> bool:
-        return sign.is_valid(hub_pk, self.hub_sig, self._signing_digest())
+        return signature_is_valid(hub_pk, self.hub_sig, self._signing_digest())
 
     def contradicts(self, other: Receipt) -> bool:
         """Two leaves or roots at one place, or one message at two places of a label."""
@@ -39,7 +40,7 @@ class Receipt(SignedArray):
 
 
 def issue(
-    key: sign.PrivateKey, *, label: bytes, stream_seq: int, leaf: bytes, root: bytes, hub_ts: int
+    key: SigningKey, *, label: bytes, stream_seq: int, leaf: bytes, root: bytes, hub_ts: int
 ) -> bytes:
     """The bytes of a signed receipt, at the cost of little more than the signature."""
     unsigned = cbor.dump([1, label, stream_seq, leaf, root, hub_ts])

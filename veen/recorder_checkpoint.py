@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from veen import cbor, sign
 from veen.checkpoint import Checkpoint
+from veen.crypto import SigningKey, signature_is_valid
 from veen.digest import h, ht
 from veen.errors import Malformed, Untrusted
 from veen.hub_identity import HubIdentity
-from veen.label import EpochLabels, label, routing_key
-from veen.profile import DEFAULT_PROFILE
-from veen.schema import Bytes32, Bytes64, Version
-from veen.stream import stream_id
-from veen.wire import WireArray, WireMap
+from veen.label import DEFAULT_PROFILE, EpochLabels, derive_label, routing_key, stream_id
+from veen.wire import cbor
+from veen.wire.objects import WireArray, WireMap
+from veen.wire.schema import Bytes32, Bytes64, Version
 
 EMPTY_ROOT: Final = bytes(32)
 """Stands for the root of a stream without messages."""
@@ -57,7 +56,7 @@ class RecorderCheckpoint(WireMap):
         if self.log_root != log_root(self.ends):
             raise Malformed("log_root is not that of the streams")
         ends = [(end.last_seq, end.mmr_root) for end in self.ends if end.last_seq]
-        if ends != [(one.upto_seq, one.mmr_root) for one in self.checkpoints]:
+        if ends != [(checkpoint.upto_seq, checkpoint.mmr_root) for checkpoint in self.checkpoints]:
             raise Malformed("the checkpoints are not those of the streams' ends")
         if any(end.mmr_root != EMPTY_ROOT for end in self.ends if not end.last_seq):
             raise Malformed("an empty stream with a root")
@@ -70,10 +69,10 @@ class RecorderCheckpoint(WireMap):
         """Where the stream of that name ended; None when this does not speak of it."""
         if name in self.names:
             return self.ends[self.names.index(name)]
-        wanted = stream_id(name)
-        return next((one for one in self.ends if one.stream_id == wanted), None)
+        expected = stream_id(name)
+        return next((end for end in self.ends if end.stream_id == expected), None)
 
-    def signed(self, key: sign.PrivateKey) -> RecorderCheckpoint:
+    def signed(self, key: SigningKey) -> RecorderCheckpoint:
         return replace(self, hub_sig=key.sign(self._signing_digest()))
 
     def verify(self, hub: HubIdentity) -> None:
@@ -94,7 +93,7 @@ class RecorderCheckpoint(WireMap):
                 f"{name}: an entry of hub_ts {hub_ts} is later than the recorder checkpoint of "
                 f"{self.created_at} that is to cover it"
             )
-        of = label(routing_key(hub.hub_id), stream_id(name), 0)
+        of = derive_label(routing_key(hub.hub_id), stream_id(name), 0)
         for checkpoint in self.checkpoints:
             if checkpoint.label_curr == of:
                 self._verify_stream(hub, name, checkpoint, hub_ts)
@@ -106,7 +105,7 @@ class RecorderCheckpoint(WireMap):
         keys = (key for key in hub.hub_keys if key.overlaps(self.created_at, self.created_at))
         if self.hub_public not in {key.hub_pk for key in keys}:
             raise Untrusted(f"{self.hub_public.hex()} is not a key of the hub at that time")
-        if not sign.is_valid(self.hub_public, self.hub_sig, self._signing_digest()):
+        if not signature_is_valid(self.hub_public, self.hub_sig, self._signing_digest()):
             raise Untrusted("the recorder checkpoint is not signed by its hub")
 
     def verify_follows(self, earlier: RecorderCheckpoint) -> None:

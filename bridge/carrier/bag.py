@@ -1,16 +1,35 @@
-"""The tag files of a BagIt bag (RFC 8493), as text: no clock, host or user has a part in them."""
+"""The tag files of a BagIt bag (RFC 8493), as text: no clock, host or user has a part in them.
+
+Reading a bag from a medium that nobody vouches for: known names only, no links, no devices.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
 from typing import Final
+from unicodedata import normalize
 
-from bridge.carrier.carrier import Carrier
-from bridge.carrier.ledger import LedgerEntry
-from bridge.carrier.volume import volume_name
-from bridge.words import words
+from bridge.carrier.directory import BagPath, Directory, name_in_text
+from bridge.carrier.format import (
+    FORMAT,
+    HEADER_BYTES,
+    SIGNATURE_BYTES,
+    Carrier,
+    CarrierLedgerEntry,
+    CarrierSig,
+    VolumeHeader,
+    volume_name,
+)
+from bridge.errors import CarrierFault, Refused, printable, words
 from veen.digest import h
+from veen.errors import Malformed, WrongVersion
 
 BAGIT: Final = "bagit.txt"
 INFO: Final = "bag-info.txt"
@@ -60,15 +79,15 @@ def volume_path(carrier: Carrier, index: int) -> str:
 
 def _manifest(carrier: Carrier, bag: int) -> bytes:
     lines = [
-        f"{one.file_hash.hex()}  {volume_path(carrier, index)}\n"
-        for index, one in enumerate(carrier.volumes)
-        if one.bag == bag
+        f"{volume.file_hash.hex()}  {volume_path(carrier, index)}\n"
+        for index, volume in enumerate(carrier.volumes)
+        if volume.bag == bag
     ]
     return "".join(lines).encode()
 
 
-def _info(carrier: Carrier, bag: int, entry: LedgerEntry | None) -> str:
-    sizes = [one.size for one in carrier.volumes if one.bag == bag]
+def _info(carrier: Carrier, bag: int, entry: CarrierLedgerEntry | None) -> str:
+    sizes = [volume.size for volume in carrier.volumes if volume.bag == bag]
     lines = [f"Payload-Oxum: {sum(sizes)}.{len(sizes)}"]
     if entry is not None:
         identifier = entry.bundle_id or entry.checkpoint_id
@@ -84,11 +103,11 @@ def _info(carrier: Carrier, bag: int, entry: LedgerEntry | None) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _label(carrier: Carrier, bag: int, entry: LedgerEntry | None) -> str:
+def _label(carrier: Carrier, bag: int, entry: CarrierLedgerEntry | None) -> str:
     names = [
         volume_name(index, carrier.data)
-        for index, one in enumerate(carrier.volumes)
-        if one.bag == bag
+        for index, volume in enumerate(carrier.volumes)
+        if volume.bag == bag
     ]
     lines = [
         "Carrier of the VEEN air-gap bridge (AGB0)",
@@ -106,7 +125,7 @@ def _label(carrier: Carrier, bag: int, entry: LedgerEntry | None) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _contents(entry: LedgerEntry | None) -> list[str]:
+def _contents(entry: CarrierLedgerEntry | None) -> list[str]:
     if entry is None:
         return ["Contents    sealed to the receiving zone"]
     if entry.bundle_id is None:
@@ -119,3 +138,187 @@ def _contents(entry: LedgerEntry | None) -> list[str]:
         f"Bundle      {entry.bundle_id.hex()[:16]}",
         f"Words       {words(entry.bundle_id)}",
     ]
+
+
+MAX_ENTRIES: Final = 1024
+MAX_TAG_BYTES: Final = 1 << 20
+_NEWER: Final = re.compile(rb"[\xa0-\xbf]\x01([\x02-\x1b])")
+"""A map whose first key is 1, and a number behind it that is more than 1."""
+_LARGE: Final = 24
+"""What does not fit into one byte of CBOR is this at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenVolume:
+    """A volume on a medium: an open file, and what its header says."""
+
+    name: str
+    fd: int
+    size: int
+    header: VolumeHeader
+
+
+class Bag:
+    """One bag; files stay open until it is closed, so that what was checked is what is read."""
+
+    def __init__(self, where: Path | BagPath) -> None:
+        place = BagPath.of(where) if isinstance(where, Path) else where
+        self.notes: list[str] = []
+        self._stack = ExitStack()
+        self._name = name_in_text(place.name)
+        try:
+            self._root = self._opened(place.open, str(place))
+            # First of all: what has no whole signature was not finished, whatever else is in it.
+            self._signature = self._read_signature()
+            self._tagmanifest = self._read_tags()
+            self.carrier = _carrier(self._carrier, self._name)
+            self._note_strangers()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def signer(self) -> bytes:
+        """The key that signed the bag, all of whose tag files are as they were then."""
+        try:
+            sig = CarrierSig.decode(self._signature)
+        except Malformed as error:
+            detail = f"{self._name}: {SIGNATURE}: {error}"
+            raise Refused(CarrierFault.CARRIER_FORMAT, detail) from error
+        if not sig.is_valid(self._tagmanifest):
+            raise Refused(CarrierFault.CARRIER_SIG, f"{self._name}: {SIGNATURE} does not hold")
+        return sig.signer
+
+    def volumes(self) -> Iterator[OpenVolume]:
+        """Every volume of the set in this bag, by name; what is none is noted and left alone."""
+        try:
+            data = self._opened(lambda: self._root.directory(DATA), DATA)
+        except Refused:
+            self.notes.append(f"{self._name}: no readable directory {DATA}")
+            return
+        for name in self._list(data):
+            volume = self._volume(name, data)
+            if volume is None or volume.header.set_id != self.carrier.set_id:
+                detail = "no volume of this set; ignored"
+                self.notes.append(f"{self._name}: {DATA}/{printable(name)}: {detail}")
+            else:
+                yield volume
+
+    def _volume(self, name: str, data: Directory) -> OpenVolume | None:
+        try:
+            fd, size = _open(name, data)
+        except OSError:
+            return None
+        try:
+            volume = OpenVolume(name, fd, size, VolumeHeader.decode(os.pread(fd, HEADER_BYTES, 0)))
+        except (OSError, Malformed):
+            os.close(fd)
+            return None
+        self._stack.callback(os.close, fd)
+        return volume
+
+    def _read_signature(self) -> bytes:
+        raw = self._read_tag(SIGNATURE)
+        if len(raw) < SIGNATURE_BYTES:
+            raise Refused(
+                CarrierFault.INCOMPLETE,
+                f"{self._name}: {SIGNATURE} has {len(raw)} bytes of {SIGNATURE_BYTES}: it was not "
+                "finished",
+                offset=len(raw),
+            )
+        return raw
+
+    def _read_tags(self) -> bytes:
+        """The tagmanifest, once every file it lists is as it says."""
+        tags = {name: self._read_tag(name) for name in (*TAGGED, TAGMANIFEST)}
+        if tagmanifest(tags) != tags[TAGMANIFEST]:
+            raise Refused(CarrierFault.TAG_FILE, f"{self._name}: {_changed(tags)}")
+        self._carrier = tags[CARRIER]
+        return tags[TAGMANIFEST]
+
+    def _read_tag(self, name: str) -> bytes:
+        try:
+            fd, size = _open(name, self._root)
+            with os.fdopen(fd, "rb") as file:
+                raw = file.read(MAX_TAG_BYTES + 1)
+        except FileNotFoundError:
+            hint = ": it was not finished" if name == SIGNATURE else ""
+            raise Refused(
+                CarrierFault.INCOMPLETE, f"{self._name}: {name} is missing{hint}"
+            ) from None
+        except OSError as error:
+            detail = f"{self._name}: {name} cannot be read: {error.strerror}"
+            raise Refused(CarrierFault.MEDIUM, detail) from error
+        if len(raw) > MAX_TAG_BYTES:
+            raise Refused(CarrierFault.MEDIUM, f"{self._name}: {name} has {size} bytes")
+        return raw
+
+    def _opened(self, opening: Callable[[], Directory], what: str) -> Directory:
+        try:
+            openers = opening()
+        except OSError as error:
+            detail = f"{printable(what)} cannot be read as a directory: {error.strerror}"
+            raise Refused(CarrierFault.MEDIUM, detail) from error
+        return self._stack.enter_context(openers)
+
+    def _list(self, directory: Directory) -> list[str]:
+        try:
+            with os.scandir(directory.fd) as entries:
+                names = [entry.name for entry in islice(entries, MAX_ENTRIES + 1)]
+        except OSError as error:
+            detail = f"{self._name} cannot be listed: {error.strerror}"
+            raise Refused(CarrierFault.MEDIUM, detail) from error
+        if len(names) > MAX_ENTRIES:
+            raise Refused(CarrierFault.MEDIUM, f"{self._name}: more than {MAX_ENTRIES} files")
+        if len({folded(name) for name in names}) != len(names):
+            raise Refused(
+                CarrierFault.MEDIUM, f"{self._name}: two names differ in case or form alone"
+            )
+        return sorted(names)
+
+    def _note_strangers(self) -> None:
+        known = {*TAGGED, TAGMANIFEST, SIGNATURE, DATA}
+        for name in self._list(self._root):
+            if name not in known:
+                self.notes.append(f"{self._name}: {printable(name)}: not of the bag; ignored")
+
+
+def folded(name: str) -> str:
+    """What a file system that knows neither case nor form would take a name for."""
+    return normalize("NFC", normalize("NFC", name).casefold())
+
+
+def _open(name: str, directory: Directory) -> tuple[int, int]:
+    """A regular file and its size; a link, a device or a file on another device is an OSError."""
+    fd = directory.file(name)
+    return fd, os.fstat(fd).st_size
+
+
+def _carrier(raw: bytes, where: str) -> Carrier:
+    _refuse_newer(raw, where)
+    try:
+        return Carrier.decode(raw)
+    except WrongVersion as error:
+        detail = f"{where}: {CARRIER}: {error}"
+        raise Refused(CarrierFault.CARRIER_VERSION, detail) from error
+    except Malformed as error:
+        raise Refused(CarrierFault.CARRIER_FORMAT, f"{where}: {CARRIER}: {error}") from error
+
+
+def _refuse_newer(raw: bytes, where: str) -> None:
+    """The version comes first, and is looked at before fields that only a newer format has."""
+    match = _NEWER.match(raw)
+    if match is not None:
+        version = min(match[1][0], _LARGE)
+        detail = f"{where}: needs >= v{version} of the format of carriers, this is v{FORMAT}"
+        raise Refused(CarrierFault.CARRIER_VERSION, detail)
+
+
+def _changed(tags: dict[str, bytes]) -> str:
+    """Which tag file is not the one that the tagmanifest lists."""
+    listed = tags[TAGMANIFEST].splitlines(keepends=True)
+    due = tagmanifest(tags).splitlines(keepends=True)
+    wrong = [name for name, line in zip(TAGGED, due, strict=True) if line not in listed]
+    return f"{', '.join(wrong) or TAGMANIFEST} is not as {TAGMANIFEST} says"

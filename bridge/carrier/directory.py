@@ -3,19 +3,28 @@
 Whoever carries a medium chooses what lies on it. A symbolic link, or a directory or file on another
 device than the root of the medium, would lead out of it; both are an OSError (ENOTDIR or ELOOP, and
 EXDEV).
+
+Where a bag lies: the root of a medium, and the names that lead from it to the bag.
+
+A name on a medium may be any bytes. One that is not plain ASCII of moderate length is replaced by
+the hash of its bytes wherever it is shown, stored or passed on, and the hash finds it again.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from veen import durable
+from bridge.errors import printable
+from veen.digest import h
+from veen.system import durable
 
 READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NONBLOCK
@@ -79,8 +88,8 @@ class Directory:
         except OSError as error:
             # Some file systems of media have no sync of directories.
             if error.errno != errno.EINVAL:
-                told = f"sync of {self.path} failed: {error.strerror}"
-                raise durable.SyncFailed(told) from error
+                detail = f"sync of {self.path} failed: {error.strerror}"
+                raise durable.SyncFailed(detail) from error
 
     def close(self) -> None:
         os.close(self.fd)
@@ -100,12 +109,84 @@ class Directory:
         try:
             return os.open(name, flags, mode, dir_fd=self.fd)
         except OSError as error:
-            told = _LINK if error.errno in LEADS_ELSEWHERE else error.strerror
-            raise OSError(error.errno, told, str(self.path / name)) from error
+            detail = _LINK if error.errno in LEADS_ELSEWHERE else error.strerror
+            raise OSError(error.errno, detail, str(self.path / name)) from error
 
     def _same_device(self, fd: int, name: str) -> int:
         if os.fstat(fd).st_dev == self._device:
             return fd
         os.close(fd)
-        told = "on another device than the root of the medium"
-        raise OSError(errno.EXDEV, told, str(self.path / name))
+        detail = "on another device than the root of the medium"
+        raise OSError(errno.EXDEV, detail, str(self.path / name))
+
+
+FOLDER: Final = "agb0"
+"""The directory on a medium that holds its bags."""
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+=@-]{0,127}")
+_HASHED: Final = re.compile(r"carrier-[0-9a-f]{64}")
+_SHOWN: Final = 60
+
+
+def carrier_name(name: str) -> str:
+    """The name itself if it is plain, else ``carrier-`` and the SHA-256 of its bytes."""
+    return name if _PLAIN.fullmatch(name) else f"carrier-{h(os.fsencode(name)).hex()}"
+
+
+def name_in_text(name: str) -> str:
+    """A name for a message: plain, or its hash with the escaped beginning of it."""
+    plain = carrier_name(name)
+    return plain if plain == name else f"{plain} ({printable(name, _SHOWN)})"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BagPath:
+    """``root`` is trusted as the operator's own path; ``parts`` are opened one by one below it."""
+
+    root: Path
+    parts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, path: Path) -> BagPath:
+        """The bag at a path; a hash in place of its name is resolved.
+
+        A bag in a folder ``agb0`` has the directory around that folder as its medium, and so has
+        the folder itself.
+        """
+        name = _resolved(path)
+        if path.parent.name == FOLDER:
+            return cls(path.parent.parent, (FOLDER, name))
+        if path.name == FOLDER:
+            return cls(path.parent, (FOLDER,))
+        return cls(path.with_name(name)) if path.name else cls(path)
+
+    @property
+    def name(self) -> str:
+        return self.parts[-1] if self.parts else self.root.name
+
+    @property
+    def path(self) -> Path:
+        return self.root.joinpath(*self.parts)
+
+    def __str__(self) -> str:
+        """The path with a plain name in place of one that is not; ``of`` takes it back."""
+        path = self.path
+        is_shown = not self.parts and printable(path.name) == path.name
+        return str(path if is_shown else path.with_name(carrier_name(path.name)))
+
+    def open(self) -> Directory:
+        """The directory of the bag; OSError where a link or another device is on the way."""
+        root = Directory.root(self.root, follow=bool(self.parts))
+        for part in self.parts:
+            with root:
+                below = root.directory(part)
+            root = below
+        return root
+
+
+def _resolved(path: Path) -> str:
+    """The name of the entry that a path stands for; one that is really called so comes first."""
+    if not _HASHED.fullmatch(path.name) or os.path.lexists(path) or not path.parent.is_dir():
+        return path.name
+    with os.scandir(path.parent) as entries:
+        result = (entry.name for entry in entries if carrier_name(entry.name) == path.name)
+        return next(result, path.name)

@@ -19,12 +19,10 @@ from pathlib import Path
 from typing import Final
 
 from bridge.carrier.directory import READ, Directory
-from bridge.carrier.medium import BadMedium
-from bridge.carrier.sync import sync_directories, sync_file_system
-from bridge.carrier.watch import Count
-from veen import durable
-from veen.client.progress import Progress, untold
+from bridge.carrier.medium import BadMedium, sync_directories, sync_file_system
 from veen.digest import h, u64be
+from veen.system import durable
+from veen.system.environment import Count, Progress, no_progress
 
 FOLDER: Final = "agb0-probe"
 MARK_BYTES: Final = 4096
@@ -46,7 +44,7 @@ class Mark:
     bytes: bytes
 
 
-def probe(medium: Path, nonce: bytes, progress: Progress = untold) -> int:
+def probe(medium: Path, nonce: bytes, progress: Progress = no_progress) -> int:
     """How many bytes were probed; BadMedium where a mark does not come back.
 
     Nothing is left on the medium. ``nonce`` is fresh, so that no mark of an earlier probe serves.
@@ -56,14 +54,14 @@ def probe(medium: Path, nonce: bytes, progress: Progress = untold) -> int:
 
 
 def _probe(root: Directory, nonce: bytes, progress: Progress) -> int:
-    medium, found = root.path, os.statvfs(root.fd)
-    claimed = found.f_bavail * found.f_frsize
+    medium, result = root.path, os.statvfs(root.fd)
+    claimed = result.f_bavail * result.f_frsize
     part = max(_LEAST_PART, claimed // _PARTS // MARK_BYTES * MARK_BYTES)
     parts = (claimed - _SPARE) // (part + MARK_BYTES)
     if parts < 1:
         raise BadMedium(f"{medium} has {claimed} bytes free, too few to probe; take another one")
     count = Count(2 * parts * part, progress)
-    with _told(medium, claimed), _folder(root) as folder:
+    with _describe(medium, claimed), _folder(root) as folder:
         marks = [_write(folder, number, part, nonce, count) for number in range(parts)]
         sync_directories((folder, root))
         sync_file_system(root)
@@ -100,7 +98,7 @@ def _folder(root: Directory) -> Iterator[Directory]:
 
 
 @contextmanager
-def _told(medium: Path, claimed: int) -> Iterator[None]:
+def _describe(medium: Path, claimed: int) -> Iterator[None]:
     try:
         yield
     except (durable.NoSpace, durable.SyncFailed, OSError) as error:

@@ -2,23 +2,83 @@
 
 All lie on one file system and belong to the importer alone, but for ``inbox``, which may be
 written by whoever brings carriers and is believed in nothing.
+
+What lies in quarantine, and why: read back from the reasons beside the carriers.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from heapq import nlargest
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from bridge.carrier.bag_path import carrier_name
-from bridge.importer.quarantined import FORK, code_of
-from veen import durable
+from bridge.carrier.directory import carrier_name
 from veen.errors import VeenError
+from veen.system import durable
+
+REASON: Final = "reason.json"
+KEPT: Final = "kept"
+HASHES: Final = "hashes"
+"""``kept`` in a reason: nothing of the carrier lies here but the list of its hashes."""
+FORK: Final = "E.SEQ/FORK"
+"""The code of what is evidence that a hub signed two histories."""
+_MOST_BYTES: Final = 8 << 20
+"""Two checkpoints are evidence, and are written in hex."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinedCarrier:
+    """One carrier that is kept apart; ``path`` is where."""
+
+    path: Path
+    code: str
+    detail: str
+
+
+def quarantined(folder: Path, most: int) -> tuple[list[QuarantinedCarrier], int]:
+    """The newest, so many of them, and how many there are."""
+    if not folder.is_dir():
+        return [], 0
+    with os.scandir(folder) as entries:
+        result = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in entries]
+    return [_one(folder / name) for _, name in nlargest(most, result)], len(result)
+
+
+def code_of(folder: Path) -> str | None:
+    """Why what lies in a folder does; None where nothing but the reason is left, or not even it.
+
+    Where nothing but hashes was ever kept, the reason is enough.
+    """
+    reason = _read(folder)
+    is_stored = reason.get(KEPT) == HASHES or (
+        folder.is_dir() and any(path.name != REASON for path in folder.iterdir())
+    )
+    return str(reason["code"]) if is_stored and "code" in reason else None
+
+
+def _one(path: Path) -> QuarantinedCarrier:
+    reason = _read(path)
+    code = str(reason.get("code", "unknown"))
+    # A reason.json of an earlier version has its detail under "told".
+    detail = reason.get("detail", reason.get("told", f"its {REASON} cannot be read"))
+    return QuarantinedCarrier(path, code, str(detail))
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    try:
+        with (folder / REASON).open("rb") as file:
+            document = json.loads(file.read(_MOST_BYTES))
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
 
 _NAMES: Final = (
     "inbox",
@@ -33,7 +93,7 @@ _NAMES: Final = (
 )
 
 
-class Busy(VeenError):
+class ImporterBusy(VeenError):
     """Another process imports into the same directories."""
 
 
@@ -104,7 +164,7 @@ class Airlock:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(handle)
-            raise Busy(
+            raise ImporterBusy(
                 f"{self.root} is in use by another import; wait for it to end, then run this again"
             ) from None
         try:
@@ -142,11 +202,11 @@ class Airlock:
 
         Of one that showed two histories of a hub, the evidence stays and the carrier goes.
         """
-        found = []
-        for one in sorted((self.root / "quarantine").glob(f"{bundle_id.hex()}*")):
-            is_evidence = code_of(one) == FORK
-            found += [bag for bag in one.iterdir() if bag.is_dir()] if is_evidence else [one]
-        return tuple(self.inside(one) for one in found)
+        result = []
+        for path in sorted((self.root / "quarantine").glob(f"{bundle_id.hex()}*")):
+            is_evidence = code_of(path) == FORK
+            result += [bag for bag in path.iterdir() if bag.is_dir()] if is_evidence else [path]
+        return tuple(self.inside(item) for item in result)
 
     def make_folder(self, folder: Path) -> None:
         """A folder one below those of the airlock, on disk as well as what will lie in it."""
@@ -177,7 +237,7 @@ class Airlock:
 
         Whoever brings carriers may call them anything; what is not plain becomes its hash.
         """
-        for name in sorted(one.name for one in self.inbox.iterdir()):
+        for name in sorted(path.name for path in self.inbox.iterdir()):
             plain, number = carrier_name(name), 1
             if plain == name:
                 continue

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bridge.settings_import import ApprovalRule
-from veen import durable, sign
+from bridge.settings import ApprovalRule
+from veen.crypto import SigningKey, signature_is_valid
 from veen.digest import ht
 from veen.errors import Malformed, Untrusted, VeenError
-from veen.schema import Bytes32, Bytes64, Version
-from veen.wire import WireMap
+from veen.system import durable
+from veen.wire.objects import WireMap
+from veen.wire.schema import Bytes32, Bytes64, Version
 
 APPROVE: Final = "approve"
 REJECT: Final = "reject"
@@ -39,18 +40,18 @@ class Approval(WireMap):
             raise Malformed(f"the decision {self.decision!r} is neither {APPROVE} nor {REJECT}")
 
     @classmethod
-    def of(cls, key: sign.PrivateKey, bundle_id: bytes, decision: str) -> Approval:
+    def of(cls, key: SigningKey, bundle_id: bytes, decision: str) -> Approval:
         signature = key.sign(_digest(bundle_id, decision, key.public))
         return cls(bundle_id=bundle_id, decision=decision, approver=key.public, signature=signature)
 
     def verify(self) -> None:
         digest = _digest(self.bundle_id, self.decision, self.approver)
-        if not sign.is_valid(self.approver, self.signature, digest):
+        if not signature_is_valid(self.approver, self.signature, digest):
             raise Untrusted(f"the approval is not signed by {self.approver.hex()}")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ApprovalState:
     """How a bundle stands with those who may approve it."""
 
     needed: int
@@ -62,9 +63,9 @@ class Standing:
     def is_met(self) -> bool:
         return not self.rejected and len(self.approved) >= self.needed
 
-    def told(self) -> str:
+    def describe(self) -> str:
         if self.rejected:
-            return f"rejected by {', '.join(one.hex() for one in self.rejected)}"
+            return f"rejected by {', '.join(item.hex() for item in self.rejected)}"
         return f"{len(self.approved)} of {self.needed} approvals are there"
 
 
@@ -85,31 +86,31 @@ def decide(folder: Path, approval: Approval) -> Path:
 
 def standing(
     folder: Path, bundle_id: bytes, stream: str, rules: Sequence[ApprovalRule]
-) -> Standing:
+) -> ApprovalState:
     """Every rule whose prefix the stream has must be met; the strictest speaks for all."""
-    mine = [one for one in rules if stream.startswith(one.prefix)]
+    mine = [rule for rule in rules if stream.startswith(rule.prefix)]
     notes: list[str] = []
     decided = {
-        one.approver: one.decision for one in _read(folder / bundle_id.hex(), bundle_id, notes)
+        item.approver: item.decision for item in _read(folder / bundle_id.hex(), bundle_id, notes)
     }
-    found = [_of_rule(one, decided, notes) for one in mine]
-    unmet = [one for one in found if not one.is_met]
-    return (unmet or found or [Standing(0, (), ())])[0]
+    approval_states = [_of_rule(item, decided, notes) for item in mine]
+    unmet = [approval_state for approval_state in approval_states if not approval_state.is_met]
+    return (unmet or approval_states or [ApprovalState(0, (), ())])[0]
 
 
-def _of_rule(rule: ApprovalRule, decided: dict[bytes, str], notes: Sequence[str]) -> Standing:
+def _of_rule(rule: ApprovalRule, decided: dict[bytes, str], notes: Sequence[str]) -> ApprovalState:
     listed = sorted(set(rule.approvers) & set(decided))
-    return Standing(
+    return ApprovalState(
         rule.needed,
-        tuple(one for one in listed if decided[one] == APPROVE),
-        tuple(one for one in listed if decided[one] == REJECT),
+        tuple(item for item in listed if decided[item] == APPROVE),
+        tuple(item for item in listed if decided[item] == REJECT),
         tuple(notes),
     )
 
 
 def _read(folder: Path, bundle_id: bytes, notes: list[str]) -> list[Approval]:
     """Those that hold. Of one person who said two things, the rejection counts."""
-    found: list[Approval] = []
+    approvals: list[Approval] = []
     paths = sorted(folder.iterdir())[:_MOST_FILES] if folder.is_dir() else []
     for path in paths:
         try:
@@ -122,8 +123,8 @@ def _read(folder: Path, bundle_id: bytes, notes: list[str]) -> list[Approval]:
         if approval.bundle_id != bundle_id:
             notes.append(f"{path.name}: of another bundle")
             continue
-        found.append(approval)
-    return sorted(found, key=lambda one: (one.approver, one.decision))
+        approvals.append(approval)
+    return sorted(approvals, key=lambda item: (item.approver, item.decision))
 
 
 def _digest(bundle_id: bytes, decision: str, approver: bytes) -> bytes:

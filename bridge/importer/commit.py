@@ -12,38 +12,38 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from bridge.audit_events import AuditEvent, ImportBegin, ImportExcluded, ImportFailed, ImportSuccess
-from bridge.importer.audit_fields import BundleFields, bundle_fields
-from bridge.importer.bodies import (
+from bridge.audit_log import AuditEvent, ImportBegin, ImportExcluded, ImportFailed, ImportSuccess
+from bridge.importer.context import ImportContext
+from bridge.importer.examine import Loaded
+from bridge.importer.finish import BundleFields, apply_pending, bundle_fields
+from bridge.importer.ledger import BundleRow, BundleRun, ImportPlan, PendingActions
+from bridge.importer.outcome import ImportOutcome, ImportState
+from bridge.importer.receipt import (
     Exclusion,
+    PrintedReceipt,
     bodies,
     exclusions,
     read_exclusions,
+    receipt_files,
     write_exclusions,
 )
-from bridge.importer.closing import close
-from bridge.importer.examine import Loaded
-from bridge.importer.ledger_tables import BundleRow, Closing, Plan, Run
-from bridge.importer.outcome import Outcome, State
-from bridge.importer.printed_receipt import PrintedReceipt, receipt_files
-from bridge.importer.tools import Tools
 from veen.client.outbox import Note
-from veen.client.view import LabelView
+from veen.client.session import LabelView
 from veen.errors import Untrusted, VeenError
-from veen.import_event import SCHEMA
-from veen.profile import DEFAULT_PROFILE
+from veen.events import IMPORT_SCHEMA
+from veen.label import DEFAULT_PROFILE
 from veen.receipt import Receipt
 
 PLAN_NOTE: Final = "import.plan"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class ImportBatch:
     """A bundle that may go in, and what of it does."""
 
     row: BundleRow
     loaded: Loaded
-    missing: Sequence[Run]
+    missing: Sequence[BundleRun]
     duplicates: int
     accepted_gap: str | None
     verification: str
@@ -52,17 +52,17 @@ class Batch:
     inbox: Sequence[str]
 
 
-class Committer:
-    def __init__(self, tools: Tools) -> None:
+class BundleCommitter:
+    def __init__(self, tools: ImportContext) -> None:
         self._tools = tools
 
-    def commit(self, batch: Batch) -> Outcome:
+    def commit(self, batch: ImportBatch) -> ImportOutcome:
         """Import a bundle; PARTIAL when the hub does not take all of it now."""
-        tools, row = self._tools, replace(batch.row, state=State.COMMITTING.value)
+        tools, row = self._tools, replace(batch.row, state=ImportState.COMMITTING.value)
         spans = [run.span for run in batch.missing]
-        kept_out = exclusions(batch.loaded, spans, row, tools.settings.exclusions)
+        excluded = exclusions(batch.loaded, spans, row, tools.settings.exclusions)
         view = self._view(row.target)
-        plan = Plan(
+        plan = ImportPlan(
             bundle_id=row.bundle_id,
             plan_id=tools.random(16),
             source=batch.source,
@@ -70,7 +70,7 @@ class Committer:
             import_time=tools.now,
             written=sum(span.size for span in spans),
             duplicates=batch.duplicates,
-            kept_out=write_exclusions(kept_out),
+            excluded=write_exclusions(excluded),
             base_client_seq=view.cursor(self._bridge_id).client_seq,
             base_seq=view.seen,
             accepted_gap=batch.accepted_gap,
@@ -81,31 +81,31 @@ class Committer:
         self.hand_over(row, plan, batch.loaded)
         return self.complete(row, plan, resumed_from=None)
 
-    def was_handed_over(self, plan: Plan) -> bool:
+    def was_handed_over(self, plan: ImportPlan) -> bool:
         return self._tools.bridge.note(PLAN_NOTE) == plan.plan_id
 
-    def settle_place(self, plan: Plan) -> Path:
+    def settle_place(self, plan: ImportPlan) -> Path:
         """Where the bags of a plan lie; they are moved there if they were not."""
         airlock = self._tools.airlock
         place = airlock.committing(plan.bundle_id)
         airlock.move(plan.source, airlock.inside(place))
         return place
 
-    def hand_over(self, row: BundleRow, plan: Plan, loaded: Loaded) -> None:
+    def hand_over(self, row: BundleRow, plan: ImportPlan, loaded: Loaded) -> None:
         """The beginning is in the audit log before anything is in the outbox."""
         tools = self._tools
         begin = ImportBegin(target=row.target, **self._bundle(row))
-        tools.trail.once(plan.plan_id + b"begin", [tools.trail.body(begin)])
+        tools.audit_outbox.once(plan.plan_id + b"begin", [tools.audit_outbox.body(begin)])
         spans = tools.ledger.planned(row.bundle_id)
         made = bodies(loaded, plan, row, spans, self._bridge_id)
         tools.bridge.emit_each(
             ((row.target, body) for body in made),
             note=Note(PLAN_NOTE, plan.plan_id),
-            schema=SCHEMA,
+            schema=IMPORT_SCHEMA,
             recipient=tools.recipient,
         )
 
-    def landed(self, row: BundleRow, plan: Plan) -> int:
+    def landed(self, row: BundleRow, plan: ImportPlan) -> int:
         """How many events of a plan are in the log, as far as we have their receipts.
 
         A crash may have taken what we knew before the plan as well: then none, until we ask again.
@@ -113,7 +113,7 @@ class Committer:
         known = self._view(row.target).cursor(self._bridge_id).client_seq
         return max(0, known - plan.base_client_seq)
 
-    def complete(self, row: BundleRow, plan: Plan, resumed_from: int | None) -> Outcome:
+    def complete(self, row: BundleRow, plan: ImportPlan, resumed_from: int | None) -> ImportOutcome:
         """Send what was handed over, count it, and say that it is done."""
         try:
             with self._tools.watch(f"sending to {row.target}", "events") as progress:
@@ -128,12 +128,12 @@ class Committer:
             )
         return self._succeed(row, plan, resumed_from)
 
-    def _succeed(self, row: BundleRow, plan: Plan, resumed_from: int | None) -> Outcome:
-        kept_out = read_exclusions(plan.kept_out)
+    def _succeed(self, row: BundleRow, plan: ImportPlan, resumed_from: int | None) -> ImportOutcome:
+        excluded = read_exclusions(plan.excluded)
         tools, airlock = self._tools, self._tools.airlock
         newest = _newest(self._view(row.target))
         done = replace(plan, target_to=newest.stream_seq, target_root=newest.mmr_root)
-        events: list[AuditEvent] = [self._excluded(row, one) for one in kept_out]
+        events: list[AuditEvent] = [self._excluded(row, exclusion) for exclusion in excluded]
         events.append(
             ImportSuccess(
                 target=row.target,
@@ -141,7 +141,7 @@ class Committer:
                 target_to=done.target_to,
                 imported=plan.written,
                 duplicates=plan.duplicates,
-                excluded=len(kept_out),
+                excluded=len(excluded),
                 verification_result=plan.verification,
                 resumed_from=resumed_from,
                 accepted_gap=plan.accepted_gap,
@@ -149,9 +149,9 @@ class Committer:
             )
         )
         printed = PrintedReceipt.of(row, done, tools.bridge.session.identity.client)
-        closing = Closing(
+        closing = PendingActions(
             token=plan.plan_id + b"done",
-            bodies=tuple(tools.trail.body(one) for one in events),
+            bodies=tuple(tools.audit_outbox.body(event) for event in events),
             writes=receipt_files(printed, row, done),
             moves=(
                 (
@@ -164,12 +164,12 @@ class Committer:
                 *airlock.left_in_quarantine(row.bundle_id),
             ),
         )
-        imported = replace(row, state=State.IMPORTED.value, told="")
+        imported = replace(row, state=ImportState.IMPORTED.value, detail="")
         to_cover = tools.settings.checkpoint is not None
         tools.ledger.finish(imported, done, closing, to_cover=to_cover)
-        close(tools, closing)
-        return Outcome(
-            state=State.IMPORTED,
+        apply_pending(tools, closing)
+        return ImportOutcome(
+            state=ImportState.IMPORTED,
             name=row.bundle_id.hex(),
             bundle_id=row.bundle_id,
             stream=row.stream,
@@ -178,14 +178,14 @@ class Committer:
             checkpoint_at=row.checkpoint_at,
             imported=plan.written,
             duplicates=plan.duplicates,
-            excluded=len(kept_out),
+            excluded=len(excluded),
         )
 
-    def _partial(self, row: BundleRow, plan: Plan, error: VeenError) -> Outcome:
+    def _partial(self, row: BundleRow, plan: ImportPlan, error: VeenError) -> ImportOutcome:
         """The hub does not take the rest now; it stays in the outbox and is sent by a later run."""
         tools, position = self._tools, self.landed(row, plan)
-        told = f"{position} of {plan.written} events are in: {error}; run this again"
-        tools.ledger.note(replace(row, state=State.PARTIAL.value, told=told))
+        detail = f"{position} of {plan.written} events are in: {error}; run this again"
+        tools.ledger.note(replace(row, state=ImportState.PARTIAL.value, detail=detail))
         failed = ImportFailed(
             operator=tools.operator,
             bundle_id=row.bundle_id,
@@ -195,12 +195,12 @@ class Committer:
             from_seq=row.from_seq,
             to_seq=row.to_seq,
             code=_code(error),
-            told=told,
+            detail=detail,
             position=position,
         )
-        tools.trail.once(tools.random(16), [tools.trail.body(failed)])
-        return Outcome(
-            state=State.PARTIAL,
+        tools.audit_outbox.once(tools.random(16), [tools.audit_outbox.body(failed)])
+        return ImportOutcome(
+            state=ImportState.PARTIAL,
             name=row.bundle_id.hex(),
             bundle_id=row.bundle_id,
             stream=row.stream,
@@ -209,7 +209,7 @@ class Committer:
             checkpoint_at=row.checkpoint_at,
             imported=position,
             code=_code(error),
-            told=told,
+            detail=detail,
         )
 
     @property
@@ -223,24 +223,24 @@ class Committer:
     def _bundle(self, row: BundleRow) -> BundleFields:
         return bundle_fields(row, self._tools.operator)
 
-    def _excluded(self, row: BundleRow, one: Exclusion) -> ImportExcluded:
+    def _excluded(self, row: BundleRow, exclusion: Exclusion) -> ImportExcluded:
         return ImportExcluded(
             operator=self._tools.operator,
             bundle_id=row.bundle_id,
             source_hub_id=row.source_hub_id,
             stream=row.stream,
-            seq=one.seq,
-            position=one.position,
-            leaf_hash=bytes.fromhex(one.leaf_hash),
-            reason=one.reason,
+            seq=exclusion.seq,
+            position=exclusion.position,
+            leaf_hash=bytes.fromhex(exclusion.leaf_hash),
+            reason=exclusion.reason,
         )
 
 
 def _newest(view: LabelView) -> Receipt:
-    found = view.unlinked or view.head
-    if found is None:
+    result = view.unlinked or view.head
+    if result is None:
         raise Untrusted("the hub has given no receipt")
-    return found
+    return result
 
 
 def _code(error: VeenError) -> str:

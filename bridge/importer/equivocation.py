@@ -7,21 +7,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bridge.audit_events import CHECKPOINTS, Equivocation
-from bridge.bundle_reader import Survey
-from bridge.carrier.check import Means
+from bridge.audit_log import CHECKPOINTS, Equivocation
+from bridge.bundle import Survey
+from bridge.carrier.verify import VerifyContext
+from bridge.errors import Refused
+from bridge.importer.checkpoints import Contradiction
+from bridge.importer.context import ImportContext
 from bridge.importer.examine import Loaded, examined, load
-from bridge.importer.kept_checkpoints import Contradiction
-from bridge.importer.ledger_tables import BundleRow, Run
-from bridge.importer.tools import Tools
-from bridge.importer.work import bags_in
-from bridge.refusal import Refused
+from bridge.importer.ledger import BundleRow, BundleRun
+from bridge.importer.outcome import bags_in
 from veen.mmr import Peaks
 from veen.receipt import Receipt
 
 
 @dataclass(frozen=True, slots=True)
-class Fork:
+class RunFork:
     """At ``seq`` the run that is held and the bundle do not agree.
 
     ``other`` is the bundle's receipt of that event, or, where the bundle ends before it or begins
@@ -29,11 +29,11 @@ class Fork:
     """
 
     seq: int
-    held: Run
+    held: BundleRun
     other: Receipt
 
     @classmethod
-    def of(cls, row: BundleRow, loaded: Loaded, seq: int, held: Run) -> Fork:
+    def of(cls, row: BundleRow, loaded: Loaded, seq: int, held: BundleRun) -> RunFork:
         nearest = min(max(seq, row.from_seq), row.to_seq)
         return cls(seq, held, loaded.receipts[nearest - row.from_seq])
 
@@ -59,7 +59,7 @@ class Fork:
         )
 
 
-def equivocation(tools: Tools, row: BundleRow, fork: Fork) -> Equivocation:
+def equivocation(tools: ImportContext, row: BundleRow, fork: RunFork) -> Equivocation:
     """The audit entry."""
     return Equivocation(
         operator=tools.operator,
@@ -69,14 +69,16 @@ def equivocation(tools: Tools, row: BundleRow, fork: Fork) -> Equivocation:
         seq=fork.seq,
         held=fork.held.leaf(fork.seq),
         other=fork.other.leaf_hash,
-        told=f"the hub signed two histories of this stream, which part at {fork.seq} or before; "
+        detail=f"the hub signed two histories of this stream, which part at {fork.seq} or before; "
         "nothing more of it is imported",
         held_seq=fork.seq,
         other_seq=fork.other.stream_seq,
     )
 
 
-def two_checkpoints(tools: Tools, row: BundleRow | None, wrong: Contradiction) -> Equivocation:
+def two_checkpoints(
+    tools: ImportContext, row: BundleRow | None, wrong: Contradiction
+) -> Equivocation:
     """The audit entry of checkpoints that contradict each other; a heartbeat has no row."""
     return Equivocation(
         operator=tools.operator,
@@ -86,7 +88,7 @@ def two_checkpoints(tools: Tools, row: BundleRow | None, wrong: Contradiction) -
         seq=wrong.seq,
         held=wrong.held.checkpoint_id,
         other=wrong.other.checkpoint_id,
-        told=f"the hub signed two histories: {wrong.told}; nothing that tells the other one is "
+        detail=f"the hub signed two histories: {wrong.detail}; nothing that tells the other one is "
         "imported",
         of=CHECKPOINTS,
     )
@@ -98,27 +100,27 @@ def checkpoint_evidence(wrong: Contradiction) -> dict[str, object]:
     return {
         "stream": wrong.stream,
         "seq": wrong.seq,
-        "contradiction": wrong.told,
+        "contradiction": wrong.detail,
         **{
             name: {
-                "checkpoint_id": one.checkpoint_id.hex(),
-                "created_at": one.created_at,
-                "checkpoint": one.encode().hex(),
+                "checkpoint_id": item.checkpoint_id.hex(),
+                "created_at": item.created_at,
+                "checkpoint": item.encode().hex(),
             }
-            for name, one in both.items()
+            for name, item in both.items()
         },
     }
 
 
 def evidence(
-    row: BundleRow, loaded: Loaded, survey: Survey, fork: Fork, receipt: Receipt | None
+    row: BundleRow, loaded: Loaded, survey: Survey, fork: RunFork, receipt: Receipt | None
 ) -> dict[str, object]:
     """For the file beside the bundle; ``receipt`` is the one that is held.
 
     It stands also in the import stream, whatever became of the archive. Header and proof are those
     of the bundle: they lead from ``peaks`` to the checkpoint that the hub signed.
     """
-    found: dict[str, object] = {
+    result: dict[str, object] = {
         "seq": fork.seq,
         "contradiction": fork.contradiction(),
         "held": {
@@ -139,29 +141,31 @@ def evidence(
         "proof": survey.proof.encode().hex(),
     }
     if not fork.is_of_one_place:
-        found["peaks"] = [one.hex() for one in _between(loaded, survey, fork).hashes]
-    return found
+        result["peaks"] = [hash_.hex() for hash_ in _between(loaded, survey, fork).hashes]
+    return result
 
 
-def _between(loaded: Loaded, survey: Survey, fork: Fork) -> Peaks:
+def _between(loaded: Loaded, survey: Survey, fork: RunFork) -> Peaks:
     """The range of the other history after the earlier of two events that follow each other."""
     peaks = survey.proof.before()
     if fork.other.stream_seq < fork.seq:
-        for one in loaded.receipts:
-            peaks = peaks.append(one.leaf_hash)
+        for receipt in loaded.receipts:
+            peaks = peaks.append(receipt.leaf_hash)
     return peaks
 
 
-def archived_receipt(archive: Path, held: Run, seq: int, means: Means) -> Receipt | None:
+def archived_receipt(
+    archive: Path, held: BundleRun, seq: int, means: VerifyContext
+) -> Receipt | None:
     """The receipt of an event that was imported, from the archive; None when it is gone."""
     place = archive / held.bundle_id.hex()
     if not place.is_dir():
         return None
     try:
-        with examined(bags_in(place), means) as found:
-            if found.report.bundle is None:
+        with examined(bags_in(place), means) as examineds:
+            if examineds.report.bundle is None:
                 return None
-            receipts = load(found.content, found.report.bundle, means.watch).receipts
+            receipts = load(examineds.content, examineds.report.bundle, means.watch).receipts
     except Refused:
         return None
-    return next((one for one in receipts if one.stream_seq == seq), None)
+    return next((receipt for receipt in receipts if receipt.stream_seq == seq), None)

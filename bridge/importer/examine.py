@@ -7,30 +7,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bridge.bundle import TAG, BundleEvent
-from bridge.bundle_reader import read_batch
-from bridge.bundle_writer import array_head
-from bridge.carrier.check import Means, Report, verify_cargo
-from bridge.carrier.ledger import Ledger
-from bridge.carrier.open_set import CarrierSet
-from bridge.carrier.span import Span as Content
-from bridge.carrier.unpack import unpacked
-from bridge.carrier.watch import Watch
-from bridge.refusal import Fault, Level, Refused
-from bridge.verify import Verified
-from veen import cbor
-from veen.client.progress import Progress
+from bridge.bundle import TAG, BundleEvent, array_head, read_batch
+from bridge.carrier.format import CarrierLedger
+from bridge.carrier.reader import CarrierSet, unpacked
+from bridge.carrier.reader import ContentSpan as Content
+from bridge.carrier.verify import VerifyContext, VerifyReport, verify_cargo
+from bridge.errors import CarrierFault, Level, Refused
+from bridge.verify import VerifiedBundle
 from veen.digest import Hasher, h_blocks
 from veen.errors import Malformed
 from veen.receipt import Receipt
+from veen.system.environment import Progress, Watch
+from veen.wire import cbor
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
     """A carrier of which everything holds, and its content while it is open."""
 
-    report: Report
-    ledger: Ledger
+    report: VerifyReport
+    ledger: CarrierLedger
     content: Content
 
 
@@ -48,32 +44,32 @@ class Loaded:
 
 @contextmanager
 def examined(
-    bags: Sequence[Path], means: Means, report: Report | None = None
+    bags: Sequence[Path], means: VerifyContext, report: VerifyReport | None = None
 ) -> Iterator[Examined]:
     """Check in the order of ``check_carrier``; the first fault is Refused.
 
     ``report`` has then what was known by that time; its ledger only once a signature holds.
     """
-    report = report or Report(asked=Level.VALID)
-    with CarrierSet(bags) as found:
-        report.carrier = found.carrier
-        report.signer = found.verify_signatures(means.trust)
-        report.ledger = found.carrier.ledger
-        found.verify_complete()
-        found.verify_intact(means.watch)
-        stored = found.stored(means.scratch, means.watch)
+    report = report or VerifyReport(asked=Level.VALID)
+    with CarrierSet(bags) as carrier_set:
+        report.carrier = carrier_set.carrier
+        report.signer = carrier_set.verify_signatures(means.trust)
+        report.ledger = carrier_set.carrier.ledger
+        carrier_set.verify_complete()
+        carrier_set.verify_intact(means.watch)
+        stored = carrier_set.stored(means.scratch, means.watch)
         most = means.limits.max_bytes
         with unpacked(
-            found.carrier, stored, means.privates, means.scratch, most, means.watch
+            carrier_set.carrier, stored, means.privates, means.scratch, most, means.watch
         ) as cargo:
             report.ledger = cargo.ledger
             verify_cargo(cargo, means, report)
             report.held += Level
-            report.notes += found.notes
+            report.notes += carrier_set.notes
             yield Examined(report, cargo.ledger, cargo.content)
 
 
-def load(content: Content, verified: Verified, watch: Watch) -> Loaded:
+def load(content: Content, verified: VerifiedBundle, watch: Watch) -> Loaded:
     """Read the events of a verified bundle once more, for good.
 
     They are hashed as they are read: a file that was changed since it was verified is Refused,
@@ -86,7 +82,7 @@ def load(content: Content, verified: Verified, watch: Watch) -> Loaded:
         raise _changed() from error
 
 
-def _load(content: Content, verified: Verified, progress: Progress) -> Loaded:
+def _load(content: Content, verified: VerifiedBundle, progress: Progress) -> Loaded:
     survey = verified.survey
     digest = Hasher.tagged(TAG)
     digest.update(survey.header.unnamed())
@@ -102,10 +98,10 @@ def _load(content: Content, verified: Verified, progress: Progress) -> Loaded:
     digest.update(content.read(survey.size - end))
     if digest.digest() != survey.header.bundle_id:
         raise _changed()
-    receipts = tuple(Receipt.decode(one.receipt) for one in events)
-    entries = b"".join(one.leaf_hash + one.mmr_root for one in receipts)
+    receipts = tuple(Receipt.decode(event.receipt) for event in events)
+    entries = b"".join(receipt.leaf_hash + receipt.mmr_root for receipt in receipts)
     return Loaded(tuple(events), receipts, entries, h_blocks(content.blocks()))
 
 
 def _changed() -> Refused:
-    return Refused(Fault.BUNDLE_ID, "the bundle was changed after it had been verified")
+    return Refused(CarrierFault.BUNDLE_ID, "the bundle was changed after it had been verified")

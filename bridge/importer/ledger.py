@@ -3,29 +3,263 @@
 It is on disk when a call returns. Of a stream each event is in one run at most, which is what
 keeps an event from being imported twice; all of it can be made again from the import streams and
 the audit log of this zone.
+
+The tables of the import ledger, and the rows that cross its border.
+
+The database of the import ledger: opened, read and changed, with its faults told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import astuple, fields, replace
-from typing import Any, Final
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
 
-from bridge.audit_events import Equivocation
-from bridge.carrier.ledger import Ledger, LedgerEntry
-from bridge.importer.ledger_file import BadLedger as BadLedger  # noqa: PLC0414 - its fault
-from bridge.importer.ledger_file import LedgerFile
-from bridge.importer.ledger_tables import (
-    BundleRow,
-    Closing,
-    Plan,
-    Restored,
-    Run,
-    Span,
-    Stream,
-    Uncovered,
-)
-from bridge.importer.outcome import State
+from bridge.audit_log import Equivocation
+from bridge.carrier.format import CarrierLedger, CarrierLedgerEntry
+from bridge.importer.outcome import ImportState
+from veen.errors import VeenError
+from veen.system import durable
+
+VERSION: Final = 1
+ENTRY_BYTES: Final = 64
+"""Of one event: the leaf, then the root of the source's range at it."""
+
+SCHEMA: Final = """
+CREATE TABLE bundles (
+  bundle_id BLOB PRIMARY KEY, state TEXT NOT NULL, source_hub_id BLOB NOT NULL,
+  stream TEXT NOT NULL, target TEXT NOT NULL, from_seq INTEGER NOT NULL, to_seq INTEGER NOT NULL,
+  checkpoint_id BLOB NOT NULL, checkpoint_at INTEGER NOT NULL, sha256 BLOB NOT NULL,
+  told TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX bundle_state ON bundles (state);
+CREATE TABLE plans (
+  bundle_id BLOB PRIMARY KEY, plan_id BLOB NOT NULL UNIQUE, source TEXT NOT NULL,
+  inbox TEXT NOT NULL, import_time INTEGER NOT NULL, written INTEGER NOT NULL,
+  duplicates INTEGER NOT NULL, kept_out TEXT NOT NULL, base_client_seq INTEGER NOT NULL,
+  base_seq INTEGER NOT NULL, accepted_gap TEXT, verification TEXT NOT NULL, done INTEGER NOT NULL,
+  target_to INTEGER NOT NULL, target_root BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE runs (
+  source_hub_id BLOB NOT NULL, stream TEXT NOT NULL, from_seq INTEGER NOT NULL,
+  to_seq INTEGER NOT NULL, bundle_id BLOB NOT NULL, is_held INTEGER NOT NULL,
+  entries BLOB NOT NULL, PRIMARY KEY (source_hub_id, stream, from_seq)
+);
+CREATE TABLE closings (n INTEGER PRIMARY KEY, token BLOB NOT NULL, document TEXT NOT NULL);
+CREATE TABLE frozen (
+  source_hub_id BLOB NOT NULL, stream TEXT NOT NULL, seq INTEGER NOT NULL,
+  bundle_id BLOB NOT NULL, PRIMARY KEY (source_hub_id, stream)
+) WITHOUT ROWID;
+CREATE TABLE carriers (
+  bridge_id BLOB NOT NULL, n INTEGER NOT NULL, entry BLOB NOT NULL,
+  PRIMARY KEY (bridge_id, n, entry)
+) WITHOUT ROWID;
+CREATE TABLE told (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+"""
+
+
+class SourceStream(NamedTuple):
+    """One stream of a source hub."""
+
+    source_hub_id: bytes
+    name: str
+
+
+class SeqSpan(NamedTuple):
+    """Events of a stream, both ends included."""
+
+    first: int
+    last: int
+
+    @property
+    def size(self) -> int:
+        return self.last - self.first + 1
+
+
+class BundleRun(NamedTuple):
+    """Events that are held, or planned, of one bundle; ``entries`` has ENTRY_BYTES of each."""
+
+    span: SeqSpan
+    bundle_id: bytes
+    entries: bytes
+
+    def leaf(self, seq: int) -> bytes:
+        at = (seq - self.span.first) * ENTRY_BYTES
+        return self.entries[at : at + 32]
+
+    def root(self, seq: int) -> bytes:
+        at = (seq - self.span.first) * ENTRY_BYTES
+        return self.entries[at + 32 : at + ENTRY_BYTES]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleRow:
+    """A bundle that has been looked at, and how far it has come."""
+
+    bundle_id: bytes
+    state: str
+    source_hub_id: bytes
+    stream: str
+    target: str
+    from_seq: int
+    to_seq: int
+    checkpoint_id: bytes
+    checkpoint_at: int
+    sha256: bytes
+    """Of the bundle's bytes."""
+    detail: str = ""
+
+    @property
+    def count(self) -> int:
+        return self.to_seq - self.from_seq + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportPlan:
+    """What an import is about to write, or has written once ``done``.
+
+    ``base_client_seq`` and ``base_seq`` are where the target stream stood before.
+    """
+
+    bundle_id: bytes
+    plan_id: bytes
+    source: str
+    inbox: str
+    import_time: int
+    written: int
+    duplicates: int
+    excluded: str
+    """Exclusions, as JSON."""
+    base_client_seq: int
+    base_seq: int
+    accepted_gap: str | None
+    verification: str
+    done: bool = False
+    target_to: int = 0
+    target_root: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingActions:
+    """What is left to do about an outcome, in this order; each step can be repeated.
+
+    ``bodies`` are audit entries. Paths are inside the airlock.
+    """
+
+    token: bytes
+    bodies: tuple[bytes, ...] = ()
+    writes: tuple[tuple[str, str], ...] = ()
+    moves: tuple[tuple[str, str], ...] = ()
+    removals: tuple[str, ...] = ()
+
+    def document(self) -> str:
+        """All but the token, as JSON."""
+        return json.dumps(
+            {
+                "bodies": [body.hex() for body in self.bodies],
+                "writes": self.writes,
+                "moves": self.moves,
+                "removals": self.removals,
+            }
+        )
+
+    @classmethod
+    def read(cls, token: bytes, document: str) -> PendingActions:
+        result = json.loads(document)
+        return cls(
+            token=token,
+            bodies=tuple(bytes.fromhex(item) for item in result["bodies"]),
+            writes=tuple((path, text) for path, text in result["writes"]),
+            moves=tuple((old, new) for old, new in result["moves"]),
+            removals=tuple(result["removals"]),
+        )
+
+
+class Uncovered(NamedTuple):
+    """A bundle that is imported and that no checkpoint is known to cover; ``target_to`` is where
+    its last event stands, None where its plan tells.
+    """
+
+    bundle_id: bytes
+    target_to: int | None
+
+
+class LedgerContents(NamedTuple):
+    """What a ledger is made again from."""
+
+    rows: Sequence[BundleRow]
+    runs: Sequence[tuple[SourceStream, BundleRun]]
+    frozen: Sequence[tuple[SourceStream, Equivocation]]
+    uncovered: Sequence[Uncovered]
+
+
+class BadLedger(VeenError):
+    """A ledger that cannot be used; nothing is imported until it is whole again."""
+
+
+class LedgerFile:
+    """What was changed in a block is on disk when it ends, or nothing of it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._db = self._open()
+
+    def close(self) -> None:
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _all(self, query: str, *values: object) -> list[dict[str, Any]]:
+        with self._asked():
+            return [dict(row) for row in self._db.execute(query, values).fetchall()]
+
+    def _open(self) -> sqlite3.Connection:
+        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, durable.FILE_MODE))
+        with self._asked():
+            db = sqlite3.connect(self._path, isolation_level=None)
+            db.row_factory = sqlite3.Row
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT")
+                durable.sync_directory(self._path.parent)
+        if version not in (0, VERSION):
+            raise BadLedger(f"{self._path} is of version {version}, this is {VERSION}")
+        return db
+
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                raise durable.NoSpace(f"{self._path}: {error}") from error
+            raise BadLedger(
+                f"{self._path}: {error}; make it again with veen bridge import --rebuild-ledger"
+            ) from error
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self._asked():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
 
 _UNCOVERED: Final = "uncovered/"
 """How a bundle is noted that no checkpoint covers yet."""
@@ -34,31 +268,34 @@ _UNCOVERED: Final = "uncovered/"
 class ImportLedger(LedgerFile):
     def bundle(self, bundle_id: bytes) -> BundleRow | None:
         rows = self._all("SELECT * FROM bundles WHERE bundle_id = ?", bundle_id)
-        return BundleRow(**rows[0]) if rows else None
+        return BundleRow(**_fields(rows[0])) if rows else None
 
-    def bundles(self, *states: State) -> list[BundleRow]:
+    def bundles(self, *states: ImportState) -> list[BundleRow]:
         """Those in any of the states, or all; by stream and place."""
         marks = ", ".join("?" * len(states))
         those = f"WHERE state IN ({marks})" if states else ""
         order = "ORDER BY source_hub_id, stream, from_seq, to_seq, bundle_id"
         query = f"SELECT * FROM bundles {those} {order}"  # noqa: S608 - marks alone
-        return [BundleRow(**row) for row in self._all(query, *(one.value for one in states))]
+        return [
+            BundleRow(**_fields(row))
+            for row in self._all(query, *(state.value for state in states))
+        ]
 
-    def plan(self, bundle_id: bytes) -> Plan | None:
+    def plan(self, bundle_id: bytes) -> ImportPlan | None:
         rows = self._all("SELECT * FROM plans WHERE bundle_id = ?", bundle_id)
         return _plan(rows[0]) if rows else None
 
     def knows_plan(self, plan_id: bytes) -> bool:
         return bool(self._all("SELECT 1 FROM plans WHERE plan_id = ?", plan_id))
 
-    def open_plans(self) -> list[Plan]:
+    def open_plans(self) -> list[ImportPlan]:
         return [_plan(row) for row in self._all("SELECT * FROM plans WHERE NOT done")]
 
-    def closings(self) -> list[Closing]:
+    def closings(self) -> list[PendingActions]:
         rows = self._all("SELECT document, token FROM closings ORDER BY n")
-        return [Closing.read(row["token"], row["document"]) for row in rows]
+        return [PendingActions.read(row["token"], row["document"]) for row in rows]
 
-    def runs(self, stream: Stream, within: Span) -> list[Run]:
+    def runs(self, stream: SourceStream, within: SeqSpan) -> list[BundleRun]:
         """What is held of a stretch, in order; runs are given whole."""
         query = """
             SELECT from_seq, to_seq, bundle_id, entries FROM runs WHERE source_hub_id = ?
@@ -66,23 +303,23 @@ class ImportLedger(LedgerFile):
         """
         rows = self._all(query, *stream, *within)
         return [
-            Run(Span(row["from_seq"], row["to_seq"]), row["bundle_id"], row["entries"])
+            BundleRun(SeqSpan(row["from_seq"], row["to_seq"]), row["bundle_id"], row["entries"])
             for row in rows
         ]
 
-    def planned(self, bundle_id: bytes) -> list[Span]:
+    def planned(self, bundle_id: bytes) -> list[SeqSpan]:
         query = "SELECT from_seq, to_seq FROM runs WHERE bundle_id = ? ORDER BY from_seq"
-        return [Span(row["from_seq"], row["to_seq"]) for row in self._all(query, bundle_id)]
+        return [SeqSpan(row["from_seq"], row["to_seq"]) for row in self._all(query, bundle_id)]
 
-    def spans(self, stream: Stream) -> list[Span]:
+    def spans(self, stream: SourceStream) -> list[SeqSpan]:
         """Where events of a stream are held, in order, without their leaves."""
         query = """
             SELECT from_seq, to_seq FROM runs WHERE source_hub_id = ? AND stream = ? AND is_held
             ORDER BY from_seq
         """
-        return [Span(row["from_seq"], row["to_seq"]) for row in self._all(query, *stream)]
+        return [SeqSpan(row["from_seq"], row["to_seq"]) for row in self._all(query, *stream)]
 
-    def holds(self, stream: Stream, seq: int) -> bool:
+    def holds(self, stream: SourceStream, seq: int) -> bool:
         """Whether an event is held."""
         query = """
             SELECT to_seq FROM runs WHERE source_hub_id = ? AND stream = ? AND from_seq <= ?
@@ -91,54 +328,56 @@ class ImportLedger(LedgerFile):
         rows = self._all(query, *stream, seq)
         return bool(rows) and rows[0]["to_seq"] >= seq
 
-    def frozen_at(self, stream: Stream) -> int | None:
+    def frozen_at(self, stream: SourceStream) -> int | None:
         query = "SELECT seq FROM frozen WHERE source_hub_id = ? AND stream = ?"
         rows = self._all(query, *stream)
         return int(rows[0]["seq"]) if rows else None
 
-    def frozen_by(self, stream: Stream) -> bytes | None:
+    def frozen_by(self, stream: SourceStream) -> bytes | None:
         """The bundle that told the other history first."""
         query = "SELECT bundle_id FROM frozen WHERE source_hub_id = ? AND stream = ?"
         rows = self._all(query, *stream)
         return rows[0]["bundle_id"] if rows else None
 
-    def carrier_entries(self) -> list[tuple[bytes, LedgerEntry]]:
+    def carrier_entries(self) -> list[tuple[bytes, CarrierLedgerEntry]]:
         """What the ledgers of all carriers that came have told, with whose ledger it is.
 
         Two entries of one number are both here: that bridge has told two stories.
         """
         rows = self._all("SELECT bridge_id, entry FROM carriers ORDER BY bridge_id, n, entry")
-        return [(row["bridge_id"], LedgerEntry.decode(row["entry"])) for row in rows]
+        return [(row["bridge_id"], CarrierLedgerEntry.decode(row["entry"])) for row in rows]
 
-    def told(self, name: str) -> bytes | None:
+    def reported(self, name: str) -> bytes | None:
         rows = self._all("SELECT value FROM told WHERE name = ?", name)
         return rows[0]["value"] if rows else None
 
-    def knows_heartbeat(self, ledger: Ledger) -> bool:
+    def knows_heartbeat(self, ledger: CarrierLedger) -> bool:
         """Whether the carrier of this heartbeat came before; its entry alone comes with others."""
-        return self.told(_heartbeat(ledger)) is not None
+        return self.reported(_heartbeat(ledger)) is not None
 
     def note(self, row: BundleRow) -> None:
         with self._changing():
             self._put(row)
 
-    def note_carrier(self, ledger: Ledger) -> None:
-        rows = [(ledger.bridge_id, one.n, one.encode()) for one in ledger.tail]
+    def note_carrier(self, ledger: CarrierLedger) -> None:
+        rows = [(ledger.bridge_id, item.n, item.encode()) for item in ledger.tail]
         with self._changing():
             self._db.executemany("INSERT OR IGNORE INTO carriers VALUES (?, ?, ?)", rows)
 
-    def begin(self, row: BundleRow, plan: Plan, runs: Sequence[Run]) -> None:
+    def begin(self, row: BundleRow, plan: ImportPlan, runs: Sequence[BundleRun]) -> None:
         """Keep a plan before anything of it is written; its events are nobody else's from now."""
-        stream = Stream(row.source_hub_id, row.stream)
+        stream = SourceStream(row.source_hub_id, row.stream)
         with self._changing():
             self._put(row)
             self._insert(plan)
             self._db.executemany(
                 "INSERT INTO runs VALUES (?, ?, ?, ?, ?, 0, ?)",
-                [(*stream, *one.span, one.bundle_id, one.entries) for one in runs],
+                [(*stream, *run.span, run.bundle_id, run.entries) for run in runs],
             )
 
-    def finish(self, row: BundleRow, plan: Plan, closing: Closing, *, to_cover: bool) -> None:
+    def finish(
+        self, row: BundleRow, plan: ImportPlan, closing: PendingActions, *, to_cover: bool
+    ) -> None:
         """All events of a plan are in the hub's log; a checkpoint is to cover them, or not."""
         with self._changing():
             if to_cover:
@@ -152,9 +391,9 @@ class ImportLedger(LedgerFile):
     def conclude(
         self,
         row: BundleRow | None,
-        closing: Closing,
-        told: tuple[str, bytes] | None = None,
-        abandoned: Plan | None = None,
+        closing: PendingActions,
+        detail: tuple[str, bytes] | None = None,
+        abandoned: ImportPlan | None = None,
     ) -> None:
         """Keep an outcome together with all that is still to be done about it.
 
@@ -167,21 +406,21 @@ class ImportLedger(LedgerFile):
                 self._db.execute("DELETE FROM runs WHERE bundle_id = ? AND NOT is_held", mine)
             if row is not None:
                 self._put(row)
-            if told is not None:
-                self._db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", told)
+            if detail is not None:
+                self._db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", detail)
             self._add(closing)
 
-    def conclude_heartbeat(self, ledger: Ledger, closing: Closing) -> None:
-        self.conclude(None, closing, told=(_heartbeat(ledger), b""))
+    def conclude_heartbeat(self, ledger: CarrierLedger, closing: PendingActions) -> None:
+        self.conclude(None, closing, detail=(_heartbeat(ledger), b""))
 
-    def note_heartbeat(self, ledger: Ledger) -> None:
-        self.note_told((_heartbeat(ledger), b""))
+    def note_heartbeat(self, ledger: CarrierLedger) -> None:
+        self.note_text((_heartbeat(ledger), b""))
 
-    def note_told(self, told: tuple[str, bytes]) -> None:
+    def note_text(self, value: tuple[str, bytes]) -> None:
         with self._changing():
-            self._db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", told)
+            self._db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", value)
 
-    def freeze(self, row: BundleRow | None, fork: Equivocation, closing: Closing) -> None:
+    def freeze(self, row: BundleRow | None, fork: Equivocation, closing: PendingActions) -> None:
         values = (fork.source_hub_id, fork.stream, fork.seq, fork.bundle_id or b"")
         with self._changing():
             if row is not None:
@@ -189,7 +428,7 @@ class ImportLedger(LedgerFile):
             self._db.execute("INSERT OR IGNORE INTO frozen VALUES (?, ?, ?, ?)", values)
             self._add(closing)
 
-    def thaw(self, stream: Stream, closing: Closing) -> None:
+    def unfreeze(self, stream: SourceStream, closing: PendingActions) -> None:
         with self._changing():
             self._db.execute("DELETE FROM frozen WHERE source_hub_id = ? AND stream = ?", stream)
             self._add(closing)
@@ -197,34 +436,40 @@ class ImportLedger(LedgerFile):
     def uncovered(self) -> list[Uncovered]:
         """The bundles that were imported and that no checkpoint is known to cover yet."""
         query = "SELECT name, value FROM told WHERE name GLOB ? ORDER BY name"
-        found = []
+        result = []
         for row in self._all(query, f"{_UNCOVERED}*"):
             target_to = int(row["value"]) if row["value"] else None
             bundle_id = bytes.fromhex(row["name"].removeprefix(_UNCOVERED))
-            found.append(Uncovered(bundle_id, target_to))
-        return found
+            result.append(Uncovered(bundle_id, target_to))
+        return result
 
-    def cover(self, bundle_ids: Sequence[bytes], closing: Closing) -> None:
-        names = [(_UNCOVERED + one.hex(),) for one in bundle_ids]
+    def cover(self, bundle_ids: Sequence[bytes], closing: PendingActions) -> None:
+        names = [(_UNCOVERED + bundle_id_.hex(),) for bundle_id_ in bundle_ids]
         with self._changing():
             self._db.executemany("DELETE FROM told WHERE name = ?", names)
             self._add(closing)
 
-    def closed(self, closing: Closing) -> None:
+    def closed(self, closing: PendingActions) -> None:
         with self._changing():
             self._db.execute("DELETE FROM closings WHERE token = ?", (closing.token,))
 
-    def restore(self, found: Restored, closing: Closing, *told: tuple[str, bytes]) -> None:
+    def restore(
+        self, contents: LedgerContents, closing: PendingActions, *detail: tuple[str, bytes]
+    ) -> None:
         """Fill an empty ledger with what the logs tell."""
-        frozen = [(*stream, one.seq, one.bundle_id or b"") for stream, one in found.frozen]
-        runs = [(*stream, *one.span, one.bundle_id, one.entries) for stream, one in found.runs]
-        uncovered = [(_UNCOVERED + one.hex(), str(last).encode()) for one, last in found.uncovered]
+        frozen = [(*stream, item.seq, item.bundle_id or b"") for stream, item in contents.frozen]
+        runs = [
+            (*stream, *item.span, item.bundle_id, item.entries) for stream, item in contents.runs
+        ]
+        uncovered = [
+            (_UNCOVERED + item.hex(), str(last).encode()) for item, last in contents.uncovered
+        ]
         with self._changing():
-            for row in found.rows:
+            for row in contents.rows:
                 self._put(row)
             self._db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, 1, ?)", runs)
             self._db.executemany("INSERT OR IGNORE INTO frozen VALUES (?, ?, ?, ?)", frozen)
-            self._db.executemany("INSERT OR REPLACE INTO told VALUES (?, ?)", [*told, *uncovered])
+            self._db.executemany("INSERT OR REPLACE INTO told VALUES (?, ?)", [*detail, *uncovered])
             self._add(closing)
 
     def _put(self, row: BundleRow) -> None:
@@ -232,18 +477,26 @@ class ImportLedger(LedgerFile):
             "INSERT OR REPLACE INTO bundles VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(row)
         )
 
-    def _insert(self, plan: Plan) -> None:
+    def _insert(self, plan: ImportPlan) -> None:
         marks = ", ".join("?" * len(fields(plan)))
         self._db.execute(f"INSERT OR REPLACE INTO plans VALUES ({marks})", astuple(plan))  # noqa: S608
 
-    def _add(self, closing: Closing) -> None:
+    def _add(self, closing: PendingActions) -> None:
         values = (closing.token, closing.document())
         self._db.execute("INSERT INTO closings (token, document) VALUES (?, ?)", values)
 
 
-def _heartbeat(ledger: Ledger) -> str:
+def _heartbeat(ledger: CarrierLedger) -> str:
     return f"heartbeat/{ledger.bridge_id.hex()}/{ledger.tail[-1].entry_hash().hex()}"
 
 
-def _plan(row: dict[str, Any]) -> Plan:
-    return Plan(**(row | {"done": bool(row["done"])}))
+_FIELDS: Final = {"kept_out": "excluded", "told": "detail"}
+"""Columns whose field has another name."""
+
+
+def _plan(row: dict[str, Any]) -> ImportPlan:
+    return ImportPlan(**(_fields(row) | {"done": bool(row["done"])}))
+
+
+def _fields(row: dict[str, Any]) -> dict[str, Any]:
+    return {_FIELDS.get(column, column): value for column, value in row.items()}

@@ -11,24 +11,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from bridge.carrier.age import too_old
-from bridge.carrier.bag_path import BagPath
-from bridge.carrier.check import Report
-from bridge.identities import read_capability
+from bridge.carrier.directory import BagPath
+from bridge.carrier.verify import VerifyReport, too_old
+from bridge.connect import read_capability
+from bridge.errors import Refused
 from bridge.importer.airlock import Airlock
-from bridge.importer.ledger_tables import Stream
-from bridge.importer.room import NoRoom, verify_room
+from bridge.importer.ledger import SourceStream
 from bridge.importer.run import importing
-from bridge.importer.signed_bag import check_signed
+from bridge.importer.staging import InsufficientSpace, check_signed, verify_room
 from bridge.importer.status import standing
-from bridge.refusal import Refused
-from bridge.settings import Settings
+from bridge.settings import BridgeSettings
 from bridge.stream_map import UnmappedStream
 from bridge.trust import TrustStore
 from veen.captoken import CapToken
-from veen.client.errors import HubRefused
 from veen.client.hub_api import HubApi
-from veen.stream import stream_id
+from veen.client.transport import HubRefused
+from veen.label import stream_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +41,23 @@ class Prechecked:
 class Precheck:
     """One look at the zone for all carriers of a medium; of the zone nothing is changed."""
 
-    def __init__(self, settings: Settings, hub: HubApi) -> None:
+    def __init__(self, settings: BridgeSettings, hub: HubApi) -> None:
         self._settings = settings
         self._importing = importing(settings)
         self._hub = hub
         # The room of directories is asked for, and a new zone has none yet.
         Airlock(self._importing.state).create()
 
-    def of(self, report: Report, bags: Sequence[BagPath]) -> Prechecked:
+    def of(self, report: VerifyReport, bags: Sequence[BagPath]) -> Prechecked:
         """Of a carrier that is valid; one without a bundle needs nothing but room."""
         warning = too_old(report.age_sec, self._importing.warn_age_sec)
-        found = self._obstacle(report, bags)
-        return Prechecked(*(found or ("", "")), warning)
+        result = self._obstacle(report, bags)
+        return Prechecked(*(result or ("", "")), warning)
 
-    def _obstacle(self, report: Report, bags: Sequence[BagPath]) -> tuple[str, str] | None:
+    def _obstacle(self, report: VerifyReport, bags: Sequence[BagPath]) -> tuple[str, str] | None:
         if report.bundle is not None:
             header = report.bundle.header
-            stream = Stream(header.source_hub_id, header.export_stream)
+            stream = SourceStream(header.source_hub_id, header.export_stream)
             try:
                 target = self._settings.streams.route(*stream).target
             except UnmappedStream as error:
@@ -73,9 +71,9 @@ class Precheck:
     def _room_doubt(self, bags: Sequence[BagPath]) -> tuple[str, str] | None:
         most = self._importing.max_carrier_bytes
         try:
-            signed = [check_signed(one, self._trust, most) for one in bags]
+            signed = [check_signed(bag, self._trust, most) for bag in bags]
             verify_room(self._importing, signed, copies=2)
-        except NoRoom as error:
+        except InsufficientSpace as error:
             return "NO_ROOM", str(error)
         except Refused as error:
             return error.fault.detail_enum, str(error)
@@ -117,6 +115,6 @@ class Precheck:
         return ""
 
     @cached_property
-    def _frozen(self) -> frozenset[Stream]:
-        found = standing(Airlock(self._importing.state))
-        return frozenset(one.stream for one in found.streams if one.frozen_at is not None)
+    def _frozen(self) -> frozenset[SourceStream]:
+        result = standing(Airlock(self._importing.state))
+        return frozenset(stream.stream for stream in result.streams if stream.frozen_at is not None)

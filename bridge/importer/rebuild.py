@@ -2,52 +2,240 @@
 
 What is in the import streams is what is held; each event is verified before it counts. Carriers
 that waited, or were being committed, go back to the inbox and are looked at anew.
+
+What the audit log of the importing zone tells of bundles, for a ledger that is made again.
+
+An import stream, read back: which events of its source it holds, all of them verified.
 """
 
 from __future__ import annotations
 
+import logging
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bridge import identities
-from bridge.audit_events import ImportBegin, ImportBlocked, ImportSuccess, LedgerRebuilt
-from bridge.carrier.open_set import CarrierSet
-from bridge.carrier.watch import Watch, unwatched
+from bridge import connect
+from bridge.audit_log import (
+    REJECTED,
+    AuditEvent,
+    BundleReleased,
+    Equivocation,
+    ImportBegin,
+    ImportBlocked,
+    ImportCheckpoint,
+    ImportSuccess,
+    LedgerRebuilt,
+    StreamThawed,
+    TrustChanged,
+    read_log,
+)
+from bridge.carrier.reader import CarrierSet
+from bridge.errors import Refused
 from bridge.importer.airlock import Airlock
-from bridge.importer.audited import Audited, read_audited
-from bridge.importer.closing import close
 from bridge.importer.commit import PLAN_NOTE
-from bridge.importer.imported_stream import Written, read_import_stream
-from bridge.importer.ledger_tables import BundleRow, Closing, Restored, Run, Stream, Uncovered
-from bridge.importer.outcome import State
+from bridge.importer.context import ImportContext
+from bridge.importer.finish import apply_pending
+from bridge.importer.ledger import (
+    BundleRow,
+    BundleRun,
+    LedgerContents,
+    PendingActions,
+    SeqSpan,
+    SourceStream,
+    Uncovered,
+)
+from bridge.importer.outcome import ImportState, bags_in
 from bridge.importer.run import LAST_PLAN, Order, importing, opened
-from bridge.importer.tools import Tools
-from bridge.importer.trust_told import Told
-from bridge.importer.work import bags_in
-from bridge.refusal import Refused
-from bridge.settings import Settings
-from bridge.stream_map import Route
+from bridge.importer.trust_audit import TrustHistory
+from bridge.settings import BridgeSettings
+from bridge.stream_map import OFFLINE_LOG, StreamRoute
+from bridge.trust import TrustStore
+from bridge.verify import trusted_hub
 from veen.client.client import Client
-from veen.client.surroundings import Surroundings
-from veen.client.transport import Patience
-from veen.settings_table import BadSettings
+from veen.client.log_head import Pair
+from veen.client.transport import RetryPolicy
+from veen.errors import Malformed, Untrusted, VeenError
+from veen.events import ImportedEvent, read_imported
+from veen.foreign import Foreign
+from veen.hub_identity import HubIdentity
+from veen.system.config import BadSettings
+from veen.system.environment import Progress, Runtime, Watch, no_progress, no_progress_watch
+
+
+@dataclass(slots=True)
+class Audited:
+    """``rejected`` are the bundles that people decided against and that did not go in since;
+    ``covered`` those that were imported before a checkpoint was made over all that was.
+    """
+
+    begun: dict[bytes, ImportBegin] = field(default_factory=dict)
+    succeeded: dict[bytes, ImportSuccess] = field(default_factory=dict)
+    rejected: dict[bytes, ImportBlocked] = field(default_factory=dict)
+    forks: list[Equivocation] = field(default_factory=list)
+    covered: set[bytes] = field(default_factory=set)
+    trust: list[TrustChanged] = field(default_factory=list)
+
+    def add(self, event: AuditEvent) -> None:
+        """One entry more, in the order of the log."""
+        match event:
+            case ImportBegin():
+                self.begun[event.bundle_id] = event
+                self.rejected.pop(event.bundle_id, None)
+            case ImportSuccess():
+                self.succeeded[event.bundle_id] = event
+            case ImportCheckpoint():
+                self.covered.update(self.succeeded)
+            case ImportBlocked(decision=decision) if decision == REJECTED:
+                self.rejected[event.bundle_id] = event
+            case BundleReleased(bundle_id=bundle_id) if bundle_id is not None:
+                self.rejected.pop(bundle_id, None)
+            case Equivocation():
+                self.forks.append(event)
+            case TrustChanged():
+                self.trust.append(event)
+            case StreamThawed():
+                unfrozen = (event.source_hub_id, event.stream)
+                self.forks = [
+                    fork for fork in self.forks if (fork.source_hub_id, fork.stream) != unfrozen
+                ]
+
+
+def read_audited(reader: Client, author: bytes | None = None) -> Audited:
+    audited = Audited()
+    for recorded in read_log(reader, OFFLINE_LOG, author=author):
+        audited.add(recorded.event)
+    return audited
+
+
+_log = logging.getLogger(__name__)
+
+
+class BundlePlaces(NamedTuple):
+    """Where the events of a bundle stand in the import stream, how many they are, and how many of
+    them are placeholders.
+    """
+
+    first: int
+    last: int
+    imported: int
+    excluded: int
+
+
+@dataclass(slots=True)
+class ImportedPlaces:
+    """``whole`` are the bundles whose last event is there."""
+
+    stream: SourceStream
+    target: str
+    runs: list[BundleRun] = field(default_factory=list)
+    whole: set[bytes] = field(default_factory=set)
+    places: dict[bytes, BundlePlaces] = field(default_factory=dict)
+    left_out: int = 0
+    """Messages that others have written and that are no imported events."""
+
+    def by_bundle(self) -> dict[bytes, list[BundleRun]]:
+        result: dict[bytes, list[BundleRun]] = {}
+        for run in self.runs:
+            result.setdefault(run.bundle_id, []).append(run)
+        return result
+
+
+def read_import_stream(
+    reader: Client,
+    route: StreamRoute,
+    trust: TrustStore,
+    progress: Progress = no_progress,
+    *,
+    bridge_id: bytes | None = None,
+) -> ImportedPlaces:
+    """All of it, as ``bridge_id`` and other bridges before it have written it.
+
+    A message that is no event of the route's source is left out and counted, unless a client that
+    imports here has written it: then it is Untrusted.
+    """
+    places = ImportedPlaces(SourceStream(route.hub_id, route.source), route.target)
+    held: dict[int, tuple[bytes, bytes]] = {}
+    foreign = Foreign(partial(_refused, route.target), bridge_id)
+    hub = trusted_hub(route.hub_id, trust)
+    for pair in reader.read(route.target):
+        seq, client_id = pair.receipt.stream_seq, pair.msg.client_id
+        try:
+            event = _event(reader, pair, route, hub)
+        except (Malformed, Untrusted) as error:
+            foreign.unread(seq, client_id, error)
+            places.left_out += 1
+            _log.warning("%s, stream_seq %d is left out: %s", route.target, seq, error)
+            continue
+        foreign.read(client_id)
+        receipt = event.receipt()
+        if receipt.stream_seq in held:
+            again = f"event {receipt.stream_seq} of {route.source} once more"
+            raise _refused(route.target, seq, Untrusted(again))
+        held[receipt.stream_seq] = event.bundle_id, receipt.leaf_hash + receipt.mmr_root
+        _note(places, event, seq)
+        progress(len(held), None)
+    foreign.finish()
+    places.runs = _runs(held)
+    return places
+
+
+def _event(reader: Client, pair: Pair, route: StreamRoute, hub: HubIdentity) -> ImportedEvent:
+    opened = reader.open_payload(pair.msg)
+    event = read_imported(opened.header.schema, opened.body, pair.msg.client_id)
+    if (event.source_hub_id, event.origin_stream) != (route.hub_id, route.source):
+        raise Untrusted("an event of another stream or hub than the settings name")
+    event.verify(hub)
+    return event
+
+
+def _refused(target: str, seq: int, error: VeenError) -> VeenError:
+    untrusted = Untrusted(f"{target}, stream_seq {seq}: {error}")
+    untrusted.__cause__ = error
+    return untrusted
+
+
+def _note(places: ImportedPlaces, event: ImportedEvent, seq: int) -> None:
+    known = places.places.get(event.bundle_id, BundlePlaces(seq, seq, 0, 0))
+    excluded = known.excluded + (event.excluded is not None)
+    places.places[event.bundle_id] = BundlePlaces(known.first, seq, known.imported + 1, excluded)
+    if event.is_last:
+        places.whole.add(event.bundle_id)
+
+
+def _runs(held: dict[int, tuple[bytes, bytes]]) -> list[BundleRun]:
+    """Events that follow each other and came in one bundle are one run."""
+    runs: list[BundleRun] = []
+    parts: list[bytes] = []
+    for seq in sorted(held):
+        bundle_id, entry = held[seq]
+        last = runs[-1] if runs else None
+        if last is not None and last.bundle_id == bundle_id and last.span.last == seq - 1:
+            runs[-1] = last._replace(span=SeqSpan(last.span.first, seq))
+            parts[-1] += entry
+        else:
+            runs.append(BundleRun(SeqSpan(seq, seq), bundle_id, b""))
+            parts.append(entry)
+    return [run._replace(entries=part) for run, part in zip(runs, parts, strict=True)]
+
 
 _FILES: Final = ("", "-wal", "-shm")
 
 
-class Rebuilt(NamedTuple):
+class RebuiltLedger(NamedTuple):
     streams: int
     bundles: int
     events: int
 
 
 def rebuild_ledger(
-    settings: Settings,
+    settings: BridgeSettings,
     order: Order,
-    surroundings: Surroundings,
-    patience: Patience | None = None,
-    watch: Watch = unwatched,
-) -> Rebuilt:
+    runtime: Runtime,
+    retry_policy: RetryPolicy | None = None,
+    watch: Watch = no_progress_watch,
+) -> RebuiltLedger:
     """Set the ledger aside and make it again."""
     if settings.reader is None:
         raise BadSettings("no [reader] is given: name an identity that reads the import streams")
@@ -55,98 +243,100 @@ def rebuild_ledger(
     with airlock.locked():
         _set_aside(airlock)
     with (
-        opened(settings, order, surroundings, patience, watch) as tools,
-        identities.open_client(
+        opened(settings, order, runtime, retry_policy, watch) as tools,
+        connect.open_bridge_client(
             settings.hub,
             settings.reader,
-            surroundings=surroundings,
-            patience=patience,
+            runtime=runtime,
+            retry_policy=retry_policy,
             keys=settings.reader_keys,
         ) as reader,
     ):
         # What was handed over before the ledger was lost belongs to what is held.
         tools.bridge.flush()
-        tools.trail.settle()
+        tools.audit_outbox.settle()
         return _rebuild(tools, reader)
 
 
-def _rebuild(tools: Tools, reader: Client) -> Rebuilt:
-    audited = read_audited(reader, tools.trail.author)
+def _rebuild(tools: ImportContext, reader: Client) -> RebuiltLedger:
+    audited = read_audited(reader, tools.audit_outbox.author)
     written = [_written(tools, reader, route) for route in tools.streams.routes]
-    runs = [(one.stream, run) for one in written for run in one.runs]
+    runs = [(places.stream, run) for places in written for run in places.runs]
     rows, late = _rows(tools, written, audited)
-    found = Rebuilt(len({stream for stream, _ in runs}), len(rows), sum(map(_size, written)))
-    told = f"{found.events} events of {found.bundles} bundles are held"
+    ledger = RebuiltLedger(len({stream for stream, _ in runs}), len(rows), sum(map(_size, written)))
+    detail = f"{ledger.events} events of {ledger.bundles} bundles are held"
     event = LedgerRebuilt(
-        operator=tools.operator, streams=found.streams, bundles=found.bundles, told=told
+        operator=tools.operator, streams=ledger.streams, bundles=ledger.bundles, detail=detail
     )
-    closing = Closing(
+    closing = PendingActions(
         token=tools.random(16),
-        bodies=tuple(tools.trail.body(one) for one in (*late, event)),
+        bodies=tuple(tools.audit_outbox.body(item) for item in (*late, event)),
         moves=_back_to_inbox(tools.airlock),
         removals=tuple(tools.airlock.inside(place) for place in _unfinished(tools.airlock)),
     )
-    frozen = [(Stream(one.source_hub_id, one.stream), one) for one in audited.forks]
+    frozen = [(SourceStream(fork.source_hub_id, fork.stream), fork) for fork in audited.forks]
     uncovered = _uncovered(tools, written, audited)
-    routes = {(one.hub_id, one.source) for one in tools.streams.routes}
+    routes = {(route.hub_id, route.source) for route in tools.streams.routes}
     rejected = [
-        _rejected(one)
-        for one in audited.rejected.values()
-        if (one.source_hub_id, one.stream) in routes
+        _rejected(item)
+        for item in audited.rejected.values()
+        if (item.source_hub_id, item.stream) in routes
     ]
-    restored = Restored([*rejected, *rows], runs, frozen, uncovered)
+    restored = LedgerContents([*rejected, *rows], runs, frozen, uncovered)
     last = LAST_PLAN, tools.bridge.note(PLAN_NOTE) or b""
-    tools.ledger.restore(restored, closing, last, Told.of(audited.trust).encode())
-    close(tools, closing)
+    tools.ledger.restore(restored, closing, last, TrustHistory.of(audited.trust).encode())
+    apply_pending(tools, closing)
     _note_carriers(tools)
-    return found
+    return ledger
 
 
-def _written(tools: Tools, reader: Client, route: Route) -> Written:
+def _written(tools: ImportContext, reader: Client, route: StreamRoute) -> ImportedPlaces:
     with tools.watch(f"reading {route.target}", "events") as progress:
         author = tools.bridge.session.identity.client_id
         return read_import_stream(reader, route, tools.trust, progress, bridge_id=author)
 
 
 def _rows(
-    tools: Tools, written: list[Written], audited: Audited
+    tools: ImportContext, written: list[ImportedPlaces], audited: Audited
 ) -> tuple[list[BundleRow], list[ImportSuccess]]:
     """The bundles that are here, and the successes that nobody had told of yet."""
     rows: list[BundleRow] = []
     late: list[ImportSuccess] = []
-    for one in written:
-        for bundle_id, runs in one.by_bundle().items():
+    for places in written:
+        for bundle_id, runs in places.by_bundle().items():
             success, begin = audited.succeeded.get(bundle_id), audited.begun.get(bundle_id)
-            is_whole = bundle_id in one.whole
-            rows.append(_row(one, bundle_id, runs, success or begin, is_whole))
+            is_whole = bundle_id in places.whole
+            rows.append(_row(places, bundle_id, runs, success or begin, is_whole))
             if success is None and begin is not None and is_whole:
-                late.append(_success(tools, one, bundle_id, begin))
+                late.append(_success(tools, places, bundle_id, begin))
     return rows, late
 
 
 def _row(
-    written: Written,
+    written: ImportedPlaces,
     bundle_id: bytes,
-    runs: list[Run],
-    told: ImportBegin | ImportSuccess | None,
+    runs: list[BundleRun],
+    value: ImportBegin | ImportSuccess | None,
     is_whole: bool,
 ) -> BundleRow:
     return BundleRow(
         bundle_id=bundle_id,
-        state=(State.IMPORTED if is_whole else State.PARTIAL).value,
+        state=(ImportState.IMPORTED if is_whole else ImportState.PARTIAL).value,
         source_hub_id=written.stream.source_hub_id,
         stream=written.stream.name,
         target=written.target,
-        from_seq=told.from_seq if told else runs[0].span.first,
-        to_seq=told.to_seq if told else runs[-1].span.last,
+        from_seq=value.from_seq if value else runs[0].span.first,
+        to_seq=value.to_seq if value else runs[-1].span.last,
         checkpoint_id=bytes(32),
         checkpoint_at=0,
-        sha256=told.sha256 if told else bytes(32),
-        told="" if is_whole else "its import was cut short; bring its carrier again",
+        sha256=value.sha256 if value else bytes(32),
+        detail="" if is_whole else "its import was cut short; bring its carrier again",
     )
 
 
-def _success(tools: Tools, written: Written, bundle_id: bytes, begin: ImportBegin) -> ImportSuccess:
+def _success(
+    tools: ImportContext, written: ImportedPlaces, bundle_id: bytes, begin: ImportBegin
+) -> ImportSuccess:
     first, last, imported, excluded = written.places[bundle_id]
     return ImportSuccess(
         operator=tools.operator,
@@ -168,35 +358,37 @@ def _success(tools: Tools, written: Written, bundle_id: bytes, begin: ImportBegi
     )
 
 
-def _rejected(told: ImportBlocked) -> BundleRow:
+def _rejected(blocked: ImportBlocked) -> BundleRow:
     """That people decided against a bundle outlives the ledger."""
     return BundleRow(
-        bundle_id=told.bundle_id,
-        state=State.REJECTED.value,
-        source_hub_id=told.source_hub_id,
-        stream=told.stream,
+        bundle_id=blocked.bundle_id,
+        state=ImportState.REJECTED.value,
+        source_hub_id=blocked.source_hub_id,
+        stream=blocked.stream,
         target="",
-        from_seq=told.from_seq,
-        to_seq=told.to_seq,
+        from_seq=blocked.from_seq,
+        to_seq=blocked.to_seq,
         checkpoint_id=bytes(32),
         checkpoint_at=0,
-        sha256=told.sha256,
-        told=told.told,
+        sha256=blocked.sha256,
+        detail=blocked.detail,
     )
 
 
-def _uncovered(tools: Tools, written: list[Written], audited: Audited) -> list[Uncovered]:
+def _uncovered(
+    tools: ImportContext, written: list[ImportedPlaces], audited: Audited
+) -> list[Uncovered]:
     """What a checkpoint is asked for and none is known of: rather once too often."""
     if tools.settings.checkpoint is None:
         return []
     return [
-        Uncovered(bundle_id, one.places[bundle_id].last)
-        for one in written
-        for bundle_id in sorted(one.whole - audited.covered)
+        Uncovered(bundle_id, places.places[bundle_id].last)
+        for places in written
+        for bundle_id in sorted(places.whole - audited.covered)
     ]
 
 
-def _size(written: Written) -> int:
+def _size(written: ImportedPlaces) -> int:
     return sum(run.span.size for run in written.runs)
 
 
@@ -213,17 +405,17 @@ def _back_to_inbox(airlock: Airlock) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _note_carriers(tools: Tools) -> None:
+def _note_carriers(tools: ImportContext) -> None:
     """What the ledgers of archived carriers tell; sealed ones told it when they were opened."""
     for place in sorted(tools.airlock.archive("").iterdir()):
         try:
-            with CarrierSet(bags_in(place)) as found:
-                found.verify_signatures(tools.trust)
-                told = found.carrier.ledger
-                if told is not None:
-                    tools.ledger.note_carrier(told)
-                if told is not None and told.tail[-1].bundle_id is None:
-                    tools.ledger.note_heartbeat(told)
+            with CarrierSet(bags_in(place)) as carrier_set:
+                carrier_set.verify_signatures(tools.trust)
+                ledger = carrier_set.carrier.ledger
+                if ledger is not None:
+                    tools.ledger.note_carrier(ledger)
+                if ledger is not None and ledger.tail[-1].bundle_id is None:
+                    tools.ledger.note_heartbeat(ledger)
         except Refused:
             continue
 

@@ -12,23 +12,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bridge.audit_events import BundleReleased
+from bridge.audit_log import BundleReleased
 from bridge.carrier.bag import CARRIER
-from bridge.carrier.bag_path import BagPath
-from bridge.carrier.check import Means, Report, check_carrier
-from bridge.importer.closing import close
-from bridge.importer.conclusion import closing_of
-from bridge.importer.outcome import State
+from bridge.carrier.directory import BagPath
+from bridge.carrier.verify import VerifyContext, VerifyReport, check_carrier
+from bridge.errors import Level
+from bridge.importer.airlock import FORK, code_of
+from bridge.importer.context import ImportContext
+from bridge.importer.finish import apply_pending, pending_actions
+from bridge.importer.outcome import ImportState
 from bridge.importer.precheck import Precheck
-from bridge.importer.quarantined import FORK, code_of
 from bridge.importer.run import Order, opened, refuse_lost_ledger
-from bridge.importer.tools import Tools
-from bridge.refusal import Level
-from bridge.settings import Settings
-from veen import durable
-from veen.client.surroundings import Surroundings
-from veen.client.transport import Patience
+from bridge.settings import BridgeSettings
+from veen.client.transport import RetryPolicy
 from veen.errors import VeenError
+from veen.system import durable
+from veen.system.environment import Runtime
 
 
 class NotReleased(VeenError):
@@ -45,37 +44,37 @@ class Released:
 
 
 def release(
-    settings: Settings,
+    settings: BridgeSettings,
     beginning: str,
     order: Order,
-    surroundings: Surroundings,
-    patience: Patience | None = None,
+    runtime: Runtime,
+    retry_policy: RetryPolicy | None = None,
 ) -> Released:
     """``beginning`` is that of a name in quarantine: a bundle_id, or the hash of a carrier."""
-    with opened(settings, order, surroundings, patience) as tools:
+    with opened(settings, order, runtime, retry_policy) as tools:
         refuse_lost_ledger(tools)
-        tools.trail.settle()
+        tools.audit_outbox.settle()
         for closing in tools.ledger.closings():
-            close(tools, closing)
+            apply_pending(tools, closing)
         folder = _named(tools, beginning)
         code = _releasable_code(folder)
         bags = _bags(folder)
         if not bags:
             raise NotReleased(f"of {folder} only hashes were kept; bring the medium again")
-        report = _verified(tools, settings, [BagPath.of(one) for one in bags])
+        report = _verified(tools, settings, [BagPath.of(bag) for bag in bags])
         return _moved(tools, folder, bags, code, report)
 
 
-def _named(tools: Tools, beginning: str) -> Path:
+def _named(tools: ImportContext, beginning: str) -> Path:
     root = tools.airlock.quarantine("")
-    found = sorted(one for one in root.iterdir() if one.name.startswith(beginning))
-    if len(found) != 1:
-        count = "nothing" if not found else f"{len(found)} carriers"
+    result = sorted(path for path in root.iterdir() if path.name.startswith(beginning))
+    if len(result) != 1:
+        count = "nothing" if not result else f"{len(result)} carriers"
         raise NotReleased(
             f"expected one carrier in {root} whose name begins with {beginning}, got {count}; "
             "veen bridge status lists them"
         )
-    return found[0]
+    return result[0]
 
 
 def _releasable_code(folder: Path) -> str:
@@ -89,18 +88,20 @@ def _releasable_code(folder: Path) -> str:
 
 def _bags(folder: Path) -> tuple[Path, ...]:
     """As they came, each under a number; one that had waited is a folder of bags."""
-    found = []
-    for one in sorted(path for path in folder.iterdir() if path.is_dir()):
-        inner = [path for path in sorted(one.iterdir()) if path.is_dir()]
-        is_bag = (one / CARRIER).exists()
-        found += [one] if is_bag else inner
-    return tuple(found)
+    result = []
+    for item in sorted(path for path in folder.iterdir() if path.is_dir()):
+        inner = [path for path in sorted(item.iterdir()) if path.is_dir()]
+        is_bag = (item / CARRIER).exists()
+        result += [item] if is_bag else inner
+    return tuple(result)
 
 
-def _verified(tools: Tools, settings: Settings, bags: Sequence[BagPath]) -> Report:
+def _verified(
+    tools: ImportContext, settings: BridgeSettings, bags: Sequence[BagPath]
+) -> VerifyReport:
     """The report of a carrier that is valid and can go in, or NotReleased."""
     with _scratch(tools) as scratch:
-        means = Means(
+        means = VerifyContext(
             trust=tools.trust,
             scratch=scratch,
             privates=tools.privates,
@@ -111,14 +112,14 @@ def _verified(tools: Tools, settings: Settings, bags: Sequence[BagPath]) -> Repo
         report = check_carrier(bags, Level.VALID, means)
     if report.refusal is not None:
         raise NotReleased(f"it is still refused and stays in quarantine: {report.refusal}")
-    found = Precheck(settings, tools.bridge.session.api).of(report, bags)
-    if found.obstacle:
-        raise NotReleased(f"it still cannot go in and stays in quarantine: {found.obstacle}")
+    result = Precheck(settings, tools.bridge.session.api).of(report, bags)
+    if result.obstacle:
+        raise NotReleased(f"it still cannot go in and stays in quarantine: {result.obstacle}")
     return report
 
 
 @contextmanager
-def _scratch(tools: Tools) -> Iterator[Path]:
+def _scratch(tools: ImportContext) -> Iterator[Path]:
     place = tools.airlock.staging / f"{tools.random(8).hex()}-release"
     place.mkdir(mode=durable.DIR_MODE)
     try:
@@ -128,7 +129,7 @@ def _scratch(tools: Tools) -> Iterator[Path]:
 
 
 def _moved(
-    tools: Tools, folder: Path, bags: tuple[Path, ...], code: str, report: Report
+    tools: ImportContext, folder: Path, bags: tuple[Path, ...], code: str, report: VerifyReport
 ) -> Released:
     airlock, mark = tools.airlock, tools.random(4).hex()
     bundle_id = report.bundle.survey.digest if report.bundle else None
@@ -136,7 +137,7 @@ def _moved(
     event = BundleReleased(
         operator=tools.operator, bundle_id=bundle_id, code=code, reason=tools.reason
     )
-    closing = closing_of(
+    closing = pending_actions(
         tools,
         [event],
         moves=tuple((airlock.inside(bag), name) for bag, name in zip(bags, inbox, strict=True)),
@@ -144,10 +145,10 @@ def _moved(
         removals=() if code == FORK else (airlock.inside(folder),),
     )
     row = tools.ledger.bundle(bundle_id) if bundle_id else None
-    if row is not None and row.state in (State.QUARANTINED.value, State.REJECTED.value):
-        row = replace(row, state=State.RELEASED.value, told=f"released: {tools.reason}")
+    if row is not None and row.state in (ImportState.QUARANTINED.value, ImportState.REJECTED.value):
+        row = replace(row, state=ImportState.RELEASED.value, detail=f"released: {tools.reason}")
     else:
         row = None
     tools.ledger.conclude(row, closing)
-    close(tools, closing)
+    apply_pending(tools, closing)
     return Released(bundle_id, code, inbox)

@@ -14,41 +14,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bridge import identities
-from bridge.audit import AuditPending, AuditWriter
-from bridge.audit_events import ApprovalRefused
-from bridge.carrier.bag_path import BagPath, carrier_name
-from bridge.carrier.watch import Watch, unwatched
+from bridge import connect
+from bridge.audit_log import ApprovalRefused, AuditPending, AuditWriter
+from bridge.carrier.directory import BagPath, carrier_name
+from bridge.errors import Refused, printable
 from bridge.importer.airlock import Airlock
-from bridge.importer.closing import close
+from bridge.importer.checkpoints import KeptCheckpoints
 from bridge.importer.commit import PLAN_NOTE
-from bridge.importer.conclusion import closing_of
-from bridge.importer.covering import Cover, Covering, cover_imports
-from bridge.importer.groups import groups
-from bridge.importer.importer import Importer
-from bridge.importer.kept_checkpoints import KeptCheckpoints
+from bridge.importer.context import AuditOutbox, ImportContext
+from bridge.importer.finish import apply_pending, pending_actions, record_imports
+from bridge.importer.importer import Importer, groups
 from bridge.importer.ledger import BadLedger, ImportLedger
-from bridge.importer.outcome import Outcome, State
-from bridge.importer.receive import bags_on, fetch, partial_name
-from bridge.importer.recording import record_imports
-from bridge.importer.room import NoRoom, bytes_below, verify_room
-from bridge.importer.tools import Tools
-from bridge.importer.trail import Trail
-from bridge.importer.unsigned import Unsigned
-from bridge.importer.verdicts import Verdicts
-from bridge.printable import printable
-from bridge.refusal import Refused
-from bridge.settings import Settings, Zone
-from bridge.settings_import import ImportSettings
+from bridge.importer.outcome import ImportOutcome, ImportState
+from bridge.importer.quarantine import Unsigned, Verdicts
+from bridge.importer.staging import (
+    InsufficientSpace,
+    bags_on,
+    bytes_below,
+    fetch,
+    partial_name,
+    verify_room,
+)
+from bridge.importer.trust_audit import Cover, Covering, cover_imports
+from bridge.settings import BridgeSettings, BridgeZone, ImportSettings
 from bridge.stream_map import OFFLINE_LOG
-from bridge.trust import TrustStore
-from bridge.trust_changes import entered
-from veen.client.surroundings import Surroundings
-from veen.client.transport import Patience
+from bridge.trust import TrustStore, entered
+from veen.client.transport import RetryPolicy
 from veen.errors import VeenError
-from veen.keystore import card_file
-from veen.keystore.card import CardExpired
-from veen.settings_table import BadSettings
+from veen.keystore.card import CardExpired, read_card
+from veen.system.config import BadSettings
+from veen.system.environment import Runtime, Watch, no_progress_watch
 
 LAST_PLAN: Final = "last plan"
 """The last plan that was handed over when the ledger was made again."""
@@ -75,66 +70,66 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ImportRunResult:
     """``pending`` is why the audit log does not have all of it yet; ``unrecorded`` why the stream
     record/infrastructure/imports does not.
     """
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[ImportOutcome, ...]
     pending: AuditPending | None
     covering: Covering | None = None
     unrecorded: str | None = None
 
 
 def run_import(
-    settings: Settings,
+    settings: BridgeSettings,
     order: Order,
-    surroundings: Surroundings,
+    runtime: Runtime,
     *,
-    patience: Patience | None = None,
-    watch: Watch = unwatched,
+    retry_policy: RetryPolicy | None = None,
+    watch: Watch = no_progress_watch,
     cover: Cover | None = None,
-) -> Result:
+) -> ImportRunResult:
     """Import what is in the inbox and on the media; first finish what was cut short.
 
     ``cover`` is asked for a checkpoint over what was imported, by this run or by one before it.
     """
-    with opened(settings, order, surroundings, patience, watch) as tools:
+    with opened(settings, order, runtime, retry_policy, watch) as tools:
         refuse_lost_ledger(tools)
-        outcomes: list[Outcome] = []
+        outcomes: list[ImportOutcome] = []
         try:
             outcomes.extend(_work_through(tools, order))
             unrecorded = record_imports(
-                settings, tools.ledger, tools.recipient, surroundings, patience
+                settings, tools.ledger, tools.recipient, runtime, retry_policy
             )
             covering = None if cover is None else cover_imports(tools, cover)
         except AuditPending as pending:
-            return Result(tuple(outcomes), pending)
-        return Result(tuple(outcomes), None, covering, unrecorded)
+            return ImportRunResult(tuple(outcomes), pending)
+        return ImportRunResult(tuple(outcomes), None, covering, unrecorded)
 
 
 @contextmanager
 def opened(
-    settings: Settings,
+    settings: BridgeSettings,
     order: Order,
-    surroundings: Surroundings,
-    patience: Patience | None = None,
-    watch: Watch = unwatched,
-) -> Iterator[Tools]:
+    runtime: Runtime,
+    retry_policy: RetryPolicy | None = None,
+    watch: Watch = no_progress_watch,
+) -> Iterator[ImportContext]:
     """The airlock, locked, with both identities of the importer at the zone's hub."""
-    wanted, now = importing(settings), surroundings.clock()
-    airlock = Airlock(wanted.state)
+    expected, now = importing(settings), runtime.clock()
+    airlock = Airlock(expected.state)
     with ExitStack() as closing:
         closing.enter_context(airlock.locked())
         ledger = closing.enter_context(ImportLedger(airlock.ledger))
         bridge, audit = (
             closing.enter_context(
-                identities.open_client(
+                connect.open_bridge_client(
                     settings.hub,
                     identity,
-                    surroundings=surroundings,
-                    patience=patience,
-                    sealers=min(1, wanted.workers - 1),
+                    runtime=runtime,
+                    retry_policy=retry_policy,
+                    sealers=min(1, expected.workers - 1),
                 )
             )
             for identity in (settings.bridge, settings.audit)
@@ -145,21 +140,21 @@ def opened(
         )
         # First what was entered: whoever changes trust meanwhile enters it last.
         changes, trust = entered(settings.trust), TrustStore.read(settings.trust)
-        yield Tools(
+        yield ImportContext(
             airlock=airlock,
             ledger=ledger,
-            trail=Trail(audit, writer, OFFLINE_LOG, recipient),
+            audit_outbox=AuditOutbox(audit, writer, OFFLINE_LOG, recipient),
             bridge=bridge,
             trust=trust,
             changes=changes,
             checkpoints=KeptCheckpoints(airlock, trust),
             streams=settings.streams,
-            settings=wanted,
-            privates=[_private(path) for path in wanted.zone_keys],
+            settings=expected,
+            privates=[_private(path) for path in expected.zone_keys],
             recipient=recipient,
             operator=order.operator,
             now=now,
-            random=surroundings.random,
+            random=runtime.random,
             watch=watch,
             accepted=order.accepted,
             only=order.only,
@@ -168,16 +163,16 @@ def opened(
         )
 
 
-def importing(settings: Settings) -> ImportSettings:
-    if settings.zone is not Zone.OFFLINE or settings.importing is None:
+def importing(settings: BridgeSettings) -> ImportSettings:
+    if settings.zone is not BridgeZone.OFFLINE or settings.importing is None:
         raise BadSettings('zone = "online": only the offline side of a bridge imports')
     return settings.importing
 
 
-def refuse_lost_ledger(tools: Tools) -> None:
+def refuse_lost_ledger(tools: ImportContext) -> None:
     """A ledger that does not know the last import is lost, or older than what it tells of."""
     last = tools.bridge.note(PLAN_NOTE)
-    if last is None or last == tools.ledger.told(LAST_PLAN):
+    if last is None or last == tools.ledger.reported(LAST_PLAN):
         return
     if not tools.ledger.knows_plan(last):
         raise BadLedger(
@@ -190,24 +185,24 @@ def reader_key(card: Path, now: int) -> bytes:
     """The key to seal to. A card that has expired by this clock still serves: a wrong clock must
     not keep anything out, and the newest key on it is the best there is.
     """
-    found = card_file.read(card)
+    identity_card = read_card(card)
     try:
-        return found.recipient(now)
+        return identity_card.recipient(now)
     except CardExpired:
-        return found.prekeys[0].prekey
+        return identity_card.prekeys[0].prekey
 
 
-def _work_through(tools: Tools, order: Order) -> Iterator[Outcome]:
+def _work_through(tools: ImportContext, order: Order) -> Iterator[ImportOutcome]:
     """Until nothing is left to do, or the hub does not take a bundle."""
     for medium in order.media:
         _verify_mounted(medium)
     for outcome in _outcomes(tools, order):
         yield outcome.at(tools.now, tools.settings.warn_age_sec)
-        if outcome.state is State.PARTIAL:
+        if outcome.state is ImportState.PARTIAL:
             return
 
 
-def _outcomes(tools: Tools, order: Order) -> Iterator[Outcome]:
+def _outcomes(tools: ImportContext, order: Order) -> Iterator[ImportOutcome]:
     """Media are taken in a portion at a time; a carrier of several bags can need them all."""
     importer = Importer(tools)
     yield from importer.recover()
@@ -229,16 +224,16 @@ def _outcomes(tools: Tools, order: Order) -> Iterator[Outcome]:
                 yield from importer.take_held()
 
 
-def _audit_unapproved(tools: Tools, order: Order) -> None:
+def _audit_unapproved(tools: ImportContext, order: Order) -> None:
     """Each refused approval is in the audit log before anything else is done."""
     events = [
-        ApprovalRefused(operator=order.operator, bundle_id=one, told=order.reason)
-        for one in order.unapproved
+        ApprovalRefused(operator=order.operator, bundle_id=item, detail=order.reason)
+        for item in order.unapproved
     ]
     if events:
-        closing = closing_of(tools, events)
+        closing = pending_actions(tools, events)
         tools.ledger.conclude(None, closing)
-        close(tools, closing)
+        apply_pending(tools, closing)
 
 
 def _verify_mounted(medium: Path) -> None:
@@ -251,7 +246,9 @@ def _verify_mounted(medium: Path) -> None:
         ) from error
 
 
-def _fetched(tools: Tools, importer: Importer, bags: deque[BagPath]) -> Iterator[Outcome]:
+def _fetched(
+    tools: ImportContext, importer: Importer, bags: deque[BagPath]
+) -> Iterator[ImportOutcome]:
     """Copy bags of media into the inbox, a portion of them and no more than its quota allows; only
     what could not be copied is an outcome.
     """
@@ -274,13 +271,13 @@ def _fetched(tools: Tools, importer: Importer, bags: deque[BagPath]) -> Iterator
             used, is_first = used + signed.size, False
         except Refused as error:
             yield Unsigned(tools).on_medium(bag, error, partial)
-        except NoRoom as error:
+        except InsufficientSpace as error:
             yield verdicts.no_room(carrier_name(bag.name), error)
 
 
-def _inbox_full(tools: Tools, used: int, size: int) -> NoRoom:
+def _inbox_full(tools: ImportContext, used: int, size: int) -> InsufficientSpace:
     most = tools.settings.max_inbox_bytes
-    return NoRoom(
+    return InsufficientSpace(
         f"it takes {size} bytes in {tools.airlock.inbox}, which holds {used} of at most {most} "
         "bytes (max_inbox_bytes); take out what is not needed there, or allow more, and run this "
         "again"

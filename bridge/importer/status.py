@@ -1,24 +1,62 @@
 """Where an importing zone stands, from its ledger alone, and the next safe command.
 
 The ledger counts and joins; what is read of it is what is told, however much it holds.
+
+Whether the ledger of an importer is lost, or older than what it tells of; only looked at.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
 from bridge.importer.airlock import Airlock
-from bridge.importer.ledger import BadLedger
-from bridge.importer.ledger_tables import VERSION, BundleRow, Span, Stream
-from bridge.importer.outcome import State
+from bridge.importer.commit import PLAN_NOTE
+from bridge.importer.ledger import VERSION, BadLedger, BundleRow, SeqSpan, SourceStream
+from bridge.importer.outcome import ImportState
+from bridge.importer.run import LAST_PLAN
+
+
+def ledger_is_stale(ledger: Path, outbox: Path) -> bool:
+    """As ``refuse_lost_ledger`` has it, without the identity whose outbox it is.
+
+    The outbox is read first: a plan is in the ledger before it is handed over.
+    """
+    last = _value(outbox, "SELECT value FROM notes WHERE name = ?", PLAN_NOTE)
+    if last is None:
+        return False
+    if _value(ledger, "SELECT value FROM told WHERE name = ?", LAST_PLAN) == last:
+        return False
+    return _value(ledger, "SELECT plan_id FROM plans WHERE plan_id = ?", last) is None
+
+
+def _value(path: Path, query: str, name: str | bytes) -> bytes | None:
+    """One value of a database that nothing is written to, nor beside; None where there is none."""
+    log = path.with_name(f"{path.name}-wal")
+    mode = "mode=ro" if log.exists() else "immutable=1"
+    if not path.exists():
+        return None
+    address = f"{path.absolute().as_uri()}?{mode}"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as db:
+            row = db.execute(query, (name,)).fetchone()
+    except sqlite3.Error:
+        return None
+    return bytes(row[0]) if row else None
+
 
 EVERYTHING: Final = -1
-_OPEN: Final = (State.WAITING, State.BLOCKED, State.FROZEN, State.COMMITTING, State.PARTIAL)
+_OPEN: Final = (
+    ImportState.WAITING,
+    ImportState.BLOCKED,
+    ImportState.FROZEN,
+    ImportState.COMMITTING,
+    ImportState.PARTIAL,
+)
 _MARKS: Final = ", ".join("?" * len(_OPEN))
 _STATES: Final = "SELECT state, count(*) FROM bundles GROUP BY state ORDER BY state"
 _UNFINISHED: Final = f"""
@@ -49,14 +87,14 @@ a stream there is none that it could follow."""
 class StreamStanding:
     """``held`` is the beginning of ``held_total``."""
 
-    stream: Stream
-    held: tuple[Span, ...]
+    stream: SourceStream
+    held: tuple[SeqSpan, ...]
     held_total: int
     frozen_at: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ImporterStatus:
     """``unclosed`` outcomes are decided, and wait for their audit entry or for files to move.
     ``uncovered`` bundles are imported, and wait for the checkpoint that the settings ask for.
     ``streams`` and ``unfinished`` are the beginnings of as many as their totals say.
@@ -72,21 +110,21 @@ class Standing:
 
     @property
     def unfinished_total(self) -> int:
-        return sum(self.bundles.get(one.value, 0) for one in _OPEN)
+        return sum(self.bundles.get(item.value, 0) for item in _OPEN)
 
     def next_command(self) -> str:
         states = set(self.bundles)
-        begun = states & {State.COMMITTING.value, State.PARTIAL.value}
+        begun = states & {ImportState.COMMITTING.value, ImportState.PARTIAL.value}
         if self.unclosed or begun or self.inbox or self.uncovered:
             return "veen bridge import"
-        if State.BLOCKED.value in states:
+        if ImportState.BLOCKED.value in states:
             return "veen bridge approve"
-        if State.FROZEN.value in states or any(one.frozen_at for one in self.streams):
+        if ImportState.FROZEN.value in states or any(stream.frozen_at for stream in self.streams):
             return (
                 "look at quarantine/, and ask the exporting zone which history is theirs; "
                 "veen bridge thaw, if it is the one that is held"
             )
-        if State.WAITING.value in states:
+        if ImportState.WAITING.value in states:
             return "bring the missing carriers: veen bridge reconcile names them"
         return "veen bridge import --medium DIR"
 
@@ -100,21 +138,26 @@ class Most:
     spans: int = EVERYTHING
 
 
-def standing(airlock: Airlock, most: Most | None = None) -> Standing:
+def standing(airlock: Airlock, most: Most | None = None) -> ImporterStatus:
     """What the ledger tells. Nothing is written; a run that goes on meanwhile does not mind."""
     inbox = _names(airlock.inbox)
     if not airlock.ledger.exists():
         return _nothing(inbox)
     with _reading(airlock.ledger) as db:
-        return told(db, inbox, most or Most()) if _is_begun(db, airlock.ledger) else _nothing(inbox)
+        return (
+            read_status(db, inbox, most or Most())
+            if _is_begun(db, airlock.ledger)
+            else _nothing(inbox)
+        )
 
 
-def told(db: sqlite3.Connection, inbox: int, most: Most) -> Standing:
+def read_status(db: sqlite3.Connection, inbox: int, most: Most) -> ImporterStatus:
     streams = db.execute(_STREAMS, (most.streams,)).fetchall()
-    open_states = [one.value for one in _OPEN]
-    return Standing(
+    open_states = [item.value for item in _OPEN]
+    return ImporterStatus(
         streams=tuple(
-            _stream(db, Stream(hub_id, name), frozen, most) for hub_id, name, frozen, _ in streams
+            _stream(db, SourceStream(hub_id, name), frozen, most)
+            for hub_id, name, frozen, _ in streams
         ),
         streams_total=streams[0][3] if streams else 0,
         bundles=dict(db.execute(_STATES).fetchall()),
@@ -127,8 +170,8 @@ def told(db: sqlite3.Connection, inbox: int, most: Most) -> Standing:
     )
 
 
-def _nothing(inbox: int) -> Standing:
-    return Standing(
+def _nothing(inbox: int) -> ImporterStatus:
+    return ImporterStatus(
         streams=(),
         streams_total=0,
         bundles={},
@@ -140,15 +183,15 @@ def _nothing(inbox: int) -> Standing:
 
 
 def _stream(
-    db: sqlite3.Connection, stream: Stream, frozen_at: int | None, most: Most
+    db: sqlite3.Connection, stream: SourceStream, frozen_at: int | None, most: Most
 ) -> StreamStanding:
     rows = db.execute(_HELD, (*stream, most.spans)).fetchall()
-    held = tuple(Span(first, last) for first, last, _ in rows)
+    held = tuple(SeqSpan(first, last) for first, last, _ in rows)
     return StreamStanding(stream, held, rows[0][2] if rows else 0, frozen_at)
 
 
 def _bundle(row: tuple[object, ...]) -> BundleRow:
-    names = [one.name for one in fields(BundleRow)]
+    names = [field.name for field in fields(BundleRow)]
     return BundleRow(**dict(zip(names, row, strict=True)))  # type: ignore[arg-type]
 
 

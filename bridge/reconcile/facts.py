@@ -2,17 +2,27 @@
 
 Facts are sorted and told apart by what they say alone, so that the same facts, in any order and
 however often they were collected, lead to the same report.
+
+Facts as lines of JSON, so that they can be carried, kept and read beside each other.
+
+Each line is an array: the kind of the fact, then its fields in order; bytes are in hex.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple, get_type_hints
+
+from veen.errors import Malformed
+from veen.wire import canonical_json
 
 
-class Held(Enum):
+class ImportedFact(Enum):
     """What stands in an import stream for an event."""
 
     IMPORTED = "imported"
@@ -22,7 +32,7 @@ class Held(Enum):
     """Written, but the last event of its bundle is not, so no reader counts it."""
 
 
-class State(Enum):
+class BundleState(Enum):
     """What the importing side last said of a bundle."""
 
     IMPORTED = "imported"
@@ -42,7 +52,7 @@ class Export(NamedTuple):
     first: int
     last: int
     bundle_id: bytes
-    told_by: str
+    described_by: str
     root: bytes = b""
 
 
@@ -58,7 +68,7 @@ class Import(NamedTuple):
     first: int
     last: int
     bundle_id: bytes
-    held: Held
+    held: ImportedFact
     target: str
     target_first: int
     time_first: int
@@ -66,7 +76,7 @@ class Import(NamedTuple):
     root: bytes = b""
 
 
-class Standing(NamedTuple):
+class BundleFact(NamedTuple):
     """A state of a bundle; the one with the greatest ``at`` holds, but for a success, which stays.
 
     A bundle that was refused before it could be read has only its claimed id, and ``first`` is 0.
@@ -75,7 +85,7 @@ class Standing(NamedTuple):
 
     bundle_id: bytes
     at: int
-    state: State
+    state: BundleState
     hub_id: bytes = b""
     stream: str = ""
     first: int = 0
@@ -89,7 +99,7 @@ class Repeat(NamedTuple):
     at: int
 
 
-class Entry(NamedTuple):
+class LedgerFact(NamedTuple):
     """An entry of an exporter's ledger; a heartbeat has an empty ``bundle_id``."""
 
     bridge_id: bytes
@@ -99,7 +109,7 @@ class Entry(NamedTuple):
     bundle_id: bytes
 
 
-class Fork(NamedTuple):
+class ForkFact(NamedTuple):
     """The audit of a fork: the hub signed two histories of the stream."""
 
     hub_id: bytes
@@ -107,14 +117,14 @@ class Fork(NamedTuple):
     seq: int
 
 
-class Stranger(NamedTuple):
+class ForeignFact(NamedTuple):
     """A message in an import stream that is no imported event, or in an audit log no entry."""
 
     target: str
     seq: int
 
 
-class Route(NamedTuple):
+class RouteFact(NamedTuple):
     """A stream that should cross, by the settings."""
 
     hub_id: bytes
@@ -130,7 +140,7 @@ class End(NamedTuple):
     root: bytes
 
 
-class Checkpoint(NamedTuple):
+class CheckpointFact(NamedTuple):
     hub_id: bytes
     checkpoint_id: bytes
     created_at: int
@@ -138,20 +148,166 @@ class Checkpoint(NamedTuple):
     ends: tuple[End, ...]
 
     def end(self, stream: str) -> End | None:
-        return next((one for one in self.ends if one.stream == stream), None)
+        return next((end for end in self.ends if end.stream == stream), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class ReconcileFacts:
     """``sources`` are the checkpoints C1, at most one for a hub; ``target`` is C2 (K2)."""
 
     exports: Iterable[Export] = ()
     imports: Iterable[Import] = ()
-    standings: Iterable[Standing] = ()
+    standings: Iterable[BundleFact] = ()
     repeats: Iterable[Repeat] = ()
-    entries: Iterable[Entry] = ()
-    forks: Iterable[Fork] = ()
-    routes: Iterable[Route] = ()
-    strangers: Iterable[Stranger] = ()
-    sources: tuple[Checkpoint, ...] = ()
-    target: Checkpoint | None = None
+    entries: Iterable[LedgerFact] = ()
+    forks: Iterable[ForkFact] = ()
+    routes: Iterable[RouteFact] = ()
+    strangers: Iterable[ForeignFact] = ()
+    sources: tuple[CheckpointFact, ...] = ()
+    target: CheckpointFact | None = None
+
+
+Fact = Export | Import | BundleFact | Repeat | LedgerFact | ForkFact | RouteFact | ForeignFact
+_KINDS: Final[dict[str, Any]] = {
+    "export": Export,
+    "import": Import,
+    "standing": BundleFact,
+    "repeat": Repeat,
+    "entry": LedgerFact,
+    "fork": ForkFact,
+    "route": RouteFact,
+    "stranger": ForeignFact,
+}
+_NAMES: Final[dict[type[Any], str]] = {kind: name for name, kind in _KINDS.items()}
+_SOURCE, _TARGET = "source", "target"
+_FIELDS: Final = {name: tuple(get_type_hints(kind).values()) for name, kind in _KINDS.items()}
+
+
+def fact_lines(facts: ReconcileFacts) -> Iterator[bytes]:
+    for result in (
+        facts.exports, facts.imports, facts.standings, facts.repeats, facts.entries, facts.forks,
+        facts.routes, facts.strangers,
+    ):  # fmt: skip
+        for item in result:
+            yield fact_line(item)
+    for source in facts.sources:
+        yield _checkpoint_line(_SOURCE, source)
+    if facts.target is not None:
+        yield _checkpoint_line(_TARGET, facts.target)
+
+
+def fact_line(fact: Fact) -> bytes:
+    return canonical_json.encode([kind_of(fact), *map(_plain, fact)])
+
+
+def kind_of(fact: Fact) -> str:
+    return _NAMES[type(fact)]
+
+
+def read_facts(raw: Iterable[str | bytes], chosen: Collection[bytes] = ()) -> ReconcileFacts:
+    """The facts that lines tell, or Malformed at the first that tells none; where they bring more
+    than one checkpoint of a hub, C1 is the one that is ``chosen`` by its id.
+    """
+    result: dict[str, list[Any]] = {name: [] for name in (*_KINDS, _SOURCE, _TARGET)}
+    for number, item in enumerate(raw, 1):
+        try:
+            kind, fact = parse(item)
+        except Malformed as error:
+            raise Malformed(f"line {number}: {error}") from error
+        result[kind].append(fact)
+    if chosen:
+        result[_SOURCE] = _chosen(result[_SOURCE], chosen)
+    return facts_of(result)
+
+
+def facts_of(document: dict[str, list[Any]]) -> ReconcileFacts:
+    """Facts by their kinds put together; a hub has one C1, and there is one C2."""
+    sources = sorted(set(document[_SOURCE]))
+    targets = sorted(set(document[_TARGET]))
+    if len({source.hub_id for source in sources}) < len(sources) or len(targets) > 1:
+        raise Malformed("two checkpoints of one hub; take the one to reconcile by")
+    return ReconcileFacts(
+        exports=document["export"],
+        imports=document["import"],
+        standings=document["standing"],
+        repeats=document["repeat"],
+        entries=document["entry"],
+        forks=document["fork"],
+        routes=document["route"],
+        strangers=document["stranger"],
+        sources=tuple(sources),
+        target=targets[0] if targets else None,
+    )
+
+
+def _chosen(sources: list[CheckpointFact], chosen: Collection[bytes]) -> list[CheckpointFact]:
+    picked = [source for source in sources if source.checkpoint_id in chosen]
+    absent = sorted(set(chosen) - {item.checkpoint_id for item in picked})
+    if absent:
+        raise Malformed(f"no fact tells of checkpoint {absent[0].hex()}")
+    settled = {item.hub_id for item in picked}
+    return [*picked, *(source for source in sources if source.hub_id not in settled)]
+
+
+def parse(raw: str | bytes) -> tuple[str, Any]:
+    """The kind of a line, and the fact it tells."""
+    try:
+        kind, *values = json.loads(raw)
+        if kind in (_SOURCE, _TARGET):
+            return kind, _checkpoint(values)
+        hints = _FIELDS[kind]
+        if len(values) != len(hints):
+            raise Malformed(f"a fact {kind!r} has {len(hints)} fields")
+        return kind, _KINDS[kind](*map(_value, values, hints))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise Malformed(f"not a fact: {error}") from error
+
+
+def read_fact_files(paths: Iterable[Path]) -> ReconcileFacts:
+    return read_facts(file_line for path in paths for file_line in _file_lines(path))
+
+
+def _file_lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield from file
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    return value.value if isinstance(value, (ImportedFact, BundleState)) else value
+
+
+def _value(value: Any, hint: Any) -> Any:
+    if hint is int:
+        if type(value) is not int or value < 0:
+            raise Malformed(f"{value!r} is no number of a fact")
+        return value
+    if type(value) is not str:
+        raise Malformed(f"{value!r} is no text of a fact")
+    return _bytes(value) if hint is bytes else hint(value)
+
+
+@lru_cache(maxsize=1 << 14)
+def _bytes(value: str) -> bytes:
+    """The same few names stand in most lines."""
+    return bytes.fromhex(value)
+
+
+def _checkpoint_line(role: str, fact: CheckpointFact) -> bytes:
+    ends = [[end.stream, end.last, end.root.hex()] for end in fact.ends]
+    return canonical_json.encode([role, *map(_plain, fact[:4]), ends])
+
+
+def _checkpoint(values: list[Any]) -> CheckpointFact:
+    hub_id, checkpoint_id, created_at, log_root, ends = values
+    return CheckpointFact(
+        bytes.fromhex(hub_id),
+        bytes.fromhex(checkpoint_id),
+        _value(created_at, int),
+        bytes.fromhex(log_root),
+        tuple(
+            End(_value(name, str), _value(last, int), bytes.fromhex(root))
+            for name, last, root in ends
+        ),
+    )

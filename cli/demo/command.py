@@ -14,21 +14,18 @@ from typing import Annotated, Final
 import typer
 
 from cli.console import manner, notice, show
-from cli.demo import carrying, querying, recording, tampering
-from cli.demo.claim import Claims, table
-from cli.demo.object_server import object_server
-from cli.demo.stage import PATIENCE_SEC, Stage, staged
-from cli.demo.words import Words
-from cli.failure import SELFTEST, Refused
-from cli.selftest.interruption import unwinding
+from cli.demo import scenes
+from cli.demo.zones import PATIENCE_SEC, Claims, DemoStage, Words, object_server, staged, table
+from cli.errors import SELFTEST
 from cli.zone import storage_of
-from cli.zone_home import ZoneHome
-from cli.zone_init import Wanted, init
-from cli.zone_process import Born, below
-from cli.zone_run import leading
-from cli.zone_state import is_held
-from recorder.zone import OFFLINE, ONLINE
-from veen.errors import VeenError
+from veen.errors import Refused, VeenError
+from veen.system.child_process import Born, below
+from veen.system.signals import signals_unwind
+from zone.config import OFFLINE, ONLINE
+from zone.directory import ZoneHome
+from zone.init import ZoneRequest, init
+from zone.run import leading
+from zone.state import is_held
 
 _PACE: Final[Mapping[str, str | int]] = {
     "checkpoint_minutes": 60, "anchor_minutes": 60, "audit": "off", "export": "off",
@@ -85,7 +82,7 @@ def demo(
     seconds = time.monotonic() - began
     show(
         {
-            "claims": [one.document() for one in claims.judged],
+            "claims": [claim.document() for claim in claims.judged],
             "held": len(claims.judged) - len(claims.broken),
             "seconds": round(seconds),
         },
@@ -99,37 +96,37 @@ def demo(
 def _stoppable(root: Path) -> Iterator[None]:
     """A signal that ends the block is told of when nothing runs any more."""
     try:
-        with unwinding():
+        with signals_unwind():
             yield
     except (KeyboardInterrupt, SystemExit):
         notice(f"interrupted: all that was started is stopped; what was made is left in {root}")
         raise
 
 
-def _play_to_the_end(stage: Stage) -> None:
+def _play_to_the_end(stage: DemoStage) -> None:
     """What cannot go on is a claim that does not hold; what was judged before is shown all the
     same."""
     try:
         _play(stage)
     except VeenError as error:
         stage.claims.judge(
-            "the story goes to its end", False, told=str(error), link=str(stage.folder)
+            "the story goes to its end", False, detail=str(error), link=str(stage.folder)
         )
 
 
-def _play(stage: Stage) -> None:
+def _play(stage: DemoStage) -> None:
     for side in (stage.online, stage.offline):
         side.operator.await_dags(_DAGS[side.zone.role], PATIENCE_SEC)
-    recording.record_and_secure(stage)
-    audit = recording.begin_audit(stage)
-    carrying.carry(stage)
-    recording.judge_audit(stage, audit)
-    querying.query(stage)
-    tampering.tamper(stage)
+    scenes.record_and_secure(stage)
+    audit = scenes.begin_audit(stage)
+    scenes.carry(stage)
+    scenes.judge_audit(stage, audit)
+    scenes.query(stage)
+    scenes.tamper(stage)
 
 
 @contextmanager
-def _playing(root: Path, store: StoreKind, environment: dict[str, str]) -> Iterator[Stage]:
+def _playing(root: Path, store: StoreKind, environment: dict[str, str]) -> Iterator[DemoStage]:
     """Both zones up; whatever ends the block, nothing of them runs after it."""
     tell = _clock()
     with ExitStack() as stack:
@@ -153,7 +150,7 @@ def _playing(root: Path, store: StoreKind, environment: dict[str, str]) -> Itera
 def _zones(root: Path, endpoint: str | None) -> tuple[ZoneHome, ZoneHome]:
     homes = ZoneHome(root / "z1"), ZoneHome(root / "z2")
     for home, role, bucket in zip(homes, (ONLINE, OFFLINE), _BUCKETS, strict=True):
-        wanted = Wanted(
+        request = ZoneRequest(
             name=home.root.name,
             role=role,
             storage=None if endpoint is None else storage_of(f"s3://{bucket}/demo", endpoint),
@@ -162,7 +159,7 @@ def _zones(root: Path, endpoint: str | None) -> tuple[ZoneHome, ZoneHome]:
             pace=_PACE,
             row_budget=_ROW_BUDGET,
         )
-        init(home, wanted, now=int(time.time()), random=os.urandom)
+        init(home, request, now=int(time.time()), random=os.urandom)
     return homes
 
 
@@ -183,13 +180,13 @@ def _make_room(root: Path, *, again: bool) -> None:
     (root / ".demo").touch()
 
 
-def _judge_the_end(stage: Stage, started: list[Born]) -> None:
-    left = [one.pid for one in started if one.is_alive()]
+def _judge_the_end(stage: DemoStage, started: list[Born]) -> None:
+    left = [born.pid for born in started if born.is_alive()]
     held = [side.zone.name for side in (stage.online, stage.offline) if is_held(side.home)]
     stage.claims.judge(
         "everything that was started is stopped",
         len(started) > 0 and not left and not held,
-        told=f"of {len(started)} processes {len(left)} are left",
+        detail=f"of {len(started)} processes {len(left)} are left",
         link=str(stage.folder),
     )
 

@@ -27,9 +27,9 @@ def events(seed: int, start_ms: int, counts: dict[str, int]) -> dict[str, list[d
     }
 
 
-def write(folder: Path, found: dict[str, list[dict[str, Any]]]) -> Iterator[tuple[str, Path]]:
+def write(folder: Path, document: dict[str, list[dict[str, Any]]]) -> Iterator[tuple[str, Path]]:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, lines in found.items():
+    for name, lines in document.items():
         path = folder / f"{name}.jsonl"
         path.write_text("".join(json.dumps(line, sort_keys=True) + "\n" for line in lines))
         yield name, path

@@ -12,9 +12,9 @@ from typing import Annotated, Final
 import typer
 
 from cli.console import manner, show, show_text
-from cli.failure import SELFTEST
-from cli.options import patience
-from cli.selftest.step import Result
+from cli.errors import SELFTEST
+from cli.options import retry_policy
+from cli.selftest.samples import StepResult
 from cli.selftest.suite import SUITES, Suite, names_of, results
 
 app = typer.Typer(help="Try everything out against a hub of its own.", no_args_is_help=True)
@@ -103,27 +103,27 @@ def everything(options: RunOptions, count: CountOption = None) -> None:
 
 
 def _run(name: str, options: RunOptions, count: int | None) -> None:
-    suites = SUITES if name == "all" else tuple(one for one in SUITES if one.name == name)
-    wanted = _wanted(suites, options.only)
-    found: list[Result] = []
+    suites = SUITES if name == "all" else tuple(item for item in SUITES if item.name == name)
+    expected = _requested(suites, options.only)
+    value: list[StepResult] = []
     running = results(
         suites,
-        wanted,
+        expected,
         seed=options.seed,
         count=count,
-        timeout_sec=patience().timeout_sec,
+        timeout_sec=retry_policy().timeout_sec,
         environment=os.environ,
         clock=time.monotonic,
     )
     # Closed at once when interrupted: what it has started must not wait for the garbage.
     with closing(running):
         for result in running:
-            found.append(result)
+            value.append(result)
             _tell(result)
-    _conclude(name, options.seed, found)
+    _conclude(name, options.seed, value)
 
 
-def _wanted(suites: Sequence[Suite], only: list[str] | None) -> frozenset[str]:
+def _requested(suites: Sequence[Suite], only: list[str] | None) -> frozenset[str]:
     names = names_of(suites)
     unknown = sorted(set(only or ()) - names)
     if unknown:
@@ -135,7 +135,7 @@ def _list(names: frozenset[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def _tell(result: Result) -> None:
+def _tell(result: StepResult) -> None:
     """A step that failed is told even to whoever wants errors only."""
     if manner().json:
         return
@@ -145,20 +145,20 @@ def _tell(result: Result) -> None:
         typer.echo(f"FAIL {result.suite}/{result.name}: {result.detail}", err=True)
 
 
-def _conclude(name: str, seed: int, found: list[Result]) -> None:
-    failed = [f"{one.suite}/{one.name}" for one in found if not one.ok]
-    detail = f"{len(failed)} of {len(found)} steps failed: {', '.join(failed)}"
+def _conclude(name: str, seed: int, results: list[StepResult]) -> None:
+    failed = [f"{result.suite}/{result.name}" for result in results if not result.ok]
+    detail = f"{len(failed)} of {len(results)} steps failed: {', '.join(failed)}"
     error = {"code": "SELFTEST", "detail": detail} if failed else {}
-    document = {"suite": name, "seed": seed, "steps": [one.to_json() for one in found]}
+    document = {"suite": name, "seed": seed, "steps": [result.to_json() for result in results]}
     if manner().json:
         show({"ok": not failed, **document, **error})
     elif failed:
         typer.echo(f"veen: {detail}", err=True)
     else:
-        show_text(_summary(name, found))
+        show_text(_summary(name, results))
     if failed:
         raise typer.Exit(SELFTEST)
 
 
-def _summary(name: str, found: list[Result]) -> Iterator[str]:
-    yield f"{name}: all {len(found)} steps passed"
+def _summary(name: str, results: list[StepResult]) -> Iterator[str]:
+    yield f"{name}: all {len(results)} steps passed"

@@ -1,22 +1,30 @@
-"""Core steps: a hub that gets a new key, is killed, is watched, and is checked byte by byte."""
+"""Core steps: a hub that gets a new key, is killed, is watched, and is checked byte by byte.
+
+Core steps: what a hub must not take, each row of the admission table (spec 7, 8.2, 14.2).
+
+After each refusal a right message gets the number it would have had: nothing was kept.
+"""
 
 from __future__ import annotations
 
 import json
+import struct
 import time
+from dataclasses import replace
 from typing import Any, Final
 
-from cli import metrics
-from cli.selftest.step import Step, Unexpected, expect, expect_that
-from cli.selftest.world import World
-from hub.fsck import verify as fsck
+from cli.hub import metrics_summary
+from cli.selftest.samples import SelftestStep, Unexpected, expect, expect_that
+from cli.selftest.world import LIMITS, ROLLING, World
+from hub.fsck import fsck
 from hub.storage import identity
-from hub.storage.datadir import Lock
+from hub.storage.datadir import DataDirLock
 from hub.storage.index import last_hub_ts
 from veen.errors import Code, Failure
+from veen.label import Profile
 from veen.msg import Msg
 from veen.receipt import Receipt
-from veen.tooling import HealthResponse
+from veen.wire.api import ErrorEnvelope, HealthResponse
 
 _OVERLAP_SEC: Final = 3_600
 _METRICS: Final = (
@@ -47,22 +55,24 @@ def key_rotation(world: World) -> None:
         pairs = list(client.read(world.stream))
         followed = client.session.hub
     hub = world.api().status().identity()
-    expect("the log", [one.receipt for one in pairs], [before, after])
+    expect("the log", [pair.receipt for pair in pairs], [before, after])
     expect("hub_id", hub.hub_id, world.hub_id)
     old, new = hub.hub_keys[-2].hub_pk, hub.current.hub_pk
     for what, receipt, signer, other in (("old", before, old, new), ("new", after, new, old)):
         expect_that(receipt.is_signed_by(signer), f"the {what} receipt is by the {what} key")
         expect_that(not receipt.is_signed_by(other), f"the {what} receipt is by no other key")
     expect("the key that the client knows", followed.current.hub_pk, new)
-    found = world.api().checkpoint(world.labels().at(0), 2)
-    expect_that(found.is_signed_by(new), "the new key signs the checkpoint of the overlap")
-    expect_that(found.is_witnessed_by(new), "the new key witnesses the checkpoint")
-    expect_that(found.is_witnessed_by(old), "the old key witnesses the checkpoint of the overlap")
+    checkpoint = world.api().checkpoint(world.labels().at(0), 2)
+    expect_that(checkpoint.is_signed_by(new), "the new key signs the checkpoint of the overlap")
+    expect_that(checkpoint.is_witnessed_by(new), "the new key witnesses the checkpoint")
+    expect_that(
+        checkpoint.is_witnessed_by(old), "the old key witnesses the checkpoint of the overlap"
+    )
 
 
 def _rotate(world: World) -> None:
     """As ``veen hub rotate-key`` does it."""
-    lock = Lock(world.hub.datadir)
+    lock = DataDirLock(world.hub.datadir)
     try:
         now = max(int(time.time()), last_hub_ts(world.hub.datadir))
         identity.rotate(world.hub.datadir, world.random.randbytes, now, _OVERLAP_SEC)
@@ -80,8 +90,8 @@ def restart(world: World) -> None:
     world.hub.end()
     world.hub.start()
     for msg, receipt in messages:
-        kept = world.api().receipt(receipt.label, receipt.stream_seq)
-        expect(f"receipt {receipt.stream_seq} after the kill", kept, receipt)
+        stored = world.api().receipt(receipt.label, receipt.stream_seq)
+        expect(f"receipt {receipt.stream_seq} after the kill", stored, receipt)
         writer.known(msg, receipt)
     writer.accepted()
 
@@ -92,8 +102,8 @@ def health_and_metrics(world: World) -> None:
     bad = writer.msg().signed(world.key())
     writer.refused(Failure.SIG_INVALID, bad)
     health = HealthResponse.decode(world.probe.get("/healthz").body)
-    told = (health.ok, health.last_stream_seq, health.last_mmr_root)
-    expect("health", told, (True, receipt.stream_seq, receipt.mmr_root))
+    detail = (health.ok, health.last_stream_seq, health.last_mmr_root)
+    expect("health", detail, (True, receipt.stream_seq, receipt.mmr_root))
     first = _counters(world)
     missing = [name for name in _METRICS if name not in first]
     expect("metrics that are missing", missing, [])
@@ -105,15 +115,17 @@ def health_and_metrics(world: World) -> None:
 
 
 def _counters(world: World) -> dict[str, Any]:
-    return metrics.summary(world.probe.get("/metrics").body.decode())
+    return metrics_summary(world.probe.get("/metrics").body.decode())
 
 
 def _expect_logged(world: World, receipt: Receipt) -> None:
     """A line of JSON for what was taken, and one for what was refused (OBS0.2)."""
     lines = [json.loads(line) for line in world.hub.log.read_text().splitlines() if line[:1] == "{"]
-    (taken,) = (one for one in lines if _is_of(one, receipt))
-    expect("fields of the log that are missing", [one for one in _LOGGED if one not in taken], [])
-    expect_that(any(one.get("code") == Code.SIG.value for one in lines), "a refusal is logged")
+    (taken,) = (line for line in lines if _is_of(line, receipt))
+    expect(
+        "fields of the log that are missing", [item for item in _LOGGED if item not in taken], []
+    )
+    expect_that(any(line.get("code") == Code.SIG.value for line in lines), "a refusal is logged")
 
 
 def _is_of(line: dict[str, Any], receipt: Receipt) -> bool:
@@ -129,25 +141,182 @@ def hub_verify(world: World) -> None:
     world.api().checkpoint(writer.labels.at(0), 2)
     world.hub.stop()
     settings = world.hub.settings
-    found = fsck.verify(
+    result = fsck.verify(
         world.hub.datadir,
         limits=settings.limits,
         profiles=settings.profiles,
         streams=settings.streams,
         progress=lambda _done, _total: None,
     )
-    if not found.ok:
-        first = found.faults[0]
+    if not result.ok:
+        first = result.faults[0]
         raise Unexpected(
-            f"expected no fault, found {len(found.faults)}, "
+            f"expected no fault, found {len(result.faults)}, "
             f"the first in {first.file} at byte {first.offset}: {first.what}"
         )
-    expect_that(found.entries >= 3 and found.checkpoints >= 1, "all of it was looked at")
+    expect_that(result.entries >= 3 and result.checkpoints >= 1, "all of it was looked at")
 
 
-STEPS: Final = (
-    Step("key-rotation", key_rotation),
-    Step("restart", restart),
-    Step("health-and-metrics", health_and_metrics),
-    Step("hub-verify", hub_verify),
+HUB_STEPS: Final = (
+    SelftestStep("key-rotation", key_rotation),
+    SelftestStep("restart", restart),
+    SelftestStep("health-and-metrics", health_and_metrics),
+    SelftestStep("hub-verify", hub_verify),
+)
+
+
+_BSTR32: Final = b"\x58\x20"
+
+
+def signature(world: World) -> None:
+    writer, other = world.writer(), world.key()
+    good = writer.msg()
+    flipped = replace(good, sig=bytes([good.sig[0] ^ 1]) + good.sig[1:])
+    for bad in (flipped, good.signed(other), replace(good, prev_ack=0, sig=bytes(64))):
+        writer.refused(Failure.SIG_INVALID, bad)
+    writer.accepted(good)
+
+
+def ciphertext_hash(world: World) -> None:
+    writer = world.writer()
+    writer.refused(Failure.CT_HASH, writer.msg(ct_hash=world.random.randbytes(32)))
+    writer.accepted()
+
+
+def prev_ack(world: World) -> None:
+    """Neither beyond what the label holds, nor back behind what was said before."""
+    writer = world.writer()
+    writer.accepted()
+    writer.refused(Failure.PREV_ACK, writer.msg(prev_ack=2))
+    writer.accepted()
+    writer.refused(Failure.PREV_ACK, writer.msg(prev_ack=0))
+    writer.accepted()
+
+
+def gap(world: World) -> None:
+    writer = world.writer()
+    for client_seq in (0, 2, 3):
+        writer.refused(Failure.CLIENT_SEQ, writer.msg(client_seq=client_seq))
+    writer.accepted()
+    writer.refused(Failure.CLIENT_SEQ, writer.msg(client_seq=3))
+    writer.accepted()
+
+
+def duplicate(world: World) -> None:
+    """The same message again is told where it is, with the receipt it had."""
+    writer = world.writer()
+    first = writer.msg()
+    receipt = writer.accepted(first)
+    _expect_place(writer.refused(Failure.DUPLICATE, first), receipt)
+    writer.accepted()
+    sealed_again = replace(first, prev_ack=1).signed(writer.key)
+    _expect_place(writer.refused(Failure.DUPLICATE, sealed_again), receipt)
+    writer.known(first, receipt)
+    writer.accepted()
+
+
+def _expect_place(refusal: ErrorEnvelope, receipt: Receipt) -> None:
+    detail = refusal.detail or {}
+    expect("where it is", detail.get("stream_seq"), receipt.stream_seq)
+    expect("its receipt", detail.get("receipt"), receipt.encode())
+
+
+def profile(world: World) -> None:
+    """A profile the hub does not have, and one that the stream does not have."""
+    writer = world.writer()
+    for wrong in (Profile(pad_block=77), ROLLING):
+        writer.refused(Failure.PROFILE, writer.msg(profile_id=wrong.profile_id()))
+    writer.accepted()
+
+
+def epoch_window(world: World) -> None:
+    """Labels of epochs that are over or far ahead take nothing."""
+    writer = world.writer(ROLLING)
+    for distance in (-3, -100, 3, 100):
+        writer.epoch = _epoch_now(world) + distance
+        writer.refused(Failure.EPOCH, writer.msg())
+    writer.epoch = _epoch_now(world)
+    writer.accepted()
+
+
+def _epoch_now(world: World) -> int:
+    return ROLLING.epoch(world.api().status().hub_ts)
+
+
+def size_prefilter(world: World) -> None:
+    """One byte more than a message may have, before anything of it is parsed or even sent."""
+    writer = world.writer()
+    most = LIMITS.max_msg_bytes
+    world.probe.announce("/v1/submit", 8 * most).refused_with(Failure.SIZE_PREFILTER)
+    for size in (most + 1, most + 512):
+        world.probe.submit(_of_size(size)).refused_with(Failure.SIZE_PREFILTER)
+    world.probe.submit(_of_size(most)).refused_with(Failure.CBOR_INVALID)
+    writer.accepted()
+
+
+def _of_size(size: int) -> bytes:
+    """An array of one byte string; no message, but nobody has looked yet."""
+    return b"\x81\x5a" + struct.pack(">I", size - 6) + bytes(size - 6)
+
+
+def size_fields(world: World) -> None:
+    writer = world.writer()
+    good = writer.msg()
+    short = good.encode().replace(_BSTR32 + good.label, b"\x58\x1f" + good.label[:31], 1)
+    world.probe.submit(short).refused_with(Failure.FIELD_SIZE)
+    for header, body in (
+        (LIMITS.max_hdr_bytes + 1, 0),
+        (0, LIMITS.max_body_bytes + 1),
+    ):
+        frame = struct.pack(">32sII", bytes(32), header, body) + bytes(header + body)
+        writer.refused(Failure.FIELD_SIZE, writer.around(frame))
+    for frame in (b"", bytes(39), struct.pack(">32sII", bytes(32), 1, 0)):
+        writer.refused(Failure.FIELD_SIZE, writer.around(frame))
+    writer.refused(Failure.PADDING, writer.around(bytes(40) + b"\x01"))
+    writer.accepted()
+
+
+def version(world: World) -> None:
+    writer = world.writer()
+    good = writer.msg()
+    second = good.encode()[:1] + b"\x02" + good.encode()[2:]
+    world.probe.submit(second).refused_with(Failure.VERSION)
+    writer.accepted(good)
+
+
+def malformed_cbor(world: World) -> None:
+    """Bytes that a lax reader would take for the same message."""
+    writer = world.writer()
+    good = writer.msg()
+    for variant in _variants(good):
+        world.probe.submit(variant).refused_with(Failure.CBOR_INVALID)
+    writer.accepted(good)
+
+
+def _variants(msg: Msg) -> list[bytes]:
+    raw = msg.encode()
+    count = raw[0] & 0x1F
+    return [
+        b"\x98" + bytes([count]) + raw[1:],
+        raw[:1] + b"\x18\x01" + raw[2:],
+        raw.replace(_BSTR32 + msg.label, b"\x59\x00\x20" + msg.label, 1),
+        raw.replace(_BSTR32 + msg.label, b"\x78\x20" + b"a" * 32, 1),
+        bytes([raw[0] + 1]) + raw[1:] + b"\xf6",
+        bytes([raw[0] - 1]) + raw[1:-66],
+        b"\xa1\x01" + raw,
+    ]
+
+
+REFUSAL_STEPS: Final = (
+    SelftestStep("signature", signature),
+    SelftestStep("ciphertext-hash", ciphertext_hash),
+    SelftestStep("sequence-prev-ack", prev_ack),
+    SelftestStep("sequence-gap", gap),
+    SelftestStep("duplicate", duplicate),
+    SelftestStep("profile", profile),
+    SelftestStep("epoch-window", epoch_window),
+    SelftestStep("size-prefilter", size_prefilter),
+    SelftestStep("size-fields", size_fields),
+    SelftestStep("version", version),
+    SelftestStep("malformed-cbor", malformed_cbor),
 )

@@ -9,13 +9,13 @@ from typing import Final, Self
 
 import httpx
 
-from cli.selftest.step import Unexpected, expect
-from veen.envelope import ErrorEnvelope, SubmitResponse
+from cli.selftest.samples import Unexpected, expect
 from veen.errors import Code, Failure, Malformed
 from veen.receipt import Receipt
+from veen.wire.api import ErrorEnvelope, SubmitResponse
 
 CBOR: Final = "application/cbor"
-_CODES: Final = {one.value: one for one in Code}
+_CODES: Final = {item.value: item for item in Code}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,32 +28,32 @@ class Reply:
         if self.status == httpx.codes.OK:
             raise Unexpected("expected an error, but the hub took it")
         try:
-            found = ErrorEnvelope.decode(self.body)
+            envelope = ErrorEnvelope.decode(self.body)
         except Malformed as error:
             raise Unexpected(
                 f"expected an error envelope with status {self.status}, found {error}"
             ) from error
-        if found.code not in _CODES:
-            raise Unexpected(f"expected a code of the specification, found {found.code!r}")
-        expect(f"status of {found.code}", self.status, _CODES[found.code].http_status)
-        return found
+        if envelope.code not in _CODES:
+            raise Unexpected(f"expected a code of the specification, found {envelope.code!r}")
+        expect(f"status of {envelope.code}", self.status, _CODES[envelope.code].http_status)
+        return envelope
 
     def refused_with(self, failure: Failure) -> ErrorEnvelope:
         """The error in it, which must be this row of the admission table."""
-        found = self.refusal()
-        detail = found.detail or {}
-        told = (found.code, detail.get("detail_enum"), detail.get("stage"))
+        result = self.refusal()
+        detail = result.detail or {}
+        text = (result.code, detail.get("detail_enum"), detail.get("stage"))
         due = (failure.code.value, failure.detail_enum, failure.stage.value)
-        expect("refusal", told, due)
-        return found
+        expect("refusal", text, due)
+        return result
 
     def refused_as(self, code: Code) -> None:
         expect("refusal", self.refusal().code, code.value)
 
     def receipt(self) -> Receipt:
         if self.status != httpx.codes.OK:
-            found = self.refusal()
-            raise Unexpected(f"expected a receipt, found {found.code}: {found.message}")
+            result = self.refusal()
+            raise Unexpected(f"expected a receipt, found {result.code}: {result.message}")
         return SubmitResponse.decode(self.body).receipt
 
 
@@ -91,15 +91,15 @@ class Probe:
                 plain.putheader(name, value)
             plain.putheader("Content-Length", str(size))
             plain.endheaders()
-            found = plain.getresponse()
-            return Reply(found.status, found.read())
+            result = plain.getresponse()
+            return Reply(result.status, result.read())
 
     def get(self, path: str, *, token: str | None = None) -> Reply:
         return _reply(self._http.get(path, headers=self._authorization(token)))
 
     def _authorization(self, token: str | None) -> dict[str, str]:
-        found = self._token if token is None else token
-        return {"Authorization": f"Bearer {found}"} if found else {}
+        result = self._token if token is None else token
+        return {"Authorization": f"Bearer {result}"} if result else {}
 
 
 def submit_request(msg: bytes) -> bytes:
@@ -107,5 +107,5 @@ def submit_request(msg: bytes) -> bytes:
     return b"\xa2\x01\x01\x02" + msg
 
 
-def _reply(found: httpx.Response) -> Reply:
-    return Reply(found.status_code, found.content)
+def _reply(value: httpx.Response) -> Reply:
+    return Reply(value.status_code, value.content)

@@ -9,23 +9,38 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
-from cli.selftest.recorded import Recorded, a_zone, fields_of, record, some_events
-from cli.selftest.recorder_events import events_in
-from cli.selftest.rewritten import EDITS, RewrittenSource, changed, left_out
-from cli.selftest.step import Step, Unexpected, expect, expect_raises, expect_that
+from cli.selftest.recorder import events_in
+from cli.selftest.recorder_data import (
+    EDITS,
+    RecordedSample,
+    RewrittenSource,
+    a_zone,
+    changed,
+    fields_of,
+    left_out,
+    record,
+    some_events,
+)
+from cli.selftest.samples import SelftestStep, Unexpected, expect, expect_raises, expect_that
 from cli.selftest.world import World
-from cli.selftest.zone import Zone
+from cli.selftest.zones import SelftestZone
 from recorder import timestamp
-from recorder.replay.check import check_file
 from recorder.replay.job import Job
 from recorder.replay.output import form_named
-from recorder.replay.source import HubSource, Source
-from recorder.replay.wanted import OutOfReach, Wanted, by_place, by_time
-from veen.chunk import read_entries
-from veen.client.pair import Pair
-from veen.entry import Entry
+from recorder.replay.plan import (
+    HubSource,
+    OutOfReach,
+    ReplayRequest,
+    ReplaySource,
+    by_place,
+    by_time,
+)
+from recorder.replay.verify import check_file
+from veen.client.log_head import Pair
 from veen.errors import Untrusted, VeenError
 from veen.limits import Limits
+from veen.log.chunk import read_entries
+from veen.log.entry import Entry
 from veen.receipt import Receipt
 from veen.recorder_checkpoint import RecorderCheckpoint
 
@@ -37,7 +52,7 @@ def replay_by_place(world: World) -> None:
     """Just the places that were asked for, with all that proves them to whoever has no hub."""
     zone = a_zone(world)
     stream, recorded = zone.names[0], record(zone, some_events(zone, _COUNT))
-    mine = [one for one in recorded if one.stream == stream]
+    mine = [item for item in recorded if item.stream == stream]
     with zone.acting() as reader:
         source, checkpoint = HubSource(reader), zone.checkpoint(reader).checkpoint
         beyond = by_place(stream, 2, len(mine) + 1)
@@ -65,7 +80,7 @@ def _refuse_altered(out: Path, hub_id: bytes, checkpoint: RecorderCheckpoint) ->
 def replay_by_time(world: World) -> None:
     """All streams of a window of hub time in one order; the edges are proven, too."""
     zone = a_zone(world)
-    recorded: list[Recorded] = []
+    recorded: list[RecordedSample] = []
     for _ in range(3):
         recorded += record(zone, some_events(zone, 4))
         _wait_for_second_after(recorded[-1].hub_ts)
@@ -73,9 +88,11 @@ def replay_by_time(world: World) -> None:
     end = recorded[7].hub_ts
     with zone.acting() as reader:
         checkpoint = zone.checkpoint(reader).checkpoint
-        wanted = by_time(zone.names, start * 1_000, end * 1_000 + 999, with_proofs=True)
-        out = _replayed(zone, HubSource(reader), wanted, checkpoint)
-    due = sorted((one for one in recorded if start <= one.hub_ts <= end), key=lambda one: one.order)
+        expected = by_time(zone.names, start * 1_000, end * 1_000 + 999, with_proofs=True)
+        out = _replayed(zone, HubSource(reader), expected, checkpoint)
+    due = sorted(
+        (item for item in recorded if start <= item.hub_ts <= end), key=lambda item: item.order
+    )
     expect_that(0 < len(due) < len(recorded), "the window has some of the events")
     _expect_events(events_in(out), due)
     expect("proven offline", check_file(out, world.hub_id, checkpoint).proven, len(due))
@@ -89,21 +106,21 @@ def tampering(world: World) -> None:
     with zone.acting() as reader:
         source, checkpoint = HubSource(reader), zone.checkpoint(reader).checkpoint
         pairs = list(reader.read(stream))
-        wanted = by_place(stream, 1, len(pairs))
-        expect("what was not tampered with", _piped(source, wanted, checkpoint), len(pairs))
+        expected = by_place(stream, 1, len(pairs))
+        expect("what was not tampered with", _piped(source, expected, checkpoint), len(pairs))
         for what, edit in EDITS.items():
             for at in range(len(pairs)):
                 rewritten = RewrittenSource(source, edit(pairs, at))
-                told = f"place {at + 1} {what}"
-                error = expect_raises(told, Untrusted, _piped, rewritten, wanted, checkpoint)
-                expect_that(stream in str(error), f"{told}: the error names {stream}: {error}")
+                detail = f"place {at + 1} {what}"
+                error = expect_raises(detail, Untrusted, _piped, rewritten, expected, checkpoint)
+                expect_that(stream in str(error), f"{detail}: the error names {stream}: {error}")
     _expect_not_silent(world, zone, checkpoint)
 
 
-def _expect_not_silent(world: World, zone: Zone, checkpoint: RecorderCheckpoint) -> None:
+def _expect_not_silent(world: World, zone: SelftestZone, checkpoint: RecorderCheckpoint) -> None:
     """The same in the files of the hub, with frames as if they were right."""
     world.hub.stop()
-    honest = {path: path.read_bytes() for path in (_chunk(world, one) for one in zone.names)}
+    honest = {path: path.read_bytes() for path in (_chunk(world, name) for name in zone.names)}
     for (path, raw), edit in zip(honest.items(), (changed, left_out), strict=True):
         path.write_bytes(_edited(raw, edit))
     # A hub that does not start on such files is not silent about them.
@@ -112,9 +129,9 @@ def _expect_not_silent(world: World, zone: Zone, checkpoint: RecorderCheckpoint)
     try:
         for stream in zone.names if world.hub.is_running() else ():
             with zone.acting() as reader:
-                wanted = by_place(stream, 1, None)
+                expected = by_place(stream, 1, None)
                 expect_raises(f"a changed file of {stream}", VeenError, _piped,
-                              HubSource(reader), wanted, checkpoint)  # fmt: skip
+                              HubSource(reader), expected, checkpoint)  # fmt: skip
     finally:
         world.hub.end()
         for path, raw in honest.items():
@@ -123,42 +140,44 @@ def _expect_not_silent(world: World, zone: Zone, checkpoint: RecorderCheckpoint)
 
 def _chunk(world: World, stream: str) -> Path:
     label = world.labels(stream).at(0).hex()
-    (found,) = (world.hub.datadir.root / "log").glob(f"chunk-{label}-*.open")
-    return found
+    (result,) = (world.hub.datadir.root / "log").glob(f"chunk-{label}-*.open")
+    return result
 
 
 def _edited(raw: bytes, edit: Callable[..., list[Pair]]) -> bytes:
-    found = list(read_entries(raw, Limits()))
-    pairs = [Pair(one.msg(), Receipt.decode(one.receipt_bytes)) for _, _, one in found]
-    headers = [header for _, header, _ in found]
+    entries = list(read_entries(raw, Limits()))
+    pairs = [Pair(item.msg(), Receipt.decode(item.receipt_bytes)) for _, _, item in entries]
+    headers = [header for _, header, _ in entries]
     altered = edit(pairs, len(pairs) // 2)
     return b"".join(
-        Entry(one.msg.encode(), one.receipt.encode()).encode(header.label, header.stream_seq)
-        for one, header in zip(altered, headers, strict=True)
+        Entry(item.msg.encode(), item.receipt.encode()).encode(header.label, header.stream_seq)
+        for item, header in zip(altered, headers, strict=True)
     )
 
 
-def _piped(source: Source, wanted: Wanted, checkpoint: RecorderCheckpoint) -> int:
-    job = Job(source=source, wanted=lambda _: wanted, latest=lambda: checkpoint)
+def _piped(source: ReplaySource, request: ReplayRequest, checkpoint: RecorderCheckpoint) -> int:
+    job = Job(source=source, requested=lambda _: request, latest=lambda: checkpoint)
     return job.to_pipe(BytesIO(), form_named("jsonl")).new
 
 
-def _replayed(zone: Zone, source: Source, wanted: Wanted, checkpoint: RecorderCheckpoint) -> Path:
+def _replayed(
+    zone: SelftestZone, source: ReplaySource, request: ReplayRequest, checkpoint: RecorderCheckpoint
+) -> Path:
     out = zone.folder / "replay.jsonl"
     out.unlink(missing_ok=True)
-    job = Job(source=source, wanted=lambda _: wanted, latest=lambda: checkpoint)
+    job = Job(source=source, requested=lambda _: request, latest=lambda: checkpoint)
     job.to_file(out, form_named("jsonl"), resume=False)
     return out
 
 
-def _expect_events(found: list[dict[str, Any]], due: list[Recorded]) -> None:
-    places = [(one["stream"], one["hub_commit_seq"]) for one in found]
-    expect("places", places, [(one.stream, one.seq) for one in due])
-    for event, one in zip(found, due, strict=True):
-        said = fields_of(one.observed)
+def _expect_events(value: list[dict[str, Any]], due: list[RecordedSample]) -> None:
+    places = [(item["stream"], item["hub_commit_seq"]) for item in value]
+    expect("places", places, [(sample.stream, sample.seq) for sample in due])
+    for event, sample in zip(value, due, strict=True):
+        said = fields_of(sample.observed)
         said["event_time"] = timestamp.render(said["event_time"])
         expect("what was recorded", {name: event[name] for name in said}, said)
-        expect("receipt_id", event["receipt_id"], f"rcpt-{one.leaf.hex()}")
+        expect("receipt_id", event["receipt_id"], f"rcpt-{sample.leaf.hex()}")
         expect("proven", event["proven"], True)
 
 
@@ -168,7 +187,7 @@ def _wait_for_second_after(hub_ts: int) -> None:
 
 
 STEPS: Final = (
-    Step("replay-by-place", replay_by_place),
-    Step("replay-by-time", replay_by_time),
-    Step("tampering", tampering),
+    SelftestStep("replay-by-place", replay_by_place),
+    SelftestStep("replay-by-time", replay_by_time),
+    SelftestStep("tampering", tampering),
 )

@@ -1,60 +1,186 @@
-"""Objects of every wire type, made by chance and valid by construction (spec 3.1)."""
+"""Objects of every wire type, made by chance and valid by construction (spec 3.1).
+
+The range of leaves as the specification draws it, built the slow way: a second opinion (5.1).
+
+Other encodings of the same value, none of which a strict reader may take (spec 3.1).
+
+The steps of a self-test: named, run in order, and each its own success or failure.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from types import ModuleType, NoneType
-from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    NamedTuple,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from veen import (
     captoken,
-    cbor,
     checkpoint,
-    envelope,
     hub_identity,
-    inclusion,
+    label,
     msg,
     payload,
-    profile,
-    proof,
-    range_proof,
-    rate,
+    proofs,
     receipt,
     recorder_checkpoint,
-    tooling,
 )
 from veen.captoken import Allow, CapToken
 from veen.checkpoint import Checkpoint
-from veen.envelope import BatchResult, ErrorEnvelope
+from veen.digest import ht
+from veen.errors import VeenError
 from veen.hub_identity import HubIdentity, HubKey, key_id
-from veen.inclusion import InclusionProof
-from veen.label import hub_id
-from veen.profile import Profile
-from veen.proof import Step
-from veen.range_proof import RangeProof
+from veen.label import Profile, hub_id, stream_id
+from veen.proofs import InclusionProof, ProofStep, RangeProof
 from veen.recorder_checkpoint import EMPTY_ROOT, RecorderCheckpoint, StreamEnd
-from veen.schema import Size
-from veen.stream import stream_id
-from veen.tooling import LocateRequest
-from veen.wire import WireArray, WireMap, WireObject
+from veen.wire import api, cbor
+from veen.wire.api import BatchResult, ErrorEnvelope, LocateRequest
+from veen.wire.objects import WireArray, WireMap, WireObject
+from veen.wire.schema import Size
+
+
+def naive_subtree(leaves: Sequence[bytes]) -> bytes:
+    """The node above 2^h leaves."""
+    if len(leaves) == 1:
+        return leaves[0]
+    half = len(leaves) // 2
+    return ht("veen/mmr-node", naive_subtree(leaves[:half]), naive_subtree(leaves[half:]))
+
+
+def naive_peaks(leaves: Sequence[bytes]) -> list[bytes]:
+    """By increasing height: the largest trees stand first among the leaves."""
+    result: list[bytes] = []
+    start = 0
+    for height in reversed(range(len(leaves).bit_length())):
+        if len(leaves) >> height & 1:
+            end = start + (1 << height)
+            result.insert(0, naive_subtree(leaves[start:end]))
+            start = end
+    return result
+
+
+def naive_root(leaves: Sequence[bytes]) -> bytes:
+    result = naive_peaks(leaves)
+    return result[0] if len(result) == 1 else ht("veen/mmr-root", *result)
+
+
+class NaiveTree:
+    """Every node, computed from the leaves whenever it is asked for."""
+
+    def __init__(self, leaves: Sequence[bytes]) -> None:
+        self.leaves = leaves
+
+    def node(self, height: int, index: int) -> bytes:
+        return naive_subtree(self.leaves[index << height : (index + 1) << height])
+
+    def root_at(self, size: int) -> bytes:
+        return naive_root(self.leaves[:size])
+
+
+_UINT, _BSTR, _TSTR, _ARRAY, _MAP, _SIMPLE = 0, 2, 3, 4, 5, 7
+_STRINGS: Final = (_BSTR, _TSTR)
+_SIZES: Final = {24: 1, 25: 2, 26: 4, 27: 8}
+_BREAK: Final = b"\xff"
+
+
+class CborHead(NamedTuple):
+    """``end`` is where the item as a whole ends, ``after`` where its head does."""
+
+    at: int
+    after: int
+    end: int
+    major: int
+    argument: int
+
+
+def heads(raw: bytes) -> list[CborHead]:
+    """Every head of a well-formed item, the outermost first."""
+    result: list[CborHead] = []
+    _walk(raw, 0, result)
+    return sorted(result)
+
+
+def _walk(raw: bytes, at: int, heads: list[CborHead]) -> int:
+    major, info = raw[at] >> 5, raw[at] & 0x1F
+    width = _SIZES.get(info, 0)
+    after = at + 1 + width
+    argument = int.from_bytes(raw[at + 1 : after], "big") if width else info
+    end = after + (argument if major in _STRINGS else 0)
+    for _ in range(argument * {_ARRAY: 1, _MAP: 2}.get(major, 0)):
+        end = _walk(raw, end, heads)
+    heads.append(CborHead(at, after, end, major, argument))
+    return end
+
+
+def variants(raw: bytes, only_outermost: bool) -> Iterator[tuple[str, bytes]]:
+    """Each with what is wrong with it."""
+    yield "a byte too many", raw + b"\x00"
+    yield "an item too many", raw + b"\xf6"
+    yield "nothing", b""
+    for head in heads(raw)[:1] if only_outermost else heads(raw):
+        yield from _overlong(raw, head)
+        yield from _indefinite(raw, head)
+    yield from _disordered(raw)
+
+
+def _overlong(raw: bytes, cbor_head: CborHead) -> Iterator[tuple[str, bytes]]:
+    if cbor_head.major == _SIMPLE:
+        return
+    for info, width in _SIZES.items():
+        if width > cbor_head.after - cbor_head.at - 1:
+            head = bytes([cbor_head.major << 5 | info]) + cbor_head.argument.to_bytes(width, "big")
+            yield (
+                f"an overlong head at {cbor_head.at}",
+                raw[: cbor_head.at] + head + raw[cbor_head.after :],
+            )
+
+
+def _indefinite(raw: bytes, head: CborHead) -> Iterator[tuple[str, bytes]]:
+    if head.major in (_ARRAY, _MAP, *_STRINGS):
+        start = head.at if head.major in _STRINGS else head.after
+        opened = bytes([head.major << 5 | 0x1F]) + raw[start : head.end] + _BREAK
+        yield f"indefinite length at {head.at}", raw[: head.at] + opened + raw[head.end :]
+
+
+def _disordered(raw: bytes) -> Iterator[tuple[str, bytes]]:
+    """The first two entries of a map the other way round, and the first one twice."""
+    top = heads(raw)[0]
+    if top.major != _MAP or top.argument < 2:
+        return
+    ends = {head.at: head.end for head in reversed(heads(raw))}
+    second = ends[ends[top.after]]
+    third = ends[ends[second]]
+    first, other = raw[top.after : second], raw[second:third]
+    yield "keys out of order", raw[: top.after] + other + first + raw[third:]
+    yield "a key twice", raw[: top.after] + first + first + raw[third:]
+
 
 _UINTS: Final = (0, 1, 23, 24, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**64 - 1)
 _MODULES: Final = (
-    msg, receipt, checkpoint, proof, inclusion, range_proof, captoken, rate, profile, payload,
-    hub_identity, envelope, tooling, recorder_checkpoint,
+    msg, receipt, checkpoint, proofs, proofs, proofs, captoken, captoken, label, payload,
+    hub_identity, api, api, recorder_checkpoint,
 )  # fmt: skip
 
 
 def _types(module: ModuleType) -> Iterator[type[WireObject]]:
-    for one in vars(module).values():
-        is_own = isinstance(one, type) and one.__module__ == module.__name__
-        if is_own and issubclass(one, WireArray | WireMap):
-            yield one
+    for var in vars(module).values():
+        is_own = isinstance(var, type) and var.__module__ == module.__name__
+        if is_own and issubclass(var, WireArray | WireMap):
+            yield var
 
 
-TYPES: Final = tuple(one for module in _MODULES for one in _types(module))
+TYPES: Final = tuple(type_ for module in _MODULES for type_ in _types(module))
 
 
 def sample(chance: random.Random, cls: Any) -> Any:
@@ -69,12 +195,12 @@ def sample(chance: random.Random, cls: Any) -> Any:
 
 def carries_raw_items(cls: Any) -> bool:
     """Whether some part of it is kept as bytes, to be judged by whoever it is meant for."""
-    return any(_has_raw(one) for one in _annotations(cls).values())
+    return any(_has_raw(annotation) for annotation in _annotations(cls).values())
 
 
 def _annotations(cls: Any) -> dict[str, Any]:
     hints = get_type_hints(cls, include_extras=True)
-    return {one.name: hints[one.name] for one in fields(cls)}
+    return {field.name: hints[field.name] for field in fields(cls)}
 
 
 def _has_raw(annotation: Any) -> bool:
@@ -82,7 +208,7 @@ def _has_raw(annotation: Any) -> bool:
         return getattr(get_args(annotation)[1], "name", "") == "raw item"
     if isinstance(annotation, type) and issubclass(annotation, WireArray | WireMap):
         return carries_raw_items(annotation)
-    return any(_has_raw(one) for one in get_args(annotation))
+    return any(_has_raw(arg) for arg in get_args(annotation))
 
 
 def _value(chance: random.Random, annotation: Any) -> Any:
@@ -213,5 +339,93 @@ _SPECIAL: Final[dict[Any, Callable[[random.Random], dict[str, Any]]]] = {
     Profile: lambda _: {name: getattr(Profile(), name) for name in Profile.ALGORITHMS},
     RangeProof: _range,
     RecorderCheckpoint: _recorder_checkpoint,
-    Step: lambda chance: {"dir": chance.randrange(2)},
+    ProofStep: lambda chance: {"dir": chance.randrange(2)},
 }
+
+
+W = TypeVar("W")
+
+
+class Unexpected(VeenError):
+    """What a step found is not what had to be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelftestStep(Generic[W]):
+    name: str
+    run: Callable[[W], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """``detail`` says what was expected and what came, where that was not the same."""
+
+    suite: str
+    name: str
+    ok: bool
+    seconds: float
+    detail: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "suite": self.suite,
+            "name": self.name,
+            "ok": self.ok,
+            "seconds": round(self.seconds, 3),
+            "detail": self.detail,
+        }
+
+
+def run(
+    suite: str,
+    steps: Iterable[SelftestStep[W]],
+    begin: Callable[[str], W],
+    clock: Callable[[], float],
+) -> Iterator[StepResult]:
+    """Run steps one after the other; one that fails keeps none of the others from running.
+
+    ``begin`` gives a step what it works with, and its failure is the step's.
+    """
+    for step in steps:
+        start = clock()
+        detail = None
+        try:
+            step.run(begin(step.name))
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong within it, the step failed
+            detail = _describe(error)
+        yield StepResult(
+            suite=suite, name=step.name, ok=detail is None, seconds=clock() - start, detail=detail
+        )
+
+
+def _describe(error: Exception) -> str:
+    text = "; ".join([str(error), *getattr(error, "__notes__", [])])
+    return text if isinstance(error, Unexpected) else f"{type(error).__name__}: {text}"
+
+
+def expect(what: str, value: object, expected: object) -> None:
+    if value != expected:
+        raise Unexpected(f"{what}: expected {_short(expected)}, found {_short(value)}")
+
+
+def expect_that(holds: bool, what: str) -> None:
+    if not holds:
+        raise Unexpected(f"expected that {what}")
+
+
+def expect_raises(
+    what: str, kind: type[Exception], call: Callable[..., object], *given: Any, **named: Any
+) -> Exception:
+    """The error of a call, which has to fail in just this way."""
+    try:
+        result = call(*given, **named)
+    except kind as error:
+        return error
+    except Exception as error:
+        raise Unexpected(f"{what}: expected {kind.__name__}, found {_describe(error)}") from error
+    raise Unexpected(f"{what}: expected {kind.__name__}, but it was taken: {_short(result)}")
+
+
+def _short(value: object) -> str:
+    text = value.hex() if isinstance(value, bytes) else repr(value)
+    return text if len(text) <= 160 else f"{text[:160]}…"

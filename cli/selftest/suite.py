@@ -7,30 +7,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cli.selftest import (
-    bridge_carriers,
-    bridge_claims,
-    core_capabilities,
-    core_epochs,
-    core_hub,
-    core_messages,
-    core_refusals,
-    core_state,
-    fuzz_decoders,
-    fuzz_hub,
-    props_hub,
-    props_mmr,
-    props_wire,
-    query_results,
-    query_trust,
-    recorder_events,
-    recorder_proofs,
-    recorder_replays,
-)
-from cli.selftest.bridge_world import BridgeWorld, a_bridge_world
-from cli.selftest.query_world import QueryWorld, a_query_world
-from cli.selftest.step import Result, Step, run
+from cli.selftest import bridge, core, core_hub, fuzz, props, query, recorder, recorder_replays
+from cli.selftest.query import QueryWorld, a_query_world
+from cli.selftest.samples import SelftestStep, StepResult, run
 from cli.selftest.world import World, a_world
+from cli.selftest.zones import BridgeWorld, a_bridge_world
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +19,7 @@ class Suite:
     """``opening`` makes the world of its steps, which get it from ``begin``."""
 
     name: str
-    steps: tuple[Step[Any], ...]
+    steps: tuple[SelftestStep[Any], ...]
     opening: Callable[..., AbstractContextManager[World | QueryWorld | BridgeWorld]] = a_world
 
 
@@ -46,22 +27,22 @@ SUITES: Final = (
     Suite(
         "core",
         (
-            *core_messages.STEPS,
-            *core_capabilities.STEPS,
-            *core_refusals.STEPS,
-            *core_state.STEPS,
-            *core_epochs.STEPS,
-            *core_hub.STEPS,
+            *core.MESSAGE_STEPS,
+            *core.CAPABILITY_STEPS,
+            *core_hub.REFUSAL_STEPS,
+            *core.STATE_STEPS,
+            *core.EPOCH_STEPS,
+            *core_hub.HUB_STEPS,
         ),
     ),
-    Suite("props", (*props_mmr.STEPS, *props_wire.STEPS, *props_hub.STEPS)),
-    Suite("fuzz", (*fuzz_decoders.STEPS, *fuzz_hub.STEPS)),
+    Suite("props", (*props.MMR_STEPS, *props.WIRE_STEPS, *props.HUB_STEPS)),
+    Suite("fuzz", (*fuzz.DECODER_STEPS, *fuzz.HUB_STEPS)),
     Suite(
         "recorder",
-        (*recorder_events.STEPS, *recorder_proofs.STEPS, *recorder_replays.STEPS),
+        (*recorder.EVENT_STEPS, *recorder.PROOF_STEPS, *recorder_replays.STEPS),
     ),
-    Suite("query", (*query_results.STEPS, *query_trust.STEPS), a_query_world),
-    Suite("bridge", (*bridge_carriers.STEPS, *bridge_claims.STEPS), a_bridge_world),
+    Suite("query", (*query.RESULT_STEPS, *query.TRUST_STEPS), a_query_world),
+    Suite("bridge", (*bridge.CARRIER_STEPS, *bridge.CLAIM_STEPS), a_bridge_world),
 )
 
 
@@ -71,17 +52,17 @@ def names_of(suites: Sequence[Suite]) -> frozenset[str]:
 
 def results(
     suites: Sequence[Suite],
-    wanted: frozenset[str],
+    value: frozenset[str],
     *,
     seed: int,
     count: int | None,
     timeout_sec: float,
     environment: Mapping[str, str],
     clock: Callable[[], float],
-) -> Generator[Result, None, None]:
+) -> Generator[StepResult, None, None]:
     """Run the steps that are wanted, in their order; each result as soon as it is there."""
     for suite in suites:
-        steps = [step for step in suite.steps if step.name in wanted]
+        steps = [step for step in suite.steps if step.name in value]
         if steps:
             with suite.opening(seed, count, timeout_sec, environment) as world:
                 yield from run(suite.name, steps, world.begin, clock)

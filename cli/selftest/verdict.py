@@ -11,12 +11,12 @@ from typing import Final
 from cli.selftest.probe import submit_request
 from cli.selftest.world import LIMITS, ROLLING
 from veen.digest import h
-from veen.envelope import SubmitRequest
 from veen.errors import Code, Failure, Malformed, WrongSize, WrongVersion
+from veen.label import DEFAULT_PROFILE
 from veen.msg import Msg
-from veen.profile import DEFAULT_PROFILE
+from veen.wire.api import SubmitRequest
 
-_PROFILES: Final = {one.profile_id() for one in (DEFAULT_PROFILE, ROLLING)}
+_PROFILES: Final = {item.profile_id() for item in (DEFAULT_PROFILE, ROLLING)}
 _FRAME: Final = struct.Struct(">32xII")
 _ENVELOPE_BYTES: Final = 1_024
 
@@ -58,13 +58,13 @@ def _structure(raw: bytes) -> Failure | None:
 
 def _padding(ciphertext: bytes) -> bytes:
     """Of profiles without pad_block, as both of these are."""
-    header, body = (int(one) for one in _FRAME.unpack_from(ciphertext))
+    header, body = (int(item) for item in _FRAME.unpack_from(ciphertext))
     return ciphertext[_FRAME.size + header + body :]
 
 
 def _fits(ciphertext: bytes) -> bool:
     if not _FRAME.size <= len(ciphertext) <= LIMITS.max_msg_bytes:
         return False
-    header, body = (int(one) for one in _FRAME.unpack_from(ciphertext))
+    header, body = (int(item) for item in _FRAME.unpack_from(ciphertext))
     within = header <= LIMITS.max_hdr_bytes and body <= LIMITS.max_body_bytes
     return within and _FRAME.size + header + body <= len(ciphertext)

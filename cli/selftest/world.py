@@ -1,36 +1,325 @@
-"""What the steps of a self-test share: a directory that will be gone, a hub, clients, chance."""
+"""What the steps of a self-test share: a directory that will be gone, a hub, clients, chance.
+
+The settings of a self-test's hub: gated, read by policy, as it should be run, but small.
+
+A process that a self-test starts for itself on a free port, and ends in any case (OS13.1).
+
+The hub that a self-test starts for itself: a process of its own on a free port (OS13.1).
+
+The query service that a self-test starts for itself, as ``veen recorder serve`` does.
+
+A client that builds its messages by hand, right or wrong, as a step wants them.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import os
 import random
+import signal
+import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from cli.selftest import hub_settings
-from cli.selftest.hub_under_test import HubUnderTest
-from cli.selftest.interruption import unwinding
-from cli.selftest.probe import Probe
-from cli.selftest.step import Unexpected
-from cli.selftest.writer import Writer
+import httpx
+
+from cli.selftest.probe import Probe, Reply
+from cli.selftest.samples import Unexpected, expect
+from hub.settings import HubSettings, load
+from hub.storage.datadir import DataDir
+from hub.supervisor import HubLaunch
+from recorder.service.supervisor import ServiceLaunch
 from veen import captoken
-from veen.captoken import CapToken
+from veen.captoken import CapToken, Rate
 from veen.client.client import Client
 from veen.client.credentials import Bearer
 from veen.client.hub_api import HubApi
-from veen.client.surroundings import Surroundings
-from veen.client.transport import Patience, Transport
+from veen.client.transport import RetryPolicy, Transport
+from veen.crypto import SigningKey, hpke_public_key
+from veen.digest import h
+from veen.errors import Failure
 from veen.keystore.directory import ClientDir
-from veen.label import EpochLabels, routing_key
+from veen.label import DEFAULT_PROFILE, EpochLabels, Profile, routing_key, stream_id
 from veen.limits import Limits
-from veen.profile import DEFAULT_PROFILE, Profile
-from veen.rate import Rate
-from veen.sign import PrivateKey
-from veen.stream import stream_id
+from veen.msg import Msg
+from veen.payload import PayloadHdr, SealPlace, seal_payload
+from veen.receipt import Receipt
+from veen.system.environment import Runtime
+from veen.system.signals import signals_blocked, signals_unwind, unblock_signals
+from veen.wire.api import ErrorEnvelope
+from zone.services import free_port
+
+PEOPLE: Final = {
+    "admin": ("recorder_admin", '["*"]', '["record/infrastructure/*"]'),
+    "producer": ("recorder_producer", "[]", '["record/*"]'),
+    "recorder": ("query", '["record/*"]', '["record/query/*"]'),
+}
+"""Clients that the hub knows by their keys: the role of each, what it reads and what it writes."""
+
+
+def hub_settings_text(
+    issuer: bytes,
+    limits: Limits,
+    tokens: tuple[str, str],
+    people: Mapping[str, bytes],
+    epochs: Mapping[str, int],
+) -> str:
+    """``tokens`` are those of a reader and of a stranger, ``epochs`` the lengths for streams."""
+    reader, stranger = tokens
+    return f"""
+workers = 1
+issuers = ["{issuer.hex()}"]
+
+[limits]
+max_msg_bytes = {limits.max_msg_bytes}
+max_body_bytes = {limits.max_body_bytes}
+max_epoch_skew_sec = {limits.max_epoch_skew_sec}
+
+[[principals]]
+name = "reader"
+role = "recorder_admin"
+token_sha256 = "{h(reader.encode()).hex()}"
+read = ["*"]
+
+[[principals]]
+name = "stranger"
+role = "recorder_admin"
+token_sha256 = "{h(stranger.encode()).hex()}"
+read = ["elsewhere/*"]
+
+{"".join(_person(name, key) for name, key in people.items())}
+{"".join(_stream(name, epoch_sec) for name, epoch_sec in epochs.items())}"""
+
+
+def _person(name: str, key: bytes) -> str:
+    role, read, write = PEOPLE[name]
+    return f"""
+[[principals]]
+name = "{name}"
+role = "{role}"
+public_key = "{key.hex()}"
+read = {read}
+write = {write}
+"""
+
+
+def _stream(name: str, epoch_sec: int) -> str:
+    return f"""
+[[streams]]
+name = "{name}"
+epoch_sec = {epoch_sec}
+"""
+
+
+_PR_SET_PDEATHSIG: Final = 1
+_START_SEC: Final = 60.0
+_STOP_SEC: Final = 60.0
+_PAUSE_SEC: Final = 0.02
+
+
+class ProcessUnderTest:
+    """``name`` is what it is called where something is wrong; it serves when ``ready`` answers."""
+
+    def __init__(self, name: str, log: Path, environment: Mapping[str, str], ready: str) -> None:
+        self.log = log
+        self.port = free_port()
+        self._name = name
+        self._ready = ready
+        # A folder named like one of our packages in the working directory is not that package.
+        self._environment = {**environment, "PYTHONSAFEPATH": "1"}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def is_running(self) -> bool:
+        return self._process is not None and not _has_ended(self._process)
+
+    def launch(self, command: Sequence[str]) -> None:
+        """Start it; on return it answers."""
+        self.end()
+        with self.log.open("ab") as log, signals_blocked():
+            self._process = subprocess.Popen(  # noqa: S603
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment,
+                start_new_session=True, preexec_fn=_end_with_parent,  # noqa: PLW1509 - one thread
+            )  # fmt: skip
+        self._wait_until_ready(self._process)
+
+    def stop(self) -> None:
+        """Have it end by itself, as an operator would."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        deadline = time.monotonic() + _STOP_SEC
+        while not _has_ended(self._process):
+            if time.monotonic() > deadline:
+                raise Unexpected(f"the {self._name} did not stop within {_STOP_SEC:.0f} s")
+            time.sleep(_PAUSE_SEC)
+        code = self._process.wait()
+        self._process = None
+        if code != 0:
+            raise Unexpected(
+                f"the {self._name} stopped with code {code}; its log: {self.last_line()}"
+            )
+
+    def end(self) -> None:
+        """Kill all of it at once; nothing that it may be doing keeps it."""
+        if self._process is None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+
+    def last_line(self) -> str:
+        return self.log.read_text(errors="replace").rstrip().rpartition("\n")[2]
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + _START_SEC
+        with httpx.Client(timeout=5, trust_env=False, verify=False) as http:  # noqa: S501 - no TLS
+            while not _is_ready(http, self.url + self._ready):
+                if _has_ended(process) or time.monotonic() > deadline:
+                    self.end()
+                    raise Unexpected(
+                        f"the {self._name} does not start; its log: {self.last_line()}"
+                    )
+                time.sleep(_PAUSE_SEC)
+
+
+def _is_ready(http: httpx.Client, url: str) -> bool:
+    try:
+        return http.get(url).status_code == httpx.codes.OK
+    except httpx.HTTPError:
+        return False
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Without burying it: as long as it is not waited for, its number is nobody else's."""
+    waiting = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    return os.waitid(os.P_PID, process.pid, waiting) is not None
+
+
+def _end_with_parent() -> None:
+    """Even where the self-test itself is killed, what it has started does not stay."""
+    unblock_signals()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class HubUnderTest(ProcessUnderTest):
+    """One data directory with its settings; a hub runs on it from ``start`` to ``stop``."""
+
+    def __init__(self, root: Path, settings: str, environment: Mapping[str, str]) -> None:
+        super().__init__("hub", root / "hub.log", environment, "/readyz")
+        self.datadir = DataDir(root / "hub")
+        self._config = root / "hub.toml"
+        self._config.write_text(settings)
+
+    @property
+    def settings(self) -> HubSettings:
+        return load(self._config)
+
+    def start(self) -> None:
+        """Start it; on return it takes messages."""
+        options = {"listen": f"127.0.0.1:{self.port}"}
+        self.launch(HubLaunch(self.datadir, self._config, options).command("hub"))
+
+
+class ServiceUnderTest(ProcessUnderTest):
+    """Its settings are written before it starts, and name the port that it has here."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        super().__init__("query service", folder / "service.log", environment, "/healthz")
+
+    def start(self, config: Path, *caps: Path) -> None:
+        self.launch(ServiceLaunch(config, caps=caps).command("recorder.service.supervisor"))
+
+
+_SCHEMA: Final = h(b"veen.selftest.v1")
+_KNOWN: Final = [
+    (item.code.value, item.detail_enum) for item in (Failure.DUPLICATE, Failure.PREV_ACK)
+]
+"""How a message is refused that is in the log: it may also look back too far by now."""
+
+
+@dataclass(slots=True)
+class SampleWriter:
+    """``client_seq`` and ``prev_ack`` are those of its next message."""
+
+    key: SigningKey
+    labels: EpochLabels
+    auth_ref: bytes | None
+    probe: Probe
+    random: Callable[[int], bytes]
+    limits: Limits
+    client_seq: int = 1
+    prev_ack: int = 0
+    epoch: int = 0
+
+    def msg(self, body: bytes = b"self-test", **changes: Any) -> Msg:
+        """The next message, sealed and signed; ``changes`` are put in before the signature."""
+        place = SealPlace(
+            profile=self.labels.profile,
+            label=self.labels.at(self.epoch),
+            client_id=self.key.public,
+            client_seq=self.client_seq,
+            prev_ack=self.prev_ack,
+            auth_ref=self.auth_ref,
+        )
+        sealed = seal_payload(
+            recipient=hpke_public_key(self.random(32)),
+            ephemeral=self.random(32),
+            place=place,
+            header=PayloadHdr(schema=_SCHEMA),
+            body=body,
+            limits=Limits(),
+        )
+        return self.around(sealed.ciphertext, **changes)
+
+    def around(self, ciphertext: bytes, **changes: Any) -> Msg:
+        """The next message with a ciphertext that may be anything."""
+        plain = Msg(
+            profile_id=self.labels.profile.profile_id(),
+            label=self.labels.at(self.epoch),
+            client_id=self.key.public,
+            client_seq=self.client_seq,
+            prev_ack=self.prev_ack,
+            auth_ref=self.auth_ref,
+            ct_hash=h(ciphertext),
+            ciphertext=ciphertext,
+        )
+        return replace(plain, **changes).signed(self.key)
+
+    def submit(self, msg: Msg) -> Reply:
+        return self.probe.submit(msg.encode())
+
+    def accepted(self, msg: Msg | None = None) -> Receipt:
+        """Send a message that is right; the hub must take it, and number on from there."""
+        receipt = self.submit(msg or self.msg()).receipt()
+        expect("stream_seq of the next message", receipt.stream_seq, self.prev_ack + 1)
+        self.client_seq += 1
+        self.prev_ack = receipt.stream_seq
+        return receipt
+
+    def refused(self, failure: Failure, msg: Msg) -> ErrorEnvelope:
+        """Send a message that is wrong; nothing of it may be kept."""
+        return self.submit(msg).refused_with(failure)
+
+    def known(self, msg: Msg, receipt: Receipt) -> None:
+        """Send an earlier message again; the hub must say where it is, with its receipt."""
+        result = self.submit(msg).refusal()
+        detail = result.detail or {}
+        text = (result.code, detail.get("detail_enum"))
+        if text not in _KNOWN:
+            raise Unexpected(f"a message sent again: expected one of {_KNOWN}, found {text}")
+        expect("where it is", detail.get("stream_seq"), receipt.stream_seq)
+        expect("its receipt", detail.get("receipt"), receipt.encode())
+
 
 LIMITS: Final = Limits(max_msg_bytes=65_536, max_body_bytes=32_768, max_epoch_skew_sec=2)
 ROLLING: Final = Profile(epoch_sec=2)
@@ -50,7 +339,7 @@ class World:
     seed: int
     count: int | None
     timeout_sec: float
-    issuer: PrivateKey
+    issuer: SigningKey
     reader_token: str
     stranger_token: str
     people: Mapping[str, bytes]
@@ -106,9 +395,9 @@ class World:
         self.running()
         transport = Transport(
             self.hub.url,
-            surroundings=self.surroundings(),
+            runtime=self.runtime(),
             credentials=Bearer(self.reader_token),
-            patience=Patience(attempts=1, timeout_sec=self.timeout_sec),
+            retry_policy=RetryPolicy(attempts=1, timeout_sec=self.timeout_sec),
         )
         self._of_step.callback(transport.close)
         return HubApi(transport)
@@ -117,8 +406,8 @@ class World:
         """As many cases as were asked for, or as many as are usual."""
         return range(self.count or usual)
 
-    def key(self) -> PrivateKey:
-        return PrivateKey(self.random.randbytes(32))
+    def key(self) -> SigningKey:
+        return SigningKey(self.random.randbytes(32))
 
     def labels(self, stream: str | None = None, profile: Profile = DEFAULT_PROFILE) -> EpochLabels:
         return EpochLabels(routing_key(self.hub_id), stream_id(stream or self.stream), profile)
@@ -143,9 +432,9 @@ class World:
         self.api().authorize(token)
         return token
 
-    def stranger(self, profile: Profile = DEFAULT_PROFILE) -> Writer:
+    def stranger(self, profile: Profile = DEFAULT_PROFILE) -> SampleWriter:
         """A writer without a capability."""
-        return Writer(
+        return SampleWriter(
             key=self.key(),
             labels=self.labels(profile=profile),
             auth_ref=None,
@@ -154,18 +443,18 @@ class World:
             limits=LIMITS,
         )
 
-    def writer(self, profile: Profile = DEFAULT_PROFILE) -> Writer:
+    def writer(self, profile: Profile = DEFAULT_PROFILE) -> SampleWriter:
         """A writer with a capability for the step's stream."""
-        found = self.stranger(profile)
-        found.auth_ref = self.capability(found.key.public).auth_ref()
-        return found
+        sample_writer = self.stranger(profile)
+        sample_writer.auth_ref = self.capability(sample_writer.key.public).auth_ref()
+        return sample_writer
 
     def client_dir(self, name: str = "client") -> ClientDir:
         """The directory of a client of the step's own; an identity is made at the first time."""
-        found = ClientDir(self.root / f"{self.step}-{name}")
-        if not found.keystore.exists():
-            found.create(now=int(time.time()), random=self.random.randbytes, passphrase=None)
-        return found
+        dir_ = ClientDir(self.root / f"{self.step}-{name}")
+        if not dir_.keystore.exists():
+            dir_.create(now=int(time.time()), random=self.random.randbytes, passphrase=None)
+        return dir_
 
     @contextmanager
     def client(self, name: str = "client") -> Iterator[Client]:
@@ -175,13 +464,13 @@ class World:
             self.client_dir(name).root,
             str(self.hub.datadir.root),
             credentials=Bearer(self.reader_token),
-            patience=Patience(timeout_sec=self.timeout_sec),
-            surroundings=self.surroundings(),
+            retry_policy=RetryPolicy(timeout_sec=self.timeout_sec),
+            runtime=self.runtime(),
         ) as client:
             yield client
 
-    def surroundings(self) -> Surroundings:
-        return Surroundings(
+    def runtime(self) -> Runtime:
+        return Runtime(
             clock=lambda: int(time.time()), random=self.random.randbytes, sleep=time.sleep
         )
 
@@ -191,13 +480,13 @@ def a_world(
     seed: int, count: int | None, timeout_sec: float, environment: Mapping[str, str]
 ) -> Iterator[World]:
     """A world under TMPDIR; whatever happens, its processes and its directory are gone after."""
-    with unwinding(), tempfile.TemporaryDirectory(prefix="veen-selftest-") as folder:
+    with signals_unwind(), tempfile.TemporaryDirectory(prefix="veen-selftest-") as folder:
         chance, root = _chance(seed, "world"), Path(folder)
-        issuer = PrivateKey(chance.randbytes(32))
+        issuer = SigningKey(chance.randbytes(32))
         tokens = (chance.randbytes(16).hex(), chance.randbytes(16).hex())
-        people = {name: _identity(root / name, chance) for name in hub_settings.PEOPLE}
+        people = {name: _identity(root / name, chance) for name in PEOPLE}
         streams = dict.fromkeys(ROLLING_STREAMS, ROLLING.epoch_sec)
-        settings = hub_settings.text(issuer.public, LIMITS, tokens, people, streams)
+        settings = hub_settings_text(issuer.public, LIMITS, tokens, people, streams)
         hub = HubUnderTest(root, settings, environment)
         world = World(root, hub, seed, count, timeout_sec, issuer, *tokens, people)
         try:

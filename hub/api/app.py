@@ -6,35 +6,20 @@ import secrets
 
 from flask import Flask, Response, g
 
-from hub.api import (
-    edge,
-    equivocation,
-    errors,
-    health,
-    openapi,
-    proofs,
-    receipts,
-    recorder_checkpoints,
-    stream,
-    streams,
-    submit,
-    tooling,
-)
-from hub.settings import Settings
+from hub.api import admin, errors, health, openapi, read, submit
+from hub.api.context import install_context
+from hub.settings import HubSettings
 from hub.storage.datadir import DataDir
 
 
-def create_app(settings: Settings, datadir: DataDir) -> Flask:
+def create_app(settings: HubSettings, datadir: DataDir) -> Flask:
     """The sequencer must have created the directory's identity before this is called."""
     app = Flask(__name__, static_folder=None)
-    edge.install(app, settings, datadir)
+    install_context(app, settings, datadir)
     errors.install(app)
     app.before_request(_name_request)
     app.after_request(_send_name)
-    for part in (
-        submit, stream, receipts, tooling, streams, proofs, recorder_checkpoints, equivocation,
-        health, openapi,
-    ):  # fmt: skip
+    for part in (submit, read, admin, health, openapi):
         app.register_blueprint(part.bp)
     return app
 

@@ -10,12 +10,11 @@ from flask import Flask, g, request
 from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 
-from hub.api.negotiation import answer
-from hub.api.refused import Refused
+from hub.api.content import Refused, answer
 from hub.sequencer.committer import NotFound, Unavailable
 from hub.storage.reader import Missing
-from veen.envelope import ErrorEnvelope
 from veen.errors import Code, Rejected
+from veen.wire.api import ErrorEnvelope
 
 RETRY_SEC: Final = 1
 _OTHER_VERSION: Final = re.compile(r"/v(?!1(/|$))[0-9]+(/|$)")

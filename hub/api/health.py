@@ -11,15 +11,15 @@ from flask import Blueprint, Response, request
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from hub.api.edge import Edge, edge
-from hub.api.heads import head_of
-from hub.api.negotiation import answer, no_body
+from hub.api.admin import head_of
+from hub.api.content import answer, no_body
+from hub.api.context import HubContext, hub_context
 from hub.disk import room
 from hub.metrics import DiskMetrics
-from hub.sequencer.client import HubTimes
 from hub.sequencer.committer import Unavailable
-from veen.tooling import HealthResponse, ReadyResponse
-from veen.zone_metrics import ZoneParts
+from hub.sequencer.ipc import HubTimes
+from veen.system.zone_parts import ZoneParts
+from veen.wire.api import HealthResponse, ReadyResponse
 
 MAX_SKEW_SEC: Final = 60
 bp = Blueprint("health", __name__)
@@ -28,7 +28,7 @@ bp = Blueprint("health", __name__)
 @bp.get("/healthz")
 def healthz() -> Response:
     """That this worker reads the log; the sequencer is not asked."""
-    hub = edge()
+    hub = hub_context()
     head = head_of(hub.reader)
     return answer(
         HealthResponse(
@@ -48,10 +48,10 @@ def readyz() -> Response:
 
     ``ok`` is false while messages are taken at a hub time that stands still.
     """
-    hub, now = edge(), int(time.time())
+    hub, now = hub_context(), int(time.time())
     times = hub.sequencer.refuse_unready()
-    found, rules = room(hub.datadir, now), hub.settings.disk
-    shortage, warning = found.shortage(rules), found.warning(rules)
+    result, rules = room(hub.datadir, now), hub.settings.disk
+    shortage, warning = result.shortage(rules), result.warning(rules)
     if shortage is not None:
         raise Unavailable(shortage)
     if not hub.reader.index.is_of(hub.identity.current().hub_id):
@@ -61,26 +61,26 @@ def readyz() -> Response:
             ok=times.ahead_of_clock_sec <= MAX_SKEW_SEC,
             hub_ts=times.hub_ts,
             hub_time_ahead_sec=times.ahead_of_clock_sec or None,
-            disk_free_bytes=found.free_bytes,
-            disk_days_left=None if found.days_left is None else int(found.days_left),
+            disk_free_bytes=result.free_bytes,
+            disk_days_left=None if result.days_left is None else int(result.days_left),
             warnings=_warnings(times, warning),
         )
     )
 
 
 def _warnings(times: HubTimes, disk: str | None) -> tuple[str, ...] | None:
-    ahead, found = times.ahead_of_clock_sec, [] if disk is None else [disk]
+    ahead, result = times.ahead_of_clock_sec, [] if disk is None else [disk]
     if ahead > MAX_SKEW_SEC:
-        found.append(
+        result.append(
             f"hub time is {ahead} s ahead of the hub's clock and stands still until the clock has "
             'caught up; see "The clock is wrong" in docs/runbook.md'
         )
-    return tuple(found) or None
+    return tuple(result) or None
 
 
 @bp.get("/metrics")
 def metrics() -> Response:
-    hub = edge()
+    hub = hub_context()
     if not _is_local():
         hub.access.manager(no_body().raw)
     standing = CollectorRegistry()
@@ -90,7 +90,7 @@ def metrics() -> Response:
     return Response(text, content_type=CONTENT_TYPE_LATEST)
 
 
-def _collected(hub: Edge) -> CollectorRegistry:
+def _collected(hub: HubContext) -> CollectorRegistry:
     """What all processes of the hub have counted, if they share a directory for it."""
     if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
         return hub.registry

@@ -1,20 +1,26 @@
-"""submit and submit_batch: messages in, receipts out (spec 10.4.1)."""
+"""submit and submit_batch: messages in, receipts out (spec 10.4.1).
+
+A line of JSON for each message taken, one for all that a request had refused (OBS0.1, OBS0.2).
+
+Refusing costs the sender nothing, so it must not cost a line for each message either.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from flask import Blueprint, Response, g
 
-from hub.api.edge import SERVER_VERSION, Edge, edge
-from hub.api.errors import refusal
-from hub.api.intake import Taken, Taking
-from hub.api.negotiation import (
-    Body,
-    Format,
-    TooLarge,
+from hub.api.content import (
+    BodyTooLarge,
+    ContentFormat,
+    Refused,
+    RequestBody,
     answer,
     answer_bytes,
     answer_format,
@@ -22,11 +28,14 @@ from hub.api.negotiation import (
     read_body,
     request_format,
 )
-from hub.api.refused import Refused
-from hub.api.submit_log import record
+from hub.api.context import SERVER_VERSION, HubContext, SubmitBatch, SubmitResult, hub_context
+from hub.api.errors import refusal
+from hub.metrics import HttpMetrics
 from hub.storage.reader import LogReader, Missing
-from veen import cbor
-from veen.envelope import (
+from veen.errors import Code, Failure, Malformed, Rejected
+from veen.receipt import Receipt
+from veen.wire import cbor
+from veen.wire.api import (
     BatchRequest,
     BatchResponse,
     BatchResult,
@@ -35,8 +44,75 @@ from veen.envelope import (
     encode_receipt,
     encode_receipts,
 )
-from veen.errors import Code, Failure, Malformed, Rejected
-from veen.receipt import Receipt
+
+_STREAM_SEQ_AT: Final = 36  # a receipt begins with its head, ver and a bstr32
+_log = logging.getLogger("hub.submit")
+
+
+def record(taking: SubmitBatch, metrics: HttpMetrics, request_id: str) -> None:
+    metrics.verify_latency.observe(taking.verify_ms)
+    metrics.commit_latency.observe(taking.commit_ms)
+    codes = Counter(_code(item) for item in taking.taken)
+    for code, count in codes.items():
+        if code is None:
+            metrics.submit_ok.inc(count)
+        else:
+            metrics.submit_err.labels(code.value).inc(count)
+    metrics.rate_limited.inc(codes[Code.RATE])
+    if _log.isEnabledFor(logging.INFO):
+        _log.info("%s", "\n".join(_lines(taking, request_id)))
+
+
+def _code(result: SubmitResult) -> Code | None:
+    if isinstance(result.outcome, bytes):
+        return None
+    return result.outcome.failure.code if isinstance(result.outcome, Rejected) else Code.UNAVAILABLE
+
+
+def _lines(taking: SubmitBatch, request_id: str) -> Iterator[str]:
+    """A line for each message that was taken, written without ado, and one for all the others."""
+    common = (
+        f'{{"request_id": "{request_id}", "verify_ms": {taking.verify_ms / len(taking.taken):.3f}, '
+        f'"commit_ms": {taking.commit_ms:.3f}, '
+    )
+    refused = []
+    for item in taking.taken:
+        if isinstance(item.outcome, bytes) and item.verified is not None:
+            verified, seq = item.verified, cbor.uint(item.outcome, _STREAM_SEQ_AT)[0]
+            yield (
+                f'{common}"bytes_in": {item.size}, "bytes_out": {len(item.outcome)}, '
+                f'"label": "{verified.label.hex()}", "stream_seq": {seq}, '
+                f'"client_id_prefix": "{verified.client_id[:4].hex()}", '
+                f'"leaf_hash_prefix": "{verified.leaf_hash[:4].hex()}"}}'
+            )
+        else:
+            refused.append(item)
+    if refused:
+        yield json.dumps(_refused(refused, taking, request_id))
+
+
+def _refused(
+    refused: Sequence[SubmitResult], taking: SubmitBatch, request_id: str
+) -> dict[str, Any]:
+    """How many messages were refused and why; what the first of them was, as far as is known."""
+    first = refused[0]
+    codes = Counter(code.value for result in refused if (code := _code(result)) is not None)
+    line: dict[str, Any] = {
+        "request_id": request_id,
+        "bytes_in": sum(result.size for result in refused),
+        "verify_ms": round(taking.verify_ms / len(taking.taken), 3),
+        "commit_ms": round(taking.commit_ms, 3),
+    }
+    if first.verified is not None:
+        line["label"] = first.verified.label.hex()
+        line["client_id_prefix"] = first.verified.client_id[:4].hex()
+        line["leaf_hash_prefix"] = first.verified.leaf_hash[:4].hex()
+    code = _code(first)
+    line["code"] = code.value if code else None
+    line["refused"] = dict(sorted(codes.items()))
+    line["bytes_out"] = 0
+    return line
+
 
 MAX_BATCH: Final = 4_096
 MAX_BATCH_BYTES: Final = 33_554_432
@@ -50,85 +126,87 @@ bp = Blueprint("submit", __name__)
 
 @bp.post("/v1/submit")
 def submit() -> Response:
-    hub = edge()
-    wanted = _submit_body(hub).envelope(SubmitRequest)
-    (one,) = _take(hub, [wanted.msg]).taken
-    if not isinstance(one.outcome, bytes):
-        raise one.outcome
-    if answer_format() is Format.CBOR:
-        return answer_bytes(encode_receipt(one.outcome, SERVER_VERSION))
-    receipt = Receipt.decode(one.outcome)
+    hub = hub_context()
+    t = _submit_body(hub).envelope(SubmitRequest)
+    (item,) = _take(hub, [t.msg]).taken
+    if not isinstance(item.outcome, bytes):
+        raise item.outcome
+    if answer_format() is ContentFormat.CBOR:
+        return answer_bytes(encode_receipt(item.outcome, SERVER_VERSION))
+    receipt = Receipt.decode(item.outcome)
     return answer(SubmitResponse(receipt=receipt, server_version=SERVER_VERSION))
 
 
 @bp.post("/v1/submit_batch")
 def submit_batch() -> Response:
-    hub = edge()
+    hub = hub_context()
     body = bounded_body(_batch_bound(hub), MAX_BATCH * _VALUES_PER_MESSAGE)
     _refuse_too_many(_announced(body))
-    wanted = body.envelope(BatchRequest)
-    _refuse_too_many(len(wanted.msgs))
-    taken = _take(hub, wanted.msgs).taken
-    receipts = [one.outcome for one in taken if isinstance(one.outcome, bytes)]
-    if len(receipts) == len(taken) and answer_format() is Format.CBOR:
+    t = body.envelope(BatchRequest)
+    _refuse_too_many(len(t.msgs))
+    taken = _take(hub, t.msgs).taken
+    receipts = [item.outcome for item in taken if isinstance(item.outcome, bytes)]
+    if len(receipts) == len(taken) and answer_format() is ContentFormat.CBOR:
         return answer_bytes(encode_receipts(receipts, SERVER_VERSION))
-    results = tuple(_result(one) for one in taken)
+    results = tuple(_result(item) for item in taken)
     return answer(BatchResponse(results=results, server_version=SERVER_VERSION))
 
 
-def _take(hub: Edge, messages: Sequence[bytes]) -> Taking:
+def _take(hub: HubContext, messages: Sequence[bytes]) -> SubmitBatch:
     start = time.perf_counter()
     hub.metrics.queue_depth.inc(len(messages))
     try:
         taking = hub.intake.take(messages)
     finally:
         hub.metrics.queue_depth.dec(len(messages))
-    for one in taking.taken:
-        _recall(hub.reader, one)
+    for item in taking.taken:
+        _recall(hub.reader, item)
     record(taking, hub.metrics, g.request_id)
     hub.metrics.end_to_end_latency.observe(1_000 * (time.perf_counter() - start))
     return taking
 
 
-def _recall(reader: LogReader, one: Taken) -> None:
+def _recall(reader: LogReader, result: SubmitResult) -> None:
     """Whoever signs a client_seq again is its client, and may have lost the first answer."""
-    refused = one.outcome
-    if one.verified is None or not isinstance(refused, Rejected) or refused.stream_seq is None:
+    refused = result.outcome
+    if result.verified is None or not isinstance(refused, Rejected) or refused.stream_seq is None:
         return
     try:
-        refused.receipt = reader.entry(one.verified.label, refused.stream_seq).receipt_bytes
+        refused.receipt = reader.entry(result.verified.label, refused.stream_seq).receipt_bytes
     except Missing:
         return
 
 
-def _batch_bound(hub: Edge) -> int:
+def _batch_bound(hub: HubContext) -> int:
     """In JSON at least one message of any size must fit."""
-    if request_format() is Format.CBOR:
+    if request_format() is ContentFormat.CBOR:
         return MAX_BATCH_BYTES
     return max(MAX_JSON_BATCH_BYTES, 2 * hub.settings.limits.max_msg_bytes + _ENVELOPE_BYTES)
 
 
-def _submit_body(hub: Edge) -> Body:
+def _submit_body(hub: HubContext) -> RequestBody:
     """A body too large for any message is the message's fault, before it is read (spec 8.1)."""
-    found, most = request_format(), hub.settings.limits.max_msg_bytes
-    bound = (2 * most if found is Format.JSON else most) + _ENVELOPE_BYTES
+    result, most = request_format(), hub.settings.limits.max_msg_bytes
+    bound = (2 * most if result is ContentFormat.JSON else most) + _ENVELOPE_BYTES
     try:
-        return read_body(found, bound)
-    except TooLarge as error:
+        return read_body(result, bound)
+    except BodyTooLarge as error:
         refused = Rejected(Failure.SIZE_PREFILTER, str(error))
-        record(Taking([Taken(error.size, None, refused)], 0, 0), hub.metrics, g.request_id)
+        record(
+            SubmitBatch([SubmitResult(error.size, None, refused)], 0, 0), hub.metrics, g.request_id
+        )
         raise refused from error
 
 
-def _result(one: Taken) -> BatchResult:
-    if isinstance(one.outcome, bytes):
-        return BatchResult(receipt=one.outcome)
-    return BatchResult(error=refusal(one.outcome))
+def _result(result: SubmitResult) -> BatchResult:
+    if isinstance(result.outcome, bytes):
+        return BatchResult(receipt=result.outcome)
+    return BatchResult(error=refusal(result.outcome))
 
 
-def _announced(body: Body) -> int:
+def _announced(body: RequestBody) -> int:
     """How many messages a batch says it has, before a list of them is made."""
-    if body.format is Format.JSON:
+    if body.format is ContentFormat.JSON:
         return 0
     try:
         at = cbor.mapping(body.raw, 0)[1]

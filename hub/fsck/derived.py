@@ -1,23 +1,58 @@
-"""Derived state, learnt again beside the audit and held against what the hub keeps."""
+"""Derived state, learnt again beside the audit and held against what the hub keeps.
+
+The node file of one label, compared with the nodes of its log as they are computed again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from hub.fsck.nodes import NodeCheck
-from hub.storage import pruned
-from hub.storage.compare import disagreements
 from hub.storage.datadir import DataDir
 from hub.storage.index import ChunkRow, Index
-from hub.storage.logged import Logged
-from hub.storage.relearn import Relearner
-from veen.audit import leaves
-from veen.audit.findings import ChunkFindings, Kind
-from veen.audit.stock import Stock
-from veen.control import StreamRecord
-from veen.layout import ChunkName
+from hub.storage.log_scan import Logged, unpack_pruned
+from hub.storage.relearn import Relearner, disagreements
+from veen import mmr
+from veen.audit.context import ChunkFindings, FindingKind, Stock
 from veen.limits import Limits
+from veen.log.entry import StreamRecord
+from veen.log.layout import ChunkName, leaf_file
+from veen.log.nodes import NodeFile
+from veen.mmr import Peaks
+
+
+class NodeCheck:
+    """Whether a node file agrees with every run of entries that it is shown."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = f"derived/{path.name}"
+        self._file = NodeFile.for_reading(path) if path.is_file() else None
+        self.agrees = self._file is not None
+
+    def follow(self, peaks: Peaks, entries: Sequence[Logged]) -> None:
+        """Compare the nodes of entries that come one after another from ``peaks`` on."""
+        if self._file is None or not entries:
+            return
+        at, due = mmr.position(0, peaks.size), []
+        for entry in entries:
+            peaks, completed = mmr.grow(peaks, entry.leaf_hash)
+            due += completed
+        self.agrees = self.agrees and self._file.read(at, len(due)) == b"".join(due)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def node_hint(path: Path, size: int) -> Peaks | None:
+    """The peaks at a size as a node file has them: a guess, for a signed root to confirm."""
+    if not path.is_file():
+        return None
+    with NodeFile.for_reading(path) as nodes:
+        try:
+            return mmr.peaks_at(nodes, size)
+        except LookupError:
+            return None
 
 
 class DerivedCheck:
@@ -26,14 +61,14 @@ class DerivedCheck:
     def __init__(
         self,
         datadir: DataDir,
-        stock: Stock,
+        inventory: Stock,
         hub_id: bytes,
         limits: Limits,
         streams: Collection[StreamRecord],
         fresh: Path,
     ) -> None:
         self._datadir = datadir
-        self._stock = stock
+        self._inventory = inventory
         self._streams = streams
         self._fresh = fresh
         self._index = Index(fresh, writable=True)
@@ -44,24 +79,28 @@ class DerivedCheck:
         self._nodes: NodeCheck | None = None
         self._stale: list[str] = []
 
-    def take(self, found: ChunkFindings, entries: Sequence[Logged]) -> None:
+    def take(self, findings: ChunkFindings, entries: Sequence[Logged]) -> None:
         """What was settled of one chunk, and its sound entries."""
-        if found.task.label != self._label:
+        if findings.task.label != self._label:
             self._finish_label()
-            self._label = found.task.label
+            self._label = findings.task.label
             self._nodes = NodeCheck(self._datadir.nodes(self._label))
-        if found.task.kind is Kind.PRUNED and isinstance(found.task.segment, ChunkName):
-            entries = self._pruned(found, found.task.segment)
-        if not self._label_no and found.first_ts is not None:
-            self._label_no = self._relearner.begin(self._label, found.first_ts)
-        for record, seq, hub_ts in found.told:
+        if findings.task.kind is FindingKind.PRUNED and isinstance(
+            findings.task.segment, ChunkName
+        ):
+            entries = self._pruned(findings, findings.task.segment)
+        if not self._label_no and findings.first_ts is not None:
+            self._label_no = self._relearner.begin(self._label, findings.first_ts)
+        for record, seq, hub_ts in findings.control_records:
             self._relearner.learn(record, seq, hub_ts)
-        first = found.start.seen + 1
+        first = findings.start.seen + 1
         self._relearner.take(self._label_no, first, list(entries))
-        if self._nodes is not None and found.start.peaks is not None and not found.faults:
-            self._nodes.follow(found.start.peaks, entries)
-        if self._label_no and (found.task.kind is not Kind.OPEN or found.rolled is not None):
-            row = ChunkRow(self._label_no, first, found.seen, found.size, found.last_ts)
+        if self._nodes is not None and findings.start.peaks is not None and not findings.faults:
+            self._nodes.follow(findings.start.peaks, entries)
+        if self._label_no and (
+            findings.task.kind is not FindingKind.OPEN or findings.rolled is not None
+        ):
+            row = ChunkRow(self._label_no, first, findings.seen, findings.size, findings.last_ts)
             self._relearner.seal(row)
 
     def finish(self, faulty: set[bytes]) -> Iterator[str]:
@@ -72,16 +111,16 @@ class DerivedCheck:
             pass
         self._relearner.close()
         self._index.close()
-        configured = {one.stream_id() for one in self._streams}
-        found = disagreements(self._fresh, self._datadir.index, faulty, configured)
-        for what in (*self._stale, *found):
+        configured = {stream.stream_id() for stream in self._streams}
+        result = disagreements(self._fresh, self._datadir.index, faulty, configured)
+        for what in (*self._stale, *result):
             yield f"derived: {what}: run `veen hub rebuild`"
 
     def _finish_label(self) -> None:
         if self._nodes is None:
             return
         if self._label_no:
-            uptos = sorted(self._stock.of(self._label).checkpoints)
+            uptos = sorted(self._inventory.of(self._label).checkpoints)
             self._relearner.add_checkpoints(self._label_no, uptos)
         if not self._nodes.agrees:
             self._stale.append(f"{self._nodes.name} is missing or differs from the log")
@@ -89,7 +128,7 @@ class DerivedCheck:
         self._nodes = None
         self._label_no = 0
 
-    def _pruned(self, found: ChunkFindings, name: ChunkName) -> list[Logged]:
-        if found.first_ts is None:
+    def _pruned(self, findings: ChunkFindings, name: ChunkName) -> list[Logged]:
+        if findings.first_ts is None:
             return []
-        return pruned.unpack(self._datadir.file(leaves.leaves(name)).read_bytes(), name)
+        return unpack_pruned(self._datadir.file(leaf_file(name)).read_bytes(), name)

@@ -9,10 +9,10 @@ import sys
 from prometheus_client import CollectorRegistry
 
 from hub.metrics import sequencer_metrics
-from hub.process import begin_as_child, clear_metrics, parse_launch
 from hub.sequencer.service import Sequencer
-from veen.child_process import REFUSED
+from hub.supervisor import begin_as_child, clear_metrics, parse_launch
 from veen.errors import VeenError
+from veen.system.child_process import EXIT_REFUSED
 
 
 def main(arguments: list[str]) -> int:
@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
         sequencer = Sequencer(launch.datadir, launch.settings(), os.urandom)
     except VeenError as error:
         print(f"veen hub: {error}", file=sys.stderr)  # noqa: T201 - the operator's only channel
-        return REFUSED
+        return EXIT_REFUSED
     clear_metrics(launch.datadir)
     metrics = sequencer_metrics(CollectorRegistry())
     sequencer.observe(metrics)

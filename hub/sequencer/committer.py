@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from hub.admission.capability import Gate, authorise
-from hub.admission.sequence import in_sequence
-from hub.admission.verified import Verified
+from hub.admission import Gate, VerifiedMsg, authorise, in_sequence
 from hub.registry import Routed
-from hub.storage.draft import ChunkFull, Draft, Staged
 from hub.storage.index import TokenRow
-from hub.storage.label_log import LabelLog
-from hub.storage.log import HubLog
-from hub.storage.retired_seeds import delete_retired_seeds
+from hub.storage.label_log import ChunkFull, CommitBatch, LabelLog, StagedEntry
+from hub.storage.log import HubLog, delete_retired_seeds
 from veen.captoken import CapToken
 from veen.checkpoint import Checkpoint
-from veen.control import AUTHORIZE, STREAM, ControlRecord, StreamRecord, control_label
-from veen.durable import NoSpace
 from veen.errors import Failure, Rejected, Untrusted, VeenError
 from veen.invariants import ClientCursor, Grant
 from veen.limits import Limits
+from veen.log.entry import AUTHORIZE, STREAM, ControlRecord, StreamRecord, control_label
 from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.system.durable import NoSpace
 
 
 class Unavailable(VeenError):
@@ -42,11 +38,11 @@ class _Group:
     def __init__(self, log: HubLog, size: int) -> None:
         self._log = log
         self._size = size
-        self._decided: list[Staged | Rejected] = []
+        self._decided: list[StagedEntry | Rejected] = []
         self._settled = 0
-        self.draft: Draft = log.draft()
+        self.draft: CommitBatch = log.draft()
 
-    def decide(self, outcome: Staged | Rejected) -> None:
+    def decide(self, outcome: StagedEntry | Rejected) -> None:
         self._decided.append(outcome)
 
     def flush(self) -> None:
@@ -58,8 +54,8 @@ class _Group:
     def outcomes(self) -> list[Outcome]:
         """Receipts for what is settled; for the rest that it was not kept."""
         settled: list[Outcome] = [
-            one.receipt if isinstance(one, Staged) else one
-            for one in self._decided[: self._settled]
+            item.receipt if isinstance(item, StagedEntry) else item
+            for item in self._decided[: self._settled]
         ]
         left = self._size - self._settled
         return settled + [Unavailable("the hub has no room for it now") for _ in range(left)]
@@ -75,7 +71,7 @@ class Committer:
         self._gate = gate
         self._bounds = bounds
 
-    def commit(self, messages: Sequence[Verified], clock: int) -> list[Outcome]:
+    def commit(self, messages: Sequence[VerifiedMsg], clock: int) -> list[Outcome]:
         """Commit a group in order. Receipts are returned only for what is on disk."""
         now = self.now(clock)
         group = _Group(self.log, len(messages))
@@ -133,13 +129,13 @@ class Committer:
         """Hub time: the clock, but never back, and never before the key that signs is valid."""
         return max(clock, self.log.last_ts, self.log.keys.identity.current.valid_from)
 
-    def _decide(self, group: _Group, verified: Verified, now: int) -> Staged | Rejected:
+    def _decide(self, group: _Group, verified: VerifiedMsg, now: int) -> StagedEntry | Rejected:
         try:
             return self._stage(group, verified, now)
         except Rejected as refusal:
             return refusal
 
-    def _stage(self, group: _Group, verified: Verified, now: int) -> Staged:
+    def _stage(self, group: _Group, verified: VerifiedMsg, now: int) -> StagedEntry:
         draft = group.draft
         routed = self.log.registry.route(verified.label, now)
         if routed is not None:
@@ -167,7 +163,7 @@ class Committer:
             group.draft.buckets[verified.auth_ref] = authorised.bucket
         return staged
 
-    def _refuse_larger(self, verified: Verified, routed: Routed) -> None:
+    def _refuse_larger(self, verified: VerifiedMsg, routed: Routed) -> None:
         most = self._bounds.get(routed.stream_id)
         if most is not None and len(verified.raw) > most:
             raise Rejected(
@@ -175,7 +171,9 @@ class Committer:
                 f"a message of {len(verified.raw)} bytes, {routed.stream.name} takes {most}",
             )
 
-    def _append(self, group: _Group, label_log: LabelLog, verified: Verified, now: int) -> Staged:
+    def _append(
+        self, group: _Group, label_log: LabelLog, verified: VerifiedMsg, now: int
+    ) -> StagedEntry:
         try:
             return group.draft.append(label_log, verified, now)
         except ChunkFull:
@@ -183,7 +181,7 @@ class Committer:
             self.log.seal(label_log, now)
             return group.draft.append(label_log, verified, now)
 
-    def _grant(self, draft: Draft, verified: Verified) -> Grant | None:
+    def _grant(self, draft: CommitBatch, verified: VerifiedMsg) -> Grant | None:
         if verified.auth_ref is None:
             return None
         grant = self.log.grant(verified.auth_ref)
@@ -192,20 +190,20 @@ class Committer:
             return grant
         return Grant(grant.token, grant.issued_at, drafted)
 
-    def _seq_of(self, draft: Draft, verified: Verified, client_seq: int) -> int | None:
+    def _seq_of(self, draft: CommitBatch, verified: VerifiedMsg, client_seq: int) -> int | None:
         drafted = draft.seq_of(verified.label, verified.client_id, client_seq)
         known = self.log.label(verified.label) or self.log.index.label(verified.label)
         if drafted is not None or known is None:
             return drafted
         return self.log.cursors.seq_of(known.label_no, verified.client_id, client_seq)
 
-    def _log_control(self, record: ControlRecord, clock: int) -> Staged:
+    def _log_control(self, record: ControlRecord, clock: int) -> StagedEntry:
         now, key = self.now(clock), self.log.keys.current
         label_log = self.log.ensure_label(control_label(self.log.keys.hub_id), now)
         cursor = self.log.cursors.client(label_log.label_no, key.public)
         msg = record.msg(self.log.keys.hub_id, key, cursor.client_seq + 1, label_log.head_seq)
         group = _Group(self.log, 1)
-        staged = self._append(group, label_log, Verified.of(msg), now)
+        staged = self._append(group, label_log, VerifiedMsg.of(msg), now)
         client = (label_log.label_no, key.public)
         group.draft.clients[client] = ClientCursor(msg.client_seq, msg.prev_ack)
         group.draft.controls.append((record, staged))

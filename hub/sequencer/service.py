@@ -17,22 +17,21 @@ from typing import Any
 
 import cbor2
 
-from hub.admission.capability import Gate
+from hub.admission import Gate
 from hub.clock import ClockStepped, HubClock
 from hub.disk import DiskWatch
-from hub.sequencer import wireline
-from hub.sequencer.address import socket_address
+from hub.sequencer import ipc
 from hub.sequencer.committer import Committer, NotFound, Outcome, Unavailable
-from hub.settings import Settings
+from hub.sequencer.ipc import socket_address
+from hub.settings import HubSettings
 from hub.storage import identity
-from hub.storage.datadir import DataDir, Lock
-from hub.storage.log import HubLog
-from hub.storage.observer import Observer
+from hub.storage.datadir import DataDir, DataDirLock
+from hub.storage.log import HubLog, Observer
 from veen.captoken import CapToken
-from veen.control import StreamRecord
-from veen.durable import NoSpace
 from veen.errors import Rejected, Untrusted
-from veen.stream import stream_id
+from veen.label import stream_id
+from veen.log.entry import StreamRecord
+from veen.system.durable import NoSpace
 
 _TICK_SEC = 1.0
 _log = logging.getLogger(__name__)
@@ -46,12 +45,12 @@ class Sequencer:
     def __init__(
         self,
         datadir: DataDir,
-        settings: Settings,
+        settings: HubSettings,
         random: identity.Randomness,
         clock: HubClock | None = None,
     ) -> None:
         self._datadir = datadir
-        self._lock = Lock(datadir)
+        self._lock = DataDirLock(datadir)
         self._clock = clock or HubClock(settings.clock_step_limit_sec)
         self._observe_clock: Callable[[int, int], None] = lambda _behind, _ahead: None
         keys = identity.load_or_create(datadir, random, self._clock.read())
@@ -60,7 +59,7 @@ class Sequencer:
         self._committer = Committer(
             log,
             Gate(settings.gated, settings.issuers),
-            {stream_id(one.stream): one.max_msg_bytes for one in settings.bounds},
+            {stream_id(bound.stream): bound.max_msg_bytes for bound in settings.bounds},
         )
         self._listener = _listen(datadir)
         self._woken, self._wake = os.pipe()
@@ -117,40 +116,38 @@ class Sequencer:
             elif source is self._listener:
                 self._accept()
         submits = [
-            (to, wireline.unpack_submit(request))
-            for to, request in group
-            if request[0] == wireline.SUBMIT
+            (to, ipc.unpack_submit(request)) for to, request in group if request[0] == ipc.SUBMIT
         ]
         if submits:
             self._commit(submits)
         for to, request in group:
-            if request[0] != wireline.SUBMIT:
+            if request[0] != ipc.SUBMIT:
                 self._send(to, cbor2.dumps(self._answer(request)))
 
     def _commit(self, submits: list[tuple[Connection, list[Any]]]) -> None:
         messages = [message for _, batch in submits for message in batch]
         try:
-            found = self._committer.commit(messages, self._clock.now())
-            self._note_room(found)
+            unavailables = self._committer.commit(messages, self._clock.now())
+            self._note_room(unavailables)
         except ClockStepped as error:
-            found = [Unavailable(str(error)) for _ in messages]
-        outcomes = iter(found)
+            unavailables = [Unavailable(str(error)) for _ in messages]
+        outcomes = iter(unavailables)
         for to, batch in submits:
-            self._send(to, wireline.pack_outcomes([next(outcomes) for _ in batch]))
+            self._send(to, ipc.pack_outcomes([next(outcomes) for _ in batch]))
 
     def _note_room(self, outcomes: list[Outcome]) -> None:
-        refusal = next((one for one in outcomes if isinstance(one, Unavailable)), None)
+        refusal = next((outcome for outcome in outcomes if isinstance(outcome, Unavailable)), None)
         if refusal is not None:
             self._disk.refused(str(refusal))
-        elif any(isinstance(one, bytes) for one in outcomes):
+        elif any(isinstance(outcome, bytes) for outcome in outcomes):
             self._disk.written()
 
     def _answer(self, request: bytes) -> list[Any]:
         """["ok", value], or the name of an error and what it says."""
         try:
-            return ["ok", self._perform(request[0], wireline.unpack(request))]
+            return ["ok", self._perform(request[0], ipc.unpack(request))]
         except Rejected as refusal:
-            return ["rejected", wireline.rejection(refusal)]
+            return ["rejected", ipc.rejection(refusal)]
         except NoSpace as error:
             self._disk.refused(str(error))
             return [type(error).__name__, str(error)]
@@ -158,14 +155,14 @@ class Sequencer:
             return [type(error).__name__, str(error)]
 
     def _perform(self, kind: int, body: Any) -> Any:
-        if kind == wireline.STATUS:
+        if kind == ipc.STATUS:
             return self._status()
         clock = self._clock.now()
-        if kind == wireline.AUTHORIZE:
+        if kind == ipc.AUTHORIZE:
             return list(self._committer.authorize(CapToken.decode(body), clock))
-        if kind == wireline.REGISTER:
+        if kind == ipc.REGISTER:
             return self._committer.register(StreamRecord.decode(body), clock)
-        if kind == wireline.CHECKPOINT:
+        if kind == ipc.CHECKPOINT:
             return self._committer.checkpoint(body[0], body[1], clock).encode()
         profile_id, force = body
         return self._committer.recorder_checkpoint(profile_id, clock, force=force).encode()
@@ -194,7 +191,7 @@ class Sequencer:
 
     def _receive(self, source: Connection, group: list[tuple[Connection, bytes]]) -> None:
         try:
-            group.append((source, source.recv_bytes(wireline.MAX_REQUEST_BYTES)))
+            group.append((source, source.recv_bytes(ipc.MAX_REQUEST_BYTES)))
         except (EOFError, ConnectionError):
             self._drop(source)
 

@@ -15,16 +15,17 @@ from typing import Final, NamedTuple
 from hub.storage import identity
 from hub.storage.datadir import DataDir
 from hub.storage.label_log import Damaged, read_checkpoint_index
-from veen import checkpoint_index, durable, layout
-from veen.audit.stock import LabelStock
+from veen.audit.context import LabelStock
 from veen.checkpoint import Checkpoint
-from veen.chunk import PeakSnapshot
 from veen.digest import h
 from veen.errors import Malformed
-from veen.label import label, routing_key
-from veen.layout import CheckpointName
+from veen.label import derive_label, routing_key
+from veen.log import layout
+from veen.log.chunk import PeakSnapshot, encode_checkpoint_index
+from veen.log.layout import CheckpointFileName
 from veen.mmr import Peaks
 from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.system import durable
 
 _PREFIX: Final = "contradicting-"
 
@@ -74,40 +75,42 @@ class ArtefactCheck:
         return raw != PeakSnapshot.of(self.files.label, peaks).encode()
 
 
-def set_aside(datadir: DataDir, found: Iterable[Contradicted], hub_id: bytes) -> list[str]:
+def set_aside(datadir: DataDir, contradicteds: Iterable[Contradicted], hub_id: bytes) -> list[str]:
     """Move contradicted artefacts to the evidence; what was moved and why.
 
     Each checkpoint goes last of all that repeats it, so after a crash the same is done again.
     """
-    told: list[str] = []
-    wrong = {(one.label, one.upto_seq): one for one in found}
-    signed = {place for place, one in wrong.items() if one.checkpoint}
-    for one in wrong.values():
-        _replace_snapshot(datadir, one)
+    detail: list[str] = []
+    wrong = {
+        (contradicted.label, contradicted.upto_seq): contradicted for contradicted in contradicteds
+    }
+    signed = {place for place, item in wrong.items() if item.checkpoint}
+    for item in wrong.values():
+        _replace_snapshot(datadir, item)
     if signed:
         _drop_index_lines(datadir, signed)
         _drop_bindings(datadir, signed)
-        told += _drop_documents(datadir, wrong, hub_id)
+        detail += _drop_documents(datadir, wrong, hub_id)
     for place in sorted(signed):
         file = layout.checkpoint(*place)
         raw = datadir.file(file).read_bytes()
-        kept = _keep(datadir, file, raw)
+        stored = _keep(datadir, file, raw)
         datadir.file(file).unlink()
-        told.append(
+        detail.append(
             f"{file} had root {Checkpoint.decode(raw).mmr_root.hex()}, expected "
-            f"{wrong[place].peaks.root().hex()} as in the receipt: kept as evidence/{kept}"
+            f"{wrong[place].peaks.root().hex()} as in the receipt: kept as evidence/{stored}"
         )
     durable.sync_directory(datadir.log)
-    return told
+    return detail
 
 
-def unsigned_places(datadir: DataDir) -> list[CheckpointName]:
+def unsigned_places(datadir: DataDir) -> list[CheckpointFileName]:
     """Places whose checkpoint was set aside and has not been signed again."""
-    found = {place for _, place in kept_checkpoints(datadir)}
-    return sorted(one for one in found if not datadir.file(layout.checkpoint(*one)).exists())
+    result = {place for _, place in stored_checkpoints(datadir)}
+    return sorted(item for item in result if not datadir.file(layout.checkpoint(*item)).exists())
 
 
-def kept_checkpoints(datadir: DataDir) -> Iterator[tuple[str, CheckpointName]]:
+def stored_checkpoints(datadir: DataDir) -> Iterator[tuple[str, CheckpointFileName]]:
     """The contradicting checkpoints among the evidence, each with the place it speaks of."""
     if not datadir.evidence.is_dir():
         return
@@ -127,9 +130,9 @@ def _keep(datadir: DataDir, file: str, raw: bytes) -> str:
     return name
 
 
-def _replace_snapshot(datadir: DataDir, one: Contradicted) -> None:
-    file = layout.peaks(one.label, one.upto_seq)
-    due = PeakSnapshot.of(one.label, one.peaks).encode()
+def _replace_snapshot(datadir: DataDir, contradicted: Contradicted) -> None:
+    file = layout.peaks(contradicted.label, contradicted.upto_seq)
+    due = PeakSnapshot.of(contradicted.label, contradicted.peaks).encode()
     try:
         raw = datadir.file(file).read_bytes()
     except FileNotFoundError:
@@ -145,16 +148,16 @@ def _drop_index_lines(datadir: DataDir, places: set[tuple[bytes, int]]) -> None:
         left = {upto: ref for upto, ref in index.items() if (of, upto) not in places}
         if left != index:
             path = datadir.file(layout.checkpoint_index(of))
-            durable.write(path, checkpoint_index.encode(left))
+            durable.write(path, encode_checkpoint_index(left))
 
 
 def _drop_bindings(datadir: DataDir, places: set[tuple[bytes, int]]) -> None:
     lines = identity.read_bindings(datadir)
-    left = [one for one in lines if (one.label, one.upto_seq) not in places]
+    left = [line for line in lines if (line.label, line.upto_seq) not in places]
     if len(left) != len(lines):
         path = datadir.file(layout.CHECKPOINT_BINDING)
         _keep(datadir, layout.CHECKPOINT_BINDING, path.read_bytes())
-        durable.write(path, b"".join(one.encode() for one in left))
+        durable.write(path, b"".join(item.encode() for item in left))
 
 
 def _drop_documents(
@@ -167,10 +170,10 @@ def _drop_documents(
             continue
         raw = datadir.file(file).read_bytes()
         for end in RecorderCheckpoint.decode(raw).ends:
-            one = wrong.get((label(routing, end.stream_id, 0), end.last_seq))
-            if one is not None and end.mmr_root != one.peaks.root():
-                kept = _keep(datadir, file, raw)
+            value = wrong.get((derive_label(routing, end.stream_id, 0), end.last_seq))
+            if value is not None and end.mmr_root != value.peaks.root():
+                stored = _keep(datadir, file, raw)
                 datadir.file(file).unlink()
                 durable.sync_directory(datadir.recorder)
-                yield f"{file} repeats the root at {end.last_seq}: kept as evidence/{kept}"
+                yield f"{file} repeats the root at {end.last_seq}: kept as evidence/{stored}"
                 break

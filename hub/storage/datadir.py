@@ -1,18 +1,112 @@
-"""The data directory: the whole of a hub, portable as it stands (spec 4.8.3, 8.4)."""
+"""The data directory: the whole of a hub, portable as it stands (spec 4.8.3, 8.4).
+
+Who holds the lock of a data directory, and whether that process is provably gone.
+
+The kernel gives up a lock with the process that took it, so whoever gets the lock knows that nobody
+else of this kernel has it. Only on a file system that several hosts can mount at once may a process
+of another host still hold what it wrote into the file.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
+import re
 import shlex
+import socket
 import stat
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Final
 
-from hub.storage.lock_holder import Holder
-from veen import durable, layout
 from veen.errors import VeenError
+from veen.log import layout
+from veen.system import durable
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")
+"""How the kernel writes blanks, line ends, ``#`` and backslashes of a name."""
+_LOCAL: Final = frozenset({
+    "bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "fuseblk", "jfs", "nilfs2",
+    "overlay", "ramfs", "reiserfs", "tmpfs", "ubifs", "vfat", "xfs", "zfs",
+})  # fmt: skip
+"""File systems that one kernel has at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process as it writes itself into the lock; locks of earlier versions have no ``boot``."""
+
+    host: str
+    pid: int
+    boot: str | None = None
+
+    @classmethod
+    def ourselves(cls) -> Holder:
+        return cls(socket.gethostname(), os.getpid(), boot_id())
+
+    @classmethod
+    def decode(cls, text: str) -> Holder | None:
+        """None for a lock let go, or torn by a crash while it was written."""
+        try:
+            document: Any = json.loads(text)
+            return cls(str(document["host"]), int(document["pid"]), document.get("boot"))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None
+
+    @classmethod
+    def describe(cls, text: str) -> str:
+        """Who holds a lock, for people."""
+        result = cls.decode(text)
+        if result is None:
+            return "its lock does not say by which process"
+        return f"process {result.pid} on host {result.host}"
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    def is_provably_gone(self, directory: Path) -> bool:
+        """To be asked by whoever has got the lock. A name that differs proves nothing: hosts are
+        renamed, containers get a new one with each start, and directories move.
+        """
+        if self.boot is not None and self.boot == boot_id():
+            return True
+        return self.host == socket.gethostname() or is_local(directory)
+
+
+def boot_id() -> str | None:
+    """The running kernel; None where it does not tell."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return None
+
+
+def is_local(directory: Path) -> bool:
+    """Whether only this kernel can have mounted the file system of a directory."""
+    return file_system(directory, os.fsdecode(_MOUNTS.read_bytes())) in _LOCAL
+
+
+def file_system(directory: Path, mountinfo: str) -> str | None:
+    """The type of the file system of a directory: that of the last mount nearest to it."""
+    result, depth = None, -1
+    for point, kind in _mounts(mountinfo):
+        if directory.is_relative_to(point) and len(point.parts) >= depth:
+            result, depth = kind, len(point.parts)
+    return result
+
+
+def _mounts(mountinfo: str) -> Iterator[tuple[Path, str]]:
+    """Mount points and types; the kernel writes a blank in a name as ``\\040``."""
+    for line in filter(None, mountinfo.split("\n")):
+        mounted, _, rest = line.partition(" - ")
+        point = _OCTAL.sub(lambda item: chr(int(item[1], 8)), mounted.split(" ")[4])
+        yield Path(point), rest.split(" ")[0]
+
 
 _log = logging.getLogger(__name__)
 
@@ -71,11 +165,11 @@ class DataDir:
         return self.run / "hub.pid"
 
     def file(self, name: str) -> Path:
-        """A file named by ``veen.layout``."""
+        """A file named by ``veen.log.layout``."""
         return self.root / name
 
     def log_names(self) -> list[str]:
-        """The names of the files of the log, as ``veen.layout`` writes them."""
+        """The names of the files of the log, as ``veen.log.layout`` writes them."""
         return [f"log/{path.name}" for path in self.log.iterdir()]
 
     def recorder_names(self) -> list[str]:
@@ -113,7 +207,7 @@ class DataDir:
         return next(self.log.glob("chunk-*"), None) is None
 
 
-class Lock:
+class DataDirLock:
     """The one writer's hold on a directory, released by the end of its process."""
 
     def __init__(self, datadir: DataDir) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from hub.storage.datadir import DataDir
-from veen import cbor, durable, layout, sign
 from veen.checkpoint import Checkpoint
+from veen.crypto import SigningKey
 from veen.errors import Malformed, Untrusted, VeenError
 from veen.hub_identity import (
     CheckpointBinding,
@@ -20,8 +20,11 @@ from veen.hub_identity import (
     key_id,
     new_identity,
 )
-from veen.identity_file import SignedIdentity
-from veen.profile import Profile
+from veen.identity_store import SignedIdentity
+from veen.label import Profile
+from veen.log import layout
+from veen.system import durable
+from veen.wire import cbor
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +37,7 @@ _TAIL_BYTES: Final = 512
 class HubKeys:
     """The identity of a hub together with the private keys it may sign with."""
 
-    def __init__(self, identity: HubIdentity, private: dict[bytes, sign.PrivateKey]) -> None:
+    def __init__(self, identity: HubIdentity, private: dict[bytes, SigningKey]) -> None:
         self.identity = identity
         self._private = private
 
@@ -43,7 +46,7 @@ class HubKeys:
         return self.identity.hub_id
 
     @property
-    def current(self) -> sign.PrivateKey:
+    def current(self) -> SigningKey:
         return self._private[self.identity.current.key_id]
 
     def delete_retired(self, datadir: DataDir, now: int, needed: Collection[bytes] = ()) -> None:
@@ -87,7 +90,7 @@ class HubKeys:
             signed = signed.witnessed(witness)
         return signed
 
-    def _key_of_epoch(self, epoch: int, profile: Profile, hub_ts: int) -> sign.PrivateKey:
+    def _key_of_epoch(self, epoch: int, profile: Profile, hub_ts: int) -> SigningKey:
         """The newest key valid in an epoch: a rotation may fall between its end and its close."""
         start, end = epoch_span(epoch, profile)
         last = None if end is None else max(end, hub_ts)
@@ -109,7 +112,9 @@ def load(datadir: DataDir) -> HubKeys:
     """The hub of a directory; every document is checked against every other."""
     identity = read_identity(datadir)
     private = {
-        key.key_id: found for key in identity.hub_keys if (found := _read_key(datadir, key.key_id))
+        key.key_id: signing_key
+        for key in identity.hub_keys
+        if (signing_key := _read_key(datadir, key.key_id))
     }
     if identity.current.key_id not in private:
         raise VeenError(
@@ -234,16 +239,16 @@ def _lines(raw: bytes) -> Iterator[CheckpointBinding]:
         at = end
 
 
-def _new_key(datadir: DataDir, random: Randomness) -> sign.PrivateKey:
+def _new_key(datadir: DataDir, random: Randomness) -> SigningKey:
     seed = random(32)
-    key = sign.PrivateKey(seed)
+    key = SigningKey(seed)
     durable.write_once(_seed_file(datadir, key_id(key.public)), seed)
     return key
 
 
-def _read_key(datadir: DataDir, identifier: bytes) -> sign.PrivateKey | None:
+def _read_key(datadir: DataDir, identifier: bytes) -> SigningKey | None:
     path = _seed_file(datadir, identifier)
-    return sign.PrivateKey(path.read_bytes()) if path.exists() else None
+    return SigningKey(path.read_bytes()) if path.exists() else None
 
 
 def _delete_seed(datadir: DataDir, identifier: bytes) -> None:
@@ -262,7 +267,7 @@ def _seed_file(datadir: DataDir, identifier: bytes) -> Path:
     return datadir.keys / f"hub-{identifier.hex()}.key"
 
 
-def _write_documents(datadir: DataDir, identity: HubIdentity, current: sign.PrivateKey) -> None:
+def _write_documents(datadir: DataDir, identity: HubIdentity, current: SigningKey) -> None:
     """All three or, after a crash, all three at the next start: a journal names them first."""
     documents = [identity.encode(), identity.signature_by(current), _key_map(identity)]
     durable.write(_journal(datadir), cbor.encode(documents))

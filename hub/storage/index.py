@@ -2,22 +2,25 @@
 
 All of it is derived from the log. One transaction covers one group of commits, so the index is
 always that of a prefix of the log; at a seal it is synced, so recovery reads no sealed chunk.
+
+Client cursors and rate buckets: the index behind a bounded memory.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from hub.storage.datadir import DataDir
-from veen import layout
-from veen.durable import NoSpace
-from veen.invariants import ClientCursor
-from veen.rate import Bucket
+from veen.captoken import TokenBucket
+from veen.invariants import NEW_CLIENT, ClientCursor
+from veen.log import layout
+from veen.system.durable import NoSpace
 
 SCHEMA_VERSION: Final = 1
 _UNMADE: Final = (
@@ -127,10 +130,10 @@ class Index:
     def is_of(self, hub_id: bytes) -> bool:
         """Whether this is an index of our making for that hub."""
         try:
-            found = dict(self._db.execute("SELECT key, value FROM meta").fetchall())
+            rows = dict(self._db.execute("SELECT key, value FROM meta").fetchall())
         except sqlite3.DatabaseError:
             return False
-        return found == {"version": SCHEMA_VERSION, "hub_id": hub_id}
+        return rows == {"version": SCHEMA_VERSION, "hub_id": hub_id}
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -220,10 +223,10 @@ class Index:
         return row[0] if row else None
 
     def hub_ts(self, label_no: int, seq: int) -> int:
-        (found,) = self._db.execute(
+        (result,) = self._db.execute(
             "SELECT hub_ts FROM entries WHERE label_no = ? AND seq = ?", (label_no, seq)
         ).fetchone()
-        return int(found)
+        return int(result)
 
     def seal(self, chunk: ChunkRow) -> None:
         """Record a sealed chunk, and its leaves in their own order, which is cheap in one go."""
@@ -277,10 +280,10 @@ class Index:
         )
 
     def last_checkpoint(self, label_no: int) -> int | None:
-        (found,) = self._db.execute(
+        (result,) = self._db.execute(
             "SELECT max(upto_seq) FROM checkpoints WHERE label_no = ?", (label_no,)
         ).fetchone()
-        return None if found is None else int(found)
+        return None if result is None else int(result)
 
     def checkpoints(self, label_no: int, from_seq: int, limit: int) -> list[int]:
         rows = self._db.execute(
@@ -299,18 +302,18 @@ class Index:
         return ClientRow(row[0], ClientCursor(row[1], row[2])) if row else None
 
     def next_client_no(self) -> int:
-        (found,) = self._db.execute("SELECT max(client_no) FROM clients").fetchone()
-        return int(found or 0) + 1
+        (result,) = self._db.execute("SELECT max(client_no) FROM clients").fetchone()
+        return int(result or 0) + 1
 
     def put_clients(self, rows: Iterable[tuple[int, int, bytes, int, int]]) -> None:
         """(client_no, label_no, client_id, client_seq, prev_ack) of clients that moved."""
         self._db.executemany("INSERT OR REPLACE INTO clients VALUES (?, ?, ?, ?, ?)", rows)
 
-    def bucket(self, auth_ref: bytes) -> Bucket | None:
+    def bucket(self, auth_ref: bytes) -> TokenBucket | None:
         row = self._db.execute(
             "SELECT tokens, at FROM buckets WHERE auth_ref = ?", (auth_ref,)
         ).fetchone()
-        return Bucket(*row) if row else None
+        return TokenBucket(*row) if row else None
 
     def put_buckets(self, rows: Iterable[tuple[bytes, int, int]]) -> None:
         self._db.executemany("INSERT OR REPLACE INTO buckets VALUES (?, ?, ?)", rows)
@@ -339,7 +342,7 @@ class Index:
 def last_hub_ts(datadir: DataDir) -> int:
     """The latest hub time given out in a directory; 0 when there is nothing of any time."""
     documents = map(layout.parse_recorder_checkpoint, datadir.recorder_names())
-    made_at = max((one.created_at for one in documents if one), default=0)
+    made_at = max((document.created_at for document in documents if document), default=0)
     if not datadir.index.exists():
         return made_at
     index = Index(datadir.index, writable=False)
@@ -347,3 +350,73 @@ def last_hub_ts(datadir: DataDir) -> int:
         return max((made_at, *(row.head_ts for row in index.labels())))
     finally:
         index.close()
+
+
+_REMEMBERED: Final = 65_536
+
+K = TypeVar("K")
+V = TypeVar("V")
+ClientKey = tuple[int, bytes]
+
+
+class CommitCursors:
+    """Where each (label, client) and each capability stands after the last commit."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._clients: OrderedDict[ClientKey, ClientRow] = OrderedDict()
+        self._buckets: OrderedDict[bytes, TokenBucket | None] = OrderedDict()
+        self._next_client_no = index.next_client_no()
+
+    def client(self, label_no: int, client_id: bytes) -> ClientCursor:
+        return self._row(label_no, client_id).cursor
+
+    def client_no(self, label_no: int, client_id: bytes) -> int:
+        return self._row(label_no, client_id).client_no
+
+    def seq_of(self, label_no: int, client_id: bytes, client_seq: int) -> int | None:
+        """The stream_seq of an earlier message of a client."""
+        return self._index.seq_of(self.client_no(label_no, client_id), client_seq)
+
+    def bucket(self, auth_ref: bytes) -> TokenBucket | None:
+        if auth_ref not in self._buckets:
+            _remember(self._buckets, auth_ref, self._index.bucket(auth_ref))
+        return self._buckets[auth_ref]
+
+    def store(
+        self, clients: Mapping[ClientKey, ClientCursor], buckets: Mapping[bytes, TokenBucket]
+    ) -> None:
+        """Move cursors, inside a transaction of the index."""
+        rows = []
+        for (label_no, client_id), cursor in clients.items():
+            client_no = self.client_no(label_no, client_id)
+            rows.append((client_no, label_no, client_id, cursor.client_seq, cursor.prev_ack))
+            _remember(self._clients, (label_no, client_id), ClientRow(client_no, cursor))
+        self._index.put_clients(rows)
+        self._index.put_buckets([(ref, left.tokens, left.at) for ref, left in buckets.items()])
+        for ref, left in buckets.items():
+            _remember(self._buckets, ref, left)
+
+    def forget(self) -> None:
+        """Drop what memory holds after a transaction that did not happen."""
+        self._clients.clear()
+        self._buckets.clear()
+
+    def _row(self, label_no: int, client_id: bytes) -> ClientRow:
+        key = (label_no, client_id)
+        value = self._clients.get(key)
+        if value is not None:
+            return value
+        value = self._index.client(label_no, client_id)
+        if value is None:
+            value = ClientRow(self._next_client_no, NEW_CLIENT)
+            self._next_client_no += 1
+        _remember(self._clients, key, value)
+        return value
+
+
+def _remember(cache: OrderedDict[K, V], key: K, value: V) -> None:
+    cache[key] = value
+    cache.move_to_end(key)
+    if len(cache) > _REMEMBERED:
+        cache.popitem(last=False)

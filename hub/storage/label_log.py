@@ -1,23 +1,48 @@
-"""The growing log of one label: its open chunk, its peaks, and how it is sealed (spec 4.8)."""
+"""The growing log of one label: its open chunk, its peaks, and how it is sealed (spec 4.8).
+
+A draft: entries decided upon but not yet on disk. It is flushed whole or forgotten.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
+from hub.admission import VerifiedMsg
 from hub.storage.datadir import DataDir
-from veen import checkpoint_index, durable, layout, mmr
-from veen.audit import leaves
+from hub.storage.index import ClientKey
+from veen import mmr, receipt
+from veen.captoken import TokenBucket
 from veen.checkpoint import Checkpoint
-from veen.checkpoint_index import CheckpointRef
-from veen.chunk import ChunkSummary, PeakSnapshot, Tally
-from veen.entry import CutShort, Entry, EntryHeader, FramedEntry, open_entry, read_entry
+from veen.crypto import SigningKey
 from veen.errors import Malformed, VeenError
-from veen.limits import Limits
+from veen.invariants import ClientCursor
+from veen.limits import ENTRY_HEADER_BYTES, Limits
+from veen.log import layout
+from veen.log.chunk import (
+    CheckpointRef,
+    ChunkSummary,
+    ChunkTally,
+    PeakSnapshot,
+    decode_checkpoint_index,
+    encode_checkpoint_index,
+)
+from veen.log.entry import (
+    ControlRecord,
+    CutShort,
+    Entry,
+    EntryHeader,
+    FramedEntry,
+    open_entry,
+    read_entry,
+)
+from veen.log.layout import tombstone_file
+from veen.log.nodes import NodeFile
 from veen.mmr import Peaks
-from veen.nodes import NodeFile
+from veen.system import durable
 
 
 class Damaged(VeenError):
@@ -34,7 +59,7 @@ class LabelLog:
     stream_id: bytes | None
     epoch: int
     peaks: Peaks
-    tally: Tally
+    tally: ChunkTally
     last_ts: int
     nodes: NodeFile
     fd: int | None = None
@@ -78,7 +103,7 @@ class LabelLog:
             self.datadir, layout.ChunkName(self.label, self.tally.start_seq, self.head_seq)
         )
         self.close()
-        self.tally = Tally.starting_at(self.head_seq + 1)
+        self.tally = ChunkTally.starting_at(self.head_seq + 1)
         self.is_ended = False
 
     def drop_chunk(self) -> None:
@@ -100,7 +125,7 @@ class LabelLog:
 def finish_rename(datadir: DataDir, name: layout.ChunkName) -> None:
     """The last step of a seal, which a crash may have left undone."""
     sealed = datadir.file(layout.chunk(name))
-    if sealed.exists() or datadir.file(leaves.tombstone(name)).exists():
+    if sealed.exists() or datadir.file(tombstone_file(name)).exists():
         return
     still_open = datadir.file(layout.open_chunk(layout.OpenChunkName(name.label, name.start_seq)))
     if not still_open.exists():
@@ -131,12 +156,12 @@ def write_checkpoint(datadir: DataDir, checkpoint: Checkpoint, start_seq: int) -
     )
     if index.get(upto) != line:
         index[upto] = line
-        durable.write(datadir.file(layout.checkpoint_index(label)), checkpoint_index.encode(index))
+        durable.write(datadir.file(layout.checkpoint_index(label)), encode_checkpoint_index(index))
 
 
 def read_checkpoint_index(datadir: DataDir, label: bytes) -> dict[int, CheckpointRef]:
     try:
-        return checkpoint_index.decode(datadir.file(layout.checkpoint_index(label)).read_bytes())
+        return decode_checkpoint_index(datadir.file(layout.checkpoint_index(label)).read_bytes())
     except FileNotFoundError:
         return {}
 
@@ -164,7 +189,7 @@ def read_summary(datadir: DataDir, name: layout.ChunkName) -> ChunkSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LocatedEntry:
     """One entry as it lies in a chunk, its frame checked."""
 
     at: int
@@ -175,7 +200,9 @@ class Found:
         return open_entry(self.header, self.entry)
 
 
-def whole_entries(raw: bytes, label: bytes, start_seq: int, limits: Limits) -> Iterator[Found]:
+def whole_entries(
+    raw: bytes, label: bytes, start_seq: int, limits: Limits
+) -> Iterator[LocatedEntry]:
     """The entries of an open chunk up to the first that is not whole or not next in line."""
     at, seq = 0, start_seq
     while at < len(raw):
@@ -185,6 +212,102 @@ def whole_entries(raw: bytes, label: bytes, start_seq: int, limits: Limits) -> I
             return
         if (header.label, header.stream_seq) != (label, seq):
             return
-        yield Found(at, header, entry)
+        yield LocatedEntry(at, header, entry)
         at += header.whole_size
         seq += 1
+
+
+class ChunkFull(Exception):
+    """The next entry belongs to a new chunk: flush, seal the label's chunk, draft again."""
+
+
+class StagedEntry(NamedTuple):
+    verified: VerifiedMsg
+    seq: int
+    hub_ts: int
+    chunk_start: int
+    at: int
+    receipt: bytes
+    frame: bytes
+    nodes: bytes
+
+
+@dataclass(slots=True)
+class LabelChange:
+    """What a draft does to one label."""
+
+    label_log: LabelLog
+    peaks: Peaks
+    tally: ChunkTally
+    last_ts: int
+    staged: list[StagedEntry] = field(default_factory=list)
+
+    def apply(self) -> None:
+        self.label_log.peaks = self.peaks
+        self.label_log.tally = self.tally
+        self.label_log.last_ts = self.last_ts
+
+
+class CommitBatch:
+    def __init__(self, key: SigningKey, limits: Limits) -> None:
+        self._key = key
+        self._limits = limits
+        self._changes: dict[bytes, LabelChange] = {}
+        self.controls: list[tuple[ControlRecord, StagedEntry]] = []
+        self.clients: dict[ClientKey, ClientCursor] = {}
+        self.buckets: dict[bytes, TokenBucket] = {}
+
+    def changes(self) -> Iterable[LabelChange]:
+        return self._changes.values()
+
+    def is_empty(self) -> bool:
+        return not self._changes
+
+    def head_seq(self, label_log: LabelLog) -> int:
+        change = self._changes.get(label_log.label)
+        return change.peaks.size if change else label_log.head_seq
+
+    def seq_of(self, label: bytes, client_id: bytes, client_seq: int) -> int | None:
+        """The stream_seq of a client's message in this draft."""
+        change = self._changes.get(label)
+        for staged_entry in change.staged if change else ():
+            if (staged_entry.verified.client_id, staged_entry.verified.client_seq) == (
+                client_id,
+                client_seq,
+            ):
+                return staged_entry.seq
+        return None
+
+    def append(self, label_log: LabelLog, verified: VerifiedMsg, hub_ts: int) -> StagedEntry:
+        """Give a message its place, its receipt and its frame."""
+        change = self._change(label_log)
+        peaks, completed = mmr.grow(change.peaks, verified.leaf_hash)
+        signed = receipt.issue(
+            self._key,
+            label=label_log.label,
+            stream_seq=peaks.size,
+            leaf=verified.leaf_hash,
+            root=peaks.root(),
+            hub_ts=hub_ts,
+        )
+        entry = Entry(verified.raw, signed)
+        size = ENTRY_HEADER_BYTES + len(verified.raw) + len(signed)
+        if label_log.is_ended or change.tally.must_roll(size, self._limits):
+            raise ChunkFull
+        entry_hash = entry.entry_hash()
+        frame = entry.frame(label_log.label, peaks.size, entry_hash)
+        staged = StagedEntry(
+            verified, peaks.size, hub_ts, change.tally.start_seq, change.tally.size,
+            signed, frame, b"".join(completed),
+        )  # fmt: skip
+        change.staged.append(staged)
+        change.peaks, change.last_ts = peaks, hub_ts
+        change.tally = change.tally.plus(size, entry_hash)
+        self._changes[label_log.label] = change
+        return staged
+
+    def _change(self, label_log: LabelLog) -> LabelChange:
+        value = self._changes.get(label_log.label)
+        if value is not None:
+            return value
+        return LabelChange(label_log, label_log.peaks, label_log.tally, label_log.last_ts)

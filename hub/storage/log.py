@@ -1,4 +1,9 @@
-"""The log of a hub: every label, one writer, and groups of entries made durable together."""
+"""The log of a hub: every label, one writer, and groups of entries made durable together.
+
+Who is told how the log of a hub fares.
+
+The seeds of retired hub keys, deleted once nothing is left for them to sign (spec 8.4).
+"""
 
 from __future__ import annotations
 
@@ -6,35 +11,56 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from hub.registry import Registry
-from hub.storage import node_files
-from hub.storage.control_records import index_control, learn_control, register_streams
-from hub.storage.cursors import Cursors
+from hub.storage.checkpoints import Publisher, RecorderComposer
 from hub.storage.datadir import DataDir
-from hub.storage.draft import Change, Draft, Staged
 from hub.storage.identity import HubKeys
-from hub.storage.index import ChunkRow, EntryRow, Index, LabelRow, leaf_key
-from hub.storage.label_log import Damaged, LabelLog, finish_rename, read_peaks, write_peaks
-from hub.storage.observer import Observer, Unobserved
-from hub.storage.publication import Publisher
-from hub.storage.recorder_composer import RecorderComposer
+from hub.storage.index import ChunkRow, CommitCursors, EntryRow, Index, LabelRow, leaf_key
+from hub.storage.label_log import (
+    CommitBatch,
+    Damaged,
+    LabelChange,
+    LabelLog,
+    StagedEntry,
+    finish_rename,
+    read_peaks,
+    write_peaks,
+)
+from hub.storage.log_scan import index_control, learn_control, register_streams
+from hub.storage.nodes import RootWitness, ensure_node_files, is_long_enough, rebuild_node_file
 from hub.storage.recovery import Unindexed, find_unknown_labels, open_label, sweep
-from hub.storage.root_witness import RootWitness
-from veen import durable, layout, mmr
-from veen.captoken import CapToken
+from veen import mmr
+from veen.captoken import CapToken, TokenBucket
 from veen.checkpoint import Checkpoint
-from veen.chunk import Tally
-from veen.control import ControlRecord, StreamRecord, control_label
 from veen.errors import VeenError
 from veen.invariants import ClientCursor, Grant
-from veen.label import routing_key
-from veen.layout import CheckpointName
+from veen.label import DEFAULT_PROFILE, Profile, routing_key
 from veen.limits import Limits
-from veen.nodes import NodeFile
-from veen.profile import DEFAULT_PROFILE, Profile
-from veen.rate import Bucket
+from veen.log import layout
+from veen.log.chunk import ChunkTally
+from veen.log.entry import ControlRecord, StreamRecord, control_label
+from veen.log.layout import CheckpointFileName
+from veen.log.nodes import NodeFile
+from veen.system import durable
+
+
+class Observer(Protocol):
+    """Counts and times what the log does."""
+
+    def appended(self, seconds: float) -> None:
+        """A group was written and synced."""
+
+    def checkpointed(self, entries: int) -> None:
+        """A checkpoint was made, so many entries after the last of its label."""
+
+
+class NullLogObserver:
+    def appended(self, seconds: float) -> None: ...
+
+    def checkpointed(self, entries: int) -> None: ...
+
 
 _OPEN_LABELS: Final = 64
 _CACHED_GRANTS: Final = 65_536
@@ -56,12 +82,12 @@ class HubLog:
         self, datadir: DataDir, keys: HubKeys, limits: Limits, streams: Iterable[StreamRecord]
     ) -> None:
         self.datadir = datadir
-        self.observer: Observer = Unobserved()
+        self.observer: Observer = NullLogObserver()
         self.keys = keys
         self.limits = limits
         self.registry = Registry(routing_key(keys.hub_id), limits.max_epoch_skew_sec)
         self.index = open_index(datadir, keys.hub_id)
-        self.cursors = Cursors(self.index)
+        self.cursors = CommitCursors(self.index)
         self._publisher = Publisher(datadir, keys, self.index)
         self._witness = RootWitness(datadir, limits)
         self._labels: dict[bytes, LabelLog] = {}
@@ -101,7 +127,7 @@ class HubLog:
             stream_id=stream_id,
             epoch=epoch,
             peaks=mmr.EMPTY,
-            tally=Tally.starting_at(1),
+            tally=ChunkTally.starting_at(1),
             last_ts=0,
             nodes=NodeFile.for_writing(self.datadir.nodes(label)),
         )
@@ -111,23 +137,23 @@ class HubLog:
     def grant(self, auth_ref: bytes) -> Grant | None:
         """What is known under an auth_ref, with its bucket as of the last commit."""
         if auth_ref not in self._grants:
-            found = self.index.token(auth_ref)
-            if found is None:
+            result = self.index.token(auth_ref)
+            if result is None:
                 return None
             if len(self._grants) >= _CACHED_GRANTS:
                 self._grants.clear()
-            self._grants[auth_ref] = (CapToken.decode(found.token), found.issued_at)
+            self._grants[auth_ref] = (CapToken.decode(result.token), result.issued_at)
         token, issued_at = self._grants[auth_ref]
         rate = token.allow.rate
         bucket = self.cursors.bucket(auth_ref)
         if bucket is None:
-            bucket = Bucket.full(rate, issued_at) if rate else Bucket(0, issued_at)
+            bucket = TokenBucket.full(rate, issued_at) if rate else TokenBucket(0, issued_at)
         return Grant(token, issued_at, bucket)
 
-    def draft(self) -> Draft:
-        return Draft(self.keys.current, self.limits)
+    def draft(self) -> CommitBatch:
+        return CommitBatch(self.keys.current, self.limits)
 
-    def flush(self, draft: Draft) -> None:
+    def flush(self, draft: CommitBatch) -> None:
         """Make a draft durable, then true: log first, then index, then memory."""
         begun = time.perf_counter()
         appended: list[LabelLog] = []
@@ -148,7 +174,7 @@ class HubLog:
 
     def seal(self, label_log: LabelLog, now: int) -> None:
         """Close the open chunk: artefacts, index, name. After a crash the next start goes on."""
-        node_files.ensure(label_log, self.limits)
+        ensure_node_files(label_log, self.limits)
         label_log.nodes.sync()
         tally = label_log.tally
         row = ChunkRow(
@@ -165,10 +191,10 @@ class HubLog:
         path = self.datadir.file(layout.checkpoint(label_log.label, upto_seq))
         if path.exists():
             if not self.index.has_checkpoint(label_log.label_no, upto_seq):
-                self._publisher.complete([CheckpointName(label_log.label, upto_seq)])
-            found = Checkpoint.decode(path.read_bytes())
-            self._witness.refuse_other(label_log, found)
-            return found
+                self._publisher.complete([CheckpointFileName(label_log.label, upto_seq)])
+            result = Checkpoint.decode(path.read_bytes())
+            self._witness.refuse_other(label_log, result)
+            return result
         peaks = self._witness.peaks(label_log, upto_seq)
         unsigned = Checkpoint(
             label_prev=self._label_before(label_log),
@@ -211,7 +237,7 @@ class HubLog:
 
     def _keep_open(self, label_log: LabelLog) -> None:
         """Files stay open for the labels written last; the others are opened again when needed."""
-        node_files.ensure(label_log, self.limits)
+        ensure_node_files(label_log, self.limits)
         self._open[label_log.label] = label_log
         self._open.move_to_end(label_log.label)
         if len(self._open) > _OPEN_LABELS:
@@ -252,7 +278,7 @@ class HubLog:
             return label_log.label
         return self.registry.labels_of(stream).at(label_log.epoch - 1)
 
-    def _index(self, draft: Draft) -> None:
+    def _index(self, draft: CommitBatch) -> None:
         named: list[Named] = []
         try:
             with self.index.transaction():
@@ -269,18 +295,18 @@ class HubLog:
             register_streams(self.registry, record)
         _apply_names(named)
 
-    def _index_change(self, change: Change) -> None:
+    def _index_change(self, change: LabelChange) -> None:
         label_log, staged = change.label_log, change.staged
         self._keep_open(label_log)
-        label_log.nodes.write_from(staged[0].seq, b"".join(one.nodes for one in staged))
-        self.index.add_entries([self._row(label_log, one) for one in staged])
+        label_log.nodes.write_from(staged[0].seq, b"".join(item.nodes for item in staged))
+        self.index.add_entries([self._row(label_log, item) for item in staged])
         self.index.move_head(label_log.label_no, staged[-1].seq, staged[-1].hub_ts)
 
-    def _row(self, label_log: LabelLog, one: Staged) -> EntryRow:
-        client_no = self.cursors.client_no(label_log.label_no, one.verified.client_id)
+    def _row(self, label_log: LabelLog, staged: StagedEntry) -> EntryRow:
+        client_no = self.cursors.client_no(label_log.label_no, staged.verified.client_id)
         return EntryRow(
-            label_log.label_no, one.seq, one.chunk_start, one.at, one.hub_ts,
-            client_no, one.verified.client_seq, leaf_key(one.verified.leaf_hash),
+            label_log.label_no, staged.seq, staged.chunk_start, staged.at, staged.hub_ts,
+            client_no, staged.verified.client_seq, leaf_key(staged.verified.leaf_hash),
         )  # fmt: skip
 
     def _recover(self) -> None:
@@ -321,9 +347,9 @@ class HubLog:
 
     def _ensure_nodes_of_closed(self, row: LabelRow) -> None:
         """A closed label is only read: the size of its node file is all that a start looks at."""
-        if row.head_seq and not node_files.is_long_enough(self.datadir, row.label, row.head_seq):
+        if row.head_seq and not is_long_enough(self.datadir, row.label, row.head_seq):
             due = read_peaks(self.datadir, row.label, row.head_seq)
-            node_files.remake_file(self.datadir, row.label, due, self.limits)
+            rebuild_node_file(self.datadir, row.label, due, self.limits)
 
     def _learn(self, unindexed: list[Unindexed]) -> None:
         """Take up what was logged but not yet indexed, in the order of hub time."""
@@ -331,26 +357,32 @@ class HubLog:
             return
         clients: dict[tuple[int, bytes], ClientCursor] = {}
         with self.index.durable_transaction():
-            for one in sorted(unindexed, key=lambda each: each.framed.receipt.hub_ts):
-                self._learn_entry(one, clients)
+            for item in sorted(unindexed, key=lambda each: each.framed.receipt.hub_ts):
+                self._learn_entry(item, clients)
             self.cursors.store(clients, {})
         _log.info("indexed %d entries that were logged before the last stop", len(unindexed))
 
-    def _learn_entry(self, one: Unindexed, clients: dict[tuple[int, bytes], ClientCursor]) -> None:
-        msg, found, label_no = one.framed.msg, one.framed.receipt, one.label_log.label_no
+    def _learn_entry(
+        self, unindexed: Unindexed, clients: dict[tuple[int, bytes], ClientCursor]
+    ) -> None:
+        msg, result, label_no = (
+            unindexed.framed.msg,
+            unindexed.framed.receipt,
+            unindexed.label_log.label_no,
+        )
         client_no = self.cursors.client_no(label_no, msg.client_id)
         row = EntryRow(
-            label_no, found.stream_seq, one.chunk_start, one.at, found.hub_ts,
-            client_no, msg.client_seq, leaf_key(found.leaf_hash),
+            label_no, result.stream_seq, unindexed.chunk_start, unindexed.at, result.hub_ts,
+            client_no, msg.client_seq, leaf_key(result.leaf_hash),
         )  # fmt: skip
         self.index.add_entries([row])
-        self.index.move_head(label_no, found.stream_seq, found.hub_ts)
+        self.index.move_head(label_no, result.stream_seq, result.hub_ts)
         clients[label_no, msg.client_id] = ClientCursor(msg.client_seq, msg.prev_ack)
         if msg.label == control_label(self.keys.hub_id):
             record = ControlRecord.of(msg)
-            learn_control(self.index, self.registry, record, found.stream_seq, found.hub_ts)
+            learn_control(self.index, self.registry, record, result.stream_seq, result.hub_ts)
         elif msg.auth_ref is not None:
-            self._debit(msg.auth_ref, found.hub_ts)
+            self._debit(msg.auth_ref, result.hub_ts)
 
     def _debit(self, auth_ref: bytes, hub_ts: int) -> None:
         grant = self.grant(auth_ref)
@@ -363,9 +395,9 @@ class HubLog:
 
 
 def _apply_names(named: Iterable[Named]) -> None:
-    for one in named:
-        if one is not None:
-            one[0].stream_id = one[1]
+    for item in named:
+        if item is not None:
+            item[0].stream_id = item[1]
 
 
 def open_index(datadir: DataDir, hub_id: bytes) -> Index:
@@ -381,3 +413,19 @@ def open_index(datadir: DataDir, hub_id: bytes) -> Index:
     elif not index.is_of(hub_id):
         raise IndexMissing(f"{datadir.index} is not an index of this hub: run `veen hub rebuild`")
     return index
+
+
+def delete_retired_seeds(log: HubLog, now: int) -> None:
+    """Delete the seeds of keys that retired before ``now``.
+
+    An epoch that ended in a key's time is closed by that key, maybe later: it stays until then.
+    """
+    if not log.keys.holds_older:
+        return
+    needed = set()
+    for label_log in log.labels():
+        stream = log.registry.stream(label_log.stream_id) if label_log.stream_id else None
+        if stream is not None and stream.profile.epoch_sec:
+            for hub_ts in (0, label_log.last_ts):
+                needed.add(log.keys.signer(label_log.epoch, stream.profile, hub_ts))
+    log.keys.delete_retired(log.datadir, now, needed)

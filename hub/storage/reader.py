@@ -1,26 +1,30 @@
-"""Reading a hub's log while another process writes it: by index, never by scan."""
+"""Reading a hub's log while another process writes it: by index, never by scan.
+
+The hub of a directory, seen by whoever reads beside it: how far it has come, and if it runs.
+"""
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import BinaryIO
+from types import TracebackType
+from typing import BinaryIO, Self
 
-from hub.storage.datadir import DataDir
+from hub.storage.datadir import DataDir, is_held
 from hub.storage.index import EntryRow, Index, LabelRow
-from veen import layout, mmr
+from veen import mmr
 from veen.checkpoint import Checkpoint
-from veen.entry import Entry, EntryHeader, read_entry
 from veen.errors import VeenError
-from veen.inclusion import InclusionProof
 from veen.limits import ENTRY_HEADER_BYTES, Limits
-from veen.nodes import NodeFile
-from veen.proof import MmrProof
-from veen.range_proof import RangeProof, consistency
+from veen.log import layout
+from veen.log.entry import Entry, EntryHeader, read_entry
+from veen.log.nodes import NodeFile
+from veen.proofs import InclusionProof, MmrProof, RangeProof, consistency
 from veen.receipt import Receipt
 
 _CACHED_PROOFS = 4_096
@@ -52,17 +56,17 @@ class LogReader:
 
     @property
     def index(self) -> Index:
-        found: Index | None = getattr(self._local, "index", None)
-        if found is None:
-            found = Index(self._datadir.index, writable=False)
-            self._local.index = found
-        return found
+        result: Index | None = getattr(self._local, "index", None)
+        if result is None:
+            result = Index(self._datadir.index, writable=False)
+            self._local.index = result
+        return result
 
     def close(self) -> None:
         """Close the connection of this thread."""
-        found: Index | None = getattr(self._local, "index", None)
-        if found is not None:
-            found.close()
+        result: Index | None = getattr(self._local, "index", None)
+        if result is not None:
+            result.close()
             del self._local.index
 
     def label(self, label: bytes) -> LabelRow:
@@ -83,8 +87,8 @@ class LogReader:
             yield from self._in_chunk(label, of_one_chunk)
 
     def entry(self, label: bytes, seq: int) -> Entry:
-        for found in self.entries(label, seq, seq):
-            return found.entry
+        for result in self.entries(label, seq, seq):
+            return result.entry
         raise Missing(f"label {label.hex()} has no stream_seq {seq}")
 
     def receipt(self, label: bytes, seq: int) -> Receipt:
@@ -137,8 +141,8 @@ class LogReader:
         row = self.label(label)
         if from_seq > row.head_seq:
             return []
-        found = self.index.checkpoints(row.label_no, from_seq, limit)
-        return [self.checkpoint(label, upto) for upto in found]
+        result = self.index.checkpoints(row.label_no, from_seq, limit)
+        return [self.checkpoint(label, upto) for upto in result]
 
     def find_leaf(self, leaf_hash: bytes) -> list[tuple[bytes, int]]:
         """Every (label, stream_seq) at which a message with this msg_id stands."""
@@ -199,3 +203,36 @@ class LogReader:
 
     def _nodes(self, label: bytes) -> NodeFile:
         return NodeFile.for_reading(self._datadir.nodes(label))
+
+
+class LogWriter:
+    def __init__(self, datadir: DataDir) -> None:
+        self._datadir = datadir
+        self._index: Index | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        if self._index is not None:
+            self._index.close()
+            self._index = None
+
+    def acknowledged(self, label: bytes) -> int:
+        """The last stream_seq in the index, without which no receipt is given; 0 if it is not to
+        be read."""
+        try:
+            if self._index is None:
+                self._index = Index(self._datadir.index, writable=False)
+            result = self._index.label(label)
+        except sqlite3.DatabaseError:
+            return 0
+        return result.head_seq if result else 0
+
+    def is_running(self) -> bool:
+        return is_held(self._datadir)

@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Final
 
 from hub.storage import identity
-from hub.storage.compare import acknowledged, disagreements
 from hub.storage.contradictions import Contradicted, set_aside, unsigned_places
-from hub.storage.datadir import DataDir, Lock
+from hub.storage.datadir import DataDir, DataDirLock
 from hub.storage.identity import HubKeys
 from hub.storage.index import Index
 from hub.storage.label_log import Damaged
 from hub.storage.log import HubLog
-from hub.storage.relearn import Relearner
+from hub.storage.relearn import Relearner, acknowledged, disagreements
 from hub.storage.replay import Replay, finish_seals
-from veen import durable, layout
-from veen.audit.stock import Stock, take_stock
-from veen.control import StreamRecord, control_label
+from veen.audit.context import Stock, take_inventory
 from veen.hub_identity import HubIdentity
 from veen.limits import Limits
-from veen.nodes import NodeFile
+from veen.log import layout
+from veen.log.entry import StreamRecord, control_label
+from veen.log.nodes import NodeFile
+from veen.system import durable
 
 Progress = Callable[[int, int], None]
 _BLOCK: Final = 1 << 20
@@ -48,25 +48,25 @@ def rebuild(
     datadir: DataDir, *, limits: Limits, streams: Iterable[StreamRecord], progress: Progress
 ) -> RebuildReport:
     """Build beside the old state and swap at the end; a fault of the log changes nothing."""
-    lock = Lock(datadir)
+    lock = DataDirLock(datadir)
     try:
         hub = _hub(datadir)
         _recover_swap(datadir)
-        for files in take_stock(datadir.log_names()).labels.values():
+        for files in take_inventory(datadir.log_names()).labels.values():
             finish_seals(datadir, files, limits)
-        stock = take_stock(datadir.log_names())
-        _sync_open_chunks(datadir, stock)
+        inventory = take_inventory(datadir.log_names())
+        _sync_open_chunks(datadir, inventory)
         known = tuple(streams)
-        heads, wrong = _fill(datadir, hub, limits, known, stock, progress)
-        differed = _differences(datadir, heads, {one.stream_id() for one in known})
+        heads, wrong = _fill(datadir, hub, limits, known, inventory, progress)
+        differed = _differences(datadir, heads, {item.stream_id() for item in known})
         keys = identity.load(datadir) if wrong or unsigned_places(datadir) else None
-        told = set_aside(datadir, wrong, hub.hub_id)
+        detail = set_aside(datadir, wrong, hub.hub_id)
         _swap(datadir)
         if keys is not None:
             _sign_again(datadir, keys, limits, known)
     finally:
         lock.release()
-    return RebuildReport(len(heads), sum(heads.values()), tuple(differed), tuple(told))
+    return RebuildReport(len(heads), sum(heads.values()), tuple(differed), tuple(detail))
 
 
 def _sign_again(
@@ -95,7 +95,7 @@ def _fill(
     hub: HubIdentity,
     limits: Limits,
     streams: tuple[StreamRecord, ...],
-    stock: Stock,
+    inventory: Stock,
     progress: Progress,
 ) -> tuple[dict[bytes, int], list[Contradicted]]:
     """Write the new state; the number of entries of each label, and what contradicts the log."""
@@ -107,12 +107,12 @@ def _fill(
     relearner = Relearner(index, hub.hub_id, limits, streams)
     replay = Replay(datadir, hub, limits, relearner)
     control, heads = control_label(hub.hub_id), {}
-    sizes = _chunk_bytes(datadir, stock)
+    sizes = _chunk_bytes(datadir, inventory)
     done, total = 0, sum(sizes.values())
-    for label in sorted(stock.labels, key=lambda one: (one != control, one)):
+    for label in sorted(inventory.labels, key=lambda item: (item != control, item)):
         progress(done, total)
         with NodeFile.for_writing(fresh.nodes(label)) as nodes:
-            heads[label] = replay.run(stock.labels[label], nodes)
+            heads[label] = replay.run(inventory.labels[label], nodes)
             nodes.sync()
         done += sizes[label]
     for use in relearner.fold_buckets():
@@ -135,19 +135,19 @@ def _differences(datadir: DataDir, heads: dict[bytes, int], configured: set[byte
                 f"given receipts up to {head_seq}. Restore the log from the archive or a backup; "
                 "nothing was rebuilt."
             )
-    found = disagreements(fresh.index, datadir.index, (), configured)
+    result = disagreements(fresh.index, datadir.index, (), configured)
     for label in sorted(heads):
         path = datadir.nodes(label)
         if not path.is_file() or not _begins_with(path, fresh.nodes(label)):
-            found.append(f"{path.name} is missing or differs")
-    return found
+            result.append(f"{path.name} is missing or differs")
+    return result
 
 
 def _begins_with(path: Path, due: Path) -> bool:
     """What follows in a node file belongs to entries that were never logged."""
-    with path.open("rb") as found, due.open("rb") as wanted:
-        while block := wanted.read(_BLOCK):
-            if found.read(len(block)) != block:
+    with path.open("rb") as result, due.open("rb") as expected:
+        while block := expected.read(_BLOCK):
+            if result.read(len(block)) != block:
                 return False
     return True
 
@@ -172,19 +172,19 @@ def _swap(datadir: DataDir) -> None:
     shutil.rmtree(fresh.root)
 
 
-def _chunk_bytes(datadir: DataDir, stock: Stock) -> dict[bytes, int]:
+def _chunk_bytes(datadir: DataDir, inventory: Stock) -> dict[bytes, int]:
     return {
         label: sum(
             datadir.file(name).stat().st_size
             for name in (*map(layout.chunk, files.chunks), *map(layout.open_chunk, files.opened))
         )
-        for label, files in stock.labels.items()
+        for label, files in inventory.labels.items()
     }
 
 
-def _sync_open_chunks(datadir: DataDir, stock: Stock) -> None:
+def _sync_open_chunks(datadir: DataDir, inventory: Stock) -> None:
     """What is indexed is acknowledged, and a crash may have come before the sync of its entries."""
-    for files in stock.labels.values():
+    for files in inventory.labels.values():
         for opened in files.opened:
             _sync_file(datadir.file(layout.open_chunk(opened)))
 

@@ -11,26 +11,27 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hub.storage import node_files
 from hub.storage.datadir import DataDir
 from hub.storage.index import ChunkRow, Index, LabelRow
 from hub.storage.label_log import (
     Damaged,
-    Found,
     LabelLog,
+    LocatedEntry,
     read_checkpoint_index,
     read_peaks,
     read_summary,
     whole_entries,
 )
-from veen import durable, layout, mmr
-from veen.checkpoint_index import CheckpointRef
-from veen.chunk import Tally
+from hub.storage.nodes import ensure_node_files
+from veen import mmr
 from veen.digest import h
-from veen.entry import FramedEntry
-from veen.layout import CheckpointName
 from veen.limits import Limits
-from veen.nodes import NodeFile
+from veen.log import layout
+from veen.log.chunk import CheckpointRef, ChunkTally
+from veen.log.entry import FramedEntry
+from veen.log.layout import CheckpointFileName
+from veen.log.nodes import NodeFile
+from veen.system import durable
 
 _log = logging.getLogger(__name__)
 
@@ -60,13 +61,13 @@ def open_label(
         stream_id=row.stream_id,
         epoch=row.epoch,
         peaks=read_peaks(datadir, row.label, before),
-        tally=Tally.starting_at(row.chunk_start),
+        tally=ChunkTally.starting_at(row.chunk_start),
         last_ts=row.head_ts,
         nodes=NodeFile.for_writing(datadir.nodes(row.label)),
     )
     listed = read_checkpoint_index(datadir, row.label)
     _refuse_other_peaks(label_log, last, listed)
-    node_files.ensure(label_log, limits)
+    ensure_node_files(label_log, limits)
     path = label_log.open_path()
     raw = path.read_bytes() if path.exists() else b""
     unindexed = _replay(label_log, row, raw, limits, listed)
@@ -106,25 +107,28 @@ def _replay(
 ) -> list[Unindexed]:
     start_seq = row.chunk_start
     unindexed, nodes = [], []
-    for found in whole_entries(raw, row.label, start_seq, limits):
-        framed = found.opened()
-        nodes.extend(_advance(label_log, found, framed))
+    for result in whole_entries(raw, row.label, start_seq, limits):
+        framed = result.opened()
+        nodes.extend(_advance(label_log, result, framed))
         _refuse_other_checkpoint(label_log, listed, framed.receipt.mmr_root)
         if label_log.head_seq > row.head_seq:
-            unindexed.append(Unindexed(label_log, start_seq, found.at, framed))
+            unindexed.append(Unindexed(label_log, start_seq, result.at, framed))
     label_log.nodes.write_from(start_seq, b"".join(nodes))
     return unindexed
 
 
-def _advance(label_log: LabelLog, found: Found, framed: FramedEntry) -> list[bytes]:
+def _advance(label_log: LabelLog, located_entry: LocatedEntry, framed: FramedEntry) -> list[bytes]:
     peaks, completed = mmr.grow(label_log.peaks, framed.receipt.leaf_hash)
     if peaks.root() != framed.receipt.mmr_root:
         raise Damaged(
-            f"entry {peaks.size} of {label_log.open_path().name} at byte {found.at} has another "
+            f"entry {peaks.size} of {label_log.open_path().name} at byte {located_entry.at} has "
+            "another "
             "root than its receipt: run `veen hub verify`"
         )
     label_log.peaks = peaks
-    label_log.tally = label_log.tally.plus(found.header.whole_size, found.header.entry_hash)
+    label_log.tally = label_log.tally.plus(
+        located_entry.header.whole_size, located_entry.header.entry_hash
+    )
     label_log.last_ts = framed.receipt.hub_ts
     return completed
 
@@ -175,17 +179,17 @@ def _refuse_rollback(label_log: LabelLog, row: LabelRow, signed: int) -> None:
 
 
 def find_unknown_labels(
-    names: Iterable[str], unpublished: Iterable[CheckpointName], index: Index
+    names: Iterable[str], unpublished: Iterable[CheckpointFileName], index: Index
 ) -> Iterator[str]:
     """Files of labels the index has never heard of: then the index is not of this log."""
     known = {row.label for row in index.labels()}
     for name in names:
-        found = layout.parse_open_chunk(f"log/{name}") if name.endswith(".open") else None
-        if found is not None and found.label not in known:
+        open_chunk_name = layout.parse_open_chunk(f"log/{name}") if name.endswith(".open") else None
+        if open_chunk_name is not None and open_chunk_name.label not in known:
             yield name
-    for one in unpublished:
-        if one.label not in known:
-            yield Path(layout.checkpoint(*one)).name
+    for checkpoint_file_name in unpublished:
+        if checkpoint_file_name.label not in known:
+            yield Path(layout.checkpoint(*checkpoint_file_name)).name
 
 
 def sweep(datadir: DataDir) -> list[str]:

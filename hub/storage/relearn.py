@@ -1,25 +1,153 @@
-"""The index of a log, learnt again from its entries (spec 12, repairability)."""
+"""The index of a log, learnt again from its entries (spec 12, repairability).
+
+Whether an index agrees with one learnt again from the log, table by table.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from hub.registry import Registry
-from hub.storage.control_records import learn_control
-from hub.storage.cursors import Cursors
-from hub.storage.index import ChunkRow, EntryRow, Index, leaf_key
-from hub.storage.logged import Logged
-from veen.captoken import CapToken
-from veen.control import ControlRecord, StreamRecord
+from hub.storage.index import ChunkRow, CommitCursors, EntryRow, Index, leaf_key
+from hub.storage.log_scan import Logged, learn_control
+from veen.captoken import CapToken, TokenBucket
 from veen.invariants import ClientCursor, Grant
 from veen.label import EpochLabels, routing_key
 from veen.limits import Limits
-from veen.rate import Bucket
+from veen.log.entry import ControlRecord, StreamRecord
+
+# Numbers of labels and clients are the index's own: rows are compared by what these stand for.
+_TABLES: Final = {
+    "labels": "SELECT label, epoch, head_seq, head_ts, chunk_start FROM {db}.labels WHERE head_seq",
+    "entries": (
+        "SELECT label, seq, e.chunk_start, at, hub_ts, client_id, e.client_seq, leaf"
+        " FROM {db}.entries e JOIN {db}.labels l ON l.label_no = e.label_no"
+        " LEFT JOIN {db}.clients c ON c.client_no = e.client_no AND c.label_no = e.label_no"
+    ),
+    "chunks": (
+        "SELECT label, start_seq, end_seq, size, last_ts"
+        " FROM {db}.chunks c JOIN {db}.labels l ON l.label_no = c.label_no"
+    ),
+    "leaves": (
+        "SELECT label, seq, leaf FROM {db}.leaves v JOIN {db}.labels l ON l.label_no = v.label_no"
+    ),
+    "checkpoints": (
+        "SELECT label, upto_seq FROM {db}.checkpoints c"
+        " JOIN {db}.labels l ON l.label_no = c.label_no"
+    ),
+    "clients": (
+        "SELECT label, client_id, client_seq, prev_ack FROM {db}.clients c"
+        " JOIN {db}.labels l ON l.label_no = c.label_no WHERE c.client_seq"
+    ),
+}
+_WHOLE_TABLES: Final = {
+    "buckets": "SELECT auth_ref, tokens, at FROM {db}.buckets",
+    "tokens": "SELECT auth_ref, token, issued_at, seq FROM {db}.tokens",
+}
+_STREAMS: Final = "SELECT stream_id, name, record FROM {db}.streams"
+_SCHEMA: Final = "SELECT type, name, tbl_name, sql FROM {db}.sqlite_master"
+_REACHED: Final = (
+    "SELECT label, min(head_seq, max(seq)) FROM labels JOIN entries USING (label_no)"
+    " GROUP BY label_no HAVING typeof(label) = 'blob'"
+)
+# Damaged text in a schema is decoded by the sqlite3 module itself.
+_UNREADABLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
+# A closed label ended with its epoch: it has no open chunk, and its stream has epochs.
+_WRONGLY_CLOSED: Final = (
+    "SELECT label FROM old.labels WHERE closed AND (epoch = 0 OR chunk_start <= head_seq)"
+)
+# A stream may have become known after the label: then the index says of the label what it knew.
+_WRONG_STREAM: Final = (
+    "SELECT o.label FROM old.labels o JOIN main.labels n ON o.label = n.label"
+    " WHERE o.stream_id IS NOT NULL AND o.stream_id IS NOT n.stream_id"
+)
 
 
-class Use(NamedTuple):
+def disagreements(
+    fresh: Path, old: Path, unknown: Collection[bytes], configured: Collection[bytes]
+) -> list[str]:
+    """What the old index says that the fresh one does not, or the other way round.
+
+    Labels in ``unknown`` are left out, and with them what spans all labels. Streams that are
+    ``configured`` need not be in an index.
+    """
+    if not old.is_file():
+        return [f"{old.name} is missing"]
+    db = _open(fresh)
+    try:
+        db.execute("ATTACH ? AS old", (f"{old.as_uri()}?mode=ro",))
+        return [*_damage(db), *_differing(db, unknown, configured)]
+    except _UNREADABLE as error:
+        return [f"{old.name} cannot be read ({error})"]
+    finally:
+        db.close()
+
+
+def acknowledged(path: Path) -> dict[bytes, int]:
+    """How far each label reached, by an index that is sound and agrees with itself."""
+    if not path.is_file():
+        return {}
+    db = _open(path)
+    try:
+        if db.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+            return {}
+        return {bytes(label): int(seq) for label, seq in db.execute(_REACHED)}
+    except (*_UNREADABLE, TypeError):
+        return {}
+    finally:
+        db.close()
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
+
+
+def _damage(db: sqlite3.Connection) -> list[str]:
+    result = [row[0] for row in db.execute("PRAGMA old.integrity_check(1)")]
+    if result != ["ok"]:
+        return [f"index.sqlite is damaged ({result[0]})"]
+    return ["the schema of index.sqlite differs"] if _either(db, _SCHEMA) else []
+
+
+def _differing(
+    db: sqlite3.Connection, unknown: Collection[bytes], configured: Collection[bytes]
+) -> list[str]:
+    result = []
+    for table, select in _TABLES.items():
+        labels = {row[0] for row in _either(db, select)} - set(unknown)
+        result += [f"{table} of label {label} differ" for label in _sorted(labels)]
+    for select, what in ((_WRONGLY_CLOSED, "is closed"), (_WRONG_STREAM, "has another stream")):
+        labels = {row[0] for row in db.execute(select)} - set(unknown)
+        result += [f"label {label} {what}" for label in _sorted(labels)]
+    if unknown:
+        return result
+    if db.execute("SELECT * FROM old.meta").fetchall() != db.execute(
+        "SELECT * FROM main.meta"
+    ).fetchall():  # fmt: skip
+        result.append("meta differs")
+    result += [f"{table} differ" for table, select in _WHOLE_TABLES.items() if _either(db, select)]
+    streams = [row for row in _either(db, _STREAMS) if row[0] not in configured]
+    return [*result, "streams differ"] if streams else result
+
+
+def _either(db: sqlite3.Connection, select: str) -> list[tuple[Any, ...]]:
+    """Rows that only one of the two has."""
+    old, new = select.format(db="old"), select.format(db="main")
+    return [
+        *db.execute(f"SELECT * FROM ({old}) EXCEPT SELECT * FROM ({new})"),  # noqa: S608 - constants
+        *db.execute(f"SELECT * FROM ({new}) EXCEPT SELECT * FROM ({old})"),  # noqa: S608 - constants
+    ]
+
+
+def _sorted(labels: set[Any]) -> list[str]:
+    """Labels in hex; a damaged index may hold anything in their place."""
+    return sorted(label.hex() if isinstance(label, bytes) else repr(label) for label in labels)
+
+
+class CapabilityUse(NamedTuple):
     """One message under a capability with a rate."""
 
     auth_ref: bytes
@@ -28,7 +156,7 @@ class Use(NamedTuple):
     seq: int
 
 
-class Origin(NamedTuple):
+class LabelStream(NamedTuple):
     """The stream of a label, and since when the hub has known it."""
 
     labels: EpochLabels
@@ -43,7 +171,7 @@ class Relearner:
         self, index: Index, hub_id: bytes, limits: Limits, streams: Iterable[StreamRecord]
     ) -> None:
         self.index = index
-        self.cursors = Cursors(index)
+        self.cursors = CommitCursors(index)
         self._logged = Registry(routing_key(hub_id), limits.max_epoch_skew_sec)
         self._known = Registry(routing_key(hub_id), limits.max_epoch_skew_sec)
         self._since: dict[bytes, int] = {}
@@ -63,38 +191,40 @@ class Relearner:
         with self.index.transaction():
             return self.index.add_label(label, stream_id, epoch, first_ts)
 
-    def origin(self, label: bytes, first_ts: int) -> Origin | None:
+    def origin(self, label: bytes, first_ts: int) -> LabelStream | None:
         routed = self._known.route(label, first_ts)
         if routed is None:
             return None
         labels = self._known.labels_of(routed.stream)
-        return Origin(labels, routed.epoch, self._since[labels.stream_id])
+        return LabelStream(labels, routed.epoch, self._since[labels.stream_id])
 
     def grant(self, auth_ref: bytes, hub_ts: int) -> Grant | None:
         """A capability with a full bucket: rates are told by ``fold_buckets``."""
-        found = self._tokens.get(auth_ref)
-        if found is None:
+        value = self._tokens.get(auth_ref)
+        if value is None:
             return None
-        token, issued_at = found
+        token, issued_at = value
         rate = token.allow.rate
-        return Grant(token, issued_at, Bucket.full(rate, hub_ts) if rate else Bucket(0, hub_ts))
+        return Grant(
+            token, issued_at, TokenBucket.full(rate, hub_ts) if rate else TokenBucket(0, hub_ts)
+        )
 
     def take(self, label_no: int, chunk_start: int, batch: list[Logged]) -> None:
         """The entries of one chunk, in order."""
         if not batch:
             return
         rows, clients, uses = [], {}, []
-        for one in batch:
-            client_no = self.cursors.client_no(label_no, one.client_id)
+        for logged in batch:
+            client_no = self.cursors.client_no(label_no, logged.client_id)
             rows.append(
                 EntryRow(
-                    label_no, one.seq, chunk_start, one.at, one.hub_ts,
-                    client_no, one.client_seq, leaf_key(one.leaf_hash),
+                    label_no, logged.seq, chunk_start, logged.at, logged.hub_ts,
+                    client_no, logged.client_seq, leaf_key(logged.leaf_hash),
                 )
             )  # fmt: skip
-            clients[label_no, one.client_id] = ClientCursor(one.client_seq, one.prev_ack)
-            if one.auth_ref in self._tokens and self._tokens[one.auth_ref][0].allow.rate:
-                uses.append(Use(one.auth_ref, one.hub_ts, label_no, one.seq))
+            clients[label_no, logged.client_id] = ClientCursor(logged.client_seq, logged.prev_ack)
+            if logged.auth_ref in self._tokens and self._tokens[logged.auth_ref][0].allow.rate:
+                uses.append(CapabilityUse(logged.auth_ref, logged.hub_ts, label_no, logged.seq))
         with self.index.transaction():
             self.index.add_entries(rows)
             self.cursors.store(clients, {})
@@ -120,23 +250,23 @@ class Relearner:
             for upto in uptos:
                 self.index.add_checkpoint(label_no, upto)
 
-    def fold_buckets(self) -> Iterator[Use]:
+    def fold_buckets(self) -> Iterator[CapabilityUse]:
         """Debit every use in the order of hub time; yields those beyond what the rate allows."""
-        left: dict[bytes, Bucket] = {}
+        left: dict[bytes, TokenBucket] = {}
         for row in self._uses.execute("SELECT * FROM uses ORDER BY hub_ts, label_no, seq"):
-            use = Use(*row)
+            use = CapabilityUse(*row)
             token, issued_at = self._tokens[use.auth_ref]
             rate = token.allow.rate
             if rate is None:
                 continue
-            bucket = left.get(use.auth_ref) or Bucket.full(rate, issued_at)
+            bucket = left.get(use.auth_ref) or TokenBucket.full(rate, issued_at)
             debited = bucket.refilled(rate, use.hub_ts).debited()
             if debited is None:
                 yield use
             else:
                 left[use.auth_ref] = debited
         with self.index.transaction():
-            self.index.put_buckets([(ref, one.tokens, one.at) for ref, one in left.items()])
+            self.index.put_buckets([(ref, item.tokens, item.at) for ref, item in left.items()])
 
     def close(self) -> None:
         self._uses.close()

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from hub.storage import identity, pruned
+from hub.storage import identity
 from hub.storage.contradictions import ArtefactCheck, Contradicted
 from hub.storage.datadir import DataDir
 from hub.storage.index import ChunkRow
 from hub.storage.label_log import (
     Damaged,
-    Found,
+    LocatedEntry,
     finish_rename,
     read_checkpoint_index,
     read_summary,
     whole_entries,
 )
-from hub.storage.logged import Logged
+from hub.storage.log_scan import Logged, unpack_pruned
 from hub.storage.relearn import Relearner
-from veen import durable, layout, mmr
-from veen.audit import leaves
-from veen.audit.stock import LabelStock
-from veen.control import ControlRecord, control_label
+from veen import mmr
+from veen.audit.context import LabelStock
 from veen.digest import h
 from veen.errors import Malformed, Untrusted
 from veen.hub_identity import HubIdentity
-from veen.layout import ChunkName, OpenChunkName
 from veen.limits import Limits
-from veen.nodes import NodeFile
-from veen.tombstone import Tombstone
+from veen.log import layout
+from veen.log.chunk import Tombstone
+from veen.log.entry import ControlRecord, control_label
+from veen.log.layout import ChunkName, OpenChunkName, leaf_file, tombstone_file
+from veen.log.nodes import NodeFile
+from veen.system import durable
 
 
 class Replay:
@@ -66,7 +67,7 @@ class Replay:
                 self._relearner.seal(row)
         _refuse_rollback(files, peaks.size)
         if label_no:
-            wrong = {one.upto_seq for one in check.found}
+            wrong = {item.upto_seq for item in check.found}
             published = files.checkpoints & self._published(files.label) - wrong
             self._relearner.add_checkpoints(label_no, sorted(published))
         self.contradicted += check.found
@@ -75,7 +76,7 @@ class Replay:
     def _published(self, label: bytes) -> set[int]:
         """Checkpoints in both indexes of the log; the next start completes the others."""
         listed = set(read_checkpoint_index(self._datadir, label))
-        bound = {one.upto_seq for one in self._bindings if one.label == label}
+        bound = {binding.upto_seq for binding in self._bindings if binding.label == label}
         return listed & bound
 
     def _entries(
@@ -89,36 +90,36 @@ class Replay:
             name = layout.chunk(segment)
         raw = self._datadir.file(name).read_bytes()
         logged, end = [], 0
-        for found in whole_entries(raw, segment.label, segment.start_seq, self._limits):
-            logged.append(self._take(name, found))
-            end = found.at + found.header.whole_size
+        for result in whole_entries(raw, segment.label, segment.start_seq, self._limits):
+            logged.append(self._take(name, result))
+            end = result.at + result.header.whole_size
         if isinstance(segment, ChunkName) and end != len(raw):
             raise Damaged(f"{name} is damaged at byte {end}: run `veen hub verify`")
         return logged, end
 
-    def _take(self, name: str, found: Found) -> Logged:
+    def _take(self, name: str, located_entry: LocatedEntry) -> Logged:
         try:
-            framed = found.opened()
+            framed = located_entry.opened()
             if framed.header.label == control_label(self._hub.hub_id):
                 record = ControlRecord.of(framed.msg)
                 seq, hub_ts = framed.receipt.stream_seq, framed.receipt.hub_ts
                 self._relearner.learn(record, seq, hub_ts)
         except Malformed as error:
-            raise Damaged(f"{name} is damaged at byte {found.at}: {error}") from error
-        return Logged.of(framed, found.at)
+            raise Damaged(f"{name} is damaged at byte {located_entry.at}: {error}") from error
+        return Logged.of(framed, located_entry.at)
 
     def _pruned(self, name: ChunkName) -> tuple[list[Logged], int]:
-        raw = self._datadir.file(leaves.tombstone(name)).read_bytes()
+        raw = self._datadir.file(tombstone_file(name)).read_bytes()
         try:
-            found = Tombstone.decode(raw)
-            found.verify(self._hub)
-            records = self._datadir.file(leaves.leaves(name)).read_bytes()
-            entries = pruned.unpack(records, name)
+            tombstone = Tombstone.decode(raw)
+            tombstone.verify(self._hub)
+            records = self._datadir.file(leaf_file(name)).read_bytes()
+            entries = unpack_pruned(records, name)
         except (Malformed, Untrusted, FileNotFoundError) as error:
-            raise Damaged(f"{leaves.tombstone(name)}: {error}: run `veen hub verify`") from error
-        if h(records) != found.leaves_sha256:
-            raise Damaged(f"{leaves.leaves(name)} is not what its tombstone says")
-        return entries, found.chunk_bytes
+            raise Damaged(f"{tombstone_file(name)}: {error}: run `veen hub verify`") from error
+        if h(records) != tombstone.leaves_sha256:
+            raise Damaged(f"{leaf_file(name)} is not what its tombstone says")
+        return entries, tombstone.chunk_bytes
 
     def _refuse_other_end(self, name: ChunkName, peaks: mmr.Peaks) -> None:
         due = read_summary(self._datadir, name)
@@ -131,11 +132,13 @@ def finish_seals(datadir: DataDir, files: LabelStock, limits: Limits) -> None:
     for opened in files.opened:
         path = datadir.file(layout.open_chunk(opened))
         raw = path.read_bytes()
-        found = list(whole_entries(raw, opened.label, opened.start_seq, limits))
-        name = ChunkName(opened.label, opened.start_seq, opened.start_seq + len(found) - 1)
-        if found and name in files.summaries:
+        located_entries = list(whole_entries(raw, opened.label, opened.start_seq, limits))
+        name = ChunkName(
+            opened.label, opened.start_seq, opened.start_seq + len(located_entries) - 1
+        )
+        if located_entries and name in files.summaries:
             finish_rename(datadir, name)
-        elif not found and opened.start_seq == 1:
+        elif not located_entries and opened.start_seq == 1:
             # The label has no entry: no receipt was given, and the next message begins it anew.
             tail = f"tail-{opened.label.hex()}-1.bin"
             durable.write(datadir.evidence / tail, raw)
@@ -147,10 +150,10 @@ def _grow(
     peaks: mmr.Peaks, entries: list[Logged], nodes: NodeFile, check: ArtefactCheck
 ) -> mmr.Peaks:
     first, completed = peaks.size + 1, []
-    for one in entries:
-        peaks, new = mmr.grow(peaks, one.leaf_hash)
+    for entry in entries:
+        peaks, new = mmr.grow(peaks, entry.leaf_hash)
         completed.extend(new)
-        check.at(peaks, one.root)
+        check.at(peaks, entry.root)
     nodes.write_from(first, b"".join(completed))
     return peaks
 

@@ -8,15 +8,14 @@ from typing import Any
 from gunicorn.app.base import BaseApplication
 
 from hub.api.app import create_app
-from hub.process import begin_as_child, parse_launch
-from hub.settings import Settings
+from hub.settings import HubSettings
 from hub.storage.datadir import DataDir
-from hub.web.worker import DeadlineWorker, ServiceLogger
-from veen.tls import AEAD_CIPHERS
+from hub.supervisor import begin_as_child, parse_launch
+from veen.system.http_server import AEAD_CIPHERS, DeadlineWorker, ServiceLogger
 
 
 class HubApplication(BaseApplication):  # type: ignore[misc]
-    def __init__(self, datadir: DataDir, settings: Settings) -> None:
+    def __init__(self, datadir: DataDir, settings: HubSettings) -> None:
         self._datadir = datadir
         self._settings = settings
         super().__init__()
@@ -29,7 +28,7 @@ class HubApplication(BaseApplication):  # type: ignore[misc]
         return create_app(self._settings, self._datadir)
 
 
-def _options(settings: Settings) -> dict[str, Any]:
+def _options(settings: HubSettings) -> dict[str, Any]:
     DeadlineWorker.request_timeout_sec = settings.request_timeout_sec
     DeadlineWorker.body_timeout_sec = settings.body_timeout_sec
     options: dict[str, Any] = {

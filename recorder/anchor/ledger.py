@@ -2,40 +2,232 @@
 
 Beside it lies a mark, which tells how much of it was acknowledged. What is missing below the mark
 was taken away; what is torn above it was never promised to anyone.
+
+The lines of a ledger: each holds a root and the hash of the line before it (ANCHOR0.1).
+
+A ledger read as a whole: one chain from its first entry to its last, or where it breaks.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
-from recorder.anchor import ledger_entry
-from recorder.anchor.ledger_chain import Chain, chain_of, check, mark_of, read_mark
-from recorder.anchor.ledger_entry import (
-    LedgerEntry,
-    LedgerMark,
-    LedgerRef,
-    first_entry,
-    may_be_torn,
-    read_line,
-)
-from recorder.anchor.port import Anchored, AnchorUnavailable
-from veen import durable
+from recorder.anchor.anchors import AnchorProof, AnchorUnavailable
+from veen.digest import ht, u64be
 from veen.errors import Malformed, Untrusted
+from veen.system import durable
+from veen.wire import canonical_json
+from veen.wire.objects import WireMap
+from veen.wire.schema import Bytes32, Version
+
+KIND: Final = "file"
+MAX_NONCE_BYTES: Final = 64
+MAX_LINE_BYTES: Final = 1_024
+_NOTHING: Final = bytes(32)
+_BEGINNING: Final = b'{"epoch":0,"hash":"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnchorLedgerEntry(WireMap):
+    """Entry 0 holds no root: its nonce is random, so that its hash is a name for the ledger."""
+
+    ver: Version = 1
+    index: int
+    previous: Bytes32
+    root: Bytes32
+    epoch: int
+    ts: int
+    nonce: bytes
+    hash: Bytes32 = _NOTHING
+
+    def rule(self) -> None:
+        if len(self.nonce) > MAX_NONCE_BYTES:
+            raise Malformed(f"a nonce of {len(self.nonce)} bytes; {MAX_NONCE_BYTES} are allowed")
+        if self.index == 0 and (self.previous, self.root) != (_NOTHING, _NOTHING):
+            raise Malformed("a first entry that follows another, or holds a root")
+
+    def sealed(self) -> AnchorLedgerEntry:
+        return replace(self, hash=self._digest())
+
+    def next(self, root: bytes, epoch: int, ts: int, nonce: bytes) -> AnchorLedgerEntry:
+        following = AnchorLedgerEntry(
+            index=self.index + 1,
+            previous=self.hash,
+            root=root,
+            epoch=epoch,
+            ts=ts,
+            nonce=nonce,
+        )
+        following.encode()  # refuses what no field may hold
+        return following.sealed()
+
+    def line(self) -> bytes:
+        return canonical_json.encode(self.to_json()) + b"\n"
+
+    def verify_after(self, before: AnchorLedgerEntry | None) -> None:
+        """Refuse unless this is whole and comes right after ``before``."""
+        if self.hash != self._digest():
+            raise Untrusted("its hash is not that of what it holds")
+        if self.index != (0 if before is None else before.index + 1):
+            raise Untrusted(f"it is numbered {self.index}: entries were removed or moved")
+        if before is not None and self.previous != before.hash:
+            raise Untrusted("it does not follow the entry before it: one of the two was replaced")
+
+    def _digest(self) -> bytes:
+        return ht(
+            "veen/anchor-ledger",
+            self.previous,
+            u64be(self.index),
+            self.root,
+            u64be(self.epoch),
+            u64be(self.ts),
+            self.nonce,
+        )
+
+
+def first_entry(ts: int, nonce: bytes) -> AnchorLedgerEntry:
+    entry = AnchorLedgerEntry(
+        index=0, previous=_NOTHING, root=_NOTHING, epoch=0, ts=ts, nonce=nonce
+    )
+    return entry.sealed()
+
+
+def may_be_torn(raw: bytes) -> bool:
+    """Whether these bytes can be all that is left of the writing of a first entry."""
+    is_cut = len(raw) < MAX_LINE_BYTES and raw.startswith(_BEGINNING[: len(raw)])
+    return is_cut or not raw.strip(b"\0")
+
+
+def read_line(line: bytes) -> AnchorLedgerEntry:
+    """The entry of which ``line``, with its end, is the only form; else Malformed."""
+    try:
+        result = AnchorLedgerEntry.from_json(json.loads(line))
+    except Malformed:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"no JSON: {error}") from error
+    if result.line() != line:
+        raise Malformed("not written as a ledger writes it")
+    return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRef(WireMap):
+    """The anchor_ref of a ledger: which one, and which entry of it."""
+
+    ver: Version = 1
+    kind: str = KIND
+    ledger_id: Bytes32
+    index: int
+    entry_hash: Bytes32
+
+    def rule(self) -> None:
+        if self.kind != KIND:
+            raise Malformed(f"an anchor_ref of kind {self.kind}, not {KIND}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerMark(WireMap):
+    """How much of a ledger was acknowledged: its last entry, where that starts and ends."""
+
+    ver: Version = 1
+    ledger_id: Bytes32
+    index: int
+    entry_hash: Bytes32
+    start: int
+    end: int
+
+    def rule(self) -> None:
+        if not self.start < self.end <= self.start + MAX_LINE_BYTES:
+            raise Malformed("a mark whose last entry has no size that an entry can have")
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """What a whole ledger was found to be."""
+
+    ledger_id: bytes
+    last: AnchorLedgerEntry
+    end: int
+    found: AnchorLedgerEntry | None
+
+
+def mark_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.mark")
+
+
+def check(path: Path, value: int | None = None) -> Chain:
+    """Read a whole ledger, or a copy of one, and keep entry ``wanted``; Untrusted names the line
+    at which it stops being one chain."""
+    with _to_read(path) as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        chain = chain_of(path, file, value)
+        mark = read_mark(path)
+    if mark is None:
+        return chain
+    if chain.ledger_id != mark.ledger_id or chain.last.index < mark.index:
+        raise Untrusted(
+            f"{path} ends at entry {chain.last.index} of ledger {chain.ledger_id.hex()}; entry "
+            f"{mark.index} of {mark.ledger_id.hex()} was acknowledged"
+        )
+    return chain
+
+
+def _to_read(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        raise Untrusted(
+            f"the ledger {path} is missing: without it, or a copy of it, no anchor in it is proven"
+        ) from None
+
+
+def read_mark(path: Path) -> LedgerMark | None:
+    try:
+        return LedgerMark.decode(mark_of(path).read_bytes())
+    except FileNotFoundError:
+        return None
+    except Malformed as error:
+        raise Untrusted(
+            f"{mark_of(path)} does not tell how much of the ledger was acknowledged ({error}). "
+            "Put back a copy of it, or check the ledger by its anchors and remove the mark"
+        ) from error
+
+
+def chain_of(path: Path, file: BinaryIO, value: int | None) -> Chain:
+    file.seek(0)
+    first = before = anchor_ledger_entry = None
+    end = 0
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        try:
+            entry = read_line(line)
+            entry.verify_after(before)
+        except (Malformed, Untrusted) as error:
+            number = 0 if before is None else before.index + 1
+            raise Untrusted(f"{path}: the ledger is broken at entry {number}: {error}") from error
+        first, before, end = first or entry, entry, end + len(line)
+        anchor_ledger_entry = entry if entry.index == value else anchor_ledger_entry
+    if first is None or before is None:
+        raise Untrusted(f"{path}: the ledger is empty")
+    return Chain(first.hash, before, end, anchor_ledger_entry)
+
 
 _LOG = logging.getLogger(__name__)
 _NONCE_BYTES: Final = 32
 
 
-class Ledger:
+class AnchorLedger:
     """One writer at a time, by a lock on the file; a copy of the file is enough to verify."""
 
-    kind: Final = ledger_entry.KIND
+    kind: Final = KIND
 
     def __init__(self, path: Path, random: Callable[[int], bytes]) -> None:
         self._path = path
@@ -55,7 +247,7 @@ class Ledger:
             ledger_id=moved.ledger_id, index=entry.index, entry_hash=entry.hash
         ).encode()
 
-    def verify(self, root: bytes, anchor_ref: bytes) -> Anchored:
+    def verify(self, root: bytes, anchor_ref: bytes) -> AnchorProof:
         """Reads the whole ledger: one that was touched anywhere proves nothing."""
         ref = LedgerRef.decode(anchor_ref)
         chain = check(self._path, ref.index)
@@ -73,7 +265,7 @@ class Ledger:
             raise Untrusted(f"{self._path}: entry {ref.index} is another one: the ledger forked")
         if entry.root != root:
             raise Untrusted(f"{self._path}: entry {ref.index} holds another root")
-        return Anchored(
+        return AnchorProof(
             kind=self.kind,
             root=root,
             epoch=entry.epoch,
@@ -100,7 +292,7 @@ class Ledger:
         finally:
             os.close(fd)
 
-    def _settled(self, fd: int, ts: int) -> tuple[LedgerMark, LedgerEntry]:
+    def _settled(self, fd: int, ts: int) -> tuple[LedgerMark, AnchorLedgerEntry]:
         """The mark and the last entry, after whatever ended the writer before us."""
         mark = read_mark(self._path)
         if mark is None:
@@ -116,7 +308,7 @@ class Ledger:
         self._cut(fd, mark.end)
         return mark, last
 
-    def _marked(self, fd: int, mark: LedgerMark) -> LedgerEntry:
+    def _marked(self, fd: int, mark: LedgerMark) -> AnchorLedgerEntry:
         raw = os.pread(fd, mark.end - mark.start, mark.start)
         try:
             last = read_line(raw)
@@ -132,7 +324,7 @@ class Ledger:
             )
         return last
 
-    def _without_mark(self, fd: int, ts: int) -> tuple[LedgerMark, LedgerEntry]:
+    def _without_mark(self, fd: int, ts: int) -> tuple[LedgerMark, AnchorLedgerEntry]:
         """A new ledger, or one whose mark was lost: then every byte of it must be right."""
         if next(_lines(fd, 0), None) is None:
             if not may_be_torn(os.pread(fd, os.fstat(fd).st_size, 0)):
@@ -146,11 +338,11 @@ class Ledger:
             chain = chain_of(self._path, file, None)
         return self._write_mark(chain.ledger_id, chain.last, _start(chain)), chain.last
 
-    def _append(self, fd: int, ledger_id: bytes, entry: LedgerEntry, at: int) -> LedgerMark:
+    def _append(self, fd: int, ledger_id: bytes, entry: AnchorLedgerEntry, at: int) -> LedgerMark:
         durable.append(fd, at, entry.line())
         return self._write_mark(ledger_id, entry, at)
 
-    def _write_mark(self, ledger_id: bytes, entry: LedgerEntry, start: int) -> LedgerMark:
+    def _write_mark(self, ledger_id: bytes, entry: AnchorLedgerEntry, start: int) -> LedgerMark:
         mark = LedgerMark(
             ledger_id=ledger_id,
             index=entry.index,
@@ -175,7 +367,7 @@ def _lines(fd: int, at: int) -> Iterator[bytes]:
     """The whole lines from ``at`` on."""
     with os.fdopen(os.dup(fd), "rb") as file:
         file.seek(at)
-        for line in iter(lambda: file.readline(ledger_entry.MAX_LINE_BYTES + 1), b""):
+        for line in iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""):
             if not line.endswith(b"\n"):
                 return
             yield line

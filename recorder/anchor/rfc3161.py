@@ -1,19 +1,167 @@
-"""Anchors that are time stamps: an authority signs that it has seen a root (RFC 3161)."""
+"""Anchors that are time stamps: an authority signs that it has seen a root (RFC 3161).
+
+A time-stamping authority: whom we believe, and what a response of it proves (RFC 3161).
+
+The line to a time-stamping authority: HTTP, as RFC 3161 section 3.4 has it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import httpx
+import rfc3161_client as rfc3161
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from rfc3161_client import HashAlgorithm, TimestampRequestBuilder
 
-from recorder.anchor.port import Anchored, AnchorUnavailable, anchor_digest
-from recorder.anchor.tsa import Trust
+from recorder.anchor.anchors import AnchorProof, AnchorUnavailable, anchor_digest
 from veen.digest import h
-from veen.errors import Malformed, Untrusted
-from veen.schema import Bytes32, Version
-from veen.wire import WireMap
+from veen.errors import Malformed, Untrusted, VeenError
+from veen.wire.objects import WireMap
+from veen.wire.schema import Bytes32, Version
+
+_SHA256: Final = x509.ObjectIdentifier("2.16.840.1.101.3.4.2.1")
+_GRANTED: Final = bytes.fromhex("3003020100")
+"""PKIStatusInfo of a plain yes; the signature of a response does not cover it."""
+_HEAD_BYTES: Final = 16
+_SIGNED_DATA, _SIGNER_INFO = 3, 1
+"""Versions that CMS gives to signed data that is no plain data, and to its signer."""
+
+
+class BadTsa(VeenError):
+    """Certificates or a policy by which no authority can be known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What an authority has signed: that it saw these bytes by ``time``, in seconds."""
+
+    time: int
+    signer: str
+    serial: int
+    policy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TsaTrust:
+    """The certificates of an authority. ``signers`` are pinned: nobody else may have signed."""
+
+    roots: tuple[x509.Certificate, ...]
+    intermediates: tuple[x509.Certificate, ...]
+    signers: tuple[x509.Certificate, ...]
+    policy: str | None
+
+    def verify(self, response: bytes, message: bytes, nonce: int) -> Stamp:
+        """Refuse unless the authority stamped this message under this nonce; its certificates
+        must have been valid then, not now."""
+        try:
+            return self._stamp(_decoded(response), message, nonce)
+        except (rfc3161.VerificationError, ValueError, KeyError) as error:
+            # The library reads parts of a response only when asked for, and raises what it likes.
+            raise Untrusted(f"the time stamp does not hold: {error}") from error
+
+    def _stamp(self, value: rfc3161.TimeStampResponse, message: bytes, nonce: int) -> Stamp:
+        signer, info = self._signer(value), value.tst_info
+        self._verifier(signer, nonce).verify(value, h(message))
+        if info.message_imprint.hash_algorithm != _SHA256:
+            raise Untrusted("the time stamp is not over SHA-256")
+        return Stamp(
+            time=int(info.gen_time.timestamp()),
+            signer=signer.subject.rfc4514_string(),
+            serial=info.serial_number,
+            policy=info.policy.dotted_string,
+        )
+
+    def _signer(self, value: rfc3161.TimeStampResponse) -> x509.Certificate:
+        """The certificate that the response says it was signed with, if it is one of ours.
+
+        Nothing that a response carries goes unchecked: a certificate in it is one of ours, too.
+        """
+        infos = tuple(value.signed_data.signer_infos)
+        names = {(info.issuer, info.serial_number) for info in infos}
+        signer = next(
+            (signer for signer in self.signers if (signer.issuer, signer.serial_number) in names),
+            None,
+        )
+        if signer is None or len(infos) != 1:
+            who = "; ".join(f"serial {info.serial_number:x}" for info in infos) or "nobody"
+            raise Untrusted(
+                f"the time stamp is signed by {who}, not by a pinned certificate of the authority. "
+                "If the authority has a new certificate, add it beside the old one"
+            )
+        known = {item.public_bytes(Encoding.DER) for item in self._all()}
+        if not value.signed_data.certificates <= known:
+            raise Untrusted("the time stamp carries a certificate that is not of this authority")
+        return signer
+
+    def _all(self) -> tuple[x509.Certificate, ...]:
+        return (*self.roots, *self.intermediates, *self.signers)
+
+    def _verifier(self, signer: x509.Certificate, nonce: int) -> rfc3161.Verifier:
+        return rfc3161.VerifierBuilder(
+            policy_id=x509.ObjectIdentifier(self.policy) if self.policy else None,
+            tsa_certificate=signer,
+            intermediates=list(self.intermediates),
+            roots=list(self.roots),
+            nonce=nonce,
+        ).build()
+
+
+def trust_of(pems: Sequence[bytes], policy: str | None = None) -> TsaTrust:
+    """Sort certificates by what they are: roots, authorities between, and those that sign."""
+    try:
+        matching = [
+            pem_x509_certificate
+            for pem in pems
+            for pem_x509_certificate in x509.load_pem_x509_certificates(pem)
+        ]
+        if policy is not None:
+            x509.ObjectIdentifier(policy)
+    except ValueError as error:
+        raise BadTsa(f"certificates are PEM, and a policy is like 1.2.3.4: {error}") from error
+    trust = TsaTrust(
+        roots=tuple(item for item in matching if item.issuer == item.subject),
+        intermediates=tuple(
+            item for item in matching if _issues(item) and item.issuer != item.subject
+        ),
+        signers=tuple(item for item in matching if not _issues(item)),
+        policy=policy,
+    )
+    if not trust.roots or not trust.signers:
+        raise BadTsa(
+            "give the whole chain of the time-stamping authority: the certificate that it signs "
+            "with, and those above it up to the one that is signed by itself"
+        )
+    return trust
+
+
+def _issues(certificate: x509.Certificate) -> bool:
+    try:
+        extension_for_class = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    except x509.ExtensionNotFound:
+        return False
+    return extension_for_class.value.ca
+
+
+def _decoded(response: bytes) -> rfc3161.TimeStampResponse:
+    decode_timestamp_response = rfc3161.decode_timestamp_response(response)
+    status = rfc3161.PKIStatus(decode_timestamp_response.status)
+    if status is not rfc3161.PKIStatus.GRANTED:
+        words = "; ".join(decode_timestamp_response.status_string) or "without a word"
+        raise Untrusted(f"the authority answered {status.name}: {words}")
+    if decode_timestamp_response.as_bytes() != response or _GRANTED not in response[:_HEAD_BYTES]:
+        raise Untrusted("the time stamp response has more in it than a stamp")
+    versions = {
+        signer_info.version for signer_info in decode_timestamp_response.signed_data.signer_infos
+    }
+    if decode_timestamp_response.signed_data.version != _SIGNED_DATA or versions != {_SIGNER_INFO}:
+        raise Untrusted("the time stamp response is of another version of CMS")
+    return decode_timestamp_response
+
 
 KIND: Final = "rfc3161"
 
@@ -46,7 +194,7 @@ class TimeStamps:
 
     kind: Final = KIND
 
-    def __init__(self, trust: Trust, ask: Callable[[bytes], bytes]) -> None:
+    def __init__(self, trust: TsaTrust, ask: Callable[[bytes], bytes]) -> None:
         self._trust = trust
         self._ask = ask
 
@@ -73,11 +221,11 @@ class TimeStamps:
             ) from error
         return ref.encode()
 
-    def verify(self, root: bytes, anchor_ref: bytes) -> Anchored:
+    def verify(self, root: bytes, anchor_ref: bytes) -> AnchorProof:
         ref = TimeStampRef.decode(anchor_ref)
         message = anchor_digest(root, ref.epoch, ref.ts, ref.nonce)
         stamp = self._trust.verify(ref.response, message, ref.tsa_nonce)
-        return Anchored(
+        return AnchorProof(
             kind=self.kind,
             root=root,
             epoch=ref.epoch,
@@ -87,3 +235,49 @@ class TimeStamps:
             witness=stamp.signer,
             place=f"time stamp {stamp.serial:x} under policy {stamp.policy}",
         )
+
+
+_QUERY: Final = "application/timestamp-query"
+_REPLY: Final = "application/timestamp-reply"
+_MAX_BYTES: Final = 2**18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TsaLine:
+    url: str
+    timeout_sec: float = 30.0
+    tls: ssl.SSLContext | None = None
+
+    def ask(self, query: bytes) -> bytes:
+        """The authority's response, not yet looked at."""
+        try:
+            return self._exchange(query)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            reason = str(error) or type(error).__name__
+            raise AnchorUnavailable(
+                f"the time-stamping authority {self.url} cannot be reached: {reason}"
+            ) from error
+
+    def _exchange(self, query: bytes) -> bytes:
+        headers = {"content-type": _QUERY, "accept": _REPLY}
+        with (
+            httpx.Client(
+                timeout=self.timeout_sec, verify=self.tls or True, trust_env=False
+            ) as client,
+            client.stream("POST", self.url, content=query, headers=headers) as answer,
+        ):
+            kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if answer.status_code != httpx.codes.OK or kind != _REPLY:
+                raise AnchorUnavailable(
+                    f"the time-stamping authority {self.url} answered {answer.status_code} "
+                    f"{kind or 'without a type'}, which is no time stamp"
+                )
+            return self._body(answer)
+
+    def _body(self, answer: httpx.Response) -> bytes:
+        result = b""
+        for piece in answer.iter_bytes():
+            result += piece
+            if len(result) > _MAX_BYTES:
+                raise AnchorUnavailable(f"{self.url} sent more than {_MAX_BYTES} bytes")
+        return result

@@ -9,17 +9,15 @@ from typing import Any
 from gunicorn.app.base import BaseApplication
 
 from recorder.api.app import create_app
-from recorder.api.worker import DeadlineWorker, ServiceLogger
-from recorder.service.process import begin_as_child, parse_launch
-from recorder.settings import Settings
-from recorder.settings_query import QuerySettings
-from veen.tls import AEAD_CIPHERS
+from recorder.service.supervisor import begin_as_child, parse_launch
+from recorder.settings import QuerySettings, RecorderSettings
+from veen.system.http_server import AEAD_CIPHERS, DeadlineWorker, ServiceLogger
 
 
 class QueryApplication(BaseApplication):  # type: ignore[misc]
     """``when_ready`` is called when connections are accepted, before the workers start."""
 
-    def __init__(self, settings: Settings, when_ready: Callable[[], None]) -> None:
+    def __init__(self, settings: RecorderSettings, when_ready: Callable[[], None]) -> None:
         self._settings = settings
         self._when_ready = when_ready
         super().__init__()

@@ -1,19 +1,57 @@
-"""The query service over HTTP, made by ``create_app`` for one recorder (Query API 7)."""
+"""The query service over HTTP, made by ``create_app`` for one recorder (Query API 7).
+
+How the service says no over HTTP: always error_code and message (Query API 7.6).
+"""
 
 from __future__ import annotations
 
-from flask import Flask, Response
+import logging
 
-from recorder.api import attempts, edge, errors, health, openapi, page, query
-from recorder.service.submission import Waits
-from recorder.settings import Settings
+from flask import Flask, Response, request
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
+
+from recorder.api import audit, health, openapi, page, query
+from recorder.api.context import install_context, refuse
+from recorder.service.errors import ErrorCode, Refusal
+from recorder.service.requests import Waits
+from recorder.settings import RecorderSettings
+
+_log = logging.getLogger(__name__)
 
 
-def create_app(settings: Settings, waits: Waits | None = None) -> Flask:
+def install_error_handlers(app: Flask) -> None:
+    app.register_error_handler(Refusal, refuse)
+    app.register_error_handler(HTTPException, _http)
+    app.register_error_handler(Exception, _unforeseen)
+
+
+def _http(error: HTTPException) -> Response:
+    if isinstance(error, RequestEntityTooLarge):
+        return refuse(
+            Refusal(ErrorCode.INVALID_QUERY_DESCRIPTOR, "the descriptor is too large", status=413)
+        )
+    if isinstance(error, MethodNotAllowed):
+        allowed = ", ".join(sorted(error.valid_methods or ()))
+        detail = f"{request.path} is for {allowed}"
+        refused = refuse(Refusal(ErrorCode.QUERY_NOT_FOUND, detail, status=405))
+        refused.headers["Allow"] = allowed
+        return refused
+    if error.code == ErrorCode.QUERY_NOT_FOUND.status:
+        return refuse(Refusal(ErrorCode.QUERY_NOT_FOUND, "nothing is at this path"))
+    return refuse(Refusal(ErrorCode.INVALID_JSON, error.name, status=error.code))
+
+
+def _unforeseen(error: Exception) -> Response:
+    """No fault of the request: the log says what it was."""
+    _log.error("%s failed", request.path, exc_info=error)
+    return refuse(Refusal(ErrorCode.INTERNAL_ERROR, "the service failed; its log tells more"))
+
+
+def create_app(settings: RecorderSettings, waits: Waits | None = None) -> Flask:
     app = Flask(__name__, static_folder=None)
-    edge.install(app, settings, waits or Waits())
-    errors.install(app)
-    attempts.install(app)
+    install_context(app, settings, waits or Waits())
+    install_error_handlers(app)
+    audit.install(app)
     app.after_request(_protect)
     for number, prefix in enumerate(query.PREFIXES):
         app.register_blueprint(query.bp, url_prefix=prefix, name=f"query_{number}")

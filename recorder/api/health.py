@@ -1,4 +1,7 @@
-"""Health, readiness and metrics of the query service."""
+"""Health, readiness and metrics of the query service.
+
+How the recorder stands beside its queries: its anchors, and the store that it relies on.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import ipaddress
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from flask import Blueprint, Response, request
@@ -14,15 +18,57 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from recorder.api.answer import answer
-from recorder.api.edge import Edge, edge
-from recorder.index.home import NoIndex
-from recorder.index.status import IndexStatus, status
+from recorder.anchor.anchors import Refs, anchor_failures
+from recorder.api.context import QueryContext, answer, query_context
+from recorder.checkpoints.store import AnchorCadence, CheckpointDirectory, CheckpointStore, Lateness
+from recorder.index.reader import IndexStatus, status
+from recorder.index.tables import NoIndex
 from recorder.service import follower_report
-from recorder.service.refusal import ErrorCode, Refusal, unavailable
-from recorder.service.standing import accepts_overwriting, anchoring, warnings
-from recorder.settings_query import AUDITOR
-from veen.zone_metrics import ZoneParts
+from recorder.service.errors import ErrorCode, Refusal, unavailable
+from recorder.settings import AUDITOR, RecorderSettings
+from veen.objects.port import S3Settings
+from veen.system.zone_parts import ZoneParts
+
+_OVERWRITING: Final = (
+    "[objects] accept_overwriting_store is set: of two writers at once, one can overwrite a "
+    "checkpoint, an anchor or an archived chunk; veen archive status tells what the store keeps"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchoring:
+    """``waiting`` are the checkpoints that no anchor covers; ``failures`` all there ever were."""
+
+    waiting: int
+    failures: int
+    lateness: Lateness
+
+
+def anchoring(settings: RecorderSettings, now: int) -> Anchoring | None:
+    """By the directory of checkpoints on this host; None where nothing is to be anchored."""
+    home, every = CheckpointDirectory(settings.checkpoint.path), settings.anchor
+    if every.kind == "none" or not home.checkpoints.is_dir():
+        return None
+    names = CheckpointStore(home, settings.hub.hub_id, None).names()
+    waiting = Refs(home, settings.hub.hub_id, None).after_last(names)
+    cadence = AnchorCadence(
+        every_checkpoints=every.every_checkpoints, every_minutes=every.every_minutes
+    )
+    return Anchoring(
+        waiting=len(waiting),
+        failures=anchor_failures(home).count,
+        lateness=cadence.lateness(now, waiting),
+    )
+
+
+def accepts_overwriting(settings: RecorderSettings) -> bool:
+    return isinstance(settings.objects, S3Settings) and settings.objects.accept_overwriting_store
+
+
+def warnings(settings: RecorderSettings) -> list[str]:
+    """What an operator has accepted, and should be reminded of."""
+    return [_OVERWRITING] if accepts_overwriting(settings) else []
+
 
 bp = Blueprint("health", __name__)
 ASKED_SEC: Final = 300
@@ -32,56 +78,56 @@ ASKED_SEC: Final = 300
 @bp.get("/healthz")
 def healthz() -> Response:
     """That this worker reads the service's own file."""
-    at = edge()
-    found = {"ok": True, "queries": dict(at.results.counts()), "warnings": warnings(at.settings)}
-    return answer(found)
+    at = query_context()
+    result = {"ok": True, "queries": dict(at.results.counts()), "warnings": warnings(at.settings)}
+    return answer(result)
 
 
 @bp.get("/readyz")
 def readyz() -> Response:
     """That there is an index, that it is followed, and a checkpoint up to which a query speaks."""
-    stopped = follower_report.problem(edge().follower)
+    stopped = follower_report.problem(query_context().follower)
     if stopped is not None:
         raise unavailable(stopped)
-    found = _index(edge())
-    if found is None:
+    index = _index(query_context())
+    if index is None:
         raise unavailable("there is no index yet")
-    if found.checkpoint is None:
+    if index.checkpoint is None:
         raise unavailable("the index has not reached a recorder checkpoint yet")
-    if found.alarms:
-        raise unavailable(f"the index disagrees with the hub: {found.alarms[0]}")
-    if found.trouble:
-        raise unavailable(f"the index does not follow: {found.trouble}")
-    if found.asked_sec is None or found.asked_sec > ASKED_SEC:
-        raise unavailable(_not_asked(found))
+    if index.alarms:
+        raise unavailable(f"the index disagrees with the hub: {index.alarms[0]}")
+    if index.trouble:
+        raise unavailable(f"the index does not follow: {index.trouble}")
+    if index.asked_sec is None or index.asked_sec > ASKED_SEC:
+        raise unavailable(_not_asked(index))
     return answer(
         {
             "ok": True,
-            "checkpoint_id": found.checkpoint.hex(),
-            "lag": found.entries,
-            "asked_seconds_ago": found.asked_sec,
+            "checkpoint_id": index.checkpoint.hex(),
+            "lag": index.entries,
+            "asked_seconds_ago": index.asked_sec,
         }
     )
 
 
-def _not_asked(found: IndexStatus) -> str:
-    if found.asked_sec is None:
+def _not_asked(status: IndexStatus) -> str:
+    if status.asked_sec is None:
         return "the index has not asked the hub yet"
-    return f"the index last asked the hub {found.asked_sec} s ago, expected at most {ASKED_SEC} s"
+    return f"the index last asked the hub {status.asked_sec} s ago, expected at most {ASKED_SEC} s"
 
 
 @bp.get("/metrics")
 def metrics() -> Response:
-    if not _is_local() and AUDITOR not in edge().credentials.principal().roles:
+    if not _is_local() and AUDITOR not in query_context().credentials.principal().roles:
         raise Refusal(ErrorCode.UNAUTHORIZED, "metrics are for auditors, or from this host")
     registry = CollectorRegistry()
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         text = generate_latest(registry)
     else:
-        text = generate_latest(edge().registry)
+        text = generate_latest(query_context().registry)
     standing = CollectorRegistry()
-    standing.register(_Standing(edge()))
+    standing.register(_Standing(query_context()))
     standing.register(ZoneParts(os.environ))
     return Response(text + generate_latest(standing), content_type=CONTENT_TYPE_LATEST)
 
@@ -89,7 +135,7 @@ def metrics() -> Response:
 class _Standing(Collector):
     """How things stand now, asked when the metrics are."""
 
-    def __init__(self, at: Edge) -> None:
+    def __init__(self, at: QueryContext) -> None:
         self._at = at
 
     def collect(self) -> Iterator[Metric]:
@@ -109,13 +155,13 @@ class _Standing(Collector):
         )
 
     def _index(self) -> Iterator[Metric]:
-        found = _index(self._at)
-        if found is not None:
-            yield _gauge("veen_index_lag_entries", "Entries not yet indexed", found.entries)
-            yield _gauge("veen_index_lag_seconds", "How far the index is behind", found.seconds)
-            if found.asked_sec is not None:
+        index = _index(self._at)
+        if index is not None:
+            yield _gauge("veen_index_lag_entries", "Entries not yet indexed", index.entries)
+            yield _gauge("veen_index_lag_seconds", "How far the index is behind", index.seconds)
+            if index.asked_sec is not None:
                 yield _gauge(
-                    "veen_index_asked_seconds", "Since the hub was last asked", found.asked_sec
+                    "veen_index_asked_seconds", "Since the hub was last asked", index.asked_sec
                 )
         yield from self._follower()
 
@@ -130,16 +176,16 @@ class _Standing(Collector):
         )
 
     def _anchors(self) -> Iterator[Metric]:
-        found = anchoring(self._at.settings, int(time.time()))
-        if found is None:
+        result = anchoring(self._at.settings, int(time.time()))
+        if result is None:
             return
         yield CounterMetricFamily(
-            "veen_anchor_failures", "Anchors that could not be made", value=found.failures
+            "veen_anchor_failures", "Anchors that could not be made", value=result.failures
         )
         yield _gauge(
-            "veen_anchor_waiting_checkpoints", "Checkpoints that no anchor covers", found.waiting
+            "veen_anchor_waiting_checkpoints", "Checkpoints that no anchor covers", result.waiting
         )
-        late = found.lateness
+        late = result.lateness
         yield _gauge(
             "veen_anchor_late_checkpoints", "Those beyond what is allowed", late.checkpoints
         )
@@ -150,7 +196,7 @@ def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(name, text, value=value)
 
 
-def _index(at: Edge) -> IndexStatus | None:
+def _index(at: QueryContext) -> IndexStatus | None:
     try:
         return status(at.index, int(time.time()))
     except NoIndex:

@@ -9,12 +9,11 @@ from typing import Any, Final
 
 from flask import Blueprint, Response, request
 
-from recorder.api.answer import answer, answer_rows, refuse
-from recorder.api.attempts import authenticate, notes
-from recorder.api.edge import edge
-from recorder.service.query_state import Query, State
-from recorder.service.refusal import ErrorCode, Refusal, code_of
-from recorder.service.viewing import Page
+from recorder.api.audit import authenticate, notes
+from recorder.api.context import answer, answer_rows, query_context, refuse
+from recorder.service.database import Query, QueryState
+from recorder.service.errors import ErrorCode, Refusal, code_of
+from recorder.service.requests import RowPage
 from veen.digest import h
 
 bp = Blueprint("query", __name__)
@@ -30,7 +29,7 @@ def submit() -> Response:
         raise Refusal(ErrorCode.INVALID_JSON, "the content type must be application/json")
     raw = request.get_data()
     notes().parameters = {"request_hash": h(raw).hex()}
-    descriptor = edge().submissions.read(raw)
+    descriptor = query_context().submissions.read(raw)
     notes().resource = f"query:{descriptor.query_id}"
     notes().parameters = {
         "descriptor_hash": descriptor.digest(),
@@ -38,7 +37,7 @@ def submit() -> Response:
         "evidence": descriptor.evidence.document(),
     }
     notes().purpose = _purpose(descriptor.meta)
-    query = edge().submissions.submit(principal, descriptor, int(time.time() * 1000))
+    query = query_context().submissions.submit(principal, descriptor, int(time.time() * 1000))
     notes().parameters["result_id"] = query.result_id
     return _submitted(query)
 
@@ -46,13 +45,13 @@ def submit() -> Response:
 @bp.get("/status/<result_id>")
 def status(result_id: str) -> Response:
     principal = authenticate(_resource("result", result_id))
-    found = edge().viewing.status(principal, result_id)
+    result = query_context().viewing.status(principal, result_id)
     return answer(
         {
-            **_names(found),
-            "status": found.state.value,
-            "error_code": found.error_code,
-            "message": found.message,
+            **_names(result),
+            "status": result.state.value,
+            "error_code": result.error_code,
+            "message": result.message,
         }
     )
 
@@ -62,18 +61,18 @@ def result(result_id: str) -> Response:
     principal = authenticate(_resource("result", result_id))
     offset, limit = _number("offset", 0, least=0), _number("limit", DEFAULT_LIMIT, least=1)
     notes().parameters = {"offset": offset, "limit": limit}
-    found = edge().viewing.completed(principal, result_id)
-    return _page(edge().viewing.page(found, offset, limit))
+    value = query_context().viewing.completed(principal, result_id)
+    return _page(query_context().viewing.page(value, offset, limit))
 
 
 @bp.get("/descriptor/<query_id>")
 def descriptor(query_id: str) -> Response:
     principal = authenticate(_resource("query", query_id))
-    found = edge().viewing.descriptor(principal, query_id)
-    event = found.request_event
+    result = query_context().viewing.descriptor(principal, query_id)
+    event = result.request_event
     return answer(
         {
-            "descriptor": json.loads(found.descriptor),
+            "descriptor": json.loads(result.descriptor),
             "record_event": event.document() if event else None,
         }
     )
@@ -83,31 +82,31 @@ def descriptor(query_id: str) -> Response:
 def proof(result_id: str) -> Response:
     """The evidence package: one file, checked offline with the names of hub and recorder."""
     principal = authenticate(_resource("result", result_id))
-    found = edge().viewing.completed(principal, result_id)
-    package = edge().proofs.package(found, edge().viewing.rows(found))
-    _note_digest(found)
+    result = query_context().viewing.completed(principal, result_id)
+    package = query_context().proofs.package(result, query_context().viewing.rows(result))
+    _note_digest(result)
     response = Response(package, content_type="application/octet-stream")
     response.headers["Content-Disposition"] = f'attachment; filename="{result_id}.veenproof"'
     return response
 
 
 def _submitted(query: Query) -> Response:
-    if query.state is State.COMPLETED:
-        page = edge().viewing.page(query, 0, DEFAULT_LIMIT)
+    if query.state is QueryState.COMPLETED:
+        page = query_context().viewing.page(query, 0, DEFAULT_LIMIT)
         if not page.has_more:
             return _page(page)
-    if query.state is State.FAILED:
+    if query.state is QueryState.FAILED:
         message = f"{query.result_id}: {query.message or 'the query failed'}"
         return refuse(Refusal(code_of(query.error_code or "execution_failed"), message))
     return answer({**_names(query), "status": query.state.value}, 202)
 
 
-def _page(page: Page) -> Response:
+def _page(page: RowPage) -> Response:
     query = page.query
     _note_digest(query)
     event = query.result_event
     document: dict[str, Any] = {
-        "faults": edge().viewing.faults(query),
+        "faults": query_context().viewing.faults(query),
         "page": {
             "offset": page.offset,
             "limit": page.limit,

@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from recorder.archive import reach
-from recorder.archive.label_push import OldCopy
+from recorder.archive.gc import ArchiveObject, objects_of_manifest, past_states
 from recorder.archive.manifest import ArchiveManifest
-from recorder.archive.reach import Wanted
-from recorder.archive.steps import Progress, Steps
+from recorder.archive.push import OldCopy
 from recorder.archive.store import HubArchive
-from veen.objects.opened import Store
-from veen.objects.port import HeadUnknown, ObjectMissing
+from veen.objects.port import HeadUnknown, ObjectMissing, Store
+from veen.system.environment import ArchiveProgress, ArchiveSteps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +34,20 @@ class _Clone:
         self._copy = scratch / "copy"
         self._new = self._bytes = 0
 
-    def run(self, progress: Progress) -> Cloned:
+    def run(self, progress: ArchiveProgress) -> Cloned:
         sha256, manifest = self._source.latest_with_hash()
         self._source.identity(manifest)
         head = self._target.head()
-        past = list(reach.past(self._source, manifest))
+        past = list(past_states(self._source, manifest))
         if head.value not in {None, sha256, *(known for known, _ in past)}:
             raise OldCopy("the other store holds a state of this hub that this one does not know")
-        wanted = dict.fromkeys(reach.of_manifest(self._source, sha256, manifest))
-        steps = Steps(progress, len(wanted))
+        expected = dict.fromkeys(objects_of_manifest(self._source, sha256, manifest))
+        steps = ArchiveSteps(progress, len(expected))
         steps.begin()
-        for one in wanted:
-            self._carry(one)
+        for item in expected:
+            self._carry(item)
             steps.add()
-        seen = {one.key for one in wanted}
+        seen = {item.key for item in expected}
         lost = sum(self._history(known, state, seen, steps) for known, state in past)
         if head.value != sha256:
             try:
@@ -67,14 +65,14 @@ class _Clone:
         )
 
     def _history(
-        self, sha256: bytes, manifest: ArchiveManifest, seen: set[str], steps: Steps
+        self, sha256: bytes, manifest: ArchiveManifest, seen: set[str], steps: ArchiveSteps
     ) -> int:
         """Carry an earlier state as far as it is still there; how much of it is not."""
         lost = 0
         try:
-            for one in self._unseen(sha256, manifest, seen):
+            for object_ in self._unseen(sha256, manifest, seen):
                 try:
-                    self._carry(one)
+                    self._carry(object_)
                 except ObjectMissing:
                     lost += 1
                 steps.add()
@@ -82,26 +80,28 @@ class _Clone:
             lost += 1
         return lost
 
-    def _unseen(self, sha256: bytes, manifest: ArchiveManifest, seen: set[str]) -> Iterator[Wanted]:
-        for one in reach.of_manifest(self._source, sha256, manifest):
-            if one.key not in seen:
-                seen.add(one.key)
-                yield one
+    def _unseen(
+        self, sha256: bytes, manifest: ArchiveManifest, seen: set[str]
+    ) -> Iterator[ArchiveObject]:
+        for object_ in objects_of_manifest(self._source, sha256, manifest):
+            if object_.key not in seen:
+                seen.add(object_.key)
+                yield object_
 
-    def _carry(self, wanted: Wanted) -> None:
+    def _carry(self, object_: ArchiveObject) -> None:
         """Copy an object unless it is there; either way it is read back."""
         try:
-            size = self._target.objects.size(wanted.key)
+            size = self._target.objects.size(object_.key)
         except ObjectMissing:
-            self._source.objects.get_file(wanted.key, self._copy, expect=wanted.sha256)
-            self._target.objects.put_file(wanted.key, self._copy)
+            self._source.objects.get_file(object_.key, self._copy, expect=object_.sha256)
+            self._target.objects.put_file(object_.key, self._copy)
             size = self._copy.stat().st_size
             self._new += 1
             self._bytes += size
-        self._target.read_back(wanted.key, size, wanted.sha256, self._scratch)
+        self._target.read_back(object_.key, size, object_.sha256, self._scratch)
 
 
-def clone(store: Store, to: Store, hub_id: bytes, *, progress: Progress) -> Cloned:
+def clone(store: Store, to: Store, hub_id: bytes, *, progress: ArchiveProgress) -> Cloned:
     """Bring another store to the same state; cut off, it goes on from what is there."""
     with tempfile.TemporaryDirectory(prefix="veen-archive-") as scratch:
         source, target = HubArchive(store, hub_id), HubArchive(to, hub_id)

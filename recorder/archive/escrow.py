@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final
 
-from veen import hpke, sign
+from veen.crypto import HPKE_ENC_BYTES, HpkeRecipient, HpkeSender, SigningKey, hpke_public_key
 from veen.digest import ht
 from veen.errors import Malformed, Undecryptable, Untrusted, VeenError
 from veen.hub_identity import HubIdentity, key_id
-from veen.schema import Bytes32, Size, Version
-from veen.wire import WireMap
+from veen.wire.objects import WireMap
+from veen.wire.schema import Bytes32, Size, Version
 
 KEYS: Final = "keys"
 _SEED_BYTES: Final = 32
@@ -34,7 +34,7 @@ class Escrow(WireMap):
     recipient: Bytes32
     """The X25519 key it is sealed to."""
     key_ids: tuple[Bytes32, ...]
-    enc: Annotated[bytes, Size(hpke.ENC_BYTES)]
+    enc: Annotated[bytes, Size(HPKE_ENC_BYTES)]
     body: bytes
 
     def rule(self) -> None:
@@ -43,15 +43,17 @@ class Escrow(WireMap):
 
     def open(self, readers: Sequence[bytes]) -> dict[bytes, bytes]:
         """The private keys, for whoever holds the one it is sealed to."""
-        private = next((one for one in readers if hpke.public_key(one) == self.recipient), None)
+        private = next(
+            (reader for reader in readers if hpke_public_key(reader) == self.recipient), None
+        )
         if private is None:
             raise Undecryptable("the escrow is sealed to another identity")
         aad = _aad(self.hub_id, self.recipient, self.key_ids)
-        inside = _Seeds.decode(hpke.Recipient(self.enc, private).open(aad, self.body))
-        found = {_id_of(seed): seed for seed in inside.seeds}
-        if tuple(sorted(found)) != self.key_ids:
+        inside = _Seeds.decode(HpkeRecipient(self.enc, private).open(aad, self.body))
+        result = {_id_of(seed): seed for seed in inside.seeds}
+        if tuple(sorted(result)) != self.key_ids:
             raise Untrusted("the escrow holds other keys than it says")
-        return found
+        return result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +62,16 @@ class _Seeds(WireMap):
 
 
 @dataclass(frozen=True, slots=True)
-class Sealer:
+class EscrowSealer:
     """Whom keys are sealed to; ``ephemeral`` is 32 fresh random bytes, good for one seal."""
 
     recipient: bytes
     ephemeral: bytes = field(repr=False)
 
     def seal(self, hub_id: bytes, seeds: Seeds) -> Escrow:
-        sender = hpke.Sender(self.recipient, self.ephemeral)
+        sender = HpkeSender(self.recipient, self.ephemeral)
         key_ids = tuple(sorted(seeds))
-        inside = _Seeds(seeds=tuple(seeds[one] for one in key_ids))
+        inside = _Seeds(seeds=tuple(seeds[key_id_] for key_id_ in key_ids))
         return Escrow(
             hub_id=hub_id,
             recipient=self.recipient,
@@ -95,15 +97,15 @@ def in_use(seeds: Seeds, identity: HubIdentity, hub_ts: int) -> dict[bytes, byte
 
 def read_seeds(folder: Path, identity: HubIdentity) -> dict[bytes, bytes]:
     """The private keys of a hub that a directory holds; NoKeys when the current one is missing."""
-    found = {}
+    result = {}
     for key in identity.hub_keys:
         path = folder / file_name(key.key_id)
         if path.exists():
-            found[key.key_id] = path.read_bytes()
-            if _id_of(found[key.key_id]) != key.key_id:
+            result[key.key_id] = path.read_bytes()
+            if _id_of(result[key.key_id]) != key.key_id:
                 raise Untrusted(f"{path} is not the private key of its name")
-    refuse_without_current(identity, found, str(folder))
-    return found
+    refuse_without_current(identity, result, str(folder))
+    return result
 
 
 def refuse_without_current(identity: HubIdentity, seeds: Seeds, where: str) -> None:
@@ -113,7 +115,7 @@ def refuse_without_current(identity: HubIdentity, seeds: Seeds, where: str) -> N
 
 
 def _id_of(seed: bytes) -> bytes:
-    return key_id(sign.PrivateKey(seed).public) if len(seed) == _SEED_BYTES else b""
+    return key_id(SigningKey(seed).public) if len(seed) == _SEED_BYTES else b""
 
 
 def _aad(hub_id: bytes, recipient: bytes, key_ids: Sequence[bytes]) -> bytes:

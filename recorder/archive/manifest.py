@@ -1,21 +1,57 @@
-"""What an archive holds of a hub: a manifest a label, and one over all of them."""
+"""What an archive holds of a hub: a manifest a label, and one over all of them.
+
+Where each object of an archived hub lives, from its contents alone.
+
+A file that never changes keeps the name it has in the data directory. What changes there - the
+identity, indexes, manifests - is kept by its hash, and one head names the latest.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-from veen import layout
-from veen.audit.stock import take_stock
+from veen.audit.context import take_inventory
 from veen.errors import Malformed
-from veen.layout import ChunkName
-from veen.manifest import SegmentKey, manifest_root
-from veen.schema import Bytes32, Version
-from veen.wire import WireMap
+from veen.log import layout
+from veen.log.chunk import SegmentKey, manifest_root
+from veen.log.layout import SEQ_DIGITS, ChunkName
+from veen.wire.objects import WireMap
+from veen.wire.schema import Bytes32, Version
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveKeys:
+    hub_id: bytes
+
+    @property
+    def prefix(self) -> str:
+        return f"hubs/{self.hub_id.hex()}/"
+
+    @property
+    def head(self) -> str:
+        """The name of the head, apart from the keys of objects."""
+        return f"hubs/{self.hub_id.hex()}"
+
+    def file(self, name: str) -> str:
+        """An immutable file, by its name in the data directory."""
+        return f"{self.prefix}{name}"
+
+    def version(self, sha256: bytes) -> str:
+        """A document that is replaced as a whole, by the hash of its bytes."""
+        return f"{self.prefix}version/{sha256.hex()}"
+
+    def tail(self, label: bytes, start_seq: int, end_seq: int) -> str:
+        """The beginning of a chunk that was still open when it was copied."""
+        return f"{self.prefix}tail/chunk-{label.hex()}-{_seq(start_seq)}-{_seq(end_seq)}.open"
+
+
+def _seq(seq: int) -> str:
+    return f"{seq:0{SEQ_DIGITS}d}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece(WireMap):
+class ArchivedFile(WireMap):
     """A file that never changes, by its name in the data directory."""
 
     name: str
@@ -24,7 +60,7 @@ class Piece(WireMap):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment(WireMap):
+class ArchivedSegment(WireMap):
     """A sealed chunk; hub_ts of its ends tells which chunks a time window needs."""
 
     epoch: int
@@ -47,7 +83,7 @@ class Segment(WireMap):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tail(WireMap):
+class TailSegment(WireMap):
     """The whole entries of the chunk that was open, from start_seq to end_seq."""
 
     start_seq: int
@@ -64,27 +100,27 @@ class LabelManifest(WireMap):
 
     ver: Version = 1
     label: Bytes32
-    segments: tuple[Segment, ...]
-    pieces: tuple[Piece, ...]
+    segments: tuple[ArchivedSegment, ...]
+    pieces: tuple[ArchivedFile, ...]
     root: Bytes32
     index: Bytes32 | None = None
-    tail: Tail | None = None
+    tail: TailSegment | None = None
 
     def rule(self) -> None:
         self._refuse_strange_names()
         self._refuse_disorder()
-        if self.root != manifest_root(self.label, (one.key for one in self.segments)):
+        if self.root != manifest_root(self.label, (segment.key for segment in self.segments)):
             raise Malformed("the root is not that of the segments")
 
     def _refuse_strange_names(self) -> None:
         """A name becomes a path: it must be that of a file of this label."""
-        names = [one.name for one in self.pieces]
+        names = [piece.name for piece in self.pieces]
         if names != sorted(set(names)):
             raise Malformed("the files of a label are out of order or doubled")
-        stock = take_stock(names)
-        files = stock.of(self.label)
+        inventory = take_inventory(names)
+        files = inventory.of(self.label)
         is_index = layout.checkpoint_index(self.label) in names
-        others = stock.unknown or stock.recorder or len(stock.labels) > 1
+        others = inventory.unknown or inventory.recorder or len(inventory.labels) > 1
         if others or files.chunks or files.opened or is_index:
             raise Malformed("a file that is none of the label's")
 
@@ -94,12 +130,12 @@ class LabelManifest(WireMap):
             raise Malformed(
                 f"a tail from {tail.start_seq} to {tail.end_seq} after {self.sealed_seq}"
             )
-        times = [ts for one in self.parts for ts in (one.first_ts, one.last_ts)]
+        times = [ts for part in self.parts for ts in (part.first_ts, part.last_ts)]
         if times != sorted(times):
             raise Malformed("the times of a label go back")
 
     @property
-    def parts(self) -> tuple[Segment | Tail, ...]:
+    def parts(self) -> tuple[ArchivedSegment | TailSegment, ...]:
         """All that holds entries, in order."""
         return self.segments if self.tail is None else (*self.segments, self.tail)
 
@@ -109,15 +145,21 @@ class LabelManifest(WireMap):
 
     @property
     def stored_bytes(self) -> int:
-        kept = [one.size for one in self.segments if not one.is_pruned]
+        stored = [segment.size for segment in self.segments if not segment.is_pruned]
         return (
-            sum(kept) + sum(one.size for one in self.pieces) + (self.tail.size if self.tail else 0)
+            sum(stored)
+            + sum(piece.size for piece in self.pieces)
+            + (self.tail.size if self.tail else 0)
         )
 
     def checkpoints(self) -> set[int]:
         """The sizes at which there is a checkpoint."""
-        found = (layout.parse_checkpoint(one.name) for one in self.pieces)
-        return {one.upto_seq for one in found if one is not None}
+        checkpoint_file_names = (layout.parse_checkpoint(piece.name) for piece in self.pieces)
+        return {
+            checkpoint_file_name.upto_seq
+            for checkpoint_file_name in checkpoint_file_names
+            if checkpoint_file_name is not None
+        }
 
     @property
     def sealed_seq(self) -> int:
@@ -133,13 +175,13 @@ class RecorderManifest(WireMap):
     """The recorder checkpoints, by the order of their names, which is that of their times."""
 
     ver: Version = 1
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ArchivedFile, ...]
 
     def rule(self) -> None:
-        names = [one.name for one in self.pieces]
+        names = [piece.name for piece in self.pieces]
         if names != sorted(set(names)):
             raise Malformed("recorder checkpoints out of order or doubled")
-        if not all(layout.parse_recorder_checkpoint(one) for one in names):
+        if not all(layout.parse_recorder_checkpoint(name) for name in names):
             raise Malformed("a file that is no recorder checkpoint")
 
     @property
@@ -149,7 +191,7 @@ class RecorderManifest(WireMap):
 
     @property
     def stored_bytes(self) -> int:
-        return sum(one.size for one in self.pieces)
+        return sum(piece.size for piece in self.pieces)
 
 
 NO_DOCUMENTS: Final = RecorderManifest(pieces=())
@@ -184,9 +226,9 @@ class ArchiveManifest(WireMap):
     """The hash of the manifest of the recorder checkpoints, where there are any."""
 
     def rule(self) -> None:
-        names = [one.label for one in self.labels]
+        names = [label.label for label in self.labels]
         if names != sorted(set(names)):
             raise Malformed("labels unsorted or doubled")
 
     def ref(self, label: bytes) -> LabelRef | None:
-        return next((one for one in self.labels if one.label == label), None)
+        return next((item for item in self.labels if item.label == label), None)

@@ -1,4 +1,7 @@
-"""Building a data directory from an archive alone, whole or up to a hub_ts."""
+"""Building a data directory from an archive alone, whole or up to a hub_ts.
+
+What of a label belongs to a prefix of it: up to a hub_ts, or all.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,69 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recorder.archive import escrow as escrows
-from recorder.archive import frames
-from recorder.archive.cut import CannotCut, kept_until, pieces_until
 from recorder.archive.escrow import Seeds
-from recorder.archive.manifest import ArchiveManifest, LabelManifest, Segment, Tail
-from recorder.archive.recorder_check import places
-from recorder.archive.recorder_push import read_document
-from recorder.archive.source import Place, bindings
-from recorder.archive.steps import Progress, Steps
+from recorder.archive.manifest import (
+    ArchivedFile,
+    ArchivedSegment,
+    ArchiveManifest,
+    LabelManifest,
+    TailSegment,
+)
+from recorder.archive.push import read_document
+from recorder.archive.source import EntryFrame, Place, bindings, walk_frames
 from recorder.archive.store import HubArchive
-from veen import checkpoint_index, durable, layout
-from veen.audit import leaves
+from recorder.archive.verify import places
 from veen.errors import Untrusted, VeenError
-from veen.layout import OpenChunkName
 from veen.limits import Limits
+from veen.log import layout
+from veen.log.chunk import decode_checkpoint_index, encode_checkpoint_index
+from veen.log.layout import OpenChunkName, leaf_file, tombstone_file
+from veen.system import durable
+from veen.system.environment import ArchiveProgress, ArchiveSteps
+
+
+class CannotCut(VeenError):
+    """The archive does not hold what this prefix needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """Sealed chunks that stay as they are, and the one that is open after the cut."""
+
+    segments: tuple[ArchivedSegment, ...]
+    opened: ArchivedSegment | TailSegment | None
+
+
+def stored_until(label: LabelManifest, at: int | None) -> RestorePlan:
+    """The parts of a label with entries of at most hub_ts ``at``; times never go back."""
+    whole = [segment for segment in label.segments if at is None or segment.last_ts <= at]
+    rest = label.parts[len(whole) :]
+    opened = rest[0] if rest and (at is None or rest[0].first_ts <= at) else None
+    if isinstance(opened, ArchivedSegment) and opened.is_pruned:
+        raise CannotCut(
+            f"{layout.chunk(opened.name(label.label))} was pruned before it was archived: "
+            f"cut before hub_ts {opened.first_ts} or from {opened.last_ts} on"
+        )
+    return RestorePlan(tuple(whole), opened)
+
+
+def pieces_until(
+    label: LabelManifest, segments: tuple[ArchivedSegment, ...], end_seq: int
+) -> list[ArchivedFile]:
+    """The files that stand beside the entries up to ``end_seq``."""
+    names = [segment.name(label.label) for segment in segments]
+    ranged = {kind(name) for name in names for kind in (layout.summary, tombstone_file, leaf_file)}
+    return [
+        piece
+        for piece in label.pieces
+        if piece.name in ranged or 0 < _upto(label.label, piece.name) <= end_seq
+    ]
+
+
+def _upto(label: bytes, name: str) -> int:
+    """The size at which a checkpoint or a peaks snapshot stands; 0 for other files."""
+    checkpoint = layout.parse_checkpoint(name.replace("log/peaks-", "log/checkpoint-", 1))
+    return checkpoint.upto_seq if checkpoint is not None and checkpoint.label == label else 0
 
 
 class Occupied(VeenError):
@@ -37,7 +89,7 @@ class RestoredLabel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
+class RestoredArchive:
     hub_id: bytes
     manifest: bytes
     labels: tuple[RestoredLabel, ...]
@@ -47,7 +99,7 @@ class Restored:
     @property
     def last_ts(self) -> int:
         """The hub_ts of the last entry; what the hub receipted later is not there."""
-        return max((one.last_ts for one in self.labels), default=0)
+        return max((label.last_ts for label in self.labels), default=0)
 
     @property
     def hub_time(self) -> int:
@@ -55,7 +107,7 @@ class Restored:
         return max(self.last_ts, self.made_at)
 
 
-Finish = Callable[[Path, Restored], None]
+Finish = Callable[[Path, RestoredArchive], None]
 """What else is to be done before the directory gets its name."""
 
 
@@ -66,40 +118,46 @@ class _Restore:
         self._limits = limits
         self._at = at
 
-    def run(self, sha256: bytes, manifest: ArchiveManifest, progress: Progress) -> Restored:
+    def run(
+        self, sha256: bytes, manifest: ArchiveManifest, progress: ArchiveProgress
+    ) -> RestoredArchive:
         for folder in ("log", layout.RECORDER, escrows.KEYS):
             durable.make_directory(self._root / folder)
         labels = list(self._archive.labels(manifest))
-        steps = Steps(progress, sum(one.stored_bytes for one in labels))
+        steps = ArchiveSteps(progress, sum(label.stored_bytes for label in labels))
         steps.begin()
-        found = [self._label(one, steps) for one in labels]
+        result = [self._label(label, steps) for label in labels]
         steps.finish()
-        kept = tuple(one for one in found if one.end_seq)
-        self._documents(manifest, {(one.label, upto) for one in kept for upto in one.checkpoints})
-        made_at = self._recorder(manifest, {one.label: one.end_seq for one in kept})
-        return Restored(hub_id=manifest.hub_id, manifest=sha256, labels=kept, made_at=made_at)
+        stored = tuple(item for item in result if item.end_seq)
+        self._documents(
+            manifest, {(item.label, upto) for item in stored for upto in item.checkpoints}
+        )
+        made_at = self._recorder(manifest, {item.label: item.end_seq for item in stored})
+        return RestoredArchive(
+            hub_id=manifest.hub_id, manifest=sha256, labels=stored, made_at=made_at
+        )
 
     def seeds(self, seeds: Seeds) -> None:
         for identifier, seed in sorted(seeds.items()):
             durable.write(self._root / escrows.KEYS / escrows.file_name(identifier), seed)
 
-    def _label(self, label: LabelManifest, steps: Steps) -> RestoredLabel:
-        kept = kept_until(label, self._at)
-        end_seq = kept.segments[-1].end_seq if kept.segments else 0
-        last_ts = kept.segments[-1].last_ts if kept.segments else 0
-        if kept.opened is not None:
-            last = self._opened(label.label, kept.opened)
+    def _label(self, label: LabelManifest, steps: ArchiveSteps) -> RestoredLabel:
+        plan = stored_until(label, self._at)
+        end_seq = plan.segments[-1].end_seq if plan.segments else 0
+        last_ts = plan.segments[-1].last_ts if plan.segments else 0
+        if plan.opened is not None:
+            last = self._opened(label.label, plan.opened)
             end_seq, last_ts = last.stream_seq, last.hub_ts
-            steps.add(kept.opened.size)
-        pieces = pieces_until(label, kept.segments, end_seq)
+            steps.add(plan.opened.size)
+        pieces = pieces_until(label, plan.segments, end_seq)
         for piece in pieces:
             self._archive.fetch_piece(piece, self._root)
             steps.add(piece.size)
-        names = {one.name for one in pieces}
-        for segment in kept.segments:
+        names = {piece.name for piece in pieces}
+        for segment in plan.segments:
             name = segment.name(label.label)
             # As the directory was: what retention took away stays away.
-            if leaves.tombstone(name) not in names:
+            if tombstone_file(name) not in names:
                 target = self._root / layout.chunk(name)
                 self._archive.fetch_segment(label.label, segment, target)
                 steps.add(segment.size)
@@ -107,19 +165,19 @@ class _Restore:
         self._index(label, here)
         return RestoredLabel(label.label, end_seq, last_ts, frozenset(here))
 
-    def _opened(self, label: bytes, part: Segment | Tail) -> frames.Frame:
+    def _opened(self, label: bytes, part: ArchivedSegment | TailSegment) -> EntryFrame:
         """The chunk that grows on from here, cut after the last entry that belongs to it."""
         path = self._root / layout.open_chunk(OpenChunkName(label, part.start_seq))
-        if isinstance(part, Tail):
+        if isinstance(part, TailSegment):
             self._archive.fetch_tail(label, part, path)
         else:
             self._archive.fetch_segment(label, part, path)
         last = None
         with path.open("rb") as file:
-            for one in frames.walk(file, label, part.start_seq, self._limits):
-                if self._at is not None and one.hub_ts > self._at:
+            for frame in walk_frames(file, label, part.start_seq, self._limits):
+                if self._at is not None and frame.hub_ts > self._at:
                     break
-                last = one
+                last = frame
         if last is None:
             raise Untrusted(f"{path.name}: the archive tells of entries that it does not hold")
         with path.open("r+b") as file:
@@ -129,11 +187,11 @@ class _Restore:
     def _index(self, label: LabelManifest, here: set[int]) -> None:
         if label.index is None:
             return
-        index = checkpoint_index.decode(self._archive.version(label.index))
-        kept = {upto: index[upto] for upto in index if upto in here}
-        if kept:
+        index = decode_checkpoint_index(self._archive.version(label.index))
+        stored = {upto: index[upto] for upto in index if upto in here}
+        if stored:
             path = self._root / layout.checkpoint_index(label.label)
-            durable.write(path, checkpoint_index.encode(kept))
+            durable.write(path, encode_checkpoint_index(stored))
 
     def _recorder(self, manifest: ArchiveManifest, ends: dict[bytes, int]) -> int:
         """The recorder checkpoints that speak of nothing after the cut; when the last was made."""
@@ -142,17 +200,17 @@ class _Restore:
             raw = self._archive.objects.get(
                 self._archive.keys.file(piece.name), expect=piece.sha256
             )
-            found = read_document(piece.name, raw)
-            reaches = all(upto <= ends.get(label, 0) for label, upto in places(found))
-            if self._at is None or (reaches and found.created_at <= self._at):
+            document = read_document(piece.name, raw)
+            reaches = all(upto <= ends.get(label, 0) for label, upto in places(document))
+            if self._at is None or (reaches and document.created_at <= self._at):
                 durable.write(self._root / piece.name, raw)
-                made_at = found.created_at
+                made_at = document.created_at
         return made_at
 
     def _documents(self, manifest: ArchiveManifest, held: set[Place]) -> None:
         lines = bindings(self._archive.version(manifest.binding))
-        kept = b"".join(one.encode() for one in lines if (one.label, one.upto_seq) in held)
-        durable.write(self._root / layout.CHECKPOINT_BINDING, kept)
+        stored = b"".join(line.encode() for line in lines if (line.label, line.upto_seq) in held)
+        durable.write(self._root / layout.CHECKPOINT_BINDING, stored)
         for name, sha256 in (
             (layout.IDENTITY, manifest.identity),
             (layout.IDENTITY_SIG, manifest.identity_sig),
@@ -167,10 +225,10 @@ def restore(
     *,
     seeds: Callable[[ArchiveManifest], Seeds],
     limits: Limits,
-    progress: Progress,
+    progress: ArchiveProgress,
     at: int | None = None,
     finish: Finish = lambda _root, _found: None,
-) -> Restored:
+) -> RestoredArchive:
     """Build the directory of a hub beside ``to``, and give it its name once it is whole.
 
     With ``at``, of every label only the entries up to this hub_ts: one prefix of the whole hub.
@@ -183,15 +241,15 @@ def restore(
     keys, building = seeds(manifest), _building(to)
     try:
         work = _Restore(archive, building, limits, at)
-        found = work.run(sha256, manifest, progress)
-        work.seeds(escrows.in_use(keys, identity, found.hub_time))
-        finish(building, found)
+        run = work.run(sha256, manifest, progress)
+        work.seeds(escrows.in_use(keys, identity, run.hub_time))
+        finish(building, run)
         durable.sync_directory(building)
         durable.rename(building, to)
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise
-    return found
+    return run
 
 
 def _refuse_unsettled(manifest: ArchiveManifest, at: int | None) -> None:

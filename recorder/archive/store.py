@@ -1,31 +1,38 @@
-"""An archive in an object store: documents by their hash, files by their name, one head."""
+"""An archive in an object store: documents by their hash, files by their name, one head.
+
+What an archive holds of a hub, told from its manifests.
+
+The object store of a recorder, for its service; secrets come from the environment alone.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from recorder.archive.keys import HubKeys
+from recorder.archive.escrow import Escrow
 from recorder.archive.manifest import (
     NO_DOCUMENTS,
+    ArchivedFile,
+    ArchivedSegment,
+    ArchiveKeys,
     ArchiveManifest,
     LabelManifest,
     LabelRef,
-    Piece,
     RecorderManifest,
-    Segment,
-    Tail,
+    TailSegment,
 )
-from veen import layout
 from veen.digest import h
 from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
-from veen.identity_file import SignedIdentity
-from veen.objects.opened import Store
-from veen.objects.port import Head, ObjectMissing
-from veen.wire import WireObject
+from veen.identity_store import SignedIdentity
+from veen.log import layout
+from veen.objects.port import ObjectMissing, Store, StoreHead, StoreSettings, credentials_in
+from veen.objects.store import open_to_read
+from veen.wire.objects import WireObject
 
 W = TypeVar("W", bound=WireObject)
 _IN_MEMORY: Final = 2**23
@@ -40,24 +47,24 @@ class HubArchive:
     """What one store holds of one hub."""
 
     def __init__(self, store: Store, hub_id: bytes) -> None:
-        self.keys = HubKeys(hub_id)
+        self.keys = ArchiveKeys(hub_id)
         self.objects = store.objects
         self.heads = store.heads
 
-    def head(self) -> Head:
+    def head(self) -> StoreHead:
         return self.heads.read(self.keys.head)
 
     def latest(self) -> ArchiveManifest:
         return self.latest_with_hash()[1]
 
     def latest_with_hash(self) -> tuple[bytes, ArchiveManifest]:
-        found = self.head().value
-        if found is None:
+        value = self.head().value
+        if value is None:
             raise NoArchive(f"the store has no archive of hub {self.keys.hub_id.hex()}")
-        return found, self.document(found, ArchiveManifest)
+        return value, self.document(value, ArchiveManifest)
 
-    def document(self, sha256: bytes, wanted: type[W]) -> W:
-        return wanted.decode(self.version(sha256))
+    def document(self, sha256: bytes, value: type[W]) -> W:
+        return value.decode(self.version(sha256))
 
     def version(self, sha256: bytes) -> bytes:
         return self.objects.get(self.keys.version(sha256), expect=sha256)
@@ -75,22 +82,22 @@ class HubArchive:
 
     def signed_identity(self, manifest: ArchiveManifest) -> SignedIdentity:
         """The same, with its signature."""
-        found = HubIdentity.decode(self.version(manifest.identity))
+        identity = HubIdentity.decode(self.version(manifest.identity))
         signature = self.version(manifest.identity_sig)
-        found.verify(signature)
-        if {found.hub_id, manifest.hub_id} != {self.keys.hub_id}:
+        identity.verify(signature)
+        if {identity.hub_id, manifest.hub_id} != {self.keys.hub_id}:
             raise Untrusted("the archive holds the identity of another hub")
-        return SignedIdentity(found, signature)
+        return SignedIdentity(identity, signature)
 
     def label(self, manifest: ArchiveManifest, label: bytes) -> LabelManifest | None:
         ref = manifest.ref(label)
         return None if ref is None else self.label_of(ref)
 
     def label_of(self, ref: LabelRef) -> LabelManifest:
-        found = self.document(ref.sha256, LabelManifest)
-        if (found.label, found.end_seq) != (ref.label, ref.end_seq):
+        document = self.document(ref.sha256, LabelManifest)
+        if (document.label, document.end_seq) != (ref.label, ref.end_seq):
             raise Untrusted(f"the manifest of label {ref.label.hex()} is another's")
-        return found
+        return document
 
     def labels(self, manifest: ArchiveManifest) -> Iterator[LabelManifest]:
         return (self.label_of(ref) for ref in manifest.labels)
@@ -100,14 +107,14 @@ class HubArchive:
             return NO_DOCUMENTS
         return self.document(manifest.recorder, RecorderManifest)
 
-    def fetch_piece(self, piece: Piece, root: Path) -> None:
+    def fetch_piece(self, piece: ArchivedFile, root: Path) -> None:
         self.objects.get_file(self.keys.file(piece.name), root / piece.name, expect=piece.sha256)
 
-    def fetch_segment(self, label: bytes, segment: Segment, to: Path) -> None:
+    def fetch_segment(self, label: bytes, segment: ArchivedSegment, to: Path) -> None:
         key = self.keys.file(layout.chunk(segment.name(label)))
         self.objects.get_file(key, to, expect=segment.sha256)
 
-    def fetch_tail(self, label: bytes, tail: Tail, to: Path) -> None:
+    def fetch_tail(self, label: bytes, tail: TailSegment, to: Path) -> None:
         key = self.keys.tail(label, tail.start_seq, tail.end_seq)
         self.objects.get_file(key, to, expect=tail.sha256)
 
@@ -134,3 +141,72 @@ def hubs(store: Store) -> Iterator[bytes]:
             yield bytes.fromhex(name)
         # The first character after the slash: past every key of this hub.
         after = f"hubs/{name}0"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelStatus:
+    label: bytes
+    end_seq: int
+    sealed_seq: int
+    last_ts: int
+    stored_bytes: int
+    root: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubStatus:
+    """``is_escrowed`` is None without an escrow, and tells else whether it has the current key."""
+
+    hub_id: bytes
+    manifest: bytes
+    key_id: bytes
+    labels: tuple[LabelStatus, ...]
+    is_escrowed: bool | None
+    unsettled_from: int | None
+    recorder_checkpoints: int
+    recorder_bytes: int
+
+    @property
+    def entries(self) -> int:
+        return sum(label.end_seq for label in self.labels)
+
+    @property
+    def stored_bytes(self) -> int:
+        return sum(label.stored_bytes for label in self.labels) + self.recorder_bytes
+
+    @property
+    def last_ts(self) -> int:
+        return max((label.last_ts for label in self.labels), default=0)
+
+
+def status(archive: HubArchive) -> HubStatus:
+    sha256, manifest = archive.latest_with_hash()
+    current = archive.identity(manifest).current.key_id
+    escrow = archive.document(manifest.escrow, Escrow) if manifest.escrow else None
+    recorder = archive.recorder(manifest)
+    labels = (
+        LabelStatus(
+            label.label,
+            label.end_seq,
+            label.sealed_seq,
+            label.last_ts,
+            label.stored_bytes,
+            label.root,
+        )
+        for label in archive.labels(manifest)
+    )
+    return HubStatus(
+        hub_id=manifest.hub_id,
+        manifest=sha256,
+        key_id=current,
+        labels=tuple(labels),
+        is_escrowed=None if escrow is None else current in escrow.key_ids,
+        unsettled_from=manifest.unsettled_from,
+        recorder_checkpoints=len(recorder.pieces),
+        recorder_bytes=recorder.stored_bytes,
+    )
+
+
+def archive_in(store: StoreSettings, hub_id: bytes, environment: Mapping[str, str]) -> HubArchive:
+    """What the store holds of a hub, to be read only."""
+    return HubArchive(open_to_read(store, credentials_in(environment)), hub_id)

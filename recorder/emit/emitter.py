@@ -2,25 +2,42 @@
 
 It speaks for one principal, the client it sends through (SDR0 3.4, I3), and asks the hub for
 nothing beside taking the events.
+
+An observation: what a program says has happened, before it is a recorder event (SDR0 3.2.1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from recorder.emit.observation import NoEvent, Observation
-from recorder.stream_map import CHANGES, RecorderStream, StreamMap
-from veen import json_body
+from recorder.stream_map import CHANGES, RecorderStream, RecorderStreamMap
 from veen.client.client import Client
-from veen.client.outbox import Note
-from veen.client.progress import Progress, untold
-from veen.client.sending import Flushed, Options, Sent
-from veen.errors import Malformed
-from veen.overlay.body import WholeItem
-from veen.record_event import MAX_NAME_BYTES, MAX_TIME_MS, SCHEMA, RecordEvent
+from veen.client.outbox import Flushed, Note, Options, SentEvent
+from veen.errors import Malformed, VeenError
+from veen.events import MAX_NAME_BYTES, MAX_TIME_MS, RECORD_SCHEMA, RecordEvent
+from veen.system.environment import Progress, no_progress
+from veen.wire.body import WholeItem
+from veen.wire.canonical_json import value_to_cbor
+
+
+class NoEvent(VeenError):
+    """What was to be recorded cannot be, and why; nothing of it was kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """``payload`` is a JSON value; without ``event_time`` (ms since 1970) it happened now."""
+
+    event_type: str
+    subject_id: str
+    origin: str
+    payload: Any = field(repr=False)
+    event_time: int | None = None
+
 
 Clock = Callable[[], int]
 """Milliseconds since 1970."""
@@ -37,13 +54,18 @@ class Emitter:
     """``recipient`` is the key of the zone's reader; without it events are sealed to ourselves."""
 
     def __init__(
-        self, client: Client, streams: StreamMap, *, clock: Clock, recipient: bytes | None = None
+        self,
+        client: Client,
+        streams: RecorderStreamMap,
+        *,
+        clock: Clock,
+        recipient: bytes | None = None,
     ) -> None:
         self.streams = streams
         self.clock = clock
         self.principal_id = client.session.identity.client_id
         self._client = client
-        self._options: Options = {"schema": SCHEMA, "recipient": recipient}
+        self._options: Options = {"schema": RECORD_SCHEMA, "recipient": recipient}
 
     def address(self, observed: Observation) -> Addressed:
         """The event and its stream; NoEvent or UnknownType where there is none."""
@@ -68,7 +90,7 @@ class Emitter:
 
     def emit_many(self, observed: Iterable[Observation], *, note: Note | None = None) -> list[int]:
         """Keep events, and a note with them, all or nothing; each stream keeps its order."""
-        return self.keep([self.address(one) for one in observed], note=note)
+        return self.keep([self.address(observation) for observation in observed], note=note)
 
     def keep(self, events: Sequence[Addressed], *, note: Note | None = None) -> list[int]:
         """The same for events that were addressed before."""
@@ -77,27 +99,27 @@ class Emitter:
     def note(self, name: str) -> bytes | None:
         return self._client.note(name)
 
-    def flush(self, progress: Progress = untold) -> Flushed:
+    def flush(self, progress: Progress = no_progress) -> Flushed:
         """Send all that was kept, in batches for each stream."""
         return self._client.flush(progress)
 
     def pending(self) -> int:
         return self._client.pending()
 
-    def send(self, observed: Observation) -> Sent:
+    def send(self, observed: Observation) -> SentEvent:
         """Send one event and have its receipt verified."""
         (sent,) = self.send_many([observed])
         return sent
 
-    def send_many(self, observed: Iterable[Observation]) -> Iterator[Sent]:
+    def send_many(self, observed: Iterable[Observation]) -> Iterator[SentEvent]:
         """Send events and have their receipts verified, in the order given.
 
         Neighbours of one stream go in one batch; where streams alternate, ``emit_many`` and
         ``flush`` take fewer. What was not yet taken from ``observed`` when this fails is not kept.
         """
-        events = (self.address(one) for one in observed)
+        events = (self.address(observation) for observation in observed)
         for stream, some in groupby(events, attrgetter("stream")):
-            bodies = (one.body for one in some)
+            bodies = (item.body for item in some)
             yield from self._client.send_many(stream, bodies, **self._options)
 
     def _verify_writer(self, stream: RecorderStream) -> None:
@@ -122,15 +144,15 @@ class Emitter:
 
 def _payload(observed: Observation, bound: int) -> bytes:
     try:
-        found = json_body.encode_value(observed.payload)
+        result = value_to_cbor(observed.payload)
     except Malformed as error:
         raise NoEvent(f"the payload of {observed.event_type} is no JSON: {error}") from error
-    if len(found) > bound:
+    if len(result) > bound:
         raise NoEvent(
-            f"the payload of {observed.event_type} has {len(found)} bytes; its stream takes "
+            f"the payload of {observed.event_type} has {len(result)} bytes; its stream takes "
             f"{bound} (max_payload_bytes)"
         )
-    return found
+    return result
 
 
 def _verify(observed: Observation, when: int) -> None:

@@ -1,16 +1,74 @@
-"""JSON lines from a file or a pipe, kept and sent in portions (``veen recorder emit``)."""
+"""JSON lines from a file or a pipe, kept and sent in portions (``veen recorder emit``).
+
+One line of JSON as an observation: which of its fields say what.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
-from recorder.emit.emitter import Addressed, Emitter
-from recorder.emit.line import LineForm
-from recorder.emit.observation import NoEvent
+from recorder.emit.emitter import Addressed, Emitter, NoEvent, Observation
 from recorder.stream_map import UnknownType
+from recorder.timestamp import TimeUnit, event_time
 from veen.errors import Malformed, VeenError
+from veen.wire.canonical_json import parse_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineForm:
+    """Names of the fields, and what holds for a line that lacks one.
+
+    With ``payload`` a line has these fields and no others; without, whatever else it has is the
+    payload.
+    """
+
+    event_type: str = "event_type"
+    subject_id: str = "subject_id"
+    origin: str = "origin"
+    event_time: str = "event_time"
+    payload: str | None = "payload"
+    time_unit: TimeUnit = TimeUnit.MS
+    default_type: str | None = None
+    default_subject: str | None = None
+    default_origin: str | None = None
+
+    def read(self, raw: bytes) -> Observation:
+        """The observation that a line is; NoEvent says what is wrong with it."""
+        try:
+            value = parse_json(raw)
+        except Malformed as error:
+            raise NoEvent(str(error)) from error
+        if not isinstance(value, dict):
+            raise NoEvent(f"a JSON object is due, not a {type(value).__name__}")
+        when = value.pop(self.event_time, None)
+        return Observation(
+            event_type=_text(value, self.event_type, self.default_type),
+            subject_id=_text(value, self.subject_id, self.default_subject),
+            origin=_text(value, self.origin, self.default_origin),
+            event_time=None if when is None else event_time(when, self.time_unit),
+            payload=value if self.payload is None else self._only_payload(value),
+        )
+
+    def _only_payload(self, left: dict[str, Any]) -> Any:
+        if self.payload not in left:
+            raise NoEvent(f"{self.payload!r} is missing")
+        payload = left.pop(self.payload)
+        if left:
+            names = (self.event_type, self.subject_id, self.origin, self.event_time, self.payload)
+            raise NoEvent(f"unknown key {min(left)!r}; known are {', '.join(names)}")
+        return payload
+
+
+def _text(value: dict[str, Any], name: str, default: str | None) -> str:
+    result = value.pop(name, default)
+    if result is None:
+        raise NoEvent(f"{name!r} is missing")
+    if type(result) is not str or not result:
+        raise NoEvent(f"{name!r} = {result!r:.80}: a text that is not empty is due")
+    return result
+
 
 MAX_LINE_BYTES: Final = 8 << 20
 """No line that holds an event is longer: the largest payload, with every sign escaped."""
@@ -23,15 +81,15 @@ _SHOWN: Final = 200
 class BadLine(VeenError):
     """A line that is no event: which one, and what is wrong with it."""
 
-    def __init__(self, number: int, told: str) -> None:
+    def __init__(self, number: int, detail: str) -> None:
         super().__init__(
-            f"line {number}: {told}; all lines before it are kept: "
+            f"line {number}: {detail}; all lines before it are kept: "
             f"correct it and go on with --from-line {number}"
         )
         self.number = number
 
 
-class Line(NamedTuple):
+class JsonLine(NamedTuple):
     number: int
     event: Addressed
 
@@ -40,7 +98,7 @@ class Line(NamedTuple):
 class Emitted:
     """How many events were kept, and how many of all that the outbox held have landed."""
 
-    kept: int
+    stored: int
     landed: int
 
 
@@ -64,10 +122,10 @@ def emit_lines(emitter: Emitter, lines: Iterable[tuple[int, bytes]], form: LineF
     A bad line ends it, with all before it kept and sent. If events cannot be sent, the lines are
     kept all the same, and why is raised once all of them are.
     """
-    kept = landed = 0
+    stored = landed = 0
     trouble: VeenError | None = None
-    for portion, fault in _portions(emitter, lines, form):
-        kept += _kept(emitter, portion)
+    for batch, fault in _batches(emitter, lines, form):
+        stored += _stored(emitter, batch)
         if trouble is None:
             try:
                 landed += emitter.flush().landed
@@ -76,16 +134,16 @@ def emit_lines(emitter: Emitter, lines: Iterable[tuple[int, bytes]], form: LineF
         if fault is not None:
             trouble = _joined(fault, trouble)
     if trouble is not None:
-        trouble.add_note(f"{kept} events were kept; {emitter.pending()} wait in the outbox")
+        trouble.add_note(f"{stored} events were kept; {emitter.pending()} wait in the outbox")
         raise trouble
-    return Emitted(kept, landed)
+    return Emitted(stored, landed)
 
 
-def _kept(emitter: Emitter, portion: list[Line]) -> int:
+def _stored(emitter: Emitter, batch: list[JsonLine]) -> int:
     try:
-        return len(emitter.keep([one.event for one in portion]))
+        return len(emitter.keep([json_line.event for json_line in batch]))
     except VeenError as error:
-        error.add_note(f"nothing from line {portion[0].number} on is kept")
+        error.add_note(f"nothing from line {batch[0].number} on is kept")
         raise
 
 
@@ -95,25 +153,25 @@ def _joined(fault: BadLine, trouble: VeenError | None) -> BadLine:
     return fault
 
 
-def _portions(
+def _batches(
     emitter: Emitter, lines: Iterable[tuple[int, bytes]], form: LineForm
-) -> Iterator[tuple[list[Line], BadLine | None]]:
+) -> Iterator[tuple[list[JsonLine], BadLine | None]]:
     """Lists of events; the last of them ends where a line is bad."""
-    portion: list[Line] = []
+    batch: list[JsonLine] = []
     size = 0
     try:
         for number, raw in lines:
-            line = Line(number, _event(emitter, number, raw, form))
-            portion.append(line)
+            line = JsonLine(number, _event(emitter, number, raw, form))
+            batch.append(line)
             size += len(line.event.body)
-            if len(portion) == PORTION or size >= _PORTION_BYTES:
-                yield portion, None
-                portion, size = [], 0
+            if len(batch) == PORTION or size >= _PORTION_BYTES:
+                yield batch, None
+                batch, size = [], 0
     except BadLine as error:
-        yield portion, error
+        yield batch, error
         return
-    if portion:
-        yield portion, None
+    if batch:
+        yield batch, None
 
 
 def _event(emitter: Emitter, number: int, raw: bytes, form: LineForm) -> Addressed:

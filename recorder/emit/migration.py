@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from recorder.emit.emitter import Emitter
-from recorder.emit.observation import NoEvent, Observation
-from recorder.stream_map import CHANGES, NAMESPACE, StreamMap
-from veen.client.sending import Sent
+from recorder.emit.emitter import Emitter, NoEvent, Observation
+from recorder.stream_map import CHANGES, NAMESPACE, RecorderStreamMap
+from veen.client.outbox import SentEvent
 from veen.errors import Malformed
-from veen.record_event import RecordEvent
+from veen.events import RecordEvent
 
 RENAMED: Final = "stream.renamed"
 SPLIT: Final = "stream.split"
@@ -36,11 +35,14 @@ class Migration:
 
     def takes_away(self, event_type: str) -> bool:
         """Whether events of that type have left the old stream by it."""
-        there = [one.stream for one in self.targets if event_type in one.event_types]
+        there = [target.stream for target in self.targets if event_type in target.event_types]
         return bool(there) and self.source not in there
 
     def payload(self) -> dict[str, Any]:
-        to = [{"stream": one.stream, "event_types": list(one.event_types)} for one in self.targets]
+        to = [
+            {"stream": target.stream, "event_types": list(target.event_types)}
+            for target in self.targets
+        ]
         return {"from": self.source, "last_seq": self.last_seq, "to": to}
 
 
@@ -52,19 +54,19 @@ class Stay:
     last_seq: int | None
 
 
-def rename(streams: StreamMap, old: str, new: str, last_seq: int) -> Migration:
+def rename(streams: RecorderStreamMap, old: str, new: str, last_seq: int) -> Migration:
     """One stream follows another, with all that is configured for it now."""
     return _checked(streams, old, [new], last_seq)
 
 
-def split(streams: StreamMap, old: str, new: Sequence[str], last_seq: int) -> Migration:
+def split(streams: RecorderStreamMap, old: str, new: Sequence[str], last_seq: int) -> Migration:
     """Several streams follow one, which may be among them."""
     if len(set(new)) != len(new) or len(new) < 2:
         raise NoEvent(f"a split needs two or more different streams, not {', '.join(new)}")
     return _checked(streams, old, new, last_seq)
 
 
-def record(emitter: Emitter, migration: Migration, origin: str) -> Sent:
+def record(emitter: Emitter, migration: Migration, origin: str) -> SentEvent:
     """Record a migration, as an admin, and have its receipt verified."""
     return emitter.send(
         Observation(
@@ -78,17 +80,17 @@ def record(emitter: Emitter, migration: Migration, origin: str) -> Sent:
 
 def migrations(events: Iterable[RecordEvent]) -> list[Migration]:
     """The migrations in the events of the stream of changes, in their order."""
-    return [_migration(one) for one in events if one.event_type in (RENAMED, SPLIT)]
+    return [_migration(event) for event in events if event.event_type in (RENAMED, SPLIT)]
 
 
-def stays(event_type: str, history: Iterable[Migration], streams: StreamMap) -> list[Stay]:
+def stays(event_type: str, history: Iterable[Migration], streams: RecorderStreamMap) -> list[Stay]:
     """Which streams an event type was in over time, the one of today last."""
-    left = [one for one in history if one.takes_away(event_type)]
-    past = [Stay(one.source, one.last_seq) for one in left]
+    left = [migration for migration in history if migration.takes_away(event_type)]
+    past = [Stay(item.source, item.last_seq) for item in left]
     return [*past, Stay(streams.stream_of(event_type).name, None)]
 
 
-def _checked(streams: StreamMap, old: str, new: Sequence[str], last_seq: int) -> Migration:
+def _checked(streams: RecorderStreamMap, old: str, new: Sequence[str], last_seq: int) -> Migration:
     if not old.startswith(NAMESPACE) or old == CHANGES:
         raise NoEvent(f"{old!r} is no stream that can be renamed or split; one of record/* can")
     if last_seq < 0:
@@ -99,7 +101,7 @@ def _checked(streams: StreamMap, old: str, new: Sequence[str], last_seq: int) ->
     for name in new:
         stream = streams.named(name)
         if stream is None:
-            known = ", ".join(one.name for one in streams.streams)
+            known = ", ".join(stream.name for stream in streams.streams)
             raise NoEvent(f"{name!r} is no configured stream; known are {known}")
         targets.append(Target(name, tuple(sorted(stream.event_types))))
     if [old] == list(new):
@@ -121,6 +123,6 @@ def _target(value: Any) -> Target:
         raise Malformed(f"{value!r:.80} is no target of a migration")
     types = value["event_types"]
     texts = [value["stream"], *(types if isinstance(types, list) else [None])]
-    if not all(isinstance(one, str) for one in texts):
+    if not all(isinstance(text, str) for text in texts):
         raise Malformed(f"{value!r:.80} is no target of a migration")
     return Target(texts[0], tuple(texts[1:]))

@@ -1,33 +1,39 @@
 """Following a JSON-lines log file through rotations and crashes, each line recorded exactly once.
 
 The position is kept in the instant in which the events are: a crash finds both or neither.
+
+Running a tail: read what is new, send what was kept, and wait for more.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from recorder.emit.emitter import Addressed, Emitter
-from recorder.emit.line import LineForm
-from recorder.emit.observation import NoEvent, Observation
+from recorder.emit.emitter import Addressed, Emitter, NoEvent, Observation
+from recorder.emit.json_lines import LineForm
 from recorder.emit.tail_files import (
-    Generation,
-    Moved,
+    CHUNK_BYTES,
+    Around,
+    FileGeneration,
+    FileMoved,
+    LineBatch,
     RotationOrder,
+    TailLine,
+    TailPosition,
     generations,
     in_order,
     look_at,
     place_of,
+    read_batch,
 )
-from recorder.emit.tail_lines import CHUNK_BYTES, Portion, TailLine, read_portion
-from recorder.emit.tail_position import Around, TailPosition
 from recorder.stream_map import UnknownType
-from veen.client.outbox import Note
+from veen.client.outbox import Note, OutboxFull
+from veen.client.transport import Unreachable
 from veen.errors import Malformed, VeenError
 
 UNPARSED: Final = "log.unparsed"
@@ -63,7 +69,7 @@ class TailRules:
     accept_gap: bool = False
 
 
-class Step(NamedTuple):
+class TailStep(NamedTuple):
     """How many events were kept; ``is_idle`` when there was nothing to read."""
 
     events: int
@@ -75,13 +81,13 @@ class _Place(NamedTuple):
     first of them. ``finished`` are the identities of all others.
     """
 
-    files: list[Generation]
+    files: list[FileGeneration]
     offset: int
     mark: bytes | None
     finished: tuple[bytes, ...]
 
 
-class Tail:
+class FileTail:
     """Remembers nothing but where it just was; where it goes on is in the outbox, by ``name``."""
 
     def __init__(self, path: Path, name: str, emitter: Emitter, rules: TailRules) -> None:
@@ -95,17 +101,17 @@ class Tail:
         self._rules = rules
         self._unchanged: tuple[bytes, float] = (b"", 0.0)
 
-    def step(self) -> Step:
+    def step(self) -> TailStep:
         """Keep the next lines, with the position after them."""
         try:
             position = self.position()
-            portion = self._next_in_same_file(position)
-            if portion is not None and portion.lines:
-                return self._keep(portion, position.finished if position else ())
+            batch = self._next_in_same_file(position)
+            if batch is not None and batch.lines:
+                return self._keep(batch, position.finished if position else ())
             place = self._place(position)
-            return Step(0, is_idle=True) if place is None else self._read(place)
-        except Moved:
-            return Step(0, is_idle=False)
+            return TailStep(0, is_idle=True) if place is None else self._read(place)
+        except FileMoved:
+            return TailStep(0, is_idle=False)
 
     def is_caught_up(self) -> bool:
         """Whether nothing is left but, at most, a line that still lacks its end."""
@@ -115,7 +121,7 @@ class Tail:
                 return not files
             unread = self._unread(position, files)
             number = place_of(position, unread)
-        except Moved:
+        except FileMoved:
             return False
         if number is None:
             return not unread
@@ -127,7 +133,7 @@ class Tail:
         raw = self._emitter.note(self._name)
         return None if raw is None else TailPosition.decode(raw)
 
-    def _next_in_same_file(self, position: TailPosition | None) -> Portion | None:
+    def _next_in_same_file(self, position: TailPosition | None) -> LineBatch | None:
         """What follows in a file that still has its name: no other file matters then."""
         file = look_at(self._at)
         if position is None or file is None or not position.offset:
@@ -135,8 +141,8 @@ class Tail:
         if (file.device, file.inode) != (position.device, position.inode):
             return None
         try:
-            return read_portion(file, position.offset, position.mark, is_finished=False)
-        except Moved:
+            return read_batch(file, position.offset, position.mark, is_finished=False)
+        except FileMoved:
             return None
 
     def _place(self, position: TailPosition | None) -> _Place | None:
@@ -153,18 +159,18 @@ class Tail:
             raise self._out_of_order(unread, number)
         return self._from(position, files, unread)
 
-    def _unread(self, position: TailPosition, files: list[Generation]) -> list[Generation]:
+    def _unread(self, position: TailPosition, files: list[FileGeneration]) -> list[FileGeneration]:
         finished = frozenset(position.finished or ())
         return in_order(self.path, [file for file in files if file.identity not in finished])
 
     def _from(
-        self, position: TailPosition, files: list[Generation], unread: list[Generation]
+        self, position: TailPosition, files: list[FileGeneration], unread: list[FileGeneration]
     ) -> _Place:
         mark = position.mark if position.offset else None
         return _Place(unread, position.offset, mark, _others(files, unread))
 
     def _adopted(
-        self, position: TailPosition, files: list[Generation], unread: list[Generation]
+        self, position: TailPosition, files: list[FileGeneration], unread: list[FileGeneration]
     ) -> _Place:
         """A position of an earlier release: what its names call older was read."""
         place = self._from(position, files, unread)
@@ -173,7 +179,7 @@ class Tail:
         return place
 
     def _after_gap(
-        self, position: TailPosition, files: list[Generation], unread: list[Generation]
+        self, position: TailPosition, files: list[FileGeneration], unread: list[FileGeneration]
     ) -> _Place | None:
         if not self._rules.accept_gap:
             raise TailGap(
@@ -184,7 +190,7 @@ class Tail:
         self.gaps += 1
         return _Place(unread, 0, None, _others(files, unread)) if unread else None
 
-    def _out_of_order(self, unread: list[Generation], number: int) -> RotationOrder:
+    def _out_of_order(self, unread: list[FileGeneration], number: int) -> RotationOrder:
         names = ", ".join(file.path.name for file in unread[:number])
         return RotationOrder(
             f"{self.path}: {names} is older by its name than {unread[number].path.name}, which is "
@@ -194,7 +200,7 @@ class Tail:
             "record it with veen recorder emit"
         )
 
-    def _begin(self, files: list[Generation]) -> _Place | None:
+    def _begin(self, files: list[FileGeneration]) -> _Place | None:
         """At the start of the file; from now on it is known under any name."""
         live = [file for file in files if file.path == self.path]
         if not live:
@@ -203,20 +209,20 @@ class Tail:
         self._remember(place.files[0], place.finished)
         return place
 
-    def _remember(self, file: Generation, finished: tuple[bytes, ...]) -> None:
+    def _remember(self, file: FileGeneration, finished: tuple[bytes, ...]) -> None:
         position = TailPosition(
             device=file.device, inode=file.inode, offset=0, mark=_NOTHING, finished=finished
         )
         self._emitter.keep([], note=Note(self._name, position.encode()))
 
-    def _read(self, place: _Place) -> Step:
+    def _read(self, place: _Place) -> TailStep:
         files, offset, mark, finished = place
         number = 0
         while True:
             is_finished = self._is_finished(files, number)
-            portion = read_portion(files[number], offset, mark, is_finished=is_finished)
-            if portion.lines:
-                return self._keep(portion, finished)
+            batch = read_batch(files[number], offset, mark, is_finished=is_finished)
+            if batch.lines:
+                return self._keep(batch, finished)
             if not is_finished:
                 break
             finished = (*finished, files[number].identity)
@@ -224,14 +230,14 @@ class Tail:
         if number > 1:
             # Empty files may be rotated until the one that was read last is gone.
             self._remember(files[number - 1], finished[:-1])
-        return Step(0, is_idle=True)
+        return TailStep(0, is_idle=True)
 
-    def _is_finished(self, files: list[Generation], number: int) -> bool:
+    def _is_finished(self, files: list[FileGeneration], number: int) -> bool:
         if number == len(files) - 1:
             return False
         return number < len(files) - 2 or self._is_settled(files[number])
 
-    def _is_settled(self, file: Generation) -> bool:
+    def _is_settled(self, file: FileGeneration) -> bool:
         """By the time of the last write, or as observed where the clock is behind that."""
         if self._emitter.clock() - file.mtime_ns // 1_000_000 >= self._rules.settle_ms:
             return True
@@ -240,24 +246,24 @@ class Tail:
             self._unchanged = (file.identity, now)
         return (now - self._unchanged[1]) * 1000 > self._rules.settle_ms
 
-    def _keep(self, portion: Portion, finished: tuple[bytes, ...] | None) -> Step:
+    def _keep(self, batch: LineBatch, finished: tuple[bytes, ...] | None) -> TailStep:
         events: list[Addressed] = []
         last = None
-        for line in portion.lines:
+        for line in batch.lines:
             try:
                 events.extend(self._event(line))
             except (NoEvent, UnknownType, Malformed) as error:
                 if self._rules.on_bad_line is OnBadLine.STOP:
                     if last is None:
-                        raise self._stopped(portion, line, error) from error
+                        raise self._stopped(batch, line, error) from error
                     break
-                events.extend(self._unparsed(portion, line, error))
+                events.extend(self._unparsed(batch, line, error))
             last = line
         if last is not None:
-            note = Note(self._name, portion.position_after(last, finished).encode())
+            note = Note(self._name, batch.position_after(last, finished).encode())
             self._emitter.keep(events, note=note)
-            self._at = portion.generation.path
-        return Step(len(events), is_idle=False)
+            self._at = batch.generation.path
+        return TailStep(len(events), is_idle=False)
 
     def _event(self, line: TailLine) -> Iterator[Addressed]:
         if line.is_cut:
@@ -265,10 +271,10 @@ class Tail:
         if line.raw.strip():
             yield self._emitter.address(self._rules.form.read(line.raw))
 
-    def _unparsed(self, portion: Portion, line: TailLine, why: VeenError) -> Iterator[Addressed]:
+    def _unparsed(self, batch: LineBatch, line: TailLine, why: VeenError) -> Iterator[Addressed]:
         """The line as it is, in as many pieces as the bound of its stream asks for."""
         bound = self._emitter.streams.stream_of(UNPARSED).max_payload_bytes
-        file = portion.generation.path.name
+        file = batch.generation.path.name
         # Whatever the bytes are, one of them is at most four signs of text.
         size = max(1, (bound - _AROUND_TEXT - _SHOWN - 2 * len(file.encode())) // 4)
         text = line.raw.removesuffix(b"\n")
@@ -288,17 +294,94 @@ class Tail:
                 )
             )
 
-    def _stopped(self, portion: Portion, line: TailLine, error: VeenError) -> TailStopped:
+    def _stopped(self, batch: LineBatch, line: TailLine, error: VeenError) -> TailStopped:
         shown = line.raw[:_SHOWN].decode("utf-8", "backslashreplace").rstrip("\n")
         return TailStopped(
-            f"{portion.generation.path}, byte {line.offset}: no event: {error}; the line is "
+            f"{batch.generation.path}, byte {line.offset}: no event: {error}; the line is "
             f"{shown!r}; all before it is kept. Record such lines with --on-bad-line record"
         )
 
 
-def _others(files: list[Generation], unread: list[Generation]) -> tuple[bytes, ...]:
+def _others(files: list[FileGeneration], unread: list[FileGeneration]) -> tuple[bytes, ...]:
     return tuple(file.identity for file in files if file not in unread)
 
 
 def _short(text: str) -> str:
     return text.encode("ascii", "backslashreplace")[:_SHOWN].decode()
+
+
+_MANY: Final = 1_024
+_FIRST_WAIT_MS: Final = 500
+_LONGEST_WAIT_MS: Final = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tailed:
+    events: int
+    landed: int
+
+
+class TailRun:
+    """Reading goes on while the hub does not answer, until the outbox is full."""
+
+    def __init__(self, tail: FileTail, emitter: Emitter, tell: Callable[[str], None]) -> None:
+        self._tail = tail
+        self._emitter = emitter
+        self._tell = tell
+        self._events = self._landed = 0
+        self._wait_ms = self._not_before = 0
+        self._gaps = 0
+        self.trouble: VeenError | None = None
+
+    def follow(self, sleep: Callable[[float], None], poll_sec: float) -> None:
+        """For ever, or until an error that waiting does not cure."""
+        while True:
+            if self.turn().is_idle:
+                sleep(poll_sec)
+
+    def catch_up(self, sleep: Callable[[float], None], poll_sec: float) -> Tailed:
+        """Until all that is there was kept and sent; Unreachable once it is kept only."""
+        while True:
+            is_idle = self.turn().is_idle
+            if is_idle and self.trouble is not None:
+                self.trouble.add_note(f"{self._emitter.pending()} events wait in the outbox")
+                raise self.trouble
+            if is_idle and not self._emitter.pending() and self._tail.is_caught_up():
+                return Tailed(self._events, self._landed)
+            if is_idle:
+                sleep(poll_sec)
+
+    def turn(self) -> TailStep:
+        step = self._step()
+        self._events += step.events
+        if self._tail.gaps > self._gaps:
+            self._gaps = self._tail.gaps
+            self._tell(f"{self._tail.path}: lines are missing: what was being read is gone")
+        is_due = step.is_idle or self._emitter.pending() >= _MANY
+        if is_due and self._emitter.clock() >= self._not_before:
+            self._flush()
+        return step
+
+    def _step(self) -> TailStep:
+        try:
+            return self._tail.step()
+        except OutboxFull as error:
+            if self.trouble is None:
+                self._tell(f"waiting: {error}")
+            return TailStep(0, is_idle=True)
+
+    def _flush(self) -> None:
+        if not self._emitter.pending():
+            return
+        try:
+            self._landed += self._emitter.flush().landed
+        except Unreachable as error:
+            if self.trouble is None:
+                self._tell(f"kept until the hub answers: {error}")
+            self.trouble = error
+            self._wait_ms = min(max(2 * self._wait_ms, _FIRST_WAIT_MS), _LONGEST_WAIT_MS)
+            self._not_before = self._emitter.clock() + self._wait_ms
+        else:
+            if self.trouble is not None:
+                self._tell("the hub answers again")
+            self.trouble, self._wait_ms = None, 0

@@ -3,6 +3,10 @@
 Rotated files stand in the same folder, under the name of the log with a number, a date or a time
 behind it. Compressed ones are not read, nor is what else begins with that name. The order is that
 of the rotation's own names and never that of modification times, since a clock can be set back.
+
+How far a log file was read, told so that its bytes are known again under any name.
+
+The lines of a log file from a position on: whole ones, and what a finished file ends with.
 """
 
 from __future__ import annotations
@@ -12,13 +16,54 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from recorder.emit.tail_position import TailPosition, around
 from veen.digest import h
 from veen.errors import VeenError
+from veen.wire.objects import WireMap
+from veen.wire.schema import Bytes32
+
+MARK_BYTES: Final = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailPosition(WireMap):
+    """``mark`` is over the first bytes of what was read, and over the last.
+
+    The mark finds a file that was copied, and tells one that was emptied and written anew.
+    ``finished`` are the identities of the rotated files that were read to their end, or that were
+    there before the first reading; None in a position written before there was this field.
+    """
+
+    device: int
+    inode: int
+    offset: int
+    mark: Bytes32
+    finished: tuple[bytes, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """The first bytes of a file up to an offset, and the last ones before it."""
+
+    first: bytes
+    last: bytes
+
+    def mark(self) -> bytes:
+        return h(self.first + self.last)
+
+    def after(self, read: bytes) -> Around:
+        """The same once ``read`` was read from there on."""
+        last = (self.last + read)[-MARK_BYTES:]
+        return Around((self.first + read[:MARK_BYTES])[:MARK_BYTES], last)
+
+
+def around(handle: int, offset: int) -> Around:
+    size = min(offset, MARK_BYTES)
+    return Around(os.pread(handle, size, 0), os.pread(handle, size, offset - size))
+
 
 _NUMBERED: Final = re.compile(r"\.([0-9]{1,5})")
 _ROTATED: Final = re.compile(r"[.-][0-9]+([-_:.+T][0-9]+)*Z?")
@@ -31,12 +76,12 @@ class RotationOrder(VeenError):
     """Rotated files whose names do not say in which order they were written."""
 
 
-class Moved(Exception):
+class FileMoved(Exception):
     """A file was renamed or changed while it was looked at."""
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class FileGeneration:
     path: Path
     device: int
     inode: int
@@ -55,17 +100,17 @@ class Generation:
         try:
             handle = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
         except FileNotFoundError as error:
-            raise Moved from error
+            raise FileMoved from error
         try:
-            found = os.fstat(handle)
-            if (found.st_dev, found.st_ino) != (self.device, self.inode):
-                raise Moved
+            status = os.fstat(handle)
+            if (status.st_dev, status.st_ino) != (self.device, self.inode):
+                raise FileMoved
             yield handle
         finally:
             os.close(handle)
 
 
-def generations(path: Path) -> list[Generation]:
+def generations(path: Path) -> list[FileGeneration]:
     """The file itself, if it is there, and all that was rotated away; sorted by name.
 
     A folder is not read in one instant: two looks that see the same names saw all files.
@@ -73,33 +118,35 @@ def generations(path: Path) -> list[Generation]:
     before = _look(path)
     for _ in range(_SCANS):
         now = _look(path)
-        if [(one.path, one.inode) for one in now] == [(one.path, one.inode) for one in before]:
+        if [(item.path, item.inode) for item in now] == [
+            (item.path, item.inode) for item in before
+        ]:
             return now
         before = now
-    raise Moved
+    raise FileMoved
 
 
-def place_of(position: TailPosition, found: list[Generation]) -> int | None:
+def place_of(position: TailPosition, generations: list[FileGeneration]) -> int | None:
     """Which generation the position is in: the same file, or else a copy of it."""
     same = [
         number
-        for number, one in enumerate(found)
-        if (one.device, one.inode) == (position.device, position.inode)
+        for number, generation in enumerate(generations)
+        if (generation.device, generation.inode) == (position.device, position.inode)
     ]
-    others = [number for number in range(len(found)) if number not in same]
+    others = [number for number in range(len(generations)) if number not in same]
     if not position.offset:
         return same[0] if same else None
-    return next((one for one in (*same, *others) if _holds(found[one], position)), None)
+    return next((other for other in (*same, *others) if _holds(generations[other], position)), None)
 
 
-def _holds(one: Generation, position: TailPosition) -> bool:
-    if one.size < position.offset:
+def _holds(generation: FileGeneration, position: TailPosition) -> bool:
+    if generation.size < position.offset:
         return False
-    with one.opened() as handle:
+    with generation.opened() as handle:
         return around(handle, position.offset).mark() == position.mark
 
 
-def look_at(path: Path) -> Generation | None:
+def look_at(path: Path) -> FileGeneration | None:
     """The regular file of that name, if there is one."""
     try:
         seen = path.lstat()
@@ -107,14 +154,14 @@ def look_at(path: Path) -> Generation | None:
         return None
     if not stat.S_ISREG(seen.st_mode):
         return None
-    return Generation(path, seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns)
+    return FileGeneration(path, seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns)
 
 
-def _look(path: Path) -> list[Generation]:
+def _look(path: Path) -> list[FileGeneration]:
     with os.scandir(path.parent) as entries:
-        names = [one.name for one in entries if _is_ours(one.name, path.name)]
-    found = (look_at(path.with_name(name)) for name in sorted(names))
-    return [one for one in found if one is not None]
+        names = [entry.name for entry in entries if _is_ours(entry.name, path.name)]
+    result = (look_at(path.with_name(name)) for name in sorted(names))
+    return [item for item in result if item is not None]
 
 
 def _is_ours(name: str, log: str) -> bool:
@@ -122,7 +169,7 @@ def _is_ours(name: str, log: str) -> bool:
     return name == log or bool(is_longer)
 
 
-def in_order(path: Path, files: list[Generation]) -> list[Generation]:
+def in_order(path: Path, files: list[FileGeneration]) -> list[FileGeneration]:
     """Oldest first, the log file itself last; RotationOrder where the names do not say it.
 
     Numbers count backwards (``.2`` is older than ``.1``), dates and times forwards.
@@ -152,3 +199,70 @@ def _rank(suffix: str) -> tuple[int, ...]:
     if numbered:
         return (-int(numbered[1]),)
     return tuple(int(digits) for digits in re.findall(r"[0-9]+", suffix))
+
+
+CHUNK_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TailLine:
+    """``is_cut`` where the line is longer than what is read at once, and this a piece of it."""
+
+    raw: bytes = field(repr=False)
+    offset: int
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LineBatch:
+    """Lines of one generation; ``is_at_end`` where nothing, or only part of a line, follows."""
+
+    generation: FileGeneration
+    lines: tuple[TailLine, ...]
+    is_at_end: bool
+    raw: bytes = field(repr=False)
+    offset: int
+    before: Around = field(repr=False)
+
+    def position_after(
+        self, line: TailLine, finished: tuple[bytes, ...] | None = None
+    ) -> TailPosition:
+        end = line.offset + len(line.raw)
+        return TailPosition(
+            device=self.generation.device,
+            inode=self.generation.inode,
+            offset=end,
+            mark=self.before.after(self.raw[: end - self.offset]).mark(),
+            finished=finished,
+        )
+
+
+def read_batch(
+    generation: FileGeneration, offset: int, mark: bytes | None, *, is_finished: bool
+) -> LineBatch:
+    """What stands after ``offset``; Moved if the bytes before it are no longer those of ``mark``.
+
+    In a finished file the last line may lack its end.
+    """
+    with generation.opened() as handle:
+        raw = os.pread(handle, CHUNK_BYTES, offset)
+        # After the reading, so that a file emptied meanwhile does not go unnoticed.
+        before = around(handle, offset)
+    if mark is not None and before.mark() != mark:
+        raise FileMoved
+    is_at_end = len(raw) < CHUNK_BYTES
+    lines, rest = _split(raw, offset)
+    if rest and is_at_end and is_finished:
+        lines.append(TailLine(rest, offset + len(raw) - len(rest)))
+    elif rest and not is_at_end and not lines:
+        lines.append(TailLine(rest, offset, is_cut=True))
+    return LineBatch(generation, tuple(lines), is_at_end, raw, offset, before)
+
+
+def _split(raw: bytes, offset: int) -> tuple[list[TailLine], bytes]:
+    *whole, rest = raw.split(b"\n")
+    lines = []
+    for line in whole:
+        lines.append(TailLine(line + b"\n", offset))
+        offset += len(line) + 1
+    return lines, rest

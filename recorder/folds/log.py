@@ -11,21 +11,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 
-from recorder.archive.manifest import ArchiveManifest, LabelManifest, Segment, Tail
+from recorder.archive.manifest import ArchivedSegment, ArchiveManifest, LabelManifest, TailSegment
 from recorder.archive.store import HubArchive
-from recorder.folds.cache import Cache, FoldKeys
-from recorder.folds.places import Places, scan
-from recorder.folds.window import Window, headers, next_entry
-from veen import layout
-from veen.entry import FramedEntry
+from recorder.folds.archive_log import Window, headers, next_entry
+from recorder.folds.cache import Cache, FoldKeys, FoldPlaces, scan
 from veen.errors import Malformed, Untrusted, VeenError
 from veen.hub_identity import HubIdentity
 from veen.invariants import Rules, Violation, verify_signatures
 from veen.limits import Limits
+from veen.log import layout
+from veen.log.entry import FramedEntry
 from veen.objects.port import ObjectMissing
-from veen.overlay.tree import Run
+from veen.overlay.fold import SeqRun
 
-Part = Segment | Tail
+Part = ArchivedSegment | TailSegment
 
 
 class NotArchived(VeenError):
@@ -40,31 +39,31 @@ class ArchivedLog:
     def __init__(
         self, archive: HubArchive, manifest: bytes, label: bytes, *, cache: Cache, block: int
     ) -> None:
-        found = archive.document(manifest, ArchiveManifest)
+        document = archive.document(manifest, ArchiveManifest)
         self.label = label
-        self.hub = archive.identity(found)
+        self.hub = archive.identity(document)
         self.keys = FoldKeys(archive.keys.hub_id, label)
         self.block = block
         self._archive = archive
         self._cache = cache
         self._limits = Limits()
         self._rules = _rules(self.hub, self._limits)
-        self._parts = _label(archive, found, label).parts
+        self._parts = _label(archive, document, label).parts
         self._ends = [part.end_seq for part in self._parts]
-        self._places: dict[int, Places] = {}
+        self._places: dict[int, FoldPlaces] = {}
         self._led: dict[int, str] = {}
 
     @property
     def end_seq(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    def entries(self, run: Run) -> Iterator[FramedEntry]:
+    def entries(self, run: SeqRun) -> Iterator[FramedEntry]:
         """Every entry of the run in order."""
         due = run.from_seq
         while due <= run.to_seq:
             part = self._part(due)
             upto = min(run.to_seq, part.end_seq)
-            yield from self._within(part, Run(due, upto))
+            yield from self._within(part, SeqRun(due, upto))
             due = upto + 1
 
     def entry(self, stream_seq: int) -> FramedEntry:
@@ -72,27 +71,27 @@ class ArchivedLog:
         part = self._part(stream_seq)
         place = self._places_of(part).at(stream_seq)
         if place is None:
-            return next(self._within(part, Run(stream_seq, stream_seq)))
+            return next(self._within(part, SeqRun(stream_seq, stream_seq)))
         window = Window(self._archive.objects, self._key(part), place.offset, place.size)
-        with self._told(window, part):
+        with self._describe(window, part):
             return self._verified(next_entry(window, self._limits), stream_seq)
 
-    def _within(self, part: Part, run: Run) -> Iterator[FramedEntry]:
+    def _within(self, part: Part, run: SeqRun) -> Iterator[FramedEntry]:
         first, offset = self._places_of(part).start_of(run.from_seq)
         window = Window(self._archive.objects, self._key(part), offset)
         for seq in range(run.from_seq, run.to_seq + 1):
-            with self._told(window, part):
+            with self._describe(window, part):
                 if seq == run.from_seq:
                     self._pass_over(window, run.from_seq - first)
-                found = self._verified(next_entry(window, self._limits), seq)
-            yield found
+                result = self._verified(next_entry(window, self._limits), seq)
+            yield result
 
     def _pass_over(self, window: Window, count: int) -> None:
         for _ in islice(headers(window, self._limits), count):
             pass
 
-    def _verified(self, found: FramedEntry, stream_seq: int) -> FramedEntry:
-        msg, receipt = found.msg, found.receipt
+    def _verified(self, framed_entry: FramedEntry, stream_seq: int) -> FramedEntry:
+        msg, receipt = framed_entry.msg, framed_entry.receipt
         if (receipt.label, receipt.stream_seq) != (self.label, stream_seq):
             raise Untrusted(f"entry {receipt.stream_seq} stands where {stream_seq} is due")
         if not msg.ct_hash_matches():
@@ -100,55 +99,55 @@ class ArchivedLog:
         if msg.leaf_hash() != receipt.leaf_hash:
             raise Violation("I2", stream_seq, "leaf_hash is not that of the message")
         verify_signatures(msg, receipt, self._rules)
-        return found
+        return framed_entry
 
-    def _places_of(self, part: Part) -> Places:
+    def _places_of(self, part: Part) -> FoldPlaces:
         if part.start_seq not in self._places:
             self._places[part.start_seq] = self._find_places(part)
         return self._places[part.start_seq]
 
-    def _find_places(self, part: Part) -> Places:
-        run = Run(part.start_seq, part.end_seq)
+    def _find_places(self, part: Part) -> FoldPlaces:
+        run = SeqRun(part.start_seq, part.end_seq)
         key = self.keys.places(run, self.block)
-        raw = self._cache.get(key) if isinstance(part, Segment) else None
+        raw = self._cache.get(key) if isinstance(part, ArchivedSegment) else None
         if raw is not None:
             self._led[part.start_seq] = key
             return self._cached(raw, key, run)
         window = Window(self._archive.objects, self._key(part), 0)
-        with self._told(window, part):
-            found = scan(window, self.label, run, self.block, self._limits)
+        with self._describe(window, part):
+            result = scan(window, self.label, run, self.block, self._limits)
         # A tail is soon followed by a longer one: its places are not worth an object.
-        if isinstance(part, Segment):
-            self._cache.put(key, found.encode())
-        return found
+        if isinstance(part, ArchivedSegment):
+            self._cache.put(key, result.encode())
+        return result
 
-    def _cached(self, raw: bytes, key: str, run: Run) -> Places:
+    def _cached(self, raw: bytes, key: str, run: SeqRun) -> FoldPlaces:
         try:
-            found = Places.decode(raw)
+            places = FoldPlaces.decode(raw)
         except Malformed as error:
             raise Untrusted(f"{key}: {error}; delete that object and fold again") from error
-        if (found.label, found.from_seq, found.to_seq, found.block) != (
+        if (places.label, places.from_seq, places.to_seq, places.block) != (
             self.label, run.from_seq, run.to_seq, self.block,
         ):  # fmt: skip
             raise Untrusted(f"{key} is of another chunk; delete that object and fold again")
-        return found
+        return places
 
     def _part(self, stream_seq: int) -> Part:
         if not 1 <= stream_seq <= self.end_seq:
             raise NotArchived(f"the archive ends at stream_seq {self.end_seq} of this label")
         part = self._parts[bisect_left(self._ends, stream_seq)]
-        if isinstance(part, Segment) and part.is_pruned:
+        if isinstance(part, ArchivedSegment) and part.is_pruned:
             which = f"stream_seq {part.start_seq} to {part.end_seq}"
             raise NotArchived(f"{which} were pruned before they were archived")
         return part
 
     def _key(self, part: Part) -> str:
-        if isinstance(part, Tail):
+        if isinstance(part, TailSegment):
             return self._archive.keys.tail(self.label, part.start_seq, part.end_seq)
         return self._archive.keys.file(layout.chunk(part.name(self.label)))
 
     @contextmanager
-    def _told(self, window: Window, part: Part) -> Iterator[None]:
+    def _describe(self, window: Window, part: Part) -> Iterator[None]:
         """What is wrong, with the object and about where in it, and who led there."""
         try:
             yield
@@ -161,10 +160,10 @@ class ArchivedLog:
 
 
 def _label(archive: HubArchive, manifest: ArchiveManifest, label: bytes) -> LabelManifest:
-    found = archive.label(manifest, label)
-    if found is None:
+    result = archive.label(manifest, label)
+    if result is None:
         raise NotArchived(f"the archive holds nothing of label {label.hex()}")
-    return found
+    return result
 
 
 def _rules(hub: HubIdentity, limits: Limits) -> Rules:

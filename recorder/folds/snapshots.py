@@ -8,12 +8,11 @@ from typing import Any
 
 from recorder.folds.job import FoldJob, FoldResult
 from recorder.folds.log import ArchivedLog, NotArchived
-from recorder.folds.reader import FoldReader
-from veen.entry import FramedEntry
+from recorder.folds.source import FoldReader
 from veen.errors import Malformed
-from veen.overlay.registry import OVERLAYS
-from veen.overlay.snapshot import SCHEMA, Mismatch, StateCheckpoint, first_mismatch
-from veen.overlay.tree import Run
+from veen.log.entry import FramedEntry
+from veen.overlay.fold import SeqRun
+from veen.overlay.snapshot import OVERLAYS, SCHEMA, Mismatch, StateCheckpoint, first_mismatch
 
 Folding = Callable[[FoldJob], FoldResult]
 """An engine: whoever carries out an order."""
@@ -33,11 +32,11 @@ class Expected:
             (self.state_id, claim.state_id),
             (self.upto_seq, claim.upto_stream_seq),
         )
-        return all(wanted in (None, said) for wanted, said in pairs)
+        return all(expected in (None, said) for expected, said in pairs)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SnapshotVerdict:
     claim: StateCheckpoint
     mismatch: Mismatch | None
 
@@ -58,18 +57,22 @@ class Verdict:
 
 def verify(
     claim: StateCheckpoint, expected: Expected, order: FoldJob, end_seq: int, folding: Folding
-) -> Verdict:
+) -> SnapshotVerdict:
     """Fold as the snapshot was folded, and compare; ``order`` says of which label."""
     overlay = expected.state_class or claim.state_class
     upto = expected.upto_seq or claim.upto_stream_seq
-    known = [one.name for one in OVERLAYS]
+    known = [item.name for item in OVERLAYS]
     if overlay not in known:
-        return Verdict(claim, Mismatch("state_class", overlay, f"one of {', '.join(known)}"))
+        return SnapshotVerdict(
+            claim, Mismatch("state_class", overlay, f"one of {', '.join(known)}")
+        )
     if upto > end_seq:
-        return Verdict(claim, Mismatch("upto_stream_seq", str(upto), f"an end at {end_seq}"))
-    prefix = folding(replace(order, overlay=overlay, run=Run(1, upto))).prefix()
+        return SnapshotVerdict(
+            claim, Mismatch("upto_stream_seq", str(upto), f"an end at {end_seq}")
+        )
+    prefix = folding(replace(order, overlay=overlay, run=SeqRun(1, upto))).prefix()
     state_id = claim.state_id if expected.state_id is None else expected.state_id
-    return Verdict(claim, first_mismatch(claim, prefix, state_id))
+    return SnapshotVerdict(claim, first_mismatch(claim, prefix, state_id))
 
 
 def find(log: ArchivedLog, reader: FoldReader, expected: Expected) -> StateCheckpoint:
@@ -77,16 +80,16 @@ def find(log: ArchivedLog, reader: FoldReader, expected: Expected) -> StateCheck
     for run in _backwards(log.end_seq, log.block):
         said = [
             claim
-            for found in log.entries(run)
-            if (claim := _claim(reader, found)) is not None and expected.is_met_by(claim)
+            for result in log.entries(run)
+            if (claim := _claim(reader, result)) is not None and expected.is_met_by(claim)
         ]
         if said:
             return said[-1]
     raise NotArchived(f"label {log.label.hex()} has no such snapshot that this reader can open")
 
 
-def _claim(reader: FoldReader, found: FramedEntry) -> StateCheckpoint | None:
-    event = reader.event(found.msg, found.receipt)
+def _claim(reader: FoldReader, framed_entry: FramedEntry) -> StateCheckpoint | None:
+    event = reader.event(framed_entry.msg, framed_entry.receipt)
     if event.schema != SCHEMA:
         return None
     try:
@@ -95,8 +98,8 @@ def _claim(reader: FoldReader, found: FramedEntry) -> StateCheckpoint | None:
         return None
 
 
-def _backwards(end_seq: int, block: int) -> Iterator[Run]:
+def _backwards(end_seq: int, block: int) -> Iterator[SeqRun]:
     while end_seq:
         start = (end_seq - 1) // block * block + 1
-        yield Run(start, end_seq)
+        yield SeqRun(start, end_seq)
         end_seq = start - 1

@@ -1,19 +1,55 @@
-"""Where a fold over an archive finds what it needs: summaries, roots, and opened events."""
+"""Where a fold over an archive finds what it needs: summaries, roots, and opened events.
+
+Who reads for a fold: the keys that open payloads, under the profile of a stream.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from recorder.folds.cache import Cache, NoCache
 from recorder.folds.log import ArchivedLog
-from recorder.folds.reader import FoldReader
-from veen.errors import Malformed, Untrusted
-from veen.overlay.event import Event
-from veen.overlay.overlay import Overlay
-from veen.overlay.summary import Scope, SignedRoot, Summary
-from veen.overlay.tree import Node, Run
+from veen.crypto import hpke_public_key
+from veen.digest import ht
+from veen.errors import Malformed, Unopenable, Untrusted
+from veen.label import Profile
+from veen.limits import Limits
+from veen.msg import Msg
+from veen.overlay.fold import FoldSummary, Node, Scope, SeqRun, SignedRoot
+from veen.overlay.overlay import Event, Overlay
+from veen.payload import Opened, open_with_any
+from veen.receipt import Receipt
+
+
+class FoldReader:
+    def __init__(self, keys: Sequence[bytes], profile: Profile, limits: Limits) -> None:
+        self._keys = list(keys)
+        self._profile = profile
+        self._limits = limits
+
+    def scope(self) -> bytes:
+        """A name for what these keys open: with others, a fold can come to something else."""
+        publics = sorted(hpke_public_key(key) for key in self._keys)
+        return ht("veen/fold-reader", self._profile.profile_id(), *publics)
+
+    def event(self, msg: Msg, receipt: Receipt) -> Event:
+        """A verified message as overlays see it; what is not for us, or is junk, stays closed."""
+        place = {"stream_seq": receipt.stream_seq, "hub_ts": receipt.hub_ts}
+        opened = self._open(msg)
+        if opened is None:
+            return Event.unopened(**place, client_id=msg.client_id)
+        return Event(
+            **place, client_id=msg.client_id, schema=opened.header.schema, body=opened.body
+        )
+
+    def _open(self, msg: Msg) -> Opened | None:
+        try:
+            return open_with_any(self._keys, msg, self._profile, self._limits)
+        except Unopenable:
+            return None
+
 
 _ROOTS: Final = 4_096
 """Roots held at hand: those of a path of the tree, and many more."""
@@ -26,12 +62,12 @@ def unheard(_events: int) -> None:
 
 
 @dataclass(slots=True)
-class Work:
+class FoldWork:
     """What a fold has cost so far."""
 
     events: int = 0
     summaries: int = 0
-    kept: int = 0
+    stored: int = 0
 
 
 class ArchiveSource:
@@ -47,7 +83,7 @@ class ArchiveSource:
         report: Report = unheard,
     ) -> None:
         self.log = log
-        self.work = Work()
+        self.work = FoldWork()
         self._scope = Scope(overlay, log.label)
         self._reader = reader
         self._reader_scope = reader.scope()
@@ -55,7 +91,7 @@ class ArchiveSource:
         self._report = report
         self._roots: dict[int, SignedRoot] = {}
 
-    def summary(self, node: Node) -> Summary | None:
+    def summary(self, node: Node) -> FoldSummary | None:
         if isinstance(self._cache, NoCache):
             return None
         root = self.root(node.run.to_seq)
@@ -65,21 +101,21 @@ class ArchiveSource:
             return None
         self.work.summaries += 1
         try:
-            found = Summary.decode(raw)
-            found.verify(self._scope, node, root.mmr_root)
+            fold_summary = FoldSummary.decode(raw)
+            fold_summary.verify(self._scope, node, root.mmr_root)
         except (Malformed, Untrusted) as error:
             raise Untrusted(
                 f"{key}: {error}. Delete that object, or all of {self.log.keys.prefix} "
                 "with --drop-summaries, and fold again"
             ) from error
-        return found
+        return fold_summary
 
-    def keep(self, summary: Summary) -> None:
+    def keep(self, summary: FoldSummary) -> None:
         if isinstance(self._cache, NoCache):
             return
         node = _node(summary)
         self._cache.put(self._key(node, self.root(summary.to_seq)), summary.encode())
-        self.work.kept += 1
+        self.work.stored += 1
 
     def root(self, upto_seq: int) -> SignedRoot:
         if upto_seq not in self._roots:
@@ -88,9 +124,9 @@ class ArchiveSource:
             self._roots[upto_seq] = SignedRoot.of_receipt(self.log.entry(upto_seq).receipt)
         return self._roots[upto_seq]
 
-    def events(self, run: Run) -> Iterator[Event]:
-        for found in self.log.entries(run):
-            yield self._reader.event(found.msg, found.receipt)
+    def events(self, run: SeqRun) -> Iterator[Event]:
+        for result in self.log.entries(run):
+            yield self._reader.event(result.msg, result.receipt)
         self.work.events += run.size
         self._report(self.work.events)
 
@@ -98,7 +134,7 @@ class ArchiveSource:
         return self.log.keys.summary(self._scope, self._reader_scope, node, root.mmr_root)
 
 
-def _node(summary: Summary) -> Node:
+def _node(summary: FoldSummary) -> Node:
     """The node that a summary is of."""
     height = ((summary.to_seq - summary.from_seq + 1) // summary.block).bit_length() - 1
     span = summary.block << height

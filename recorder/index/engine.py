@@ -1,27 +1,286 @@
 """The inline engine: a query answered from the index, up to a recorder checkpoint (Query API 6, 8).
 
 What a query means is decided by ``recorder.query``; here it is only brought what it asks for.
+
+The plan of a query: the ranges it searches, and the key by which it walks them.
+
+The entries of a plan in the order of rows: each stream by its key, merged without sorting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import heapq
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
-from recorder.index.home import IndexHome
-from recorder.index.plan import TooLarge, plan
-from recorder.index.snapshot import snapshot
-from recorder.index.walk import walk
-from recorder.index.witnesses import Terms, verified_witnesses
+from recorder.index import tables
+from recorder.index.proofs import WitnessTerms, verified_witnesses
+from recorder.index.reader import Snapshot, snapshot
+from recorder.index.tables import BadIndex, IndexedStream, IndexHome
 from recorder.query.descriptor import Descriptor
 from recorder.query.digest import Searched
-from recorder.query.entry import Entry
 from recorder.query.evidence import Witness, is_sampled
-from recorder.query.run import Outcome, Sampled, rows_of
-from recorder.query.select import matches
-from veen.crew import HERE, Crew
+from recorder.query.execute import QueryOutcome, Sampled, rows_of
+from recorder.query.filter import Filter
+from recorder.query.select import QueryEntry, SourcePlace, matches
+from veen.errors import VeenError
+from veen.events import RecordEvent, is_import
 from veen.hub_identity import HubIdentity
 from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.system.process_pool import IN_PROCESS, WorkerPool
+from veen.wire.body import AnyItem
+
+_MOST_WALKS: Final = 1_000
+_AT_ONCE: Final = 64
+"""Below so many rows, looking for a better key costs more than walking them."""
+
+
+class QueryTooLarge(VeenError):
+    """More than the inline engine may look at or hold; the other engine has no such bound."""
+
+
+class ImportsTooLarge(VeenError):
+    """As TooLarge, of a scope with import streams, which only the index can answer."""
+
+
+class SearchRange(NamedTuple):
+    """What is searched of one stream, both ends included."""
+
+    row: IndexedStream
+    from_seq: int
+    to_seq: int
+
+    @property
+    def places(self) -> tuple[int, int]:
+        return self.row.place(self.from_seq), self.row.place(self.to_seq)
+
+    @property
+    def size(self) -> int:
+        return self.to_seq - self.from_seq + 1
+
+
+class Key(NamedTuple):
+    """A key of the tables, its column and the values to look up; without one, rows by place."""
+
+    name: str | None
+    column: str = ""
+    values: tuple[str, ...] = ()
+
+
+class QueryPlan(NamedTuple):
+    ranges: list[SearchRange]
+    key: Key
+    searched: tuple[Searched, ...]
+
+
+BY_PLACE: Final = Key(None)
+
+
+def plan(
+    held: Snapshot, descriptor: Descriptor, checkpoint: RecorderCheckpoint, row_budget: int
+) -> QueryPlan:
+    """Ranges up to the checkpoint, and the key that walks the fewest rows of them.
+
+    Raises TooLarge when the best one walks more than the budget, NotReached when the index is not
+    as far as the checkpoint.
+    """
+    ranges, searched = [], []
+    for name in descriptor.scope:
+        row, end = held.reached(checkpoint, name)
+        search_range = _range(held.db, row, end.last_seq, descriptor.filter)
+        if is_import(name):
+            # Its events are filtered by the time of their origin, which has another order.
+            search_range = SearchRange(row, 1, end.last_seq)
+        ranges.append(search_range)
+        searched.append(
+            Searched(
+                stream=name,
+                from_seq=search_range.from_seq,
+                to_seq=search_range.to_seq,
+                mmr_root=end.mmr_root.hex(),
+                unread=_unread(held.db, row, search_range.to_seq)
+                - _unread(held.db, row, search_range.from_seq - 1),
+            )
+        )
+    filled = [range_ for range_ in ranges if range_.size]
+    try:
+        key = _choose(held.db, filled, descriptor.filter, row_budget)
+    except QueryTooLarge as error:
+        if any(map(is_import, descriptor.scope)):
+            raise ImportsTooLarge(
+                f"the query looks at more than {row_budget} rows, whichever key it goes by, and "
+                "import/ streams are answered by the index alone: name a subject, origin or event "
+                "type, or raise [recorder.query] row_budget"
+            ) from error
+        raise
+    return QueryPlan(filled, key, tuple(searched))
+
+
+def _range(
+    db: sqlite3.Connection, row: IndexedStream, last_seq: int, filter_: Filter
+) -> SearchRange:
+    from_seq, to_seq = 1, last_seq
+    if filter_.first_second and last_seq:
+        result = db.execute(
+            "SELECT place FROM events INDEXED BY by_time WHERE stream_no = ? AND hub_ts >= ? "
+            "ORDER BY hub_ts, place LIMIT 1",
+            (row.stream_no, filter_.first_second),
+        ).fetchone()
+        from_seq = min(tables.seq_of(result[0]), last_seq + 1) if result else last_seq + 1
+    if filter_.last_second is not None and last_seq:
+        result = db.execute(
+            "SELECT place FROM events INDEXED BY by_time WHERE stream_no = ? AND hub_ts <= ? "
+            "ORDER BY hub_ts DESC, place DESC LIMIT 1",
+            (row.stream_no, filter_.last_second),
+        ).fetchone()
+        to_seq = min(tables.seq_of(result[0]), last_seq) if result else 0
+    return SearchRange(row, from_seq, to_seq)
+
+
+def _unread(db: sqlite3.Connection, row: IndexedStream, seq: int) -> int:
+    """How many messages up to a place are no events; every row keeps count."""
+    if not seq:
+        return 0
+    result = db.execute("SELECT unread FROM events WHERE place = ?", (row.place(seq),)).fetchone()
+    if result is None:
+        raise BadIndex(f"{row.name}: the index lacks stream_seq {seq}; {tables.REMEDY}")
+    return int(result[0])
+
+
+def _choose(
+    db: sqlite3.Connection, ranges: Sequence[SearchRange], filter_: Filter, row_budget: int
+) -> Key:
+    key, best = BY_PLACE, sum(range_.size for range_ in ranges)
+    for other in _keys(filter_):
+        if best <= _AT_ONCE:
+            break
+        count = _count(db, ranges, other, min(best, row_budget + 1))
+        if count < best:
+            key, best = other, count
+    if best > row_budget:
+        raise QueryTooLarge(
+            f"the query looks at more than {row_budget} rows, whichever key it goes by; narrow its "
+            "time or subject, or let the spark engine run it"
+        )
+    return key
+
+
+def _keys(filter_: Filter) -> list[Key]:
+    result = []
+    if filter_.subject_id is not None:
+        result.append(Key("by_subject", "subject_id", (filter_.subject_id,)))
+    if filter_.origin is not None:
+        result.append(Key("by_origin", "origin", (filter_.origin,)))
+    if filter_.event_type is not None:
+        result.append(Key("by_type", "event_type", filter_.event_type))
+    return result
+
+
+def _count(db: sqlite3.Connection, ranges: Sequence[SearchRange], key: Key, limit: int) -> int:
+    """How many rows a key walks; counting stops at the limit."""
+    if len(ranges) * len(key.values) > _MOST_WALKS:
+        return limit
+    query = (
+        f"SELECT count(*) FROM (SELECT 1 FROM events INDEXED BY {key.name} "  # noqa: S608
+        f"WHERE {key.column} = ? AND place BETWEEN ? AND ? LIMIT ?)"
+    )
+    total = 0
+    for range_ in ranges:
+        for value in key.values:
+            (result,) = db.execute(query, (value, *range_.places, limit - total)).fetchone()
+            total += int(result)
+            if total >= limit:
+                return total
+    return total
+
+
+_COLUMNS: Final = (
+    "place, hub_ts, leaf_hash, subject_id, principal_id, event_type, event_time, origin, payload"
+)
+_COUNT: Final = 9
+_SOURCE_COLUMNS: Final = "source_hub, source_stream, source_seq, source_ts, source_leaf"
+_ALL_TIME: Final = (1 << 63) - 1
+_MOST_TYPES: Final = 500
+
+
+def walk(held: Snapshot, plan: QueryPlan, filter_: Filter) -> Iterator[QueryEntry]:
+    """Events that may match. The tables leave out what cannot; the filter itself decides."""
+    more, given = _narrowed(filter_)
+    if plan.key.name is None:
+        source = f"events NOT INDEXED WHERE fault IS NULL AND place BETWEEN ? AND ?{more}"
+        runs = [
+            _run(held, source, (*range_.places, *given), range_, filter_) for range_ in plan.ranges
+        ]
+    else:
+        by = f"INDEXED BY {plan.key.name} WHERE {plan.key.column} = ?"
+        source = f"events {by} AND place BETWEEN ? AND ?{more}"
+        runs = [
+            _run(held, source, (value, *range_.places, *given), range_, filter_)
+            for range_ in plan.ranges
+            for value in plan.key.values
+        ]
+    return runs[0] if len(runs) == 1 else heapq.merge(*runs, key=attrgetter("order_key"))
+
+
+def _run(
+    held: Snapshot, source: str, given: tuple[Any, ...], range_: SearchRange, filter_: Filter
+) -> Iterator[QueryEntry]:
+    if is_import(range_.row.name):
+        yield from _imported(held, source, given, range_, filter_)
+        return
+    query = f"SELECT {_COLUMNS} FROM {source} ORDER BY place"  # noqa: S608
+    for result in held.db.execute(query, given):
+        yield _entry(range_.row.name, result)
+
+
+def _imported(
+    held: Snapshot, source: str, given: tuple[Any, ...], range_: SearchRange, filter_: Filter
+) -> Iterator[QueryEntry]:
+    """Events of an import stream by their place at the origin; only those of whole bundles."""
+    last = filter_.last_second
+    query = (
+        f"SELECT found.*, {_SOURCE_COLUMNS} FROM (SELECT {_COLUMNS} FROM {source}) AS found "  # noqa: S608
+        "JOIN origins ON origins.place = found.place "
+        "WHERE complete_at <= ? AND source_ts BETWEEN ? AND ? "
+        "ORDER BY source_ts, source_stream, source_seq, found.place"
+    )
+    bounds = (range_.to_seq, filter_.first_second, _ALL_TIME if last is None else last)
+    for result in held.db.execute(query, (*given, *bounds)):
+        yield _entry(range_.row.name, result[:_COUNT], SourcePlace(*result[_COUNT:]))
+
+
+def _entry(name: str, value: tuple[Any, ...], source: SourcePlace | None = None) -> QueryEntry:
+    place, hub_ts, leaf_hash, subject, principal, kind, time, origin, payload = value
+    if payload is None:
+        raise BadIndex(f"{name} {tables.seq_of(place)} has no payload; {tables.REMEDY}")
+    event = RecordEvent(
+        subject_id=subject,
+        principal_id=principal,
+        event_type=kind,
+        event_time=time,
+        origin=origin,
+        payload=AnyItem(payload),
+    )
+    return QueryEntry(name, tables.seq_of(place), hub_ts, leaf_hash, event, source)
+
+
+def _narrowed(filter_: Filter) -> tuple[str, tuple[Any, ...]]:
+    """The plain parts of a filter as the tables can check them."""
+    parts: list[str] = []
+    given: list[Any] = []
+    for column in ("subject_id", "origin", "principal_id"):
+        value = getattr(filter_, column)
+        if value is not None:
+            # The sign keeps SQLite from walking by this column's own key.
+            parts.append(f" AND +{column} = ?")
+            given.append(value)
+    if filter_.event_type is not None and len(filter_.event_type) <= _MOST_TYPES:
+        parts.append(f" AND +event_type IN ({', '.join('?' * len(filter_.event_type))})")
+        given += filter_.event_type
+    return "".join(parts), tuple(given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +292,10 @@ class EngineLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class QueryAnswer:
     """``witnesses`` are those of ``outcome.sampled``, in its order; all of them were verified."""
 
-    outcome: Outcome
+    outcome: QueryOutcome
     searched: tuple[Searched, ...]
     witnesses: tuple[Witness, ...]
 
@@ -47,8 +306,8 @@ def answer(
     checkpoint: RecorderCheckpoint,
     hub: HubIdentity,
     limits: EngineLimits,
-    beside: Crew = HERE,
-) -> Answer:
+    beside: WorkerPool = IN_PROCESS,
+) -> QueryAnswer:
     """The answer to a query as of the checkpoint, whole, or an error and nothing of it.
 
     Witnesses are verified by the crew ``beside``.
@@ -57,19 +316,19 @@ def answer(
     """
     with snapshot(home) as held:
         held.refuse_alarms()
-        found = plan(held, descriptor, checkpoint, limits.row_budget)
+        result = plan(held, descriptor, checkpoint, limits.row_budget)
         picked = _Picked(descriptor, checkpoint.log_root, limits.max_rows)
-        rows = rows_of(descriptor, picked.through(walk(held, found, descriptor.filter)))
+        rows = rows_of(descriptor, picked.through(walk(held, result, descriptor.filter)))
         witnesses = verified_witnesses(
             held,
-            {one.row.name: one.row for one in found.ranges},
+            {range_.row.name: range_.row for range_ in result.ranges},
             picked.sampled,
-            Terms(hub, checkpoint),
+            WitnessTerms(hub, checkpoint),
             beside,
         )
-    unread = {one.stream: one.unread for one in found.searched}
-    outcome = Outcome(rows, picked.count, tuple(picked.sampled), unread)
-    return Answer(outcome=outcome, searched=found.searched, witnesses=witnesses)
+    unread = {searched.stream: searched.unread for searched in result.searched}
+    outcome = QueryOutcome(rows, picked.count, tuple(picked.sampled), unread)
+    return QueryAnswer(outcome=outcome, searched=result.searched, witnesses=witnesses)
 
 
 class _Picked:
@@ -82,12 +341,12 @@ class _Picked:
         self._log_root = log_root
         self._max_rows = max_rows
 
-    def through(self, entries: Iterable[Entry]) -> Iterator[Entry]:
-        wanted, policy = self._descriptor, self._descriptor.evidence
+    def through(self, entries: Iterable[QueryEntry]) -> Iterator[QueryEntry]:
+        expected, policy = self._descriptor, self._descriptor.evidence
         for entry in entries:
-            if not matches(wanted, entry):
+            if not matches(expected, entry):
                 continue
-            if is_sampled(policy, wanted.query_id, self._log_root, self.count):
+            if is_sampled(policy, expected.query_id, self._log_root, self.count):
                 self.sampled.append(Sampled(self.count, entry))
             self.count += 1
             self._refuse_many()
@@ -97,7 +356,7 @@ class _Picked:
         """Of an aggregate, only what is verified is held."""
         held = self.count if self._descriptor.aggregate is None else len(self.sampled)
         if held > self._max_rows:
-            raise TooLarge(
+            raise QueryTooLarge(
                 f"the result holds more than {self._max_rows} events; narrow it, or let the spark "
                 "engine run it"
             )

@@ -1,29 +1,63 @@
-"""The follower: reads recorder streams of a hub, verified, and brings them into the index."""
+"""The follower: reads recorder streams of a hub, verified, and brings them into the index.
+
+Opening messages while others are verified: it costs as much.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
 from typing import Final
 
-from recorder.index import checkpoints
 from recorder.index.imports import ImportTurns
-from recorder.index.opener import Opener
 from recorder.index.placement import PlacementCheck
-from recorder.index.reading import Reading
-from recorder.index.tables import StreamRow, transaction
-from recorder.index.writer import IndexWriter
-from recorder.stream_map import NAMESPACE, StreamMap, refuse_strange_profiles
+from recorder.index.proofs import check_checkpoint, learn_checkpoint
+from recorder.index.tables import IndexedStream, transaction
+from recorder.index.writer import EntryReader, EventReading, IndexWriter
+from recorder.stream_map import NAMESPACE, RecorderStreamMap, refuse_strange_profiles
 from veen.client.client import Client
-from veen.client.errors import HubRefused, Unreachable
-from veen.client.pages import PAGE_ITEMS
-from veen.client.pair import Pair
+from veen.client.log_head import Pair
+from veen.client.transport import HubRefused, Unreachable
+from veen.client.verified_read import PAGE_ITEMS
 from veen.errors import Code, Untrusted, VeenError
-from veen.import_event import NAMESPACE as IMPORTED
-from veen.profile import DEFAULT_PROFILE
-from veen.tooling import StreamInfo
+from veen.events import IMPORT_NAMESPACE as IMPORTED
+from veen.label import DEFAULT_PROFILE
+from veen.limits import Limits
+from veen.system.process_pool import WorkerPool, pool
+from veen.wire.api import StreamInfo
+
+
+class BatchOpener:
+    """Opens batch after batch, each split among the processes of a crew."""
+
+    def __init__(self, reader: EntryReader, beside: WorkerPool) -> None:
+        self._work = partial(_read, reader)
+        self._pool = beside
+
+    def begin(self, msgs: Sequence[bytes]) -> None:
+        """Take messages; what was taken before was asked for with ``finish``."""
+        share = max(1, -(-len(msgs) // self._pool.size))
+        parts = [msgs[start : start + share] for start in range(0, len(msgs), share)]
+        self._pool.begin(self._work, parts)
+
+    def finish(self) -> list[EventReading]:
+        """What the messages were, in their order."""
+        return [item for part in self._pool.finish() for item in part]
+
+
+@contextmanager
+def opening(keys: Sequence[bytes], limits: Limits, processes: int) -> Iterator[BatchOpener]:
+    """An opener with so many processes beside; with none, it works here."""
+    with pool(processes) as beside:
+        yield BatchOpener(EntryReader(keys, limits), beside)
+
+
+def _read(reader: EntryReader, msgs: Sequence[bytes]) -> list[EventReading]:
+    return [reader.read(msg) for msg in msgs]
+
 
 FIRST_POLL_SEC: Final = 0.1
 MOST_POLL_SEC: Final = 1.0
@@ -44,15 +78,15 @@ class Follower:
         self,
         client: Client,
         writer: IndexWriter,
-        opener: Opener,
-        wanted: frozenset[str] | None = None,
-        streams: StreamMap | None = None,
+        opener: BatchOpener,
+        requested: frozenset[str] | None = None,
+        streams: RecorderStreamMap | None = None,
     ) -> None:
         self._client = client
         self._session = client.session
         self._writer = writer
         self._opener = opener
-        self._wanted = wanted
+        self._requested = requested
         self._imports = ImportTurns(client, writer)
         self._placement = PlacementCheck(writer, streams) if streams is not None else None
         self._left_out: set[str] = set()
@@ -67,15 +101,15 @@ class Follower:
         pause = FIRST_POLL_SEC
         while not is_over():
             try:
-                found = self.round(is_over)
+                result = self.round(is_over)
             except VeenError as error:
                 if not _is_away(error):
                     self._note_stop(error)
                     raise
-                found = self._wait(error)
-            pause = FIRST_POLL_SEC if found else min(2 * pause, MOST_POLL_SEC)
-            if not found and not is_over():
-                self._session.surroundings.sleep(pause)
+                result = self._wait(error)
+            pause = FIRST_POLL_SEC if result else min(2 * pause, MOST_POLL_SEC)
+            if not result and not is_over():
+                self._session.runtime.sleep(pause)
 
     def round(self, is_over: Callable[[], bool] = lambda: False) -> int:
         """One look at every stream and at the checkpoints; how many entries were indexed."""
@@ -83,20 +117,20 @@ class Follower:
         infos = self._session.api.streams()
         self._refuse_strange(infos)
         self._note_heads(infos)
-        found = self._imports.round(infos)
+        result = self._imports.round(infos)
         if self.import_trouble is not None:
             self._note_trouble(self.import_trouble)
         for row in self._writer.streams():
             # An end before ours is a lie that reading brings to light.
             if self._is_own(row) and (self._is_first or row.head_seq != row.position):
-                found += self._catch_up(row, is_over)
-        checkpoints.learn(self._writer, self._session)
-        checkpoints.check(self._writer)
+                result += self._catch_up(row, is_over)
+        learn_checkpoint(self._writer, self._session)
+        check_checkpoint(self._writer)
         # Only now: a follower that fails in every round is never without trouble.
         self._note_trouble(self.import_trouble)
         self._is_first = False
         self._judge_places()
-        return found
+        return result
 
     def _judge_places(self) -> None:
         if self._placement is not None:
@@ -105,40 +139,40 @@ class Follower:
                 self._note_trouble(self._placement.trouble)
 
     def _meet(self) -> None:
-        found = self._client.meet().hub.hub_id
-        if found != self._writer.hub_id:
+        hub_id = self._client.meet().hub.hub_id
+        if hub_id != self._writer.hub_id:
             raise Untrusted(
-                f"the index is of hub {self._writer.hub_id.hex()} and this is {found.hex()}: "
+                f"the index is of hub {self._writer.hub_id.hex()} and this is {hub_id.hex()}: "
                 "give it an index of its own"
             )
 
     def _refuse_strange(self, infos: Sequence[StreamInfo]) -> None:
         """At the start. One that comes later is told of, and does not hold up the others."""
         if self._is_first:
-            refuse_strange_profiles(one for one in infos if self._wants(one))
+            refuse_strange_profiles(info for info in infos if self._wants(info))
 
     def _note_heads(self, infos: Sequence[StreamInfo]) -> None:
         """Take in new streams, and how far each goes by what the hub says."""
         rows = [
-            self._writer.stream(one.name)._replace(
-                head_seq=max((label.last_stream_seq for label in one.labels), default=0),
-                head_ts=max((label.last_hub_ts for label in one.labels), default=0),
+            self._writer.stream(info.name)._replace(
+                head_seq=max((label.last_stream_seq for label in info.labels), default=0),
+                head_ts=max((label.last_hub_ts for label in info.labels), default=0),
             )
-            for one in infos
-            if self._follows(one)
+            for info in infos
+            if self._follows(info)
         ]
         with transaction(self._writer.db):
             for row in rows:
                 self._writer.update(row)
-            self._writer.note("asked_at", self._session.surroundings.clock())
+            self._writer.note("asked_at", self._session.runtime.clock())
 
-    def _is_own(self, row: StreamRow) -> bool:
+    def _is_own(self, row: IndexedStream) -> bool:
         """Whether this follower reads the stream; import streams have turns of their own."""
         return row.hub_id == self._writer.hub_id and not row.name.startswith(IMPORTED)
 
     def _wants(self, info: StreamInfo) -> bool:
-        if self._wanted is not None:
-            return info.name in self._wanted
+        if self._requested is not None:
+            return info.name in self._requested
         return info.name.startswith(NAMESPACE)
 
     def _follows(self, info: StreamInfo) -> bool:
@@ -151,7 +185,7 @@ class Follower:
             _log.error("%s is not indexed: it has epochs or padding", info.name)
         return False
 
-    def _catch_up(self, row: StreamRow, is_over: Callable[[], bool]) -> int:
+    def _catch_up(self, row: IndexedStream, is_over: Callable[[], bool]) -> int:
         """Index what one stream has beyond our place, for the length of a turn.
 
         While a batch is verified, the one before is opened; what was verified is indexed, even
@@ -176,8 +210,8 @@ class Follower:
         return row.position - start
 
     def _indexed(
-        self, row: StreamRow, pairs: Sequence[Pair], readings: Sequence[Reading]
-    ) -> StreamRow:
+        self, row: IndexedStream, pairs: Sequence[Pair], readings: Sequence[EventReading]
+    ) -> IndexedStream:
         return self._writer.append(row, pairs, readings) if pairs else row
 
     def _wait(self, error: VeenError) -> int:
@@ -191,9 +225,9 @@ class Follower:
         with suppress(VeenError):
             self._note_trouble(f"stopped: {error}")
 
-    def _note_trouble(self, told: str | None) -> None:
+    def _note_trouble(self, value: str | None) -> None:
         with transaction(self._writer.db):
-            self._writer.note("trouble", told)
+            self._writer.note("trouble", value)
 
 
 def _is_away(error: VeenError) -> bool:
@@ -205,14 +239,14 @@ def _is_away(error: VeenError) -> bool:
 
 def _batch(pairs: Iterator[Pair]) -> tuple[list[Pair], VeenError | None]:
     """The next verified pairs, at most a page and not many bytes; or why there are none."""
-    found: list[Pair] = []
+    result: list[Pair] = []
     size = 0
     try:
         for pair in islice(pairs, PAGE_ITEMS):
-            found.append(pair)
+            result.append(pair)
             size += len(pair.msg.ciphertext)
             if size >= _BATCH_BYTES:
                 break
     except VeenError as error:
-        return found, error
-    return found, None
+        return result, error
+    return result, None

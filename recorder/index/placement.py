@@ -17,16 +17,15 @@ from typing import Any, Final
 
 from recorder.emit.migration import RENAMED, SPLIT, Migration, migrations
 from recorder.index import tables
-from recorder.index.home import IndexHome
-from recorder.index.tables import StreamRow, transaction
+from recorder.index.tables import IndexedStream, IndexHome, transaction
 from recorder.index.writer import IndexWriter
-from recorder.stream_map import CHANGES, StreamMap
-from veen import canonical_json, durable
+from recorder.stream_map import CHANGES, RecorderStreamMap
 from veen.digest import h
 from veen.errors import Malformed, VeenError
-from veen.import_event import is_import
-from veen.overlay.body import AnyItem
-from veen.record_event import RecordEvent
+from veen.events import RecordEvent, is_import
+from veen.system import durable
+from veen.wire import canonical_json
+from veen.wire.body import AnyItem
 
 WRONG_STREAM: Final = "WRONG_STREAM"
 """The fault of an event whose type belongs to another stream."""
@@ -62,21 +61,23 @@ class Misplaced:
         return {"fault": WRONG_STREAM, **asdict(self)}
 
 
-def types_of(streams: StreamMap) -> dict[str, str]:
-    return {kind: one.name for one in streams.streams for kind in one.event_types}
+def types_of(streams: RecorderStreamMap) -> dict[str, str]:
+    return {kind: stream.name for stream in streams.streams for kind in stream.event_types}
 
 
 def accepted(home: IndexHome) -> dict[str, str]:
     """The map that was accepted last, with types that are in no settings any more."""
     try:
-        found = json.loads(home.stream_map.read_bytes())
+        document = json.loads(home.stream_map.read_bytes())
     except FileNotFoundError:
         return {}
     except ValueError as error:
         raise _damaged(home, error) from error
-    if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
+    if not isinstance(document, dict) or not all(
+        isinstance(item, str) for item in document.values()
+    ):
         raise _damaged(home, "not a map of event types to streams")
-    return found
+    return document
 
 
 def unlogged(before: Types, now: Types, history: Sequence[Migration]) -> list[str]:
@@ -88,7 +89,7 @@ def unlogged(before: Types, now: Types, history: Sequence[Migration]) -> list[st
     )
 
 
-def refuse_changed(home: IndexHome, streams: StreamMap) -> None:
+def refuse_changed(home: IndexHome, streams: RecorderStreamMap) -> None:
     """MapChanged where the settings move an event type and the index knows of no migration."""
     before, now = accepted(home), types_of(streams)
     if not unlogged(before, now, ()):
@@ -99,7 +100,7 @@ def refuse_changed(home: IndexHome, streams: StreamMap) -> None:
         history = read_history(db, hub_id, streams.admins)
     kinds = unlogged(before, now, history)
     if kinds:
-        raise MapChanged(_told(kinds, before, now))
+        raise MapChanged(_describe(kinds, before, now))
 
 
 def read_history(db: sqlite3.Connection, hub_id: bytes, admins: Sequence[bytes]) -> list[Migration]:
@@ -116,7 +117,7 @@ def read_history(db: sqlite3.Connection, hub_id: bytes, admins: Sequence[bytes])
     return list(_readable(events))
 
 
-def misplaced(db: sqlite3.Connection, row: StreamRow, from_seq: int, to_seq: int) -> Misplaced:
+def misplaced(db: sqlite3.Connection, row: IndexedStream, from_seq: int, to_seq: int) -> Misplaced:
     """Of one stream, from one place to another; nothing where no map was ever given."""
     if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'misplaced'").fetchone():
         return Misplaced(row.name, 0, 0)
@@ -130,7 +131,7 @@ def misplaced(db: sqlite3.Connection, row: StreamRow, from_seq: int, to_seq: int
 class PlacementCheck:
     """Judges what the writer has indexed; the caller holds the lock of the index."""
 
-    def __init__(self, writer: IndexWriter, streams: StreamMap) -> None:
+    def __init__(self, writer: IndexWriter, streams: RecorderStreamMap) -> None:
         self._writer = writer
         self._streams = streams
         self._home = IndexHome(writer.generation.root.parent)
@@ -142,8 +143,8 @@ class PlacementCheck:
         before = accepted(self._home)
         history = read_history(writer.db, writer.hub_id, self._streams.admins)
         kinds = unlogged(before, now, history)
-        self.trouble = _told(kinds, before, now) if kinds else None
-        types = before | {kind: one for kind, one in now.items() if kind not in kinds}
+        self.trouble = _describe(kinds, before, now) if kinds else None
+        types = before | {kind: item for kind, item in now.items() if kind not in kinds}
         if types != before:
             durable.write(self._home.stream_map, canonical_json.encode(types))
         self._begin(types, history)
@@ -154,8 +155,8 @@ class PlacementCheck:
 
     def _begin(self, types: Types, history: Sequence[Migration]) -> None:
         """With another map or history, all that was judged is judged again."""
-        told = [dict(types), [one.payload() for one in history]]
-        name = h(canonical_json.encode(told)).hex()
+        detail = [dict(types), [migration.payload() for migration in history]]
+        name = h(canonical_json.encode(detail)).hex()
         if tables.meta(self._writer.db).get("placement") == name:
             return
         with transaction(self._writer.db):
@@ -164,19 +165,19 @@ class PlacementCheck:
             self._writer.db.execute("DELETE FROM meta WHERE key LIKE 'placed %'")
             self._writer.note("placement", name)
 
-    def _judge(self, row: StreamRow, types: Types, history: Sequence[Migration]) -> None:
+    def _judge(self, row: IndexedStream, types: Types, history: Sequence[Migration]) -> None:
         done = int(tables.meta(self._writer.db).get(f"placed {row.stream_no}", 0))
         upto = min(row.position, done + _AT_ONCE)
         if upto <= done:
             return
-        found = self._writer.db.execute(
+        rows = self._writer.db.execute(
             "SELECT place, event_type FROM events WHERE place BETWEEN ? AND ? AND fault IS NULL",
             (row.place(done + 1), row.place(upto)),
         )
         own = {kind for kind, name in types.items() if name == row.name}
         wrong = [
             (place, WRONG_STREAM)
-            for place, kind in found
+            for place, kind in rows
             if kind not in own and _is_wrong(row.name, tables.seq_of(place), kind, types, history)
         ]
         with transaction(self._writer.db):
@@ -189,29 +190,29 @@ def _is_wrong(stream: str, seq: int, kind: str, types: Types, history: Sequence[
 
     Of a stream that no map names, only types of other streams are wrong.
     """
-    for one in history:
-        if one.source == stream and seq <= one.last_seq and one.takes_away(kind):
+    for migration in history:
+        if migration.source == stream and seq <= migration.last_seq and migration.takes_away(kind):
             return False
     return kind in types or stream in types.values()
 
 
 def _after(kind: str, stream: str, history: Sequence[Migration]) -> str:
-    for one in history:
-        if one.source == stream and one.takes_away(kind):
-            stream = next(each.stream for each in one.targets if kind in each.event_types)
+    for migration in history:
+        if migration.source == stream and migration.takes_away(kind):
+            stream = next(each.stream for each in migration.targets if kind in each.event_types)
     return stream
 
 
 def _readable(events: Iterable[RecordEvent]) -> Iterable[Migration]:
-    for one in events:
+    for event in events:
         try:
-            yield from migrations([one])
+            yield from migrations([event])
         except Malformed:
             # An event that tells of no migration explains nothing.
             continue
 
 
-def _told(kinds: Sequence[str], before: Types, now: Types) -> str:
+def _describe(kinds: Sequence[str], before: Types, now: Types) -> str:
     kind, more = kinds[0], f" (and {len(kinds) - 1} more types)" if len(kinds) > 1 else ""
     old, new = before[kind], now[kind]
     return (

@@ -4,18 +4,115 @@ A place is one number: the stream's own, then the sequence number. So the rows o
 in its order, and every key of SQLite, which ends in the number of its row, does too: hub time never
 goes back within a stream. The streams of a query are walked each in this order and merged, and
 nothing is sorted.
+
+Where an index lives: a directory of generations, of which one is current.
+
+lock         held by whoever writes
+current      a link to the generation that is read
+g-1/         index.sqlite and nodes/, the first that was built
+imports.cbor the import streams that are taken up, if any
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from recorder.index.home import Generation
-from veen.durable import NoSpace
 from veen.errors import VeenError
+from veen.system import durable
+from veen.system.durable import NoSpace
+
+_CURRENT: Final = "current"
+_PREFIX: Final = "g-"
+
+
+class NoIndex(VeenError):
+    """A directory in which no index was built yet."""
+
+
+class IndexBusy(VeenError):
+    """Another process writes this index."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexGeneration:
+    """One index, whole: the database and the nodes of each stream."""
+
+    root: Path
+
+    @property
+    def database(self) -> Path:
+        return self.root / "index.sqlite"
+
+    def nodes(self, stream_no: int) -> Path:
+        return self.root / "nodes" / f"{stream_no:08d}"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexHome:
+    root: Path
+
+    @property
+    def imports(self) -> Path:
+        return self.root / "imports.cbor"
+
+    @property
+    def stream_map(self) -> Path:
+        """The stream map that was accepted last; it outlives every generation."""
+        return self.root / "stream_map.json"
+
+    def exists(self) -> bool:
+        return (self.root / _CURRENT).is_symlink()
+
+    def current(self) -> IndexGeneration:
+        """The generation that is read; what was opened of it stays whole after a swap."""
+        if not self.exists():
+            raise NoIndex(f"{self.root} holds no index yet: run veen recorder index follow")
+        return IndexGeneration((self.root / _CURRENT).resolve())
+
+    def fresh(self) -> IndexGeneration:
+        """An empty generation beside the others; the caller holds the lock."""
+        numbers = [int(path.name.removeprefix(_PREFIX)) for path in self.root.glob(f"{_PREFIX}*")]
+        generation = IndexGeneration(self.root / f"{_PREFIX}{max(numbers, default=0) + 1}")
+        durable.make_directory(generation.root / "nodes")
+        durable.sync_directory(generation.root)
+        return generation
+
+    def swap(self, to: IndexGeneration) -> None:
+        """Let a generation be the current one, at once or not at all."""
+        link = self.root / f".{_CURRENT}"
+        link.unlink(missing_ok=True)
+        link.symlink_to(to.root.name)
+        durable.rename(link, self.root / _CURRENT)
+
+    def sweep(self) -> None:
+        """Remove every generation but the current one: those it followed, and unfinished ones."""
+        root = self.current().root
+        for path in self.root.glob(f"{_PREFIX}*"):
+            if path.resolve() != root:
+                shutil.rmtree(path)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else writes meanwhile; readers do not care."""
+        durable.make_directory(self.root)
+        handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, durable.FILE_MODE)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise IndexBusy(f"another process writes {self.root}: stop it first") from error
+            yield
+        finally:
+            os.close(handle)
+
 
 VERSION: Final = 1
 SEQ_BITS: Final = 40
@@ -59,7 +156,7 @@ class BadIndex(VeenError):
     """A file that is no index, or one of another version, or damaged."""
 
 
-class StreamRow(NamedTuple):
+class IndexedStream(NamedTuple):
     """How far a stream was indexed, and how far the hub said it goes.
 
     ``unread`` counts the messages that are no recorder event. ``checked`` is the number of the last
@@ -132,7 +229,7 @@ def seq_of(place: int) -> int:
     return place & (1 << SEQ_BITS) - 1
 
 
-def create(generation: Generation, hub_id: bytes) -> None:
+def create(generation: IndexGeneration, hub_id: bytes) -> None:
     """Write the empty tables, for the hub whose streams are followed."""
     with connected(generation, writable=True) as db, transaction(db):
         for statement in _SCHEMA.split(";\n"):
@@ -147,7 +244,7 @@ def complete(db: sqlite3.Connection) -> None:
         db.execute(_ORIGINS)
 
 
-def connect(generation: Generation, *, writable: bool) -> sqlite3.Connection:
+def connect(generation: IndexGeneration, *, writable: bool) -> sqlite3.Connection:
     uri = f"{generation.database.as_uri()}?mode={'rwc' if writable else 'ro'}"
     try:
         db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
@@ -163,7 +260,7 @@ def connect(generation: Generation, *, writable: bool) -> sqlite3.Connection:
 
 
 @contextmanager
-def connected(generation: Generation, *, writable: bool) -> Iterator[sqlite3.Connection]:
+def connected(generation: IndexGeneration, *, writable: bool) -> Iterator[sqlite3.Connection]:
     db = connect(generation, writable=writable)
     try:
         yield db
@@ -193,16 +290,18 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 def meta(db: sqlite3.Connection) -> dict[str, Any]:
     """What the index says of itself, once it is one of ours."""
     try:
-        found = dict(db.execute("SELECT key, value FROM meta").fetchall())
+        rows = dict(db.execute("SELECT key, value FROM meta").fetchall())
     except sqlite3.DatabaseError as error:
         raise BadIndex(f"not an index: {error}; {REMEDY}") from error
-    if found.get("version") != VERSION:
-        raise BadIndex(f"an index of version {found.get('version')}, not {VERSION}; {REMEDY}")
-    return found
+    if rows.get("version") != VERSION:
+        raise BadIndex(f"an index of version {rows.get('version')}, not {VERSION}; {REMEDY}")
+    return rows
 
 
-def streams(db: sqlite3.Connection) -> list[StreamRow]:
-    return [StreamRow(*one) for one in db.execute("SELECT * FROM streams ORDER BY hub_id, name")]
+def streams(db: sqlite3.Connection) -> list[IndexedStream]:
+    return [
+        IndexedStream(*row) for row in db.execute("SELECT * FROM streams ORDER BY hub_id, name")
+    ]
 
 
 def _roll_back(db: sqlite3.Connection) -> None:

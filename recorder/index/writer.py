@@ -1,29 +1,84 @@
-"""The one writer of an index: verified pairs go in, rows, nodes and position in one step."""
+"""The one writer of an index: verified pairs go in, rows, nodes and position in one step.
+
+What a message turns out to be when the reader's keys are tried on it.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from recorder.index import tables
-from recorder.index.home import Generation
-from recorder.index.reading import Reading
 from recorder.index.tables import (
     BadIndex,
     EventRow,
+    IndexedStream,
+    IndexGeneration,
     PairRow,
     SourceRow,
-    StreamRow,
     transaction,
 )
 from veen import mmr
-from veen.errors import Untrusted
+from veen.errors import Unopenable, Untrusted
+from veen.events import EventFault, NotAnEvent, read_event
+from veen.label import DEFAULT_PROFILE
+from veen.limits import Limits
+from veen.log.nodes import NodeFile
 from veen.mmr import EMPTY, Peaks
 from veen.msg import Msg
-from veen.nodes import NodeFile
+from veen.payload import Opened, open_with_any
 from veen.receipt import Receipt
+
+
+class EventReading(NamedTuple):
+    """The fields of an event and the key of its body, or the fault for which it is none."""
+
+    fault: str | None
+    subject_id: str | None = None
+    principal_id: bytes | None = None
+    event_type: str | None = None
+    event_time: int | None = None
+    origin: str | None = None
+    payload: bytes | None = None
+    body_key: bytes | None = None
+
+
+class EntryReader:
+    """The reader's private keys; recorder streams have the default profile."""
+
+    def __init__(self, keys: Sequence[bytes], limits: Limits) -> None:
+        self._keys = list(keys)
+        self._limits = limits
+
+    def read(self, raw: bytes) -> EventReading:
+        """Of a message whose signature and place were verified elsewhere."""
+        msg = Msg.decode(raw)
+        opened = self._open(msg)
+        if opened is None:
+            return EventReading(EventFault.UNOPENED.name)
+        try:
+            event = read_event(opened.header.schema, opened.body, msg.client_id)
+        except NotAnEvent as error:
+            return EventReading(error.fault.name)
+        return EventReading(
+            None,
+            event.subject_id,
+            event.principal_id,
+            event.event_type,
+            event.event_time,
+            event.origin,
+            bytes(event.payload),
+            opened.body_key,
+        )
+
+    def _open(self, msg: Msg) -> Opened | None:
+        try:
+            return open_with_any(self._keys, msg, DEFAULT_PROFILE, self._limits)
+        except Unopenable:
+            return None
+
 
 _STREAM = "INSERT INTO streams VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -32,7 +87,7 @@ _SOURCE = "INSERT INTO origins VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _MOVED = "UPDATE streams SET position = ?, root = ?, last_ts = ?, unread = ? WHERE stream_no = ?"
 
 
-class Pair(Protocol):
+class VerifiedPair(Protocol):
     """A verified message and its receipt; one that a policy keeps out has no message here."""
 
     @property
@@ -45,42 +100,44 @@ class Pair(Protocol):
 class IndexWriter:
     """The caller holds the lock of the index's home."""
 
-    def __init__(self, generation: Generation, db: sqlite3.Connection, closing: ExitStack) -> None:
+    def __init__(
+        self, generation: IndexGeneration, db: sqlite3.Connection, closing: ExitStack
+    ) -> None:
         self.generation = generation
         self.db = db
         self.hub_id = bytes(tables.meta(db)["hub_id"])
         self._closing = closing
-        self._streams = {(one.hub_id, one.name): one for one in tables.streams(db)}
+        self._streams = {(stream.hub_id, stream.name): stream for stream in tables.streams(db)}
         self._peaks: dict[int, Peaks] = {}
         self._nodes: dict[int, NodeFile] = {}
 
-    def streams(self) -> list[StreamRow]:
+    def streams(self) -> list[IndexedStream]:
         return list(self._streams.values())
 
-    def stream(self, name: str, hub_id: bytes | None = None) -> StreamRow:
+    def stream(self, name: str, hub_id: bytes | None = None) -> IndexedStream:
         """The row of a stream, of our own hub unless another is named; a new one starts empty."""
         key = (hub_id or self.hub_id, name)
         if key not in self._streams:
-            number = max((one.stream_no for one in self._streams.values()), default=0) + 1
-            row = StreamRow(number, *key, 0, b"", 0, 0, 0, 0, 0)
+            number = max((stream.stream_no for stream in self._streams.values()), default=0) + 1
+            row = IndexedStream(number, *key, 0, b"", 0, 0, 0, 0, 0)
             with transaction(self.db):
                 self.db.execute(_STREAM, row)
             self._streams[key] = row
         return self._streams[key]
 
-    def nodes(self, row: StreamRow) -> NodeFile:
+    def nodes(self, row: IndexedStream) -> NodeFile:
         if row.stream_no not in self._nodes:
-            found = NodeFile.for_writing(self.generation.nodes(row.stream_no))
-            self._nodes[row.stream_no] = self._closing.enter_context(found)
+            node_file = NodeFile.for_writing(self.generation.nodes(row.stream_no))
+            self._nodes[row.stream_no] = self._closing.enter_context(node_file)
         return self._nodes[row.stream_no]
 
     def append(
         self,
-        row: StreamRow,
-        pairs: Sequence[Pair],
-        readings: Sequence[Reading],
+        row: IndexedStream,
+        pairs: Sequence[VerifiedPair],
+        readings: Sequence[EventReading],
         sources: Sequence[SourceRow] = (),
-    ) -> StreamRow:
+    ) -> IndexedStream:
         """Index pairs that follow each other, all of them or none.
 
         ``sources`` are the places at their origin, of those that are imported events.
@@ -89,7 +146,7 @@ class IndexWriter:
         run writes the same ones again.
         """
         peaks, nodes = self._grown(row, pairs)
-        events, kept = _rows(row, pairs, readings)
+        events, stored = _rows(row, pairs, readings)
         last = pairs[-1].receipt
         moved = row._replace(
             position=peaks.size, root=peaks.root(), last_ts=last.hub_ts, unread=events[-1].unread
@@ -99,13 +156,13 @@ class IndexWriter:
         file.sync()
         with transaction(self.db):
             self.db.executemany(_EVENT, events)
-            self.db.executemany(_PAIR, kept)
+            self.db.executemany(_PAIR, stored)
             self.db.executemany(_SOURCE, sources)
             place = (moved.position, moved.root, moved.last_ts, moved.unread, moved.stream_no)
             self.db.execute(_MOVED, place)
         return self._keep(moved, peaks)
 
-    def update(self, row: StreamRow) -> None:
+    def update(self, row: IndexedStream) -> None:
         """Remember what else is known of a stream; the caller has begun a transaction."""
         self.db.execute(
             "UPDATE streams SET checked = ?, head_seq = ?, head_ts = ? WHERE stream_no = ?",
@@ -117,15 +174,15 @@ class IndexWriter:
         """Remember something of the follower itself; the caller has begun a transaction."""
         self.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
-    def root_at(self, row: StreamRow, size: int) -> bytes:
+    def root_at(self, row: IndexedStream, size: int) -> bytes:
         return mmr.peaks_at(self.nodes(row), size).root()
 
-    def _keep(self, row: StreamRow, peaks: Peaks) -> StreamRow:
+    def _keep(self, row: IndexedStream, peaks: Peaks) -> IndexedStream:
         self._peaks[row.stream_no] = peaks
         self._streams[row.hub_id, row.name] = row
         return row
 
-    def _grown(self, row: StreamRow, pairs: Sequence[Pair]) -> tuple[Peaks, bytes]:
+    def _grown(self, row: IndexedStream, pairs: Sequence[VerifiedPair]) -> tuple[Peaks, bytes]:
         """The range after the pairs and the nodes they complete.
 
         The last root covers every leaf before it, so comparing that one is enough.
@@ -148,25 +205,25 @@ class IndexWriter:
             )
         return peaks, b"".join(completed)
 
-    def _peaks_of(self, row: StreamRow) -> Peaks:
+    def _peaks_of(self, row: IndexedStream) -> Peaks:
         if not row.position:
             return EMPTY
         if row.stream_no not in self._peaks:
             self._peaks[row.stream_no] = self._stored_peaks(row)
         return self._peaks[row.stream_no]
 
-    def _stored_peaks(self, row: StreamRow) -> Peaks:
+    def _stored_peaks(self, row: IndexedStream) -> Peaks:
         try:
-            found = mmr.peaks_at(self.nodes(row), row.position)
+            peaks = mmr.peaks_at(self.nodes(row), row.position)
         except LookupError as error:
             raise BadIndex(f"{row.name}: {error}; {tables.REMEDY}") from error
-        if found.root() != row.root:
+        if peaks.root() != row.root:
             raise BadIndex(f"{row.name}: the nodes are not those of the root; {tables.REMEDY}")
-        return found
+        return peaks
 
 
 @contextmanager
-def writing(generation: Generation) -> Iterator[IndexWriter]:
+def writing(generation: IndexGeneration) -> Iterator[IndexWriter]:
     with ExitStack() as closing:
         db = closing.enter_context(tables.connected(generation, writable=True))
         tables.complete(db)
@@ -174,9 +231,9 @@ def writing(generation: Generation) -> Iterator[IndexWriter]:
 
 
 def _rows(
-    row: StreamRow, pairs: Sequence[Pair], readings: Sequence[Reading]
+    row: IndexedStream, pairs: Sequence[VerifiedPair], readings: Sequence[EventReading]
 ) -> tuple[list[EventRow], list[PairRow]]:
-    events, kept, unread = [], [], row.unread
+    events, stored, unread = [], [], row.unread
     for pair, reading in zip(pairs, readings, strict=True):
         receipt = pair.receipt
         place = row.place(receipt.stream_seq)
@@ -198,5 +255,5 @@ def _rows(
             )
         )
         msg = pair.msg.encode() if pair.msg is not None else b""
-        kept.append(PairRow(place, msg, receipt.encode(), reading.body_key))
-    return events, kept
+        stored.append(PairRow(place, msg, receipt.encode(), reading.body_key))
+    return events, stored

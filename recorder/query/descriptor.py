@@ -1,25 +1,153 @@
-"""The QueryDescriptor: a query in its one normalised form (Query API 4)."""
+"""The QueryDescriptor: a query in its one normalised form (Query API 4).
+
+JSON from outside, read within bounds, and canonical JSON read back (Query API 3.1).
+
+A JSON object read member by member: each is there, of its type, and nothing else is.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Never
 
-from recorder.query.field import ALL, OF_SOURCE, Field, read_field
-from recorder.query.filter import Filter, members, read_filter
-from recorder.query.json_text import DEFAULT_LIMITS, JsonLimits, parse_json
-from recorder.query.metric import Aggregate, read_aggregate, refuse_doubles
-from recorder.query.refusal import BadDescriptor, Refusal, invalid
-from veen import canonical_json
+from recorder import timestamp
+from recorder.query.filter import (
+    ALL,
+    OF_SOURCE,
+    Aggregate,
+    Filter,
+    QueryField,
+    members,
+    read_aggregate,
+    read_field,
+    read_filter,
+    refuse_doubles,
+)
+from recorder.service.errors import BadDescriptor, DescriptorFault, invalid
 from veen.digest import h
 from veen.errors import Malformed
-from veen.import_event import is_import
-from veen.stream import MAX_NAME, is_name
+from veen.events import is_import
+from veen.label import MAX_NAME, is_name
+from veen.wire import canonical_json
+
+SAFE_INTEGER: Final = 2**53 - 1
+"""The largest integer that canonical JSON has, and the smallest but for its sign."""
+_SAFE_DIGITS: Final = 17  # sixteen digits and a sign
+# A string, closed or not, is one token; what brackets it holds do not count.
+_TOKENS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonLimits:
+    max_bytes: int = 65_536
+    max_depth: int = 32
+
+
+DEFAULT_LIMITS: Final = JsonLimits()
+
+
+def parse_json(raw: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Any:
+    """The value of a JSON text, or BadDescriptor with ``invalid_json``: nothing else is raised."""
+    try:
+        return _parse(raw, limits)
+    except Malformed as error:
+        raise BadDescriptor(
+            DescriptorFault.INVALID_JSON, f"no JSON that can be read: {error}"
+        ) from error
+
+
+def read_canonical(raw: bytes, limits: JsonLimits) -> Any:
+    """The value of which ``raw`` is the canonical JSON, or Malformed when it is of none."""
+    value = _load(raw, limits, _any_integer)
+    if canonical_json.encode(value) != raw:
+        raise Malformed("not the canonical JSON of its value")
+    return value
+
+
+def read_row(raw: bytes) -> dict[str, Any]:
+    """A row from the canonical JSON that this program wrote; nothing is checked again.
+
+    ``json.loads`` would not do: it reads large doubles as integers that cannot be written.
+    """
+    document: dict[str, Any] = json.loads(raw, parse_int=_any_integer)
+    return document
+
+
+def _parse(raw: bytes, limits: JsonLimits) -> Any:
+    value = _load(raw, limits, _safe_integer)
+    # Strings with half a surrogate pair are found where they would be written again.
+    canonical_json.encode(value)
+    return value
+
+
+def _load(raw: bytes, limits: JsonLimits, parse_int: Callable[[str], Any]) -> Any:
+    if len(raw) > limits.max_bytes:
+        raise Malformed(f"{len(raw)} bytes, of which {limits.max_bytes} are allowed")
+    _refuse_depth(raw, limits.max_depth)
+    try:
+        return json.loads(
+            raw.decode(),
+            object_pairs_hook=_object,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            parse_int=parse_int,
+        )
+    except Malformed:
+        raise
+    except ValueError as error:
+        raise Malformed(str(error)) from error
+
+
+def _refuse_depth(raw: bytes, max_depth: int) -> None:
+    """Count brackets outside strings first: the parser would go down with each of them."""
+    depth = 0
+    for token in _TOKENS.finditer(raw):
+        first = token[0][:1]
+        depth += (first in b"[{") - (first in b"]}")
+        if depth > max_depth:
+            raise Malformed(f"nested more than {max_depth} deep at byte {token.start()}")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in result:
+            raise Malformed(f"key {key!r:.80} stands twice in an object")
+        result[key] = value
+    return result
+
+
+def _refuse_constant(text: str) -> Never:
+    raise Malformed(f"{text} is a number that JSON does not have")
+
+
+def _finite(text: str) -> float:
+    result = float(text)
+    if not math.isfinite(result):
+        raise Malformed(f"{text[:32]} is too large for a number")
+    return result
+
+
+def _safe_integer(text: str) -> int:
+    if len(text) > _SAFE_DIGITS or abs(int(text)) > SAFE_INTEGER:
+        raise Malformed(f"{text[:32]} is beyond the integers of canonical JSON; write it as text")
+    return int(text)
+
+
+def _any_integer(text: str) -> int | float:
+    """A double beyond 2^53 is written like an integer, and only a double is written so."""
+    if len(text) > _SAFE_DIGITS or abs(int(text)) > SAFE_INTEGER:
+        return _finite(text)
+    return int(text)
+
 
 __all__ = [
-    "DEFAULT_LIMITS", "BadDescriptor", "Descriptor", "Evidence", "JsonLimits", "Mode", "normalise",
-    "parse_json", "read_descriptor",
+    "DEFAULT_LIMITS", "BadDescriptor", "Descriptor", "EvidencePolicy", "JsonLimits", "Mode",
+    "normalise",     "parse_json", "read_descriptor",
 ]  # fmt: skip
 
 Mode = Literal["none", "spot", "full"]
@@ -37,7 +165,7 @@ _MAX_PROJECTION: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class EvidencePolicy:
     """The evidence policy; ``sample_rate`` is there for spot alone."""
 
     mode: Mode
@@ -58,13 +186,13 @@ class Descriptor:
     scope: tuple[str, ...]
     filter: Filter
     projection: tuple[str, ...]
-    fields: tuple[Field, ...]
+    fields: tuple[QueryField, ...]
     aggregate: Aggregate | None
-    evidence: Evidence
+    evidence: EvidencePolicy
     meta: dict[str, Any] | None
 
     def document(self) -> dict[str, Any]:
-        found = {
+        result = {
             "query_id": self.query_id,
             "version": self.version,
             "scope": list(self.scope),
@@ -73,10 +201,10 @@ class Descriptor:
             "evidence": self.evidence.document(),
         }
         if self.aggregate is not None:
-            found["aggregate"] = self.aggregate.document()
+            result["aggregate"] = self.aggregate.document()
         if self.meta is not None:
-            found["meta"] = self.meta
-        return found
+            result["meta"] = self.meta
+        return result
 
     def encode(self) -> bytes:
         """Canonical JSON, which is what is recorded and hashed."""
@@ -92,22 +220,22 @@ def normalise(value: Any, *, query_id_if_missing: str) -> Descriptor:
     if not isinstance(value, dict):
         raise invalid("a descriptor is a JSON object")
     _verify_version(value.get("version", VERSION))
-    found = members(value, "the descriptor", _KEYS)
-    lacking = [key for key in _REQUIRED if found.get(key) is None]
+    result = members(value, "the descriptor", _KEYS)
+    lacking = [key for key in _REQUIRED if result.get(key) is None]
     if lacking:
         raise invalid(f"the descriptor lacks {lacking[0]}")
-    scope = _scope(found["scope"])
-    fields = _projection(found["projection"], scope)
-    aggregate = found.get("aggregate")
+    scope = _scope(result["scope"])
+    fields = _projection(result["projection"], scope)
+    aggregate = result.get("aggregate")
     descriptor = Descriptor(
-        query_id=_query_id(found.get("query_id"), query_id_if_missing),
+        query_id=_query_id(result.get("query_id"), query_id_if_missing),
         scope=scope,
-        filter=read_filter(found["filter"]),
+        filter=read_filter(result["filter"]),
         projection=tuple(field.text for field in fields),
         fields=fields,
         aggregate=None if aggregate is None else read_aggregate(aggregate),
-        evidence=read_evidence(found["evidence"]),
-        meta=_meta(found.get("meta")),
+        evidence=read_evidence(result["evidence"]),
+        meta=_meta(result.get("meta")),
     )
     _verify_encodable(descriptor)
     return descriptor
@@ -115,25 +243,25 @@ def normalise(value: Any, *, query_id_if_missing: str) -> Descriptor:
 
 def read_descriptor(value: Any) -> Descriptor:
     """A descriptor that is normalised already, or BadDescriptor."""
-    found = normalise(value, query_id_if_missing="")
-    if canonical_json.encode(value) != found.encode():
+    descriptor = normalise(value, query_id_if_missing="")
+    if canonical_json.encode(value) != descriptor.encode():
         raise invalid("a descriptor that is not normalised")
-    return found
+    return descriptor
 
 
-def read_evidence(value: Any) -> Evidence:
-    found = members(value, "evidence", ("mode", "sample_rate"))
-    mode: Any = found.get("mode")
-    rate: Any = found.get("sample_rate")
+def read_evidence(value: Any) -> EvidencePolicy:
+    result = members(value, "evidence", ("mode", "sample_rate"))
+    mode: Any = result.get("mode")
+    rate: Any = result.get("sample_rate")
     match mode:
         case "none" | "full":
             if rate is not None:
                 raise invalid(f"evidence.sample_rate goes with spot, not with {mode}")
-            return Evidence(mode)
+            return EvidencePolicy(mode)
         case "spot":
             if type(rate) not in (int, float) or not 0 < rate <= 1:
                 raise invalid("evidence.sample_rate must be a number above 0 and up to 1")
-            return Evidence(mode, float(rate))
+            return EvidencePolicy(mode, float(rate))
     raise invalid(f"evidence.mode is none, spot or full, not {mode!r:.60}")
 
 
@@ -142,15 +270,16 @@ def _verify_version(value: Any) -> None:
         raise invalid("version must be an integer")
     if value != VERSION:
         raise BadDescriptor(
-            Refusal.UNSUPPORTED_VERSION, f"version {value} of a descriptor; version 1 is read"
+            DescriptorFault.UNSUPPORTED_VERSION,
+            f"version {value} of a descriptor; version 1 is read",
         )
 
 
 def _query_id(value: Any, if_missing: str) -> str:
-    found = if_missing if value is None else value
-    if not isinstance(found, str) or not _QUERY_ID.fullmatch(found):
+    result = if_missing if value is None else value
+    if not isinstance(result, str) or not _QUERY_ID.fullmatch(result):
         raise invalid("query_id has 1 to 128 of the characters A-Z a-z 0-9 . _ : -")
-    return found
+    return result
 
 
 def _scope(value: Any) -> tuple[str, ...]:
@@ -171,12 +300,12 @@ def _verify_stream(name: Any) -> None:
         raise invalid("scope has a stream by its identifier; give its name")
 
 
-def _projection(value: Any, scope: tuple[str, ...]) -> tuple[Field, ...]:
+def _projection(value: Any, scope: tuple[str, ...]) -> tuple[QueryField, ...]:
     if value == ["*"]:
         value = [*ALL, *(OF_SOURCE if any(map(is_import, scope)) else ())]
     if not isinstance(value, list) or not 1 <= len(value) <= _MAX_PROJECTION:
         raise invalid(f"projection must be a list of 1 to {_MAX_PROJECTION} fields")
-    fields = tuple(read_field(one, "projection") for one in value)
+    fields = tuple(read_field(item, "projection") for item in value)
     refuse_doubles([field.text for field in fields], "projection")
     return fields
 
@@ -192,3 +321,63 @@ def _verify_encodable(descriptor: Descriptor) -> None:
         descriptor.encode()
     except Malformed as error:
         raise invalid(f"the descriptor has no canonical JSON: {error}") from error
+
+
+_HEX: Final = frozenset("0123456789abcdef")
+_HASH_DIGITS: Final = 64
+_MAX_NAME: Final = 255
+
+
+@dataclass(frozen=True, slots=True)
+class DescriptorShape:
+    """What is asked for is returned valid, or Malformed names the place."""
+
+    place: str
+    members: dict[str, Any]
+
+    @classmethod
+    def of(cls, value: Any, place: str, keys: Iterable[str]) -> DescriptorShape:
+        if not isinstance(value, dict) or set(value) != set(keys):
+            raise Malformed(f"{place} is not an object of {', '.join(sorted(keys))}")
+        return cls(place, value)
+
+    def value(self, key: str) -> Any:
+        return self.members[key]
+
+    def number(self, key: str) -> int:
+        result = self.members[key]
+        if type(result) is not int or result < 0:
+            raise self._malformed(key, "a whole number")
+        return result
+
+    def name(self, key: str) -> str:
+        result = self.members[key]
+        if not isinstance(result, str) or not 1 <= len(result) <= _MAX_NAME:
+            raise self._malformed(key, f"a text of 1 to {_MAX_NAME} characters")
+        return result
+
+    def octets(self, key: str) -> bytes:
+        result = self.members[key]
+        if not isinstance(result, str) or len(result) % 2 or set(result) - _HEX:
+            raise self._malformed(key, "lowercase hex")
+        return bytes.fromhex(result)
+
+    def hash(self, key: str) -> str:
+        if len(self.octets(key)) * 2 != _HASH_DIGITS:
+            raise self._malformed(key, "a hash in lowercase hex")
+        return str(self.members[key])
+
+    def time(self, key: str) -> str:
+        name = self.name(key)
+        if timestamp.render(timestamp.parse(name)) != name:
+            raise self._malformed(key, "a timestamp with three decimals")
+        return name
+
+    def array(self, key: str) -> list[Any]:
+        result = self.members[key]
+        if not isinstance(result, list):
+            raise self._malformed(key, "an array")
+        return result
+
+    def _malformed(self, key: str, due: str) -> Malformed:
+        return Malformed(f"{self.place}: {key} must be {due}")

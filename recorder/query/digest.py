@@ -11,14 +11,19 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from recorder import timestamp
-from recorder.query.descriptor import Descriptor, Evidence, read_evidence
-from recorder.query.json_text import JsonLimits, read_canonical
-from recorder.query.refusal import BadDescriptor
-from recorder.query.shape import Shape
-from veen import canonical_json
+from recorder.query.descriptor import (
+    Descriptor,
+    DescriptorShape,
+    EvidencePolicy,
+    JsonLimits,
+    read_canonical,
+    read_evidence,
+)
+from recorder.service.errors import BadDescriptor
 from veen.digest import h, h_blocks, ht
 from veen.errors import Malformed
 from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.wire import canonical_json
 
 VERSION: Final = 1
 _LIMITS: Final = JsonLimits(max_bytes=1 << 20, max_depth=8)
@@ -89,7 +94,7 @@ class ResultDigest:
     descriptor_hash: str
     row_count: int
     event_count: int
-    evidence_policy: Evidence
+    evidence_policy: EvidencePolicy
     rows_hash: str
     rows_chain: str
     evidence_hash: str
@@ -146,7 +151,7 @@ class ResultDigest:
             "hub_id": self.hub_id,
             "profile_id": self.profile_id,
             "checkpoint": self.checkpoint.document(),
-            "searched": [one.document() for one in self.searched],
+            "searched": [searched.document() for searched in self.searched],
         }
 
     def encode(self) -> bytes:
@@ -160,32 +165,32 @@ class ResultDigest:
     @classmethod
     def read(cls, value: Any) -> ResultDigest:
         """The digest of which ``value`` is the document, or Malformed."""
-        found = Shape.of(value, "the digest", cls.__dataclass_fields__)
-        if found.number("version") != VERSION:
+        result = DescriptorShape.of(value, "the digest", cls.__dataclass_fields__)
+        if result.number("version") != VERSION:
             raise Malformed("a result digest of another version than 1")
         return cls(
-            query_id=found.name("query_id"),
-            result_id=found.name("result_id"),
-            descriptor_hash=found.hash("descriptor_hash"),
-            row_count=found.number("row_count"),
-            event_count=found.number("event_count"),
-            evidence_policy=_policy(found.value("evidence_policy")),
-            rows_hash=found.hash("rows_hash"),
-            rows_chain=found.hash("rows_chain"),
-            evidence_hash=found.hash("evidence_hash"),
-            executed_at=found.time("executed_at"),
-            hub_id=found.hash("hub_id"),
-            profile_id=found.hash("profile_id"),
-            checkpoint=_spoken(found.value("checkpoint")),
-            searched=tuple(_searched(one) for one in found.array("searched")),
+            query_id=result.name("query_id"),
+            result_id=result.name("result_id"),
+            descriptor_hash=result.hash("descriptor_hash"),
+            row_count=result.number("row_count"),
+            event_count=result.number("event_count"),
+            evidence_policy=_policy(result.value("evidence_policy")),
+            rows_hash=result.hash("rows_hash"),
+            rows_chain=result.hash("rows_chain"),
+            evidence_hash=result.hash("evidence_hash"),
+            executed_at=result.time("executed_at"),
+            hub_id=result.hash("hub_id"),
+            profile_id=result.hash("profile_id"),
+            checkpoint=_spoken(result.value("checkpoint")),
+            searched=tuple(_searched(item) for item in result.array("searched")),
         )
 
 
 def rows_hash(rows: Iterable[Mapping[str, Any]]) -> RowsHash:
     """The hash of the array of all rows in their order, with no more than one row at hand."""
     chain = RowChain()
-    found = h_blocks(chain.blocks(canonical_json.encode(dict(row)) for row in rows))
-    return RowsHash(found.hex(), chain.count, chain.value.hex())
+    result = h_blocks(chain.blocks(canonical_json.encode(dict(row)) for row in rows))
+    return RowsHash(result.hex(), chain.count, chain.value.hex())
 
 
 class RowChain:
@@ -212,34 +217,37 @@ def row_hash(encoded: bytes) -> bytes:
     return h(encoded)
 
 
-def _policy(value: Any) -> Evidence:
+def _policy(value: Any) -> EvidencePolicy:
     try:
-        found = read_evidence(value)
+        evidence = read_evidence(value)
     except BadDescriptor as error:
         raise Malformed(f"the digest: {error}") from error
-    if found.document() != value:
+    if evidence.document() != value:
         raise Malformed("the digest: evidence_policy is not normalised")
-    return found
+    return evidence
 
 
 def _spoken(value: Any) -> SpokenUpTo:
-    found = Shape.of(value, "digest.checkpoint", SpokenUpTo.__dataclass_fields__)
+    result = DescriptorShape.of(value, "digest.checkpoint", SpokenUpTo.__dataclass_fields__)
     return SpokenUpTo(
-        checkpoint_id=found.hash("checkpoint_id"),
-        log_root=found.hash("log_root"),
-        created_at=found.time("created_at"),
+        checkpoint_id=result.hash("checkpoint_id"),
+        log_root=result.hash("log_root"),
+        created_at=result.time("created_at"),
     )
 
 
 def _searched(value: Any) -> Searched:
-    found = Shape.of(value, "digest.searched", Searched.__dataclass_fields__)
-    one = Searched(
-        stream=found.name("stream"),
-        from_seq=found.number("from_seq"),
-        to_seq=found.number("to_seq"),
-        mmr_root=found.hash("mmr_root"),
-        unread=found.number("unread"),
+    result = DescriptorShape.of(value, "digest.searched", Searched.__dataclass_fields__)
+    searched = Searched(
+        stream=result.name("stream"),
+        from_seq=result.number("from_seq"),
+        to_seq=result.number("to_seq"),
+        mmr_root=result.hash("mmr_root"),
+        unread=result.number("unread"),
     )
-    if not 1 <= one.from_seq <= one.to_seq + 1 or one.unread > one.to_seq - one.from_seq + 1:
-        raise Malformed(f"digest.searched: {one.from_seq} to {one.to_seq} is no range")
-    return one
+    if (
+        not 1 <= searched.from_seq <= searched.to_seq + 1
+        or searched.unread > searched.to_seq - searched.from_seq + 1
+    ):
+        raise Malformed(f"digest.searched: {searched.from_seq} to {searched.to_seq} is no range")
+    return searched

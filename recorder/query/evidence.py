@@ -7,30 +7,27 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from recorder.query.descriptor import Descriptor, Evidence
-from recorder.query.entry import Entry, Source
-from veen import canonical_json
+from recorder.query.descriptor import Descriptor, EvidencePolicy
+from recorder.query.select import QueryEntry, SourcePlace
 from veen.digest import h_blocks, ht, u64be
 from veen.errors import Malformed, Untrusted
+from veen.events import IMPORT_SCHEMA as IMPORTED
+from veen.events import RECORD_SCHEMA, RecordEvent, is_import, read_event, read_imported
 from veen.hub_identity import HubIdentity
-from veen.import_event import SCHEMA as IMPORTED
-from veen.import_event import is_import, read_imported
-from veen.inclusion import InclusionProof, Shown
-from veen.label import label, routing_key
+from veen.label import DEFAULT_PROFILE, derive_label, routing_key, stream_id
 from veen.msg import Msg
-from veen.profile import DEFAULT_PROFILE
+from veen.payload import open_body
+from veen.proofs import InclusionProof, ProvenRange
 from veen.receipt import Receipt
-from veen.record_event import SCHEMA, RecordEvent, read_event
 from veen.recorder_checkpoint import RecorderCheckpoint
-from veen.schema import Bytes32
-from veen.seal import open_body
-from veen.stream import stream_id
-from veen.wire import WireMap
+from veen.wire import canonical_json
+from veen.wire.objects import WireMap
+from veen.wire.schema import Bytes32
 
 _ALL: Final = 2.0**64
 
 
-class Verified(NamedTuple):
+class EvidenceSummary(NamedTuple):
     """One line of the summary. ``mmr_root`` is the stream's in the checkpoint; all are in hex."""
 
     receipt_id: str
@@ -38,7 +35,7 @@ class Verified(NamedTuple):
     hub_id: str
 
 
-class Placed(NamedTuple):
+class VerifiedStream(NamedTuple):
     """A stream of a hub whose identity has been verified."""
 
     stream: str
@@ -55,7 +52,7 @@ class Witness(WireMap):
     inclusion: InclusionProof
 
 
-def is_sampled(policy: Evidence, query_id: str, log_root: bytes, index: int) -> bool:
+def is_sampled(policy: EvidencePolicy, query_id: str, log_root: bytes, index: int) -> bool:
     """Whether the matching event number ``index``, from 0 on in the order of rows, is verified.
 
     The root makes it unpredictable to whoever wrote the events, and repeatable for everyone.
@@ -67,14 +64,14 @@ def is_sampled(policy: Evidence, query_id: str, log_root: bytes, index: int) -> 
     return int.from_bytes(drawn, "big") < policy.sample_rate * _ALL
 
 
-def verified(entry: Entry, checkpoint: RecorderCheckpoint) -> Verified:
+def verified(entry: QueryEntry, checkpoint: RecorderCheckpoint) -> EvidenceSummary:
     """The line for an entry that was verified against the checkpoint."""
     root = _end(entry.stream, checkpoint)[1]
-    return Verified(entry.receipt_id, root.hex(), checkpoint.hub_id.hex())
+    return EvidenceSummary(entry.receipt_id, root.hex(), checkpoint.hub_id.hex())
 
 
 def evidence_summary(
-    descriptor: Descriptor, result_id: str, lines: Iterable[Verified]
+    descriptor: Descriptor, result_id: str, lines: Iterable[EvidenceSummary]
 ) -> dict[str, Any]:
     """The document under evidence_hash. ``lines`` are in the order of the events."""
     head = _head(descriptor, result_id)
@@ -83,7 +80,7 @@ def evidence_summary(
     return {**head, "verified": [line._asdict() for line in lines]}
 
 
-def evidence_hash(descriptor: Descriptor, result_id: str, lines: Iterable[Verified]) -> str:
+def evidence_hash(descriptor: Descriptor, result_id: str, lines: Iterable[EvidenceSummary]) -> str:
     """The hash of the canonical JSON of the summary, with no more than one line at hand."""
     head = canonical_json.encode(_head(descriptor, result_id))
     if descriptor.evidence.mode == "none":
@@ -97,35 +94,35 @@ class WitnessCheck:
     def __init__(self, hub: HubIdentity, checkpoint: RecorderCheckpoint) -> None:
         self._hub = hub
         self._checkpoint = checkpoint
-        self._shown: dict[str, Shown] = {}
+        self._shown: dict[str, ProvenRange] = {}
 
-    def entry(self, witness: Witness, stream: str) -> Entry:
+    def entry(self, witness: Witness, stream: str) -> QueryEntry:
         """The entry that a witness shows to stand below the checkpoint, or Untrusted.
 
         That the message was sealed as an event is the reader's word: its header stays closed to
         whoever has only the key of the body.
         """
         try:
-            place = Placed(stream, self._hub)
-            found = receipted(witness.msg, witness.receipt, witness.body_key, place)
-            self.verify_included(witness.inclusion, found)
+            place = VerifiedStream(stream, self._hub)
+            query_entry = receipted(witness.msg, witness.receipt, witness.body_key, place)
+            self.verify_included(witness.inclusion, query_entry)
         except (Malformed, Untrusted) as error:
             seq = witness.inclusion.stream_seq
             raise Untrusted(f"{stream} {seq} is not shown to be in the log: {error}") from error
-        return found
+        return query_entry
 
-    def event(self, witness: Witness, entry: Entry) -> RecordEvent:
+    def event(self, witness: Witness, entry: QueryEntry) -> RecordEvent:
         """The event of an entry, once the witness shows all of it to be what was recorded."""
         shown = self.entry(witness, entry.stream)
         if shown.event is None or shown != entry:
             raise Untrusted(f"{entry.stream} {entry.seq} was recorded otherwise than the row says")
         return shown.event
 
-    def verify_included(self, proof: InclusionProof, entry: Entry) -> None:
+    def verify_included(self, proof: InclusionProof, entry: QueryEntry) -> None:
         """Refuse unless the entry stands below the checkpoint."""
         shown = self._shown.get(entry.stream)
         if shown is None:
-            shown = self._shown[entry.stream] = Shown(*_end(entry.stream, self._checkpoint))
+            shown = self._shown[entry.stream] = ProvenRange(*_end(entry.stream, self._checkpoint))
         shown.verify(proof, leaf_hash=entry.leaf_hash, stream_seq=entry.seq)
 
 
@@ -136,7 +133,7 @@ def _head(descriptor: Descriptor, result_id: str) -> dict[str, Any]:
     return {"query_id": descriptor.query_id, "result_id": result_id, **policy}
 
 
-def _blocks(head: bytes, lines: Iterable[Verified]) -> Iterator[bytes]:
+def _blocks(head: bytes, lines: Iterable[EvidenceSummary]) -> Iterator[bytes]:
     """``verified`` is the last key in the order of canonical JSON."""
     yield head[:-1] + b',"verified":['
     for index, line in enumerate(lines):
@@ -145,7 +142,9 @@ def _blocks(head: bytes, lines: Iterable[Verified]) -> Iterator[bytes]:
     yield b"]}"
 
 
-def receipted(msg_raw: bytes, receipt_raw: bytes, body_key: bytes, at: Placed) -> Entry:
+def receipted(
+    msg_raw: bytes, receipt_raw: bytes, body_key: bytes, at: VerifiedStream
+) -> QueryEntry:
     """The entry that the hub has signed for at that stream, opened with the key of its body."""
     msg, receipt = Msg.decode(msg_raw), Receipt.decode(receipt_raw)
     leaf = msg.leaf_hash()
@@ -159,34 +158,34 @@ def receipted(msg_raw: bytes, receipt_raw: bytes, body_key: bytes, at: Placed) -
     body = open_body(body_key=body_key, msg=msg, profile=DEFAULT_PROFILE)
     if is_import(at.stream):
         event, source = _imported(body, msg.client_id)
-        return Entry(at.stream, receipt.stream_seq, receipt.hub_ts, leaf, event, source)
-    event = read_event(SCHEMA, body, msg.client_id)
-    return Entry(at.stream, receipt.stream_seq, receipt.hub_ts, leaf, event)
+        return QueryEntry(at.stream, receipt.stream_seq, receipt.hub_ts, leaf, event, source)
+    event = read_event(RECORD_SCHEMA, body, msg.client_id)
+    return QueryEntry(at.stream, receipt.stream_seq, receipt.hub_ts, leaf, event)
 
 
-def _imported(body: bytes, client_id: bytes) -> tuple[RecordEvent, Source]:
+def _imported(body: bytes, client_id: bytes) -> tuple[RecordEvent, SourcePlace]:
     """The origin's event within an imported one, and its place there.
 
     The origin's client has signed the message, and its receipt is for that message and place. That
     the origin's hub has signed the receipt was verified with its pinned keys by whoever indexed it.
     """
-    found = read_imported(IMPORTED, body, client_id)
-    msg, receipt = found.msg(), found.receipt()
+    imported = read_imported(IMPORTED, body, client_id)
+    msg, receipt = imported.msg(), imported.receipt()
     if msg is None or not msg.signature_is_valid():
         raise Untrusted("the origin's message is not there, or not signed by its client")
-    place = Source(
-        found.source_hub_id,
-        found.origin_stream,
+    place = SourcePlace(
+        imported.source_hub_id,
+        imported.origin_stream,
         receipt.stream_seq,
         receipt.hub_ts,
         receipt.leaf_hash,
     )
-    return found.origin_event(), place
+    return imported.origin_event(), place
 
 
 @lru_cache(maxsize=256)
 def _label(hub_id: bytes, stream: str) -> bytes:
-    return label(routing_key(hub_id), stream_id(stream), 0)
+    return derive_label(routing_key(hub_id), stream_id(stream), 0)
 
 
 def _end(stream: str, checkpoint: RecorderCheckpoint) -> tuple[int, bytes]:

@@ -1,17 +1,134 @@
-"""The filter of a query: what an event must say to be part of the result (Query API 4.2)."""
+"""The filter of a query: what an event must say to be part of the result (Query API 4.2).
+
+The fields of an event that a query can name, and paths into its payload (Query API 4.2).
+
+The aggregate of a query: fields to group by and metrics over each group (Query API 4.3).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final
 
 from recorder import timestamp
-from recorder.query.refusal import invalid
+from recorder.service.errors import invalid
 from veen.errors import Malformed
-from veen.record_event import MAX_NAME_BYTES
+from veen.events import MAX_NAME_BYTES
+from veen.wire.cbor import MAX_DEPTH
 
-_KEYS: Final = ("event_type", "origin", "principal_id", "subject_id", "time")
+STREAM: Final = "stream"
+SEQ: Final = "hub_commit_seq"
+COMMIT_TIME: Final = "hub_commit_time"
+SUBJECT: Final = "subject_id"
+PRINCIPAL: Final = "principal_id"
+EVENT_TYPE: Final = "event_type"
+EVENT_TIME: Final = "event_time"
+ORIGIN: Final = "origin"
+PAYLOAD: Final = "payload"
+RECEIPT: Final = "receipt_id"
+
+ALL: Final = (
+    STREAM, SEQ, COMMIT_TIME, SUBJECT, PRINCIPAL, EVENT_TYPE, EVENT_TIME, ORIGIN, PAYLOAD, RECEIPT,
+)  # fmt: skip
+"""What ["*"] stands for, in this order."""
+
+SOURCE_HUB: Final = "source_hub_id"
+SOURCE_STREAM: Final = "source_stream"
+SOURCE_SEQ: Final = "source_commit_seq"
+SOURCE_TIME: Final = "source_commit_time"
+SOURCE_RECEIPT: Final = "source_receipt_id"
+
+OF_SOURCE: Final = (SOURCE_HUB, SOURCE_STREAM, SOURCE_SEQ, SOURCE_TIME, SOURCE_RECEIPT)
+"""The place of an imported event at its origin; ["*"] has these too where an import/ stream is in
+the scope. They are null for an event that was recorded at the hub that was asked.
+"""
+
+_PATH: Final = PAYLOAD + "."
+_MAX_BYTES: Final = 1024
+_ESCAPED: Final = ".\\*"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryField:
+    """``text`` is the field's one name. ``path`` leads into the payload; empty, it is all of it."""
+
+    text: str
+    path: tuple[str, ...] = ()
+
+    @property
+    def is_path(self) -> bool:
+        return bool(self.path)
+
+    def within(self, payload: Any) -> Any:
+        """What stands at the path, or None when nothing does."""
+        result = payload
+        for element in self.path:
+            result = _step(result, element)
+        return result
+
+
+def read_field(value: Any, place: str) -> QueryField:
+    """The field of that name, or BadDescriptor; ``payload.*`` is another name for ``payload``."""
+    if not isinstance(value, str):
+        raise invalid(f"{place} names a field with a text, not with {value!r:.60}")
+    if len(value.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
+        raise invalid(f"{place} names a field with more than {_MAX_BYTES} bytes")
+    if value in ALL or value in OF_SOURCE:
+        return QueryField(value)
+    if value == _PATH + "*":
+        return QueryField(PAYLOAD)
+    if not value.startswith(_PATH):
+        raise invalid(
+            f"{place} names {value!r:.80}, which no event has; there are "
+            f"{', '.join((*ALL, *OF_SOURCE))} and payload.<path>"
+        )
+    return QueryField(value, _split(value.removeprefix(_PATH), place))
+
+
+def _split(text: str, place: str) -> tuple[str, ...]:
+    elements, element, rest = [], "", iter(text)
+    for letter in rest:
+        if letter == ".":
+            elements.append(element)
+            element = ""
+        elif letter == "*":
+            raise invalid(
+                f"{place} has a wildcard in payload.{text:.80}; a key of that name is \\*"
+            )
+        else:
+            element += _unescaped(next(rest, ""), place) if letter == "\\" else letter
+    elements.append(element)
+    if "" in elements:
+        raise invalid(f"{place} has an empty step in payload.{text:.80}")
+    if len(elements) > MAX_DEPTH:
+        raise invalid(f"{place} has a path deeper than a payload, which has {MAX_DEPTH} levels")
+    return tuple(elements)
+
+
+def _unescaped(letter: str, place: str) -> str:
+    if not letter or letter not in _ESCAPED:
+        raise invalid(f"{place} has a backslash before {letter!r}; it stands before . \\ or *")
+    return letter
+
+
+def _step(value: Any, element: str) -> Any:
+    if isinstance(value, dict):
+        return value.get(element)
+    if isinstance(value, list) and _is_index(element) and int(element) < len(value):
+        return value[int(element)]
+    return None
+
+
+def _is_index(element: str) -> bool:
+    """Digits without a leading zero; no payload has an index of more than nine."""
+    plain = element.isascii() and element.isdigit() and len(element) <= 9
+    return plain and (element == "0" or element[0] != "0")
+
+
+_FILTER_KEYS: Final = ("event_type", "origin", "principal_id", "subject_id", "time")
 _TIME_KEYS: Final = ("from", "to")
 _MAX_TYPES: Final = 1024
 _PRINCIPAL_DIGITS: Final = 64
@@ -54,17 +171,17 @@ class Filter:
 
 def read_filter(value: Any) -> Filter:
     """A filter, or BadDescriptor: to ignore a key that is not known would widen the result."""
-    found = members(value, "filter", _KEYS)
-    time = found.get("time")
+    result = members(value, "filter", _FILTER_KEYS)
+    time = result.get("time")
     time = members({} if time is None else time, "filter.time", _TIME_KEYS)
     start, end = _time(time, "from"), _time(time, "to")
     if start is not None and end is not None and start > end:
         raise invalid("filter.time.from is after filter.time.to; no event is between them")
     return Filter(
-        subject_id=_name(found.get("subject_id"), "filter.subject_id"),
-        event_type=_types(found.get("event_type")),
-        origin=_name(found.get("origin"), "filter.origin"),
-        principal_id=_principal(found.get("principal_id")),
+        subject_id=_name(result.get("subject_id"), "filter.subject_id"),
+        event_type=_types(result.get("event_type")),
+        origin=_name(result.get("origin"), "filter.origin"),
+        principal_id=_principal(result.get("principal_id")),
         from_ms=start,
         to_ms=end,
     )
@@ -96,9 +213,9 @@ def _types(value: Any) -> tuple[str, ...] | None:
         return None
     if not isinstance(value, list) or not 1 <= len(value) <= _MAX_TYPES:
         raise invalid(f"filter.event_type must be null or a list of 1 to {_MAX_TYPES} types")
-    found = [_name(one, "filter.event_type") for one in value]
-    named = {one for one in found if one is not None}
-    if None in found:
+    result = [_name(item, "filter.event_type") for item in value]
+    named = {item for item in result if item is not None}
+    if None in result:
         raise invalid("filter.event_type holds null; every event has a type")
     return tuple(sorted(named, key=_utf8))
 
@@ -130,3 +247,94 @@ def _time(value: dict[str, Any], key: str) -> int | None:
 
 def _rendered(ms: int | None) -> str | None:
     return None if ms is None else timestamp.render(ms)
+
+
+_METRIC_KEYS: Final = ("group_by", "metrics")
+_MAX_GROUP_BY: Final = 16
+_MAX_METRICS: Final = 64
+
+
+class Function(Enum):
+    COUNT = "count"
+    MIN = "min"
+    MAX = "max"
+    SUM = "sum"
+    AVG = "avg"
+
+
+_CALL: Final = re.compile(r"(min|max|sum|avg)\((.*)\)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """``field`` is None for count, and for the others event_time or a path into the payload."""
+
+    function: Function
+    field: QueryField | None = None
+
+    @property
+    def text(self) -> str:
+        """Its one name, which is also its key in a row."""
+        name = self.function.value
+        return name if self.field is None else f"{name}({self.field.text})"
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    group_by: tuple[QueryField, ...]
+    metrics: tuple[Metric, ...]
+
+    @property
+    def fields(self) -> tuple[QueryField, ...]:
+        """Every field that is looked at."""
+        measured = (metric.field for metric in self.metrics)
+        return (*self.group_by, *(field for field in measured if field is not None))
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "group_by": [field.text for field in self.group_by],
+            "metrics": [metric.text for metric in self.metrics],
+        }
+
+
+def read_aggregate(value: Any) -> Aggregate:
+    result = members(value, "aggregate", _METRIC_KEYS)
+    group_by, metrics = result.get("group_by"), result.get("metrics")
+    group_by = [] if group_by is None else group_by
+    if not isinstance(group_by, list) or len(group_by) > _MAX_GROUP_BY:
+        raise invalid(f"aggregate.group_by must be a list of at most {_MAX_GROUP_BY} fields")
+    if not isinstance(metrics, list) or not 1 <= len(metrics) <= _MAX_METRICS:
+        raise invalid(f"aggregate.metrics must be a list of 1 to {_MAX_METRICS} metrics")
+    fields = tuple(_key(item) for item in group_by)
+    measures = tuple(_metric(metric) for metric in metrics)
+    refuse_doubles([field.text for field in fields], "aggregate.group_by")
+    refuse_doubles([metric.text for metric in measures], "aggregate.metrics")
+    return Aggregate(fields, measures)
+
+
+def refuse_doubles(texts: list[str], place: str) -> None:
+    if len(set(texts)) != len(texts):
+        twice = next(text for at, text in enumerate(texts) if text in texts[:at])
+        raise invalid(f"{place} names {twice!r:.80} twice")
+
+
+def _key(value: Any) -> QueryField:
+    field = read_field(value, "aggregate.group_by")
+    if field.text == PAYLOAD:
+        raise invalid("aggregate.group_by names all of the payload; name a path in it")
+    return field
+
+
+def _metric(value: Any) -> Metric:
+    if value == Function.COUNT.value:
+        return Metric(Function.COUNT)
+    call = _CALL.fullmatch(value) if isinstance(value, str) else None
+    if call is None:
+        raise invalid(
+            f"aggregate.metrics holds {value!r:.80}; there are count, and min, max, sum and avg "
+            f"of (event_time) or (payload.<path>)"
+        )
+    field = read_field(call[2], "aggregate.metrics")
+    if field.text != EVENT_TIME and not field.is_path:
+        raise invalid(f"aggregate.metrics measures {field.text}, which is no number")
+    return Metric(Function(call[1]), field)

@@ -1,25 +1,41 @@
 """The proof package: a result with all that is needed to check it offline, in one file.
 
 It is canonical JSON, so that one package has one form; bytes are lowercase hex (Query API 3.1).
+
+What a verifier brings to a proof package: nothing in a package is believed without it.
+
+What a proof package shows once it is verified, each fact worked out from those before it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
-from recorder.query.descriptor import Descriptor, read_descriptor
-from recorder.query.digest import ResultDigest
-from recorder.query.evidence import Witness
-from recorder.query.json_text import JsonLimits, read_canonical
-from recorder.query.refusal import BadDescriptor
-from recorder.query.select import Row
-from recorder.query.shape import Shape
-from veen import canonical_json
-from veen.errors import Malformed
+from recorder.query.descriptor import (
+    Descriptor,
+    DescriptorShape,
+    JsonLimits,
+    read_canonical,
+    read_descriptor,
+)
+from recorder.query.digest import ResultDigest, SpokenUpTo
+from recorder.query.evidence import VerifiedStream, Witness, WitnessCheck, receipted
+from recorder.query.select import QueryEntry, Row, matches
+from recorder.service.errors import BadDescriptor
+from veen.client.session import newest_identity
+from veen.errors import Malformed, Untrusted
+from veen.events import IMPORT_SCHEMA as IMPORTED
+from veen.events import is_import, read_imported
 from veen.hub_identity import HubIdentity
-from veen.inclusion import InclusionProof
+from veen.label import DEFAULT_PROFILE
+from veen.msg import Msg
+from veen.payload import open_body
+from veen.proofs import InclusionProof
 from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.wire import canonical_json
 
 FORMAT: Final = "veen.query-proof"
 VERSION: Final = 1
@@ -32,7 +48,7 @@ _KEYS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownWitness:
     """The witness of the matching event number ``index``, from 0 on in the order of rows."""
 
     index: int
@@ -41,7 +57,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class RecordedMessage:
     """The message in which the recorder wrote down a request or a result, and its receipt.
 
     It comes after the checkpoint of the result; ``inclusion`` is at the later checkpoint.
@@ -54,7 +70,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Anchored:
+class PackageAnchor:
     """Where the root of the checkpoint was published; ``ref`` is read by the kind alone."""
 
     kind: str
@@ -73,14 +89,14 @@ class Package:
     descriptor: Descriptor
     digest: ResultDigest
     rows: tuple[Row, ...] | RowHashes
-    witnesses: tuple[Shown, ...]
+    witnesses: tuple[ShownWitness, ...]
     hub: HubIdentity
     hub_signature: bytes
     checkpoint: RecorderCheckpoint
     later_checkpoint: RecorderCheckpoint | None
-    request: Recorded | None
-    result: Recorded | None
-    anchors: tuple[Anchored, ...]
+    request: RecordedMessage | None
+    result: RecordedMessage | None
+    anchors: tuple[PackageAnchor, ...]
 
     def encode(self) -> bytes:
         later = self.later_checkpoint
@@ -91,7 +107,7 @@ class Package:
                 "descriptor": self.descriptor.document(),
                 "digest": self.digest.document(),
                 "rows": _rows_document(self.rows),
-                "witnesses": [_shown_document(one) for one in self.witnesses],
+                "witnesses": [_shown_document(witness) for witness in self.witnesses],
                 "hub": {
                     "identity": self.hub.encode().hex(),
                     "signature": self.hub_signature.hex(),
@@ -100,7 +116,9 @@ class Package:
                 "later_checkpoint": None if later is None else later.encode().hex(),
                 "request": _recorded_document(self.request),
                 "result": _recorded_document(self.result),
-                "anchors": [{"kind": one.kind, "ref": one.ref.hex()} for one in self.anchors],
+                "anchors": [
+                    {"kind": anchor.kind, "ref": anchor.ref.hex()} for anchor in self.anchors
+                ],
             }
         )
 
@@ -108,22 +126,22 @@ class Package:
     def decode(cls, raw: bytes, max_bytes: int = MAX_BYTES) -> Package:
         """The package of which ``raw`` is the one form, or Malformed; nothing is verified yet."""
         value = read_canonical(raw, JsonLimits(max_bytes=max_bytes, max_depth=_MAX_DEPTH))
-        found = Shape.of(value, "the package", _KEYS)
-        if (found.value("format"), found.value("version")) != (FORMAT, VERSION):
+        result = DescriptorShape.of(value, "the package", _KEYS)
+        if (result.value("format"), result.value("version")) != (FORMAT, VERSION):
             raise Malformed(f"no proof package of version {VERSION}")
-        hub = Shape.of(found.value("hub"), "package.hub", ("identity", "signature"))
+        hub = DescriptorShape.of(result.value("hub"), "package.hub", ("identity", "signature"))
         return cls(
-            descriptor=_descriptor(found.value("descriptor")),
-            digest=ResultDigest.read(found.value("digest")),
-            rows=_rows(found.value("rows")),
-            witnesses=tuple(_shown(one) for one in found.array("witnesses")),
+            descriptor=_descriptor(result.value("descriptor")),
+            digest=ResultDigest.read(result.value("digest")),
+            rows=_rows(result.value("rows")),
+            witnesses=tuple(_shown(item) for item in result.array("witnesses")),
             hub=HubIdentity.decode(hub.octets("identity")),
             hub_signature=hub.octets("signature"),
-            checkpoint=RecorderCheckpoint.decode(found.octets("checkpoint")),
-            later_checkpoint=_later(found),
-            request=_recorded(found.value("request"), "package.request"),
-            result=_recorded(found.value("result"), "package.result"),
-            anchors=tuple(_anchored(one) for one in found.array("anchors")),
+            checkpoint=RecorderCheckpoint.decode(result.octets("checkpoint")),
+            later_checkpoint=_later(result),
+            request=_recorded(result.value("request"), "package.request"),
+            result=_recorded(result.value("result"), "package.result"),
+            anchors=tuple(_anchored(item) for item in result.array("anchors")),
         )
 
 
@@ -134,76 +152,252 @@ def _descriptor(value: Any) -> Descriptor:
         raise Malformed(f"package.descriptor: {error}") from error
 
 
-def _later(found: Shape) -> RecorderCheckpoint | None:
-    if found.value("later_checkpoint") is None:
+def _later(shape: DescriptorShape) -> RecorderCheckpoint | None:
+    if shape.value("later_checkpoint") is None:
         return None
-    return RecorderCheckpoint.decode(found.octets("later_checkpoint"))
+    return RecorderCheckpoint.decode(shape.octets("later_checkpoint"))
 
 
 def _rows_document(rows: tuple[Row, ...] | RowHashes) -> dict[str, Any]:
     if isinstance(rows, RowHashes):
-        return {"hashes": [one.hex() for one in rows.hashes]}
+        return {"hashes": [hash_.hex() for hash_ in rows.hashes]}
     return {"whole": list(rows)}
 
 
 def _rows(value: Any) -> tuple[Row, ...] | RowHashes:
     if isinstance(value, dict) and "hashes" in value:
-        hashes = Shape.of(value, "package.rows", ("hashes",)).array("hashes")
-        shapes = (Shape("package.rows", {"hash": one}) for one in hashes)
+        hashes = DescriptorShape.of(value, "package.rows", ("hashes",)).array("hashes")
+        shapes = (DescriptorShape("package.rows", {"hash": hash_}) for hash_ in hashes)
         return RowHashes(tuple(bytes.fromhex(shape.hash("hash")) for shape in shapes))
-    rows = Shape.of(value, "package.rows", ("whole",)).array("whole")
+    rows = DescriptorShape.of(value, "package.rows", ("whole",)).array("whole")
     if not all(isinstance(row, dict) for row in rows):
         raise Malformed("package.rows: a row is an object")
     return tuple(rows)
 
 
-def _shown_document(one: Shown) -> dict[str, Any]:
+def _shown_document(witness: ShownWitness) -> dict[str, Any]:
     return {
-        "index": one.index,
-        "stream": one.stream,
-        "msg": one.witness.msg.hex(),
-        "receipt": one.witness.receipt.hex(),
-        "body_key": one.witness.body_key.hex(),
-        "inclusion": one.witness.inclusion.encode().hex(),
+        "index": witness.index,
+        "stream": witness.stream,
+        "msg": witness.witness.msg.hex(),
+        "receipt": witness.witness.receipt.hex(),
+        "body_key": witness.witness.body_key.hex(),
+        "inclusion": witness.witness.inclusion.encode().hex(),
     }
 
 
-def _shown(value: Any) -> Shown:
+def _shown(value: Any) -> ShownWitness:
     keys = ("index", "stream", "msg", "receipt", "body_key", "inclusion")
-    found = Shape.of(value, "package.witnesses", keys)
+    result = DescriptorShape.of(value, "package.witnesses", keys)
     witness = Witness(
-        msg=found.octets("msg"),
-        receipt=found.octets("receipt"),
-        body_key=bytes.fromhex(found.hash("body_key")),
-        inclusion=InclusionProof.decode(found.octets("inclusion")),
+        msg=result.octets("msg"),
+        receipt=result.octets("receipt"),
+        body_key=bytes.fromhex(result.hash("body_key")),
+        inclusion=InclusionProof.decode(result.octets("inclusion")),
     )
-    return Shown(found.number("index"), found.name("stream"), witness)
+    return ShownWitness(result.number("index"), result.name("stream"), witness)
 
 
-def _recorded_document(one: Recorded | None) -> dict[str, Any] | None:
-    if one is None:
+def _recorded_document(message: RecordedMessage | None) -> dict[str, Any] | None:
+    if message is None:
         return None
     return {
-        "msg": one.msg.hex(),
-        "receipt": one.receipt.hex(),
-        "body_key": one.body_key.hex(),
-        "inclusion": None if one.inclusion is None else one.inclusion.encode().hex(),
+        "msg": message.msg.hex(),
+        "receipt": message.receipt.hex(),
+        "body_key": message.body_key.hex(),
+        "inclusion": None if message.inclusion is None else message.inclusion.encode().hex(),
     }
 
 
-def _recorded(value: Any, place: str) -> Recorded | None:
+def _recorded(value: Any, place: str) -> RecordedMessage | None:
     if value is None:
         return None
-    found = Shape.of(value, place, ("msg", "receipt", "body_key", "inclusion"))
-    absent = found.value("inclusion") is None
-    return Recorded(
-        msg=found.octets("msg"),
-        receipt=found.octets("receipt"),
-        body_key=bytes.fromhex(found.hash("body_key")),
-        inclusion=None if absent else InclusionProof.decode(found.octets("inclusion")),
+    result = DescriptorShape.of(value, place, ("msg", "receipt", "body_key", "inclusion"))
+    absent = result.value("inclusion") is None
+    return RecordedMessage(
+        msg=result.octets("msg"),
+        receipt=result.octets("receipt"),
+        body_key=bytes.fromhex(result.hash("body_key")),
+        inclusion=None if absent else InclusionProof.decode(result.octets("inclusion")),
     )
 
 
-def _anchored(value: Any) -> Anchored:
-    found = Shape.of(value, "package.anchors", ("kind", "ref"))
-    return Anchored(found.name("kind"), found.octets("ref"))
+def _anchored(value: Any) -> PackageAnchor:
+    result = DescriptorShape.of(value, "package.anchors", ("kind", "ref"))
+    return PackageAnchor(result.name("kind"), result.octets("ref"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageTrust:
+    """Obtained by another way than the package.
+
+    ``recorder_ids`` are the client_ids that may record queries and results; without any, the
+    package cannot be proven, since any client with write access could have recorded them.
+    """
+
+    hub_id: bytes
+    recorder_ids: frozenset[bytes] = frozenset()
+    identity: HubIdentity | None = None
+    """The newest identity of the hub known here. A package brings one, too, but an old package
+    brings one in which a key retired since still counts as current.
+    """
+    origin: Callable[[bytes], HubIdentity | None] = lambda _hub_id: None
+    """The identity of a hub that imported events come from, where it is known here."""
+
+
+REQUESTS: Final = "record/query/requests"
+RESULTS: Final = "record/query/results"
+SUBMITTED: Final = "query.submitted"
+RESULT: Final = "query.result"
+
+
+class NotCovered(Exception):
+    """The package does not speak of this; it says what would."""
+
+
+class PackageFacts:
+    """Facts of a package, given what the verifier trusts.
+
+    A fact is worked out once. One that rests on another that does not hold raises the same.
+    """
+
+    def __init__(self, package: Package, trust: PackageTrust) -> None:
+        self.package = package
+        self.descriptor = package.descriptor
+        self.digest = package.digest
+        self._trust = trust
+
+    @cached_property
+    def hub(self) -> HubIdentity:
+        result = self.package.hub
+        trusted = self._trust.hub_id
+        if result.hub_id != trusted:
+            raise Untrusted(f"a package of hub {result.hub_id.hex()}, not of {trusted.hex()}")
+        result.verify(self.package.hub_signature)
+        known = self._trust.identity
+        return result if known is None else newest_identity(known, result)
+
+    def verify_newest(self) -> str:
+        """Which identity the signatures were verified by; NotCovered where only the package's."""
+        used = self.hub.described()
+        if self._trust.identity is None:
+            raise NotCovered(
+                f"{used}, is the package's own: a newer one, in which that key has retired, may "
+                "exist; give the newest you know (--hub-identity, --known-hubs)"
+            )
+        return f"{used}, is no older than the newest one known here"
+
+    @cached_property
+    def checkpoint(self) -> RecorderCheckpoint:
+        result, digest = self.package.checkpoint, self.digest
+        result.verify(self.hub)
+        if SpokenUpTo.of(result) != digest.checkpoint:
+            raise Untrusted("the digest speaks up to another checkpoint")
+        if (result.hub_id.hex(), result.profile_id.hex()) != (digest.hub_id, digest.profile_id):
+            raise Untrusted("the digest names another hub or profile than its checkpoint")
+        return result
+
+    @cached_property
+    def later_checkpoint(self) -> RecorderCheckpoint:
+        checkpoint = self.package.later_checkpoint
+        if checkpoint is None:
+            raise NotCovered("the package has no checkpoint made after the result was recorded")
+        checkpoint.verify(self.hub)
+        checkpoint.verify_follows(self.checkpoint)
+        return checkpoint
+
+    @cached_property
+    def entries(self) -> tuple[QueryEntry, ...]:
+        """The witnessed events: in the log, in the order of rows, searched, and matching."""
+        check = WitnessCheck(self.hub, self.checkpoint)
+        result = tuple(
+            check.entry(witness.witness, witness.stream) for witness in self.package.witnesses
+        )
+        self._verify_times(result)
+        spans = {searched.stream: searched for searched in self.digest.searched}
+        for entry in result:
+            span = spans.get(entry.stream)
+            if span is None or not span.from_seq <= entry.seq <= span.to_seq:
+                raise Untrusted(f"{entry.stream} {entry.seq} is outside of what was searched")
+            if not matches(self.descriptor, entry):
+                raise Untrusted(f"{entry.stream} {entry.seq} is not what was asked for")
+        self._verify_order(result)
+        return result
+
+    def _verify_times(self, entries: tuple[QueryEntry, ...]) -> None:
+        """None is later than the checkpoint, nor than the key that signed its stream's."""
+        last: dict[str, int] = {}
+        for entry in entries:
+            last[entry.stream] = max(last.get(entry.stream, 0), entry.hub_ts)
+        for stream, hub_ts in last.items():
+            self.checkpoint.verify_entry_time(self.hub, stream, hub_ts)
+
+    def verify_origins(self) -> int:
+        """How many witnessed events the hubs of their origins have signed for; a package has no
+        identity of these hubs, so NotCovered where none is known here.
+        """
+        matching = [witness for witness in self.package.witnesses if is_import(witness.stream)]
+        if not matching:
+            raise NotCovered("no imported event is witnessed")
+        for item in matching:
+            msg = Msg.decode(item.witness.msg)
+            body = open_body(body_key=item.witness.body_key, msg=msg, profile=DEFAULT_PROFILE)
+            event = read_imported(IMPORTED, body, msg.client_id)
+            hub = self._trust.origin(event.source_hub_id)
+            if hub is None:
+                raise NotCovered(
+                    f"no identity of hub {event.source_hub_id.hex()} is known here, so that it "
+                    "signed for these events is the recorder's word (--known-hubs)"
+                )
+            event.verify(hub)
+        return len(matching)
+
+    @cached_property
+    def request(self) -> QueryEntry:
+        return self._recorded(self.package.request, REQUESTS, SUBMITTED, self.descriptor.encode())
+
+    @cached_property
+    def result(self) -> QueryEntry:
+        return self._recorded(self.package.result, RESULTS, RESULT, self.digest.encode())
+
+    def verify_recorder(self, entry: QueryEntry) -> None:
+        """Refuse unless a trusted recorder signed the entry; NotCovered when none was named."""
+        if entry.event is None:
+            raise Untrusted(f"{entry.stream} {entry.seq} is no recorder event")
+        signer, trusted = entry.event.principal_id, self._trust.recorder_ids
+        if not trusted:
+            raise NotCovered(
+                f"{entry.stream} {entry.seq} was recorded by client {signer.hex()}, and no "
+                "recorder's client_id was given to compare it with (--recorder-id)"
+            )
+        if signer not in trusted:
+            named = ", ".join(sorted(item.hex() for item in trusted))
+            raise Untrusted(
+                f"{entry.stream} {entry.seq}: recorded by client {signer.hex()}, expected {named}"
+            )
+
+    def verify_in_log(self, entry: QueryEntry, recorded: RecordedMessage | None) -> None:
+        if recorded is None or recorded.inclusion is None:
+            raise NotCovered("the package has the hub's receipt, and no proof at a checkpoint")
+        self.later_checkpoint.verify_entry_time(self.hub, entry.stream, entry.hub_ts)
+        WitnessCheck(self.hub, self.later_checkpoint).verify_included(recorded.inclusion, entry)
+
+    def _recorded(
+        self, message: RecordedMessage | None, stream: str, kind: str, due: bytes
+    ) -> QueryEntry:
+        if message is None:
+            raise NotCovered(f"the package has no event of {stream}")
+        place = VerifiedStream(stream, self.hub)
+        entry = receipted(message.msg, message.receipt, message.body_key, place)
+        event = entry.event
+        if event is None or event.event_type != kind:
+            raise Untrusted(f"{stream} {entry.seq} is no {kind}")
+        if canonical_json.encode(event.value()) != due:
+            raise Untrusted(f"{stream} {entry.seq} records something else")
+        return entry
+
+    def _verify_order(self, entries: tuple[QueryEntry, ...]) -> None:
+        indexes = [witness.index for witness in self.package.witnesses]
+        keys = [entry.order_key for entry in entries]
+        if indexes != sorted(set(indexes)) or keys != sorted(set(keys)):
+            raise Untrusted("the witnessed events are not in the order of rows")

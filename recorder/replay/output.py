@@ -8,15 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, Protocol
 
-from recorder.replay.cbor_form import CborSequence
-from recorder.replay.course import Course
-from recorder.replay.json_form import JsonLines
-from recorder.replay.plan import Plan
-from recorder.replay.record import Form, Proof, Record, Written
-from veen import durable
+from recorder.replay.formats import CborSequence, JsonLines
+from recorder.replay.plan import ReplayPlan
+from recorder.replay.records import OutputCursor, Proof, Record, RecordFormat, WrittenItem
 from veen.errors import Malformed, Untrusted, VeenError
+from veen.system import durable
 
-FORMS: Final[tuple[Form, ...]] = (JsonLines(), CborSequence())
+FORMS: Final[tuple[RecordFormat, ...]] = (JsonLines(), CborSequence())
 MAX_RECORD_BYTES: Final = 64 << 20
 _BLOCK: Final = 1 << 20
 
@@ -36,25 +34,25 @@ class Sink(Protocol):
         """End it where it stands, to be taken up again; nothing more is raised."""
 
 
-class Found(NamedTuple):
+class OutputRecord(NamedTuple):
     """A record of an output, and the bytes in which it stands."""
 
     start: int
     raw: bytes
-    record: Plan | Proof | Written
+    record: ReplayPlan | Proof | WrittenItem
 
 
-def form_named(name: str) -> Form:
-    return next(one for one in FORMS if one.name == name)
+def form_named(name: str) -> RecordFormat:
+    return next(item for item in FORMS if item.name == name)
 
 
-def form_of(path: Path) -> Form:
+def form_of(path: Path) -> RecordFormat:
     """The form of an output, by its first byte."""
     with path.open("rb") as file:
         return form_named("jsonl" if file.read(1) == b"{" else "cbor")
 
 
-def found_in(path: Path, form: Form) -> Iterator[Found]:
+def found_in(path: Path, form: RecordFormat) -> Iterator[OutputRecord]:
     """Every whole record of a file, in bounded memory; a torn one at the end is left out."""
     buffer, begin = b"", 0
     with path.open("rb") as file:
@@ -63,23 +61,23 @@ def found_in(path: Path, form: Form) -> Iterator[Found]:
             at = 0
             while at < len(buffer) and (end := form.end(buffer, at)) is not None:
                 raw = buffer[at:end]
-                yield Found(begin + at, raw, _decoded(path, begin + at, form, raw))
+                yield OutputRecord(begin + at, raw, _decoded(path, begin + at, form, raw))
                 at = end
             buffer, begin = buffer[at:], begin + at
             if len(buffer) > MAX_RECORD_BYTES:
                 raise Malformed(f"{path}, byte {begin}: no record of a replay")
 
 
-def course_of(path: Path, form: Form) -> tuple[Course | None, int]:
+def course_of(path: Path, form: RecordFormat) -> tuple[OutputCursor | None, int]:
     """How far an output has come, and at which byte its last whole record ends."""
-    course: Course | None = None
+    course: OutputCursor | None = None
     end = 0
     for start, raw, record in found_in(path, form):
         end = start + len(raw)
-        if isinstance(record, Plan) != (course is None):
+        if isinstance(record, ReplayPlan) != (course is None):
             raise Malformed(f"{path}, byte {start}: a replay has one plan, at its head")
-        if isinstance(record, Plan):
-            course = Course(record)
+        if isinstance(record, ReplayPlan):
+            course = OutputCursor(record)
         elif course is not None:
             _take(path, start, course, record)
     return course, end
@@ -88,7 +86,7 @@ def course_of(path: Path, form: Form) -> tuple[Course | None, int]:
 class FileSink:
     """One file of one form; records are gathered, so that a sync is worth its time."""
 
-    def __init__(self, path: Path, form: Form, plan: Plan, size: int) -> None:
+    def __init__(self, path: Path, form: RecordFormat, plan: ReplayPlan, size: int) -> None:
         flags = os.O_WRONLY | (0 if size else os.O_CREAT)
         self._fd = os.open(path, flags, durable.FILE_MODE)
         durable.cut(self._fd, size)
@@ -124,7 +122,7 @@ class FileSink:
 class PipeSink:
     """Somebody who reads as we write."""
 
-    def __init__(self, pipe: BinaryIO, form: Form, plan: Plan) -> None:
+    def __init__(self, pipe: BinaryIO, form: RecordFormat, plan: ReplayPlan) -> None:
         self._pipe = pipe
         self._form = form
         self._plan = plan
@@ -139,7 +137,7 @@ class PipeSink:
         """Whoever reads has had what there was."""
 
 
-def refuse_foreign(path: Path, form: Form) -> None:
+def refuse_foreign(path: Path, form: RecordFormat) -> None:
     """A file without one whole record is taken up only if it could be the start of a replay."""
     starts = {"jsonl": b'{"kind":"replay"', "cbor": b"\x82\x00"}
     with path.open("rb") as file:
@@ -148,7 +146,7 @@ def refuse_foreign(path: Path, form: Form) -> None:
         raise OutputExists(f"{path} is no replay in the form {form.name}; it is left as it is")
 
 
-def _take(path: Path, start: int, course: Course, record: Proof | Written) -> None:
+def _take(path: Path, start: int, course: OutputCursor, record: Proof | WrittenItem) -> None:
     try:
         if isinstance(record, Proof):
             course.proof(record)
@@ -159,7 +157,9 @@ def _take(path: Path, start: int, course: Course, record: Proof | Written) -> No
         raise
 
 
-def _decoded(path: Path, start: int, form: Form, raw: bytes) -> Plan | Proof | Written:
+def _decoded(
+    path: Path, start: int, form: RecordFormat, raw: bytes
+) -> ReplayPlan | Proof | WrittenItem:
     try:
         return form.decode(raw)
     except Malformed as error:

@@ -1,36 +1,360 @@
-"""The plan of a replay: which stretch of each stream it takes, found by index and then verified."""
+"""The plan of a replay: which stretch of each stream it takes, found by index and then verified.
+
+Where a replay reads: the port, and the hub behind a client as one that serves it.
+
+What is to be replayed: places of one stream, or a window of hub time over many (SDR0 3.2.5).
+
+A stretch of one stream that belongs to a replay, and what shows that it is all of it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Protocol
 
-from recorder.replay.source import Source
-from recorder.replay.stretch import Neighbour, Stretch, at
-from recorder.replay.wanted import OutOfReach, Wanted
-from veen.client.trust import newest
+from veen.client import reader
+from veen.client.client import Client
+from veen.client.log_head import LabelLogRef, Pair, is_missing, read_log_head
+from veen.client.session import newest_identity
+from veen.client.transport import HubRefused
+from veen.client.verified_read import LabelRange, replay
 from veen.digest import h
-from veen.errors import Untrusted, VeenError
+from veen.errors import Malformed, Untrusted, VeenError
 from veen.hub_identity import HubIdentity
-from veen.recorder_checkpoint import RecorderCheckpoint
-from veen.schema import Bytes64, Version
-from veen.wire import WireMap
+from veen.invariants import Rules, verify_signatures
+from veen.label import DEFAULT_PROFILE, EpochLabels, routing_key, stream_id
+from veen.limits import Limits
+from veen.msg import Msg
+from veen.payload import Opened
+from veen.proofs import RangeProof
+from veen.receipt import Receipt
+from veen.recorder_checkpoint import EMPTY_ROOT, RecorderCheckpoint
+from veen.wire.api import LocateRequest
+from veen.wire.objects import WireMap
+from veen.wire.schema import Bytes64, Version
+
+
+class ReplaySource(Protocol):
+    """A log to replay. What it says of places and proofs is not believed before it is verified."""
+
+    @property
+    def hub(self) -> HubIdentity:
+        """The pinned identity of the hub whose log this is."""
+
+    def identity_sig(self) -> bytes:
+        """The hub's signature over that identity."""
+
+    def pages(self, stream: str, from_seq: int, to_seq: int) -> Iterator[tuple[Pair, ...]]:
+        """Pairs with their signatures and order verified, in runs that fit into memory."""
+
+    def range_proof(self, stream: str, from_seq: int, to_seq: int, size: int) -> RangeProof:
+        """A proof of these places at that size, or HubRefused."""
+
+    def first_at(self, stream: str, hub_ts: int) -> int | None:
+        """The first place not before a time, as the index knows it; None where there is none."""
+
+    def head_seq(self, stream: str) -> int:
+        """How far the stream goes by now."""
+
+    def open_pair(self, pair: Pair) -> Opened:
+        """The payload of a message, or Unopenable."""
+
+
+class HubSource:
+    """A running hub, read and verified by a client."""
+
+    def __init__(self, client: Client) -> None:
+        self._session = client.meet()
+
+    @property
+    def hub(self) -> HubIdentity:
+        return self._session.hub
+
+    def identity_sig(self) -> bytes:
+        status = self._session.api.status()
+        if status.identity() != self.hub:
+            raise Untrusted("the hub's identity changed meanwhile; run it again")
+        return status.identity_sig
+
+    def pages(self, stream: str, from_seq: int, to_seq: int) -> Iterator[tuple[Pair, ...]]:
+        return replay(
+            self._session, self._log(stream), LabelRange(from_seq=from_seq, to_seq=to_seq)
+        )
+
+    def range_proof(self, stream: str, from_seq: int, to_seq: int, size: int) -> RangeProof:
+        return self._session.api.range_proof(self._log(stream).label, from_seq, to_seq, size)
+
+    def first_at(self, stream: str, hub_ts: int) -> int | None:
+        label = self._log(stream).label
+        try:
+            places = self._session.api.locate(LocateRequest(label=label, hub_ts=hub_ts))
+        except HubRefused as error:
+            if not is_missing(error):
+                raise
+            return None
+        return places[0].stream_seq if places else None
+
+    def head_seq(self, stream: str) -> int:
+        log_head = read_log_head(self._session, self._log(stream), 0)
+        return log_head.stream_seq if log_head else 0
+
+    def open_pair(self, pair: Pair) -> Opened:
+        return reader.open_pair(self._session, pair, DEFAULT_PROFILE)
+
+    def _log(self, stream: str) -> LabelLogRef:
+        return LabelLogRef(self._session.labels(stream, DEFAULT_PROFILE), stream, 0)
+
+
+_SECOND_MS = 1000
+
+
+class OutOfReach(VeenError):
+    """Places that the chosen checkpoint says nothing about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan(WireMap):
-    """Stands at the head of every output, so that whoever has it knows what it must hold."""
+class ReplayRequest(WireMap):
+    """``start`` and ``end`` are seconds of hub time, ``from_seq`` and ``to_seq`` places; both ends
+    belong to it. ``unproven`` lets it go on above the checkpoint, ``opened`` has bodies opened.
+    """
 
-    ver: Version = 1
-    wanted: Wanted
-    checkpoint: RecorderCheckpoint
-    hub: HubIdentity
-    hub_sig: Bytes64
-    stretches: tuple[Stretch, ...]
+    streams: tuple[str, ...]
+    from_seq: int | None = None
+    to_seq: int | None = None
+    start: int | None = None
+    end: int | None = None
+    unproven: bool
+    opened: bool
+    with_proofs: bool
+
+    def rule(self) -> None:
+        if not self.streams or list(self.streams) != sorted(set(self.streams)):
+            raise Malformed("a replay of no stream, or of streams out of order or doubled")
+        if self.by_place and self.by_time:
+            raise Malformed("a replay goes by places or by time, not by both")
+        if self.by_place and len(self.streams) > 1:
+            raise Malformed("places count within one stream: name one, or a time")
+        if self.from_seq == 0 or self.to_seq == 0:
+            raise Malformed("places count from 1")
+        _refuse_backwards("place", self.from_seq, self.to_seq)
+        # A window within one second holds none: it ends just before it begins.
+        _refuse_backwards("time", self.start, None if self.end is None else self.end + 1)
+
+    @property
+    def by_place(self) -> bool:
+        return self.from_seq is not None or self.to_seq is not None
+
+    @property
+    def by_time(self) -> bool:
+        return self.start is not None or self.end is not None
+
+    def holds(self, hub_ts: int) -> bool:
+        """Whether something of that time belongs to it."""
+        if self.start is not None and hub_ts < self.start:
+            return False
+        return self.end is None or hub_ts <= self.end
+
+
+def by_place(
+    stream: str,
+    from_seq: int | None,
+    to_seq: int | None,
+    *,
+    unproven: bool = False,
+    opened: bool = True,
+    with_proofs: bool = False,
+) -> ReplayRequest:
+    """A stretch of one stream."""
+    return _checked(
+        ReplayRequest(
+            streams=(stream,),
+            from_seq=from_seq or 1,
+            to_seq=to_seq,
+            unproven=unproven,
+            opened=opened,
+            with_proofs=with_proofs,
+        )
+    )
+
+
+def by_time(
+    streams: Iterable[str],
+    start_ms: int | None,
+    end_ms: int | None,
+    *,
+    unproven: bool = False,
+    opened: bool = True,
+    with_proofs: bool = False,
+) -> ReplayRequest:
+    """A window over streams; hub time has whole seconds, and only those within belong to it."""
+    _refuse_backwards("time", start_ms, end_ms)
+    return _checked(
+        ReplayRequest(
+            streams=tuple(sorted(set(streams))),
+            start=None if start_ms is None else -(-start_ms // _SECOND_MS),
+            end=None if end_ms is None else end_ms // _SECOND_MS,
+            unproven=unproven,
+            opened=opened,
+            with_proofs=with_proofs,
+        )
+    )
+
+
+def _checked(request: ReplayRequest) -> ReplayRequest:
+    return ReplayRequest.decode(request.encode())
+
+
+def _refuse_backwards(what: str, first: int | None, last: int | None) -> None:
+    if first is not None and last is not None and last < first:
+        raise Malformed(f"the {what} {last} to end at is before {first}, where it begins")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour(WireMap):
+    """The message just outside a stretch; above the checkpoint there is no proof of it."""
+
+    msg: Msg
+    receipt: Receipt
+    proof: RangeProof | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRange(WireMap):
+    """Places from .. to, none when ``to_seq`` is just before ``from_seq``.
+
+    The checkpoint proves places up to ``proven_to``; ``limit`` is the last that could belong.
+    """
+
+    stream: str
+    from_seq: int
+    to_seq: int
+    proven_to: int
+    limit: int
+    before: Neighbour | None = None
+    after: Neighbour | None = None
 
     @property
     def count(self) -> int:
-        return sum(one.count for one in self.stretches)
+        return self.to_seq - self.from_seq + 1
+
+    def verify(
+        self, request: ReplayRequest, hub: HubIdentity, checkpoint: RecorderCheckpoint
+    ) -> None:
+        """Refuse unless it has every place that was wanted, and no other."""
+        end = checkpoint.end(self.stream)
+        if self.proven_to != (end.last_seq if end else 0) or self.limit < self.proven_to:
+            raise self._wrong(self.proven_to, "the checkpoint ends elsewhere")
+        if self.limit > self.proven_to and not request.unproven:
+            raise self._wrong(self.limit, "it is above the checkpoint")
+        if not 0 < self.from_seq <= self.to_seq + 1 <= self.limit + 1:
+            raise self._wrong(self.from_seq, f"a stretch up to {self.to_seq} of {self.limit}")
+        if request.by_place:
+            self._verify_places(request)
+        else:
+            self._verify_before(request, hub, checkpoint)
+            self._verify_after(request, hub, checkpoint)
+
+    def _verify_places(self, request: ReplayRequest) -> None:
+        due = (request.from_seq or 1, self.limit if request.to_seq is None else request.to_seq)
+        if (self.from_seq, self.to_seq) != due:
+            raise self._wrong(self.from_seq, f"a stretch up to {self.to_seq}, {due} was wanted")
+
+    def _verify_before(
+        self, request: ReplayRequest, hub: HubIdentity, checkpoint: RecorderCheckpoint
+    ) -> None:
+        seq = self.from_seq - 1
+        if seq == 0:
+            return
+        if request.start is None:
+            raise self._wrong(seq, "it was left out")
+        hub_ts = self._verified(seq, self.before, hub, checkpoint)
+        if hub_ts >= request.start:
+            raise self._wrong(seq, f"it is of {hub_ts}, within the window, and was left out")
+
+    def _verify_after(
+        self, request: ReplayRequest, hub: HubIdentity, checkpoint: RecorderCheckpoint
+    ) -> None:
+        seq = self.to_seq + 1
+        if seq > self.limit:
+            return
+        if request.end is None:
+            raise self._wrong(seq, "it was left out")
+        hub_ts = self._verified(seq, self.after, hub, checkpoint)
+        if hub_ts <= request.end:
+            raise self._wrong(seq, f"it is of {hub_ts}, within the window, and was left out")
+
+    def _verified(
+        self,
+        seq: int,
+        neighbour: Neighbour | None,
+        hub: HubIdentity,
+        checkpoint: RecorderCheckpoint,
+    ) -> int:
+        """The hub time of a neighbour that is what it has to be."""
+        if neighbour is None:
+            raise self._wrong(seq, "nothing shows that it lies outside the window")
+        rules = rules_of(hub, self.stream)
+        receipt, leaf = neighbour.receipt, neighbour.msg.leaf_hash()
+        label = labels_of(hub, self.stream).at(0)
+        if (receipt.label, receipt.stream_seq, receipt.leaf_hash) != (label, seq, leaf):
+            raise self._wrong(seq, "the receipt is of another message or place")
+        try:
+            verify_signatures(neighbour.msg, receipt, rules)
+            if seq <= self.proven_to:
+                verify_proof(checkpoint, self.stream, (seq, seq), neighbour.proof, [leaf])
+        except Untrusted as error:
+            raise self._wrong(seq, str(error)) from error
+        return receipt.hub_ts
+
+    def _wrong(self, seq: int, why: str) -> Untrusted:
+        return Untrusted(f"{at(self.stream, seq)}: {why}")
+
+
+def verify_proof(
+    checkpoint: RecorderCheckpoint,
+    stream: str,
+    places: tuple[int, int],
+    proof: RangeProof | None,
+    leaves: list[bytes],
+) -> None:
+    """Refuse unless the checkpoint has exactly these leaves at these places."""
+    end = checkpoint.end(stream)
+    size, root = (end.last_seq, end.mmr_root) if end else (0, EMPTY_ROOT)
+    if proof is None or (proof.from_seq, proof.to_seq) != places:
+        raise Untrusted("there is no proof of it against the checkpoint")
+    proof.verify(leaves=leaves, size=size, root=root)
+
+
+def at(stream: str, seq: int) -> str:
+    """A place, for whoever is told that something is wrong there."""
+    return f"{stream}, stream_seq {seq}"
+
+
+def labels_of(hub: HubIdentity, stream: str) -> EpochLabels:
+    return EpochLabels(routing_key(hub.hub_id), stream_id(stream), DEFAULT_PROFILE)
+
+
+def rules_of(hub: HubIdentity, stream: str) -> Rules:
+    profiles = {DEFAULT_PROFILE.profile_id(): DEFAULT_PROFILE}
+    return Rules(hub=hub, profiles=profiles, limits=Limits(), stream=labels_of(hub, stream))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayPlan(WireMap):
+    """Stands at the head of every output, so that whoever has it knows what it must hold."""
+
+    ver: Version = 1
+    requested: ReplayRequest
+    checkpoint: RecorderCheckpoint
+    hub: HubIdentity
+    hub_sig: Bytes64
+    stream_ranges: tuple[StreamRange, ...]
+
+    @property
+    def count(self) -> int:
+        return sum(stream_range.count for stream_range in self.stream_ranges)
 
     @property
     def checkpoint_id(self) -> bytes:
@@ -45,27 +369,34 @@ class Plan(WireMap):
         if self.hub.hub_id != hub_id:
             raise Untrusted(f"a replay of hub {self.hub.hub_id.hex()}, not of {hub_id.hex()}")
         self.hub.verify(self.hub_sig)
-        hub = self.hub if known is None else newest(known, self.hub)
+        hub = self.hub if known is None else newest_identity(known, self.hub)
         self.checkpoint.verify(hub)
-        if tuple(one.stream for one in self.stretches) != self.wanted.streams:
+        if (
+            tuple(stream_range.stream for stream_range in self.stream_ranges)
+            != self.requested.streams
+        ):
             raise Untrusted("the streams of the replay are not those that were wanted")
-        for one in self.stretches:
-            one.verify(self.wanted, hub, self.checkpoint)
+        for stream_range in self.stream_ranges:
+            stream_range.verify(self.requested, hub, self.checkpoint)
         return hub
 
 
-def plan(source: Source, wanted: Wanted, checkpoint: RecorderCheckpoint) -> Plan:
+def plan(
+    source: ReplaySource, request: ReplayRequest, checkpoint: RecorderCheckpoint
+) -> ReplayPlan:
     """Ask the index where each stretch begins and ends; nothing that it says is believed."""
     checkpoint.verify(source.hub)
-    found = Plan(
-        wanted=wanted,
+    replay_plan = ReplayPlan(
+        requested=request,
         checkpoint=checkpoint,
         hub=source.hub,
         hub_sig=source.identity_sig(),
-        stretches=tuple(_stretch(source, wanted, checkpoint, one) for one in wanted.streams),
+        stream_ranges=tuple(
+            _stream_range(source, request, checkpoint, stream) for stream in request.streams
+        ),
     )
-    found.verify(source.hub.hub_id)
-    return found
+    replay_plan.verify(source.hub.hub_id)
+    return replay_plan
 
 
 @lru_cache(maxsize=8)
@@ -74,24 +405,24 @@ def _checkpoint_id(raw: bytes) -> bytes:
     return h(raw)
 
 
-def _stretch(
-    source: Source, wanted: Wanted, checkpoint: RecorderCheckpoint, stream: str
-) -> Stretch:
+def _stream_range(
+    source: ReplaySource, request: ReplayRequest, checkpoint: RecorderCheckpoint, stream: str
+) -> StreamRange:
     end = checkpoint.end(stream)
-    if end is None and not wanted.unproven:
+    if end is None and not request.unproven:
         raise OutOfReach(
             f"{stream}: the checkpoint does not speak of it; take one made after its first event"
         )
     if end is not None and stream not in checkpoint.names:
         raise OutOfReach(f"{stream}: a stream is replayed by its name, not by its id")
     proven = end.last_seq if end else 0
-    limit = max(proven, source.head_seq(stream)) if wanted.unproven else proven
-    whole = Stretch(stream=stream, from_seq=1, to_seq=limit, proven_to=proven, limit=limit)
-    return _of_places(whole, wanted) if wanted.by_place else _of_time(source, whole, wanted)
+    limit = max(proven, source.head_seq(stream)) if request.unproven else proven
+    whole = StreamRange(stream=stream, from_seq=1, to_seq=limit, proven_to=proven, limit=limit)
+    return _of_places(whole, request) if request.by_place else _of_time(source, whole, request)
 
 
-def _of_places(whole: Stretch, wanted: Wanted) -> Stretch:
-    first, last = wanted.from_seq or 1, whole.limit if wanted.to_seq is None else wanted.to_seq
+def _of_places(whole: StreamRange, request: ReplayRequest) -> StreamRange:
+    first, last = request.from_seq or 1, whole.limit if request.to_seq is None else request.to_seq
     if last > whole.limit or first > whole.limit + 1:
         raise OutOfReach(
             f"{at(whole.stream, max(first, last))}: what is proven ends at {whole.proven_to} and "
@@ -101,12 +432,12 @@ def _of_places(whole: Stretch, wanted: Wanted) -> Stretch:
     return replace(whole, from_seq=first, to_seq=last)
 
 
-def _of_time(source: Source, whole: Stretch, wanted: Wanted) -> Stretch:
+def _of_time(source: ReplaySource, whole: StreamRange, request: ReplayRequest) -> StreamRange:
     first, beyond = 1, whole.limit + 1
-    if wanted.start is not None:
-        first = _place(source, whole, wanted.start)
-    if wanted.end is not None:
-        beyond = max(first, _place(source, whole, wanted.end + 1))
+    if request.start is not None:
+        first = _place(source, whole, request.start)
+    if request.end is not None:
+        beyond = max(first, _place(source, whole, request.end + 1))
     return replace(
         whole,
         from_seq=first,
@@ -116,12 +447,12 @@ def _of_time(source: Source, whole: Stretch, wanted: Wanted) -> Stretch:
     )
 
 
-def _place(source: Source, whole: Stretch, hub_ts: int) -> int:
-    found = source.first_at(whole.stream, hub_ts) if whole.limit else None
-    return whole.limit + 1 if found is None else max(1, min(found, whole.limit + 1))
+def _place(source: ReplaySource, whole: StreamRange, hub_ts: int) -> int:
+    result = source.first_at(whole.stream, hub_ts) if whole.limit else None
+    return whole.limit + 1 if result is None else max(1, min(result, whole.limit + 1))
 
 
-def _neighbour(source: Source, whole: Stretch, seq: int) -> Neighbour | None:
+def _neighbour(source: ReplaySource, whole: StreamRange, seq: int) -> Neighbour | None:
     if not 1 <= seq <= whole.limit:
         return None
     try:

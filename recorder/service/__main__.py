@@ -12,44 +12,50 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
+from recorder.archive.store import archive_in
+from recorder.checkpoints.store import HubPapers
+from recorder.connect import open_recorder_client, reader_key
 from recorder.emit.emitter import Emitter
-from recorder.hub_client import open_client, reader_key
 from recorder.index.engine import EngineLimits
-from recorder.index.home import IndexHome
+from recorder.index.tables import IndexHome
 from recorder.service.airflow import AirflowAccount, AirflowScheduler
-from recorder.service.archived import ArchivedCheckpoints
-from recorder.service.audit import Audits
-from recorder.service.bookkeeping import Bookkeeping
-from recorder.service.database import Database
-from recorder.service.engine import InlineEngine
-from recorder.service.expiry import Expiry
+from recorder.service.database import Database, Results
+from recorder.service.execute import InlineEngine
 from recorder.service.follower_report import Reporter
-from recorder.service.following import Following
-from recorder.service.home import Bell, BellListener, ServiceHome
-from recorder.service.hub_papers import HubPapers
-from recorder.service.metrics import runner_metrics
-from recorder.service.principals import Principals
-from recorder.service.process import Launch, begin_as_child, parse_launch
-from recorder.service.recording import Recording
-from recorder.service.results import Results
-from recorder.service.runner import Runner
-from recorder.service.scheduling import JobTerms, LocalSubmitter, Scheduler, store_arguments
-from recorder.service.spark_engine import SparkEngine
-from recorder.service.spark_queries import SparkQueries
-from recorder.service.store import archive_in
-from recorder.service.time_limit import TimeLimit
-from recorder.settings import Settings
+from recorder.service.recording import Audits, Bookkeeping, Recording
+from recorder.service.requests import Principals
+from recorder.service.runner import Expiry, Following, QueryRunner
+from recorder.service.spark import (
+    ArchivedCheckpoints,
+    JobTerms,
+    LocalSubmitter,
+    Scheduler,
+    SparkEngine,
+    SparkQueries,
+    TimeLimit,
+    store_arguments,
+)
+from recorder.service.supervisor import (
+    BellListener,
+    ServiceHome,
+    ServiceLaunch,
+    WakeSocket,
+    begin_as_child,
+    parse_launch,
+    runner_metrics,
+)
+from recorder.settings import RecorderSettings
 from veen.captoken import CapToken
-from veen.child_process import REFUSED
 from veen.client.client import Client
-from veen.client.surroundings import Surroundings
-from veen.client.transport import Patience
-from veen.crew import Crew, crew
+from veen.client.transport import RetryPolicy
 from veen.errors import VeenError
+from veen.system.child_process import EXIT_REFUSED
+from veen.system.environment import Runtime
+from veen.system.process_pool import WorkerPool, pool
 
 _WAIT_SEC: Final = 0.5
 _AUDIT_SEC: Final = 0.25
-_PATIENCE: Final = Patience(attempts=3, first_sec=0.05, most_sec=0.5, timeout_sec=10)
+_PATIENCE: Final = RetryPolicy(attempts=3, first_sec=0.05, most_sec=0.5, timeout_sec=10)
 _OPENERS: Final = 1
 _AIRFLOW_USER: Final = "VEEN_AIRFLOW_USER"
 _AIRFLOW_PASSWORD: Final = "VEEN_AIRFLOW_PASSWORD"  # noqa: S105 - the name of a variable
@@ -60,26 +66,26 @@ def main(arguments: list[str]) -> int:
     launch = parse_launch(arguments)
     begin_as_child(launch)
     over = Event()
-    for one in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(one, lambda *_: over.set())
+    for item in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(item, lambda *_: over.set())
     try:
         serve(launch, over)
     except VeenError as error:
         sys.stderr.write(f"the runner cannot go on: {error}\n")
-        return REFUSED
+        return EXIT_REFUSED
     return 0
 
 
-def serve(launch: Launch, over: Event) -> None:
+def serve(launch: ServiceLaunch, over: Event) -> None:
     settings = launch.settings()
     home = ServiceHome(settings.query.results)
     home.create()
     with ExitStack() as closing:
         client = closing.enter_context(_client(settings))
-        for one in launch.caps:
-            client.renew(CapToken.decode(one.read_bytes()))
-        bell = BellListener(home)
-        closing.callback(bell.close)
+        for cap in launch.caps:
+            client.renew(CapToken.decode(cap.read_bytes()))
+        wake_socket = BellListener(home)
+        closing.callback(wake_socket.close)
         reporter = Reporter(home.follower)
         following = Following(
             client, IndexHome(settings.index), _OPENERS, reporter, streams=settings.streams
@@ -88,16 +94,16 @@ def serve(launch: Launch, over: Event) -> None:
         closing.callback(following.stop)
         database = Database(home.database)
         books = _books(settings, client, database)
-        beside = closing.enter_context(crew(settings.query.verifiers))
+        beside = closing.enter_context(pool(settings.query.verifiers))
         runner = _runner(launch, settings, client, database, books, beside)
         closing.callback(runner.close)
         expiry = Expiry(Results(database), home, settings.query.keep_results_days, _clock_ms)
         launch.say_ready()
-        _loop(runner, books, expiry, bell, over)
+        _loop(runner, books, expiry, wake_socket, over)
 
 
 def _loop(
-    runner: Runner, books: Bookkeeping, expiry: Expiry, bell: BellListener, over: Event
+    runner: QueryRunner, books: Bookkeeping, expiry: Expiry, wake_socket: BellListener, over: Event
 ) -> None:
     """Audits go out several together: their receipts are waited for by nobody."""
     audited = 0.0
@@ -107,21 +113,21 @@ def _loop(
             books.record_audits()
             audited = time.monotonic()
         expiry.turn()
-        bell.wait(_WAIT_SEC)
+        wake_socket.wait(_WAIT_SEC)
     books.record_audits()
 
 
-def _client(settings: Settings) -> Client:
-    return open_client(
+def _client(settings: RecorderSettings) -> Client:
+    return open_recorder_client(
         settings.hub,
         passphrase=_passphrase(settings),
-        surroundings=_surroundings(),
-        patience=_PATIENCE,
+        runtime=_runtime(),
+        retry_policy=_PATIENCE,
     )
 
 
-def _books(settings: Settings, client: Client, database: Database) -> Bookkeeping:
-    papers = HubPapers(ServiceHome(settings.query.results).papers)
+def _books(settings: RecorderSettings, client: Client, database: Database) -> Bookkeeping:
+    identity_files = HubPapers(ServiceHome(settings.query.results).identity_files)
     emitter = Emitter(
         client,
         settings.streams,
@@ -131,20 +137,20 @@ def _books(settings: Settings, client: Client, database: Database) -> Bookkeepin
     return Bookkeeping(
         Results(database),
         Audits(database),
-        Recording(client, emitter, papers, f"query@{settings.zone}"),
+        Recording(client, emitter, identity_files, f"query@{settings.zone}"),
         principal_of=Principals(settings.query.principals).by_name,
         clock_ms=_clock_ms,
     )
 
 
 def _runner(
-    launch: Launch,
-    settings: Settings,
+    launch: ServiceLaunch,
+    settings: RecorderSettings,
     client: Client,
     database: Database,
     books: Bookkeeping,
-    beside: Crew,
-) -> Runner:
+    beside: WorkerPool,
+) -> QueryRunner:
     home = ServiceHome(settings.query.results)
     limits = EngineLimits(row_budget=settings.query.row_budget, max_rows=settings.query.max_rows)
     inline = InlineEngine(
@@ -155,7 +161,7 @@ def _runner(
         clock_ms=_clock_ms,
         beside=beside,
     )
-    return Runner(
+    return QueryRunner(
         Results(database),
         books,
         inline,
@@ -163,12 +169,12 @@ def _runner(
         owner=f"{os.getpid()}-{time.time_ns()}",
         clock_ms=_clock_ms,
         metrics=runner_metrics(CollectorRegistry()),
-        done=Bell(home).ring,
+        done=WakeSocket(home).ring,
     )
 
 
 def _spark(
-    launch: Launch, settings: Settings, home: ServiceHome, client: Client
+    launch: ServiceLaunch, settings: RecorderSettings, home: ServiceHome, client: Client
 ) -> SparkQueries | None:
     """None where queries never go to Spark: by the settings, or for want of an archive."""
     store = settings.objects
@@ -186,7 +192,7 @@ def _spark(
     return SparkQueries(SparkEngine(limited, home.spark, home.rows, _clock_ms), archived)
 
 
-def _scheduler(launch: Launch, settings: Settings) -> Scheduler | None:
+def _scheduler(launch: ServiceLaunch, settings: RecorderSettings) -> Scheduler | None:
     if settings.query.airflow_url is not None:
         account = AirflowAccount(
             os.environ.get(_AIRFLOW_USER, ""), os.environ.get(_AIRFLOW_PASSWORD, "")
@@ -205,15 +211,15 @@ def _scheduler(launch: Launch, settings: Settings) -> Scheduler | None:
     return LocalSubmitter(terms, time.sleep)
 
 
-def _passphrase(settings: Settings) -> bytes | None:
+def _passphrase(settings: RecorderSettings) -> bytes | None:
     file = settings.hub.passphrase_file
     if file is None:
         return os.environb.get(_PASSPHRASE)
     return file.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
 
 
-def _surroundings() -> Surroundings:
-    return Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
+def _runtime() -> Runtime:
+    return Runtime(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
 
 
 def _clock_ms() -> int:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import httpx
 
-from recorder.service.scheduling import JobFailed, SparkWork
+from recorder.service.spark import JobFailed, SparkWork
 
 DAG: Final = "veen_query"
 PATIENCE_SEC: Final = 900.0
@@ -124,16 +124,16 @@ def _asked(
     if not reply.is_success and reply.status_code not in accept:
         raise _refused(reply.status_code, f"{method} {path}")
     try:
-        found = reply.json()
+        result = reply.json()
     except ValueError as error:
         raise _Unanswered(f"Airflow answered {method} {path} with no JSON") from error
-    if not isinstance(found, dict):
+    if not isinstance(result, dict):
         raise _Unanswered(f"Airflow answered {method} {path} with no object")
-    return found
+    return result
 
 
 def _refused(status: int, what: str) -> JobFailed:
-    told = f"Airflow refused {what} with {status}"
+    detail = f"Airflow refused {what} with {status}"
     if httpx.codes.is_server_error(status) or status in _LATER:
-        return _Unanswered(told)
-    return _LoggedOut(told) if status == httpx.codes.UNAUTHORIZED else JobFailed(told)
+        return _Unanswered(detail)
+    return _LoggedOut(detail) if status == httpx.codes.UNAUTHORIZED else JobFailed(detail)

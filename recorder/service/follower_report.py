@@ -29,14 +29,14 @@ class FollowerReport:
     """``state``: it follows, another process does, it failed and is to be restarted, it ended."""
 
     state: str
-    told: str
+    detail: str
     restarts: int
     beat: float
 
     def problem(self, now: float) -> str | None:
         """Why nobody follows the index; None while somebody does."""
         if self.state in (FAILED, ENDED):
-            return f"the index follower {self.state}: {self.told}"
+            return f"the index follower {self.state}: {self.detail}"
         silent = now - self.beat
         if not 0 <= silent <= SILENT_SEC:
             return f"the index follower has not reported for {SILENT_SEC:.0f} s or longer"
@@ -58,16 +58,16 @@ class Reporter:
         if self._last is None or self._last[0] != state or now - self._last[1] >= _EVERY_SEC:
             self._write(state, "", now)
 
-    def failed(self, told: str) -> None:
+    def failed(self, value: str) -> None:
         self._restarts += 1
-        self._write(FAILED, told, self._clock())
+        self._write(FAILED, value, self._clock())
 
     def ended(self) -> None:
         self._write(ENDED, "the service stops", self._clock())
 
-    def _write(self, state: str, told: str, now: float) -> None:
+    def _write(self, state: str, value: str, now: float) -> None:
         self._last = state, now
-        report = FollowerReport(state=state, told=told, restarts=self._restarts, beat=now)
+        report = FollowerReport(state=state, detail=value, restarts=self._restarts, beat=now)
         beside = self._path.with_suffix(".new")
         with suppress(OSError):
             beside.write_text(json.dumps(asdict(report)))
@@ -84,5 +84,5 @@ def read(path: Path) -> FollowerReport | None:
 
 def problem(path: Path) -> str | None:
     """Why nobody follows the index, by the last report; a missing report is a reason too."""
-    found = read(path)
-    return "no index follower has reported" if found is None else found.problem(time.monotonic())
+    result = read(path)
+    return "no index follower has reported" if result is None else result.problem(time.monotonic())

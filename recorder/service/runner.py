@@ -2,35 +2,202 @@
 
 There is one for a service. Rows are made beside it in threads or by Spark; everything that is
 recorded goes through its one client.
+
+Rows of old results are removed; what became of their queries stays known for ever.
+
+The index follower as a thread of the runner: it reads through the runner's client.
 """
 
 from __future__ import annotations
 
 import logging
+import shutil
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event, Thread
 from typing import Final
 
-from recorder.index.plan import TooLarge
+from recorder.checkpoints.checkpoints import pruned
+from recorder.checkpoints.schedule import heads
+from recorder.index.engine import QueryTooLarge
+from recorder.index.follower import Follower, opening
+from recorder.index.rebuild import create
+from recorder.index.tables import IndexBusy, IndexHome
+from recorder.index.writer import writing
 from recorder.query.digest import ResultDigest
-from recorder.service.bookkeeping import Bookkeeping
-from recorder.service.engine import INLINE, InlineEngine, descriptor_of
-from recorder.service.metrics import RunnerMetrics
-from recorder.service.query_state import Query
-from recorder.service.refusal import ErrorCode
-from recorder.service.results import Results
-from recorder.service.spark_engine import SPARK
-from recorder.service.spark_queries import SparkQueries
-from veen.crew import CrewEnded
+from recorder.service.database import Query, Results
+from recorder.service.errors import ErrorCode
+from recorder.service.execute import INLINE, InlineEngine, descriptor_of
+from recorder.service.follower_report import ELSEWHERE, Reporter
+from recorder.service.recording import Bookkeeping
+from recorder.service.spark import SPARK, SparkQueries
+from recorder.service.supervisor import RunnerMetrics, ServiceHome
+from recorder.stream_map import RecorderStreamMap
+from veen.client.client import Client
+from veen.client.session import Session
+from veen.client.transport import HubRefused, Unreachable
 from veen.errors import VeenError
+from veen.label import DEFAULT_PROFILE
+from veen.system.process_pool import PoolBroken
+
+_DAY_MS: Final = 86_400_000
+_EVERY_SEC: Final = 3_600
+_STEP_MS: Final = 3_600_000
+_log = logging.getLogger(__name__)
+
+
+class Expiry:
+    """``keep_days`` None keeps all.
+
+    When to look again goes by ``steady``, which no setting of the clock moves. While the clock is
+    more than an hour ahead of where it was at the start plus the time since, nothing is removed:
+    rows would go before their time.
+    """
+
+    def __init__(
+        self,
+        results: Results,
+        home: ServiceHome,
+        keep_days: int | None,
+        clock_ms: Callable[[], int],
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._results = results
+        self._home = home
+        self._keep_days = keep_days
+        self._clock_ms = clock_ms
+        self._steady = steady
+        self._due = steady()
+        self._started = (clock_ms(), steady())
+
+    def turn(self) -> None:
+        """Now and then: a result is marked first, so that nobody is shown half of its rows."""
+        now, steady = self._clock_ms(), self._steady()
+        if steady < self._due:
+            return
+        self._due = steady + _EVERY_SEC
+        if self._is_ahead(now, steady):
+            _log.error("rows of old results stay: the clock stepped ahead; restart if it is right")
+            return
+        if self._keep_days is not None:
+            self._results.expire(now - self._keep_days * _DAY_MS, now)
+        for folder in (self._home.rows, self._home.spark):
+            for path in folder.iterdir():
+                if self._results.is_expired(path.name):
+                    shutil.rmtree(path)
+
+    def _is_ahead(self, now_ms: int, steady: float) -> bool:
+        clock_ms, since = self._started
+        step = now_ms - clock_ms - int(1000 * (steady - since))
+        if abs(step) <= _STEP_MS:
+            self._started = (now_ms, steady)
+        return step > _STEP_MS
+
+
+FIRST_PAUSE_SEC: Final = 0.5
+MOST_PAUSE_SEC: Final = 60.0
+_RETRY_SEC: Final = 1.0
+_STEADY_SEC: Final = 60.0
+_PLAIN: Final = DEFAULT_PROFILE.profile_id()
+
+
+class Following:
+    """Ends with the runner, and with nothing else: whatever fails, it starts again.
+
+    The first pause is short and each one is twice the one before, until it has run steadily. A hub
+    that lies is asked again too: its alarms stay in the index, and queries find them.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        home: IndexHome,
+        openers: int,
+        reporter: Reporter,
+        *,
+        streams: RecorderStreamMap | None = None,
+    ) -> None:
+        self._streams = streams
+        self._client = client
+        self._home = home
+        self._openers = openers
+        self._reporter = reporter
+        self._over = Event()
+        self._thread = Thread(target=self._run, name="index", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        pause = FIRST_PAUSE_SEC
+        while not self._over.is_set():
+            started = time.monotonic()
+            try:
+                self._reporter.alive()
+                self._follow()
+            except IndexBusy:
+                # Somebody else follows or rebuilds it, and we take over when they end.
+                self._reporter.alive(ELSEWHERE)
+                self._over.wait(_RETRY_SEC)
+            except Unreachable as error:
+                self._report(error, _RETRY_SEC)
+                self._over.wait(_RETRY_SEC)
+            except Exception as error:  # noqa: BLE001 - the thread must outlive every failure
+                if time.monotonic() - started > _STEADY_SEC:
+                    pause = FIRST_PAUSE_SEC
+                self._report(error, pause)
+                self._over.wait(pause)
+                pause = min(2 * pause, MOST_PAUSE_SEC)
+        self._reporter.ended()
+
+    def _report(self, error: Exception, pause: float) -> None:
+        detail = str(error) or type(error).__name__
+        if isinstance(error, VeenError):
+            _log.error("the index follower failed and starts again in %g s: %s", pause, detail)
+        else:
+            _log.exception("the index follower failed and starts again in %g s", pause)
+        self._reporter.failed(f"{detail}; it starts again in {pause:g} s")
+
+    def _is_over(self) -> bool:
+        """Asked in every round and for every batch, so it also shows that the thread lives."""
+        self._reporter.alive()
+        return self._over.is_set()
+
+    def _follow(self) -> None:
+        session = self._client.meet()
+        _tell_pruned(session)
+        keys = session.identity.readers()
+        with self._home.locked():
+            generation = create(self._home, session.hub.hub_id)
+            with (
+                opening(keys, session.limits, self._openers) as opener,
+                writing(generation) as writer,
+            ):
+                Follower(self._client, writer, opener, streams=self._streams).run(self._is_over)
+
+
+def _tell_pruned(session: Session) -> None:
+    try:
+        infos = [stream for stream in session.api.streams() if stream.profile_id == _PLAIN]
+        gone = list(pruned(session, heads(infos)))
+    except HubRefused as error:
+        _log.warning("whether the hub still holds all of its streams is not told: %s", error)
+        return
+    for stream in gone:
+        _log.critical("%s", stream.describe())
+
 
 MAX_ATTEMPTS: Final = 3
 INLINE_AT_ONCE: Final = 2
 SPARK_AT_ONCE: Final = 2
-_log = logging.getLogger(__name__)
 
 
-class Runner:
+class QueryRunner:
     """``spark`` takes what the index cannot answer within bounds, where there is one."""
 
     def __init__(
@@ -98,7 +265,7 @@ class Runner:
         future.add_done_callback(lambda _: self._done())
 
     def _collect(self) -> None:
-        ready = [(query, one) for query, one in self._running.values() if one.done()]
+        ready = [(query, item) for query, item in self._running.values() if item.done()]
         for query, future in ready:
             del self._running[query.query_id]
             self._end(query, future)
@@ -108,9 +275,9 @@ class Runner:
         if error is None:
             after = self._results.last_seq("result_event")
             self._results.materialised(query.query_id, future.result().encode(), after)
-        elif isinstance(error, TooLarge) and self._spark is not None:
+        elif isinstance(error, QueryTooLarge) and self._spark is not None:
             self._start(query, SPARK, self._spark_pool, self._run_spark)
-        elif isinstance(error, CrewEnded):
+        elif isinstance(error, PoolBroken):
             # No fault of the query: it stays as it is for the runner that comes after us.
             raise error
         elif isinstance(error, VeenError):

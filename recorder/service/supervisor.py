@@ -1,21 +1,246 @@
-"""The first process of a query service: it keeps the runner and the HTTP workers running."""
+"""The first process of a query service: it keeps the runner and the HTTP workers running.
+
+The directory of the query service: its file, the rows of results, and its processes.
+
+What the query service counts: requests at the edge, and queries in the runner.
+
+What the processes of a query service share: how they start, and that none outlives the first.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from recorder.service.home import ServiceHome
-from recorder.service.process import Launch, begin, clear_metrics, parse_launch
-from recorder.settings_query import refuse_unmapped
-from veen import durable
-from veen.child_process import REFUSED, SIGNALS, end, start_ready
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from recorder.settings import RecorderSettings, load, refuse_unmapped
+from veen.errors import VeenError
+from veen.system import durable
+from veen.system.child_process import (
+    EXIT_REFUSED,
+    SIGNALS,
+    end_process,
+    end_with,
+    say_ready,
+    start_ready,
+)
+from veen.system.log_file import DEFAULT_BACKUPS, DEFAULT_MAX_BYTES, begin_logging
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceHome:
+    root: Path
+
+    @property
+    def database(self) -> Path:
+        return self.root / "service.sqlite"
+
+    @property
+    def rows(self) -> Path:
+        return self.root / "rows"
+
+    @property
+    def run(self) -> Path:
+        return self.root / "run"
+
+    @property
+    def metrics(self) -> Path:
+        """Where the processes add up their metrics; their environment names it."""
+        return self.run / "metrics"
+
+    @property
+    def wake_socket(self) -> Path:
+        return self.run / "bell.sock"
+
+    @property
+    def follower(self) -> Path:
+        """What the index follower last reported of itself."""
+        return self.run / "index-follower.json"
+
+    @property
+    def identity_files(self) -> Path:
+        return self.root / "hub-papers.cbor"
+
+    @property
+    def spark(self) -> Path:
+        """Where queries on Spark leave what they found, and their logs."""
+        return self.root / "spark"
+
+    def create(self) -> None:
+        for item in (self.rows, self.metrics, self.spark):
+            durable.make_directory(item)
+
+
+@contextmanager
+def _address(home: ServiceHome) -> Iterator[str]:
+    """A Unix socket's address may have 107 bytes; through a descriptor it is always short."""
+    handle = os.open(home.run, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{handle}/{home.wake_socket.name}"
+    finally:
+        os.close(handle)
+
+
+class WakeSocket:
+    """Tells the runner that there is work. It looks by itself too: a lost call costs time only."""
+
+    def __init__(self, home: ServiceHome) -> None:
+        self._home = home
+
+    def ring(self) -> None:
+        with (
+            suppress(OSError),
+            _address(self._home) as address,
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line,
+        ):
+            line.setblocking(False)
+            line.sendto(b"!", address)
+
+
+class BellListener:
+    def __init__(self, home: ServiceHome) -> None:
+        home.wake_socket.unlink(missing_ok=True)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with _address(home) as address:
+            self._socket.bind(address)
+
+    def wait(self, seconds: float) -> None:
+        """Until somebody rings, or so long; what rang meanwhile is one call."""
+        self._socket.settimeout(seconds)
+        with suppress(TimeoutError):
+            self._socket.recv(1)
+        self._socket.setblocking(False)
+        with suppress(BlockingIOError):
+            while self._socket.recv(1):
+                pass
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryHttpMetrics:
+    requests: Counter
+    audit_failures: Counter
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerMetrics:
+    ended: Counter
+    duration: Histogram
+
+
+def edge_metrics(registry: CollectorRegistry) -> QueryHttpMetrics:
+    return QueryHttpMetrics(
+        requests=Counter(
+            "veen_query_requests", "Requests, by route and status", ("route", "status"),
+            registry=registry,
+        ),
+        audit_failures=Counter(
+            "veen_query_audit_failures", "Requests refused because no audit entry could be kept",
+            registry=registry,
+        ),
+    )  # fmt: skip
+
+
+def runner_metrics(registry: CollectorRegistry) -> RunnerMetrics:
+    return RunnerMetrics(
+        ended=Counter(
+            "veen_query_ended", "Queries that ended, by engine and state", ("engine", "state"),
+            registry=registry,
+        ),
+        duration=Histogram(
+            "veen_query_duration_seconds", "From the start of a query to its recorded digest",
+            ("engine",), registry=registry, buckets=SECONDS,
+        ),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLaunch:
+    """``spark_job`` is the file of the job that runs queries on Spark; without it none does.
+
+    ``caps`` are files with the capabilities that the runner writes with, where the hub asks.
+    """
+
+    config: Path
+    spark_job: Path | None = None
+    caps: tuple[Path, ...] = ()
+    ready_fd: int | None = None
+    parent: int | None = None
+
+    def settings(self) -> RecorderSettings:
+        return load(self.config)
+
+    def say_ready(self) -> None:
+        say_ready(self.ready_fd)
+
+    def command(self, module: str) -> list[str]:
+        arguments = ["--config", str(self.config), "--parent", str(os.getpid())]
+        if self.spark_job is not None:
+            arguments += ["--spark-job", str(self.spark_job)]
+        for cap in self.caps:
+            arguments += ["--cap", str(cap)]
+        # -P: a folder of this name where the service is started is not our package.
+        return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def parse_launch(arguments: list[str]) -> ServiceLaunch:
+    parser = ArgumentParser(description="A process of the query service; see veen recorder serve.")
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--spark-job", type=Path)
+    parser.add_argument("--cap", type=Path, action="append", default=[])
+    parser.add_argument("--ready-fd", type=int)
+    parser.add_argument("--parent", type=int)
+    args = parser.parse_args(arguments)
+    return ServiceLaunch(
+        args.config.absolute(), args.spark_job, tuple(args.cap), args.ready_fd, args.parent
+    )
+
+
+def begin(launch: ServiceLaunch) -> None:
+    """Set up a process: private files, logs to standard error within the size that is set."""
+    os.umask(0o077)
+    begin_logging(*_log_size(launch))
+    logging.getLogger("httpx").setLevel("WARNING")
+
+
+def _log_size(launch: ServiceLaunch) -> tuple[int, int]:
+    """What the settings say; bad ones are refused later, with a log to say so in."""
+    try:
+        settings = launch.settings().query
+    except VeenError:
+        return DEFAULT_MAX_BYTES, DEFAULT_BACKUPS
+    return settings.log_max_bytes, settings.log_backups
+
+
+def begin_as_child(launch: ServiceLaunch) -> None:
+    """Set up a process that ends when its parent does, or at once when it has ended already."""
+    begin(launch)
+    end_with(launch.parent)
+
+
+def clear_metrics(home: ServiceHome) -> None:
+    """Counters of an earlier run, or of workers long gone, must not be added up."""
+    shutil.rmtree(home.metrics, ignore_errors=True)
+    durable.make_directory(home.metrics)
+
 
 _log = logging.getLogger(__name__)
 _STEADY_SEC: Final = 10.0
@@ -25,7 +250,7 @@ _FIRST_PAUSE_SEC: Final = 0.5
 _MOST_PAUSE_SEC: Final = 30.0
 
 
-def run(launch: Launch, when_ready: Callable[[], None] = lambda: None) -> int:
+def run(launch: ServiceLaunch, when_ready: Callable[[], None] = lambda: None) -> int:
     """Serve until told to stop, or until a process cannot be kept running; the exit code.
 
     ``when_ready`` is called once the runner holds its client and connections are accepted.
@@ -39,25 +264,25 @@ def run(launch: Launch, when_ready: Callable[[], None] = lambda: None) -> int:
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(home.metrics)
     runner = _start_runner(launch)
     if runner is None:
-        return REFUSED
+        return EXIT_REFUSED
     web = start_ready(launch.command("recorder.api"))
     if web is None:
-        end(runner)
-        return REFUSED
+        end_process(runner)
+        return EXIT_REFUSED
     when_ready()
     durable.write(home.run / "service.pid", f"{os.getpid()}\n".encode())
     watch = _Watch(launch, runner, web)
     try:
         return watch.untilend()
     finally:
-        end(web)
-        end(watch.runner)
+        end_process(web)
+        end_process(watch.runner)
         (home.run / "service.pid").unlink(missing_ok=True)
 
 
 class _Watch:
     def __init__(
-        self, launch: Launch, runner: subprocess.Popen[bytes], web: subprocess.Popen[bytes]
+        self, launch: ServiceLaunch, runner: subprocess.Popen[bytes], web: subprocess.Popen[bytes]
     ) -> None:
         self.runner = runner
         self._launch = launch
@@ -91,10 +316,10 @@ class _Watch:
             self._restarts += 1
             if self._restarts > 1 and self._is_asked_to_stop(_pause_before(self._restarts)):
                 return 0
-            found = _start_runner(self._launch)
+            result = _start_runner(self._launch)
             self._started = time.monotonic()
-            if found is not None:
-                self.runner = found
+            if result is not None:
+                self.runner = result
                 return None
         _log.critical("the runner was started again %d times; stopping", self._restarts)
         return 1
@@ -109,7 +334,7 @@ def _pause_before(restart: int) -> float:
     return float(min(_FIRST_PAUSE_SEC * 2 ** (restart - 2), _MOST_PAUSE_SEC))
 
 
-def _start_runner(launch: Launch) -> subprocess.Popen[bytes] | None:
+def _start_runner(launch: ServiceLaunch) -> subprocess.Popen[bytes] | None:
     """The runner once it holds the client."""
     return start_ready(launch.command("recorder.service"))
 

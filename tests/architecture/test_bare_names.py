@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
-FOLDERS = [ROOT / one for one in SETTINGS["tool"]["pytest"]["ini_options"]["pythonpath"]]
+FOLDERS = [ROOT / item for item in SETTINGS["tool"]["pytest"]["ini_options"]["pythonpath"]]
 PROJECT = SETTINGS["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 NAMES = Counter(
     path.stem
@@ -22,7 +22,7 @@ NAMES = Counter(
 
 def test_every_folder_has_modules() -> None:
     assert [
-        one for one in FOLDERS if not set(NAMES) & {path.stem for path in one.glob("*.py")}
+        item for item in FOLDERS if not set(NAMES) & {path.stem for path in item.glob("*.py")}
     ] == []
 
 
@@ -31,6 +31,6 @@ def test_no_name_stands_twice() -> None:
 
 
 def test_no_name_hides_what_is_installed_or_ours() -> None:
-    elsewhere = [one for one in sys.path if one and Path(one) not in {ROOT, *FOLDERS}]
+    elsewhere = [item for item in sys.path if item and Path(item) not in {ROOT, *FOLDERS}]
     hidden = {name for name in NAMES if PathFinder.find_spec(name, elsewhere)}
     assert hidden | NAMES.keys() & {*sys.stdlib_module_names, *PROJECT} == set()

@@ -16,15 +16,15 @@ BY_TABLE = {
 }  # fmt: skip
 KNOWN = {
     # Names of files in a bag, without regard to case: this can only refuse (ADR 0061).
-    ("bridge/carrier/open_bag.py", "casefold"),
-    ("bridge/carrier/open_bag.py", "normalize"),
+    ("bridge/carrier/bag.py", "casefold"),
+    ("bridge/carrier/bag.py", "normalize"),
     ("bridge/standalone_verifier.py", "casefold"),
     ("bridge/standalone_verifier.py", "normalize"),
     # Compared with a word of ASCII, which nothing else becomes in lower case.
-    ("hub/api/credentials.py", "lower"),
-    ("recorder/api/credentials.py", "lower"),
-    ("recorder/anchor/tsa_line.py", "lower"),
-    ("spark_jobs/store_door.py", "lower"),
+    ("hub/api/context.py", "lower"),
+    ("recorder/api/auth.py", "lower"),
+    ("recorder/anchor/rfc3161.py", "lower"),
+    ("veen/objects/store.py", "lower"),
 }
 
 

@@ -15,11 +15,11 @@ import pyspark
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("veen", "hub", "recorder", "bridge", "spark_jobs", "cli")
+PACKAGES = ("veen", "hub", "recorder", "bridge", "zone", "spark_jobs", "cli")
 FOLDERS = (*PACKAGES, "dags", "plugins")
 # The packages of veen through which it meets the world.
-DOORS = {"client", "keystore", "objects"}
-MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 60
+EDGES = {"client", "keystore", "objects", "system"}
+MAX_FILE_LINES, MAX_FUNCTION_LINES = 600, 60
 HIDDEN_WORDS = {"random", "randombytes", "secrets", "urandom", "environ", "getenv", "uuid"}
 HASHES = re.compile(r"""\bsha256\(|, "sha256"\)""")
 HIDDEN_CLOCKS = re.compile(r"(^|\.)(time\.\w+|datetime\.(now|utcnow|today)|date\.today)$")
@@ -31,7 +31,7 @@ def product_files() -> list[Path]:
 
 def pure_files() -> list[Path]:
     veen = ROOT / "veen"
-    return sorted(f for f in veen.rglob("*.py") if f.relative_to(veen).parts[0] not in DOORS)
+    return sorted(f for f in veen.rglob("*.py") if f.relative_to(veen).parts[0] not in EDGES)
 
 
 def name_of(file: Path) -> str:
@@ -74,19 +74,19 @@ def test_no_file_is_too_long() -> None:
 
 
 def test_no_function_is_too_long() -> None:
-    found = {name_of(file): long_functions(file.read_text()) for file in product_files()}
-    assert {name: functions for name, functions in found.items() if functions} == {}
+    result = {name_of(file): long_functions(file.read_text()) for file in product_files()}
+    assert {name: functions for name, functions in result.items() if functions} == {}
 
 
 def test_one_file_hashes() -> None:
     """And the standalone verifier, which may share no code with anything."""
-    found = [name_of(f) for f in product_files() if HASHES.search(f.read_text())]
-    assert found == ["bridge/standalone_verifier.py", "veen/digest.py"]
+    result = [name_of(f) for f in product_files() if HASHES.search(f.read_text())]
+    assert result == ["bridge/standalone_verifier.py", "veen/digest.py"]
 
 
 def test_packages_say_nothing_when_they_are_imported() -> None:
-    found = [name_of(f) for f in product_files() if f.name == "__init__.py" and f.read_bytes()]
-    assert found == []
+    result = [name_of(f) for f in product_files() if f.name == "__init__.py" and f.read_bytes()]
+    assert result == []
 
 
 def test_every_package_is_typed() -> None:
@@ -94,9 +94,9 @@ def test_every_package_is_typed() -> None:
 
 
 def test_pure_modules_depend_on_their_arguments_alone() -> None:
-    found = {name_of(file): hidden_inputs(file.read_text()) for file in pure_files()}
-    assert {name: inputs for name, inputs in found.items() if inputs} == {}
-    assert len(found) > 30
+    result = {name_of(file): hidden_inputs(file.read_text()) for file in pure_files()}
+    assert {name: inputs for name, inputs in result.items() if inputs} == {}
+    assert len(result) > 30
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ def test_pyspark_runs_on_its_own_jars() -> None:
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_the_package_is_ours(name: str) -> None:
-    found = import_module(name).__file__
-    assert found is not None
-    assert Path(found).resolve().is_relative_to(ROOT / name)
+    result = import_module(name).__file__
+    assert result is not None
+    assert Path(result).resolve().is_relative_to(ROOT / name)
 
 
 def is_importable(name: str, cwd: Path) -> bool:

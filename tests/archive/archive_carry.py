@@ -11,23 +11,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hub.fsck import verify as fsck
+from hub.fsck import fsck
 from hub.settings import load
 from hub.storage.datadir import DataDir
 from hub.storage.rebuild import rebuild
-from recorder.archive.check import Checked, check
-from recorder.archive.escrow import Sealer, read_seeds
+from recorder.archive.escrow import EscrowSealer, read_seeds
 from recorder.archive.push import Pushed
 from recorder.archive.push import push as push_directory
-from recorder.archive.restore import Restored
+from recorder.archive.restore import RestoredArchive
 from recorder.archive.restore import restore as restore_directory
-from recorder.archive.source import Source
+from recorder.archive.source import PushSource
 from recorder.archive.store import HubArchive, hubs
-from veen.audit.report import Report
+from recorder.archive.verify import ArchiveVerified, check
+from veen.audit.report import AuditReport
+from veen.keystore.card import Identity
 from veen.keystore.directory import ClientDir
-from veen.keystore.identity import Identity
 from veen.limits import Limits
-from veen.objects.opened import Store
+from veen.objects.port import Store
 
 VEEN = [sys.executable, "-m", "cli.main"]
 
@@ -36,8 +36,8 @@ def quiet(_done: int, _total: int | None) -> None:
     pass
 
 
-def push(data: Path, store: Store, sealer: Sealer | None = None) -> Pushed:
-    return push_directory(Source(data, Limits()), store, sealer=sealer, progress=quiet)
+def push(data: Path, store: Store, sealer: EscrowSealer | None = None) -> Pushed:
+    return push_directory(PushSource(data, Limits()), store, sealer=sealer, progress=quiet)
 
 
 def archive_of(store: Store) -> HubArchive:
@@ -45,11 +45,13 @@ def archive_of(store: Store) -> HubArchive:
     return HubArchive(store, hub_id)
 
 
-def checked(store: Store, *, read_all: bool = False) -> Checked:
+def checked(store: Store, *, read_all: bool = False) -> ArchiveVerified:
     return check(archive_of(store), read_all=read_all, progress=quiet)
 
 
-def restore(store: Store, to: Path, *, keys: Path | None = None, at: int | None = None) -> Restored:
+def restore(
+    store: Store, to: Path, *, keys: Path | None = None, at: int | None = None
+) -> RestoredArchive:
     archive = archive_of(store)
     return restore_directory(
         archive,
@@ -61,7 +63,7 @@ def restore(store: Store, to: Path, *, keys: Path | None = None, at: int | None 
     )
 
 
-def audit(data: Path, toml: Path) -> Report:
+def audit(data: Path, toml: Path) -> AuditReport:
     """``hub rebuild`` and ``hub verify``."""
     settings, datadir = load(toml), DataDir(data)
     datadir.create()
@@ -79,8 +81,8 @@ def keygen(root: Path) -> Identity:
     return ClientDir(root).create(now=int(time.time()), random=os.urandom, passphrase=None)
 
 
-def sealer(root: Path) -> Sealer:
-    return Sealer(ClientDir(root).read_card().recipient(int(time.time())), os.urandom(32))
+def sealer(root: Path) -> EscrowSealer:
+    return EscrowSealer(ClientDir(root).read_card().recipient(int(time.time())), os.urandom(32))
 
 
 def veen(
@@ -99,18 +101,18 @@ def veen(
 
 def files(root: Path) -> dict[str, bytes]:
     """What of a directory is truth: every file but derived state, scratch and keys."""
-    found: dict[str, bytes] = {}
+    result: dict[str, bytes] = {}
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
         if path.is_file() and (name.startswith("log/") or "/" not in name) and name != "lock":
-            found[name] = path.read_bytes()
-    return found
+            result[name] = path.read_bytes()
+    return result
 
 
 def contents(store: Store) -> dict[str, bytes]:
     return {key: store.objects.get(key) for key in store.objects.keys()}  # noqa: SIM118
 
 
-def told(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+def detail(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document

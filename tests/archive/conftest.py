@@ -13,8 +13,7 @@ import object_servers
 import pytest
 import recorded_hub
 
-from veen.objects.opened import Store
-from veen.objects.settings import FileSettings
+from veen.objects.port import FileSettings, Store
 from veen.objects.store import open_store
 
 _NUMBER = itertools.count(1)

@@ -12,13 +12,12 @@ import sys
 import time
 from pathlib import Path
 
-from recorder.archive.check import check
 from recorder.archive.push import push
-from recorder.archive.source import Source
+from recorder.archive.source import PushSource
 from recorder.archive.store import HubArchive
+from recorder.archive.verify import check
 from veen.limits import Limits
-from veen.objects.opened import Store
-from veen.objects.settings import FileSettings
+from veen.objects.port import FileSettings, Store
 from veen.objects.store import open_store
 
 
@@ -33,7 +32,7 @@ def contents(store: Store) -> dict[str, bytes]:
 def run(data: Path, folder: Path) -> float:
     begun = time.perf_counter()
     store = open_store(FileSettings(folder))
-    push(Source(data, Limits()), store, sealer=None, progress=quiet)
+    push(PushSource(data, Limits()), store, sealer=None, progress=quiet)
     return time.perf_counter() - begun
 
 
@@ -51,7 +50,7 @@ def killed_after(data: Path, folder: Path, seconds: float) -> bool:
 def main(data: Path, root: Path, turns: int, chance: random.Random) -> None:
     seconds = min(run(data, root / "whole"), run(data, root / "also whole"))
     whole = open_store(FileSettings(root / "whole"))
-    hub_id = Source(data, Limits()).documents().identity.hub_id
+    hub_id = PushSource(data, Limits()).documents().identity.hub_id
     due, head = contents(whole), HubArchive(whole, hub_id).head().value
     cut = resumed = 0
     while cut < turns:
@@ -64,8 +63,8 @@ def main(data: Path, root: Path, turns: int, chance: random.Random) -> None:
         assert left.items() <= due.items(), "a part of an object was left"
         value = HubArchive(store, hub_id).head().value
         assert value is None or left == due, "the head came before what it stands on"
-        found = push(Source(data, Limits()), store, sealer=None, progress=quiet)
-        assert found.new_objects == (len(due) - len(left)), "what was there was put again"
+        result = push(PushSource(data, Limits()), store, sealer=None, progress=quiet)
+        assert result.new_objects == (len(due) - len(left)), "what was there was put again"
         assert (contents(store), HubArchive(store, hub_id).head().value) == (due, head)
         cut += 1
     assert check(HubArchive(store, hub_id), read_all=True, progress=quiet).ok

@@ -47,8 +47,8 @@ class Recorded:
     @property
     def label(self) -> bytes:
         """The label that has sealed chunks and an open one."""
-        found: bytes = self.writers["logs/a"].label
-        return found
+        result: bytes = self.writers["logs/a"].label
+        return result
 
     def entries(self) -> int:
         return len(self.answers)
@@ -102,15 +102,15 @@ def _write(hub: HubProcess, toml: Path) -> Recorded:
         _next_second()
     client.checkpoint(writers["logs/a"].label, 33)
     labels = {writers[name].label: count for name, count in counts.items()}
-    found = answers_of(client, labels)
+    result = answers_of(client, labels)
     (hub_pk,) = client.hub_pks
     assert hub.stop() == 0
-    return Recorded(hub.data, toml, client.hub_id, hub_pk, writers, found)
+    return Recorded(hub.data, toml, client.hub_id, hub_pk, writers, result)
 
 
 def _send(client: Client, writer: Any, count: int) -> None:
     results = client.submit_batch([writer.msg(b"%d" % n) for n in range(count)])
-    assert all(isinstance(one, list) for one in results), results
+    assert all(isinstance(result, list) for result in results), results
     writer.prev_ack = results[-1][2]
 
 

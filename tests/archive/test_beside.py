@@ -14,10 +14,10 @@ import spec_objects
 
 from hub.storage.datadir import DataDir
 from recorder.archive.push import push
-from recorder.archive.source import Source
-from veen.chunk import read_entries
+from recorder.archive.source import PushSource
 from veen.limits import Limits
-from veen.objects.opened import Store
+from veen.log.chunk import read_entries
+from veen.objects.port import Store
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 PUSHES = 40 if LONG else 4
@@ -50,16 +50,16 @@ def test_every_state_pushed_beside_a_loaded_hub_is_a_log_that_verifies(
     with hub_load.working(hub, producers):
         for turn in range(PUSHES):
             hub_load.wait_for_promises(producers, 8)
-            promised = {one.writer.label: one.promised[-1][2] for one in producers}
+            promised = {producer.writer.label: producer.promised[-1][2] for producer in producers}
             archive_carry.push(data, store)
-            found = archive_carry.restore(store, tmp_path / f"state {turn}", keys=data / "keys")
-            ends.append({one.label: one.end_seq for one in found.labels})
+            result = archive_carry.restore(store, tmp_path / f"state {turn}", keys=data / "keys")
+            ends.append({label.label: label.end_seq for label in result.labels})
             assert all(ends[-1][label] >= seq for label, seq in promised.items())
     for turn in range(PUSHES):
         audit = archive_carry.audit(tmp_path / f"state {turn}", toml)
         assert audit.faults == ()
         assert {label: head.head_seq for label, head in audit.heads.items()} == ends[turn]
-    labels = {one.writer.label for one in producers}
+    labels = {producer.writer.label for producer in producers}
     assert all(ends[0][label] < ends[-1][label] for label in labels)
     hub.stop()
     archive_carry.push(data, store)
@@ -75,8 +75,8 @@ def _token(recorded: Any, client: Any) -> bytes:
         spec_objects.key("issuer"), subject, ["record/2"], 86_400, (100_000, 100_000)
     )
     client.authorize(token)
-    found: bytes = spec_objects.auth_ref(token)
-    return found
+    result: bytes = spec_objects.auth_ref(token)
+    return result
 
 
 def test_a_checkpoint_that_is_not_published_yet_is_left_for_the_next_push(
@@ -85,17 +85,17 @@ def test_a_checkpoint_that_is_not_published_yet_is_left_for_the_next_push(
     """As between two writes of a hub, or after its crash: the file is there, its lines are not."""
     whole = archive_carry.files(data)
     index = next((data / "log").glob(f"checkpoint-index-{recorded.label.hex()}.cbor"))
-    source = Source(data, Limits())
+    source = PushSource(data, Limits())
     lines = source.bindings({(recorded.label, 33)})
     assert lines
     binding = data / "checkpoint-binding.cborseq"
     binding.write_bytes(binding.read_bytes().replace(lines, b""))
     archive_carry.push(data, store)
     archive_carry.restore(store, tmp_path / "before")
-    found = archive_carry.files(tmp_path / "before")
+    files = archive_carry.files(tmp_path / "before")
     name = f"log/checkpoint-{recorded.label.hex()}-{33:020}.cbor"
     assert name in whole
-    assert name not in found
+    assert name not in files
     assert archive_carry.audit(tmp_path / "before", recorded.toml).faults == ()
     binding.write_bytes(whole["checkpoint-binding.cborseq"])
     assert index.read_bytes() == whole[f"log/{index.name}"]
@@ -113,12 +113,12 @@ def test_what_is_written_during_a_push_makes_its_last_moments_unsettled(
     raw = opened.read_bytes()
     *_, (at, _, _) = read_entries(raw, Limits())
     opened.write_bytes(raw[:at])
-    last_ts = Source(data, Limits()).moment().last_ts
+    last_ts = PushSource(data, Limits()).moment().last_ts
 
     def append(_done: int, _total: int) -> None:
         opened.write_bytes(raw)
 
-    push(Source(data, Limits()), store, sealer=None, progress=append)
+    push(PushSource(data, Limits()), store, sealer=None, progress=append)
     archive = archive_carry.archive_of(store)
     assert archive.latest().unsettled_from == last_ts
     assert archive_carry.push(data, store).new_objects == 1

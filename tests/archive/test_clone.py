@@ -9,12 +9,10 @@ import archive_carry
 import pytest
 
 from recorder.archive.clone import clone
-from recorder.archive.label_push import OldCopy
+from recorder.archive.push import OldCopy
 from veen.errors import Untrusted
-from veen.objects.files import FileRetention, Layout
-from veen.objects.opened import Store
-from veen.objects.port import ObjectMissing
-from veen.objects.settings import FileSettings
+from veen.objects.files import FileRetention, StoreLayout
+from veen.objects.port import FileSettings, ObjectMissing, Store
 from veen.objects.store import open_store
 
 
@@ -38,7 +36,7 @@ def test_a_clone_has_the_same_keys_bytes_and_head(
         archive_carry.contents(store) == archive_carry.contents(s3) == archive_carry.contents(other)
     )
     assert there.new_objects == back.new_objects == len(archive_carry.contents(store))
-    assert {archive_carry.archive_of(one).head().value for one in (store, s3, other)} == {
+    assert {archive_carry.archive_of(item).head().value for item in (store, s3, other)} == {
         there.manifest
     }
     archive_carry.restore(other, tmp_path / "again")
@@ -52,8 +50,8 @@ def test_a_clone_follows_and_a_second_one_writes_nothing(
     clone(store, other, recorded.hub_id, progress=archive_carry.quiet)
     archive_carry.keygen(tmp_path / "me")
     archive_carry.push(data, store, archive_carry.sealer(tmp_path / "me"))
-    found = clone(store, other, recorded.hub_id, progress=archive_carry.quiet)
-    assert (found.new_objects, found.lost) == (2, 0)
+    result = clone(store, other, recorded.hub_id, progress=archive_carry.quiet)
+    assert (result.new_objects, result.lost) == (2, 0)
     assert archive_carry.contents(store) == archive_carry.contents(other)
     assert clone(store, other, recorded.hub_id, progress=archive_carry.quiet).new_objects == 0
     behind = open_store(FileSettings(tmp_path / "behind"))
@@ -78,8 +76,8 @@ def test_a_clone_that_was_cut_off_goes_on(
         clone(store, other, recorded.hub_id, progress=stop)
     assert archive_carry.archive_of(other).head().value is None
     assert len(archive_carry.contents(other)) == 20
-    found = clone(store, other, recorded.hub_id, progress=archive_carry.quiet)
-    assert found.new_objects == found.objects - 20
+    result = clone(store, other, recorded.hub_id, progress=archive_carry.quiet)
+    assert result.new_objects == result.objects - 20
     assert archive_carry.contents(store) == archive_carry.contents(other)
 
 
@@ -105,12 +103,12 @@ def test_what_is_missing_is_told_and_what_only_the_past_had_is_counted(
     first = archive_carry.push(data, store)
     archive_carry.keygen(tmp_path / "me")
     archive_carry.push(data, store, archive_carry.sealer(tmp_path / "me"))
-    delete = FileRetention(Layout(folder)).delete
+    delete = FileRetention(StoreLayout(folder)).delete
     archive = archive_carry.archive_of(store)
     delete(archive.keys.version(first.manifest))
-    found = clone(store, other, recorded.hub_id, progress=archive_carry.quiet)
+    result = clone(store, other, recorded.hub_id, progress=archive_carry.quiet)
     assert archive_carry.checked(other, read_all=True).ok
-    assert found.lost == 0
+    assert result.lost == 0
     delete(next(key for key in archive_carry.contents(store) if key.endswith(".log")))
     third = open_store(FileSettings(tmp_path / "third"))
     with pytest.raises(ObjectMissing):

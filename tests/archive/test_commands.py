@@ -12,7 +12,7 @@ import archive_carry
 import object_servers
 
 from recorder.archive.store import HubArchive, hubs
-from veen.objects.opened import Store
+from veen.objects.port import Store
 
 
 def test_status_tells_of_the_store_and_of_every_hub(
@@ -23,14 +23,18 @@ def test_status_tells_of_the_store_and_of_every_hub(
     store.objects.put(f"hubs/{'ab' * 32}/log/left", b"by a push that never ended")
     done = archive_carry.veen("archive", "status", "--store", folder.as_uri(), "--json")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["kind"], told["keeps_conditions"], told["warnings"]) == ("directory", True, [])
-    assert told["unfinished"] == ["ab" * 32]
-    (hub,) = told["hubs"]
+    document = json.loads(done.stdout)
+    assert (document["kind"], document["keeps_conditions"], document["warnings"]) == (
+        "directory",
+        True,
+        [],
+    )
+    assert document["unfinished"] == ["ab" * 32]
+    (hub,) = document["hubs"]
     assert (hub["hub_id"], hub["entries"]) == (recorded.hub_id.hex(), recorded.entries() + 1)
     assert (hub["has_escrow"], hub["is_escrowed"], hub["unsettled_from"]) == (True, True, None)
     assert 0 <= hub["age_sec"] <= time.time() - hub["last_hub_ts"]
-    ends = {one["label"]: (one["end_seq"], one["sealed_seq"]) for one in hub["labels"]}
+    ends = {item["label"]: (item["end_seq"], item["sealed_seq"]) for item in hub["labels"]}
     assert ends[recorded.label.hex()] == (36, 30)
     text = archive_carry.veen("archive", "status", "--store", folder.as_uri())
     assert "escrow holds the current key" in text.stdout

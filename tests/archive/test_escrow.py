@@ -12,11 +12,11 @@ import pytest
 
 from hub.storage import identity
 from hub.storage.datadir import DataDir
-from recorder.archive.escrow import Escrow, NoKeys, Sealer, read_seeds
-from veen import cbor
+from recorder.archive.escrow import Escrow, EscrowSealer, NoKeys, read_seeds
 from veen.errors import Undecryptable, Untrusted
 from veen.keystore.directory import ClientDir
-from veen.objects.opened import Store
+from veen.objects.port import Store
+from veen.wire import cbor
 
 
 def rotate(data: Path) -> None:
@@ -73,7 +73,7 @@ def test_an_escrow_is_bound_to_its_hub_and_to_the_keys_it_names(
     archive = archive_carry.archive_of(store)
     hub = archive.identity(archive.latest())
     seeds = read_seeds(data / "keys", hub)
-    sealed = Sealer(me.card.prekeys[0].prekey, os.urandom(32)).seal(hub.hub_id, seeds)
+    sealed = EscrowSealer(me.card.prekeys[0].prekey, os.urandom(32)).seal(hub.hub_id, seeds)
     assert sealed.open(me.readers()) == seeds
     for key, other in ((2, bytes(32)), (4, [bytes(32)])):
         moved = Escrow.decode(cbor.dump({**sealed.plain(), key: other}))

@@ -10,19 +10,24 @@ from typing import Any
 import archive_carry
 import pytest
 
-from recorder.archive import reach
-from recorder.archive.forget import Forgettable, Keeping, forget, forgettable
+from recorder.archive.gc import (
+    Forgettable,
+    Keeping,
+    forget,
+    forgettable,
+    objects_of_manifest,
+    past_states,
+)
 from recorder.archive.store import HubArchive
-from veen.chunk import read_entries
 from veen.limits import Limits
-from veen.objects.files import FileRetention, Layout
-from veen.objects.opened import Store
-from veen.objects.port import Retention
+from veen.log.chunk import read_entries
+from veen.objects.files import FileRetention, StoreLayout
+from veen.objects.port import Retention, Store
 
 
 @pytest.fixture
 def retention(folder: Path) -> Retention:
-    return FileRetention(Layout(folder))
+    return FileRetention(StoreLayout(folder))
 
 
 @pytest.fixture
@@ -41,14 +46,14 @@ def grown(recorded: Any, data: Path, store: Store) -> HubArchive:
 
 
 def states(archive: HubArchive) -> list[Any]:
-    found = archive.latest_with_hash()
-    return [found, *reach.past(archive, found[1])]
+    with_hash = archive.latest_with_hash()
+    return [with_hash, *past_states(archive, with_hash[1])]
 
 
 def needed(archive: HubArchive, count: int) -> set[str]:
     """What the last states stand on."""
-    kept = states(archive)[:count]
-    return {one.key for state in kept for one in reach.of_manifest(archive, *state)}
+    stored = states(archive)[:count]
+    return {object_.key for state in stored for object_ in objects_of_manifest(archive, *state)}
 
 
 @pytest.mark.parametrize("keep", [1, 2, 4])
@@ -56,13 +61,13 @@ def test_only_what_no_kept_state_needs_is_deleted(
     grown: HubArchive, data: Path, store: Store, retention: Retention, tmp_path: Path, keep: int,
 ) -> None:  # fmt: skip
     before, due, count = archive_carry.contents(store), needed(grown, keep), len(states(grown))
-    found = forgettable(grown, Keeping(keep))
-    assert (found.kept, found.states) == (keep, count - keep)
-    assert set(found.keys) == before.keys() - due
-    assert found.size == sum(len(before[key]) for key in found.keys)
-    kinds = {key.removeprefix(grown.keys.prefix).partition("/")[0] for key in found.keys}
+    result = forgettable(grown, Keeping(keep))
+    assert (result.stored, result.states) == (keep, count - keep)
+    assert set(result.keys) == before.keys() - due
+    assert result.size == sum(len(before[key]) for key in result.keys)
+    kinds = {key.removeprefix(grown.keys.prefix).partition("/")[0] for key in result.keys}
     assert kinds == {"tail", "version"}
-    forget(retention, found, archive_carry.quiet)
+    forget(retention, result, archive_carry.quiet)
     assert archive_carry.contents(store) == {key: before[key] for key in due}
     assert archive_carry.checked(store, read_all=True).ok
     archive_carry.restore(store, tmp_path / "again")
@@ -73,8 +78,8 @@ def test_only_what_no_kept_state_needs_is_deleted(
 
 def test_a_young_state_stays(grown: HubArchive) -> None:
     count = len(states(grown))
-    assert forgettable(grown, Keeping(1, since=0)).kept == count
-    assert forgettable(grown, Keeping(1, since=2**60)).kept == 1
+    assert forgettable(grown, Keeping(1, since=0)).stored == count
+    assert forgettable(grown, Keeping(1, since=2**60)).stored == 1
     with pytest.raises(ValueError, match="always stays"):
         Keeping(0)
 
@@ -107,10 +112,10 @@ def test_cut_off_anywhere_a_second_run_takes_the_rest(
     due = needed(grown, 2)
     left = len(forgettable(grown, Keeping(2)).keys)
     while left:
-        found: Forgettable = forgettable(grown, Keeping(2))
-        assert len(found.keys) == left
+        result: Forgettable = forgettable(grown, Keeping(2))
+        assert len(result.keys) == left
         with pytest.raises(Enough):
-            forget(retention, found, stopping_at(1))
+            forget(retention, result, stopping_at(1))
         left -= 1
         assert archive_carry.checked(store).ok
     assert archive_carry.contents(store).keys() == due
@@ -121,9 +126,9 @@ def test_the_command_tells_first_and_deletes_when_told(
 ) -> None:
     before = archive_carry.contents(store)
     words = ("archive", "forget", "--store", folder.as_uri(), "--keep", "2")
-    told = archive_carry.veen(*words)
-    assert told.returncode == 0, told.stderr
-    assert "nothing was deleted: give --delete" in told.stderr
+    result = archive_carry.veen(*words)
+    assert result.returncode == 0, result.stderr
+    assert "nothing was deleted: give --delete" in result.stderr
     assert archive_carry.contents(store) == before
     done = archive_carry.veen(*words, "--delete", "--json")
     assert done.returncode == 0, done.stderr

@@ -18,15 +18,15 @@ import spec_objects
 from hub.settings import load as load_settings
 from hub.storage import retention
 from hub.storage.datadir import DataDir
-from recorder.archive.cut import CannotCut
-from veen.objects.opened import Store
+from recorder.archive.restore import CannotCut
+from veen.objects.port import Store
 
 
 def cut_inside(recorded: Any, store: Store) -> int:
     """A hub_ts that falls into a sealed chunk of the label."""
     archive = archive_carry.archive_of(store)
     label = archive.label(archive.latest(), recorded.label)
-    inside = next(one for one in label.segments[1:] if one.first_ts < one.last_ts)
+    inside = next(segment for segment in label.segments[1:] if segment.first_ts < segment.last_ts)
     return int(inside.first_ts)
 
 
@@ -34,12 +34,12 @@ def ts_of(recorded: Any, place: tuple[bytes, int]) -> int:
     return int(cbor2.loads(recorded.answers[place][0])[5])
 
 
-def kept(recorded: Any, at: int) -> dict[bytes, int]:
+def stored(recorded: Any, at: int) -> dict[bytes, int]:
     """How many entries of each label are not after a hub_ts."""
-    found: dict[bytes, int] = {}
+    result: dict[bytes, int] = {}
     for label, seq in recorded.answers:
-        found[label] = found.get(label, 0) + (ts_of(recorded, (label, seq)) <= at)
-    return found
+        result[label] = result.get(label, 0) + (ts_of(recorded, (label, seq)) <= at)
+    return result
 
 
 def test_a_fork_goes_on_under_its_own_key_and_both_sides_verify(
@@ -55,9 +55,9 @@ def test_a_fork_goes_on_under_its_own_key_and_both_sides_verify(
     place = ("--store", folder.as_uri(), "--to", to, "--at", at, "--config", recorded.toml)
     done = archive_carry.veen("archive", "fork", *place, "--keys", data / "keys", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(done.stdout)
-    heads = {bytes.fromhex(one["label"]): one["end_seq"] for one in told["heads"]}
-    due = kept(recorded, at)
+    document = json.loads(done.stdout)
+    heads = {bytes.fromhex(item["label"]): item["end_seq"] for item in document["heads"]}
+    due = stored(recorded, at)
     assert {label: heads.get(label, 0) for label in due} == due
     assert 0 < due[recorded.label] < 36
     hub = run_hub(to)
@@ -88,9 +88,9 @@ def test_every_second_of_the_history_is_a_prefix_that_verifies(
     archive_carry.push(data, store)
     times = sorted({ts_of(recorded, place) for place in recorded.answers})
     at = [times[0] - 3_600, *times][turn]
-    found = archive_carry.restore(store, tmp_path / "fork", at=at)
-    due = kept(recorded, at)
-    assert {one.label: one.end_seq for one in found.labels if one.label in due} == {
+    result = archive_carry.restore(store, tmp_path / "fork", at=at)
+    due = stored(recorded, at)
+    assert {label.label: label.end_seq for label in result.labels if label.label in due} == {
         label: count for label, count in due.items() if count
     }
     audit = archive_carry.audit(tmp_path / "fork", recorded.toml)
@@ -104,7 +104,7 @@ def test_a_cut_inside_a_pruned_chunk_needs_the_chunk(
 ) -> None:
     pruned = Path(shutil.copytree(data, tmp_path / "pruned"))
     settings, later = load_settings(recorded.toml), int(time.time()) + 3 * 86_400
-    due = retention.plan(DataDir(pruned), settings.retention, settings.streams, later)[:2]
+    due = retention.plan_retention(DataDir(pruned), settings.retention, settings.streams, later)[:2]
     retention.prune(DataDir(pruned), due, limits=settings.limits, move_to=None, now=later)
     times = sorted({ts_of(recorded, (recorded.label, seq)) for seq in range(11, 21)})
     assert len(times) == 2
@@ -113,8 +113,8 @@ def test_a_cut_inside_a_pruned_chunk_needs_the_chunk(
         archive_carry.restore(store, tmp_path / "no", at=times[0])
     archive_carry.push(data, store)
     archive_carry.push(pruned, store)
-    found = archive_carry.restore(store, tmp_path / "yes", at=times[0])
-    assert {one.label: one.end_seq for one in found.labels}[recorded.label] == 12
+    result = archive_carry.restore(store, tmp_path / "yes", at=times[0])
+    assert {label.label: label.end_seq for label in result.labels}[recorded.label] == 12
     assert archive_carry.audit(tmp_path / "yes", recorded.toml).ok
 
 
@@ -123,7 +123,7 @@ def test_a_cut_where_the_push_was_not_settled_is_refused(
 ) -> None:
     archive_carry.push(data, store)
     archive = archive_carry.archive_of(store)
-    last = max(one.last_ts for one in archive.labels(archive.latest()))
+    last = max(label.last_ts for label in archive.labels(archive.latest()))
     unsettled = replace(archive.latest(), unsettled_from=last)
     archive.heads.swap(archive.head(), archive.put_version(unsettled.encode()))
     with pytest.raises(CannotCut, match=f"cut before hub_ts {last}"):

@@ -16,9 +16,8 @@ import fault_proxy
 import object_servers
 import pytest
 
-from recorder.archive.label_push import OldCopy
-from veen.objects.opened import Store
-from veen.objects.port import Head, HeadStore, HeadUnknown, StoreError
+from recorder.archive.push import OldCopy
+from veen.objects.port import HeadStore, HeadUnknown, Store, StoreError, StoreHead
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 KILLS = 300 if LONG else 20
@@ -41,10 +40,10 @@ class OvertakenHeads:
         self._heads = heads
         self._others: Callable[[], object] | None = others
 
-    def read(self, name: str) -> Head:
+    def read(self, name: str) -> StoreHead:
         return self._heads.read(name)
 
-    def swap(self, old: Head, value: bytes) -> Head:
+    def swap(self, old: StoreHead, value: bytes) -> StoreHead:
         others, self._others = self._others, None
         if others is not None:
             others()
@@ -56,7 +55,7 @@ class ForgetfulHeads(OvertakenHeads):
 
     is_done = True
 
-    def swap(self, old: Head, value: bytes) -> Head:
+    def swap(self, old: StoreHead, value: bytes) -> StoreHead:
         if self.is_done:
             super().swap(old, value)
         raise HeadUnknown("the answer was lost")
@@ -71,9 +70,9 @@ def test_whoever_loses_the_race_for_the_head_looks_again(
         archive_carry.push(data, store, archive_carry.sealer(tmp_path / "me"))
 
     raced = replace(store, heads=OvertakenHeads(store.heads, others))
-    found = archive_carry.push(data, raced)
-    assert found.manifest == archive_carry.archive_of(store).head().value
-    assert found.is_escrowed, "what the other had pushed was dropped"
+    result = archive_carry.push(data, raced)
+    assert result.manifest == archive_carry.archive_of(store).head().value
+    assert result.is_escrowed, "what the other had pushed was dropped"
     assert archive_carry.checked(store, read_all=True).ok
 
 
@@ -98,8 +97,8 @@ def test_a_lost_answer_to_the_swap_is_settled_by_reading_the_head(data: Path, st
         archive_carry.push(data, replace(store, heads=heads))
     assert archive_carry.archive_of(store).head().value is None
     heads.is_done = True
-    found = archive_carry.push(data, replace(store, heads=heads))
-    assert archive_carry.archive_of(store).head().value == found.manifest
+    result = archive_carry.push(data, replace(store, heads=heads))
+    assert archive_carry.archive_of(store).head().value == result.manifest
 
 
 @pytest.mark.timeout(1_800)

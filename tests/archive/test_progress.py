@@ -10,14 +10,13 @@ import pytest
 
 from cli import console
 from cli.console import progress
-from recorder.archive.check import check
 from recorder.archive.clone import clone
 from recorder.archive.push import push
 from recorder.archive.restore import restore
-from recorder.archive.source import Source
+from recorder.archive.source import PushSource
+from recorder.archive.verify import check
 from veen.limits import Limits
-from veen.objects.opened import Store
-from veen.objects.settings import FileSettings
+from veen.objects.port import FileSettings, Store
 from veen.objects.store import open_store
 
 
@@ -25,25 +24,25 @@ class Seen:
     """All that was told."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[int, int]] = []
+        self.detail: list[tuple[int, int]] = []
 
     def __call__(self, done: int, total: int) -> None:
-        self.told.append((done, total))
+        self.detail.append((done, total))
 
     def check(self, least: int) -> None:
         """It never goes back, moves often, and ends where it said that it would."""
-        done = [one for one, _ in self.told]
+        done = [item for item, _ in self.detail]
         assert done == sorted(done)
         assert len(set(done)) >= least
-        assert all(one <= total for one, total in self.told)
-        assert self.told[-1][0] == self.told[-1][1] > 0
+        assert all(item <= total for item, total in self.detail)
+        assert self.detail[-1][0] == self.detail[-1][1] > 0
 
 
 def work(data: Path, store: Store, tmp_path: Path) -> dict[str, Any]:
     """The four, each to be given a way to tell how far it is."""
     archive = archive_carry.archive_of
     return {
-        "push": lambda tell: push(Source(data, Limits()), store, sealer=None, progress=tell),
+        "push": lambda tell: push(PushSource(data, Limits()), store, sealer=None, progress=tell),
         "verify": lambda tell: check(archive(store), read_all=False, progress=tell),
         "restore": lambda tell: restore(
             archive(store), tmp_path / "again", seeds=lambda _: {}, limits=Limits(), progress=tell

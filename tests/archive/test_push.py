@@ -16,19 +16,19 @@ import spec_objects
 from hub.settings import load as load_settings
 from hub.storage import identity, retention
 from hub.storage.datadir import DataDir
-from recorder.archive.label_push import OldCopy
-from veen.chunk import read_entries
-from veen.entry import Entry
+from recorder.archive.push import OldCopy
 from veen.errors import Untrusted, VeenError
-from veen.layout import parse_chunk
 from veen.limits import Limits
-from veen.objects.opened import Store
+from veen.log.chunk import read_entries
+from veen.log.entry import Entry
+from veen.log.layout import parse_chunk
+from veen.objects.port import Store
 
 
 def prune(data: Path, toml: Path, count: int) -> list[Any]:
     """Let retention take the oldest chunks of the label that has a rule."""
     settings, now = load_settings(toml), int(time.time()) + 3 * 86_400
-    due = retention.plan(DataDir(data), settings.retention, settings.streams, now)[:count]
+    due = retention.plan_retention(DataDir(data), settings.retention, settings.streams, now)[:count]
     assert len(due) == count
     return retention.prune(DataDir(data), due, limits=settings.limits, move_to=None, now=now)
 
@@ -64,7 +64,7 @@ def test_a_push_after_a_seal_adds_only_what_is_new(
     assert pushed.new_objects == len(after) - len(before)
     new = [key.partition("/log/")[2] for key in after if key not in before and "/log/" in key]
     assert {name.split("-")[0] for name in new} == {"chunk", "peaks", "checkpoint"}
-    assert [one for one in new if one.endswith(".log")] == [
+    assert [item for item in new if item.endswith(".log")] == [
         f"chunk-{old.label.hex()}-{31:020}-{40:020}.log"
     ]
     assert archive_carry.checked(store, read_all=True).ok
@@ -82,7 +82,7 @@ def test_a_chunk_pruned_after_it_was_archived_stays_in_the_archive(
     label = archive_carry.archive_of(store).label(
         archive_carry.archive_of(store).latest(), recorded.label
     )
-    assert [one.is_pruned for one in label.segments] == [False, False, False]
+    assert [segment.is_pruned for segment in label.segments] == [False, False, False]
     assert chunks <= set(archive_carry.contents(store))
     assert archive_carry.checked(store, read_all=True).ok
     archive_carry.restore(store, tmp_path / "again", keys=data / "keys")
@@ -99,13 +99,13 @@ def test_a_chunk_pruned_before_it_was_archived_is_told_by_its_tombstone(
     label = archive_carry.archive_of(store).label(
         archive_carry.archive_of(store).latest(), recorded.label
     )
-    assert [one.is_pruned for one in label.segments] == [True, True, False]
+    assert [segment.is_pruned for segment in label.segments] == [True, True, False]
     assert label.segments[0].first_ts > 0
     assert archive_carry.checked(store, read_all=True).ok
     archive_carry.restore(store, tmp_path / "again", keys=data / "keys")
-    found = archive_carry.audit(tmp_path / "again", recorded.toml)
-    assert found.ok
-    assert found.heads == whole
+    result = archive_carry.audit(tmp_path / "again", recorded.toml)
+    assert result.ok
+    assert result.heads == whole
 
 
 def test_an_old_copy_of_the_directory_is_refused(
@@ -152,7 +152,9 @@ def test_a_directory_without_the_latest_key_is_refused(
 
 
 def test_damage_in_a_sealed_chunk_is_not_archived(data: Path, store: Store) -> None:
-    path = next(one for one in sorted((data / "log").iterdir()) if parse_chunk(f"log/{one.name}"))
+    path = next(
+        path for path in sorted((data / "log").iterdir()) if parse_chunk(f"log/{path.name}")
+    )
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
@@ -186,18 +188,18 @@ def test_of_two_that_push_at_once_both_end_well(
     recorded: Any, data: Path, store: Store, tmp_path: Path
 ) -> None:
     shutil.copytree(data, tmp_path / "twin")
-    found: list[Any] = []
+    anies: list[Any] = []
     barrier = threading.Barrier(2)
 
     def work(root: Path) -> None:
         barrier.wait()
-        found.append(archive_carry.push(root, store))
+        anies.append(archive_carry.push(root, store))
 
-    threads = [threading.Thread(target=work, args=(one,)) for one in (data, tmp_path / "twin")]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert len(found) == 2
-    assert {one.manifest for one in found} == {archive_carry.archive_of(store).head().value}
+    threads = [threading.Thread(target=work, args=(item,)) for item in (data, tmp_path / "twin")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(anies) == 2
+    assert {item.manifest for item in anies} == {archive_carry.archive_of(store).head().value}
     assert archive_carry.checked(store, read_all=True).ok

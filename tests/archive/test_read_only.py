@@ -13,8 +13,7 @@ import object_servers
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from veen.objects.opened import Store
-from veen.objects.settings import Credentials
+from veen.objects.port import Store, StoreCredentials
 from veen.objects.store import open_store
 
 OK, REFUSED = 0, 4
@@ -29,7 +28,7 @@ class Guarded(NamedTuple):
     reader: Mapping[str, str]
 
 
-def environment(keys: Credentials) -> dict[str, str]:
+def environment(keys: StoreCredentials) -> dict[str, str]:
     return {"AWS_ACCESS_KEY_ID": keys.access_key, "AWS_SECRET_ACCESS_KEY": keys.secret_key}
 
 
@@ -51,11 +50,12 @@ def guarded() -> Iterator[Guarded]:
 def samples(path: Path) -> dict[tuple[str, ...], float]:
     """Each sample by its name and labels, without the store."""
     return {
-        (one.name, *(value for name, value in sorted(one.labels.items()) if name != "store")): (
-            one.value
-        )
+        (
+            sample.name,
+            *(value for name, value in sorted(sample.labels.items()) if name != "store"),
+        ): (sample.value)
         for family in text_string_to_metric_families(path.read_text())
-        for one in family.samples
+        for sample in family.samples
     }
 
 
@@ -93,17 +93,17 @@ def test_status_says_that_it_could_not_look_and_its_metrics_say_nothing_of_it(
     done = archive_carry.veen(*words, env=guarded.reader)
     assert done.returncode == OK, done.stderr
     assert "nobody has looked" in done.stdout
-    found = samples(tmp_path / "veen.prom")
-    assert not any(name == "veen_archive_keeps_condition" for name, *_ in found)
+    result = samples(tmp_path / "veen.prom")
+    assert not any(name == "veen_archive_keeps_condition" for name, *_ in result)
     done = archive_carry.veen(*words, "--json", env=guarded.writer)
-    told = json.loads(done.stdout)
-    assert (told["keeps_conditions"], told["warnings"]) == (True, [])
-    found = samples(tmp_path / "veen.prom")
-    assert found["veen_archive_keeps_condition", "if_none_match"] == 1
-    (hub,) = told["hubs"]
-    assert found["veen_archive_entries", hub["hub_id"]] == hub["entries"]
-    assert found["veen_archive_last_hub_ts_seconds", hub["hub_id"]] == hub["last_hub_ts"]
-    assert found["veen_archive_escrow_has_current_key", hub["hub_id"]] == 0
+    document = json.loads(done.stdout)
+    assert (document["keeps_conditions"], document["warnings"]) == (True, [])
+    result = samples(tmp_path / "veen.prom")
+    assert result["veen_archive_keeps_condition", "if_none_match"] == 1
+    (hub,) = document["hubs"]
+    assert result["veen_archive_entries", hub["hub_id"]] == hub["entries"]
+    assert result["veen_archive_last_hub_ts_seconds", hub["hub_id"]] == hub["last_hub_ts"]
+    assert result["veen_archive_escrow_has_current_key", hub["hub_id"]] == 0
 
 
 @pytest.fixture
@@ -128,9 +128,9 @@ def test_a_store_that_ignores_conditions_is_seen_in_status_and_metrics(
     assert done.returncode == OK, done.stderr
     assert "DOES NOT KEEP conditional writes" in done.stdout
     assert "WARNING: s3://archive/z1/ ignores If-None-Match" in done.stdout
-    found = samples(file)
-    assert found["veen_archive_keeps_condition", "if_none_match"] == 0
-    assert found["veen_archive_keeps_condition", "if_match"] == 0
+    result = samples(file)
+    assert result["veen_archive_keeps_condition", "if_none_match"] == 0
+    assert result["veen_archive_keeps_condition", "if_match"] == 0
     by = ("--hub-identity", data)
     assert run("archive", "verify", *place, "--read-all", *by).returncode == OK
 

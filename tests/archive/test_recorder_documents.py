@@ -9,26 +9,24 @@ from typing import Any
 import archive_carry
 import pytest
 
-from hub.admission.capability import Gate
+from hub.admission import Gate
 from hub.sequencer.committer import Committer
 from hub.settings import load as load_settings
 from hub.storage import identity
-from hub.storage.datadir import DataDir, Lock
+from hub.storage.datadir import DataDir, DataDirLock
 from hub.storage.log import HubLog
+from recorder.archive.audit import AuditTerms
 from recorder.archive.clone import clone
-from recorder.archive.label_push import OldCopy
-from recorder.archive.manifest import NO_DOCUMENTS, Piece, RecorderManifest
-from recorder.archive.status import status
-from spark_jobs.audit_terms import AuditTerms
-from spark_jobs.log_files import in_archive
-from spark_jobs.store_door import door_of
+from recorder.archive.log_files import in_archive
+from recorder.archive.manifest import NO_DOCUMENTS, ArchivedFile, RecorderManifest
+from recorder.archive.push import OldCopy
+from recorder.archive.store import status
 from spark_jobs.verify_log import audit, here
 from veen.audit.context import Depth
 from veen.errors import Malformed, Untrusted, VeenError
-from veen.objects.files import Layout, path_of
-from veen.objects.opened import Store
-from veen.objects.settings import FileSettings
-from veen.objects.store import open_store
+from veen.objects.files import StoreLayout, path_of
+from veen.objects.port import FileSettings, Store
+from veen.objects.store import open_store, store_ref
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 PROFILE = bytes(32)
@@ -38,16 +36,16 @@ def make_documents(data: Path, toml: Path, label: bytes) -> list[RecorderCheckpo
     """Two more of them, as the hub's own sequencer makes them: at four entries, then at seven."""
     settings, datadir = load_settings(toml), DataDir(data)
     datadir.create()
-    lock = Lock(datadir)
+    lock = DataDirLock(datadir)
     log = HubLog(datadir, identity.load(datadir), settings.limits, settings.streams)
     committer = Committer(log, Gate(False, frozenset()))
-    found = []
+    result = []
     for upto in (4, 7):
         committer.checkpoint(label, upto, 0)
-        found.append(committer.recorder_checkpoint(PROFILE, 0, force=False))
+        result.append(committer.recorder_checkpoint(PROFILE, 0, force=False))
     log.close()
     lock.release()
-    return found
+    return result
 
 
 @pytest.fixture
@@ -66,7 +64,7 @@ def key_of(store: Store, name: str) -> str:
 def test_refuses_a_damaged_document(
     data: Path, documents: list[RecorderCheckpoint], store: Store
 ) -> None:
-    first, second = (data / one for one in names(data))
+    first, second = (data / name for name in names(data))
     whole = first.read_bytes()
     for wrong in (whole[:-1], b"", second.read_bytes()):
         first.write_bytes(wrong)
@@ -108,10 +106,10 @@ def test_a_fork_leaves_out_what_was_made_after_the_cut(
 ) -> None:  # fmt: skip
     archive_carry.push(data, store)
     first, second = documents
-    for at, kept in ((second.created_at, 2), (first.created_at, 1), (first.created_at - 1, 0)):
-        to = tmp_path / f"fork-{kept}" / "data"
+    for at, stored in ((second.created_at, 2), (first.created_at, 1), (first.created_at - 1, 0)):
+        to = tmp_path / f"fork-{stored}" / "data"
         archive_carry.restore(store, to, keys=data / "keys", at=at)
-        assert names(to) == names(data)[:kept]
+        assert names(to) == names(data)[:stored]
         assert archive_carry.audit(to, recorded.toml).ok
 
 
@@ -133,7 +131,7 @@ def test_a_document_that_was_tampered_with_in_the_store_is_found(
 ) -> None:  # fmt: skip
     archive_carry.push(data, store)
     keys = [key_of(store, name) for name in names(data)]
-    path, other = (path_of(Layout(folder).objects, key) for key in keys)
+    path, other = (path_of(StoreLayout(folder).objects, key) for key in keys)
     path.chmod(0o600)
     if damage == "flipped":
         raw = bytearray(path.read_bytes())
@@ -143,7 +141,7 @@ def test_a_document_that_was_tampered_with_in_the_store_is_found(
         path.write_bytes(other.read_bytes())
     else:
         path.unlink()
-    assert [one.key for one in archive_carry.checked(store).flaws] == [keys[0]]
+    assert [flaw.key for flaw in archive_carry.checked(store).flaws] == [keys[0]]
     with pytest.raises(VeenError):
         archive_carry.restore(store, tmp_path / "to")
     assert not (tmp_path / "to").exists()
@@ -157,28 +155,28 @@ def test_the_audit_of_the_archive_says_the_same_as_that_of_the_directory(
     terms = AuditTerms(limits=settings.limits, streams=settings.streams)
 
     def archived() -> Any:
-        inventory = in_archive(door_of(folder.as_uri(), {}), recorded.hub_id)
+        inventory = in_archive(store_ref(folder.as_uri(), {}), recorded.hub_id)
         return audit(inventory, terms, Depth.FULL, here(inventory.files))
 
     assert archived().to_json() == archive_carry.audit(data, recorded.toml).to_json()
     for name in names(data):
-        path = path_of(Layout(folder).objects, key_of(store, name))
+        path = path_of(StoreLayout(folder).objects, key_of(store, name))
         path.chmod(0o600)
         whole = path.read_bytes()
         changed = whole[:-1] + bytes([whole[-1] ^ 1])
         path.write_bytes(changed)
         (data / name).write_bytes(changed)
-    found = archived()
-    assert [one.code for one in found.faults] == ["RECORDER"] * 2
-    assert found.to_json() == archive_carry.audit(data, recorded.toml).to_json()
+    paths = archived()
+    assert [fault.code for fault in paths.faults] == ["RECORDER"] * 2
+    assert paths.to_json() == archive_carry.audit(data, recorded.toml).to_json()
     for name in names(data):
-        path_of(Layout(folder).objects, key_of(store, name)).unlink()
-    assert [one.code for one in archived().faults] == ["MISSING"] * 2
+        path_of(StoreLayout(folder).objects, key_of(store, name)).unlink()
+    assert [fault.code for fault in archived().faults] == ["MISSING"] * 2
 
 
 @pytest.mark.parametrize("name", ["recorder/../keys/x", "log/lock", "/etc/passwd"])
 def test_a_manifest_cannot_name_another_file(name: str) -> None:
-    pieces = (Piece(name=name, size=1, sha256=bytes(32)),)
+    pieces = (ArchivedFile(name=name, size=1, sha256=bytes(32)),)
     with pytest.raises(Malformed):
         RecorderManifest(pieces=pieces).encode()
     assert NO_DOCUMENTS.last_ts == 0

@@ -13,7 +13,7 @@ import pytest
 import spec_objects
 from recorded_hub import answers_of
 
-from cli.free_port import free_port
+from zone.services import free_port
 
 
 @pytest.fixture(params=["files", "s3"])
@@ -47,7 +47,7 @@ def test_a_restored_hub_gives_the_same_answers_and_goes_on(
         "archive", "push", "--data-dir", data, *store, *escrow, "--json", env=env
     )
     assert pushed.returncode == 0, pushed.stdout + pushed.stderr
-    assert archive_carry.told(pushed)["is_escrowed"] is True
+    assert archive_carry.detail(pushed)["is_escrowed"] is True
     before = archive_carry.files(data)
     shutil.rmtree(data)
     done = archive_carry.veen(
@@ -55,8 +55,8 @@ def test_a_restored_hub_gives_the_same_answers_and_goes_on(
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "are not in this directory" in done.stderr
-    told = archive_carry.told(done)
-    assert (told["faults"], told["hub_id"]) == (0, recorded.hub_id.hex())
+    detail = archive_carry.detail(done)
+    assert (detail["faults"], detail["hub_id"]) == (0, recorded.hub_id.hex())
     assert archive_carry.files(to) == before
     _goes_on(recorded, run_hub(to))
     assert archive_carry.audit(to, recorded.toml).ok

@@ -10,11 +10,11 @@ import archive_carry
 import pytest
 from driven_hub import STREAMS, Bench, a_key
 
-from hub.storage.writer import Writer
+from hub.storage.reader import LogWriter
 from recorder.archive.push import Pushed, push
-from recorder.archive.source import Source
+from recorder.archive.source import PushSource
 from veen.limits import Limits
-from veen.objects.opened import Store
+from veen.objects.port import Store
 
 GROUP = 200
 """Entries at once: more than fit into the pages that the index has."""
@@ -44,12 +44,12 @@ class Driven:
         self.stream, self.client = STREAMS[0], a_key("carol")
         self.token = self.bench.authorize(self.client)
         self.store = store
-        assert all(isinstance(one, bytes) for one in self.submit(3))
+        assert all(isinstance(item, bytes) for item in self.submit(3))
 
     @property
     def label(self) -> bytes:
-        found: bytes = self.bench.label(self.stream)
-        return found
+        result: bytes = self.bench.label(self.stream)
+        return result
 
     @property
     def log(self) -> Any:
@@ -63,14 +63,14 @@ class Driven:
         return int(opened.stat().st_size)
 
     def push(self) -> Pushed:
-        with Writer(self.bench.datadir) as hub:
-            source = Source(self.bench.root, Limits(), hub)
+        with LogWriter(self.bench.datadir) as hub:
+            source = PushSource(self.bench.root, Limits(), hub)
             return push(source, self.store, sealer=None, progress=lambda *_: None)
 
     def archived(self) -> int:
         archive = archive_carry.archive_of(self.store)
-        found = archive.latest().ref(self.label)
-        return 0 if found is None else int(found.end_seq)
+        label_ref = archive.latest().ref(self.label)
+        return 0 if label_ref is None else int(label_ref.end_seq)
 
     def fill_the_disk(self) -> None:
         """SQLite itself says that there is no room for one more page of the index."""
@@ -90,76 +90,76 @@ def driven_hub(tmp_path: Path, store: Store) -> Driven:
 def test_a_push_in_the_moment_before_entries_are_taken_back_leaves_them(
     driven_hub: Driven, tmp_path: Path
 ) -> None:
-    found, sizes = driven_hub, []
-    found.push()
-    assert found.archived() == 3
-    before, sent = found.size(), dict(found.bench.sent)
+    result, sizes = driven_hub, []
+    result.push()
+    assert result.archived() == 3
+    before, sent = result.size(), dict(result.bench.sent)
 
     def push_now() -> None:
-        sizes.append(found.size())
-        found.push()
+        sizes.append(result.size())
+        result.push()
 
-    found.log.observer = AtTheMoment(push_now)
-    found.fill_the_disk()
-    assert not any(isinstance(one, bytes) for one in found.submit(GROUP))
+    result.log.observer = AtTheMoment(push_now)
+    result.fill_the_disk()
+    assert not any(isinstance(item, bytes) for item in result.submit(GROUP))
     # Logged and synced when the push looked, and gone again now.
-    assert sizes[0] > before == found.size()
-    assert found.archived() == 3
+    assert sizes[0] > before == result.size()
+    assert result.archived() == 3
 
-    found.make_room()
-    found.bench.sent |= sent
-    found.bench.now += 10
-    assert all(isinstance(one, bytes) for one in found.submit(2))
+    result.make_room()
+    result.bench.sent |= sent
+    result.bench.now += 10
+    assert all(isinstance(item, bytes) for item in result.submit(2))
     assert len(sizes) == 2
-    found.push()
-    assert found.archived() == 5
-    found.bench.stop()
-    archive_carry.restore(found.store, tmp_path / "restored")
+    result.push()
+    assert result.archived() == 5
+    result.bench.stop()
+    archive_carry.restore(result.store, tmp_path / "restored")
     restored = archive_carry.files(tmp_path / "restored")
-    assert archive_carry.files(found.bench.root).items() <= restored.items()
+    assert archive_carry.files(result.bench.root).items() <= restored.items()
 
 
 def test_what_a_killed_hub_had_logged_is_archived_and_the_next_hub_keeps_it(
     driven_hub: Driven,
 ) -> None:
-    found = driven_hub
+    driven = driven_hub
 
     def end() -> None:
         raise Killed
 
-    found.log.observer = AtTheMoment(end)
+    driven.log.observer = AtTheMoment(end)
     with pytest.raises(Killed):
-        found.submit(2)
-    found.push()
+        driven.submit(2)
+    driven.push()
     # While the hub runs nobody can say that they stay; the index has three.
-    assert found.archived() == 3
-    found.bench.stop()
-    found.push()
-    assert found.archived() == 5
-    found.bench.start()
-    assert found.log.label(found.label).head_seq == 5
-    found.push()
-    assert found.archived() == 5
-    found.bench.stop()
+    assert driven.archived() == 3
+    driven.bench.stop()
+    driven.push()
+    assert driven.archived() == 5
+    driven.bench.start()
+    assert driven.log.label(driven.label).head_seq == 5
+    driven.push()
+    assert driven.archived() == 5
+    driven.bench.stop()
 
 
 def test_what_was_archived_once_is_archived_still_when_the_index_has_lost_it(
     driven_hub: Driven,
 ) -> None:
     """A power cut can take the last transactions of the index; a start learns them from the log."""
-    found = driven_hub
-    found.push()
-    found.log.index._db.execute("UPDATE labels SET head_seq = 1")
-    found.push()
-    assert found.archived() == 3
-    found.bench.stop()
+    driven = driven_hub
+    driven.push()
+    driven.log.index._db.execute("UPDATE labels SET head_seq = 1")
+    driven.push()
+    assert driven.archived() == 3
+    driven.bench.stop()
 
 
 def test_without_an_index_all_that_a_stopped_hub_has_logged_counts(driven_hub: Driven) -> None:
-    found = driven_hub
-    found.bench.stop()
-    for path in found.bench.datadir.derived.iterdir():
+    driven = driven_hub
+    driven.bench.stop()
+    for path in driven.bench.datadir.derived.iterdir():
         path.unlink()
-    found.push()
-    assert found.archived() == 3
-    assert list(found.bench.datadir.derived.iterdir()) == []
+    driven.push()
+    assert driven.archived() == 3
+    assert list(driven.bench.datadir.derived.iterdir()) == []

@@ -14,14 +14,12 @@ import pytest
 from hub.settings import load as load_settings
 from hub.storage import retention
 from hub.storage.datadir import DataDir
-from recorder.archive.manifest import LabelManifest, Piece
-from veen import cbor
+from recorder.archive.manifest import ArchivedFile, LabelManifest
 from veen.errors import Malformed, VeenError
-from veen.objects.files import Layout, path_of
-from veen.objects.opened import Store
-from veen.objects.port import ObjectMissing
-from veen.objects.settings import FileSettings
+from veen.objects.files import StoreLayout, path_of
+from veen.objects.port import FileSettings, ObjectMissing, Store
 from veen.objects.store import open_store
+from veen.wire import cbor
 
 DEEP = {"segment", "tail", "leaves"}
 KINDS = (
@@ -33,20 +31,23 @@ KINDS = (
 def keys_of(archive: Any, label: bytes) -> Iterator[tuple[str, str]]:
     """One key of every kind of object."""
     sha256, manifest = archive.latest_with_hash()
-    found = archive.label(manifest, label)
+    result = archive.label(manifest, label)
     yield "manifest", archive.keys.version(sha256)
     yield "label manifest", archive.keys.version(manifest.ref(label).sha256)
     for name in ("identity", "identity_sig", "key_map", "binding", "escrow"):
         yield name, archive.keys.version(getattr(manifest, name))
-    yield "index", archive.keys.version(found.index)
+    yield "index", archive.keys.version(result.index)
     for kind, part in (
         ("summary", ".summary"), ("peaks", "/peaks-"), ("checkpoint", "/checkpoint-"),
         ("tombstone", "/tombstone-"), ("leaves", "/leaves-"),
     ):  # fmt: skip
-        yield kind, archive.keys.file(next(one.name for one in found.pieces if part in one.name))
+        yield (
+            kind,
+            archive.keys.file(next(piece.name for piece in result.pieces if part in piece.name)),
+        )
     name = f"log/chunk-{label.hex()}-{21:020}-{30:020}.log"
     yield "segment", archive.keys.file(name)
-    yield "tail", archive.keys.tail(label, found.tail.start_seq, found.tail.end_seq)
+    yield "tail", archive.keys.tail(label, result.tail.start_seq, result.tail.end_seq)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def whole(recorded: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     root = tmp_path_factory.mktemp("whole")
     data = Path(shutil.copytree(recorded.data, root / "data"))
     settings, later = load_settings(recorded.toml), 4_000_000_000
-    due = retention.plan(DataDir(data), settings.retention, settings.streams, later)[:1]
+    due = retention.plan_retention(DataDir(data), settings.retention, settings.streams, later)[:1]
     retention.prune(DataDir(data), due, limits=settings.limits, move_to=None, now=later)
     archive_carry.keygen(root / "me")
     store = open_store(FileSettings(root / "store"))
@@ -81,19 +82,19 @@ def flip(path: Path) -> None:
 def is_found(store: Store, key: str, *, read_all: bool) -> bool:
     """Whether the check names the object; a broken manifest of the whole cannot even be read."""
     try:
-        found = archive_carry.checked(store, read_all=read_all)
+        result = archive_carry.checked(store, read_all=read_all)
     except (VeenError, ObjectMissing) as error:
         return key in str(error)
-    return any(one.key == key for one in found.flaws)
+    return any(flaw.key == key for flaw in result.flaws)
 
 
 def test_a_whole_archive_has_no_flaw(whole: tuple[Path, dict[str, str]], recorded: Any) -> None:
     store = open_store(FileSettings(whole[0]))
     assert set(whole[1]) == set(KINDS)
     for read_all in (False, True):
-        found = archive_carry.checked(store, read_all=read_all)
-        assert found.flaws == ()
-        assert (found.labels, found.entries) == (4, recorded.entries() + 1)
+        result = archive_carry.checked(store, read_all=read_all)
+        assert result.flaws == ()
+        assert (result.labels, result.entries) == (4, recorded.entries() + 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -101,7 +102,7 @@ def test_a_changed_object_is_found(
     kind: str, damaged: tuple[Store, Path, dict[str, str]], tmp_path: Path
 ) -> None:
     store, root, keys = damaged
-    flip(path_of(Layout(root).objects, keys[kind]))
+    flip(path_of(StoreLayout(root).objects, keys[kind]))
     assert is_found(store, keys[kind], read_all=False) == (kind not in DEEP)
     assert is_found(store, keys[kind], read_all=True)
     if kind not in {"escrow", "key_map"}:
@@ -116,7 +117,7 @@ def test_a_missing_object_is_found_without_reading_segments(
     kind: str, damaged: tuple[Store, Path, dict[str, str]], tmp_path: Path
 ) -> None:
     store, root, keys = damaged
-    path_of(Layout(root).objects, keys[kind]).unlink()
+    path_of(StoreLayout(root).objects, keys[kind]).unlink()
     assert is_found(store, keys[kind], read_all=False)
     if kind != "escrow":
         with pytest.raises(VeenError):
@@ -128,7 +129,7 @@ def test_a_shorter_segment_is_found_without_reading_it(
     damaged: tuple[Store, Path, dict[str, str]],
 ) -> None:
     store, root, keys = damaged
-    path = path_of(Layout(root).objects, keys["segment"])
+    path = path_of(StoreLayout(root).objects, keys["segment"])
     path.chmod(0o600)
     path.write_bytes(path.read_bytes()[:-1])
     assert is_found(store, keys["segment"], read_all=False)
@@ -138,12 +139,12 @@ def test_the_command_tells_the_flaw_by_its_exit_code(
     damaged: tuple[Store, Path, dict[str, str]],
 ) -> None:
     _, root, keys = damaged
-    path_of(Layout(root).objects, keys["summary"]).unlink()
+    path_of(StoreLayout(root).objects, keys["summary"]).unlink()
     done = archive_carry.veen("archive", "verify", "--store", root.as_uri(), "--json")
     assert done.returncode == 3
-    told = json.loads(done.stdout)
-    assert told["ok"] is False
-    assert keys["summary"] in {one["key"] for one in told["flaws"]}
+    document = json.loads(done.stdout)
+    assert document["ok"] is False
+    assert keys["summary"] in {item["key"] for item in document["flaws"]}
 
 
 def _manifest(root: Path, label: bytes) -> Any:
@@ -158,9 +159,9 @@ def test_a_manifest_cannot_name_a_file_outside_of_its_label(
     name: str, whole: tuple[Path, dict[str, str]], recorded: Any
 ) -> None:
     label = _manifest(whole[0], recorded.label)
-    pieces = [*label.pieces, Piece(name=name, size=1, sha256=bytes(32))]
-    pieces.sort(key=lambda one: one.name)
-    plain = {**label.plain(), 4: [one.plain() for one in pieces]}
+    pieces = [*label.pieces, ArchivedFile(name=name, size=1, sha256=bytes(32))]
+    pieces.sort(key=lambda item: item.name)
+    plain = {**label.plain(), 4: [piece.plain() for piece in pieces]}
     with pytest.raises(Malformed, match="none of the label's"):
         LabelManifest.decode(cbor.dump(plain))
 

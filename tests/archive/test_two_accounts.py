@@ -10,10 +10,10 @@ import archive_carry
 import object_servers
 import pytest
 
-from veen.objects.settings import Credentials
+from veen.objects.port import StoreCredentials
 from veen.objects.store import open_store, open_to_read
 
-OTHERS = Credentials(access_key="AKIDOTHER", secret_key="the secret of another account")
+OTHERS = StoreCredentials(access_key="AKIDOTHER", secret_key="the secret of another account")
 
 
 @pytest.fixture

@@ -6,12 +6,19 @@ from collections.abc import Callable
 
 from audit_history import HOURLY, HUB, IDENTITY, LIMITS, Framed, History
 
-from veen import cbor, checkpoint_index, layout, mmr
+from veen import mmr
 from veen.checkpoint import Checkpoint
-from veen.checkpoint_index import CheckpointRef
-from veen.chunk import PeakSnapshot, Tally, read_entries
-from veen.entry import Entry
 from veen.hub_identity import CheckpointBinding
+from veen.log import layout
+from veen.log.chunk import (
+    CheckpointRef,
+    ChunkTally,
+    PeakSnapshot,
+    encode_checkpoint_index,
+    read_entries,
+)
+from veen.log.entry import Entry
+from veen.wire import cbor
 
 Files = dict[str, bytes]
 
@@ -36,12 +43,12 @@ def _lay_label(
     while rest:
         size = cut()
         taken, rest = rest[:size], rest[size:]
-        raw, tally = b"", Tally.starting_at(taken[0].seq)
-        for one in taken:
-            peaks = peaks.append(one.receipt.leaf_hash)
-            raw += one.encode()
-            entry = Entry(one.msg.encode(), one.receipt.encode())
-            tally = tally.plus(len(one.encode()), entry.entry_hash())
+        raw, tally = b"", ChunkTally.starting_at(taken[0].seq)
+        for item in taken:
+            peaks = peaks.append(item.receipt.leaf_hash)
+            raw += item.encode()
+            entry = Entry(item.msg.encode(), item.receipt.encode())
+            tally = tally.plus(len(item.encode()), entry.entry_hash())
         if not rest:
             files[layout.open_chunk(layout.OpenChunkName(label, taken[0].seq))] = raw
             break
@@ -50,7 +57,7 @@ def _lay_label(
         files[layout.summary(name)] = tally.summary(label, peaks.root()).encode()
         refs[peaks.size] = _lay_checkpoint(files, label, taken, peaks)
     if refs:
-        files[layout.checkpoint_index(label)] = checkpoint_index.encode(refs)
+        files[layout.checkpoint_index(label)] = encode_checkpoint_index(refs)
 
 
 def _lay_checkpoint(
@@ -80,4 +87,4 @@ def forged(raw: bytes, edit: Callable[[list[Framed]], object]) -> bytes:
         for _, header, entry in read_entries(raw, LIMITS)
     ]
     edit(entries)
-    return b"".join(one.encode() for one in entries)
+    return b"".join(entry.encode() for entry in entries)

@@ -7,17 +7,14 @@ import random
 from dataclasses import dataclass, field
 
 from veen import captoken, hub_identity, mmr, receipt
-from veen.captoken import CapToken
-from veen.control import AUTHORIZE, ControlRecord, StreamRecord, control_label
+from veen.captoken import CapToken, Rate
+from veen.crypto import SigningKey
 from veen.digest import h
-from veen.entry import Entry
-from veen.label import EpochLabels, routing_key
+from veen.label import DEFAULT_PROFILE, EpochLabels, Profile, routing_key
 from veen.limits import Limits
+from veen.log.entry import AUTHORIZE, ControlRecord, Entry, StreamRecord, control_label
 from veen.msg import Msg
-from veen.profile import DEFAULT_PROFILE, Profile
-from veen.rate import Rate
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 START = 1_700_000_000
@@ -30,8 +27,8 @@ STREAMS = (
 )
 
 
-def a_key(name: str) -> PrivateKey:
-    return PrivateKey(h(name.encode()))
+def a_key(name: str) -> SigningKey:
+    return SigningKey(h(name.encode()))
 
 
 HUB, ISSUER = a_key("hub"), a_key("issuer")
@@ -65,11 +62,11 @@ class History:
         labels = EpochLabels(routing_key(IDENTITY.hub_id), stream.stream_id(), stream.profile)
         return labels.at(stream.profile.epoch(self.now))
 
-    def authorize(self, client: PrivateKey, rate: Rate | None = None) -> CapToken:
+    def authorize(self, client: SigningKey, rate: Rate | None = None) -> CapToken:
         token = captoken.issue(
             ISSUER,
             subject_pk=client.public,
-            stream_ids=[one.stream_id() for one in STREAMS],
+            stream_ids=[item.stream_id() for item in STREAMS],
             ttl=10**6,
             rate=rate,
         )
@@ -79,10 +76,10 @@ class History:
         self.take(record.msg(IDENTITY.hub_id, HUB, number, self._head(label)))
         return token
 
-    def send(self, client: PrivateKey, stream: StreamRecord, token: CapToken) -> None:
+    def send(self, client: SigningKey, stream: StreamRecord, token: CapToken) -> None:
         self.take(self.message(client, stream, token).signed(client))
 
-    def message(self, client: PrivateKey, stream: StreamRecord, token: CapToken) -> Msg:
+    def message(self, client: SigningKey, stream: StreamRecord, token: CapToken) -> Msg:
         label, ciphertext = self.label(stream), bytes(40)
         return Msg(
             profile_id=stream.profile.profile_id(),
@@ -105,7 +102,7 @@ class History:
         framed = Framed(msg.label, peaks.size, msg, Receipt.decode(raw))
         self.entries.setdefault(msg.label, []).append(framed)
 
-    def _next(self, label: bytes, client: PrivateKey) -> int:
+    def _next(self, label: bytes, client: SigningKey) -> int:
         number = self.sent.get((label, client.public), 0) + 1
         self.sent[label, client.public] = number
         return number
@@ -119,7 +116,7 @@ def a_history(chance: random.Random, events: int) -> History:
     history = History()
     clients = [a_key(f"client {number}") for number in range(3)]
     rates = [None, Rate(per_sec=5, burst=events), None]
-    tokens = [history.authorize(one, rate) for one, rate in zip(clients, rates, strict=True)]
+    tokens = [history.authorize(client, rate) for client, rate in zip(clients, rates, strict=True)]
     for _ in range(events):
         which = chance.randrange(3)
         history.send(clients[which], chance.choice(STREAMS), tokens[which])

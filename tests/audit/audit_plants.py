@@ -7,18 +7,18 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import audit_files
-from audit_crew import audited
 from audit_files import Files
 from audit_history import HUB
+from audit_pool import audited
 
-from veen import layout
 from veen.checkpoint import Checkpoint
-from veen.chunk import ChunkSummary, PeakSnapshot
-from veen.layout import ChunkName
-from veen.sign import PrivateKey
+from veen.crypto import SigningKey
+from veen.log import layout
+from veen.log.chunk import ChunkSummary, PeakSnapshot
+from veen.log.layout import ChunkName
 
 Found = tuple[str, int, str]
-STRANGER = PrivateKey(bytes(32))
+STRANGER = SigningKey(bytes(32))
 
 
 class Place(NamedTuple):
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
     name: ChunkName
     size: int
-    hub: PrivateKey
+    hub: SigningKey
 
     @property
     def file(self) -> str:
@@ -115,8 +115,8 @@ def forged_summary(files: Files, place: Place) -> list[Found]:
 
 def forged_peaks(files: Files, place: Place) -> list[Found]:
     name = layout.peaks(place.name.label, place.name.end_seq)
-    found = PeakSnapshot.decode(files[name])
-    forged = replace(found, peaks=(bytes(32), *found.peaks[1:]))
+    snapshot = PeakSnapshot.decode(files[name])
+    forged = replace(snapshot, peaks=(bytes(32), *snapshot.peaks[1:]))
     files[name] = forged.encode()
     return [(name, files[name].index(bytes(32)), "PEAKS")]
 
@@ -136,12 +136,12 @@ PLANTS: list[Plant] = [
 
 def places(files: Files) -> list[Place]:
     """Two chunks one after the other in one label, and one of another label."""
-    names = sorted(one for name in files if (one := layout.parse_chunk(name)))
-    first = next(one for one in names if one._replace(start_seq=9, end_seq=16) in names)
-    other = next(one for one in names if one.label != first.label)
+    names = sorted(chunk for name in files if (chunk := layout.parse_chunk(name)))
+    first = next(name for name in names if name._replace(start_seq=9, end_seq=16) in names)
+    other = next(name for name in names if name.label != first.label)
     chosen = [first, first._replace(start_seq=9, end_seq=16), other]
-    return [Place(one, len(files[layout.chunk(one)]) // 8, HUB) for one in chosen]
+    return [Place(item, len(files[layout.chunk(item)]) // 8, HUB) for item in chosen]
 
 
 def found(files: Files, **options: Any) -> list[Found]:
-    return [(one.file, one.offset, one.code) for one in audited(files, **options).faults]
+    return [(fault.file, fault.offset, fault.code) for fault in audited(files, **options).faults]

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from audit_crew import audited, in_any_order
 from audit_files import laid_out
 from audit_history import HUB, STREAMS, a_history, a_key
+from audit_pool import audited, in_any_order
 
 from veen.audit.engine import in_order
-from veen.audit.report import Report
+from veen.audit.report import AuditReport
 from veen.msg import Msg
 from veen.receipt import Receipt
 
@@ -37,7 +37,7 @@ def a_cheat(chance: random.Random) -> Any:
     """A history with faults of every kind in its entries."""
     history = a_history(chance, 30)
     clients = [a_key(f"client {number}") for number in range(3)]
-    tokens = [history.authorize(one) for one in clients]
+    tokens = [history.authorize(client) for client in clients]
     for _ in range(60):
         which, stream = chance.randrange(3), chance.choice(STREAMS)
         msg = history.message(clients[which], stream, tokens[which])
@@ -47,9 +47,9 @@ def a_cheat(chance: random.Random) -> Any:
         history.now += chance.choice([0, 1, 1, 2, -3])
     for entries in history.entries.values():
         # The root of the last entry stays right: by it those before are known to be wrong.
-        for one in entries[:-1]:
+        for entry in entries[:-1]:
             if chance.random() < 0.1:
-                one.receipt = chance.choice([wrong_root, unsigned])(one.receipt, HUB)
+                entry.receipt = chance.choice([wrong_root, unsigned])(entry.receipt, HUB)
     return history
 
 
@@ -61,12 +61,12 @@ def unsigned(receipt: Receipt, _hub: Any) -> Receipt:
     return replace(receipt, hub_sig=bytes(64))
 
 
-def told(report: Report) -> set[tuple[str, int | None, str, str]]:
+def detail(report: AuditReport) -> set[tuple[str, int | None, str, str]]:
     """The faults of entries, without the file and the offset that depend on the cut."""
     return {
-        (one.file.split("-")[1], one.stream_seq, one.code, one.what)
-        for one in report.faults
-        if one.file.startswith("log/chunk-") and not one.file.endswith(".summary")
+        (fault.file.split("-")[1], fault.stream_seq, fault.code, fault.what)
+        for fault in report.faults
+        if fault.file.startswith("log/chunk-") and not fault.file.endswith(".summary")
     }
 
 
@@ -89,11 +89,11 @@ def test_the_same_faults_are_found_however_it_is_cut(seed: int) -> None:
     chance = random.Random(seed)
     history = a_cheat(chance)
     whole = laid_out(history, lambda: 10**6)
-    due = told(audited(whole))
+    due = detail(audited(whole))
     assert len({code for _, _, code, _ in due}) >= 6
     for longest in (1, 2, 4, 9, 30):
         files = laid_out(history, lambda longest=longest: chance.randint(1, longest))
-        assert told(audited(files, in_any_order(files, chance))) == due
+        assert detail(audited(files, in_any_order(files, chance))) == due
 
 
 @pytest.mark.parametrize("seed", range(1_000 if LONG else 40))

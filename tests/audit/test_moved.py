@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from audit_crew import audited
 from audit_plants import (
     Files,
     Found,
@@ -23,9 +22,10 @@ from audit_plants import (
     swap,
     wrong_root,
 )  # fmt: skip
+from audit_pool import audited
 
-from veen import layout
 from veen.checkpoint import Checkpoint
+from veen.log import layout
 
 # Entries that are gone, exchanged or doubled, and by how many places those behind them move.
 MOVES: dict[Plant, int] = {drop: -1, swap: 0, duplicate: 1}

@@ -10,18 +10,18 @@ import pytest
 from audit_history import HOURLY, HUB, IDENTITY, LONG, START, STREAMS, a_key
 
 from veen import captoken
-from veen.audit.context import Context, Depth, Told, begin
-from veen.audit.pair import PairCheck
-from veen.control import AUTHORIZE, ControlRecord
+from veen.audit.context import Context, Depth, LoggedControl, begin
+from veen.audit.entries import PairCheck
+from veen.captoken import TokenBucket
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.invariants import Before, Grant, Rules, Violation, verify_pair
 from veen.label import EpochLabels, routing_key
 from veen.limits import Limits
+from veen.log.entry import AUTHORIZE, ControlRecord
 from veen.mmr import EMPTY
 from veen.msg import Msg
-from veen.rate import Bucket
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
 
 TTL = 100
 # What follows from the state before a pair is not a matter of the pair itself.
@@ -45,7 +45,7 @@ def context(issued: captoken.CapToken) -> Context:
         profiles=(HOURLY,), streams=STREAMS, depth=Depth.FULL,
     )  # fmt: skip
     record = ControlRecord(kind=AUTHORIZE, body=issued.encode())
-    return bare.told([Told(record, 1, START)], is_whole=True)
+    return bare.detail([LoggedControl(record, 1, START)], is_whole=True)
 
 
 def a_pair(chance: random.Random, context: Context) -> tuple[Msg, Receipt]:
@@ -68,17 +68,17 @@ def a_pair(chance: random.Random, context: Context) -> tuple[Msg, Receipt]:
         auth_ref=odd(auth_ref, None, h(b"unknown")),
         ct_hash=odd(h(ciphertext), bytes(32)),
         ciphertext=ciphertext,
-    ).signed(odd(client, PrivateKey(bytes(32))))
+    ).signed(odd(client, SigningKey(bytes(32))))
     leaf = odd(msg.leaf_hash(), bytes(32))
     receipt = Receipt(
         label=msg.label, stream_seq=1, leaf_hash=leaf, mmr_root=leaf, hub_ts=hub_ts
-    ).signed(odd(HUB, PrivateKey(bytes(32))))  # fmt: skip
+    ).signed(odd(HUB, SigningKey(bytes(32))))  # fmt: skip
     return Msg.decode(msg.encode()), Receipt.decode(receipt.encode())
 
 
 def codes(check: PairCheck, msg: Msg, receipt: Receipt, leaf: bytes) -> set[str]:
-    at_once = {one.code for one in check.broken(msg, receipt, leaf, 0)}
-    return at_once | {one.code for _, _, one in check.unsigned()}
+    at_once = {item.code for item in check.broken(msg, receipt, leaf, 0)}
+    return at_once | {item.code for _, _, item in check.unsigned()}
 
 
 def refused(msg: Msg, receipt: Receipt, context: Context) -> str | None:
@@ -87,7 +87,7 @@ def refused(msg: Msg, receipt: Receipt, context: Context) -> str | None:
     known = context.capabilities.get(msg.auth_ref or b"")
     if msg.auth_ref is not None and (known is None or receipt.hub_ts < known.issued_at):
         return "I7"
-    grant = Grant(known.token, known.issued_at, Bucket(0, 0)) if known else None
+    grant = Grant(known.token, known.issued_at, TokenBucket(0, 0)) if known else None
     rules = Rules(
         hub=context.hub, profiles=context.profiles, limits=context.limits,
         stream=origin.labels if origin else None,
@@ -106,11 +106,11 @@ def test_whatever_the_verifier_refuses_is_told(context: Context, seed: int) -> N
     for _ in range(2_000 if LONG else 100):
         msg, receipt = a_pair(chance, context)
         check = PairCheck(context, msg.label, context.origin(msg.label, receipt.hub_ts))
-        told = codes(check, msg, receipt, msg.leaf_hash())
+        detail = codes(check, msg, receipt, msg.leaf_hash())
         first = refused(msg, receipt, context)
         assert first not in OF_STATE
-        assert (first in told) if first else not told
-        seen |= told
+        assert (first in detail) if first else not detail
+        seen |= detail
     assert seen >= {"I1", "I2", "I4", "I7", "I11", "SIG"}
 
 
@@ -122,5 +122,5 @@ def test_a_pair_is_told_of_every_rule_it_breaks(context: Context) -> None:
     labels = EpochLabels(routing_key(context.hub.hub_id), stream.stream_id(), stream.profile)
     label = labels.at(stream.profile.epoch(START))
     check = PairCheck(context, label, context.origin(label, START))
-    found = codes(check, replace(strange, label=label), far, b"leaf")
-    assert found >= {"I1", "I2", "SIG", "I7", "I12"}
+    result = codes(check, replace(strange, label=label), far, b"leaf")
+    assert result >= {"I1", "I2", "SIG", "I7", "I12"}

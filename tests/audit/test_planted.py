@@ -19,8 +19,8 @@ from audit_plants import (
     wrong_root,
 )  # fmt: skip
 
-from veen import layout
 from veen.audit.context import Depth
+from veen.log import layout
 
 # Those that can stand in one chunk: each leaves the other where it is. A flip comes last, since
 # what it breaks cannot be read again to plant another.
@@ -58,7 +58,7 @@ def test_two_faults_in_one_chunk(files: Files, one: Plant, other: Plant) -> None
 
 def test_a_control_log_that_is_not_at_hand(files: Files) -> None:
     """Sealed chunks alone, as an archive has them: the capabilities are still in an open chunk."""
-    for name in [one for one in files if one.endswith(".open")]:
+    for name in [file for file in files if file.endswith(".open")]:
         del files[name]
     assert {code for _, _, code in found(files)} == {"I7"}
     assert found(files, control_is_whole=False) == []

@@ -6,11 +6,11 @@ import random
 from typing import Any
 
 import pytest
-from audit_crew import audited
 from audit_files import laid_out
 from audit_history import STREAMS, History, a_key
+from audit_pool import audited
 
-from veen.rate import Rate
+from veen.captoken import Rate
 
 
 def bursts(rate: Rate, sends: list[tuple[int, int]]) -> Any:
@@ -30,16 +30,16 @@ def test_what_is_too_fast_over_two_labels_is_named(longest: int) -> None:
     history = bursts(Rate(per_sec=1, burst=3), sends)
     files = laid_out(history, lambda: random.Random(longest).randint(1, longest))
     faults = audited(files).faults
-    assert {one.code for one in faults} == {"I7"}
+    assert {fault.code for fault in faults} == {"I7"}
     plain, other = (history.label(STREAMS[number]).hex() for number in (0, 1))
     late = sorted([plain, other])[1]
-    named = [(one.file.split("-")[1], one.stream_seq) for one in faults]
+    named = [(fault.file.split("-")[1], fault.stream_seq) for fault in faults]
     # Of one second, the later label and the later entry are blamed.
     first = (late, 2)
     assert sorted(named) == sorted([first, (late, 3), (plain, 7)])
-    for one in faults:
-        raw = files[one.file][one.offset :]
-        assert int.from_bytes(raw[34:42], "big") == one.stream_seq
+    for fault in faults:
+        raw = files[fault.file][fault.offset :]
+        assert int.from_bytes(raw[34:42], "big") == fault.stream_seq
 
 
 def test_a_rate_that_is_kept_is_no_fault() -> None:

@@ -10,14 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from audit_crew import audited
 from audit_files import laid_out
 from audit_history import STREAMS, History, a_key
+from audit_pool import audited
 
-from veen.audit.context import Context
-from veen.audit.engine import Crew, audit_task, in_order
-from veen.audit.findings import ChunkFindings, Task
-from veen.audit.report import Report, SignedReport
+from veen.audit.context import ChunkFindings, Context, Task
+from veen.audit.engine import AuditPool, audit_task, in_order
+from veen.audit.report import AuditReport, SignedAuditReport
 from veen.errors import Malformed, Untrusted
 
 Files = dict[str, bytes]
@@ -25,21 +24,21 @@ Files = dict[str, bytes]
 
 def test_an_audit_over_pickles_is_the_same(files: Files) -> None:
     """Tasks, context and findings go through bytes, as they do on their way to a cluster."""
-    name = sorted(one for one in files if one.endswith(".log"))[1]
+    name = sorted(file for file in files if file.endswith(".log"))[1]
     files[name] = files[name][:700] + b"!" + files[name][701:]
 
     def run(tasks: Iterable[Task], context: Context) -> Iterator[ChunkFindings]:
         sent = [pickle.dumps((task, context)) for task in tasks]
-        for one in sent:
-            task, known = pickle.loads(one)
-            found = audit_task(task, files.get, known)
-            there = pickle.loads(pickle.dumps(found))
-            assert there == found
+        for item in sent:
+            task, known = pickle.loads(item)
+            findings = audit_task(task, files.get, known)
+            there = pickle.loads(pickle.dumps(findings))
+            assert there == findings
             yield there
 
-    report = audited(files, Crew(run, in_order(files.get).again))
+    report = audited(files, AuditPool(run, in_order(files.get).again))
     assert report.to_json() == audited(files).to_json()
-    assert [one.file for one in report.faults] == [name]
+    assert [fault.file for fault in report.faults] == [name]
 
 
 def test_findings_do_not_grow_with_the_entries() -> None:
@@ -52,36 +51,36 @@ def test_findings_do_not_grow_with_the_entries() -> None:
         for _ in range(events):
             history.send(client, STREAMS[0], token)
         files = laid_out(history, lambda: 10**6)
-        kept: list[ChunkFindings] = []
+        stored: list[ChunkFindings] = []
 
         def run(
-            tasks: Iterable[Task], context: Context, files: Files = files, kept: Any = kept
+            tasks: Iterable[Task], context: Context, files: Files = files, stored: Any = stored
         ) -> Iterator[ChunkFindings]:
             for task in tasks:
-                kept.append(audit_task(task, files.get, context))
-                yield kept[-1]
+                stored.append(audit_task(task, files.get, context))
+                yield stored[-1]
 
-        assert audited(files, Crew(run, in_order(files.get).again)).ok
+        assert audited(files, AuditPool(run, in_order(files.get).again)).ok
         # Peaks are as many as the bits of the size: the only part that may differ.
-        bare = replace(kept[-1], peaks=None)
+        bare = replace(stored[-1], peaks=None)
         sizes.append(len(pickle.dumps(bare)))
     assert abs(sizes[1] - sizes[0]) < 64
 
 
-def a_report(files: Files) -> Report:
-    del files[random.Random(3).choice(sorted(one for one in files if "summary" in one))]
-    found: Report = audited(files)
-    assert not found.ok
-    return found
+def a_report(files: Files) -> AuditReport:
+    del files[random.Random(3).choice(sorted(file for file in files if "summary" in file))]
+    result: AuditReport = audited(files)
+    assert not result.ok
+    return result
 
 
 def test_a_signed_report_holds_for_its_signer(files: Files) -> None:
     report, key = a_report(files), a_key("auditor")
     raw = report.signed(key).to_json()
-    read = SignedReport.from_json(raw)
+    read = SignedAuditReport.from_json(raw)
     assert read.verify(key.public) == report
     assert read.to_json() == raw
-    assert Report.from_json(report.to_json()) == report
+    assert AuditReport.from_json(report.to_json()) == report
     with pytest.raises(Untrusted):
         read.verify(a_key("other").public)
 
@@ -97,12 +96,12 @@ def test_a_changed_report_does_not_hold(files: Files, what: str) -> None:
         document["report"][what] = changed[what]
     raw = json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
     with pytest.raises((Untrusted, Malformed)):
-        SignedReport.from_json(raw).verify(key.public)
+        SignedAuditReport.from_json(raw).verify(key.public)
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{}", b'{"report":{},"sig":"","signed_by":""}'])
 def test_what_is_no_report_is_refused(raw: bytes) -> None:
     with pytest.raises(Malformed):
-        SignedReport.from_json(raw)
+        SignedAuditReport.from_json(raw)
     with pytest.raises(Malformed):
-        Report.from_json(raw)
+        AuditReport.from_json(raw)

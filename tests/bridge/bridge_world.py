@@ -6,34 +6,31 @@ import io
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bridge.bundle import BundleEvent, Header, Metadata
-from bridge.bundle_writer import write_bundle
+from bridge.bundle import BundleEvent, Header, Metadata, write_bundle
 from bridge.carrier.bag import SIGNATURE, TAGMANIFEST, tag_files
-from bridge.carrier.carrier import Carrier, CarrierSig
+from bridge.carrier.format import Carrier, CarrierSig
 from bridge.trust import TrustStore
-from veen import cbor, hpke, hub_identity, mmr, msg, receipt, seal
+from veen import hub_identity, mmr, msg, receipt
 from veen.checkpoint import Checkpoint
+from veen.crypto import SigningKey, hpke_public_key
 from veen.digest import Hasher, h
 from veen.errors import Malformed
-from veen.label import label, routing_key
+from veen.events import RECORD_SCHEMA, RecordEvent
+from veen.label import DEFAULT_PROFILE, derive_label, routing_key, stream_id
 from veen.limits import Limits
 from veen.msg import Msg
-from veen.overlay.body import AnyItem
-from veen.payload import PayloadHdr
-from veen.profile import DEFAULT_PROFILE
-from veen.range_proof import RangeProof
+from veen.payload import PayloadHdr, SealPlace, open_msg, seal_payload
+from veen.proofs import RangeProof
 from veen.receipt import Receipt
-from veen.record_event import SCHEMA, RecordEvent
 from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd, log_root
-from veen.seal import Place
-from veen.sign import PrivateKey
-from veen.stream import stream_id
+from veen.wire import cbor
+from veen.wire.body import AnyItem
 
 START = 1_700_000_000
 LIMITS = Limits()
-HUB = PrivateKey(h(b"hub"))
-CLIENT = PrivateKey(h(b"client"))
-EXPORTER = PrivateKey(h(b"exporter"))
+HUB = SigningKey(h(b"hub"))
+CLIENT = SigningKey(h(b"client"))
+EXPORTER = SigningKey(h(b"exporter"))
 READER = h(b"reader")
 IDENTITY = hub_identity.new_identity(HUB.public, START - 10, "none")
 TRUST = TrustStore({IDENTITY.hub_id: IDENTITY}, {EXPORTER.public: "z1"})
@@ -46,17 +43,17 @@ class Nodes:
     """Every node of a growing range."""
 
     leaves: list[bytes] = field(default_factory=list)
-    kept: list[bytes] = field(default_factory=list)
+    stored: list[bytes] = field(default_factory=list)
     peaks: mmr.Peaks = mmr.EMPTY
 
     def add(self, leaf: bytes) -> bytes:
         self.peaks, completed = mmr.grow(self.peaks, leaf)
         self.leaves.append(leaf)
-        self.kept += completed
+        self.stored += completed
         return self.peaks.root()
 
     def node(self, height: int, index: int) -> bytes:
-        return self.kept[mmr.position(height, index)]
+        return self.stored[mmr.position(height, index)]
 
 
 @dataclass
@@ -64,8 +61,8 @@ class World:
     """One stream of one hub."""
 
     stream: str = STREAM
-    hub: PrivateKey = HUB
-    client: PrivateKey = CLIENT
+    hub: SigningKey = HUB
+    client: SigningKey = CLIENT
     body_bytes: int = 16
     nodes: Nodes = field(default_factory=Nodes)
     events: list[BundleEvent] = field(default_factory=list)
@@ -76,7 +73,7 @@ class World:
 
     @property
     def label(self) -> bytes:
-        return label(routing_key(self.hub_id), stream_id(self.stream), 0)
+        return derive_label(routing_key(self.hub_id), stream_id(self.stream), 0)
 
     def grow(self, count: int, *, tell: bool = True, disclose: bool = True) -> World:
         for _ in range(count):
@@ -93,7 +90,7 @@ class World:
             origin="z1",
             payload=AnyItem(cbor.encode({"note": "x" * self.body_bytes})),
         )
-        place = Place(
+        place = SealPlace(
             profile=DEFAULT_PROFILE,
             label=self.label,
             client_id=self.client.public,
@@ -101,11 +98,11 @@ class World:
             prev_ack=seq - 1,
             auth_ref=None,
         )
-        sealed = seal.seal(
-            recipient=hpke.public_key(READER),
+        sealed = seal_payload(
+            recipient=hpke_public_key(READER),
             ephemeral=h(b"ephemeral" + cbor.dump(seq)),
             place=place,
-            header=PayloadHdr(schema=SCHEMA),
+            header=PayloadHdr(schema=RECORD_SCHEMA),
             body=event.encode(),
             limits=LIMITS,
         )
@@ -126,7 +123,7 @@ class World:
             root=self.nodes.add(issued.leaf),
             hub_ts=START + seq,
         )
-        opened = seal.open_msg(
+        opened = open_msg(
             private=READER, msg=Msg.decode(issued.raw), profile=DEFAULT_PROFILE, limits=LIMITS
         )
         return BundleEvent(
@@ -140,7 +137,7 @@ class World:
         size = len(self.events) if size is None else size
         root = mmr.peaks_at(self.nodes, size).root()
         ends = (StreamEnd(stream_id=stream_id(self.stream), last_seq=size, mmr_root=root),)
-        one = Checkpoint(
+        item = Checkpoint(
             label_prev=self.label, label_curr=self.label, upto_seq=size, mmr_root=root, epoch=0
         ).signed(self.hub)
         return RecorderCheckpoint(
@@ -151,7 +148,7 @@ class World:
             log_root=log_root(ends),
             ends=ends,
             names=(self.stream,),
-            checkpoints=(one,),
+            checkpoints=(item,),
         ).signed(self.hub)
 
     def header(self, first: int, last: int, size: int | None = None) -> Header:

@@ -14,12 +14,11 @@ import bridge_world
 import pytest
 
 from bridge import standalone_verifier as standalone
-from bridge.carrier.check import Means, Report, check_carrier
-from bridge.carrier.encryption import Sealing
-from bridge.carrier.ledger import Ledger
-from bridge.carrier.packing import Packing, Preset
-from bridge.carrier.stage import Content, stage
-from bridge.refusal import Level, Refused
+from bridge.carrier.codec import Sealing
+from bridge.carrier.format import CarrierLedger, Packing, Preset
+from bridge.carrier.verify import VerifyContext, VerifyReport, check_carrier
+from bridge.carrier.writer import Content, stage
+from bridge.errors import Level, Refused
 from bridge.trust import TrustStore, pin_exporter, pin_hub
 from bridge.verify import verify_bundle
 from veen.digest import h
@@ -58,12 +57,12 @@ class Yard:
         raw: bytes,
         packing: Packing | None = None,
         sealing: Sealing | None = None,
-        ledger: Ledger | None = None,
+        ledger: CarrierLedger | None = None,
     ) -> list[Path]:
         """The bags of a carrier with this bundle."""
         if ledger is None:
             header = bridge_world.parts(raw)[0]
-            ledger = Ledger(bridge_id=h(b"bridge")).with_bundle(header)
+            ledger = CarrierLedger(bridge_id=h(b"bridge")).with_bundle(header)
         place = self.new()
         file = place / "content"
         file.write_bytes(raw)
@@ -77,10 +76,10 @@ class Yard:
         )
         return list(staged.bags)
 
-    def check(self, bags: list[Path], level: Level = Level.VALID, **more: Any) -> Report:
+    def check(self, bags: list[Path], level: Level = Level.VALID, **more: Any) -> VerifyReport:
         scratch = self.root / "scratch"
         scratch.mkdir(exist_ok=True)
-        means = Means(trust=self.trust, scratch=scratch, **more)
+        means = VerifyContext(trust=self.trust, scratch=scratch, **more)
         report = check_carrier(bags, level, means)
         assert list(scratch.iterdir()) == []
         return report
@@ -96,9 +95,9 @@ class Yard:
 
     def both(self, bags: list[Path]) -> str:
         """The verdict, which is the same in both verifiers."""
-        found = self.check(bags).verdict
-        assert self.standalone(bags) == found
-        return found
+        verdict = self.check(bags).verdict
+        assert self.standalone(bags) == verdict
+        return verdict
 
 
 @pytest.fixture
@@ -120,15 +119,15 @@ def verdict() -> Callable[[bytes], str]:
     def of(raw: bytes) -> str:
         try:
             verify_bundle(BytesIO(raw), bridge_world.TRUST, None)
-            found = "valid"
+            result = "valid"
         except Refused as error:
-            found = f"{error.fault.code.value}/{error.fault.detail_enum}"
+            result = f"{error.fault.code.value}/{error.fault.detail_enum}"
         try:
             standalone.verify_bundle(raw, hubs)
             other = "valid"
         except standalone.Refused as error:
             other = str(error.args[0])
-        assert other == found
-        return found
+        assert other == result
+        return result
 
     return of

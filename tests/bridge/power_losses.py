@@ -34,8 +34,8 @@ class Losses:
     def lose(self, how: str) -> None:
         for path, (start, size) in self._written.items():
             if os.path.isfile(path):
-                kept = size // 2 // _SECTOR * _SECTOR if how == "torn" else 0
-                os.truncate(path, start + kept)
+                stored = size // 2 // _SECTOR * _SECTOR if how == "torn" else 0
+                os.truncate(path, start + stored)
         for path in reversed(self._fresh):
             if os.path.isdir(path):
                 shutil.rmtree(path)
@@ -55,16 +55,16 @@ class Losses:
             else:
                 named = args
             is_new = name == "open" and not os.path.lexists(os.fspath(named[0]))
-            found = called(*args, **more)
-            note(found, is_new, *named)
-            return found
+            result = called(*args, **more)
+            note(result, is_new, *named)
+            return result
 
         return call
 
     def _path(self, fd: int) -> str | None:
-        found = os.readlink(f"/proc/self/fd/{fd}")
-        is_ours = f"{found}{os.sep}".startswith(self._root)
-        return found if is_ours and ".db" not in found and ".sqlite" not in found else None
+        result = os.readlink(f"/proc/self/fd/{fd}")
+        is_ours = f"{result}{os.sep}".startswith(self._root)
+        return result if is_ours and ".db" not in result and ".sqlite" not in result else None
 
     def _open(self, fd: int, is_new: bool, _path: Any, flags: int, *_: Any) -> None:
         path = self._path(fd)
@@ -91,8 +91,8 @@ class Losses:
         if path is None:
             return
         self._written.pop(path, None)
-        self._fresh = [one for one in self._fresh if os.path.dirname(one) != path]
-        self._moved = [one for one in self._moved if os.path.dirname(one[1]) != path]
+        self._fresh = [item for item in self._fresh if os.path.dirname(item) != path]
+        self._moved = [item for item in self._moved if os.path.dirname(item[1]) != path]
 
     _fdatasync = _fsync
 
@@ -106,7 +106,7 @@ class Losses:
             return
         # What was not on disk under its old name is not under the new one either.
         self._written = {_under(before, after, key): value for key, value in self._written.items()}
-        self._fresh = [_under(before, after, one) for one in self._fresh]
+        self._fresh = [_under(before, after, item) for item in self._fresh]
         if after not in self._fresh:
             self._moved.append((before, after))
 

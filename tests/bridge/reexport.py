@@ -8,9 +8,8 @@ from pathlib import Path
 
 import bridge_world as world
 
-from bridge.carrier.ledger import Ledger
-from bridge.carrier.packing import Packing, Preset
-from bridge.carrier.stage import Content, stage
+from bridge.carrier.format import CarrierLedger, Packing, Preset
+from bridge.carrier.writer import Content, stage
 from veen.digest import h
 
 PACKINGS = (
@@ -22,7 +21,7 @@ PACKINGS = (
 
 def main() -> None:
     raw = world.World().grow(6).bundle(2, 5)
-    ledger = Ledger(bridge_id=h(b"bridge")).with_bundle(world.parts(raw)[0])
+    ledger = CarrierLedger(bridge_id=h(b"bridge")).with_bundle(world.parts(raw)[0])
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "bundle"
         file.write_bytes(raw)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import bridge_world
 import pytest
 
-from veen.cbor import skip
+from veen.wire.cbor import skip
 
 Verdict = Callable[[bytes], str]
 CHANGED = {"E.SIG/BUNDLE_ID", "E.FORMAT/FRAMING", "E.SEQ/COUNT", "E.SIZE/BUNDLE_SIZE"}
@@ -29,13 +29,13 @@ def test_the_bundle_is_valid(small: bytes, verdict: Verdict) -> None:
 
 def test_refuses_every_flipped_byte(small: bytes, verdict: Verdict, long: bool) -> None:
     masks = [1 << bit for bit in range(8)]
-    found = Counter(
+    counter = Counter(
         verdict(small[:at] + bytes([small[at] ^ mask]) + small[at + 1 :])
         for at in range(len(small))
         for mask in (masks if long else masks[at % 8 : at % 8 + 1])
     )
-    assert found.keys() <= CHANGED
-    assert found["E.SIG/BUNDLE_ID"] > found["E.FORMAT/FRAMING"] > 100
+    assert counter.keys() <= CHANGED
+    assert counter["E.SIG/BUNDLE_ID"] > counter["E.FORMAT/FRAMING"] > 100
 
 
 def test_a_byte_inside_a_string_changes_nothing_but_the_hash(

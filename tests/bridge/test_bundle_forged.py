@@ -11,20 +11,19 @@ import bridge_world
 import pytest
 
 from bridge.bundle import BundleEvent, BundleLimits
-from bridge.continuity import Continuity, HeldRoots
-from bridge.refusal import Fault, Refused
+from bridge.errors import CarrierFault, Refused
 from bridge.trust import TrustStore
-from bridge.verify import verify_bundle
+from bridge.verify import Continuity, HeldRoots, verify_bundle
 from veen import receipt
-from veen.cbor import dump
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.msg import Msg
-from veen.range_proof import RangeProof
+from veen.proofs import RangeProof
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
+from veen.wire.cbor import dump
 
 Verdict = Callable[[bytes], str]
-OTHER = PrivateKey(h(b"someone else"))
+OTHER = SigningKey(h(b"someone else"))
 
 
 class Forge:
@@ -40,7 +39,7 @@ class Forge:
         self.events[at] = changed.encode()
         return self
 
-    def told(self, at: int, **changes: Any) -> Forge:
+    def detail(self, at: int, **changes: Any) -> Forge:
         metadata = BundleEvent.decode(self.events[at]).metadata
         assert metadata is not None
         return self.event(at, metadata=replace(metadata, **changes))
@@ -99,8 +98,8 @@ def test_refuses_a_message_with_another_body(forge: Forge, verdict: Verdict) -> 
 
 
 def test_refuses_a_receipt_with_another_root(forge: Forge, verdict: Verdict) -> None:
-    found = Receipt.decode(BundleEvent.decode(forge.events[2]).receipt)
-    forged = replace(found, mmr_root=h(b"root")).signed(forge.world.HUB)
+    receipt = Receipt.decode(BundleEvent.decode(forge.events[2]).receipt)
+    forged = replace(receipt, mmr_root=h(b"root")).signed(forge.world.HUB)
     forge.event(2, receipt=forged.encode())
     assert verdict(forge.seal()) == "E.SEQ/ROOT"
 
@@ -146,14 +145,14 @@ def test_refuses_a_message_signed_by_someone_else(verdict: Verdict) -> None:
 
 
 def test_refuses_a_receipt_signed_by_someone_else(forge: Forge, verdict: Verdict) -> None:
-    found = Receipt.decode(BundleEvent.decode(forge.events[1]).receipt)
+    result = Receipt.decode(BundleEvent.decode(forge.events[1]).receipt)
     forged = receipt.issue(
         OTHER,
-        label=found.label,
-        stream_seq=found.stream_seq,
-        leaf=found.leaf_hash,
-        root=found.mmr_root,
-        hub_ts=found.hub_ts,
+        label=result.label,
+        stream_seq=result.stream_seq,
+        leaf=result.leaf_hash,
+        root=result.mmr_root,
+        hub_ts=result.hub_ts,
     )
     assert verdict(forge.event(1, receipt=forged).seal()) == "E.SIG/RECEIPT_SIG"
 
@@ -168,12 +167,12 @@ def test_refuses_a_receipt_signed_by_someone_else(forge: Forge, verdict: Verdict
         {"hub_commit_time": 1},
         {"origin": "z2"},
     ],
-    ids=lambda one: next(iter(one)),
+    ids=lambda item: next(iter(item)),
 )
 def test_refuses_metadata_that_the_body_does_not_say(
     forge: Forge, verdict: Verdict, changes: dict[str, Any]
 ) -> None:
-    assert verdict(forge.told(2, **changes).seal()) == "E.SIG/METADATA"
+    assert verdict(forge.detail(2, **changes).seal()) == "E.SIG/METADATA"
 
 
 def test_refuses_a_key_that_does_not_open_the_body(forge: Forge, verdict: Verdict) -> None:
@@ -181,22 +180,22 @@ def test_refuses_a_key_that_does_not_open_the_body(forge: Forge, verdict: Verdic
 
 
 def test_a_bad_signature_ranks_before_wrong_metadata(forge: Forge, verdict: Verdict) -> None:
-    forge.told(0, origin="z2")
-    found = BundleEvent.decode(forge.events[3]).receipt
-    assert verdict(forge.event(3, receipt=unsigned(found)).seal()) == "E.SIG/RECEIPT_SIG"
+    forge.detail(0, origin="z2")
+    receipt = BundleEvent.decode(forge.events[3]).receipt
+    assert verdict(forge.event(3, receipt=unsigned(receipt)).seal()) == "E.SIG/RECEIPT_SIG"
 
 
 def test_a_false_range_ranks_before_a_bad_signature(forge: Forge, verdict: Verdict) -> None:
-    found = BundleEvent.decode(forge.events[0]).receipt
-    forge.event(0, receipt=unsigned(found))
+    receipt = BundleEvent.decode(forge.events[0]).receipt
+    forge.event(0, receipt=unsigned(receipt))
     forge.proof = replace(forge.proof, subtrees_after=(h(b"x"), h(b"y")))
     assert verdict(forge.seal()) == "E.SEQ/PROOF"
 
 
 def test_metadata_of_a_closed_body_is_counted_as_not_checked() -> None:
     made = bridge_world.World().grow(2).grow(1, disclose=False)
-    found = verify_bundle(BytesIO(made.bundle(1, 3)), bridge_world.TRUST, None)
-    assert (found.told, found.unopened) == (3, 1)
+    result = verify_bundle(BytesIO(made.bundle(1, 3)), bridge_world.TRUST, None)
+    assert (result.detail, result.unopened) == (3, 1)
 
 
 def test_refuses_an_unknown_hub(verdict: Verdict) -> None:
@@ -221,9 +220,9 @@ def test_refuses_a_checkpoint_that_its_hub_did_not_sign(forge: Forge, verdict: V
 def test_refuses_a_stream_checkpoint_that_the_hub_did_not_sign(
     forge: Forge, verdict: Verdict
 ) -> None:
-    found = forge.grown.checkpoint()
-    inner = replace(found.checkpoints[0], hub_sig=OTHER.sign(h(b"x")))
-    forged = replace(found, checkpoints=(inner,)).signed(forge.world.HUB)
+    checkpoint = forge.grown.checkpoint()
+    inner = replace(checkpoint.checkpoints[0], hub_sig=OTHER.sign(h(b"x")))
+    forged = replace(checkpoint, checkpoints=(inner,)).signed(forge.world.HUB)
     assert verdict(forge.seal(export_checkpoint=forged)) == "E.SIG/CHECKPOINT"
 
 
@@ -241,7 +240,7 @@ def test_refuses_more_events_than_are_allowed(grown: Any) -> None:
         verify_bundle(
             BytesIO(grown.bundle(1, 9)), bridge_world.TRUST, None, BundleLimits(max_events=8)
         )
-    assert refusal.value.fault is Fault.BUNDLE_SIZE
+    assert refusal.value.fault is CarrierFault.BUNDLE_SIZE
 
 
 def test_names_the_first_bad_event(forge: Forge) -> None:
@@ -263,15 +262,15 @@ def test_names_the_first_bad_event(forge: Forge) -> None:
 )
 def test_tells_how_a_bundle_joins_on(grown: Any, held: dict[int, int], due: Continuity) -> None:
     roots = HeldRoots({seq: grown.root(seq) for seq in held})
-    found = verify_bundle(BytesIO(grown.bundle(3, 6)), bridge_world.TRUST, roots)
-    assert found.continuity is due
-    assert found.root == grown.root(6)
+    result = verify_bundle(BytesIO(grown.bundle(3, 6)), bridge_world.TRUST, roots)
+    assert result.continuity is due
+    assert result.root == grown.root(6)
 
 
 def test_refuses_another_past_than_the_one_held(grown: Any) -> None:
     with pytest.raises(Refused) as refusal:
         verify_bundle(BytesIO(grown.bundle(3, 6)), bridge_world.TRUST, HeldRoots({2: h(b"fork")}))
-    assert refusal.value.fault is Fault.FORK
+    assert refusal.value.fault is CarrierFault.FORK
 
 
 def test_other_processes_come_to_the_same_end(forge: Forge) -> None:
@@ -286,11 +285,11 @@ def test_other_processes_come_to_the_same_end(forge: Forge) -> None:
         verify_bundle(
             BytesIO(bridge_world.reseal(header, events, proof)), bridge_world.TRUST, None, workers=2
         )
-    assert (refusal.value.fault, refusal.value.seq) == (Fault.METADATA, 121)
+    assert (refusal.value.fault, refusal.value.seq) == (CarrierFault.METADATA, 121)
 
 
 def test_an_unknown_hub_is_refused_before_any_event_is_read(forge: Forge) -> None:
     forge.events = [dump([b"", None, b""])] * 4
     with pytest.raises(Refused) as refusal:
         verify_bundle(BytesIO(forge.seal()), TrustStore(), None)
-    assert refusal.value.fault is Fault.HUB
+    assert refusal.value.fault is CarrierFault.HUB

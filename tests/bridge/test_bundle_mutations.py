@@ -17,12 +17,11 @@ from typing import Any
 import bridge_world
 import pytest
 
-from bridge.bundle import BundleEvent, BundleLimits, Header
-from bridge.bundle_reader import survey
-from bridge.refusal import Refused
+from bridge.bundle import BundleEvent, BundleLimits, Header, survey
+from bridge.errors import Refused
 from bridge.verify import verify_bundle
 from veen.errors import Malformed
-from veen.range_proof import RangeProof
+from veen.proofs import RangeProof
 
 Verdict = Callable[[bytes], str]
 COUNT = 100_000 if os.environ.get("VEEN_TEST_LONG") else 2_000
@@ -51,11 +50,11 @@ class Mutator:
             header, events, proof = change(header, events, proof)
         count = len(events) if self._random.random() < 0.95 else self._random.getrandbits(32)
         try:
-            found: bytes = self._world.reseal(header, events, proof, count)
+            result: bytes = self._world.reseal(header, events, proof, count)
         except Malformed:
             # Fields that do not go together have no encoding; their bytes are tried instead.
-            found = self._flip(self._raw)
-        return found if self._random.random() < 0.9 else self._flip(found)
+            result = self._flip(self._raw)
+        return result if self._random.random() < 0.9 else self._flip(result)
 
     def _flip(self, raw: bytes) -> bytes:
         if not raw:
@@ -70,7 +69,7 @@ class Mutator:
         return raw[:at] + (some if change == "insert" else raw[at : at + 9]) + raw[at:]
 
     def _header(self, header: Header, events: list[bytes], proof: bytes) -> Any:
-        name = self._random.choice([one.name for one in fields(header)][2:10])
+        name = self._random.choice([field.name for field in fields(header)][2:10])
         value = getattr(header, name)
         if isinstance(value, int):
             value = max(0, value + self._random.choice((-1, 1, 1 << 40)))
@@ -113,11 +112,11 @@ class Mutator:
 
     def _proof(self, header: Header, events: list[bytes], proof: bytes) -> Any:
         try:
-            found = RangeProof.decode(proof)
+            range_proof = RangeProof.decode(proof)
         except Malformed:
             return header, events, self._flip(proof)
         name = self._random.choice(("peaks_before", "subtrees_after"))
-        hashes = list(getattr(found, name))
+        hashes = list(getattr(range_proof, name))
         change = self._random.choice(("drop", "add", "swap", "bytes"))
         if change == "drop" and hashes:
             hashes.pop(self._random.randrange(len(hashes)))
@@ -127,7 +126,7 @@ class Mutator:
             hashes.reverse()
         else:
             return header, events, self._flip(proof)
-        return header, events, replace(found, **{name: tuple(hashes)}).encode()
+        return header, events, replace(range_proof, **{name: tuple(hashes)}).encode()
 
     def _mix(self, header: Header, events: list[bytes], proof: bytes) -> Any:
         mine, theirs = [header, events, proof], list(self._other)
@@ -161,10 +160,10 @@ def forgeries(genuine: tuple[bytes, bytes]) -> Iterator[bytes]:
 
 
 def test_no_forgery_is_accepted(forgeries: Iterator[bytes], verdict: Verdict) -> None:
-    found = Counter(verdict(raw) for raw in itertools.islice(forgeries, COUNT))
-    assert "valid" not in found
+    counter = Counter(verdict(raw) for raw in itertools.islice(forgeries, COUNT))
+    assert "valid" not in counter
     # Each kind of check had its share of the work.
-    assert len(found) >= 12
+    assert len(counter) >= 12
 
 
 def test_memory_stays_bounded_whatever_the_bytes_announce(forgeries: Iterator[bytes]) -> None:

@@ -11,25 +11,21 @@ from typing import Any
 
 import pytest
 
-from bridge.bundle import BundleLimits
-from bridge.bundle_reader import read_events, survey
-from bridge.bundle_writer import write_bundle
-from bridge.carrier.ledger import Ledger
-from bridge.carrier.packing import Preset
-from bridge.carrier.stage import Content, stage
-from bridge.continuity import Continuity
+from bridge.bundle import BundleLimits, read_events, survey, write_bundle
+from bridge.carrier.format import CarrierLedger, Preset
+from bridge.carrier.writer import Content, stage
 from bridge.trust import TrustStore, pin_exporter, pin_hub
-from bridge.verify import verify_bundle
+from bridge.verify import Continuity, verify_bundle
+from veen.crypto import SigningKey
 from veen.hub_identity import HubIdentity
-from veen.sign import PrivateKey
 
 FOLDER = Path(__file__).parents[1] / "vectors"
 
 
 @pytest.fixture(scope="module")
 def vector() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((FOLDER / "bundle.json").read_text())
-    return found
+    document: dict[str, Any] = json.loads((FOLDER / "bundle.json").read_text())
+    return document
 
 
 @pytest.fixture
@@ -37,7 +33,7 @@ def trust_dir(vector: dict[str, Any], tmp_path: Path) -> Path:
     identity = HubIdentity.decode(bytes.fromhex(vector["hub_identity"]))
     (tmp_path / "trust").mkdir()
     pin_hub(tmp_path / "trust", identity, bytes.fromhex(vector["hub_identity_sig"]))
-    exporter = PrivateKey(bytes.fromhex(vector["exporter_seed"]))
+    exporter = SigningKey(bytes.fromhex(vector["exporter_seed"]))
     pin_exporter(tmp_path / "trust", "vector", exporter.public)
     return tmp_path / "trust"
 
@@ -49,18 +45,18 @@ def test_the_vectors_are_what_their_script_makes() -> None:
 
 def test_the_bundle_is_valid(vector: dict[str, Any], trust_dir: Path) -> None:
     raw = bytes.fromhex(vector["bundle"])
-    found = verify_bundle(BytesIO(raw), TrustStore.read(trust_dir), None)
-    assert found.header.bundle_id == bytes.fromhex(vector["bundle_id"])
-    assert (found.told, found.unopened, found.continuity) == (2, 1, Continuity.UNTESTED)
+    result = verify_bundle(BytesIO(raw), TrustStore.read(trust_dir), None)
+    assert result.header.bundle_id == bytes.fromhex(vector["bundle_id"])
+    assert (result.detail, result.unopened, result.continuity) == (2, 1, Continuity.UNTESTED)
 
 
 def test_writing_its_parts_gives_the_same_bytes(vector: dict[str, Any]) -> None:
     raw = bytes.fromhex(vector["bundle"])
-    found = survey(BytesIO(raw), BundleLimits())
+    result = survey(BytesIO(raw), BundleLimits())
     file = BytesIO()
-    written = write_bundle(file, found.header, read_events(BytesIO(raw), found), found.proof)
+    written = write_bundle(file, result.header, read_events(BytesIO(raw), result), result.proof)
     assert file.getvalue() == raw
-    assert written == found.header
+    assert written == result.header
 
 
 def test_carrying_it_gives_the_same_files(vector: dict[str, Any], tmp_path: Path) -> None:
@@ -68,15 +64,15 @@ def test_carrying_it_gives_the_same_files(vector: dict[str, Any], tmp_path: Path
     (tmp_path / "bundle").write_bytes(raw)
     (tmp_path / "staging").mkdir()
     header = survey(BytesIO(raw), BundleLimits()).header
-    ledger = Ledger(bridge_id=bytes.fromhex(vector["bridge_id"])).with_bundle(header)
+    ledger = CarrierLedger(bridge_id=bytes.fromhex(vector["bridge_id"])).with_bundle(header)
     (bag,) = stage(
         Content(file=tmp_path / "bundle", ledger=ledger),
         Preset.ANY.packing(),
-        PrivateKey(bytes.fromhex(vector["exporter_seed"])),
+        SigningKey(bytes.fromhex(vector["exporter_seed"])),
         tmp_path / "staging",
     ).bags
-    found = {str(path.relative_to(bag)): path.read_bytes() for path in files_of(bag)}
-    assert found == {name: bytes.fromhex(one) for name, one in vector["carrier"].items()}
+    result = {str(path.relative_to(bag)): path.read_bytes() for path in files_of(bag)}
+    assert result == {name: bytes.fromhex(item) for name, item in vector["carrier"].items()}
 
 
 def files_of(bag: Path) -> list[Path]:

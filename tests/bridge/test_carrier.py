@@ -15,14 +15,12 @@ import bridge_world
 import pytest
 
 from bridge.carrier.bag import bag_name
-from bridge.carrier.encryption import Sealing
-from bridge.carrier.ledger import Ledger
-from bridge.carrier.packing import BadPacking, Packing, Preset
-from bridge.carrier.volume import HEADER_BYTES
-from bridge.refusal import Fault, Level
-from bridge.transcript import transcript
+from bridge.carrier.codec import Sealing
+from bridge.carrier.format import HEADER_BYTES, BadPacking, CarrierLedger, Packing, Preset
+from bridge.carrier.verify import transcript
+from bridge.errors import CarrierFault, Level
 from bridge.trust import TrustStore
-from veen import hpke
+from veen.crypto import hpke_public_key
 from veen.digest import h
 
 PACKINGS = {
@@ -32,13 +30,13 @@ PACKINGS = {
     "packed": Packing(volume_bytes=900, compress=True, parity=2),
 }
 PRIVATE = h(b"zone 2")
-SEALING = Sealing(hpke.public_key(PRIVATE), h(b"fresh"))
+SEALING = Sealing(hpke_public_key(PRIVATE), h(b"fresh"))
 
 
 @pytest.fixture(scope="session")
 def raw(grown: Any) -> bytes:
-    found: bytes = grown.bundle(2, 8)
-    return found
+    bundle: bytes = grown.bundle(2, 8)
+    return bundle
 
 
 @pytest.mark.parametrize("packing", PACKINGS.values(), ids=PACKINGS)
@@ -78,17 +76,17 @@ def test_every_loss_up_to_the_parity_is_made_good_and_one_more_is_named(
     yard: Any, raw: bytes, compress: bool
 ) -> None:
     (bag,) = yard.carry(raw, Packing(volume_bytes=2000, parity=2, compress=compress))
-    kept = {path: path.read_bytes() for path in sorted((bag / "data").iterdir())}
+    stored = {path: path.read_bytes() for path in sorted((bag / "data").iterdir())}
     for count in range(4):
-        for lost in combinations(kept, count):
+        for lost in combinations(stored, count):
             for path in lost:
                 path.unlink()
             report = yard.check([bag])
             assert report.verdict == ("valid" if count <= 2 else "E.SIZE/INCOMPLETE")
-            told = "\n".join([*report.notes, str(report.refusal)])
-            assert all(path.name in told for path in lost)
+            detail = "\n".join([*report.notes, str(report.refusal)])
+            assert all(path.name in detail for path in lost)
             for path in lost:
-                path.write_bytes(kept[path])
+                path.write_bytes(stored[path])
 
 
 def test_a_changed_volume_is_made_good_like_a_lost_one(yard: Any, raw: bytes) -> None:
@@ -98,11 +96,11 @@ def test_a_changed_volume_is_made_good_like_a_lost_one(yard: Any, raw: bytes) ->
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     report = yard.check([bag])
     assert report.verdict == "valid"
-    told = "data/v002.agv is changed between byte 86 and its end at 2000"
-    assert report.notes == [f"{told}: made good from parity"]
+    detail = "data/v002.agv is changed between byte 86 and its end at 2000"
+    assert report.notes == [f"{detail}: made good from parity"]
     (bag / "data" / "p001.agv").unlink()
     assert yard.both([bag]) == "E.SIG/VOLUME"
-    assert told in str(yard.check([bag]).refusal)
+    assert detail in str(yard.check([bag]).refusal)
 
 
 @pytest.mark.parametrize("at", [42, 50, 60])
@@ -113,9 +111,9 @@ def test_a_change_in_the_header_of_a_volume_is_found_to_the_byte(
     path = bag / "data" / "v001.agv"
     whole = path.read_bytes()
     path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-    found = yard.check([bag], Level.INTACT).refusal
-    assert (found.fault, found.offset) == (Fault.VOLUME, at)
-    assert f"data/v001.agv is changed at byte {at}, in its header" in str(found)
+    refusal = yard.check([bag], Level.INTACT).refusal
+    assert (refusal.fault, refusal.offset) == (CarrierFault.VOLUME, at)
+    assert f"data/v001.agv is changed at byte {at}, in its header" in str(refusal)
 
 
 def test_a_sector_that_cannot_be_read_is_named(
@@ -130,9 +128,9 @@ def test_a_sector_that_cannot_be_read_is_named(
         return real(fd, size, at)
 
     monkeypatch.setattr(os, "pread", failing)
-    found = yard.check([bag], Level.INTACT).refusal
-    assert found.fault is Fault.VOLUME
-    assert "data/v001.agv cannot be read from byte 0 on: Input/output error" in str(found)
+    refusal = yard.check([bag], Level.INTACT).refusal
+    assert refusal.fault is CarrierFault.VOLUME
+    assert "data/v001.agv cannot be read from byte 0 on: Input/output error" in str(refusal)
 
 
 def test_headers_decide_and_not_names(yard: Any, raw: bytes) -> None:
@@ -185,14 +183,16 @@ def test_refuses_an_unknown_exporter(yard: Any, raw: bytes) -> None:
 
 def test_refuses_a_ledger_that_enters_something_else(yard: Any, raw: bytes, grown: Any) -> None:
     (bag,) = yard.carry(raw)
-    other = Ledger(bridge_id=h(b"bridge")).with_bundle(bridge_world.parts(grown.bundle(1, 1))[0])
+    other = CarrierLedger(bridge_id=h(b"bridge")).with_bundle(
+        bridge_world.parts(grown.bundle(1, 1))[0]
+    )
     bridge_world.resign(bag, replace(bridge_world.carrier_of(bag), ledger=other))
     assert yard.both([bag]) == "E.SEQ/LEDGER"
 
 
 def test_a_heartbeat_carries_a_checkpoint_alone(yard: Any, grown: Any) -> None:
     checkpoint = grown.checkpoint()
-    ledger = Ledger(bridge_id=h(b"bridge")).with_heartbeat(checkpoint)
+    ledger = CarrierLedger(bridge_id=h(b"bridge")).with_heartbeat(checkpoint)
     bags = yard.carry(checkpoint.encode(), ledger=ledger)
     assert yard.both(bags) == "valid"
     assert yard.check(bags).heartbeat == checkpoint
@@ -202,7 +202,7 @@ def test_a_heartbeat_carries_a_checkpoint_alone(yard: Any, grown: Any) -> None:
 
 def test_refuses_a_heartbeat_that_the_hub_did_not_sign(yard: Any, grown: Any) -> None:
     checkpoint = grown.checkpoint().signed(bridge_world.CLIENT)
-    ledger = Ledger(bridge_id=h(b"bridge")).with_heartbeat(checkpoint)
+    ledger = CarrierLedger(bridge_id=h(b"bridge")).with_heartbeat(checkpoint)
     assert yard.both(yard.carry(checkpoint.encode(), ledger=ledger)) == "E.SIG/CHECKPOINT"
 
 
@@ -245,8 +245,8 @@ def test_refuses_packings_that_cannot_be(bad: dict[str, int]) -> None:
 
 def test_the_longest_name_is_short_enough(yard: Any, raw: bytes) -> None:
     (bag,) = yard.carry(raw)
-    found = bridge_world.carrier_of(bag)
-    assert found.ledger is not None
-    entry = replace(found.ledger.tail[-1], from_seq=2**64 - 1)
-    longest = replace(found, bags=500, ledger=replace(found.ledger, tail=(entry,)))
+    carrier = bridge_world.carrier_of(bag)
+    assert carrier.ledger is not None
+    entry = replace(carrier.ledger.tail[-1], from_seq=2**64 - 1)
+    longest = replace(carrier, bags=500, ledger=replace(carrier.ledger, tail=(entry,)))
     assert len(bag_name(longest, 500)) <= 64

@@ -10,11 +10,10 @@ import bridge_world
 import pytest
 
 from bridge.carrier.bag import CARRIER, SIGNATURE, TAGGED, TAGMANIFEST, tagmanifest
-from bridge.carrier.carrier import SIGNATURE_BYTES, CarrierSig
-from bridge.carrier.check import Means
-from bridge.carrier.volume import HEADER_BYTES
+from bridge.carrier.format import HEADER_BYTES, SIGNATURE_BYTES, CarrierSig
+from bridge.carrier.verify import VerifyContext
+from bridge.errors import CarrierFault, Level, Refused
 from bridge.importer.examine import examined
-from bridge.refusal import Fault, Level, Refused
 
 VOLUME = "data/v001.agv"
 IDENTIFIED = 42
@@ -24,8 +23,8 @@ Change = Callable[[bytes, int], bytes]
 
 @pytest.fixture
 def bag(yard: Any) -> Path:
-    (found,) = yard.carry(bridge_world.World(body_bytes=1).grow(1).bundle(1, 1))
-    return Path(found)
+    (result,) = yard.carry(bridge_world.World(body_bytes=1).grow(1).bundle(1, 1))
+    return Path(result)
 
 
 def flip(raw: bytes, at: int) -> bytes:
@@ -40,13 +39,13 @@ def verdicts(yard: Any, bag: Path, name: str, change: Change) -> list[str]:
     """What both verifiers say of a change at every byte of a file, which is put back afterwards."""
     path = bag / name
     raw = path.read_bytes()
-    found = []
+    result = []
     for at in range(len(raw)):
         path.write_bytes(change(raw, at))
-        found.append(yard.both([bag]))
+        result.append(yard.both([bag]))
     path.write_bytes(raw)
     assert yard.both([bag]) == "valid"
-    return found
+    return result
 
 
 @pytest.mark.parametrize("name", [*TAGGED, TAGMANIFEST])
@@ -56,8 +55,8 @@ def test_refuses_a_changed_tag_file(yard: Any, bag: Path, name: str, change: Cha
 
 
 def test_refuses_a_changed_signature(yard: Any, bag: Path) -> None:
-    found = set(verdicts(yard, bag, SIGNATURE, flip))
-    assert found == {"E.SIG/CARRIER_SIG", "E.FORMAT/CARRIER_FORMAT"}
+    result = set(verdicts(yard, bag, SIGNATURE, flip))
+    assert result == {"E.SIG/CARRIER_SIG", "E.FORMAT/CARRIER_FORMAT"}
 
 
 def test_x02_a_signature_that_is_cut_short_was_not_finished(yard: Any, bag: Path) -> None:
@@ -77,17 +76,17 @@ def test_x02_whatever_is_cut_a_carrier_without_signature_was_not_finished(
         report = yard.check([bag], level)
         assert report.verdict == yard.standalone([bag]) == "E.SIZE/INCOMPLETE"
         assert "carrier.sig is missing: it was not finished" in str(report.refusal)
-    means = Means(trust=yard.trust, scratch=yard.root)
+    means = VerifyContext(trust=yard.trust, scratch=yard.root)
     with pytest.raises(Refused) as refused, examined([bag], means):
         pass
-    assert refused.value.fault is Fault.INCOMPLETE
+    assert refused.value.fault is CarrierFault.INCOMPLETE
 
 
 def test_refuses_a_changed_volume(yard: Any, bag: Path) -> None:
-    found = verdicts(yard, bag, VOLUME, flip)
-    assert set(found[:IDENTIFIED]) == {"E.SIZE/INCOMPLETE"}
-    assert set(found[IDENTIFIED:]) == {"E.SIG/VOLUME"}
-    assert len(found) > HEADER_BYTES
+    result = verdicts(yard, bag, VOLUME, flip)
+    assert set(result[:IDENTIFIED]) == {"E.SIZE/INCOMPLETE"}
+    assert set(result[IDENTIFIED:]) == {"E.SIG/VOLUME"}
+    assert len(result) > HEADER_BYTES
 
 
 def test_refuses_a_volume_that_is_cut_short(yard: Any, bag: Path) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 import bridge_world
 
 from bridge.carrier.bag import SIGNATURE, TAGGED, TAGMANIFEST, tagmanifest
-from bridge.carrier.carrier import CarrierSig
-from bridge.carrier.packing import Packing
+from bridge.carrier.format import CarrierSig, Packing
 
 COUNT = 5_000 if os.environ.get("VEEN_TEST_LONG") else 300
 
@@ -43,7 +42,7 @@ def test_no_table_that_is_wrong_is_accepted(yard: Any, grown: Any) -> None:
     (bag,) = yard.carry(grown.bundle(2, 4), Packing(volume_bytes=1500))
     path, chance = bag / "carrier.cbor", random.Random(11)
     raw = path.read_bytes()
-    found: Counter[str] = Counter()
+    counter: Counter[str] = Counter()
     for _ in range(COUNT):
         forged = mutated(raw, chance)
         # The name of the tool and of the bridge are anyone's to choose.
@@ -51,9 +50,9 @@ def test_no_table_that_is_wrong_is_accepted(yard: Any, grown: Any) -> None:
             continue
         path.write_bytes(forged)
         sign_again(bag)
-        found[yard.both([bag])] += 1
-    assert "valid" not in found
-    assert len(found) >= 4
+        counter[yard.both([bag])] += 1
+    assert "valid" not in counter
+    assert len(counter) >= 4
 
 
 def is_free(raw: bytes, forged: bytes) -> bool:

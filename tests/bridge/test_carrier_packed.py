@@ -11,22 +11,20 @@ import bridge_world
 import pytest
 import zstandard
 
-from bridge.carrier.carrier import Compression
-from bridge.carrier.compression import decompress, verify_ratio
-from bridge.carrier.encryption import Sealing
-from bridge.carrier.packing import Packing
-from bridge.refusal import Fault, Level, Refused
-from veen import hpke
+from bridge.carrier.codec import Sealing, decompress_bytes, verify_ratio
+from bridge.carrier.format import Compression, Packing
+from bridge.errors import CarrierFault, Level, Refused
+from veen.crypto import hpke_public_key
 from veen.digest import h
 
 PRIVATE = h(b"zone 2")
-SEALING = Sealing(hpke.public_key(PRIVATE), h(b"fresh"))
+SEALING = Sealing(hpke_public_key(PRIVATE), h(b"fresh"))
 
 
 @pytest.fixture(scope="session")
 def raw(grown: Any) -> bytes:
-    found: bytes = grown.bundle(2, 8)
-    return found
+    bundle: bytes = grown.bundle(2, 8)
+    return bundle
 
 
 @pytest.mark.parametrize(("more", "due"), [(1, "UNPACKED_SIZE"), (-1, "UNPACKED_SIZE")])
@@ -34,23 +32,23 @@ def test_refuses_a_content_of_another_size_than_was_signed(
     yard: Any, raw: bytes, more: int, due: str
 ) -> None:
     (bag,) = yard.carry(raw, Packing(volume_bytes=1 << 20, compress=True))
-    found = bridge_world.carrier_of(bag)
+    carrier = bridge_world.carrier_of(bag)
     lied = Compression(alg="zstd", plain_len=len(raw) + more)
-    bridge_world.resign(bag, replace(found, compression=lied))
+    bridge_world.resign(bag, replace(carrier, compression=lied))
     assert yard.check([bag]).verdict == f"E.SIZE/{due}"
 
 
 def test_refuses_a_bomb_before_a_byte_is_inflated() -> None:
     with pytest.raises(Refused) as refusal:
         verify_ratio(1000, 1 << 30)
-    assert refusal.value.fault is Fault.UNPACKED_SIZE
+    assert refusal.value.fault is CarrierFault.UNPACKED_SIZE
 
 
 def test_a_bomb_goes_off_no_further_than_the_size_that_was_signed() -> None:
     bomb = zstandard.ZstdCompressor(level=19).compress(bytes(1 << 28))
     taken: list[int] = []
     with pytest.raises(Refused):
-        taken.extend(len(block) for block in decompress([bomb], 1 << 20))
+        taken.extend(len(block) for block in decompress_bytes([bomb], 1 << 20))
     assert sum(taken) <= 1 << 20
 
 
@@ -60,8 +58,8 @@ def test_refuses_a_window_that_is_too_large() -> None:
     content = os.urandom(1 << 12)
     raw = wide.compress(content) + wide.flush()
     with pytest.raises(Refused) as refusal:
-        list(decompress([raw], len(content)))
-    assert refusal.value.fault is Fault.COMPRESSION
+        list(decompress_bytes([raw], len(content)))
+    assert refusal.value.fault is CarrierFault.COMPRESSION
 
 
 def test_a_sealed_carrier_opens_for_its_zone_alone(yard: Any, raw: bytes) -> None:
@@ -103,20 +101,20 @@ def repacked(yard: Any, bag: Path, stored: bytes) -> list[Path]:
     header = (bag / "data" / "v001.agv").read_bytes()[:86]
     raw = header[:46] + len(stored).to_bytes(8, "big") + h(stored) + stored
     (bag / "data" / "v001.agv").write_bytes(raw)
-    found = bridge_world.carrier_of(bag)
-    volume = replace(found.volumes[0], size=len(raw), file_hash=h(raw))
-    bridge_world.resign(bag, replace(found, stored_len=len(stored), volumes=(volume,)))
+    carrier = bridge_world.carrier_of(bag)
+    volume = replace(carrier.volumes[0], size=len(raw), file_hash=h(raw))
+    bridge_world.resign(bag, replace(carrier, stored_len=len(stored), volumes=(volume,)))
     return [bag]
 
 
 def test_the_same_content_is_sealed_to_the_same_bytes_and_other_content_with_another_key(
     yard: Any, grown: Any, raw: bytes
 ) -> None:
-    sealing = Sealing.by(bridge_world.EXPORTER, hpke.public_key(PRIVATE))
+    sealing = Sealing.by(bridge_world.EXPORTER, hpke_public_key(PRIVATE))
     contents = (raw, raw, grown.bundle(2, 7))
     bags = [
-        yard.carry(one, Packing(volume_bytes=1 << 20, compress=True), sealing)[0]
-        for one in contents
+        yard.carry(content, Packing(volume_bytes=1 << 20, compress=True), sealing)[0]
+        for content in contents
     ]
     keys = [bridge_world.carrier_of(bag).encryption.enc for bag in bags]
     volumes = [(bag / "data" / "v001.agv").read_bytes() for bag in bags]

@@ -12,17 +12,17 @@ from bridge_world import HUB, IDENTITY, START
 
 from bridge import standalone_verifier as standalone
 from bridge.trust import TrustStore, pin_hub, revoke
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
-from veen.sign import PrivateKey
 
-NEW, OTHER = PrivateKey(h(b"newer")), PrivateKey(h(b"other"))
+NEW, OTHER = SigningKey(h(b"newer")), SigningKey(h(b"other"))
 
 
-def rotated(at: int, key: PrivateKey = NEW) -> HubIdentity:
-    found: HubIdentity = IDENTITY.rotated(HUB, key.public, START + at, 0)
-    return found
+def rotated(at: int, key: SigningKey = NEW) -> HubIdentity:
+    result: HubIdentity = IDENTITY.rotated(HUB, key.public, START + at, 0)
+    return result
 
 
 RETIRED, LATER, FORGED = rotated(-5), rotated(10**6), rotated(10**6, OTHER)
@@ -30,11 +30,11 @@ RETIRED, LATER, FORGED = rotated(-5), rotated(10**6), rotated(10**6, OTHER)
 
 @pytest.fixture
 def bags(yard: Any, grown: Any) -> list[Path]:
-    found: list[Path] = yard.carry(grown.bundle(2, 4))
-    return found
+    paths: list[Path] = yard.carry(grown.bundle(2, 4))
+    return paths
 
 
-def kept(path: Path, identity: HubIdentity, key: PrivateKey) -> Path:
+def stored(path: Path, identity: HubIdentity, key: SigningKey) -> Path:
     path.write_bytes(identity.encode())
     path.with_suffix(".sig").write_bytes(identity.signature_by(key))
     return path
@@ -55,15 +55,15 @@ def test_h02_a_retired_hub_key_is_refused_by_a_newer_identity(
     yard: Any, bags: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert yard.both(bags) == "valid"
-    assert judged(yard, bags, kept(tmp_path / "retired.cbor", RETIRED, NEW)) == (3, 1)
-    assert judged(yard, bags, kept(tmp_path / "later.cbor", LATER, NEW)) == (0, 0)
+    assert judged(yard, bags, stored(tmp_path / "retired.cbor", RETIRED, NEW)) == (3, 1)
+    assert judged(yard, bags, stored(tmp_path / "later.cbor", LATER, NEW)) == (0, 0)
     assert "identity of the hub: 2, the newest in TRUST" in capsys.readouterr().out
 
 
 def test_h02_the_verdict_says_which_identity_was_used(
     yard: Any, bags: list[Path], tmp_path: Path
 ) -> None:
-    file = kept(tmp_path / "later.cbor", LATER, NEW)
+    file = stored(tmp_path / "later.cbor", LATER, NEW)
     words = ("bridge", "verify", *bags, "--trust", yard.trust_dir)
     plain = cli_binary.called(*words, cwd=yard.root)
     assert "identity     1 of the hub, the newest known here, since 2023-" in plain.out
@@ -77,7 +77,7 @@ def test_h02_an_older_or_forged_identity_changes_nothing_for_the_better(
     yard: Any, bags: list[Path], tmp_path: Path, given: HubIdentity
 ) -> None:
     pin_hub(yard.trust_dir, RETIRED, RETIRED.signature_by(NEW))
-    file = kept(tmp_path / "given.cbor", given, HUB if given is IDENTITY else OTHER)
+    file = stored(tmp_path / "given.cbor", given, HUB if given is IDENTITY else OTHER)
     ours, other = judged(yard, bags, file)
     assert ours == 3
     assert other != 0
@@ -90,9 +90,9 @@ def test_h02_an_identity_of_a_hub_that_is_not_trusted_is_refused() -> None:
 
 def test_h02_what_is_revoked_stays_revoked_in_a_newer_identity(yard: Any) -> None:
     revoke(yard.trust_dir, NEW.public, "stolen")
-    found = TrustStore.read(yard.trust_dir).with_identity(LATER).hubs[LATER.hub_id]
-    assert [key.hub_pk for key in found.hub_keys] == [HUB.public]
-    assert found.hub_keys[0].valid_until == START + 10**6
+    result = TrustStore.read(yard.trust_dir).with_identity(LATER).hubs[LATER.hub_id]
+    assert [key.hub_pk for key in result.hub_keys] == [HUB.public]
+    assert result.hub_keys[0].valid_until == START + 10**6
 
 
 def test_h02_a_pinned_retirement_is_not_put_off(yard: Any) -> None:

@@ -11,14 +11,14 @@ import pytest
 from bridge_world import HUB, START
 
 from bridge import standalone_verifier as standalone
-from bridge.refusal import Refused
+from bridge.errors import Refused
 from bridge.trust import TrustStore
 from bridge.verify import verify_bundle
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.hub_identity import HubIdentity
-from veen.sign import PrivateKey
 
-NEW = PrivateKey(h(b"new hub key"))
+NEW = SigningKey(h(b"new hub key"))
 LATE = bridge_world.IDENTITY.rotated(HUB, NEW.public, START + 10, 90)
 """Both keys are valid from START + 10 to START + 100; the events end at START + 4."""
 EARLY = bridge_world.IDENTITY.rotated(HUB, NEW.public, START + 1, 1)
@@ -28,9 +28,9 @@ EARLY = bridge_world.IDENTITY.rotated(HUB, NEW.public, START + 1, 1)
 class Case(NamedTuple):
     hub: HubIdentity
     created_at: int
-    document: PrivateKey
-    signer: PrivateKey
-    witnesses: tuple[PrivateKey, ...]
+    document: SigningKey
+    signer: SigningKey
+    witnesses: tuple[SigningKey, ...]
     verdict: str
 
 
@@ -60,8 +60,8 @@ def bundle(case: Case) -> bytes:
     header, events, proof = bridge_world.parts(world.bundle(1, 4))
     document = header.export_checkpoint
     made = document.checkpoints[0].signed(case.signer)
-    for one in case.witnesses:
-        made = made.witnessed(one)
+    for witness in case.witnesses:
+        made = made.witnessed(witness)
     document = replace(
         document,
         checkpoints=(made,),
@@ -74,9 +74,9 @@ def bundle(case: Case) -> bytes:
 def both(raw: bytes, hub: HubIdentity) -> str:
     try:
         verify_bundle(BytesIO(raw), TrustStore({hub.hub_id: hub}), None)
-        found = "valid"
+        result = "valid"
     except Refused as error:
-        found = f"{error.fault.code.value}/{error.fault.detail_enum}"
+        result = f"{error.fault.code.value}/{error.fault.detail_enum}"
     try:
         standalone.verify_bundle(
             raw, {hub.hub_id: standalone.read(hub.encode(), standalone.IDENTITY)}
@@ -84,5 +84,5 @@ def both(raw: bytes, hub: HubIdentity) -> str:
         other = "valid"
     except standalone.Refused as error:
         other = str(error.args[0])
-    assert other == found
-    return found
+    assert other == result
+    return result

@@ -12,39 +12,37 @@ from typing import Any
 import bridge_world
 import pytest
 
-from bridge.carrier.bag_path import BagPath
-from bridge.carrier.directory import Directory
-from bridge.carrier.medium import BadMedium, write_medium
-from bridge.carrier.packing import Packing
+from bridge.carrier.directory import BagPath, Directory
+from bridge.carrier.format import Packing
+from bridge.carrier.medium import BadMedium, carriers, write_medium
 from bridge.carrier.probe import FOLDER as PROBE
 from bridge.carrier.probe import probe
-from bridge.carrier.stage import Staged
-from bridge.export_delivery import Media, deliver
-from bridge.medium_bags import carriers
-from bridge.refusal import Fault, Level
+from bridge.carrier.writer import StagedCarrier
+from bridge.errors import CarrierFault, Level
+from bridge.exporter.deliver import Media, deliver
 
 
 @pytest.fixture
 def bag(yard: Any, grown: Any) -> Path:
-    (found,) = yard.carry(grown.bundle(2, 4), Packing(volume_bytes=1500))
-    return Path(found)
+    (result,) = yard.carry(grown.bundle(2, 4), Packing(volume_bytes=1500))
+    return Path(result)
 
 
 @pytest.fixture
 def elsewhere(yard: Any) -> Path:
     """A directory of this machine that whoever carries the medium would like to have written."""
-    found: Path = yard.new()
-    (found / "mine").write_bytes(b"mine")
-    return found
+    result: Path = yard.new()
+    (result / "mine").write_bytes(b"mine")
+    return result
 
 
 def delivered(bag: Path, medium: Path, **more: Any) -> Any:
-    staged = Staged(bridge_world.carrier_of(bag), (bag,))
+    staged = StagedCarrier(bridge_world.carrier_of(bag), (bag,))
     return deliver(staged, Media(roots=(medium,), medium_id="stick", **more))
 
 
 def untouched(folder: Path) -> bool:
-    return [(one.name, one.read_bytes()) for one in folder.iterdir()] == [("mine", b"mine")]
+    return [(path.name, path.read_bytes()) for path in folder.iterdir()] == [("mine", b"mine")]
 
 
 def test_h09_an_export_does_not_follow_a_link_at_agb0(
@@ -106,9 +104,11 @@ def test_h09_a_probe_does_not_follow_a_link(
     yard: Any, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     medium = yard.new()
-    found = os.statvfs(medium)
-    told = os.statvfs_result([1, 1, found[2], 12 << 20, 12 << 20, *found[5:8], 0, found[9]])
-    monkeypatch.setattr(os, "statvfs", lambda _: told)
+    result = os.statvfs(medium)
+    statvfs_result = os.statvfs_result(
+        [1, 1, result[2], 12 << 20, 12 << 20, *result[5:8], 0, result[9]]
+    )
+    monkeypatch.setattr(os, "statvfs", lambda _: statvfs_result)
     (medium / PROBE).symlink_to(elsewhere)
     with pytest.raises(BadMedium, match=r"agb0-probe: expected no entry, got a link"):
         probe(medium, bytes(32))
@@ -126,11 +126,11 @@ def test_h09_a_check_does_not_follow_a_link(yard: Any, bag: Path, at: str) -> No
     place = places.get(at, written / at)
     place.rename(away / "moved")
     place.symlink_to(away / "moved")
-    (found,) = carriers([medium])
-    fault = yard.check(found).refusal.fault
+    (result,) = carriers([medium])
+    fault = yard.check(result).refusal.fault
     # A volume that is a link is no volume; everything else is refused as what it is.
     is_lost = at in ("volume", "data")
-    assert fault is (Fault.INCOMPLETE if is_lost else Fault.MEDIUM)
+    assert fault is (CarrierFault.INCOMPLETE if is_lost else CarrierFault.MEDIUM)
     (given,) = carriers([medium / "agb0" / bag.name])
     assert not yard.check(given).ok
 
@@ -151,15 +151,18 @@ def test_h08_a_medium_that_fails_late_refuses_the_carrier_and_ends_nothing_else(
     assert yard.check([bag], Level.INTACT).ok
     reads[0], reads[1] = 0, reads[0]
     report = yard.check([bag])
-    assert report.refusal.fault is Fault.MEDIUM
+    assert report.refusal.fault is CarrierFault.MEDIUM
     assert "cannot be read: Input/output error" in str(report.refusal)
 
 
 def test_h09_another_device_below_a_medium_is_not_entered() -> None:
     """Of every Linux machine ``/proc`` is one."""
-    with Directory.root(Path("/")) as root, pytest.raises(OSError, match="another device") as told:
+    with (
+        Directory.root(Path("/")) as root,
+        pytest.raises(OSError, match="another device") as detail,
+    ):
         root.directory("proc")
-    assert told.value.errno == errno.EXDEV
+    assert detail.value.errno == errno.EXDEV
     with Directory.root(Path("/proc")) as root, pytest.raises(OSError, match="symbolic link"):
         root.directory("self")
     with pytest.raises(OSError, match="another device"):
@@ -170,9 +173,9 @@ MOUNTED = """
 import subprocess, sys
 from pathlib import Path
 from bridge.carrier.medium import BadMedium, write_medium
-from bridge.medium_bags import carriers
-from bridge.carrier.open_bag import Bag
-from bridge.refusal import Refused
+from bridge.carrier.medium import carriers
+from bridge.carrier.bag import Bag
+from bridge.errors import Refused
 bag, medium = map(Path, sys.argv[1:])
 (medium / "agb0").mkdir()
 subprocess.run(["mount", "-t", "tmpfs", "none", str(medium / "agb0")], check=True)
@@ -201,5 +204,5 @@ def test_h09_a_mount_at_agb0_is_neither_written_nor_read(yard: Any, bag: Path) -
     script = yard.root / "mounted.py"
     script.write_text(MOUNTED)
     command = [*alone, sys.executable, str(script), str(bag), str(yard.new())]
-    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert found.returncode == 0, found.stderr[-2000:]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert run.returncode == 0, run.stderr[-2000:]

@@ -13,12 +13,12 @@ import bridge_world
 import power_losses
 import pytest
 
+from bridge.carrier.format import Packing
 from bridge.carrier.medium import BadMedium, _file_system, write_medium
-from bridge.carrier.packing import Packing
-from bridge.carrier.stage import Staged
-from bridge.export_delivery import Media, deliver
-from veen.durable import NoSpace, SyncFailed
+from bridge.carrier.writer import StagedCarrier
+from bridge.exporter.deliver import Media, deliver
 from veen.errors import VeenError
+from veen.system.durable import NoSpace, SyncFailed
 
 PACKING = Packing(volume_bytes=1500, parity=1)
 OPERATIONS = ("pwrite", "fdatasync", "fsync", "mkdir", "preadv")
@@ -30,13 +30,13 @@ class Pulled(Exception):
 
 @pytest.fixture
 def bag(yard: Any, grown: Any) -> Path:
-    (found,) = yard.carry(grown.bundle(2, 4), PACKING)
-    return Path(found)
+    (result,) = yard.carry(grown.bundle(2, 4), PACKING)
+    return Path(result)
 
 
 def files_of(bag: Path) -> dict[str, bytes]:
-    found = [path for path in bag.rglob("*") if path.is_file()]
-    return {str(path.relative_to(bag)): path.read_bytes() for path in found}
+    result = [path for path in bag.rglob("*") if path.is_file()]
+    return {str(path.relative_to(bag)): path.read_bytes() for path in result}
 
 
 def test_what_lies_on_a_medium_is_what_was_staged(yard: Any, grown: Any) -> None:
@@ -60,8 +60,8 @@ def test_a_medium_without_room_is_left_as_it_is(
     yard: Any, bag: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     medium = yard.new()
-    found = os.statvfs(medium)
-    full = os.statvfs_result([*found[:4], 10, *found[5:]])
+    result = os.statvfs(medium)
+    full = os.statvfs_result([*result[:4], 10, *result[5:]])
     monkeypatch.setattr(os, "statvfs", lambda _: full)
     with pytest.raises(BadMedium):
         write_medium(bag, medium)
@@ -69,22 +69,25 @@ def test_a_medium_without_room_is_left_as_it_is(
 
 
 def _claims(patch: pytest.MonkeyPatch, medium: Path, free: int, flag: int = 0) -> None:
-    found = os.statvfs(medium)
-    told = [1, 1, found[2], free, free, *found[5:8], flag, found[9]]
-    patch.setattr(os, "statvfs", lambda _: os.statvfs_result(told))
+    result = os.statvfs(medium)
+    detail = [1, 1, result[2], free, free, *result[5:8], flag, result[9]]
+    patch.setattr(os, "statvfs", lambda _: os.statvfs_result(detail))
 
 
 def test_a_set_that_one_medium_cannot_take_is_refused_before_its_first_byte(
     yard: Any, grown: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bags = yard.carry(grown.bundle(2, 8), Packing(volume_bytes=900, volumes_per_bag=2))
-    staged, media = Staged(bridge_world.carrier_of(bags[0]), tuple(bags)), (yard.new(), yard.new())
+    staged, media = (
+        StagedCarrier(bridge_world.carrier_of(bags[0]), tuple(bags)),
+        (yard.new(), yard.new()),
+    )
     assert len(bags) > 2
     with monkeypatch.context() as patched:
         _claims(patched, media[0], 2 << 20)
         with pytest.raises(BadMedium, match=r"2097152 bytes free, \d+ are needed"):
             deliver(staged, Media(roots=media, medium_id="discs"))
-    assert [list(one.iterdir()) for one in media] == [[], []]
+    assert [list(item.iterdir()) for item in media] == [[], []]
     assert len(deliver(staged, Media(roots=media, medium_id="discs"))) == len(bags)
     with monkeypatch.context() as patched:
         # What lies there already needs no room.
@@ -149,12 +152,12 @@ def test_cut_anywhere_it_is_whole_or_not_finished(yard: Any, bag: Path, failure:
         if not isinstance(result, Exception):
             break
         written = medium / "agb0" / bag.name
-        found = files_of(written) if written.exists() else {}
+        value = files_of(written) if written.exists() else {}
         # Whole by luck is whole: all its bytes are there, only the last sync was not confirmed.
-        if found != due:
+        if value != due:
             assert not yard.check([written]).ok
-            if "carrier.sig" in found:
-                assert found["carrier.sig"] != due["carrier.sig"]
+            if "carrier.sig" in value:
+                assert value["carrier.sig"] != due["carrier.sig"]
     assert at > 30
     assert files_of(result) == due
 
@@ -177,14 +180,14 @@ def test_x05_a_medium_that_loses_what_was_not_synced_is_whole_or_not_finished(
             is_over = counter.count < at
         lost.lose(how)
         written = medium / "agb0" / bag.name
-        found = files_of(written) if written.exists() else {}
-        assert found == due or not yard.check([written]).ok
+        value = files_of(written) if written.exists() else {}
+        assert value == due or not yard.check([written]).ok
         if is_over:
             break
     assert at > 30
     # Whoever was told that it is written can take the medium away.
     assert result is not None
-    assert found == due
+    assert value == due
 
 
 def test_a_sync_that_fails_is_not_tried_again(yard: Any, bag: Path) -> None:
@@ -219,7 +222,7 @@ def test_a_sync_of_the_whole_file_system_that_fails_is_final(
     yard: Any, bag: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     libc = Libc(error)
-    monkeypatch.setattr("bridge.carrier.sync._LIBC", libc)
+    monkeypatch.setattr("bridge.carrier.medium._LIBC", libc)
     with pytest.raises(SyncFailed, match=r"sync of the file system of .* failed"):
         write_medium(bag, yard.new())
     assert libc.asked == 1
@@ -229,7 +232,7 @@ def test_a_sync_of_the_whole_file_system_that_fails_is_final(
 def test_a_system_without_a_sync_of_file_systems_has_synced_every_file(
     yard: Any, bag: Path, monkeypatch: pytest.MonkeyPatch, libc: object
 ) -> None:
-    monkeypatch.setattr("bridge.carrier.sync._LIBC", libc)
+    monkeypatch.setattr("bridge.carrier.medium._LIBC", libc)
     assert files_of(write_medium(bag, yard.new())) == files_of(bag)
 
 

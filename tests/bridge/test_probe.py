@@ -21,10 +21,10 @@ CLAIMED = 12 << 20
 @pytest.fixture
 def medium(tmp_path: Path) -> Iterator[Path]:
     """A directory whose file system claims to have 12 MiB free."""
-    found = os.statvfs(tmp_path)
-    told = [1, 1, found[2], CLAIMED, CLAIMED, *found[5:8], 0, found[9]]
+    result = os.statvfs(tmp_path)
+    detail = [1, 1, result[2], CLAIMED, CLAIMED, *result[5:8], 0, result[9]]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "statvfs", lambda _: os.statvfs_result(told))
+        patch.setattr(os, "statvfs", lambda _: os.statvfs_result(detail))
         yield tmp_path
 
 
@@ -55,7 +55,7 @@ def test_a_medium_with_all_its_room_passes_and_is_left_as_it_was(medium: Path) -
     heard: list[tuple[int, int | None]] = []
     probed = probe(medium, NONCE, lambda done, due: heard.append((done, due)))
     assert CLAIMED // 2 < probed < CLAIMED
-    assert [one.name for one in medium.iterdir()] == ["mine"]
+    assert [path.name for path in medium.iterdir()] == ["mine"]
     assert heard[-1] == (2 * probed, 2 * probed)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import bridge_world
 
-from bridge.carrier.packing import Packing, Preset
+from bridge.carrier.format import Packing, Preset
 
 HERE = Path(__file__).parent
 COUNT = 1000 if os.environ.get("VEEN_TEST_LONG") else 4
@@ -18,7 +18,7 @@ ZONES, TONGUES = ("UTC", "Pacific/Kiritimati", "America/St_Johns"), ("C", "tr_TR
 
 
 def reexport(number: int) -> str:
-    surroundings = {
+    runtime = {
         "PYTHONHASHSEED": str(number * 7919 % 2**32),
         "TZ": ZONES[number % 3],
         "LANG": TONGUES[number % 3],
@@ -26,7 +26,7 @@ def reexport(number: int) -> str:
         "PATH": os.environ["PATH"],
     }
     command = [sys.executable, "-B", str(HERE / "reexport.py")]
-    run = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=True)
+    run = subprocess.run(command, env=runtime, capture_output=True, text=True, check=True)
     return run.stdout
 
 
@@ -39,9 +39,9 @@ def test_a_carrier_is_the_same_in_any_surroundings() -> None:
 def test_cutting_it_otherwise_does_not_change_the_bundle(yard: Any, grown: Any) -> None:
     raw = grown.bundle(2, 8)
     packings = [Preset.CD.packing(), Packing(volume_bytes=700), Packing(volume_bytes=950, parity=3)]
-    found = [yard.check(yard.carry(raw, packing)).bundle.header for packing in packings]
-    assert len({one.bundle_id for one in found}) == 1
-    assert all(one == found[0] for one in found)
+    result = [yard.check(yard.carry(raw, packing)).bundle.header for packing in packings]
+    assert len({item.bundle_id for item in result}) == 1
+    assert all(item == result[0] for item in result)
 
 
 def test_exporting_a_part_again_gives_the_same_bytes() -> None:

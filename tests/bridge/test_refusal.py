@@ -6,13 +6,13 @@ import pickle
 
 import pytest
 
-from bridge.refusal import ADVICE, Fault, Refused
-from cli.failure import INTEGRITY, fail
+from bridge.errors import ADVICE, CarrierFault, Refused
+from cli.errors import INTEGRITY, fail
 
 
-@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("fault", CarrierFault)
 def test_every_fault_says_what_to_do_on_its_first_line(
-    fault: Fault, capsys: pytest.CaptureFixture[str]
+    fault: CarrierFault, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert fail(Refused(fault, "it is so", seq=5, offset=9)) == INTEGRITY
     (line,) = capsys.readouterr().err.splitlines()
@@ -22,6 +22,6 @@ def test_every_fault_says_what_to_do_on_its_first_line(
 
 
 def test_a_refusal_is_the_same_in_another_process() -> None:
-    made = Refused(Fault.LEAF, "it is so", seq=5)
-    found = pickle.loads(pickle.dumps(made))
-    assert (str(found), found.fault, found.seq) == (str(made), Fault.LEAF, 5)
+    made = Refused(CarrierFault.LEAF, "it is so", seq=5)
+    document = pickle.loads(pickle.dumps(made))
+    assert (str(document), document.fault, document.seq) == (str(made), CarrierFault.LEAF, 5)

@@ -11,18 +11,18 @@ import pytest
 
 from bridge import standalone_verifier as standalone
 from bridge.trust import TrustStore, pin_exporter, pin_hub, revoke
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
-from veen.sign import PrivateKey
 
-SECOND, THIRD = PrivateKey(h(b"second")), PrivateKey(h(b"third"))
+SECOND, THIRD = SigningKey(h(b"second")), SigningKey(h(b"third"))
 
 
 @pytest.fixture
 def bags(yard: Any, grown: Any) -> list[Path]:
-    found: list[Path] = yard.carry(grown.bundle(2, 4))
-    return found
+    paths: list[Path] = yard.carry(grown.bundle(2, 4))
+    return paths
 
 
 @pytest.fixture
@@ -35,10 +35,10 @@ def revoking(yard: Any) -> Callable[[bytes], None]:
 
 
 def rotated() -> HubIdentity:
-    found: HubIdentity = bridge_world.IDENTITY.rotated(
+    result: HubIdentity = bridge_world.IDENTITY.rotated(
         bridge_world.HUB, SECOND.public, bridge_world.START + 10**6, 0
     )
-    return found
+    return result
 
 
 def test_newer_keys_of_a_hub_are_added(yard: Any, bags: list[Path]) -> None:
@@ -73,8 +73,8 @@ def test_the_key_behind_the_name_of_an_exporter_never_changes(yard: Any) -> None
     with pytest.raises(Untrusted, match="pin that under a name of its own"):
         pin_exporter(yard.trust_dir, "z1", SECOND.public)
     assert pin_exporter(yard.trust_dir, "z1-2", SECOND.public)
-    found = TrustStore.read(yard.trust_dir).exporters
-    assert found == {bridge_world.EXPORTER.public: "z1", SECOND.public: "z1-2"}
+    exporters = TrustStore.read(yard.trust_dir).exporters
+    assert exporters == {bridge_world.EXPORTER.public: "z1", SECOND.public: "z1-2"}
 
 
 def test_i09_refuses_what_a_revoked_exporter_signed(

@@ -11,22 +11,21 @@ from typing import Any
 import bridge_world
 import pytest
 
+from bridge.carrier.codec import Sealing
 from bridge.carrier.directory import Directory
-from bridge.carrier.encryption import Sealing
-from bridge.carrier.ledger import Ledger
+from bridge.carrier.format import CarrierLedger, Packing
 from bridge.carrier.medium import verify_written, write_medium
-from bridge.carrier.packing import Packing
-from bridge.carrier.stage import Content, stage
-from bridge.continuity import HeldRoots
-from bridge.export_carrier import Workshop
-from bridge.refusal import Level
-from bridge.transcript import transcript
-from veen import hpke
-from veen.client.progress import Progress
+from bridge.carrier.verify import transcript
+from bridge.carrier.writer import Content, stage
+from bridge.errors import Level
+from bridge.exporter.build import Workshop
+from bridge.verify import HeldRoots
+from veen.crypto import hpke_public_key
 from veen.digest import h
+from veen.system.environment import Progress
 
 PRIVATE = h(b"zone 2")
-SEALING = Sealing(hpke.public_key(PRIVATE), h(b"secret"))
+SEALING = Sealing(hpke_public_key(PRIVATE), h(b"secret"))
 DAY = 86_400
 
 
@@ -57,7 +56,7 @@ def test_every_part_of_building_a_carrier_is_told(yard: Any, grown: Any, watcher
     raw, place = grown.bundle(2, 8), yard.new()
     (place / "content").write_bytes(raw)
     (place / "staging").mkdir()
-    ledger = Ledger(bridge_id=h(b"bridge")).with_bundle(bridge_world.parts(raw)[0])
+    ledger = CarrierLedger(bridge_id=h(b"bridge")).with_bundle(bridge_world.parts(raw)[0])
     packing = Packing(volume_bytes=900, parity=2, compress=True)
     content = Content(file=place / "content", ledger=ledger)
     stage(content, packing, bridge_world.EXPORTER, place / "staging", SEALING, watcher.watch)
@@ -95,7 +94,7 @@ def test_bytes_are_told_as_they_are_written_and_as_they_are_read(
     yard: Any, grown: Any, watcher: Watcher
 ) -> None:
     (bag,) = yard.carry(grown.bundle(2, 8), Packing(volume_bytes=900))
-    size = sum(one.stat().st_size for one in bag.rglob("*") if one.is_file())
+    size = sum(path.stat().st_size for path in bag.rglob("*") if path.is_file())
     with watcher.watch("written", "bytes") as progress:
         root = write_medium(bag, yard.new(), progress)
     with watcher.watch("looked at", "bytes") as progress, Directory.root(root) as opened:
@@ -106,12 +105,12 @@ def test_bytes_are_told_as_they_are_written_and_as_they_are_read(
 
 @pytest.fixture
 def bags(yard: Any, grown: Any) -> list[Path]:
-    found: list[Path] = yard.carry(grown.bundle(2, 8))
-    return found
+    paths: list[Path] = yard.carry(grown.bundle(2, 8))
+    return paths
 
 
 @pytest.mark.parametrize(
-    ("later", "told"),
+    ("later", "detail"),
     [
         (3 * DAY + 5, "3 days old"),
         (DAY, "1 day old"),
@@ -122,11 +121,11 @@ def bags(yard: Any, grown: Any) -> list[Path]:
     ],
 )
 def test_a_transcript_tells_how_old_the_checkpoint_is(
-    yard: Any, grown: Any, bags: list[Path], later: int, told: str
+    yard: Any, grown: Any, bags: list[Path], later: int, detail: str
 ) -> None:
     report = yard.check(bags, now=grown.checkpoint().created_at + later)
     assert report.ok
-    assert f"age          checkpoint is {told}\n" in transcript(report)
+    assert f"age          checkpoint is {detail}\n" in transcript(report)
     assert "checked by   veen 0.0.1, which reads format 1\n" in transcript(report)
     assert "made by      veen 0.0.1, in format 1\n" in transcript(report)
 
@@ -144,7 +143,7 @@ def test_nothing_is_too_old_unless_somebody_says_so(
 
 def test_a_heartbeat_has_an_age_too(yard: Any, grown: Any) -> None:
     checkpoint = grown.checkpoint()
-    ledger = Ledger(bridge_id=h(b"bridge")).with_heartbeat(checkpoint)
+    ledger = CarrierLedger(bridge_id=h(b"bridge")).with_heartbeat(checkpoint)
     bags = yard.carry(checkpoint.encode(), ledger=ledger)
     report = yard.check(bags, now=checkpoint.created_at + 9)
     assert (report.verdict, report.age_sec) == ("valid", 9)

@@ -11,8 +11,8 @@ from typing import Any
 import online_zone
 import pytest
 
-from bridge.carrier.check import Means, Report, check_carrier
-from bridge.refusal import Level
+from bridge.carrier.verify import VerifyContext, VerifyReport, check_carrier
+from bridge.errors import Level
 
 
 @pytest.fixture(scope="session")
@@ -23,8 +23,8 @@ def long() -> bool:
 @pytest.fixture(scope="module")
 def zone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One for all tests of a file."""
-    with online_zone.running(tmp_path_factory.mktemp("zone")) as found:
-        yield found
+    with online_zone.running(tmp_path_factory.mktemp("zone")) as result:
+        yield result
 
 
 @pytest.fixture
@@ -47,12 +47,14 @@ def fresh(zone: Any, new_medium: Callable[[], Path]) -> Any:
 
 
 @pytest.fixture
-def check(zone: Any, tmp_path: Path) -> Callable[..., Report]:
+def check(zone: Any, tmp_path: Path) -> Callable[..., VerifyReport]:
     """The check of one carrier, as whoever receives it makes it."""
 
-    def of(*bags: Path, level: Level = Level.VALID, **more: Any) -> Report:
+    def of(*bags: Path, level: Level = Level.VALID, **more: Any) -> VerifyReport:
         scratch = tmp_path / "scratch"
         scratch.mkdir(exist_ok=True)
-        return check_carrier(bags, level, Means(trust=zone.trust(), scratch=scratch, **more))
+        return check_carrier(
+            bags, level, VerifyContext(trust=zone.trust(), scratch=scratch, **more)
+        )
 
     return of

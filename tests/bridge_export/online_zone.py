@@ -14,38 +14,38 @@ from typing import Any
 
 from hub_process import HubProcess
 
-from bridge.audit import Recorded, read_log
-from bridge.audit_events import ExportFailed, ExportSuccess
-from bridge.export_delivery import Media
-from bridge.export_history import History, history
-from bridge.export_run import Exported, Exporter
-from bridge.export_setup import Run, opened
-from bridge.identities import open_client
-from bridge.settings import Settings, parse
+from bridge.audit_log import ExportFailed, ExportSuccess, RecordedEntry, read_log
+from bridge.connect import open_bridge_client
+from bridge.exporter.deliver import Media
+from bridge.exporter.history import History, history
+from bridge.exporter.run import ExportedCarrier, Exporter, ExportSetup, opened
+from bridge.settings import BridgeSettings, parse
 from bridge.trust import TrustStore, pin_exporter, pin_hub
-from veen import captoken, json_body, layout
-from veen.client import recorder_checkpoints
+from veen import captoken
+from veen.client.checkpoints import create_recorder_checkpoint
 from veen.client.client import Client
-from veen.client.surroundings import Surroundings
-from veen.client.transport import Patience
+from veen.client.transport import RetryPolicy
+from veen.crypto import SigningKey
+from veen.events import RECORD_SCHEMA, RecordEvent
 from veen.hub_identity import HubIdentity
 from veen.keystore.directory import ClientDir
-from veen.overlay.body import AnyItem
-from veen.record_event import SCHEMA, RecordEvent
+from veen.label import stream_id
+from veen.log import layout
 from veen.recorder_checkpoint import RecorderCheckpoint
-from veen.sign import PrivateKey
-from veen.stream import stream_id
+from veen.system.environment import Runtime
+from veen.wire.body import AnyItem
+from veen.wire.canonical_json import value_to_cbor
 
-ISSUER = PrivateKey(sha256(b"issuer of the zone").digest())
+ISSUER = SigningKey(sha256(b"issuer of the zone").digest())
 PROFILE = sha256(b"profile of the zone").digest()
-HASTY = Patience(attempts=3, first_sec=0.01, most_sec=0.05, timeout_sec=10)
+HASTY = RetryPolicy(attempts=3, first_sec=0.01, most_sec=0.05, timeout_sec=10)
 CHANGES, ORDERS, LOG = "export/z1/changes", "record/app/orders", "bridge/online/log"
 STREAMS = (CHANGES, ORDERS, LOG)
 WRITERS = {"producer": (CHANGES, ORDERS), "audit": (LOG,)}
 
 
-def surroundings() -> Surroundings:
-    return Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
+def runtime() -> Runtime:
+    return Runtime(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
 
 
 def now_ms() -> int:
@@ -55,15 +55,15 @@ def now_ms() -> int:
 @contextmanager
 def running(folder: Path) -> Iterator[OnlineZone]:
     """A zone with seven changes and two orders at a checkpoint."""
-    found = OnlineZone(folder)
+    zone = OnlineZone(folder)
     try:
-        found.start()
-        found.emit(CHANGES, 7)
-        found.emit(ORDERS, 2, to="producer")
-        found.checkpoint()
-        yield found
+        zone.start()
+        zone.emit(CHANGES, 7)
+        zone.emit(ORDERS, 2, to="producer")
+        zone.checkpoint()
+        yield zone
     finally:
-        found.hub.destroy()
+        zone.hub.destroy()
 
 
 class OnlineZone:
@@ -83,7 +83,7 @@ class OnlineZone:
             token = captoken.issue(
                 ISSUER,
                 subject_pk=self.ids[name],
-                stream_ids=[stream_id(one) for one in streams],
+                stream_ids=[stream_id(stream) for stream in streams],
                 ttl=86_400,
             )
             (self.folder / f"{name}.cap").write_bytes(token.encode())
@@ -98,7 +98,7 @@ class OnlineZone:
     def identity(self) -> HubIdentity:
         return HubIdentity.decode((self.hub.data / layout.IDENTITY).read_bytes())
 
-    def signer(self) -> PrivateKey:
+    def signer(self) -> SigningKey:
         return ClientDir(self.folder / "bridge").open(None).id_sign
 
     def trust(self) -> TrustStore:
@@ -120,7 +120,7 @@ class OnlineZone:
         }
         return usual | changes
 
-    def settings(self, **changes: Any) -> Settings:
+    def settings(self, **changes: Any) -> BridgeSettings:
         return parse(self.document(**changes), self.folder)
 
     def toml(self) -> Path:
@@ -128,9 +128,9 @@ class OnlineZone:
         lines = []
         for key, value in self.document().items():
             if key == "streams":
-                lines += [f'[[streams]]\nsource = "{one["source"]}"' for one in value]
+                lines += [f'[[streams]]\nsource = "{item["source"]}"' for item in value]
             elif isinstance(value, dict):
-                pairs = (f"{name} = {json.dumps(one)}" for name, one in value.items())
+                pairs = (f"{name} = {json.dumps(item)}" for name, item in value.items())
                 lines += [f"[{key}]", *pairs]
             else:
                 lines.insert(0, f"{key} = {json.dumps(value)}")
@@ -146,8 +146,8 @@ class OnlineZone:
         if (self.folder / f"{name}.cap").exists():
             part["capability"] = f"{name}.cap"
         settings = self.settings(bridge=part, audit={"client": "x", "reader": "x"})
-        with open_client(
-            settings.hub, settings.bridge, surroundings=surroundings(), patience=HASTY
+        with open_bridge_client(
+            settings.hub, settings.bridge, runtime=runtime(), retry_policy=HASTY
         ) as client:
             yield client
 
@@ -156,31 +156,31 @@ class OnlineZone:
         key = ClientDir(self.folder / (to or "producer")).read_card().recipient(int(time.time()))
         with self.client("producer") as client:
             bodies = [self._event(number, size) for number in range(count)]
-            for _ in client.send_many(stream, bodies, schema=SCHEMA, recipient=key):
+            for _ in client.send_many(stream, bodies, schema=RECORD_SCHEMA, recipient=key):
                 pass
 
     def checkpoint(self) -> RecorderCheckpoint:
         with self.client("admin") as client:
-            return recorder_checkpoints.create(client.meet(), PROFILE, None)
+            return create_recorder_checkpoint(client.meet(), PROFILE, None)
 
-    def run(self, medium: Path, **changes: Any) -> Run:
-        return Run(
+    def run(self, medium: Path, **changes: Any) -> ExportSetup:
+        return ExportSetup(
             media=Media(roots=(medium,), medium_id=str(medium), discard_unfinished=True),
             operator="an operator",
-            surroundings=surroundings(),
+            runtime=runtime(),
             now_ms=now_ms,
-            patience=HASTY,
+            retry_policy=HASTY,
             **changes,
         )
 
     @contextmanager
     def exporter(self, medium: Path, **changes: Any) -> Iterator[Exporter]:
-        with opened(self.settings(**changes), self.run(medium)) as found:
-            yield found
+        with opened(self.settings(**changes), self.run(medium)) as result:
+            yield result
 
-    def export(self, medium: Path, **changes: Any) -> list[Exported]:
-        with self.exporter(medium, **changes) as found:
-            return list(found.export())
+    def export(self, medium: Path, **changes: Any) -> list[ExportedCarrier]:
+        with self.exporter(medium, **changes) as result:
+            return list(result.export())
 
     def advance(self, spare: Path, count: int = 3) -> None:
         """Carry away what there is, and have something new."""
@@ -189,19 +189,19 @@ class OnlineZone:
         self.emit(CHANGES, count)
         self.checkpoint()
 
-    def log(self) -> list[Recorded]:
+    def log(self) -> list[RecordedEntry]:
         with self.client("bridge") as client:
             return list(read_log(client, LOG))
 
     def kinds(self) -> list[str]:
-        return [one.event.KIND for one in self.log()]
+        return [item.event.KIND for item in self.log()]
 
     def successes(self, medium: Path | None = None) -> list[ExportSuccess]:
-        found = [one.event for one in self.log() if isinstance(one.event, ExportSuccess)]
-        return [one for one in found if medium is None or one.medium == str(medium)]
+        result = [item.event for item in self.log() if isinstance(item.event, ExportSuccess)]
+        return [item for item in result if medium is None or item.medium == str(medium)]
 
     def failures(self) -> list[ExportFailed]:
-        return [one.event for one in self.log() if isinstance(one.event, ExportFailed)]
+        return [item.event for item in self.log() if isinstance(item.event, ExportFailed)]
 
     def past(self) -> History:
         return history(self.log(), self.signer().public)
@@ -213,7 +213,7 @@ class OnlineZone:
             event_type="config.changed",
             event_time=1_700_000_000_000 + number,
             origin="z1",
-            payload=AnyItem(json_body.encode_value({"note": "x" * size})),
+            payload=AnyItem(value_to_cbor({"note": "x" * size})),
         ).encode()
 
     def _identity(self, name: str) -> bytes:

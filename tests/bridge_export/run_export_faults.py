@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "hub" / "server"))
 
 from online_zone import CHANGES, OnlineZone
 
-from bridge.carrier.check import Means, check_carrier
-from bridge.export_state import ExportState
-from bridge.refusal import Level
+from bridge.carrier.verify import VerifyContext, check_carrier
+from bridge.errors import Level
+from bridge.exporter.state import ExportState
 from veen.client.transport import Transport
 from veen.errors import VeenError
 
@@ -112,18 +112,22 @@ def check_after(zone: OnlineZone, media: list[Path], scratch: Path) -> None:
     end = zone.checkpoint().end(CHANGES)
     assert end is not None
     assert past.cursor(CHANGES).seq == end.last_seq, "the cursor is behind"
-    doubled = Counter((one.bundle_id, one.medium) for one in past.successes)
+    doubled = Counter((success.bundle_id, success.medium) for success in past.successes)
     assert set(doubled.values()) == {1}, "an entry is doubled"
-    ranges = [(one.from_seq, one.to_seq) for one in past.successes if one.stream == CHANGES]
+    ranges = [
+        (success.from_seq, success.to_seq)
+        for success in past.successes
+        if success.stream == CHANGES
+    ]
     covered = [seq for first, last in ranges for seq in range(first, last + 1)]
     assert sorted(covered) == list(range(1, end.last_seq + 1)), "lost or doubled events"
-    said = {(one.medium, one.bundle_id) for one in past.successes}
+    said = {(success.medium, success.bundle_id) for success in past.successes}
     for medium in media:
         for bag in sorted((medium / "agb0").glob("*")):
             check_bag(zone, bag, medium, said, scratch)
     state = zone.settings().exporting
     assert state is not None
-    left = sorted(one.name for one in state.state.iterdir())
+    left = sorted(path.name for path in state.state.iterdir())
     due = ["checkpoint.cbor", "lock", "log.head", "log.jsonl"]
     assert left == due, f"left behind: {left}"
     assert ExportState(state.state).left() == []
@@ -132,7 +136,7 @@ def check_after(zone: OnlineZone, media: list[Path], scratch: Path) -> None:
 def check_bag(
     zone: OnlineZone, bag: Path, medium: Path, said: set[tuple[str, bytes]], scratch: Path
 ) -> None:
-    report = check_carrier([bag], Level.VALID, Means(trust=zone.trust(), scratch=scratch))
+    report = check_carrier([bag], Level.VALID, VerifyContext(trust=zone.trust(), scratch=scratch))
     is_signed = (bag / "carrier.sig").exists() and report.ok
     if report.bundle is not None and report.ok:
         named = report.bundle.header.bundle_id

@@ -17,7 +17,7 @@ import bagit
 import pytest
 from hub_process import veen
 
-from bridge.export_gaps import Gap, GapFile
+from bridge.exporter.gaps import ExportGap, GapFile
 
 CHANGES = "export/z1/changes"
 
@@ -30,9 +30,9 @@ def document(*arguments: object, code: int = 0) -> dict[str, Any]:
 
 def tree(root: Path) -> dict[str, str]:
     return {
-        str(one): hashlib.sha256(one.read_bytes()).hexdigest()
-        for one in root.rglob("*")
-        if one.is_file()
+        str(path): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in root.rglob("*")
+        if path.is_file()
     }
 
 
@@ -53,9 +53,9 @@ def test_export_carry_verify(zone: Any, config: Path, new_medium: Any, tmp_path:
     handed = document("keys", "export-trust", "--config", config, "--out", trust)
     assert handed["bridge_id"] == document("keys", "show", "--config", config)["bridge_id"]
     before = tree(medium)
-    found = document("verify", medium, "--trust", trust, "--transcript", text)
-    assert {one["verdict"] for one in found["carriers"]} == {"valid"}
-    assert all(0 <= one["age_sec"] < 3600 for one in found["carriers"])
+    result = document("verify", medium, "--trust", trust, "--transcript", text)
+    assert {item["verdict"] for item in result["carriers"]} == {"valid"}
+    assert all(0 <= item["age_sec"] < 3600 for item in result["carriers"])
     (bag, *_) = done["carriers"][0]["bags"]
     for manifest in ("manifest-sha256.txt", "tagmanifest-sha256.txt"):
         subprocess.run(["sha256sum", "-c", "--strict", manifest], cwd=bag, check=True)
@@ -101,10 +101,10 @@ def test_x09_of_two_commands_at_once_each_carrier_is_entered_once(
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    told = [one.communicate(timeout=120) for one in both]
-    codes = sorted(one.returncode for one in both)
-    assert codes in ([0, 4], [0, 6]), told
-    entered = [one.bundle_id for one in zone.successes() if one.medium == "one"]
+    detail = [popen.communicate(timeout=120) for popen in both]
+    codes = sorted(popen.returncode for popen in both)
+    assert codes in ([0, 4], [0, 6]), detail
+    entered = [success.bundle_id for success in zone.successes() if success.medium == "one"]
     assert len(entered) == len(set(entered)) > 0
 
 
@@ -119,22 +119,22 @@ def test_export_says_what_is_wrong_in_its_first_line(config: Path, new_medium: A
 
 
 @pytest.mark.parametrize(
-    ("hub", "stream", "told"),
+    ("hub", "stream", "detail"),
     [
         ("11" * 32, CHANGES, "is about hub 1111"),
         (None, "export/z1/secrets", "add it there if it should cross"),
     ],
 )
 def test_refuses_a_gap_file_about_something_else(
-    zone: Any, new_medium: Any, tmp_path: Path, hub: str | None, stream: str, told: str
+    zone: Any, new_medium: Any, tmp_path: Path, hub: str | None, stream: str, detail: str
 ) -> None:
     about = bytes.fromhex(hub) if hub else zone.identity().hub_id
     path, medium = tmp_path / "gaps.json", new_medium()
-    path.write_bytes(GapFile.of(about, [Gap(stream, 1, 2)]).encode())
+    path.write_bytes(GapFile.of(about, [ExportGap(stream, 1, 2)]).encode())
     where = ("--config", zone.toml(), "--medium", medium)
     run = veen("bridge", "export", *where, "--from-gap-file", path)
     assert run.returncode != 0
-    assert told in run.stderr.splitlines()[0]
+    assert detail in run.stderr.splitlines()[0]
     assert list(medium.iterdir()) == []
 
 
@@ -150,10 +150,10 @@ def test_i31_a_termination_ends_an_export_in_a_clear_line(zone: Any, tmp_path: P
         silent.settimeout(120)
         with silent.accept()[0]:
             run.send_signal(signal.SIGTERM)
-            _, told = run.communicate(timeout=60)
+            _, detail = run.communicate(timeout=60)
     assert run.returncode == 130
-    assert told.splitlines()[0].startswith("stopped; what was begun does not count yet: run veen")
-    assert "Traceback" not in told
+    assert detail.splitlines()[0].startswith("stopped; what was begun does not count yet: run veen")
+    assert "Traceback" not in detail
 
 
 def test_trust_is_handed_over_pinned_and_revoked(zone: Any, config: Path, tmp_path: Path) -> None:

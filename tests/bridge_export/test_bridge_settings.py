@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bridge.settings import Zone, load, parse
-from bridge.stream_map import Route, StreamMap, UnmappedStream, default_target
-from veen.settings_table import BadSettings
+from bridge.settings import BridgeZone, load, parse
+from bridge.stream_map import BridgeStreamMap, StreamRoute, UnmappedStream, default_target
+from veen.system.config import BadSettings
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "bridge.example.toml"
 HUB, OTHER = b"\x11" * 32, b"\x22" * 32
@@ -34,9 +34,9 @@ def an_offline(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_example_is_a_configuration() -> None:
-    found = load(EXAMPLE)
-    assert found.zone is Zone.ONLINE
-    assert [one.target for one in found.streams.routes] == [
+    result = load(EXAMPLE)
+    assert result.zone is BridgeZone.ONLINE
+    assert [route.target for route in result.streams.routes] == [
         "import/plant-1/changes",
         "import/record/app/orders",
         "import/bridge/online/log",
@@ -59,7 +59,7 @@ def test_every_key_of_the_example_that_is_commented_out_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "told"),
+    ("document", "detail"),
     [
         (a_document(zone="both"), "zone = 'both'"),
         (a_document(colour="red"), "colour = 'red': there is no such key"),
@@ -79,37 +79,37 @@ def test_every_key_of_the_example_that_is_commented_out_is_known() -> None:
         ),
     ],
 )
-def test_refuses_what_cannot_be_run(document: dict[str, Any], told: str) -> None:
-    with pytest.raises(BadSettings, match=told):
+def test_refuses_what_cannot_be_run(document: dict[str, Any], detail: str) -> None:
+    with pytest.raises(BadSettings, match=detail):
         parse(document, Path("/x"))
 
 
-def a_route(source: str) -> Route:
-    return Route(HUB, source, default_target(source))
+def a_route(source: str) -> StreamRoute:
+    return StreamRoute(HUB, source, default_target(source))
 
 
 def test_i28_refuses_two_streams_that_go_into_one() -> None:
     for routes in (
         [
-            Route(HUB, "export/record/a", "import/record/a"),
-            Route(HUB, "record/a", "import/record/a"),
+            StreamRoute(HUB, "export/record/a", "import/record/a"),
+            StreamRoute(HUB, "record/a", "import/record/a"),
         ],
-        [Route(HUB, "export/a", "import/a"), Route(OTHER, "export/a", "import/a")],
-        [Route(HUB, "export/a", "import/a"), Route(OTHER, "export/a", "import/b")],
+        [StreamRoute(HUB, "export/a", "import/a"), StreamRoute(OTHER, "export/a", "import/a")],
+        [StreamRoute(HUB, "export/a", "import/a"), StreamRoute(OTHER, "export/a", "import/b")],
     ):
         with pytest.raises(BadSettings, match="would both go into import/"):
-            StreamMap(routes)
+            BridgeStreamMap(routes)
 
 
 def test_two_hubs_can_be_imported_into_streams_of_their_own() -> None:
-    found = StreamMap(
+    bridge_stream_map = BridgeStreamMap(
         [
-            Route(HUB, "export/a", "import/one/a"),
-            Route(OTHER, "export/a", "import/two/a"),
-            Route(OTHER, "bridge/online/log", "import/two/log"),
+            StreamRoute(HUB, "export/a", "import/one/a"),
+            StreamRoute(OTHER, "export/a", "import/two/a"),
+            StreamRoute(OTHER, "bridge/online/log", "import/two/log"),
         ]
     )
-    assert found.route(OTHER, "export/a").target == "import/two/a"
-    assert found.sources(HUB) == ("export/a", "bridge/online/log")
+    assert bridge_stream_map.route(OTHER, "export/a").target == "import/two/a"
+    assert bridge_stream_map.sources(HUB) == ("export/a", "bridge/online/log")
     with pytest.raises(UnmappedStream, match="add it there if it should cross"):
-        found.route(HUB, "export/b")
+        bridge_stream_map.route(HUB, "export/b")

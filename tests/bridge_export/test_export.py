@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from bridge.audit import AuditPending, AuditWriter
-from bridge.audit_events import parse
-from bridge.export_gaps import Gap, GapFile
-from bridge.exporter import NothingThere
-from veen import hpke
+from bridge.audit_log import AuditPending, AuditWriter, parse
+from bridge.exporter.build import NothingThere
+from bridge.exporter.gaps import ExportGap, GapFile
 from veen.client.client import Client
-from veen.client.errors import Unreachable
+from veen.client.transport import Unreachable
+from veen.crypto import hpke_public_key
 from veen.digest import h
 from veen.errors import Malformed
-from veen.record_event import RecordEvent
+from veen.events import RecordEvent
 
 CHANGES, ORDERS, LOG = "export/z1/changes", "record/app/orders", "bridge/online/log"
 HUB = b"00" * 32
@@ -25,21 +24,23 @@ Media = Callable[[], Path]
 
 
 def ranges(exported: Any) -> list[tuple[str, int, int]]:
-    return [(one.entry.stream, one.entry.from_seq, one.entry.to_seq) for one in exported]
+    return [(item.entry.stream, item.entry.from_seq, item.entry.to_seq) for item in exported]
 
 
 def files_of(bag: Path) -> dict[str, bytes]:
-    return {str(one.relative_to(bag)): one.read_bytes() for one in bag.rglob("*") if one.is_file()}
+    return {
+        str(path.relative_to(bag)): path.read_bytes() for path in bag.rglob("*") if path.is_file()
+    }
 
 
 def test_everything_new_is_exported_once(zone: Any, new_medium: Media, check: Any) -> None:
     first = zone.export(new_medium())
     assert ranges(first) == [(CHANGES, 1, 5), (CHANGES, 6, 7), (ORDERS, 1, 2)]
-    assert [one.entry.n for one in first] == [1, 2, 3]
+    assert [item.entry.n for item in first] == [1, 2, 3]
     assert zone.export(new_medium()) == []
     assert zone.kinds() == ["export.begin", "export.success"] * 3
-    told = [check(*one.bags).bundle for one in first]
-    assert [(one.told, one.unopened) for one in told] == [(5, 0), (2, 0), (0, 0)]
+    detail = [check(*item.bags).bundle for item in first]
+    assert [(item.detail, item.unopened) for item in detail] == [(5, 0), (2, 0), (0, 0)]
 
 
 def test_the_log_of_exports_travels_and_then_falls_silent(fresh: Any, new_medium: Media) -> None:
@@ -57,7 +58,9 @@ def test_exporting_again_gives_the_same_bytes_though_the_log_has_grown(
     first, *_ = fresh.export(new_medium())
     fresh.emit(CHANGES, 4)
     fresh.checkpoint()
-    asked = GapFile.of(first.entry.hub_id, [Gap(CHANGES, first.entry.to_seq, first.entry.to_seq)])
+    asked = GapFile.of(
+        first.entry.hub_id, [ExportGap(CHANGES, first.entry.to_seq, first.entry.to_seq)]
+    )
     medium = new_medium()
     with fresh.exporter(medium) as exporter:
         (again,) = exporter.again(GapFile.decode(asked.encode()).gaps)
@@ -72,10 +75,10 @@ def test_what_was_never_exported_cannot_be_exported_again(fresh: Any, new_medium
         fresh.exporter(new_medium()) as exporter,
         pytest.raises(NothingThere, match="no event of"),
     ):
-        list(exporter.again([Gap(CHANGES, 10**6, 10**6)]))
+        list(exporter.again([ExportGap(CHANGES, 10**6, 10**6)]))
     medium = new_medium()
     with fresh.exporter(medium) as exporter, pytest.raises(NothingThere, match="goes beyond"):
-        list(exporter.again([Gap(CHANGES, 1, 10**6)]))
+        list(exporter.again([ExportGap(CHANGES, 1, 10**6)]))
     assert list(medium.iterdir()) == []
 
 
@@ -105,13 +108,13 @@ def test_a_sealed_carrier_opens_with_the_key_of_the_zone_alone(
     fresh: Any, new_medium: Media, check: Any
 ) -> None:
     private = h(b"zone")
-    sealed = {"recipient": hpke.public_key(private).hex(), "compression": "zstd", "parity": 1}
+    sealed = {"recipient": hpke_public_key(private).hex(), "compression": "zstd", "parity": 1}
     done, *_ = fresh.export(new_medium(), export=sealed)
     assert check(*done.bags).verdict == "E.AUTH/NO_KEY"
     report = check(*done.bags, privates=[private])
     assert report.ok
     assert report.bundle.header.bundle_id == done.entry.bundle_id
-    asked = [Gap(done.entry.stream, done.entry.from_seq, done.entry.to_seq)]
+    asked = [ExportGap(done.entry.stream, done.entry.from_seq, done.entry.to_seq)]
     with fresh.exporter(new_medium(), export=sealed) as exporter:
         (again,) = exporter.again(asked)
     assert files_of(again.bags[0]) == files_of(done.bags[0])
@@ -178,14 +181,14 @@ def test_refuses_what_is_no_gap_file(raw: bytes, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "gaps",
     [
-        (Gap("a", 1, 5), Gap("a", 5, 9)),
-        (Gap("a", 4, 5), Gap("a", 1, 2)),
-        (Gap("b", 1, 5), Gap("a", 6, 9)),
-        (Gap("a", 1, 5), Gap("a", 1, 5)),
-        (Gap("a", 1, 9), Gap("a", 2, 3)),
+        (ExportGap("a", 1, 5), ExportGap("a", 5, 9)),
+        (ExportGap("a", 4, 5), ExportGap("a", 1, 2)),
+        (ExportGap("b", 1, 5), ExportGap("a", 6, 9)),
+        (ExportGap("a", 1, 5), ExportGap("a", 1, 5)),
+        (ExportGap("a", 1, 9), ExportGap("a", 2, 3)),
     ],
 )
-def test_refuses_gaps_that_overlap_or_are_out_of_order(gaps: tuple[Gap, ...]) -> None:
+def test_refuses_gaps_that_overlap_or_are_out_of_order(gaps: tuple[ExportGap, ...]) -> None:
     with pytest.raises(Malformed, match="overlap or are out of order"):
         GapFile.decode(GapFile(bytes(32), gaps).encode())
 

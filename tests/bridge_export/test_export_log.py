@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bridge.export_log import ExportLog
-from bridge.exporter import RolledBack
+from bridge.exporter.build import RolledBack
+from bridge.exporter.state import ExportLog
 from veen.client.client import Client
 
 CHANGES, LOG = "export/z1/changes", "bridge/online/log"
@@ -19,16 +19,16 @@ CHANGES, LOG = "export/z1/changes", "bridge/online/log"
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """From which entry on the log is read, each time it is."""
-    found: list[int] = []
+    result: list[int] = []
     real = Client.read
 
-    def read(client: Client, stream: str, **wanted: Any) -> Any:
+    def read(client: Client, stream: str, **requested: Any) -> Any:
         if stream == LOG:
-            found.append(wanted["from_seq"])
-        return real(client, stream, **wanted)
+            result.append(requested["from_seq"])
+        return real(client, stream, **requested)
 
     monkeypatch.setattr(Client, "read", read)
-    return found
+    return result
 
 
 def read(zone: Any, folder: Path) -> Any:

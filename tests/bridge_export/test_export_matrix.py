@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from bridge.carrier.medium import BadMedium
-from bridge.export_audit import ExportAudit
-from bridge.export_gaps import Gap
-from bridge.export_state import Busy, ExportState
-from veen import hpke
+from bridge.exporter.deliver import ExportAudit
+from bridge.exporter.gaps import ExportGap
+from bridge.exporter.state import ExporterBusy, ExportState
+from veen.crypto import hpke_public_key
 from veen.digest import h
 
 CHANGES = "export/z1/changes"
@@ -76,8 +76,8 @@ def raised(zone: Any, medium: Path, name: str, at: int, error: OSError) -> str |
     """What the exporter says of an error of the medium; None where there was none."""
     try:
         run_with(zone, medium, name, at, error)
-    except BadMedium as told:
-        return str(told)
+    except BadMedium as detail:
+        return str(detail)
     return None
 
 
@@ -138,13 +138,13 @@ def test_x03_a_full_medium_at_each_write_moves_nothing(fresh: Any, new_medium: M
     cursor, at = fresh.past().cursor(CHANGES), 1
     while True:
         failed, medium = len(fresh.failures()), new_medium()
-        told = raised(fresh, medium, "pwrite", at, OSError(errno.ENOSPC, "No space left"))
-        if told is None or any(map(is_whole, entries(medium))):
+        detail = raised(fresh, medium, "pwrite", at, OSError(errno.ENOSPC, "No space left"))
+        if detail is None or any(map(is_whole, entries(medium))):
             break  # what failed, if anything, is the next carrier
-        assert f"{medium}/agb0" in told
-        assert told.endswith("No space left; take another medium")
+        assert f"{medium}/agb0" in detail
+        assert detail.endswith("No space left; take another medium")
         assert fresh.past().cursor(CHANGES) == cursor
-        assert [one.code for one in fresh.failures()[failed:]] == ["BadMedium"]
+        assert [failure.code for failure in fresh.failures()[failed:]] == ["BadMedium"]
         assert ExportState(fresh.settings().exporting.state).left() != []
         at += 1
     assert at > 7
@@ -156,9 +156,9 @@ def test_x03_a_full_medium_at_each_write_moves_nothing(fresh: Any, new_medium: M
 @pytest.mark.parametrize("name", ["pwrite", "fdatasync", "fsync", "close"])
 def test_x04_an_error_of_the_medium_is_final(fresh: Any, new_medium: Media, name: str) -> None:
     cursor, medium = fresh.past().cursor(CHANGES), new_medium()
-    told = raised(fresh, medium, name, 2, OSError(errno.EIO, "Input/output error"))
-    assert told is not None
-    assert "Input/output error" in told
+    detail = raised(fresh, medium, name, 2, OSError(errno.EIO, "Input/output error"))
+    assert detail is not None
+    assert "Input/output error" in detail
     assert not any(map(is_whole, entries(medium)))
     assert fresh.past().cursor(CHANGES) == cursor
     assert fresh.failures()[-1].medium == str(medium)
@@ -173,7 +173,7 @@ def test_x05_a_name_that_vanished_is_noticed_and_made_good(
     (bag / "data" / "v001.agv").unlink()
     assert check(bag).verdict == "E.SIZE/INCOMPLETE"
     with fresh.exporter(other) as exporter:
-        (again,) = exporter.again([Gap(CHANGES, done.entry.from_seq, done.entry.to_seq)])
+        (again,) = exporter.again([ExportGap(CHANGES, done.entry.from_seq, done.entry.to_seq)])
     assert again.entry == done.entry
     assert check(again.bags[0]).ok
 
@@ -215,7 +215,9 @@ def test_x07_killed_between_the_signature_and_the_audit_entry(
     fresh.emit(CHANGES, 1)
     fresh.checkpoint()
     fresh.export(medium)
-    assert [one.n for one in fresh.successes(medium)].count(fresh.successes(medium)[0].n) == 1
+    assert [success.n for success in fresh.successes(medium)].count(
+        fresh.successes(medium)[0].n
+    ) == 1
     assert fresh.successes(medium)[0].bundle_id.hex()[:12] in bag.name
     assert {path: path.read_bytes() for path in before} == before
 
@@ -224,7 +226,7 @@ def test_x07_killed_between_the_signature_and_the_audit_entry(
 def test_x07_a_sealed_carrier_that_was_cut_off_is_found_again(
     fresh: Any, new_medium: Media, is_signed: bool
 ) -> None:
-    medium, sealed = new_medium(), {"recipient": hpke.public_key(h(b"zone")).hex()}
+    medium, sealed = new_medium(), {"recipient": hpke_public_key(h(b"zone")).hex()}
 
     def cut(*_: object) -> None:
         raise Cut
@@ -252,14 +254,14 @@ def test_x08_killed_after_the_audit_entry(fresh: Any, new_medium: Media) -> None
     assert len(fresh.successes(medium)) == 1
     before = len(entries(medium))
     fresh.export(medium, streams=[{"source": CHANGES}])
-    changes = [one for one in fresh.successes(medium) if one.stream == CHANGES]
+    changes = [success for success in fresh.successes(medium) if success.stream == CHANGES]
     assert len(changes) == 1
     assert before == 1
 
 
 def test_x09_of_two_exporters_one_is_told_to_wait(fresh: Any, new_medium: Media) -> None:
     state = ExportState(fresh.settings().exporting.state)
-    with state.locked(), pytest.raises(Busy, match="another export is running"):
+    with state.locked(), pytest.raises(ExporterBusy, match="another export is running"):
         fresh.export(new_medium())
 
 
@@ -267,7 +269,7 @@ def test_x10_nothing_behind_the_checkpoint_is_exported(fresh: Any, new_medium: M
     end = fresh.checkpoint().end(CHANGES).last_seq
     fresh.emit(CHANGES, 2)
     with fresh.exporter(new_medium()) as exporter:
-        for one in exporter.export():
+        for item in exporter.export():
             fresh.emit(CHANGES, 1)
-            assert one.entry.stream != CHANGES or one.entry.to_seq <= end
+            assert item.entry.stream != CHANGES or item.entry.to_seq <= end
     assert fresh.past().cursor(CHANGES).seq == end

@@ -11,16 +11,15 @@ from typing import Any
 import pytest
 
 from bridge.carrier.medium import BadMedium
-from bridge.export_gaps import Gap
-from bridge.export_history import history
-from bridge.export_run import Exporter
-from bridge.export_setup import opened
+from bridge.exporter.gaps import ExportGap
+from bridge.exporter.history import history
+from bridge.exporter.run import Exporter, opened
+from veen.crypto import SigningKey
 from veen.digest import h
-from veen.sign import PrivateKey
 
 CHANGES = "export/z1/changes"
 Media = Callable[[], Path]
-NEW = PrivateKey(h(b"a new identity of the bridge"))
+NEW = SigningKey(h(b"a new identity of the bridge"))
 
 
 @contextmanager
@@ -28,11 +27,11 @@ def renewed(zone: Any, medium: Path, name: str) -> Iterator[Exporter]:
     """An exporter with a new key to sign carriers with, to a medium of a given name."""
     run = zone.run(medium)
     run = replace(run, media=replace(run.media, medium_id=name))
-    with opened(zone.settings(), run) as found:
-        found._workshop = replace(found._workshop, signer=NEW)
-        found._audit._bridge_id = NEW.public
-        found._past = history((), NEW.public)
-        yield found
+    with opened(zone.settings(), run) as result:
+        result._workshop = replace(result._workshop, signer=NEW)
+        result._audit._bridge_id = NEW.public
+        result._past = history((), NEW.public)
+        yield result
 
 
 def test_a_new_identity_finishes_what_the_old_one_brought_to_a_medium_of_that_name(
@@ -40,14 +39,16 @@ def test_a_new_identity_finishes_what_the_old_one_brought_to_a_medium_of_that_na
 ) -> None:
     medium = new_medium()
     first, *_ = fresh.export(medium)
-    asked = [Gap(CHANGES, first.entry.from_seq, first.entry.to_seq)]
+    asked = [ExportGap(CHANGES, first.entry.from_seq, first.entry.to_seq)]
     for number in range(2):
         with renewed(fresh, new_medium(), str(medium)) as exporter:
             (again,) = exporter.again(asked)
         assert again.entry.n == 1
         assert again.is_again == bool(number)
     assert history(fresh.log(), NEW.public).unfinished() is None
-    assert [one.bridge_id for one in fresh.successes(medium) if one.stream == CHANGES] == [
+    assert [
+        success.bridge_id for success in fresh.successes(medium) if success.stream == CHANGES
+    ] == [
         fresh.signer().public,
         NEW.public,
     ]

@@ -16,8 +16,8 @@ COUNT = 100 if os.environ.get("VEEN_TEST_LONG") else 4
 ZONES, TONGUES = ("UTC", "Pacific/Kiritimati", "America/St_Johns"), ("C", "tr_TR.UTF-8", "C.UTF-8")
 
 
-def reexport(number: int, config: Path, medium: Path, wanted: str) -> dict[str, str]:
-    surroundings = {
+def reexport(number: int, config: Path, medium: Path, requested: str) -> dict[str, str]:
+    runtime = {
         "PYTHONHASHSEED": str(number * 7919 % 2**32),
         "TZ": ZONES[number % 3],
         "LANG": TONGUES[number % 3],
@@ -25,13 +25,13 @@ def reexport(number: int, config: Path, medium: Path, wanted: str) -> dict[str, 
         "PATH": os.environ["PATH"],
     }
     command = [sys.executable, "-m", "cli.main", "bridge", "export", "--config", str(config)]
-    command += ["--medium", str(medium), "--range", wanted, "--operator", f"operator {number}"]
-    run = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=False)
+    command += ["--medium", str(medium), "--range", requested, "--operator", f"operator {number}"]
+    run = subprocess.run(command, env=runtime, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     return {
-        str(one.relative_to(medium)): hashlib.sha256(one.read_bytes()).hexdigest()
-        for one in (medium / "agb0").rglob("*")
-        if one.is_file()
+        str(path.relative_to(medium)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in (medium / "agb0").rglob("*")
+        if path.is_file()
     }
 
 
@@ -41,12 +41,12 @@ def test_an_export_is_the_same_in_any_surroundings(
 ) -> None:
     done, *_ = fresh.export(new_medium())
     entry = done.entry
-    wanted = f"{entry.stream}={entry.from_seq}..{entry.to_seq}"
+    expected = f"{entry.stream}={entry.from_seq}..{entry.to_seq}"
     config, first = fresh.toml(), done.bags[0].parents[1]
     due = {
-        str(one.relative_to(first)): hashlib.sha256(one.read_bytes()).hexdigest()
-        for one in done.bags[0].rglob("*")
-        if one.is_file()
+        str(path.relative_to(first)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in done.bags[0].rglob("*")
+        if path.is_file()
     }
     for number in range(1, COUNT):
-        assert reexport(number, config, new_medium(), wanted) == due
+        assert reexport(number, config, new_medium(), expected) == due

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from bridge import export_checkpoint
-from bridge.audit import AuditPending
-from bridge.export_history import Cursor
-from bridge.export_state import ExportState
-from bridge.exporter import RolledBack, plan
+from bridge.audit_log import AuditPending
+from bridge.exporter.build import RolledBack, plan
+from bridge.exporter.history import Cursor
+from bridge.exporter.run import latest_checkpoint
+from bridge.exporter.state import ExportState
 from veen.digest import h
 from veen.errors import Untrusted
 
@@ -43,7 +43,7 @@ def test_x11_a_hub_that_was_put_back_is_not_exported(
         zone.export(medium)
     # The exporter knows it by its own memory, too, whatever became of that of its client.
     with zone.client("admin") as client, pytest.raises(Untrusted, match=r"made at \d+, before"):
-        export_checkpoint.latest(client.meet(), ExportState(zone.settings().exporting.state))
+        latest_checkpoint(client.meet(), ExportState(zone.settings().exporting.state))
 
 
 def test_x11_a_stream_that_ends_before_the_cursor_is_refused(zone: Any) -> None:

@@ -19,8 +19,8 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def z2_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with hub_in(tmp_path_factory.mktemp("z2") / "hub") as found:
-        yield found
+    with hub_in(tmp_path_factory.mktemp("z2") / "hub") as result:
+        yield result
 
 
 class Zygote:
@@ -35,31 +35,31 @@ class Zygote:
         )
 
     def start(self, zone: Any, *media: Path, **more: Any) -> int:
-        told = {
+        detail = {
             "settings": str(zone.root / "bridge.toml"),
             "operator": zone.name,
-            "media": [str(one) for one in media],
+            "media": [str(item) for item in media],
         }
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(told | more) + "\n")
+        self._process.stdin.write(json.dumps(detail | more) + "\n")
         self._process.stdin.flush()
         return int(self._line()["child"])
 
     def wait(self) -> tuple[int, Any]:
         """How it ended, and what it told before."""
-        told: Any = None
+        detail: Any = None
         while "dead" not in (line := self._line()):
-            told = line
-        return int(line["dead"]), told
+            detail = line
+        return int(line["dead"]), detail
 
     def run(self, zone: Any, *media: Path, **more: Any) -> tuple[int, Any]:
-        before = [import_yard.tree(one) for one in media]
+        before = [import_yard.tree(item) for item in media]
         self.start(zone, *media, **more)
-        found = self.wait()
+        result = self.wait()
         zone.presented.update(dict.fromkeys(media))
         # O9: whoever was killed has not written to a medium either.
-        assert [import_yard.tree(one) for one in media] == before
-        return found
+        assert [import_yard.tree(item) for item in media] == before
+        return result
 
     def close(self) -> None:
         self._process.communicate()
@@ -73,9 +73,9 @@ class Zygote:
 
 @pytest.fixture(scope="module")
 def zygote() -> Iterator[Zygote]:
-    found = Zygote()
-    yield found
-    found.close()
+    result = Zygote()
+    yield result
+    result.close()
 
 
 @pytest.fixture

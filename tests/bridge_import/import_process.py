@@ -30,32 +30,32 @@ from power_losses import Losses
 
 from bridge.importer import commit, importer
 from bridge.importer.airlock import Airlock
+from bridge.importer.context import AuditOutbox
 from bridge.importer.ledger import ImportLedger
 from bridge.importer.run import Order, run_import
-from bridge.importer.trail import Trail
 from bridge.settings import load
 from cli.main import main as main_of_veen
 from veen.client.client import Client
 from veen.client.hub_api import HubApi
 from veen.client.outbox import Outbox
-from veen.client.surroundings import Surroundings
-from veen.client.transport import Patience
+from veen.client.transport import RetryPolicy
+from veen.system.environment import Runtime
 
 POINTS: dict[str, tuple[type, str]] = {
     "begin": (ImportLedger, "begin"),
-    "hand_over": (commit.Committer, "hand_over"),
+    "hand_over": (commit.BundleCommitter, "hand_over"),
     "emit": (Client, "emit_each"),
     "submit": (HubApi, "submit_batch"),
     "settle": (Outbox, "settle"),
     "flush": (Client, "flush"),
     "finish": (ImportLedger, "finish"),
     "conclude": (ImportLedger, "conclude"),
-    "audit": (Trail, "once"),
+    "audit": (AuditOutbox, "once"),
     "move": (Airlock, "move"),
     "closed": (ImportLedger, "closed"),
     "take": (importer.Importer, "take"),
 }
-HASTY = Patience(attempts=3, first_sec=0.01, most_sec=0.05, timeout_sec=10)
+HASTY = RetryPolicy(attempts=3, first_sec=0.01, most_sec=0.05, timeout_sec=10)
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "shutil.rmtree"}
 
@@ -84,10 +84,10 @@ class Counter:
                 is_commit = sql.startswith("COMMIT")
                 if is_commit:
                     counter.tick()
-                found = super().execute(sql, *more)
+                rows = super().execute(sql, *more)
                 if is_commit:
                     counter.tick()
-                return found
+                return rows
 
         connect = sqlite3.connect
         sqlite3.connect = lambda *args, **more: connect(*args, **({"factory": Connection} | more))
@@ -100,41 +100,41 @@ class Counter:
     def _around(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **more: Any) -> Any:
             self.tick()
-            found = function(*args, **more)
+            result = function(*args, **more)
             self.tick()
-            return found
+            return result
 
         return call
 
 
 def main() -> None:
     for line in sys.stdin:
-        told = json.loads(line)
+        document = json.loads(line)
         child = os.fork()
         if child == 0:
-            _live(told)
+            _live(document)
         print(json.dumps({"child": child}), flush=True)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         print(json.dumps({"dead": code}), flush=True)
 
 
-def _live(told: dict[str, Any]) -> None:
+def _live(detail: dict[str, Any]) -> None:
     status = 1
     try:
-        _watch_sockets(told)
-        cut = _cut(told)
-        counter = Counter(told.get("die_at", 0), cut)
-        if "die_at" in told or told.get("count"):
+        _watch_sockets(detail)
+        cut = _cut(detail)
+        counter = Counter(detail.get("die_at", 0), cut)
+        if "die_at" in detail or detail.get("count"):
             counter.install()
-        if "point" in told:
-            _die_at(cut, *told["point"])
-        if "signal" in told:
-            status = _command(told, counter)
+        if "point" in detail:
+            _die_at(cut, *detail["point"])
+        if "signal" in detail:
+            status = _command(detail, counter)
             return
-        around = Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
-        order = Order(operator=told["operator"], media=tuple(map(Path, told["media"])))
-        result = run_import(load(Path(told["settings"])), order, around, patience=HASTY)
-        states = [one.state.value for one in result.outcomes]
+        around = Runtime(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
+        order = Order(operator=detail["operator"], media=tuple(map(Path, detail["media"])))
+        result = run_import(load(Path(detail["settings"])), order, around, retry_policy=HASTY)
+        states = [outcome.state.value for outcome in result.outcomes]
         pending = result.pending is not None
         os.write(1, json.dumps([states, pending, counter.count]).encode() + b"\n")
         status = 0
@@ -145,16 +145,16 @@ def _live(told: dict[str, Any]) -> None:
         os._exit(status)
 
 
-def _command(told: dict[str, Any], counter: Counter) -> int:
+def _command(detail: dict[str, Any], counter: Counter) -> int:
     """``veen bridge import`` as it is typed; what it says goes to the log."""
-    report, log = os.dup(1), os.open(told["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    report, log = os.dup(1), os.open(detail["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
     # Whoever started us in the background had it ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.argv = ["veen", "bridge", "import", "--config", told["settings"]]
-    sys.argv += ["--operator", told["operator"]]
-    for medium in told["media"]:
+    sys.argv = ["veen", "bridge", "import", "--config", detail["settings"]]
+    sys.argv += ["--operator", detail["operator"]]
+    for medium in detail["media"]:
         sys.argv += ["--medium", medium]
     try:
         main_of_veen()
@@ -165,9 +165,9 @@ def _command(told: dict[str, Any], counter: Counter) -> int:
     raise AssertionError("the command did not exit")
 
 
-def _watch_sockets(told: dict[str, Any]) -> None:
+def _watch_sockets(detail: dict[str, Any]) -> None:
     """Whoever connects to anything but the zone's own hub, or asks for a name, dies of it."""
-    port = int(load(Path(told["settings"])).hub.url.rpartition(":")[2])
+    port = int(load(Path(detail["settings"])).hub.url.rpartition(":")[2])
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if event == "socket.connect" and args[1][:2] != ("127.0.0.1", port):
@@ -180,18 +180,18 @@ def _watch_sockets(told: dict[str, Any]) -> None:
     sys.addaudithook(hook)
 
 
-def _cut(told: dict[str, Any]) -> Callable[[], None]:
+def _cut(detail: dict[str, Any]) -> Callable[[], None]:
     """How this process ends: what it has not synced goes with it, if that is asked for."""
-    losses = Losses(str(Path(told["settings"]).parent))
-    if "lose" in told:
+    losses = Losses(str(Path(detail["settings"]).parent))
+    if "lose" in detail:
         losses.install()
 
     def cut() -> None:
-        if "signal" in told:
-            os.kill(os.getpid(), told["signal"])
+        if "signal" in detail:
+            os.kill(os.getpid(), detail["signal"])
             return
-        if "lose" in told:
-            losses.lose(told["lose"])
+        if "lose" in detail:
+            losses.lose(detail["lose"])
         os.kill(os.getpid(), signal.SIGKILL)
 
     return cut

@@ -14,34 +14,30 @@ from typing import Any
 from bridge_world import EXPORTER, HUB, IDENTITY, World, parts
 from import_oracles import verify_ends, verify_only_again
 
-from bridge import identities
-from bridge.audit import read_log
-from bridge.audit_events import AuditEvent
-from bridge.carrier.check import Means
-from bridge.carrier.encryption import Sealing
-from bridge.carrier.ledger import Ledger
-from bridge.carrier.packing import Packing, Preset
-from bridge.carrier.stage import Content, stage
+from bridge import connect
+from bridge.audit_log import AuditEvent, read_log
+from bridge.carrier.codec import Sealing
+from bridge.carrier.format import CarrierLedger, Packing, Preset
+from bridge.carrier.verify import VerifyContext
+from bridge.carrier.writer import Content, stage
 from bridge.importer.airlock import Airlock
-from bridge.importer.ledger import ImportLedger
-from bridge.importer.ledger_tables import Stream
-from bridge.importer.outcome import Outcome
-from bridge.importer.run import Order, Result, run_import
-from bridge.reconcile.collect import collect_offline
-from bridge.reconcile.collect_carriers import Carried
+from bridge.importer.ledger import ImportLedger, SourceStream
+from bridge.importer.outcome import ImportOutcome
+from bridge.importer.run import ImportRunResult, Order, run_import
+from bridge.reconcile.collect import Carried, collect_offline
 from bridge.reconcile.reconcile import reconcile
-from bridge.reconcile.stream_report import Class
-from bridge.settings import Settings, load
+from bridge.reconcile.report import Class
+from bridge.settings import BridgeSettings, load
 from bridge.stream_map import OFFLINE_LOG
 from bridge.trust import TrustStore, pin_exporter, pin_hub
-from veen.client.surroundings import Surroundings
-from veen.client.transport import Patience
+from veen.client.transport import RetryPolicy
 from veen.digest import h, h_file
-from veen.import_event import ImportedEvent, read_imported
+from veen.events import ImportedEvent, read_imported
 from veen.keystore.directory import ClientDir
+from veen.system.environment import Runtime
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
-HASTY = Patience(attempts=3, first_sec=0.01, most_sec=0.05, timeout_sec=10)
+HASTY = RetryPolicy(attempts=3, first_sec=0.01, most_sec=0.05, timeout_sec=10)
 FOLDERS = {
     "inbox", "staging", "waiting", "committing", "archive", "quarantine", "receipts", "approvals",
     "checkpoints",
@@ -60,7 +56,7 @@ class Zone:
     toml: str = ""
     capabilities: dict[str, Path] = field(default_factory=dict)
     presented: dict[Path, None] = field(default_factory=dict)
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[ImportOutcome] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.world = World(stream=f"export/z1/{self.name}")
@@ -71,15 +67,17 @@ class Zone:
         pin_exporter(self.root / "trust", "z1", EXPORTER.public)
         # All zones at a hub write one audit log, so they have one reader.
         self.reader_dir = self.hub.data.parent / "reader"
-        for one in (self.root / "bridge", self.root / "audit", self.reader_dir):
-            if not ClientDir(one).keystore.exists():
-                ClientDir(one).create(now=int(time.time()), random=os.urandom, passphrase=None)
+        for item in (self.root / "bridge", self.root / "audit", self.reader_dir):
+            if not ClientDir(item).keystore.exists():
+                ClientDir(item).create(now=int(time.time()), random=os.urandom, passphrase=None)
         self._numbers = itertools.count(1)
-        self.ledger = Ledger(bridge_id=h(b"bridge"))
+        self.ledger = CarrierLedger(bridge_id=h(b"bridge"))
         self.write_settings()
 
     def write_settings(self, more: str = "", importing: str = "") -> None:
-        granted = {one: f'capability = "{path}"' for one, path in self.capabilities.items()}
+        granted = {
+            capability: f'capability = "{path}"' for capability, path in self.capabilities.items()
+        }
         (self.root / "bridge.toml").write_text(f"""
 zone = "offline"
 name = "z2"
@@ -106,16 +104,16 @@ source = "{self.world.stream}"
 """)
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> BridgeSettings:
         return load(self.root / "bridge.toml")
 
     @property
     def airlock(self) -> Airlock:
         return Airlock(self.root / "state")
 
-    def around(self) -> Surroundings:
+    def around(self) -> Runtime:
         clock = self.clock
-        return Surroundings(
+        return Runtime(
             clock=lambda: int(time.time()) if clock is None else clock,
             random=os.urandom,
             sleep=time.sleep,
@@ -131,7 +129,7 @@ source = "{self.world.stream}"
         raw: bytes,
         packing: Packing | None = None,
         sealing: Sealing | None = None,
-        ledger: Ledger | None = None,
+        ledger: CarrierLedger | None = None,
     ) -> Path:
         """A medium with a carrier of this bundle."""
         if ledger is None:
@@ -147,11 +145,14 @@ source = "{self.world.stream}"
     def medium(self, first: int, last: int, size: int | None = None) -> Path:
         return self.carry(self.bundle(first, last, size))
 
-    def run(self, *media: Path, **more: Any) -> Result:
-        order, before = Order(operator=self.name, media=media, **more), [tree(one) for one in media]
-        result = run_import(self.settings, order, self.around(), patience=HASTY)
+    def run(self, *media: Path, **more: Any) -> ImportRunResult:
+        order, before = (
+            Order(operator=self.name, media=media, **more),
+            [tree(item) for item in media],
+        )
+        result = run_import(self.settings, order, self.around(), retry_policy=HASTY)
         # O9: whatever became of it, a medium is only read.
-        assert [tree(one) for one in media] == before
+        assert [tree(item) for item in media] == before
         self.presented.update(dict.fromkeys(media))
         self.outcomes += result.outcomes
         return result
@@ -159,48 +160,51 @@ source = "{self.world.stream}"
     def states(self, *media: Path, **more: Any) -> list[str]:
         result = self.run(*media, **more)
         assert result.pending is None, result.pending
-        return [one.state.value for one in result.outcomes]
+        return [outcome.state.value for outcome in result.outcomes]
 
     def reader(self) -> Any:
         settings = self.settings
         assert settings.reader is not None
-        return identities.open_client(
-            settings.hub, settings.reader, surroundings=self.around(), patience=HASTY
+        return connect.open_bridge_client(
+            settings.hub, settings.reader, runtime=self.around(), retry_policy=HASTY
         )
 
     def imported(self) -> list[ImportedEvent]:
         """What is in the import stream, in order."""
         with self.reader() as reader:
-            found = []
+            result = []
             for pair in reader.read(self.target):
                 opened = reader.open_payload(pair.msg)
-                found.append(read_imported(opened.header.schema, opened.body, pair.msg.client_id))
-            return found
+                result.append(read_imported(opened.header.schema, opened.body, pair.msg.client_id))
+            return result
 
     def audits(self) -> list[AuditEvent]:
         """The audit entries of this zone's runs."""
         # All zones at a hub read one log on from where the last of them has read it to.
         known: list[AuditEvent] = self.hub.__dict__.setdefault("audits_read", [])
         with self.reader() as reader:
-            known += [one.event for one in read_log(reader, OFFLINE_LOG, len(known) + 1)]
-        return [one for one in known if one.operator == self.name]
+            known += [
+                recorded_entry.event
+                for recorded_entry in read_log(reader, OFFLINE_LOG, len(known) + 1)
+            ]
+        return [item for item in known if item.operator == self.name]
 
     def kinds(self) -> list[str]:
-        return [one.KIND for one in self.audits()]
+        return [audit.KIND for audit in self.audits()]
 
     def files(self, folder: str) -> list[str]:
         return sorted(path.name for path in (self.airlock.root / folder).iterdir())
 
     def reason(self) -> dict[str, Any]:
         (place,) = (self.airlock.root / "quarantine").iterdir()
-        found: dict[str, Any] = json.loads((place / "reason.json").read_text())
-        return found
+        document: dict[str, Any] = json.loads((place / "reason.json").read_text())
+        return document
 
     def check(self, seqs: Sequence[int], excluded: Sequence[int] = (), **order: Any) -> None:
         """The oracles, after runs and after everything was presented once more."""
         self.check_now(seqs, excluded, **order)
         before, audits = self.imported(), self.audits()
-        self.run(*(one for one in self.presented if one.exists()), **order)
+        self.run(*(item for item in self.presented if item.exists()), **order)
         verify_only_again(audits, self.audits()[len(audits) :])
         assert self.imported() == before
         self._check_once(seqs, excluded)
@@ -213,21 +217,21 @@ source = "{self.world.stream}"
         self._check_report(set(seqs) - set(excluded), set(excluded))
 
     def _check_once(self, seqs: Sequence[int], excluded: Sequence[int]) -> None:
-        found = self.imported()
-        keys = [one.receipt().stream_seq for one in found]
+        events = self.imported()
+        keys = [event.receipt().stream_seq for event in events]
         assert sorted(keys) == sorted(set(seqs))
         assert keys == list(seqs)
-        for one in found:
-            seq = one.receipt().stream_seq
+        for event in events:
+            seq = event.receipt().stream_seq
             source = self.world.events[seq - 1]
-            assert one.origin_receipt == source.receipt
-            assert one.origin_msg == (None if seq in excluded else source.payload)
-            assert (one.excluded is not None) == (seq in excluded)
-            one.verify(IDENTITY)
-        self._check_audits(found)
+            assert event.origin_receipt == source.receipt
+            assert event.origin_msg == (None if seq in excluded else source.payload)
+            assert (event.excluded is not None) == (seq in excluded)
+            event.verify(IDENTITY)
+        self._check_audits(events)
         self._check_files()
         with ImportLedger(self.airlock.ledger) as ledger:
-            spans = ledger.spans(Stream(IDENTITY.hub_id, self.world.stream))
+            spans = ledger.spans(SourceStream(IDENTITY.hub_id, self.world.stream))
             held = [seq for span in spans for seq in range(span.first, span.last + 1)]
             assert held == sorted(seqs)
             assert ledger.open_plans() == []
@@ -237,11 +241,11 @@ source = "{self.world.stream}"
         """O5: the reconciliation says of every event what became of it, and of none two things."""
         scratch = self.root / "reconcile"
         scratch.mkdir(exist_ok=True)
-        means = Means(trust=TrustStore.read(self.settings.trust), scratch=scratch)
+        means = VerifyContext(trust=TrustStore.read(self.settings.trust), scratch=scratch)
         with self.reader() as reader:
-            found = collect_offline(self.settings, reader, Carried(means))
-        report = reconcile(found.facts)
-        (mine,) = (one for one in report.streams if one.stream == self.world.stream)
+            offline = collect_offline(self.settings, reader, Carried(means))
+        report = reconcile(offline.facts)
+        (mine,) = (stream for stream in report.streams if stream.stream == self.world.stream)
         held = {kind: _seqs(ranges) for kind, ranges in mine.classes.items()}
         assert (held[Class.IMPORTED], held[Class.EXCLUDED]) == (imported, excluded)
         assert sum(map(len, held.values())) == len(set().union(*held.values()))
@@ -251,17 +255,19 @@ source = "{self.world.stream}"
     def _check_audits(self, found: list[ImportedEvent]) -> None:
         audits: list[Any] = list(self.audits())
         verify_ends(audits, self.outcomes, self.presented)
-        successes = {one.bundle_id for one in audits if one.KIND == "import.success"}
-        assert successes == {one.bundle_id for one in found}
+        successes = {audit.bundle_id for audit in audits if audit.KIND == "import.success"}
+        assert successes == {event.bundle_id for event in found}
 
     def _check_files(self) -> None:
         """Nothing but what is named, and nothing half-done."""
         names = {path.name for path in self.airlock.root.iterdir()}
-        assert names <= FOLDERS | FILES | {one for one in names if one.startswith("ledger.db.old")}
+        assert names <= FOLDERS | FILES | {
+            name for name in names if name.startswith("ledger.db.old")
+        }
         assert self.files("staging") == []
         assert self.files("committing") == []
-        assert [str(one) for one in self.airlock.root.rglob(".*")] == []
-        assert [str(one) for one in self.airlock.root.rglob("*.tmp")] == []
+        assert [str(path) for path in self.airlock.root.rglob(".*")] == []
+        assert [str(path) for path in self.airlock.root.rglob("*.tmp")] == []
 
 
 def _seqs(ranges: Iterable[tuple[int, int]]) -> set[int]:
@@ -270,11 +276,11 @@ def _seqs(ranges: Iterable[tuple[int, int]]) -> set[int]:
 
 def tree(root: Path) -> dict[str, str]:
     """Every file below a folder with its hash, to see whether anything changed."""
-    found = {}
+    result = {}
     for path in sorted(root.rglob("*")):
         if path.is_symlink() or not path.is_file():
-            found[str(path)] = "other"
+            result[str(path)] = "other"
         else:
             with path.open("rb") as file:
-                found[str(path)] = h_file(file).hex()
-    return found
+                result[str(path)] = h_file(file).hex()
+    return result

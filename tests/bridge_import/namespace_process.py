@@ -22,16 +22,16 @@ def main() -> None:
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     root = Path(sys.argv[1])
     with hub_in(root / "hub") as hub:
-        told = _run(Zone(root / "zone", hub, "namespace"))
-    print(json.dumps(told | {"interfaces": [name for _, name in socket.if_nameindex()]}))
+        run = _run(Zone(root / "zone", hub, "namespace"))
+    print(json.dumps(run | {"interfaces": [name for _, name in socket.if_nameindex()]}))
 
 
 def _run(zone: Zone) -> dict[str, Any]:
     first = zone.medium(1, 3)
     states = [zone.states(first), zone.states(first), zone.states(zone.medium(6, 7))]
     zone.check([1, 2, 3])
-    found = rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
-    return {"states": states, "rebuilt": found.events}
+    ledger = rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
+    return {"states": states, "rebuilt": ledger.events}
 
 
 if __name__ == "__main__":

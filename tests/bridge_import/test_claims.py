@@ -8,14 +8,15 @@ from typing import Any
 import bridge_world
 import pytest
 
-from bridge.audit_events import ImportBlocked, ImportQuarantined, parse
-from bridge.carrier.encryption import Sealing
-from bridge.carrier.packing import Preset
-from veen import hpke, json_body
+from bridge.audit_log import ImportBlocked, ImportQuarantined, parse
+from bridge.carrier.codec import Sealing
+from bridge.carrier.format import Preset
+from veen.crypto import hpke_public_key
 from veen.digest import h
 from veen.errors import Malformed
-from veen.overlay.body import AnyItem
-from veen.record_event import RecordEvent
+from veen.events import RecordEvent
+from veen.wire.body import AnyItem
+from veen.wire.canonical_json import value_to_cbor
 
 
 def spoil(medium: Path, name: str) -> None:
@@ -64,7 +65,7 @@ def test_a_sealed_ledger_claims_what_it_says_once_it_is_opened(
     private = h(b"zone key")
     (zone.root / "zone.key").write_text(private.hex())
     zone.write_settings(importing='zone_keys = ["zone.key"]' if has_key else "")
-    sealing = Sealing(hpke.public_key(private), h(b"ephemeral"))
+    sealing = Sealing(hpke_public_key(private), h(b"ephemeral"))
     ledger = zone.ledger.with_bundle(bridge_world.parts(forged)[0])
     medium = zone.carry(forged, Preset.ANY.packing(), sealing, ledger)
     entry = entry_of(zone, medium)
@@ -91,21 +92,21 @@ def written(document: dict[str, Any], kind: str) -> RecordEvent:
         event_type=kind,
         event_time=1,
         origin="z2",
-        payload=AnyItem(json_body.encode_value(document)),
+        payload=AnyItem(value_to_cbor(document)),
     )
 
 
 def test_entries_of_an_earlier_version_are_read() -> None:
     new = ImportBlocked(
         operator="ann", bundle_id=bytes(32), sha256=bytes(32), source_hub_id=bytes(32),
-        stream="export/z1", from_seq=1, to_seq=2, count=2, by="scan", told="a virus",
+        stream="export/z1", from_seq=1, to_seq=2, count=2, by="scan", detail="a virus",
     )  # fmt: skip
     old = new.document()
     del old["decision"]
-    found = parse(written(old, new.KIND))
-    assert found == new
-    assert isinstance(found, ImportBlocked)
-    assert found.is_kept_out
+    result = parse(written(old, new.KIND))
+    assert result == new
+    assert isinstance(result, ImportBlocked)
+    assert result.is_excluded
     with pytest.raises(Malformed, match="other fields"):
         parse(written(old | {"colour": "red"}, new.KIND))
     del old["by"]

@@ -17,13 +17,13 @@ import import_yard
 import pytest
 from hub_process import hub_in
 
-from bridge.importer.covering import Covered
 from bridge.importer.rebuild import rebuild_ledger
 from bridge.importer.run import Order, run_import
-from recorder.anchor.ledger import Ledger
-from recorder.checkpoints.shelf import read
-from recorder.index.home import IndexHome
+from bridge.importer.trust_audit import Covered
+from recorder.anchor.ledger import AnchorLedger
+from recorder.checkpoints.store import read_document
 from recorder.index.rebuild import create
+from recorder.index.tables import IndexHome
 from veen.errors import Untrusted
 from veen.keystore.directory import ClientDir
 
@@ -104,19 +104,19 @@ def test_a_checkpoint_that_cannot_be_had_is_tried_again_and_told_when_it_is_ther
 ) -> None:
     zone = recorded.zone
     recorded.configure(principal="nobody")
-    found = recorded.bring(zone.medium(1, 3), code=14)
-    assert (found["imported_events"], found["checkpoint"]["checkpoint_id"]) == (3, None)
-    assert "no checkpoint covers the import yet" in found["checkpoint"]["told"]
+    outcomes = recorded.bring(zone.medium(1, 3), code=14)
+    assert (outcomes["imported_events"], outcomes["checkpoint"]["checkpoint_id"]) == (3, None)
+    assert "no checkpoint covers the import yet" in outcomes["checkpoint"]["detail"]
     (recorded.config.parent / "broken.ledger").write_text("no ledger\n")
     recorded.configure(anchors="broken.ledger")
-    found = recorded.bring(zone.medium(4, 5), code=14)
-    assert found["checkpoint"]["bundles"] == 2
-    assert "no anchor yet" in found["checkpoint"]["told"]
+    outcomes = recorded.bring(zone.medium(4, 5), code=14)
+    assert outcomes["checkpoint"]["bundles"] == 2
+    assert "no anchor yet" in outcomes["checkpoint"]["detail"]
     recorded.configure()
     assert recorded.bring(code=0)["checkpoint"] is None
     made = recorded.bring(zone.medium(6, 6), code=0)["checkpoint"]
-    assert (made["bundles"], made["anchor"], made["told"]) == (1, "file-1.cbor", None)
-    first, second = (one for one in zone.audits() if one.KIND == "import.checkpoint")
+    assert (made["bundles"], made["anchor"], made["detail"]) == (1, "file-1.cbor", None)
+    first, second = (audit for audit in zone.audits() if audit.KIND == "import.checkpoint")
     assert (first.bundles, first.anchor) == (2, None)
     assert (second.bundles, second.anchor) == (1, "file-1.cbor")
     assert second.checkpoint_id.hex() == made["checkpoint_id"]
@@ -126,9 +126,9 @@ def test_a_checkpoint_that_cannot_be_had_is_tried_again_and_told_when_it_is_ther
     assert all(text.rstrip().splitlines()[-1].startswith("Received by") for text in texts)
     zone.check(list(range(1, 7)))
     _is_anchored(recorded, made["checkpoint_id"])
-    told = recorded.reconcile()
-    assert "the entry is covered by checkpoint" in told
-    assert "anchored as file-1.cbor" in told
+    detail = recorded.reconcile()
+    assert "the entry is covered by checkpoint" in detail
+    assert "anchored as file-1.cbor" in detail
     assert zone.audits()[-1].KIND == "bridge.reconciled"
 
 
@@ -140,9 +140,9 @@ def test_h27_no_checkpoint_goes_by_a_stream_map_that_was_changed_without_a_migra
     with home.locked():
         create(home, bytes.fromhex(recorded.hub_id))
     home.stream_map.write_text('{"query.replayed":"record/app/elsewhere"}')
-    found = recorded.bring(recorded.zone.medium(1, 3), code=14)
-    assert (found["imported_events"], found["checkpoint"]["checkpoint_id"]) == (3, None)
-    assert "expected a migration event" in found["checkpoint"]["told"]
+    outcomes = recorded.bring(recorded.zone.medium(1, 3), code=14)
+    assert (outcomes["imported_events"], outcomes["checkpoint"]["checkpoint_id"]) == (3, None)
+    assert "expected a migration event" in outcomes["checkpoint"]["detail"]
     home.stream_map.unlink()
     assert recorded.bring(code=0)["checkpoint"]["checkpoint_id"] is not None
 
@@ -150,12 +150,12 @@ def test_h27_no_checkpoint_goes_by_a_stream_map_that_was_changed_without_a_migra
 def _is_anchored(recorded: Recorded, checkpoint_id: str) -> None:
     """The anchor is of a checkpoint that reaches the last imported event."""
     (path,) = recorded.config.parent.glob(f"checkpoints/checkpoints/*-{checkpoint_id}.cbor")
-    document = read(path)
+    document = read_document(path)
     end = document.end(recorded.zone.target)
     assert end is not None
     assert end.last_seq == 6
     ref = recorded.config.parent / "checkpoints" / "anchors" / checkpoint_id / "file-1.cbor"
-    anchor = Ledger(recorded.anchors, os.urandom)
+    anchor = AnchorLedger(recorded.anchors, os.urandom)
     assert anchor.verify(document.log_root, ref.read_bytes()).nonce == document.checkpoint_id
 
 

@@ -13,8 +13,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from bridge.carrier.bag_path import BagPath, carrier_name
-from bridge.medium_bags import carriers
+from bridge.carrier.directory import BagPath, carrier_name
+from bridge.carrier.medium import carriers
 from cli.main import app
 from veen.digest import h
 
@@ -47,16 +47,16 @@ def bag_of(medium: Path) -> Path:
 @pytest.fixture
 def medium(zone: Any) -> Path:
     """One sound carrier with an odd name, junk with each of the others, one sound plain one."""
-    found: Path = zone.root / "stick"
-    (found / "agb0").mkdir(parents=True)
-    bag_of(zone.medium(1, 3)).rename(named(found / "agb0", ODD["letter"]))
-    for one in ("bytes", "long", "lines"):
-        bag = named(found / "agb0", ODD[one])
+    result: Path = zone.root / "stick"
+    (result / "agb0").mkdir(parents=True)
+    bag_of(zone.medium(1, 3)).rename(named(result / "agb0", ODD["letter"]))
+    for item in ("bytes", "long", "lines"):
+        bag = named(result / "agb0", ODD[item])
         bag.mkdir()
         (bag / "carrier.sig").write_bytes(bytes(105))
     plain = bag_of(zone.medium(4, 5))
-    plain.rename(found / "agb0" / plain.name)
-    return found
+    plain.rename(result / "agb0" / plain.name)
+    return result
 
 
 def test_h08_only_plain_names_of_moderate_length_are_kept() -> None:
@@ -68,10 +68,10 @@ def test_h08_only_plain_names_of_moderate_length_are_kept() -> None:
 
 def test_h08_each_carrier_of_a_medium_is_judged_by_itself(zone: Any, medium: Path) -> None:
     result = zone.run(medium)
-    judged = {one.name for one in result.outcomes if one.state.value == "incomplete"}
-    assert judged == {hashed(ODD[one]) for one in ("bytes", "long", "lines")}
-    assert [one.state.value for one in result.outcomes].count("imported") == 2
-    json.dumps([one.told for one in result.outcomes]).encode()
+    judged = {outcome.name for outcome in result.outcomes if outcome.state.value == "incomplete"}
+    assert judged == {hashed(ODD[item]) for item in ("bytes", "long", "lines")}
+    assert [outcome.state.value for outcome in result.outcomes].count("imported") == 2
+    json.dumps([outcome.detail for outcome in result.outcomes]).encode()
     zone.check([1, 2, 3, 4, 5])
 
 
@@ -80,7 +80,7 @@ def test_h08_each_carrier_of_the_inbox_is_judged_by_itself(zone: Any, medium: Pa
     for bag in (medium / "agb0").iterdir():
         bag.rename(zone.airlock.inbox / bag.name)
     assert sorted(zone.states()) == ["imported", "imported", *["incomplete"] * 3]
-    assert zone.files("inbox") == sorted(hashed(ODD[one]) for one in ("bytes", "long", "lines"))
+    assert zone.files("inbox") == sorted(hashed(ODD[item]) for item in ("bytes", "long", "lines"))
     # Once more, by the names that they have now.
     assert zone.states() == ["incomplete"] * 3
     zone.check([1, 2, 3, 4, 5])
@@ -92,21 +92,21 @@ def test_h08_the_command_shows_names_that_it_takes_back(zone: Any, medium: Path)
     assert shown.exit_code == 3, shown.output
     rows = {row["bags"][0]: row["verdict"] for row in json.loads(shown.stdout)["carriers"]}
     assert len(rows) == 5
-    assert all(one.isascii() for one in rows)
+    assert all(row.isascii() for row in rows)
     sound = str(medium / "agb0" / hashed(ODD["letter"]))
     assert rows[sound] == "valid"
     again = veen(["bridge", "verify", sound, *trust, "--json"])
     assert again.exit_code == 0, again.output
     listed = veen(["bridge", "inspect", str(medium), "--json"])
     assert listed.exit_code == 3, listed.output
-    assert sum("refused" in one for one in json.loads(listed.stdout)["carriers"]) == 3
+    assert sum("refused" in item for item in json.loads(listed.stdout)["carriers"]) == 3
     # What people approved is imported by the same name.
     assert zone.states(Path(sound)) == ["imported"]
 
 
 def test_h08_a_hash_stands_for_one_entry_of_its_folder(medium: Path) -> None:
-    (found,) = (one for one in carriers([medium]) if one[0].name == "\u00e9")
-    assert BagPath.of(Path(str(found[0]))) == found[0]
+    (result,) = (carrier for carrier in carriers([medium]) if carrier[0].name == "\u00e9")
+    assert BagPath.of(Path(str(result[0]))) == result[0]
     missing = medium / "agb0" / hashed(b"nothing")
     assert BagPath.of(missing).path == missing
 

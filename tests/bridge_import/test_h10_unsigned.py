@@ -12,13 +12,13 @@ import bridge_world
 import import_yard
 import pytest
 
-from bridge.carrier.packing import Packing
+from bridge.carrier.format import Packing
 from bridge.importer import run as import_run
-from bridge.importer.room import bytes_below
 from bridge.importer.run import Order, run_import
+from bridge.importer.staging import bytes_below
 from bridge.trust import pin_exporter
+from veen.crypto import SigningKey
 from veen.digest import h
-from veen.sign import PrivateKey
 
 JUNK = 3 << 20
 SMALL = Packing(volume_bytes=1200)
@@ -31,12 +31,12 @@ def bag_of(medium: Path) -> Path:
 
 def reasons(zone: Any) -> list[dict[str, Any]]:
     folder = zone.airlock.root / "quarantine"
-    return [json.loads(one.read_text()) for one in sorted(folder.glob("*/reason.json"))]
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*/reason.json"))]
 
 
 def _unknown_exporter(zone: Any, _bag: Path) -> str:
     (zone.root / "trust" / "exporter-z1.pub").unlink()
-    pin_exporter(zone.root / "trust", "other", PrivateKey(h(b"other")).public)
+    pin_exporter(zone.root / "trust", "other", SigningKey(h(b"other")).public)
     return "E.AUTH/SIGNER"
 
 
@@ -73,7 +73,7 @@ def test_h10_of_an_unsigned_bag_only_hashes_are_kept(zone: Any, trick: Any, way:
     due = h((medium / outcome.name / "carrier.sig").read_bytes()).hex() if media else "carrier.sig"
     assert any(due in line for line in reason["hashes"])
     assert f"{JUNK} bytes  data/junk.agv\n" in reason["hashes"]
-    assert [one.name for one in zone.airlock.quarantine("").rglob("*") if one.is_file()] == [
+    assert [path.name for path in zone.airlock.quarantine("").rglob("*") if path.is_file()] == [
         "reason.json"
     ]
     zone.check([])
@@ -90,7 +90,7 @@ def test_h10_what_lies_beside_signed_volumes_is_not_copied(zone: Any) -> None:
     (data / "junk.agv").write_bytes(volume[:86] + bytes(JUNK))
     assert zone.states(medium) == ["imported"]
     assert bytes_below(zone.airlock.root / "archive") < JUNK // 2
-    names = {one.name for one in (zone.airlock.root / "archive").rglob("*.agv")}
+    names = {path.name for path in (zone.airlock.root / "archive").rglob("*.agv")}
     assert names == {f"v{number:03d}.agv" for number in range(1, len(names) + 1)}
     zone.check([1, 2, 3, 4, 5])
 
@@ -99,7 +99,7 @@ def test_h10_a_forged_bag_with_the_table_of_a_sound_one_does_not_take_it_along(z
     bag = bag_of(zone.medium(1, 3))
     zone.airlock.create()
     forged = zone.airlock.inbox / "a-forged"
-    for path in (one for one in bag.rglob("*") if one.is_file()):
+    for path in (path for path in bag.rglob("*") if path.is_file()):
         target = forged / path.relative_to(bag)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(path.read_bytes())
@@ -125,8 +125,8 @@ def test_h10_what_was_checked_on_the_medium_is_checked_again_on_the_copy(
     with monkeypatch.context() as patched:
         patched.setattr(import_run, "fetch", changed)
         order = Order(operator=zone.name, media=[medium])
-        found = run_import(zone.settings, order, zone.around(), patience=import_yard.HASTY)
-    assert [one.state.value for one in found.outcomes] == ["quarantined"]
+        result = run_import(zone.settings, order, zone.around(), retry_policy=import_yard.HASTY)
+    assert [outcome.state.value for outcome in result.outcomes] == ["quarantined"]
     zone.check_now([])
     for path, raw in sound.items():
         path.write_bytes(raw)
@@ -139,9 +139,9 @@ def test_h10_a_full_quarantine_keeps_hashes_of_what_is_signed(zone: Any) -> None
         stranger = bridge_world.World(stream=f"export/stranger-{number}").grow(20)
         (outcome,) = zone.run(zone.carry(stranger.bundle(1, 20))).outcomes
         assert (outcome.state.value, outcome.code) == ("quarantined", "UNMAPPED")
-    kept = [one.get("kept") for one in reasons(zone)]
-    assert "hashes" in kept
-    assert None in kept
+    stored = [reason.get("kept") for reason in reasons(zone)]
+    assert "hashes" in stored
+    assert None in stored
     assert zone.files("inbox") == []
     assert bytes_below(zone.airlock.root / "quarantine") < 60_000 + 3 * 16384
     zone.check([])
@@ -154,13 +154,13 @@ def test_h10_an_unsigned_bag_leaves_nothing_but_audit_where_the_quarantine_is_fu
     if bound == "bytes":
         zone.write_settings(importing="max_quarantine_bytes = 0")
     else:
-        monkeypatch.setattr("bridge.importer.unsigned.MOST_ENTRIES", 0)
+        monkeypatch.setattr("bridge.importer.quarantine.MOST_ENTRIES", 0)
     medium = zone.medium(1, 3)
     _no_valid_signature(zone, bag_of(medium))
     (outcome,) = zone.run(medium).outcomes
     assert outcome.state.value == "quarantined"
     assert reasons(zone) == []
-    (entry,) = (one for one in zone.audits() if one.KIND == "import.quarantined")
+    (entry,) = (audit for audit in zone.audits() if audit.KIND == "import.quarantined")
     assert entry.code == "E.SIG/CARRIER_SIG"
     zone.check([])
 
@@ -169,11 +169,11 @@ def test_h10_the_inbox_never_holds_more_than_its_quota(
     zone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     media = [zone.medium(2 * number + 1, 2 * number + 2) for number in range(3)]
-    size = sum(one.stat().st_size for one in media[2].rglob("*.agv"))
+    size = sum(path.stat().st_size for path in media[2].rglob("*.agv"))
     quota, seen, real = 3 * size, [], import_run.groups
 
     def watched(inbox: Path) -> Any:
-        seen.append(sum(one.stat().st_size for one in inbox.rglob("*.agv")))
+        seen.append(sum(path.stat().st_size for path in inbox.rglob("*.agv")))
         return real(inbox)
 
     monkeypatch.setattr(import_run, "groups", watched)
@@ -184,7 +184,7 @@ def test_h10_the_inbox_never_holds_more_than_its_quota(
     zone.write_settings(importing="max_inbox_bytes = 100")
     (outcome,) = zone.run(zone.medium(7, 8)).outcomes
     assert (outcome.state.value, outcome.code) == ("incomplete", "NO_ROOM")
-    assert "max_inbox_bytes" in outcome.told
+    assert "max_inbox_bytes" in outcome.detail
     assert zone.files("inbox") == []
 
 

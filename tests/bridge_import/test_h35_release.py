@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 from bridge.importer.release import NotReleased, release
 from bridge.importer.run import Order
 from cli.main import app
-from veen import captoken, sign
-from veen.stream import stream_id
+from veen import captoken
+from veen.crypto import SigningKey
+from veen.label import stream_id
 
 OTHER = "export/stranger"
 
@@ -49,12 +50,12 @@ def verify(zone: Any, *media: Path) -> list[dict[str, Any]]:
     done = copy_context().run(
         CliRunner().invoke, app, [*words, "--config", str(zone.root / "bridge.toml")]
     )
-    found: list[dict[str, Any]] = json.loads(done.stdout)["carriers"]
-    return found
+    result: list[dict[str, Any]] = json.loads(done.stdout)["carriers"]
+    return result
 
 
 def codes(rows: Sequence[dict[str, Any]]) -> list[str | None]:
-    return [one["code"] for one in rows]
+    return [row["code"] for row in rows]
 
 
 def test_h35_a_stream_without_a_target_is_found_before_anybody_is_asked(zone: Any) -> None:
@@ -70,7 +71,7 @@ def test_h35_a_capability_that_the_hub_does_not_take_is_found_before_anybody_is_
     zone: Any, tmp_path: Path
 ) -> None:
     medium = zone.medium(1, 2)
-    issuer, path = sign.PrivateKey(bytes(32)), tmp_path / "bridge.cap"
+    issuer, path = SigningKey(bytes(32)), tmp_path / "bridge.cap"
     zone.capabilities["bridge"] = path
     zone.write_settings()
     for stream, why in (("import/other", "does not allow"), (zone.target, "does not know")):
@@ -107,10 +108,10 @@ def test_h35_a_bundle_comes_out_of_quarantine_once_its_stream_is_mapped(zone: An
         released(zone, name[:16])
     assert zone.files("quarantine") == [name]
     map_stranger(zone)
-    found = released(zone, name[:16])
-    assert (found.bundle_id.hex(), found.code) == (name, "UNMAPPED")
+    result = released(zone, name[:16])
+    assert (result.bundle_id.hex(), result.code) == (name, "UNMAPPED")
     assert (zone.files("quarantine"), len(zone.files("inbox"))) == ([], 1)
-    (entry,) = (one for one in zone.audits() if one.KIND == "import.released")
+    (entry,) = (audit for audit in zone.audits() if audit.KIND == "import.released")
     assert (entry.code, entry.reason, entry.operator) == ("UNMAPPED", "case 12", zone.name)
     assert zone.states() == ["imported"]
     assert (zone.files("quarantine"), zone.files("inbox")) == ([], [])
@@ -155,8 +156,8 @@ def test_h35_the_command_tells_what_is_next(zone: Any) -> None:
         CliRunner().invoke, app, [*words, "--config", str(zone.root / "bridge.toml")]
     )
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert (found["bundle_id"], found["next"]) == (name, "veen bridge import")
+    document = json.loads(done.stdout)
+    assert (document["bundle_id"], document["next"]) == (name, "veen bridge import")
 
 
 def test_h05_a_refused_approval_is_audited_for_each_bundle(zone: Any) -> None:
@@ -164,7 +165,7 @@ def test_h05_a_refused_approval_is_audited_for_each_bundle(zone: Any) -> None:
     medium, name = zone.carry(raw), bridge_world.parts(raw)[0].bundle_id
     order = {"only": ("none",), "unapproved": (name,), "reason": "its state was set by hand"}
     assert zone.states(medium, **order) == ["blocked"]
-    (entry,) = (one for one in zone.audits() if one.KIND == "import.approval_refused")
-    assert (entry.bundle_id, entry.told) == (name, "its state was set by hand")
+    (entry,) = (audit for audit in zone.audits() if audit.KIND == "import.approval_refused")
+    assert (entry.bundle_id, entry.detail) == (name, "its state was set by hand")
     again = replace(entry, operator="x")
     assert again.subject_id() == f"bundle/{name.hex()}"

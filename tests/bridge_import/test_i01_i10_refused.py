@@ -13,16 +13,15 @@ import import_yard
 import pytest
 
 from bridge.bundle import BundleEvent, Header
-from bridge.carrier.bag_path import BagPath
-from bridge.carrier.encryption import Sealing
-from bridge.carrier.packing import Packing
-from bridge.importer.receive import fetch
-from bridge.importer.signed_bag import check_signed
+from bridge.carrier.codec import Sealing
+from bridge.carrier.directory import BagPath
+from bridge.carrier.format import Packing
+from bridge.importer.staging import check_signed, fetch
 from bridge.trust import TrustStore, pin_exporter
-from veen import cbor, hpke
+from veen.crypto import SigningKey, hpke_public_key
 from veen.digest import h
-from veen.range_proof import RangeProof
-from veen.sign import PrivateKey
+from veen.proofs import RangeProof
+from veen.wire import cbor
 
 SMALL = Packing(volume_bytes=1200)
 
@@ -35,8 +34,10 @@ def bag_of(medium: Path) -> Path:
 def _refused(zone: Any, medium: Path, code: str, state: str = "quarantined") -> Any:
     """One carrier, refused with the code, audited once, and nothing imported."""
     result = zone.run(medium)
-    assert [(one.state.value, one.code) for one in result.outcomes] == [(state, code)]
-    (entry,) = (one for one in zone.audits() if one.KIND in ("import.quarantined", "import.failed"))
+    assert [(outcome.state.value, outcome.code) for outcome in result.outcomes] == [(state, code)]
+    (entry,) = (
+        audit for audit in zone.audits() if audit.KIND in ("import.quarantined", "import.failed")
+    )
     assert entry.code == code
     zone.check([])
     if state == "quarantined":
@@ -77,7 +78,7 @@ def test_i01_a_medium_that_is_removed_at_any_byte_of_it_leaves_nothing_behind(
             patched.setattr(os, "read", Removed(at))
             (outcome,) = zone.run(medium).outcomes
         assert outcome.state.value == "incomplete", at
-        assert "cannot be read: Input/output error" in outcome.told
+        assert "cannot be read: Input/output error" in outcome.detail
         assert zone.files("inbox") == []
     assert zone.kinds() == ["import.failed"] * len(tried)
     zone.check_now([])
@@ -90,19 +91,19 @@ def test_i02_lost_volumes_are_made_good_up_to_parity(zone: Any) -> None:
     (bag_of(medium) / "data" / "v002.agv").unlink()
     assert zone.states(medium) == ["imported"]
     zone.check([1, 2, 3, 4, 5])
-    (success,) = (one for one in zone.audits() if one.KIND == "import.success")
+    (success,) = (audit for audit in zone.audits() if audit.KIND == "import.success")
     assert "v002.agv" in success.verification_result
 
 
 def test_i02_more_lost_volumes_are_named_and_the_carrier_waits_for_them(zone: Any) -> None:
     medium = zone.carry(zone.bundle(1, 5), SMALL)
     volume = bag_of(medium) / "data" / "v002.agv"
-    kept = volume.read_bytes()
+    raw = volume.read_bytes()
     volume.unlink()
     entry = _refused(zone, medium, "E.SIZE/INCOMPLETE", "incomplete")
-    assert "v002.agv is missing" in entry.told
+    assert "v002.agv is missing" in entry.detail
     (waiting,) = zone.files("inbox")
-    (zone.airlock.inbox / waiting / "data" / "v002.agv").write_bytes(kept)
+    (zone.airlock.inbox / waiting / "data" / "v002.agv").write_bytes(raw)
     assert zone.states() == ["imported"]
     zone.check([1, 2, 3, 4, 5])
 
@@ -152,7 +153,7 @@ def test_i04_no_signature(zone: Any) -> None:
 
 def test_i04_a_signature_by_an_unknown_key(zone: Any) -> None:
     (zone.root / "trust" / "exporter-z1.pub").unlink()
-    pin_exporter(zone.root / "trust", "other", PrivateKey(h(b"other")).public)
+    pin_exporter(zone.root / "trust", "other", SigningKey(h(b"other")).public)
     _refused(zone, zone.medium(1, 3), "E.AUTH/SIGNER")
 
 
@@ -221,7 +222,7 @@ def test_i08_a_length_that_lies(zone: Any, by: int) -> None:
 
 def test_i08_a_sealed_and_packed_carrier_goes_in_with_the_key_of_the_zone(zone: Any) -> None:
     private = h(b"zone key")
-    sealing = Sealing(hpke.public_key(private), h(b"ephemeral"))
+    sealing = Sealing(hpke_public_key(private), h(b"ephemeral"))
     medium = zone.carry(zone.bundle(1, 5), Packing(volume_bytes=1 << 20, compress=True), sealing)
     (outcome,) = zone.run(medium).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "E.AUTH/NO_KEY")
@@ -246,7 +247,7 @@ def test_i09_a_checkpoint_with_a_bad_signature(zone: Any) -> None:
 
 
 def _swap_receipts(events: list[bytes], _proof: RangeProof) -> RangeProof | None:
-    first, second = (BundleEvent.decode(one) for one in events[:2])
+    first, second = (BundleEvent.decode(event) for event in events[:2])
     events[0] = replace(first, receipt=second.receipt).encode()
     return None
 

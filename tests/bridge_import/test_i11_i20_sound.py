@@ -11,8 +11,8 @@ import pytest
 from bridge.importer.ledger import ImportLedger
 from bridge.importer.status import standing
 from veen.client.client import Client
-from veen.client.errors import HubRefused
 from veen.client.hub_api import HubApi
+from veen.client.transport import HubRefused
 from veen.errors import Failure, Rejected
 from veen.keystore.directory import ClientDir
 from veen.msg import Msg
@@ -64,9 +64,9 @@ def test_i15_a_hub_that_rejects_leaves_a_partial_import_that_goes_on_later(
         taken[0] += min(room, len(msgs))
         if room <= 0 and isinstance(error, HubRefused):
             raise error
-        found = submit(api, msgs[:room]) if room > 0 else []
+        result = submit(api, msgs[:room]) if room > 0 else []
         refused = error if isinstance(error, Rejected) else Rejected(Failure.CAP_RATE, "wait")
-        return [*found, *[refused for _ in msgs[room:]]]
+        return [*result, *[refused for _ in msgs[room:]]]
 
     bridge_id = ClientDir(zone.root / "bridge").read_card().client_id
     medium = zone.medium(1, 6)
@@ -74,11 +74,11 @@ def test_i15_a_hub_that_rejects_leaves_a_partial_import_that_goes_on_later(
         patched.setattr(HubApi, "submit_batch", limited)
         (outcome,) = zone.run(medium).outcomes
     assert (outcome.state.value, outcome.code) == ("partial", code)
-    failed = [one for one in zone.audits() if one.KIND == "import.failed"]
-    assert [one.position for one in failed] == [position]
+    failed = [audit for audit in zone.audits() if audit.KIND == "import.failed"]
+    assert [item.position for item in failed] == [position]
     with zone.reader() as reader:
         assert len(list(reader.read(zone.target))) == position
-    assert [one.state for one in standing(zone.airlock).unfinished] == ["partial"]
+    assert [item.state for item in standing(zone.airlock).unfinished] == ["partial"]
     assert standing(zone.airlock).next_command() == "veen bridge import"
     assert zone.states() == ["imported"]
     zone.check([1, 2, 3, 4, 5, 6])

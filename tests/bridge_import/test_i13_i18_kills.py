@@ -17,10 +17,10 @@ KILLED = -signal.SIGKILL
 def _dies_and_recovers(zone: Any, zygote: Any, point: list[Any]) -> Any:
     medium = zone.medium(1, 5)
     assert zygote.run(zone, medium, point=point)[0] == KILLED
-    code, told = zygote.run(zone)
+    code, detail = zygote.run(zone)
     assert code == 0
     zone.check([1, 2, 3, 4, 5])
-    return told[0]
+    return detail[0]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_i14_killed_inside_a_batch_or_between_two(
 ) -> None:
     """The first turn is that of the audit entry; the first event goes alone, then the others."""
     assert _dies_and_recovers(zone, zygote, [point, when, turn]) == ["imported"]
-    (success,) = (one for one in zone.audits() if one.KIND == "import.success")
+    (success,) = (audit for audit in zone.audits() if audit.KIND == "import.success")
     assert success.resumed_from is not None
 
 
@@ -80,7 +80,7 @@ def test_i18_killed_around_the_move_to_the_archive(zone: Any, zygote: Any, when:
         ["move", "after", 2],
         ["closed", "after", 1],
     ],
-    ids=lambda one: "-".join(map(str, one)),
+    ids=lambda item: "-".join(map(str, item)),
 )
 def test_a_power_cut_right_after_a_step_undoes_none_that_counts(
     zone: Any, zygote: Any, point: list[Any]
@@ -98,17 +98,17 @@ def test_a_power_cut_that_takes_what_was_not_synced_loses_doubles_and_hides_noth
     zone: Any, zygote: Any, how: str
 ) -> None:
     """One bundle of two events for each place at which the power goes."""
-    code, told = zygote.run(zone, zone.medium(1, 2), count=True)
-    assert (code, told[0]) == (0, ["imported"])
-    count, last = told[2], 2
+    code, detail = zygote.run(zone, zone.medium(1, 2), count=True)
+    assert (code, detail[0]) == (0, ["imported"])
+    count, last = detail[2], 2
     step = 1 if import_yard.LONG else max(1, count // 8)
     first = 1 if how == "dropped" else 1 + step // 2
     for number in range(first, count + 1, step):
         medium = zone.medium(last + 1, last + 2)
-        code, told = zygote.run(zone, medium, die_at=number, lose=how)
+        code, detail = zygote.run(zone, medium, die_at=number, lose=how)
         assert code in (KILLED, 0), number
-        code, told = zygote.run(zone, medium)
-        assert (code, told[1]) == (0, False), number
+        code, detail = zygote.run(zone, medium)
+        assert (code, detail[1]) == (0, False), number
         last += 2
     zone.check(list(range(1, last + 1)))
 
@@ -117,18 +117,18 @@ def test_killed_at_every_operation_nothing_is_lost_doubled_or_unaudited(
     zone: Any, zygote: Any
 ) -> None:
     """One bundle of two events for each operation; the log goes on through all the kills."""
-    code, told = zygote.run(zone, zone.medium(1, 2), count=True)
-    assert (code, told[0]) == (0, ["imported"])
-    count, last = told[2], 2
+    code, detail = zygote.run(zone, zone.medium(1, 2), count=True)
+    assert (code, detail[0]) == (0, ["imported"])
+    count, last = detail[2], 2
     assert count > 100
     step = 1 if import_yard.LONG else max(1, count // 12)
     for number in range(1, count + 1, step):
         medium = zone.medium(last + 1, last + 2)
         before = import_yard.tree(medium)
-        code, told = zygote.run(zone, medium, die_at=number)
+        code, detail = zygote.run(zone, medium, die_at=number)
         assert code in (KILLED, 0)
-        code, told = zygote.run(zone, medium)
-        assert (code, told[1]) == (0, False)
+        code, detail = zygote.run(zone, medium)
+        assert (code, detail[1]) == (0, False)
         assert import_yard.tree(medium) == before
         last += 2
     zone.check(list(range(1, last + 1)))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bridge.importer import examine
-from bridge.importer.commit import Committer
+from bridge.importer.commit import BundleCommitter
 
 
 def flip(volume: Path, _zone: Any) -> None:
@@ -56,7 +56,7 @@ def test_i21_a_file_that_changes_after_it_was_verified_is_not_imported(
 def test_i21_a_file_that_changes_once_it_was_read_for_good_changes_nothing(
     zone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hand_over = Committer.hand_over
+    hand_over = BundleCommitter.hand_over
 
     def altered(committer: Any, *given: Any) -> None:
         (volume,) = zone.airlock.root.glob("committing/*/*/data/v001.agv")
@@ -64,7 +64,7 @@ def test_i21_a_file_that_changes_once_it_was_read_for_good_changes_nothing(
         hand_over(committer, *given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Committer, "hand_over", altered)
+        patched.setattr(BundleCommitter, "hand_over", altered)
         assert zone.states(zone.medium(1, 3)) == ["imported"]
     zone.check([1, 2, 3])
 

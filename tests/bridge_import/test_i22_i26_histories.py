@@ -11,13 +11,12 @@ import bridge_world
 import pytest
 from bridge_world import IDENTITY
 
-from bridge.carrier.ledger import Ledger
-from bridge.importer.airlock import Busy
-from bridge.importer.ledger import BadLedger
-from bridge.importer.ledger_tables import Stream
+from bridge.carrier.format import CarrierLedger
+from bridge.importer.airlock import ImporterBusy
+from bridge.importer.ledger import BadLedger, SourceStream
 from bridge.importer.rebuild import rebuild_ledger
 from bridge.importer.run import Order
-from bridge.importer.thaw import NotFrozen, thaw
+from bridge.importer.unfreeze import NotFrozen, unfreeze
 from veen.digest import h
 from veen.mmr import Peaks
 from veen.receipt import Receipt
@@ -36,8 +35,8 @@ def test_i22_a_ledger_that_is_lost_or_old_is_refused_and_made_again(zone: Any, w
         shutil.copy(old, zone.airlock.ledger)
     with pytest.raises(BadLedger, match="rebuild-ledger"):
         zone.run(second)
-    found = rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
-    assert (found.bundles, found.events) == (2, 6)
+    ledger = rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
+    assert (ledger.bundles, ledger.events) == (2, 6)
     assert zone.kinds()[-1] == "ledger.rebuilt"
     assert zone.states(second) == ["duplicate", "waiting"]
     zone.check([1, 2, 3, 4, 5, 6])
@@ -58,7 +57,7 @@ def test_i22_a_success_that_was_not_audited_is_told_when_the_ledger_is_made_agai
 
 def test_i23_a_second_importer_is_turned_away(zone: Any) -> None:
     medium = zone.medium(1, 3)
-    with zone.airlock.locked(), pytest.raises(Busy, match="in use"):
+    with zone.airlock.locked(), pytest.raises(ImporterBusy, match="in use"):
         zone.run(medium)
     assert zone.states(medium) == ["imported"]
     assert zone.states(medium) == ["duplicate"]
@@ -71,10 +70,10 @@ def test_i23_two_importers_race_and_one_of_them_imports(zone: Any, zygote: Any) 
     states: list[str] = []
     deadline = time.monotonic() + 60
     while not states and time.monotonic() < deadline:
-        with suppress(Busy):
+        with suppress(ImporterBusy):
             states = zone.states(medium)
-    code, told = zygote.wait()
-    states += told[0] if code == 0 else []
+    code, detail = zygote.wait()
+    states += detail[0] if code == 0 else []
     assert states.count("imported") == 1
     assert set(states) <= {"imported", "duplicate"}
     zone.check([1, 2, 3, 4, 5])
@@ -84,9 +83,9 @@ def test_i23_two_importers_race_and_one_of_them_imports(zone: Any, zygote: Any) 
 def test_i24_a_clock_that_is_years_off_does_not_keep_anything_out(zone: Any, clock: int) -> None:
     zone.clock = clock
     assert zone.states(zone.medium(1, 3)) == ["imported"]
-    (success,) = (one for one in zone.audits() if one.KIND == "import.success")
+    (success,) = (audit for audit in zone.audits() if audit.KIND == "import.success")
     assert ("clock" in success.verification_result) == (clock < 1_700_000_000)
-    assert {one.import_time for one in zone.imported()} == {clock}
+    assert {event.import_time for event in zone.imported()} == {clock}
     zone.check([1, 2, 3])
 
 
@@ -94,7 +93,7 @@ def test_i25_a_bundle_before_its_turn_waits_and_goes_in_by_itself(zone: Any) -> 
     first, second, third = zone.medium(1, 2), zone.medium(3, 4), zone.medium(5, 6)
     assert zone.states(third) == ["waiting"]
     assert zone.states(second) == ["waiting"]
-    (waiting, other) = (one for one in zone.audits() if one.KIND == "import.waiting")
+    (waiting, other) = (audit for audit in zone.audits() if audit.KIND == "import.waiting")
     assert (waiting.gap_from, waiting.gap_to) == (1, 4)
     assert (other.gap_from, other.gap_to) == (1, 2)
     assert zone.states() == []
@@ -110,7 +109,7 @@ def test_i25_a_gap_is_accepted_for_one_bundle_and_with_a_reason(zone: Any) -> No
     assert zone.states(zone.carry(raw)) == ["waiting"]
     assert zone.states(accepted=["00000000"], reason="none") == []
     assert zone.states(accepted=[bundle_id[:12]], reason="disc 3 is lost") == ["imported"]
-    (success,) = (one for one in zone.audits() if one.KIND == "import.success")
+    (success,) = (audit for audit in zone.audits() if audit.KIND == "import.success")
     assert success.accepted_gap == "disc 3 is lost"
     zone.check([5, 6])
     assert zone.states(zone.medium(1, 4)) == ["imported"]
@@ -130,7 +129,7 @@ def test_i25_a_bundle_that_closes_a_gap_with_another_history_is_a_fork(zone: Any
 def test_i26_a_bundle_that_follows_another_past_proves_the_fork(zone: Any) -> None:
     assert zone.states(zone.medium(1, 4)) == ["imported"]
     raw = _other(zone, 2).bundle(5, 6, 8)
-    ledger = Ledger(bridge_id=h(b"x")).with_bundle(bridge_world.parts(raw)[0])
+    ledger = CarrierLedger(bridge_id=h(b"x")).with_bundle(bridge_world.parts(raw)[0])
     assert zone.run(zone.carry(raw, ledger=ledger)).outcomes[0].code == "E.SEQ/FORK"
     _verify_neighbours(zone, held=4, other=5)
     zone.check([1, 2, 3, 4])
@@ -140,20 +139,20 @@ def _verify_neighbours(zone: Any, held: int, other: int) -> None:
     """From the file beside the bundle alone: both are signed, and no log has both."""
     reason = zone.reason()
     receipts = {
-        one: Receipt.decode(bytes.fromhex(reason[one]["receipt"])) for one in ("held", "other")
+        item: Receipt.decode(bytes.fromhex(reason[item]["receipt"])) for item in ("held", "other")
     }
-    for one in receipts.values():
-        IDENTITY.verify_receipt(one)
+    for receipt in receipts.values():
+        IDENTITY.verify_receipt(receipt)
     assert (receipts["held"].stream_seq, receipts["other"].stream_seq) == (held, other)
-    earlier, later = sorted(receipts.values(), key=lambda one: one.stream_seq)
+    earlier, later = sorted(receipts.values(), key=lambda item: item.stream_seq)
     peaks = Peaks(earlier.stream_seq, tuple(map(bytes.fromhex, reason["peaks"])))
     follows = peaks.append(later.leaf_hash).root() == later.mmr_root
     assert (peaks.root() == earlier.mmr_root) != follows
     assert follows == (other > held)
     assert f"event {held}" in reason["contradiction"]
-    (entry,) = (one for one in zone.audits() if one.KIND == "equivocation")
+    (entry,) = (audit for audit in zone.audits() if audit.KIND == "equivocation")
     assert (entry.seq, entry.held_seq, entry.other_seq) == (held, held, other)
-    leaves = {one: receipts[one].leaf_hash for one in receipts}
+    leaves = {receipt: receipts[receipt].leaf_hash for receipt in receipts}
     assert (entry.held, entry.other) == (leaves["held"], leaves["other"])
 
 
@@ -173,35 +172,39 @@ def test_i26_a_fork_freezes_the_stream_and_keeps_both_receipts(
     other = _other(zone, same)
     raw = other.bundle(first, 6, 8)
     (outcome,) = zone.run(
-        zone.carry(raw, ledger=Ledger(bridge_id=h(b"x")).with_bundle(bridge_world.parts(raw)[0]))
+        zone.carry(
+            raw, ledger=CarrierLedger(bridge_id=h(b"x")).with_bundle(bridge_world.parts(raw)[0])
+        )
     ).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "E.SEQ/FORK")
-    (entry,) = (one for one in zone.audits() if one.KIND == "equivocation")
+    (entry,) = (audit for audit in zone.audits() if audit.KIND == "equivocation")
     assert (entry.seq, entry.held_seq, entry.other_seq) == (same + 1,) * 3
     reason = zone.reason()
-    held, told = (
-        Receipt.decode(bytes.fromhex(reason[one]["receipt"])) for one in ("held", "other")
+    held, detail = (
+        Receipt.decode(bytes.fromhex(reason[item]["receipt"])) for item in ("held", "other")
     )
-    assert held.contradicts(told)
-    for one in (held, told):
-        bridge_world.IDENTITY.verify_receipt(one)
+    assert held.contradicts(detail)
+    for item in (held, detail):
+        bridge_world.IDENTITY.verify_receipt(item)
     assert zone.states(zone.medium(5, 6)) == ["frozen"]
     zone.check([1, 2, 3, 4])
 
 
 def test_i26_a_frozen_stream_goes_on_by_an_operators_word_and_the_evidence_stays(zone: Any) -> None:
-    stream = Stream(bridge_world.IDENTITY.hub_id, zone.world.stream)
+    stream = SourceStream(bridge_world.IDENTITY.hub_id, zone.world.stream)
     order = Order(operator=zone.name, reason="case 12")
     assert zone.states(zone.medium(1, 4)) == ["imported"]
     with pytest.raises(NotFrozen, match="not frozen"):
-        thaw(zone.settings, stream, order, zone.around())
+        unfreeze(zone.settings, stream, order, zone.around())
     raw = _other(zone, 2).bundle(1, 6, 8)
-    lie = zone.carry(raw, ledger=Ledger(bridge_id=h(b"x")).with_bundle(bridge_world.parts(raw)[0]))
+    lie = zone.carry(
+        raw, ledger=CarrierLedger(bridge_id=h(b"x")).with_bundle(bridge_world.parts(raw)[0])
+    )
     assert zone.run(lie).outcomes[0].code == "E.SEQ/FORK"
     assert zone.states(zone.medium(5, 6)) == ["frozen"]
     assert zone.states() == []
-    assert thaw(zone.settings, stream, order, zone.around()) == 3
-    (entry,) = (one for one in zone.audits() if one.KIND == "stream.thawed")
+    assert unfreeze(zone.settings, stream, order, zone.around()) == 3
+    (entry,) = (audit for audit in zone.audits() if audit.KIND == "stream.thawed")
     assert (entry.stream, entry.seq, entry.reason) == (stream.name, 3, "case 12")
     assert zone.reason()["seq"] == 3
     assert zone.states() == ["imported"]
@@ -216,21 +219,23 @@ def test_i26_a_frozen_stream_goes_on_by_an_operators_word_and_the_evidence_stays
 def test_i26_a_thaw_that_is_killed_is_audited_once_or_not_at_all(
     zone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = Stream(bridge_world.IDENTITY.hub_id, zone.world.stream)
+    stream = SourceStream(bridge_world.IDENTITY.hub_id, zone.world.stream)
     order = Order(operator=zone.name, reason="case 12")
     assert zone.states(zone.medium(1, 4)) == ["imported"]
     raw = _other(zone, 2).bundle(1, 6, 8)
     zone.run(
-        zone.carry(raw, ledger=Ledger(bridge_id=h(b"x")).with_bundle(bridge_world.parts(raw)[0]))
+        zone.carry(
+            raw, ledger=CarrierLedger(bridge_id=h(b"x")).with_bundle(bridge_world.parts(raw)[0])
+        )
     )
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("bridge.importer.thaw.close", killed)
+        patched.setattr("bridge.importer.unfreeze.close", killed)
         with pytest.raises(KeyboardInterrupt):
-            thaw(zone.settings, stream, order, zone.around())
+            unfreeze(zone.settings, stream, order, zone.around())
     assert "stream.thawed" not in zone.kinds()
     assert zone.states(zone.medium(5, 5)) == ["imported"]
     assert zone.kinds().count("stream.thawed") == 1

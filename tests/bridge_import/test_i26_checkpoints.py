@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from bridge_world import HUB, IDENTITY, START, World, parts
 
-from bridge.carrier.ledger import Ledger
-from bridge.importer.kept_checkpoints import contradiction
-from bridge.importer.ledger_tables import Stream
+from bridge.carrier.format import CarrierLedger
+from bridge.importer.checkpoints import contradiction
+from bridge.importer.ledger import SourceStream
 from bridge.importer.rebuild import rebuild_ledger
 from bridge.importer.run import Order
 from bridge.importer.status import standing
-from bridge.importer.thaw import thaw
+from bridge.importer.unfreeze import unfreeze
 from bridge.trust import revoke
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.recorder_checkpoint import RecorderCheckpoint, log_root
-from veen.sign import PrivateKey
 
 BESIDE = "export/z1/beside"
 """A stream of the same hub of which nothing is ever carried."""
@@ -29,8 +29,8 @@ FORK = "E.SEQ/FORK"
 
 
 def beside(size: int, body_bytes: int = 9) -> World:
-    found = World(stream=BESIDE, body_bytes=body_bytes)
-    return found.grow(size)
+    world = World(stream=BESIDE, body_bytes=body_bytes)
+    return world.grow(size)
 
 
 def merged(mine: RecorderCheckpoint, other: RecorderCheckpoint, at: int) -> RecorderCheckpoint:
@@ -39,7 +39,9 @@ def merged(mine: RecorderCheckpoint, other: RecorderCheckpoint, at: int) -> Reco
         [*zip(mine.ends, mine.names, strict=True), *zip(other.ends, other.names, strict=True)],
         key=lambda row: row[0].stream_id,
     )
-    known = {one.mmr_root: one for one in (*mine.checkpoints, *other.checkpoints)}
+    known = {
+        checkpoint.mmr_root: checkpoint for checkpoint in (*mine.checkpoints, *other.checkpoints)
+    }
     ends = tuple(end for end, _ in rows)
     return replace(
         mine,
@@ -80,13 +82,13 @@ def bring(zone: Any, first: int, last: int, second: World, at: int | None = None
 
 
 def _alone(zone: Any, raw: bytes) -> Path:
-    ledger = Ledger(bridge_id=h(raw)).with_bundle(parts(raw)[0])
-    found: Path = zone.carry(raw, ledger=ledger)
-    return found
+    ledger = CarrierLedger(bridge_id=h(raw)).with_bundle(parts(raw)[0])
+    result: Path = zone.carry(raw, ledger=ledger)
+    return result
 
 
 def beat(zone: Any, checkpoint: RecorderCheckpoint) -> Any:
-    ledger = Ledger(bridge_id=h(checkpoint.encode())).with_heartbeat(checkpoint)
+    ledger = CarrierLedger(bridge_id=h(checkpoint.encode())).with_heartbeat(checkpoint)
     (outcome,) = zone.run(zone.carry(checkpoint.encode(), ledger=ledger)).outcomes
     return outcome
 
@@ -113,11 +115,11 @@ def _verify_evidence(zone: Any, equivocation: Any) -> None:
     """From the file beside the bundle alone: both are signed, and no log has both."""
     reason = zone.reason()
     held, other = (
-        RecorderCheckpoint.decode(bytes.fromhex(reason[one]["checkpoint"]))
-        for one in ("held", "other")
+        RecorderCheckpoint.decode(bytes.fromhex(reason[item]["checkpoint"]))
+        for item in ("held", "other")
     )
-    for one in (held, other):
-        one.verify(IDENTITY)
+    for item in (held, other):
+        item.verify(IDENTITY)
     assert (equivocation.held, equivocation.other) == (held.checkpoint_id, other.checkpoint_id)
     assert contradiction(held, other) is not None
     assert BESIDE in reason["contradiction"]
@@ -151,10 +153,10 @@ def test_i26_a_heartbeat_that_contradicts_is_kept_apart_and_told_once(yard: Any)
     lie = yard.world.checkpoint(3)
     outcome = beat(yard, replace(lie, created_at=lie.created_at + 1).signed(HUB))
     assert (outcome.state.value, outcome.code) == ("quarantined", FORK)
-    (equivocation,) = (one for one in yard.audits() if one.KIND == "equivocation")
+    (equivocation,) = (audit for audit in yard.audits() if audit.KIND == "equivocation")
     assert equivocation.bundle_id is None
     yard.check([1, 2, 3])
-    assert [one.KIND for one in yard.audits()].count("equivocation") == 1
+    assert [audit.KIND for audit in yard.audits()].count("equivocation") == 1
 
 
 def test_i26_a_heartbeat_binds_events_that_come_later(yard: Any) -> None:
@@ -167,11 +169,11 @@ def test_i26_a_heartbeat_binds_events_that_come_later(yard: Any) -> None:
     lost.grow(5)
     (outcome,) = yard.run(_alone(yard, lost.bundle(3, 8))).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", FORK)
-    (equivocation,) = (one for one in yard.audits() if one.KIND == "equivocation")
+    (equivocation,) = (audit for audit in yard.audits() if audit.KIND == "equivocation")
     assert (equivocation.stream, equivocation.seq) == (yard.world.stream, 5)
     assert yard.states(yard.medium(3, 5)) == ["frozen"]
-    stream = Stream(IDENTITY.hub_id, yard.world.stream)
-    thaw(yard.settings, stream, Order(operator=yard.name, reason="case 12"), yard.around())
+    stream = SourceStream(IDENTITY.hub_id, yard.world.stream)
+    unfreeze(yard.settings, stream, Order(operator=yard.name, reason="case 12"), yard.around())
     assert yard.states() == ["imported"]
     yard.check_now([1, 2, 3, 4, 5])
 
@@ -187,15 +189,15 @@ def test_i26_just_behind_a_heartbeat_the_past_is_compared(yard: Any) -> None:
 def test_i26_the_stream_that_was_told_twice_is_frozen_and_shown(yard: Any) -> None:
     bring(yard, 1, 3, beside(5))
     bring(yard, 4, 6, beside(5, 17))
-    shown = {one.stream.name: one.frozen_at for one in standing(yard.airlock).streams}
+    shown = {stream.stream.name: stream.frozen_at for stream in standing(yard.airlock).streams}
     assert shown == {yard.world.stream: None, BESIDE: 5}
     assert "thaw" in standing(yard.airlock).next_command()
     rebuild_ledger(yard.settings, Order(operator=yard.name), yard.around())
     # All zones at a hub write one audit log, so that forks of others are told as well.
-    again = {one.stream.name: one.frozen_at for one in standing(yard.airlock).streams}
+    again = {stream.stream.name: stream.frozen_at for stream in standing(yard.airlock).streams}
     assert shown.items() <= again.items()
     assert bring(yard, 4, 7, beside(5, 17)).code == FORK
-    assert [one.KIND for one in yard.audits()].count("equivocation") == 1
+    assert [audit.KIND for audit in yard.audits()].count("equivocation") == 1
 
 
 def test_i26_an_operator_lets_the_other_history_go_on(yard: Any) -> None:
@@ -208,8 +210,12 @@ def test_i26_an_operator_lets_the_other_history_go_on(yard: Any) -> None:
         [sys.executable, "-m", "cli.main", "bridge", *words, "--forget-checkpoint", *more],
         check=True, capture_output=True, timeout=60,
     )  # fmt: skip
-    thawed = yard.audits()[-1]
-    assert (thawed.KIND, thawed.stream, thawed.is_forgotten) == ("stream.thawed", BESIDE, True)
+    unfrozen = yard.audits()[-1]
+    assert (unfrozen.KIND, unfrozen.stream, unfrozen.is_forgotten) == (
+        "stream.thawed",
+        BESIDE,
+        True,
+    )
     (place,) = (yard.airlock.root / "quarantine").iterdir()
     (place / "1").rename(yard.airlock.inbox / "again")
     assert yard.states() == ["imported"]
@@ -217,10 +223,10 @@ def test_i26_an_operator_lets_the_other_history_go_on(yard: Any) -> None:
 
 
 def test_i26_a_checkpoint_of_a_stolen_key_binds_nobody(yard: Any, zone: Any) -> None:
-    thief = PrivateKey(h(b"thief"))
+    thief = SigningKey(h(b"thief"))
     folder = yard.airlock.root / "checkpoints"
     assert bring(yard, 1, 3, beside(5)).state.value == "imported"
-    assert [one.name for one in folder.iterdir()] == [f"{IDENTITY.hub_id.hex()}.cbor"]
+    assert [path.name for path in folder.iterdir()] == [f"{IDENTITY.hub_id.hex()}.cbor"]
     revoke(yard.root / "trust", thief.public, "stolen")
     lie = replace(yard.world.checkpoint(), hub_public=thief.public, created_at=START + 10**6)
     (folder / f"{IDENTITY.hub_id.hex()}.cbor").write_bytes(lie.signed(thief).encode())

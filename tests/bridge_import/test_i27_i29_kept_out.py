@@ -14,7 +14,7 @@ import import_yard
 import pytest
 
 from veen.receipt import Receipt
-from veen.settings_table import BadSettings
+from veen.system.config import BadSettings
 
 
 def test_i27_an_excluded_event_leaves_a_placeholder_with_its_leaf(zone: Any) -> None:
@@ -23,9 +23,9 @@ def test_i27_an_excluded_event_leaves_a_placeholder_with_its_leaf(zone: Any) -> 
     )
     (outcome,) = zone.run(zone.medium(1, 3)).outcomes
     assert (outcome.state.value, outcome.imported, outcome.excluded) == ("imported", 3, 3)
-    excluded = [one for one in zone.audits() if one.KIND == "import.excluded"]
-    leaves = [Receipt.decode(one.receipt).leaf_hash for one in zone.world.events]
-    assert [(one.seq, one.leaf_hash, one.reason) for one in excluded] == [
+    excluded = [audit for audit in zone.audits() if audit.KIND == "import.excluded"]
+    leaves = [Receipt.decode(event.receipt).leaf_hash for event in zone.world.events]
+    assert [(item.seq, item.leaf_hash, item.reason) for item in excluded] == [
         (seq, leaf, "personal") for seq, leaf in enumerate(leaves, 1)
     ]
     zone.check([1, 2, 3], excluded=[1, 2, 3])

@@ -10,11 +10,11 @@ import bridge_world
 import pytest
 
 from bridge.importer.approvals import APPROVE, REJECT, AlreadyDecided, Approval, decide
-from veen import durable
+from veen.crypto import SigningKey
 from veen.digest import h
-from veen.sign import PrivateKey
+from veen.system import durable
 
-ALICE, BOB, EVE = (PrivateKey(h(name)) for name in (b"alice", b"bob", b"eve"))
+ALICE, BOB, EVE = (SigningKey(h(name)) for name in (b"alice", b"bob", b"eve"))
 
 
 HOOKS = {
@@ -31,9 +31,9 @@ def test_i30_a_scan_that_does_not_pass_blocks(zone: Any, what: str) -> None:
     zone.write_settings(importing=f'scan = ["{sys.executable}", "{hook}"]\nscan_timeout_sec = 3')
     (outcome,) = zone.run(zone.medium(1, 3)).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "SCAN")
-    (entry,) = (one for one in zone.audits() if one.KIND == "import.blocked")
-    assert (entry.by, entry.decision, entry.is_kept_out) == ("scan", "refused", True)
-    assert entry.told.isprintable()
+    (entry,) = (audit for audit in zone.audits() if audit.KIND == "import.blocked")
+    assert (entry.by, entry.decision, entry.is_excluded) == ("scan", "refused", True)
+    assert entry.detail.isprintable()
     zone.check([])
 
 
@@ -46,12 +46,12 @@ def test_i30_a_scan_sees_the_bundle_and_lets_it_pass(zone: Any) -> None:
 
 
 def _with_approvals(zone: Any) -> bytes:
-    keys = ", ".join(f'"{one.public.hex()}"' for one in (ALICE, BOB))
+    keys = ", ".join(f'"{item.public.hex()}"' for item in (ALICE, BOB))
     zone.write_settings(f'[[approvals]]\nprefix = "export/"\nneeded = 2\napprovers = [{keys}]\n')
     raw = zone.bundle(1, 3)
     assert zone.states(zone.carry(raw)) == ["blocked"]
-    found: bytes = bridge_world.parts(raw)[0].bundle_id
-    return found
+    bundle_id: bytes = bridge_world.parts(raw)[0].bundle_id
+    return bundle_id
 
 
 def test_i30_approvals_of_one_person_or_a_stranger_are_not_two(zone: Any) -> None:
@@ -69,7 +69,7 @@ def test_i30_approvals_of_one_person_or_a_stranger_are_not_two(zone: Any) -> Non
     assert zone.states() == []
     assert zone.kinds() == ["import.blocked"]
     (entry,) = zone.audits()
-    assert (entry.decision, entry.is_kept_out) == ("held", False)
+    assert (entry.decision, entry.is_excluded) == ("held", False)
     twice.unlink()
     zone.check([])
     decide(folder, Approval.of(BOB, bundle_id, APPROVE))

@@ -22,9 +22,9 @@ def test_i31_stopped_at_any_operation_nothing_is_lost_doubled_or_unaudited(
 ) -> None:
     log = tmp_path / "said"
     more = {"signal": int(sent), "log": str(log)}
-    code, told = zygote.run(zone, zone.medium(1, 2), die_at=0, **more)
+    code, detail = zygote.run(zone, zone.medium(1, 2), die_at=0, **more)
     assert code == 0, log.read_text()
-    count, last = told[2], 2
+    count, last = detail[2], 2
     rounds = min(count, 200) if import_yard.LONG else 5
     stopped = 0
     for at in sorted(random.Random(f"i31 {sent}").sample(range(1, count + 1), rounds)):

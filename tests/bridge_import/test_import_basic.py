@@ -11,9 +11,9 @@ from typing import Any
 import bridge_world
 import import_yard
 
-from bridge.carrier.packing import Preset
-from bridge.carrier.stage import Content, stage
-from bridge.importer.airlock import Busy
+from bridge.carrier.format import Preset
+from bridge.carrier.writer import Content, stage
+from bridge.importer.airlock import ImporterBusy
 from bridge.importer.ledger import ImportLedger
 
 
@@ -36,7 +36,7 @@ def test_i32_a_run_that_is_repeated_while_the_first_lives_does_no_harm(
     medium = zone.medium(1, 4)
     child = zygote.start(zone, medium)
     os.kill(child, signal.SIGSTOP)
-    with suppress(Busy):
+    with suppress(ImporterBusy):
         zone.run(medium)
     os.kill(child, signal.SIGCONT)
     zygote.wait()
@@ -67,6 +67,6 @@ def test_a_heartbeat_is_noted_and_imports_nothing(zone: Any, tmp_path: Path) -> 
         assert zone.states(tmp_path / "medium") == ["duplicate"]
     assert zone.kinds()[1:] == ["import.heartbeat.duplicate"] * 2
     assert len(zone.files("archive")) == 1
-    with ImportLedger(zone.airlock.ledger) as found:
-        assert [entry.n for _, entry in found.carrier_entries()] == [1]
+    with ImportLedger(zone.airlock.ledger) as import_ledger:
+        assert [entry.n for _, entry in import_ledger.carrier_entries()] == [1]
     zone.check([])

@@ -19,12 +19,12 @@ from hub_process import hub_in
 from bridge.stream_map import OFFLINE_LOG
 from veen import captoken
 from veen.client.client import Client
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.keystore.directory import ClientDir
-from veen.sign import PrivateKey
-from veen.stream import stream_id
+from veen.label import stream_id
 
-ISSUER = PrivateKey(h(b"issuer"))
+ISSUER = SigningKey(h(b"issuer"))
 
 VEEN = [sys.executable, "-m", "cli.main", "bridge"]
 
@@ -32,9 +32,9 @@ VEEN = [sys.executable, "-m", "cli.main", "bridge"]
 def veen(zone: Any, *words: object, code: int = 0) -> Any:
     """A command with --json; what it printed."""
     command = [*VEEN, *map(str, words), "--config", str(zone.root / "bridge.toml"), "--json"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert found.returncode == code, (found.stdout, found.stderr)
-    return json.loads(found.stdout)
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert run.returncode == code, (run.stdout, run.stderr)
+    return json.loads(run.stdout)
 
 
 def bring(zone: Any, *media: Path, code: int = 0, more: tuple[str, ...] = ()) -> Any:
@@ -50,15 +50,15 @@ def test_exit_codes_say_what_became_of_the_carriers(zone: Any) -> None:
     assert bring(zone, first, code=7)["carriers"][0]["state"] == "duplicate"
     behind = zone.medium(6, 7)
     (waiting,) = bring(zone, behind, code=8)["carriers"]
-    assert "events 4 to 5" in waiting["told"]
+    assert "events 4 to 5" in waiting["detail"]
     bad = zone.medium(4, 4)
     (volume,) = bad.rglob("v001.agv")
     whole = volume.read_bytes()
     volume.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     assert bring(zone, bad, code=9)["carriers"][0]["code"] == "E.SIG/VOLUME"
-    found = veen(zone, "status")
-    assert found["streams"][0]["held"] == "1..3"
-    assert [one["state"] for one in found["unfinished"]] == ["waiting"]
+    result = veen(zone, "status")
+    assert result["streams"][0]["held"] == "1..3"
+    assert [item["state"] for item in result["unfinished"]] == ["waiting"]
     bundle_id = bridge_world.parts(raw)[0].bundle_id.hex()
     receipt = veen(zone, "receipt", bundle_id[:8], "--svg", zone.root / "r.svg")
     assert len(receipt["words"].split()) == 6
@@ -76,7 +76,7 @@ def test_people_approve_with_identities_of_their_own(zone: Any) -> None:
         home = ClientDir(zone.root / name)
         home.create(now=int(time.time()), random=os.urandom, passphrase=None)
         people.append(home.read_card().client_id.hex())
-    keys = ", ".join(f'"{one}"' for one in people)
+    keys = ", ".join(f'"{person}"' for person in people)
     zone.write_settings(f'[[approvals]]\nprefix = "export/"\nneeded = 2\napprovers = [{keys}]\n')
     (blocked,) = bring(zone, zone.medium(1, 2), code=12)["carriers"]
     bundle = blocked["bundle_id"][:12]
@@ -96,9 +96,9 @@ def test_i19_an_audit_identity_that_may_not_write_stops_everything(tmp_path: Pat
         zone = import_yard.Zone(tmp_path / "zone", hub, "gated")
         _grant(zone, "bridge", zone.target)
         medium = zone.medium(1, 3)
-        found = bring(zone, medium, code=10)
-        assert (found["imported_events"], found["carriers"]) == (0, [])
-        assert found["audit_pending"]
+        outcomes = bring(zone, medium, code=10)
+        assert (outcomes["imported_events"], outcomes["carriers"]) == (0, [])
+        assert outcomes["audit_pending"]
         assert zone.imported() == []
         _grant(zone, "audit", OFFLINE_LOG)
         assert bring(zone)["imported_events"] == 3

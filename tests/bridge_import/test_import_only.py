@@ -14,14 +14,14 @@ def name_of(zone: Any, first: int, last: int) -> tuple[Any, str]:
 
 
 def here(zone: Any) -> list[int]:
-    return sorted(one.receipt().stream_seq for one in zone.imported())
+    return sorted(event.receipt().stream_seq for event in zone.imported())
 
 
 def test_only_what_is_named_goes_in(zone: Any) -> None:
-    medium, wanted = name_of(zone, 1, 3)
+    medium, expected = name_of(zone, 1, 3)
     other, unwanted = name_of(zone, 4, 5)
-    outcomes = zone.run(medium, other, only=(wanted,)).outcomes
-    assert [one.state.value for one in outcomes] == ["imported", "blocked"]
+    outcomes = zone.run(medium, other, only=(expected,)).outcomes
+    assert [outcome.state.value for outcome in outcomes] == ["imported", "blocked"]
     assert here(zone) == [1, 2, 3]
     assert zone.states(only=(unwanted,)) == ["imported"]
     zone.check([1, 2, 3, 4, 5], only=("none",))
@@ -39,10 +39,10 @@ def test_a_rejected_bundle_goes_to_quarantine_and_says_why(zone: Any) -> None:
     medium, name = name_of(zone, 1, 3)
     (outcome,) = zone.run(medium, only=(), rejected=(name,), reason="not asked for").outcomes
     assert (outcome.state.value, outcome.code) == ("rejected", "REJECTED")
-    told = json.loads((zone.airlock.quarantine(name) / "reason.json").read_text())
-    assert told["told"] == f"rejected by {zone.name}: not asked for"
-    (entry,) = (one for one in zone.audits() if one.KIND == "import.blocked")
-    assert (entry.by, entry.decision, entry.is_kept_out) == ("operator", "rejected", True)
+    document = json.loads((zone.airlock.quarantine(name) / "reason.json").read_text())
+    assert document["detail"] == f"rejected by {zone.name}: not asked for"
+    (entry,) = (audit for audit in zone.audits() if audit.KIND == "import.blocked")
+    assert (entry.by, entry.decision, entry.is_excluded) == ("operator", "rejected", True)
     zone.check([])
 
 

@@ -15,9 +15,9 @@ from bridge.importer.ledger import BadLedger
 def status(zone: Any) -> Any:
     command = [sys.executable, "-m", "cli.main", "bridge", "status", "--json"]
     command += ["--config", str(zone.root / "bridge.toml")]
-    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert found.returncode == 0, (found.stdout, found.stderr)
-    return json.loads(found.stdout)
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert run.returncode == 0, (run.stdout, run.stderr)
+    return json.loads(run.stdout)
 
 
 def test_a_zone_that_has_imported_nothing_is_shown_and_not_made(zone: Any) -> None:
@@ -43,8 +43,8 @@ def test_what_was_refused_is_shown_with_its_reason(zone: Any) -> None:
     volume = next(medium.rglob("v001.agv"))
     volume.write_bytes(volume.read_bytes()[:-1] + b"x")
     (outcome,) = zone.run(medium).outcomes
-    found = status(zone)
-    assert found["quarantined"] == 1
-    (row,) = found["quarantine"]
+    result = status(zone)
+    assert result["quarantined"] == 1
+    (row,) = result["quarantine"]
     assert (row["path"], row["code"]) == (outcome.place, "E.SIG/VOLUME")
-    assert "v001.agv" in row["told"]
+    assert "v001.agv" in row["detail"]

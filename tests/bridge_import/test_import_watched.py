@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from bridge_world import parts
 
-from bridge.carrier.encryption import Sealing
-from bridge.carrier.ledger import Ledger
-from bridge.carrier.packing import Packing
+from bridge.carrier.codec import Sealing
+from bridge.carrier.format import CarrierLedger, Packing
 from bridge.importer.rebuild import rebuild_ledger
-from bridge.importer.run import Order, Result, run_import
-from veen import hpke
-from veen.client.progress import Progress
+from bridge.importer.run import ImportRunResult, Order, run_import
+from veen.crypto import hpke_public_key
 from veen.digest import h
+from veen.system.environment import Progress
 
 PRIVATE = h(b"zone 2")
 PACKED = Packing(volume_bytes=1200, parity=1, compress=True)
@@ -49,7 +48,7 @@ class Watcher:
         return {what: unit for what, (done, due, unit) in self.heard.items() if done == due}
 
 
-def _watched(zone: Any, *media: Path) -> tuple[Result, Watcher]:
+def _watched(zone: Any, *media: Path) -> tuple[ImportRunResult, Watcher]:
     watcher, order = Watcher(), Order(operator=zone.name, media=media)
     return run_import(zone.settings, order, zone.around(), watch=watcher.watch), watcher
 
@@ -57,12 +56,12 @@ def _watched(zone: Any, *media: Path) -> tuple[Result, Watcher]:
 def test_every_part_of_an_import_is_told_with_the_carrier_it_is_of(zone: Any) -> None:
     (zone.root / "zone.key").write_text(PRIVATE.hex())
     zone.write_settings(importing='zone_keys = ["zone.key"]')
-    sealing = Sealing(hpke.public_key(PRIVATE), h(b"secret"))
+    sealing = Sealing(hpke_public_key(PRIVATE), h(b"secret"))
     medium = zone.carry(zone.bundle(1, 9), PACKED, sealing)
     (bag,) = medium.iterdir()
     (bag / "data" / "v001.agv").unlink()
     result, watcher = _watched(zone, medium)
-    assert [one.state.value for one in result.outcomes] == ["imported"]
+    assert [outcome.state.value for outcome in result.outcomes] == ["imported"]
     assert watcher.ended().keys() == watcher.heard.keys()
     assert watcher.ended() == {
         f"fetching {bag.name}": "bytes",
@@ -74,7 +73,7 @@ def test_every_part_of_an_import_is_told_with_the_carrier_it_is_of(zone: Any) ->
         f"{bag.name}: reading": "events",
         f"sending to {zone.target}": "events",
     }
-    size = sum(one.stat().st_size for one in (bag / "data").iterdir())
+    size = sum(path.stat().st_size for path in (bag / "data").iterdir())
     assert watcher.heard[f"fetching {bag.name}"][0] == size
     assert watcher.heard[f"{bag.name}: copying"][0] == size
     assert watcher.heard[f"{bag.name}: verifying"][0] == 9
@@ -103,7 +102,7 @@ def test_nothing_is_too_old_to_go_in_and_its_age_is_told(zone: Any) -> None:
     assert (outcome.state.value, outcome.checkpoint_at, outcome.age_sec) == (
         "imported", made, 900 * DAY,
     )  # fmt: skip
-    assert outcome.told == ""
+    assert outcome.detail == ""
     zone.check([1, 2, 3])
 
 
@@ -114,10 +113,10 @@ def test_an_old_checkpoint_is_told_where_the_settings_ask_for_it_and_goes_in(
     zone.write_settings(importing="warn_age_days = 30")
     zone.clock = _made(zone.bundle(1, 3)) + days * DAY
     (outcome,) = zone.run(zone.medium(1, 3)).outcomes
-    told = f"its checkpoint is {days} days old, more than 30 days"
-    assert (outcome.state.value, outcome.told) == ("imported", told if is_old else "")
-    (success,) = (one for one in zone.audits() if one.KIND == "import.success")
-    assert (told in success.verification_result) == is_old
+    detail = f"its checkpoint is {days} days old, more than 30 days"
+    assert (outcome.state.value, outcome.detail) == ("imported", detail if is_old else "")
+    (success,) = (audit for audit in zone.audits() if audit.KIND == "import.success")
+    assert (detail in success.verification_result) == is_old
     zone.check([1, 2, 3])
 
 
@@ -127,14 +126,14 @@ def test_an_old_bundle_that_waits_and_an_old_heartbeat_are_told_as_such(zone: An
     zone.clock = _made(zone.bundle(5, 6)) + 31 * DAY
     (waiting,) = zone.run(zone.medium(5, 6)).outcomes
     assert waiting.state.value == "waiting"
-    assert "not here yet" in waiting.told
-    assert "31 days old, more than 30 days" in waiting.told
+    assert "not here yet" in waiting.detail
+    assert "31 days old, more than 30 days" in waiting.detail
     checkpoint = zone.world.checkpoint()
-    ledger = Ledger(bridge_id=h(b"x")).with_heartbeat(checkpoint)
+    ledger = CarrierLedger(bridge_id=h(b"x")).with_heartbeat(checkpoint)
     (heartbeat,) = zone.run(zone.carry(checkpoint.encode(), ledger=ledger)).outcomes
     assert heartbeat.state.value == "heartbeat"
     assert heartbeat.checkpoint_at == checkpoint.created_at
-    assert "more than 30 days" in heartbeat.told
+    assert "more than 30 days" in heartbeat.detail
 
 
 def test_the_clock_is_read_once_in_a_run(zone: Any) -> None:
@@ -143,7 +142,7 @@ def test_the_clock_is_read_once_in_a_run(zone: Any) -> None:
     ticking = iter(range(zone.clock or 2_000_000_000, 3_000_000_000, DAY))
     around = type(around)(clock=lambda: next(ticking), random=around.random, sleep=around.sleep)
     result = run_import(zone.settings, Order(operator=zone.name, media=media), around)
-    moments = {(one.checkpoint_at or 0) + (one.age_sec or 0) for one in result.outcomes}
+    moments = {(outcome.checkpoint_at or 0) + (outcome.age_sec or 0) for outcome in result.outcomes}
     assert len(result.outcomes) == 2
     assert len(moments) == 1
 

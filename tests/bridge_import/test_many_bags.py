@@ -8,10 +8,10 @@ from typing import Any
 import import_yard
 import pytest
 
-from bridge import medium_bags
-from bridge.carrier.packing import Packing
-from bridge.importer.groups import groups
-from bridge.importer.receive import bags_on
+from bridge.carrier.format import Packing
+from bridge.carrier.medium import MOST_ON_MEDIUM
+from bridge.importer.importer import groups
+from bridge.importer.staging import bags_on
 
 
 def test_a_medium_with_ten_thousand_bags_is_listed_in_the_order_of_its_bundles(
@@ -19,8 +19,8 @@ def test_a_medium_with_ten_thousand_bags_is_listed_in_the_order_of_its_bundles(
 ) -> None:
     for number in range(1, 10_001):
         (tmp_path / f"3f2a90-c41b07-{number}-{number % 7}a").mkdir()
-    found = bags_on(tmp_path)
-    assert [int(one.name.split("-")[2]) for one in found] == list(range(1, 10_001))
+    paths = bags_on(tmp_path)
+    assert [int(path.name.split("-")[2]) for path in paths] == list(range(1, 10_001))
 
 
 def test_a_medium_is_taken_in_a_portion_at_a_time(
@@ -52,8 +52,8 @@ def test_a_set_whose_bags_come_in_several_portions_goes_in(
 def test_a_medium_beyond_all_bounds_is_refused_and_audited_and_the_inbox_goes_on(
     zone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    most = medium_bags.MOST_ON_MEDIUM if import_yard.LONG else 40
-    monkeypatch.setattr("bridge.medium_bags.MOST_ON_MEDIUM", most)
+    most = MOST_ON_MEDIUM if import_yard.LONG else 40
+    monkeypatch.setattr("bridge.carrier.medium.MOST_ON_MEDIUM", most)
     hostile = zone.root / "hostile"
     hostile.mkdir()
     for number in range(most + 1):
@@ -64,9 +64,9 @@ def test_a_medium_beyond_all_bounds_is_refused_and_audited_and_the_inbox_goes_on
     other = zone.medium(4, 5)
     refused, *others = zone.run(hostile, other).outcomes
     assert (refused.state.value, refused.code) == ("refused", "E.FORMAT/MEDIUM")
-    assert [one.state.value for one in others] == ["imported", "imported"]
-    (entry,) = (one for one in zone.audits() if one.KIND == "import.failed")
-    assert f"more than {most} entries" in entry.told
+    assert [other.state.value for other in others] == ["imported", "imported"]
+    (entry,) = (audit for audit in zone.audits() if audit.KIND == "import.failed")
+    assert f"more than {most} entries" in entry.detail
     zone.check([1, 2, 3, 4, 5])
 
 
@@ -77,9 +77,9 @@ def test_what_stays_in_the_inbox_is_in_nobodys_way(zone: Any) -> None:
         (zone.airlock.inbox / f"{number:05d}").mkdir()
     (bag,) = zone.medium(1, 3).iterdir()
     bag.rename(zone.airlock.inbox / "zz")
-    found = list(groups(zone.airlock.inbox))
-    assert len(found) == 1101
-    assert "zz" in {one.name for one in found}
+    result = list(groups(zone.airlock.inbox))
+    assert len(result) == 1101
+    assert "zz" in {item.name for item in result}
 
 
 def test_a_carrier_goes_in_beside_many_that_are_not_whole(zone: Any) -> None:
@@ -99,6 +99,6 @@ def test_names_that_are_numbers_or_none_have_an_order(tmp_path: Path) -> None:
     names = ["10", "2", "a-10", "a-2", "٣", "a", "1" * 200]
     for name in names:
         (tmp_path / name).mkdir()
-    found = [one.name for one in bags_on(tmp_path)]
-    assert found.index("2") < found.index("10")
-    assert found.index("a-2") < found.index("a-10")
+    result = [bag.name for bag in bags_on(tmp_path)]
+    assert result.index("2") < result.index("10")
+    assert result.index("a-2") < result.index("a-10")

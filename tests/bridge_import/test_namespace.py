@@ -15,13 +15,13 @@ SCRIPT = Path(__file__).with_name("namespace_process.py")
 
 def _refusal() -> str:
     """Why no namespace can be made here; empty where one can."""
-    found = subprocess.run(
+    run = subprocess.run(
         ["unshare", "--map-root-user", "--net", "ip", "link", "set", "lo", "up"],
         capture_output=True,
         text=True,
         check=False,
     )
-    return found.stderr.strip() if found.returncode else ""
+    return run.stderr.strip() if run.returncode else ""
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +38,9 @@ def test_o8_hub_import_and_rebuild_need_no_network_but_loopback(
     can_unshare: None, tmp_path: Path
 ) -> None:
     command = ["unshare", "--map-root-user", "--net", sys.executable, str(SCRIPT), str(tmp_path)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
-    assert found.returncode == 0, found.stderr[-3000:]
-    told: dict[str, Any] = json.loads(found.stdout.splitlines()[-1])
-    assert told["interfaces"] == ["lo"]
-    assert told["states"] == [["imported"], ["duplicate"], ["waiting"]]
-    assert told["rebuilt"] == 3
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    assert run.returncode == 0, run.stderr[-3000:]
+    document: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+    assert document["interfaces"] == ["lo"]
+    assert document["states"] == [["imported"], ["duplicate"], ["waiting"]]
+    assert document["rebuilt"] == 3

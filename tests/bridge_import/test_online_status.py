@@ -15,8 +15,8 @@ from typing import Any
 import bridge_world
 import pytest
 
-from bridge.export_state import ExportState
-from veen.keystore.directory import ClientDir, Lock
+from bridge.exporter.state import ExportState
+from veen.keystore.directory import ClientDir, ClientDirLock
 
 NETWORK, REFUSED = 2, 4
 
@@ -29,15 +29,15 @@ def online(tmp_path: Path) -> Path:
         home.create(now=int(time.time()), random=os.urandom, passphrase=None)
     state = ExportState(tmp_path / "export")
     (tmp_path / "export" / "staging" / "left").mkdir(parents=True)
-    one = bridge_world.World().grow(3)
-    state.keep_checkpoint(one.checkpoint(3))
+    item = bridge_world.World().grow(3)
+    state.keep_checkpoint(item.checkpoint(3))
     path = tmp_path / "bridge.toml"
     path.write_text(f"""
 zone = "online"
 name = "z1"
 [hub]
 url = "http://127.0.0.1:9"
-hub_id = "{one.hub_id.hex()}"
+hub_id = "{item.hub_id.hex()}"
 [bridge]
 client = "bridge"
 [audit]
@@ -46,36 +46,36 @@ reader = "bridge/identity_card.pub"
 [export]
 state = "export"
 [[streams]]
-source = "{one.stream}"
+source = "{item.stream}"
 """)
     return path
 
 
 def status(config: Path) -> tuple[int, Any]:
     command = [sys.executable, "-m", "cli.main", "bridge", "status", "--json", "--config"]
-    found = subprocess.run(
+    run = subprocess.run(
         [*command, str(config)], capture_output=True, text=True, check=False, timeout=120
     )
-    return found.returncode, json.loads(found.stdout)
+    return run.returncode, json.loads(run.stdout)
 
 
 def test_with_the_hub_down_what_is_known_here_is_shown(online: Path) -> None:
-    code, found = status(online)
+    code, result = status(online)
     assert code == NETWORK
-    assert "the hub could not be asked" in found["state"]
-    assert found["audit_pending"] == 0
-    assert [Path(one).name for one in found["kept_in_staging"]] == ["left"]
-    streams = {one["stream"]: one for one in found["streams"]}
+    assert "the hub could not be asked" in result["state"]
+    assert result["audit_pending"] == 0
+    assert [Path(item).name for item in result["kept_in_staging"]] == ["left"]
+    streams = {item["stream"]: item for item in result["streams"]}
     assert streams[bridge_world.STREAM]["checkpointed"] == 3
     assert streams[bridge_world.STREAM]["exported"] is None
 
 
 def test_while_an_export_runs_what_is_known_here_is_shown(online: Path) -> None:
-    lock = Lock(ClientDir(online.parent / "audit"))
+    lock = ClientDirLock(ClientDir(online.parent / "audit"))
     try:
-        code, found = status(online)
+        code, result = status(online)
     finally:
         lock.release()
     assert code == REFUSED
-    assert found["audit_pending"] is None
-    assert found["kept_in_staging"]
+    assert result["audit_pending"] is None
+    assert result["kept_in_staging"]

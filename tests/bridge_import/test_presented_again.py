@@ -11,17 +11,16 @@ from typing import Any
 import bridge_world
 import pytest
 
-from bridge.carrier.ledger import Ledger
+from bridge.carrier.format import CarrierLedger
 from bridge.importer.approvals import APPROVE, REJECT, Approval, decide
-from bridge.importer.ledger import ImportLedger
-from bridge.importer.ledger_tables import Closing, Stream
+from bridge.importer.ledger import ImportLedger, PendingActions, SourceStream
 from bridge.importer.rebuild import rebuild_ledger
 from bridge.importer.run import Order
-from bridge.importer.thaw import thaw
+from bridge.importer.unfreeze import unfreeze
+from veen.crypto import SigningKey
 from veen.digest import h
-from veen.sign import PrivateKey
 
-ALICE = PrivateKey(h(b"alice"))
+ALICE = SigningKey(h(b"alice"))
 
 
 def carried(zone: Any, first: int, last: int) -> tuple[Path, bytes]:
@@ -42,7 +41,7 @@ def freeze(zone: Any) -> Path:
     other.body_bytes = 17
     raw = other.grow(8).bundle(1, 6, 8)
     lie: Path = zone.carry(
-        raw, ledger=Ledger(bridge_id=h(b"x")).with_bundle(bridge_world.parts(raw)[0])
+        raw, ledger=CarrierLedger(bridge_id=h(b"x")).with_bundle(bridge_world.parts(raw)[0])
     )
     assert zone.states(lie) == ["quarantined"]
     return lie
@@ -53,7 +52,7 @@ def test_a_bundle_behind_a_gap_is_held_once_and_goes_in_once(zone: Any) -> None:
     for _ in range(3):
         assert zone.states(second) == ["waiting"]
     assert zone.kinds() == ["import.waiting", "import.duplicate", "import.duplicate"]
-    assert {one.held_as for one in zone.audits()[1:]} == {"waiting"}
+    assert {audit.held_as for audit in zone.audits()[1:]} == {"waiting"}
     assert len(zone.files("waiting")) == 1
     assert zone.files("inbox") == []
     assert zone.states(second, first) == ["imported", "imported", "duplicate"]
@@ -78,8 +77,8 @@ def test_a_gap_is_accepted_for_a_bundle_that_waits_and_is_presented_with_the_wor
 ) -> None:
     medium, bundle_id = carried(zone, 3, 4)
     assert zone.states(medium) == ["waiting"]
-    found = zone.states(medium, accepted=[bundle_id.hex()], reason="disc 1 is lost")
-    assert found == ["imported", "duplicate"]
+    states = zone.states(medium, accepted=[bundle_id.hex()], reason="disc 1 is lost")
+    assert states == ["imported", "duplicate"]
     zone.check([3, 4])
     assert zone.files("waiting") == []
 
@@ -100,13 +99,13 @@ def test_bundles_of_a_frozen_stream_are_held_once_and_the_fork_lies_in_quarantin
     lie, next_one = freeze(zone), zone.medium(5, 6)
     for _ in range(2):
         assert zone.states(lie, next_one) == ["quarantined", "frozen"]
-    again = [one.held_as for one in zone.audits() if one.KIND == "import.duplicate"]
+    again = [audit.held_as for audit in zone.audits() if audit.KIND == "import.duplicate"]
     assert again == ["quarantined", "quarantined", "frozen"]
     assert len(zone.files("quarantine")) == 1
     zone.check([1, 2, 3, 4])
-    thaw(
+    unfreeze(
         zone.settings,
-        Stream(bridge_world.IDENTITY.hub_id, zone.world.stream),
+        SourceStream(bridge_world.IDENTITY.hub_id, zone.world.stream),
         Order(operator=zone.name, reason="case 12"),
         zone.around(),
     )
@@ -132,11 +131,11 @@ def test_a_ledger_that_an_earlier_version_wedged_is_closed(zone: Any, by: str) -
     shutil.copytree(place / "bag-001", zone.airlock.inbox / "second")
     moves = (("staging/second", zone.airlock.inside(place)),)
     with ImportLedger(zone.airlock.ledger) as ledger:
-        closing = Closing(token=bytes(16), moves=moves, removals=("inbox/second",))
+        closing = PendingActions(token=bytes(16), moves=moves, removals=("inbox/second",))
         ledger.conclude(ledger.bundle(bundle_id), closing)
     if by == "thaw":
-        stream = Stream(bridge_world.IDENTITY.hub_id, zone.world.stream)
-        thaw(zone.settings, stream, Order(operator=zone.name, reason="12"), zone.around())
+        stream = SourceStream(bridge_world.IDENTITY.hub_id, zone.world.stream)
+        unfreeze(zone.settings, stream, Order(operator=zone.name, reason="12"), zone.around())
     assert zone.states() == (["imported"] if by == "thaw" else [])
     assert zone.files("inbox") == zone.files("staging") == []
     zone.check_now([1, 2, 3, 4, 5, 6] if by == "thaw" else [1, 2, 3, 4])
@@ -148,7 +147,7 @@ def test_a_refused_carrier_lies_in_quarantine_once(zone: Any) -> None:
     volume.write_bytes(volume.read_bytes()[:-1] + b"x")
     first, second = (zone.run(medium).outcomes[0] for _ in range(2))
     assert {first.code, second.code} == {"E.SIG/VOLUME"}
-    assert (first.place, "already" in second.told) == (second.place, True)
+    assert (first.place, "already" in second.detail) == (second.place, True)
     assert Path(first.place).is_dir()
     assert len(zone.files("quarantine")) == 1
     zone.check([])
@@ -184,16 +183,16 @@ def test_a_rejection_is_remembered_until_the_bundle_is_asked_for_by_name(zone: A
     assert zone.states(medium, **said) == ["rejected"]
     (outcome,) = zone.run(medium).outcomes
     assert outcome.state.value == "rejected"
-    assert f"rejected by {zone.name}: not asked for" in outcome.told
-    assert f"--only {name[:16]}" in outcome.told
-    assert [one.held_as for one in zone.audits()[1:]] == ["rejected"]
+    assert f"rejected by {zone.name}: not asked for" in outcome.detail
+    assert f"--only {name[:16]}" in outcome.detail
+    assert [audit.held_as for audit in zone.audits()[1:]] == ["rejected"]
     zone.check([])
     for path in zone.airlock.root.glob("ledger.db*"):
         path.unlink()
     rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())
     assert zone.states(medium) == ["rejected"]
     assert zone.states(medium, only=(name,)) == ["imported"]
-    (success,) = (one for one in zone.audits() if one.KIND == "import.success")
+    (success,) = (audit for audit in zone.audits() if audit.KIND == "import.success")
     assert "let in by name, and had been rejected by" in success.verification_result
     zone.check([1, 2, 3])
     rebuild_ledger(zone.settings, Order(operator=zone.name), zone.around())

@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.importer.ledger_tables import BundleRow, Plan
-from bridge.importer.printed_receipt import PrintedReceipt, receipt_files
+from bridge.importer.ledger import BundleRow, ImportPlan
+from bridge.importer.receipt import PrintedReceipt, receipt_files
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.errors import Malformed
-from veen.sign import PrivateKey
 
-KEY = PrivateKey(h(b"bridge offline"))
+KEY = SigningKey(h(b"bridge offline"))
 ROW = BundleRow(
     bundle_id=h(b"bundle"), state="imported", source_hub_id=h(b"hub"), stream="export/a\x1b[2J",
     target="import/a", from_seq=5, to_seq=9, checkpoint_id=h(b"checkpoint"),
     checkpoint_at=1_700_000_000, sha256=h(b"bytes"),
 )  # fmt: skip
-PLAN = Plan(
+PLAN = ImportPlan(
     bundle_id=ROW.bundle_id, plan_id=bytes(16), source="", inbox="", import_time=1_700_000_500,
-    written=5, duplicates=0, kept_out="[]", base_client_seq=4, base_seq=4, accepted_gap=None,
+    written=5, duplicates=0, excluded="[]", base_client_seq=4, base_seq=4, accepted_gap=None,
     verification="valid", done=True, target_to=9, target_root=h(b"root"),
 )  # fmt: skip
 
@@ -49,5 +49,5 @@ def test_it_is_166_bytes_and_holds_only_as_it_was_signed() -> None:
 def test_six_words_differ_for_another_import() -> None:
     words = PrintedReceipt.of(ROW, PLAN, KEY).words()
     other = PrintedReceipt.of(replace(ROW, to_seq=10), PLAN, KEY).words()
-    assert [len(one) for one in words.split()] == [5] * 6
+    assert [len(part) for part in words.split()] == [5] * 6
     assert words != other

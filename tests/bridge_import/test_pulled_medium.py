@@ -42,7 +42,9 @@ class Pulled:
 def _states(zone: Any, medium: Path) -> list[str]:
     """Of a run in which nothing may go in, and nobody else looks at the medium."""
     order = Order(operator=zone.name, media=(medium,), only=("none",))
-    return [one.state.value for one in run_import(zone.settings, order, zone.around()).outcomes]
+    return [
+        outcome.state.value for outcome in run_import(zone.settings, order, zone.around()).outcomes
+    ]
 
 
 @pytest.mark.parametrize("name", LOOKS)
@@ -59,9 +61,9 @@ def test_i01_a_medium_that_is_pulled_while_it_is_looked_at_is_incomplete_and_aud
     for at in tries:
         with monkeypatch.context() as patched:
             patched.setattr(os, name, Pulled(name, medium, at))
-            found = _states(zone, medium)
+            states = _states(zone, medium)
         # What is only measured before it is copied may fail: it is copied, or not, afterwards.
-        assert found in (["incomplete"], ["blocked"]), at
+        assert states in (["incomplete"], ["blocked"]), at
         assert zone.files("inbox") == []
     assert zone.kinds().count("import.failed") >= len(tries) // 2
     assert zone.states(medium) == ["imported", "duplicate"]

@@ -9,10 +9,9 @@ from typing import Any
 import bridge_world
 import pytest
 
-from bridge.carrier.bag_path import BagPath
-from bridge.carrier.packing import Packing
-from bridge.importer.room import NoRoom, verify_room
-from bridge.importer.signed_bag import check_signed
+from bridge.carrier.directory import BagPath
+from bridge.carrier.format import Packing
+from bridge.importer.staging import InsufficientSpace, check_signed, verify_room
 from bridge.trust import TrustStore
 
 SPARE = 1 << 30
@@ -27,18 +26,20 @@ def test_a_carrier_for_which_there_is_no_room_is_not_copied_and_goes_in_later(
     zone: Any, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     medium = zone.medium(1, 3)
-    media, kept = (medium,), []
+    media, stored = (medium,), []
     zone.airlock.create()
     if way == "inbox":
         (bag,) = medium.iterdir()
         bag.rename(zone.airlock.inbox / "bag")
-        media, kept = (), ["bag"]
+        media, stored = (), ["bag"]
     with monkeypatch.context() as patched:
         with_free(patched, SPARE)
         (outcome,) = zone.run(*media).outcomes
     assert (outcome.state.value, outcome.code) == ("incomplete", "NO_ROOM")
-    assert f"and {SPARE} are free, of which reserve_bytes keeps {SPARE}; make room" in outcome.told
-    assert zone.files("inbox") == kept
+    assert (
+        f"and {SPARE} are free, of which reserve_bytes keeps {SPARE}; make room" in outcome.detail
+    )
+    assert zone.files("inbox") == stored
     assert zone.kinds() == ["import.failed"]
     assert zone.states(*media) == ["imported"]
     zone.check([1, 2, 3])
@@ -58,7 +59,7 @@ def test_what_is_unpacked_and_scanned_needs_room_too(
     signed = check_signed(BagPath.of(bag), TrustStore.read(zone.settings.trust), 1 << 30)
     verify_room(settings, [signed], copies=2)
     with_free(monkeypatch, SPARE + 2 * volume + 2 * plain - 1)
-    with pytest.raises(NoRoom):
+    with pytest.raises(InsufficientSpace):
         verify_room(settings, [signed], copies=2)
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from bridge.bundle import BundleLimits
-from bridge.carrier import compression
-from bridge.carrier.packing import Packing
-from bridge.settings_export import DEFAULT_BUNDLE_BYTES, DEFAULT_BUNDLE_EVENTS
+from bridge.carrier import codec
+from bridge.carrier.format import Packing
+from bridge.settings import EXPORT_BUNDLE_BYTES, EXPORT_BUNDLE_EVENTS
 
 SMALL = Packing(volume_bytes=1200)
 
@@ -26,8 +26,8 @@ def _again(zone: Any) -> None:
 
 def test_the_usual_bounds_hold_what_an_exporter_cuts_and_not_much_more(zone: Any) -> None:
     limits = zone.settings.importing.limits
-    assert DEFAULT_BUNDLE_BYTES < limits.max_bytes <= 4 * DEFAULT_BUNDLE_BYTES
-    assert DEFAULT_BUNDLE_EVENTS < limits.max_events <= 4 * DEFAULT_BUNDLE_EVENTS
+    assert EXPORT_BUNDLE_BYTES < limits.max_bytes <= 4 * EXPORT_BUNDLE_BYTES
+    assert EXPORT_BUNDLE_EVENTS < limits.max_events <= 4 * EXPORT_BUNDLE_EVENTS
     assert limits.max_bytes < BundleLimits().max_bytes
 
 
@@ -38,8 +38,8 @@ def test_i08_a_bundle_beyond_the_bounds_is_refused_and_says_what_to_do(
     zone.write_settings(importing=bound)
     (outcome,) = zone.run(zone.medium(1, 5)).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "E.SIZE/BUNDLE_SIZE")
-    assert outcome.told.count("smaller bundles") == 1
-    assert "raise max_bundle_bytes" in zone.reason()["told"]
+    assert outcome.detail.count("smaller bundles") == 1
+    assert "raise max_bundle_bytes" in zone.reason()["detail"]
     zone.check([])
     zone.write_settings()
     _again(zone)
@@ -56,8 +56,8 @@ def test_i08_a_carrier_that_says_it_unpacks_to_more_is_not_unpacked(
     medium = zone.carry(zone.bundle(1, 200), Packing(volume_bytes=1 << 20, compress=True))
     zone.write_settings(importing="max_bundle_bytes = 1000")
     with monkeypatch.context() as patched:
-        patched.setattr(compression, "decompress", unpacking)
-        patched.setattr("bridge.carrier.unpack._MAX_LEDGER", 0)
+        patched.setattr(codec, "decompress", unpacking)
+        patched.setattr("bridge.carrier.reader._MAX_LEDGER", 0)
         (outcome,) = zone.run(medium).outcomes
     assert (outcome.state.value, outcome.code) == ("quarantined", "E.SIZE/BUNDLE_SIZE")
     zone.check([])

@@ -10,27 +10,28 @@ from pathlib import Path
 import pytest
 
 from bridge.importer.airlock import Airlock
-from bridge.importer.ledger import BadLedger, ImportLedger
-from bridge.importer.ledger_tables import BundleRow, Span, Stream
-from bridge.importer.outcome import State
+from bridge.importer.ledger import BadLedger, BundleRow, ImportLedger, SeqSpan, SourceStream
+from bridge.importer.outcome import ImportState
 from bridge.importer.status import Most, standing
 
 HUB, NAME = b"h" * 32, "record/app/orders"
 
 
-def a_bundle(number: int, state: State = State.IMPORTED, stream: str = NAME) -> BundleRow:
+def a_bundle(
+    number: int, state: ImportState = ImportState.IMPORTED, stream: str = NAME
+) -> BundleRow:
     return BundleRow(
         bundle_id=number.to_bytes(32, "big"), state=state.value, source_hub_id=HUB, stream=stream,
         target=f"import/{stream}", from_seq=number, to_seq=number, checkpoint_id=bytes(32),
-        checkpoint_at=0, sha256=bytes(32), told="why",
+        checkpoint_at=0, sha256=bytes(32), detail="why",
     )  # fmt: skip
 
 
 @pytest.fixture
 def airlock(tmp_path: Path) -> Airlock:
-    found = Airlock(tmp_path / "import")
-    found.create()
-    return found
+    result = Airlock(tmp_path / "import")
+    result.create()
+    return result
 
 
 def hold(airlock: Airlock, spans: Iterable[tuple[int, int]]) -> None:
@@ -47,11 +48,11 @@ def note(airlock: Airlock, *rows: BundleRow) -> None:
             ledger.note(row)
 
 
-def joined(places: set[int]) -> list[Span]:
+def joined(places: set[int]) -> list[SeqSpan]:
     """The naive way: each number by itself."""
-    starts = sorted(one for one in places if one - 1 not in places)
-    ends = sorted(one for one in places if one + 1 not in places)
-    return [Span(first, last) for first, last in zip(starts, ends, strict=True)]
+    starts = sorted(place for place in places if place - 1 not in places)
+    ends = sorted(place for place in places if place + 1 not in places)
+    return [SeqSpan(first, last) for first, last in zip(starts, ends, strict=True)]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -63,28 +64,31 @@ def test_runs_without_a_hole_between_them_are_one(airlock: Airlock, seed: int) -
         spans.append((at, last))
         at = last + chance.choice((1, 1, 2, 5))
     hold(airlock, spans)
-    (found,) = standing(airlock).streams
+    (result,) = standing(airlock).streams
     expected = joined({n for first, last in spans for n in range(first, last + 1)})
-    assert (list(found.held), found.held_total) == (expected, len(expected))
+    assert (list(result.held), result.held_total) == (expected, len(expected))
 
 
 def test_tells_the_beginning_and_how_many_there_are(airlock: Airlock) -> None:
     hold(airlock, [(2 * n, 2 * n) for n in range(1, 21)])
-    note(airlock, *(a_bundle(n, State.WAITING) for n in range(1, 10)), a_bundle(50))
+    note(airlock, *(a_bundle(n, ImportState.WAITING) for n in range(1, 10)), a_bundle(50))
     note(airlock, a_bundle(60, stream="record/app/other"))
-    found = standing(airlock, Most(bundles=2, streams=1, spans=3))
-    assert [one.from_seq for one in found.unfinished] == [1, 2]
-    assert (found.unfinished_total, found.bundles) == (9, {"imported": 2, "waiting": 9})
-    assert ([one.stream for one in found.streams], found.streams_total) == ([Stream(HUB, NAME)], 2)
-    assert found.streams[0].held == (Span(2, 2), Span(4, 4), Span(6, 6))
-    assert found.streams[0].held_total == 20
+    result = standing(airlock, Most(bundles=2, streams=1, spans=3))
+    assert [item.from_seq for item in result.unfinished] == [1, 2]
+    assert (result.unfinished_total, result.bundles) == (9, {"imported": 2, "waiting": 9})
+    assert ([stream.stream for stream in result.streams], result.streams_total) == (
+        [SourceStream(HUB, NAME)],
+        2,
+    )
+    assert result.streams[0].held == (SeqSpan(2, 2), SeqSpan(4, 4), SeqSpan(6, 6))
+    assert result.streams[0].held_total == 20
 
 
 def test_the_next_command_counts_what_is_not_shown(airlock: Airlock) -> None:
-    note(airlock, a_bundle(1, State.WAITING), a_bundle(2, State.BLOCKED))
-    found = standing(airlock, Most(bundles=1))
-    assert [one.state for one in found.unfinished] == ["waiting"]
-    assert found.next_command() == "veen bridge approve"
+    note(airlock, a_bundle(1, ImportState.WAITING), a_bundle(2, ImportState.BLOCKED))
+    result = standing(airlock, Most(bundles=1))
+    assert [item.state for item in result.unfinished] == ["waiting"]
+    assert result.next_command() == "veen bridge approve"
 
 
 def test_a_look_leaves_nothing_behind(airlock: Airlock) -> None:
@@ -95,8 +99,8 @@ def test_a_look_leaves_nothing_behind(airlock: Airlock) -> None:
 
 
 def test_a_look_before_the_first_import_makes_nothing(tmp_path: Path) -> None:
-    found = standing(Airlock(tmp_path / "import"))
-    assert (found.bundles, found.streams, found.inbox) == ({}, (), 0)
+    result = standing(Airlock(tmp_path / "import"))
+    assert (result.bundles, result.streams, result.inbox) == ({}, (), 0)
     assert list(tmp_path.iterdir()) == []
 
 

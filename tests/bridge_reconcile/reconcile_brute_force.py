@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.reconcile.facts import Facts, Held, Standing, State
+from bridge.reconcile.facts import BundleFact, BundleState, ImportedFact, ReconcileFacts
 
 ORDER = ("imported", "excluded", "partial", "waiting", "quarantined", "missing")
 
@@ -22,21 +22,21 @@ def as_set(numbers: set[int]) -> dict[str, Any]:
     return {"events": len(numbers), "ranges": ranges}
 
 
-def last_words(facts: Facts) -> dict[bytes, Standing]:
-    found: dict[bytes, Standing] = {}
-    for one in facts.standings:
-        known = found.get(one.bundle_id)
-        if known is None or _weight(one) > _weight(known):
-            found[one.bundle_id] = one
-    return {bundle_id: _placed(one, facts) for bundle_id, one in found.items()}
+def last_words(facts: ReconcileFacts) -> dict[bytes, BundleFact]:
+    result: dict[bytes, BundleFact] = {}
+    for standing in facts.standings:
+        known = result.get(standing.bundle_id)
+        if known is None or _weight(standing) > _weight(known):
+            result[standing.bundle_id] = standing
+    return {bundle_id: _placed(item, facts) for bundle_id, item in result.items()}
 
 
-def _weight(one: Standing) -> tuple[bool, int]:
+def _weight(one: BundleFact) -> tuple[bool, int]:
     """What was audited as imported stays so; else the newest word holds."""
-    return one.state is State.IMPORTED, one.at
+    return one.state is BundleState.IMPORTED, one.at
 
 
-def _placed(one: Standing, facts: Facts) -> Standing:
+def _placed(one: BundleFact, facts: ReconcileFacts) -> BundleFact:
     if one.first:
         return one
     for other in [*facts.standings, *facts.exports]:
@@ -47,84 +47,100 @@ def _placed(one: Standing, facts: Facts) -> Standing:
     return one
 
 
-def forked_at(facts: Facts) -> set[tuple[bytes, str, int]]:
+def forked_at(facts: ReconcileFacts) -> set[tuple[bytes, str, int]]:
     roots: dict[tuple[bytes, str, int], set[bytes]] = {}
-    for one in [*facts.exports, *facts.imports]:
-        if one.root:
-            roots.setdefault((one.hub_id, one.stream, one.last), set()).add(one.root)
+    for export in [*facts.exports, *facts.imports]:
+        if export.root:
+            roots.setdefault((export.hub_id, export.stream, export.last), set()).add(export.root)
     for source in facts.sources:
         for end in source.ends:
             if end.last:
                 roots.setdefault((source.hub_id, end.stream, end.last), set()).add(end.root)
-    return {place for place, found in roots.items() if len(found) > 1} | set(facts.forks)
+    return {place for place, result in roots.items() if len(result) > 1} | set(facts.forks)
 
 
-def stream(facts: Facts, hub_id: bytes, name: str) -> dict[str, Any]:
+def stream(facts: ReconcileFacts, hub_id: bytes, name: str) -> dict[str, Any]:
     """What the report must say of a stream, but for ``target`` and ``bundles``."""
     words = [
-        one for one in last_words(facts).values() if (one.hub_id, one.stream) == (hub_id, name)
+        last_word
+        for last_word in last_words(facts).values()
+        if (last_word.hub_id, last_word.stream) == (hub_id, name)
     ]
-    imports = [one for one in facts.imports if (one.hub_id, one.stream) == (hub_id, name)]
-    exports = [one for one in facts.exports if (one.hub_id, one.stream) == (hub_id, name)]
-    source = next((one for one in facts.sources if one.hub_id == hub_id), None)
+    imports = [
+        import_ for import_ in facts.imports if (import_.hub_id, import_.stream) == (hub_id, name)
+    ]
+    exports = [
+        export for export in facts.exports if (export.hub_id, export.stream) == (hub_id, name)
+    ]
+    source = next((source for source in facts.sources if source.hub_id == hub_id), None)
     end = None
     if source is not None:
-        end = next((one.last for one in source.ends if one.stream == name), 0)
-    top = max([end or 0, *(one.last for one in [*words, *imports, *exports])], default=0)
-    told = {n: _told(n, words, imports, exports) for n in range(1, top + 1)}
+        end = next((end.last for end in source.ends if end.stream == name), 0)
+    top = max([end or 0, *(word.last for word in [*words, *imports, *exports])], default=0)
+    detail = {n: _describe(n, words, imports, exports) for n in range(1, top + 1)}
     classes = {
-        wanted: {
-            n for n, found in told.items() if next(filter(found.__contains__, ORDER), "") == wanted
+        expected: {
+            n
+            for n, result in detail.items()
+            if next(filter(result.__contains__, ORDER), "") == expected
         }
-        for wanted in ORDER
+        for expected in ORDER
     }
     exported = set().union(*classes.values())
     settled = classes["imported"] | classes["excluded"]
-    announced = {n for n in told if any(one.first <= n <= one.last for one in exports)}
-    claimed = [one for one in words if one.state is State.IMPORTED]
+    announced = {n for n in detail if any(export.first <= n <= export.last for export in exports)}
+    claimed = [word for word in words if word.state is BundleState.IMPORTED]
     closed = _closed(facts, hub_id, name, end)
     copies = {
-        n: sum(one.first <= n <= one.last and one.held is not Held.UNSEEN for one in imports)
-        for n in told
+        n: sum(
+            import_.first <= n <= import_.last and import_.held is not ImportedFact.UNSEEN
+            for import_ in imports
+        )
+        for n in detail
     }
     return {
         "hub_id": hub_id.hex(),
         "stream": name,
         "horizon": top,
         "exported": as_set(exported),
-        "classes": {wanted: as_set(found) for wanted, found in classes.items()},
-        "duplicate": as_set({n for n, found in copies.items() if found > 1}),
+        "classes": {expected: as_set(result) for expected, result in classes.items()},
+        "duplicate": as_set({n for n, result in copies.items() if result > 1}),
         "unannounced": as_set(settled - announced),
         "unfulfilled": as_set(
-            {n for n in told if any(one.first <= n <= one.last for one in claimed)} - settled
+            {n for n in detail if any(item.first <= n <= item.last for item in claimed)} - settled
         ),
-        "untold": as_set(set(told) - exported),
+        "untold": as_set(set(detail) - exported),
         "closed_to": closed,
-        "open": as_set({n for n in told if n > closed}),
+        "open": as_set({n for n in detail if n > closed}),
     }
 
 
-def _told(n: int, words: Any, imports: Any, exports: Any) -> set[str]:
-    found = {_HELD[one.held] for one in imports if one.first <= n <= one.last}
-    for one in words:
-        if one.first <= n <= one.last:
-            found.add("missing" if one.state is State.IMPORTED else one.state.value)
-    if any(one.first <= n <= one.last for one in exports):
-        found.add("missing")
-    return found
+def _describe(n: int, words: Any, imports: Any, exports: Any) -> set[str]:
+    result = {_HELD[import_.held] for import_ in imports if import_.first <= n <= import_.last}
+    for word in words:
+        if word.first <= n <= word.last:
+            result.add("missing" if word.state is BundleState.IMPORTED else word.state.value)
+    if any(export.first <= n <= export.last for export in exports):
+        result.add("missing")
+    return result
 
 
-_HELD = {Held.IMPORTED: "imported", Held.EXCLUDED: "excluded", Held.UNSEEN: "partial"}
+_HELD = {
+    ImportedFact.IMPORTED: "imported",
+    ImportedFact.EXCLUDED: "excluded",
+    ImportedFact.UNSEEN: "partial",
+}
 
 
-def _closed(facts: Facts, hub_id: bytes, name: str, end: int | None) -> int:
-    covered = {one.stream: one.last for one in facts.target.ends} if facts.target else None
+def _closed(facts: ReconcileFacts, hub_id: bytes, name: str, end: int | None) -> int:
+    covered = {end.stream: end.last for end in facts.target.ends} if facts.target else None
     there = {
-        one.first + step
-        for one in facts.imports
-        if (one.hub_id, one.stream) == (hub_id, name) and one.held is not Held.UNSEEN
-        for step in range(one.last - one.first + 1)
-        if covered is None or one.target_first + step <= covered.get(one.target, 0)
+        import_.first + step
+        for import_ in facts.imports
+        if (import_.hub_id, import_.stream) == (hub_id, name)
+        and import_.held is not ImportedFact.UNSEEN
+        for step in range(import_.last - import_.first + 1)
+        if covered is None or import_.target_first + step <= covered.get(import_.target, 0)
     }
     forks = {seq for hub, stream, seq in forked_at(facts) if (hub, stream) == (hub_id, name)}
     k = 0
@@ -133,16 +149,18 @@ def _closed(facts: Facts, hub_id: bytes, name: str, end: int | None) -> int:
     return k
 
 
-def ledgers(facts: Facts) -> dict[str, Any]:
-    found: dict[str, Any] = {"unknown": {}, "repeated": set(), "forked": set()}
-    for bridge in {one.bridge_id for one in facts.entries}:
-        mine = {one for one in facts.entries if one.bridge_id == bridge}
-        numbers = {one.n for one in mine}
-        found["unknown"][bridge.hex()] = as_set(set(range(1, max(numbers) + 1)) - numbers)["ranges"]
+def ledgers(facts: ReconcileFacts) -> dict[str, Any]:
+    result: dict[str, Any] = {"unknown": {}, "repeated": set(), "forked": set()}
+    for bridge in {entry.bridge_id for entry in facts.entries}:
+        mine = {entry for entry in facts.entries if entry.bridge_id == bridge}
+        numbers = {item.n for item in mine}
+        result["unknown"][bridge.hex()] = as_set(set(range(1, max(numbers) + 1)) - numbers)[
+            "ranges"
+        ]
         for n in numbers:
-            if len({one.entry_hash for one in mine if one.n == n}) > 1:
-                found["repeated"].add((bridge.hex(), n))
-            before = {one.entry_hash for one in mine if one.n == n - 1}
-            if before and any(one.prev not in before for one in mine if one.n == n):
-                found["forked"].add((bridge.hex(), n))
-    return found
+            if len({item.entry_hash for item in mine if item.n == n}) > 1:
+                result["repeated"].add((bridge.hex(), n))
+            before = {item.entry_hash for item in mine if item.n == n - 1}
+            if before and any(item.prev not in before for item in mine if item.n == n):
+                result["forked"].add((bridge.hex(), n))
+    return result

@@ -11,18 +11,18 @@ from hashlib import sha256
 from random import Random
 
 from bridge.reconcile.facts import (
-    Checkpoint,
+    BundleFact,
+    BundleState,
+    CheckpointFact,
     End,
-    Entry,
     Export,
-    Facts,
-    Fork,
-    Held,
+    ForkFact,
     Import,
+    ImportedFact,
+    LedgerFact,
+    ReconcileFacts,
     Repeat,
-    Route,
-    Standing,
-    State,
+    RouteFact,
 )
 
 TAIL = 4
@@ -51,10 +51,10 @@ class History:
     times: dict[str, list[int]] = field(default_factory=dict)
     exports: list[Export] = field(default_factory=list)
     imports: list[Import] = field(default_factory=list)
-    standings: list[Standing] = field(default_factory=list)
+    standings: list[BundleFact] = field(default_factory=list)
     repeats: list[Repeat] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)
-    forks: list[Fork] = field(default_factory=list)
+    entries: list[LedgerFact] = field(default_factory=list)
+    forks: list[ForkFact] = field(default_factory=list)
     places: dict[str, int] = field(default_factory=dict)
     at: int = 0
 
@@ -66,18 +66,18 @@ class History:
         return named("root", self.hub_id, stream, seq)
 
 
-def a_history(seed: int) -> tuple[Facts, History]:
+def a_history(seed: int) -> tuple[ReconcileFacts, History]:
     random = Random(seed)
     history = History(random, named("hub", random.randrange(2)))
     streams = ["export/a", "export/<b>&", "record/c"][: random.randint(1, 3)]
     for name in streams:
         length = random.choice([0, 1, 7, 40])
         history.times[name] = _times(random, length)
-    bundles = [one for name in streams for one in _bundles(history, name)]
+    bundles = [bundle for name in streams for bundle in _bundles(history, name)]
     random.shuffle(bundles)
     _carry(history, bundles)
     _misbehave(history, bundles)
-    facts = Facts(
+    facts = ReconcileFacts(
         exports=history.exports,
         imports=history.imports,
         standings=history.standings,
@@ -85,7 +85,9 @@ def a_history(seed: int) -> tuple[Facts, History]:
         entries=history.entries,
         forks=history.forks,
         routes=[
-            Route(history.hub_id, name, _target(name)) for name in streams if random.random() < 0.8
+            RouteFact(history.hub_id, name, _target(name))
+            for name in streams
+            if random.random() < 0.8
         ],
         sources=_source(history),
         target=_c2(history),
@@ -98,27 +100,27 @@ def _target(name: str) -> str:
 
 
 def _times(random: Random, length: int) -> list[int]:
-    found, now = [], 1_000
+    result, now = [], 1_000
     for _ in range(length):
         now += random.choice([0, 0, 1, 5])
-        found.append(now)
-    return found
+        result.append(now)
+    return result
 
 
 def _bundles(history: History, name: str) -> list[Bundle]:
     """Bundles one after another, and some ranges carried again under another id."""
-    random, at, found = history.random, 1, []
+    random, at, result = history.random, 1, []
     length = len(history.times[name])
     exported = random.randint(0, length)
     while at <= exported:
         last = min(exported, at + random.randint(0, 8))
-        found.append(_bundle(history, name, at, last, 0))
+        result.append(_bundle(history, name, at, last, 0))
         at = last + 1
     for again in range(1, random.randint(1, 3)):
         if exported:
             first = random.randint(1, exported)
-            found.append(_bundle(history, name, first, random.randint(first, exported), again))
-    return found
+            result.append(_bundle(history, name, first, random.randint(first, exported), again))
+    return result
 
 
 def _bundle(history: History, name: str, first: int, last: int, again: int) -> Bundle:
@@ -131,7 +133,7 @@ def _carry(history: History, bundles: list[Bundle]) -> None:
     audited = random.randint(0, len(bundles))
     for n, bundle in enumerate(bundles, 1):
         entry_hash = named("entry", n, prev, bundle.bundle_id)
-        ledger.append((Entry(named("bridge"), n, prev, entry_hash, bundle.bundle_id), bundle))
+        ledger.append((LedgerFact(named("bridge"), n, prev, entry_hash, bundle.bundle_id), bundle))
         prev = entry_hash
         if n <= audited:
             root = history.root(bundle.stream, bundle.last)
@@ -157,22 +159,24 @@ def _arrive(history: History, bundle: Bundle) -> None:
     random = history.random
     outcome = random.choice(["import"] * 5 + ["partial", "waiting", "quarantined", "unread"])
     if outcome == "unread":
-        history.standings.append(Standing(bundle.bundle_id, history.tick(), State.QUARANTINED))
+        history.standings.append(
+            BundleFact(bundle.bundle_id, history.tick(), BundleState.QUARANTINED)
+        )
         return
     history.exports.append(_export(bundle, "bundle"))
     if outcome == "import":
-        _import(history, bundle, bundle.last - bundle.first + 1, Held.IMPORTED)
+        _import(history, bundle, bundle.last - bundle.first + 1, ImportedFact.IMPORTED)
     elif outcome == "partial":
         written = random.randint(0, bundle.last - bundle.first)
-        _import(history, bundle, written, Held.UNSEEN)
-        _stand(history, bundle, State.PARTIAL)
+        _import(history, bundle, written, ImportedFact.UNSEEN)
+        _stand(history, bundle, BundleState.PARTIAL)
     else:
-        _stand(history, bundle, State(outcome))
+        _stand(history, bundle, BundleState(outcome))
 
 
-def _stand(history: History, bundle: Bundle, state: State) -> None:
+def _stand(history: History, bundle: Bundle, state: BundleState) -> None:
     history.standings.append(
-        Standing(
+        BundleFact(
             bundle.bundle_id,
             history.tick(),
             state,
@@ -184,25 +188,25 @@ def _stand(history: History, bundle: Bundle, state: State) -> None:
     )
 
 
-def _import(history: History, bundle: Bundle, count: int, held: Held) -> None:
+def _import(history: History, bundle: Bundle, count: int, held: ImportedFact) -> None:
     """Write the first events of a bundle that are not there yet, each under its own place."""
     random = history.random
     there = {
-        one.first
-        for one in history.imports
-        if one.stream == bundle.stream and one.held is not Held.UNSEEN
+        import_.first
+        for import_ in history.imports
+        if import_.stream == bundle.stream and import_.held is not ImportedFact.UNSEEN
     }
     due = [n for n in range(bundle.first, bundle.last + 1) if n not in there][:count]
-    if held is Held.IMPORTED and not due:
+    if held is ImportedFact.IMPORTED and not due:
         history.repeats.append(Repeat(bundle.bundle_id, history.tick()))
     for n in due:
-        kept_out = held is Held.IMPORTED and random.random() < 0.1
-        _write(history, bundle, n, Held.EXCLUDED if kept_out else held)
-    if held is Held.IMPORTED and random.random() < 0.9:
-        _stand(history, bundle, State.IMPORTED)
+        excluded = held is ImportedFact.IMPORTED and random.random() < 0.1
+        _write(history, bundle, n, ImportedFact.EXCLUDED if excluded else held)
+    if held is ImportedFact.IMPORTED and random.random() < 0.9:
+        _stand(history, bundle, BundleState.IMPORTED)
 
 
-def _write(history: History, bundle: Bundle, seq: int, held: Held) -> None:
+def _write(history: History, bundle: Bundle, seq: int, held: ImportedFact) -> None:
     target = _target(bundle.stream)
     history.places[target] = history.places.get(target, 0) + 1
     time = history.times[bundle.stream][seq - 1]
@@ -228,19 +232,19 @@ def _misbehave(history: History, bundles: list[Bundle]) -> None:
     random = history.random
     if bundles and random.random() < 0.15:
         bundle = random.choice(bundles)
-        _write(history, bundle, random.randint(bundle.first, bundle.last), Held.IMPORTED)
+        _write(history, bundle, random.randint(bundle.first, bundle.last), ImportedFact.IMPORTED)
     if bundles and random.random() < 0.1:
-        _stand(history, random.choice(bundles), State.IMPORTED)
+        _stand(history, random.choice(bundles), BundleState.IMPORTED)
     if bundles and random.random() < 0.1:
         bundle = random.choice(bundles)
-        history.forks.append(Fork(bundle.hub_id, bundle.stream, bundle.last))
+        history.forks.append(ForkFact(bundle.hub_id, bundle.stream, bundle.last))
     if bundles and random.random() < 0.1:
         bundle = random.choice(bundles)
         other = named("another root")
         history.exports.append(_export(bundle, "audit", other))
         history.exports.append(_export(bundle, "audit", history.root(bundle.stream, bundle.last)))
     if random.random() < 0.1:
-        history.standings.append(Standing(named("torn"), history.tick(), State.QUARANTINED))
+        history.standings.append(BundleFact(named("torn"), history.tick(), BundleState.QUARANTINED))
     if history.entries and random.random() < 0.15:
         entry = random.choice(history.entries)
         changed = {"entry_hash": named("other")} if random.random() < 0.5 else {
@@ -249,7 +253,7 @@ def _misbehave(history: History, bundles: list[Bundle]) -> None:
         history.entries.append(entry._replace(**changed))
 
 
-def _source(history: History) -> tuple[Checkpoint, ...]:
+def _source(history: History) -> tuple[CheckpointFact, ...]:
     random = history.random
     if random.random() < 0.3:
         return ()
@@ -258,10 +262,10 @@ def _source(history: History) -> tuple[Checkpoint, ...]:
         last = random.choice([len(times), random.randint(0, len(times))])
         if random.random() < 0.9:
             ends.append(End(name, last, history.root(name, last)))
-    return (Checkpoint(history.hub_id, named("c1"), 5_000, named("log"), tuple(sorted(ends))),)
+    return (CheckpointFact(history.hub_id, named("c1"), 5_000, named("log"), tuple(sorted(ends))),)
 
 
-def _c2(history: History) -> Checkpoint | None:
+def _c2(history: History) -> CheckpointFact | None:
     random = history.random
     if random.random() < 0.5:
         return None
@@ -269,4 +273,4 @@ def _c2(history: History) -> Checkpoint | None:
         End(name, random.choice([last, random.randint(0, last)]), named("r", name))
         for name, last in sorted(history.places.items())
     )
-    return Checkpoint(named("offline hub"), named("c2"), 6_000, named("log2"), ends)
+    return CheckpointFact(named("offline hub"), named("c2"), 6_000, named("log2"), ends)

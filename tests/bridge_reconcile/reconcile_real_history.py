@@ -15,31 +15,29 @@ from typing import Any
 
 from reconcile_real_sides import AROUND, HASTY, Side, an_event, identity_in, stream_name
 
-from bridge.carrier.check import Means
-from bridge.carrier.volume import HEADER_BYTES
-from bridge.export_delivery import Media
-from bridge.export_gaps import Gap
-from bridge.export_run import Exported
-from bridge.export_setup import Run, opened
-from bridge.identities import open_client
+from bridge.carrier.format import HEADER_BYTES
+from bridge.carrier.verify import VerifyContext
+from bridge.connect import open_bridge_client
+from bridge.exporter.deliver import Media
+from bridge.exporter.gaps import ExportGap
+from bridge.exporter.run import ExportedCarrier, ExportSetup, opened
 from bridge.importer.run import Order, run_import
-from bridge.reconcile.collect import collect_offline
-from bridge.reconcile.collect_carriers import Carried
+from bridge.reconcile.collect import Carried, collect_offline
 from bridge.reconcile.reconcile import reconcile
-from bridge.reconcile.report import Report
-from bridge.settings import Settings
+from bridge.reconcile.report import ReconcileReport
+from bridge.settings import BridgeSettings
 from bridge.trust import TrustStore, pin_exporter, pin_hub
-from veen import layout
-from veen.client import recorder_checkpoints
+from veen.client.checkpoints import create_recorder_checkpoint
+from veen.events import RECORD_SCHEMA
 from veen.keystore.directory import ClientDir
-from veen.record_event import SCHEMA
+from veen.log import layout
 
 
 @dataclass
 class Bundle:
     """A bundle of the history and what became of its carriers."""
 
-    carrier: Exported
+    carrier: ExportedCarrier
     checkpoint_end: int
     first: int
     last: int
@@ -51,9 +49,9 @@ class Bundle:
 
     @property
     def bundle_id(self) -> bytes:
-        found = self.carrier.entry.bundle_id
-        assert found is not None
-        return found
+        result = self.carrier.entry.bundle_id
+        assert result is not None
+        return result
 
 
 @dataclass
@@ -67,7 +65,7 @@ class RealHistory:
     stream: str = ""
     bundles: list[Bundle] = field(default_factory=list)
     c1: int = 0
-    heartbeat: Exported | None = None
+    heartbeat: ExportedCarrier | None = None
 
     def __post_init__(self) -> None:
         self.random = Random(self.number)
@@ -85,7 +83,7 @@ class RealHistory:
     def record_and_export(self) -> None:
         count = self.random.randint(2, 6)
         numbers = range(self._recorded, self._recorded + count)
-        self.record("config.changed", [{"number": one} for one in numbers])
+        self.record("config.changed", [{"number": number} for number in numbers])
         self.export()
 
     def record(self, event_type: str, payloads: list[dict[str, Any]]) -> None:
@@ -93,29 +91,29 @@ class RealHistory:
         acting = {"client": "producer", "principal": "producer"}
         settings = self.online.settings([{"source": self.stream}], bridge=acting)
         key = ClientDir(self.online.folder / "bridge").read_card().recipient(int(time.time()))
-        with open_client(
-            settings.hub, settings.bridge, surroundings=AROUND, patience=HASTY
+        with open_bridge_client(
+            settings.hub, settings.bridge, runtime=AROUND, retry_policy=HASTY
         ) as client:
             principal = client.session.identity.client_id
-            bodies = [an_event(principal, event_type, one) for one in payloads]
-            for _ in client.send_many(self.stream, bodies, schema=SCHEMA, recipient=key):
+            bodies = [an_event(principal, event_type, payload) for payload in payloads]
+            for _ in client.send_many(self.stream, bodies, schema=RECORD_SCHEMA, recipient=key):
                 pass
-            recorder_checkpoints.create(client.meet(), bytes(32), None)
+            create_recorder_checkpoint(client.meet(), bytes(32), None)
         self._recorded += len(payloads)
 
     def export(self) -> None:
         most = self.random.randint(1, 3)
-        for one in self._exported(lambda exporter: exporter.export(), most):
-            entry = one.entry
+        for item in self._exported(lambda exporter: exporter.export(), most):
+            entry = item.entry
             assert entry.stream == self.stream
-            self.bundles.append(Bundle(one, self._recorded, entry.from_seq, entry.to_seq))
+            self.bundles.append(Bundle(item, self._recorded, entry.from_seq, entry.to_seq))
 
     def beat(self) -> None:
         (self.heartbeat,) = self._exported(lambda exporter: exporter.heartbeat(), 3)
 
     def export_again(self, bundle: Bundle) -> None:
         """Byte for byte what was lost, by its range."""
-        gap = Gap(self.stream, bundle.first, bundle.last)
+        gap = ExportGap(self.stream, bundle.first, bundle.last)
         (again,) = self._exported(lambda exporter: exporter.again([gap]), 3)
         assert again.entry.bundle_id == bundle.bundle_id
         bundle.carrier = again
@@ -123,20 +121,20 @@ class RealHistory:
     def bring(self, sound: list[Bundle], damaged: list[Bundle], rejected: list[Bundle]) -> None:
         """One run of the importer, and what it must come to."""
         medium = self._medium()
-        for one in sound:
-            self._carry(one.carrier, medium)
-        for one in damaged:
-            place = self._carry(one.carrier, self._medium())
+        for bundle in sound:
+            self._carry(bundle.carrier, medium)
+        for bundle in damaged:
+            place = self._carry(bundle.carrier, self._medium())
             self._flip(place)
             shutil.copytree(place, medium / place.parent.name / f"{place.name}-damaged")
-        self._import(medium, tuple(one.bundle_id.hex() for one in rejected))
-        for one in damaged:
-            one.is_damaged = True
-        for one in sound:
-            one.is_here = one.is_here or not one.is_rejected
-        for one in rejected:
-            if one.is_here and not one.is_imported:
-                one.is_rejected, one.is_here = True, False
+        self._import(medium, tuple(bundle.bundle_id.hex() for bundle in rejected))
+        for bundle in damaged:
+            bundle.is_damaged = True
+        for bundle in sound:
+            bundle.is_here = bundle.is_here or not bundle.is_rejected
+        for bundle in rejected:
+            if bundle.is_here and not bundle.is_imported:
+                bundle.is_rejected, bundle.is_here = True, False
         self._settle()
 
     def bring_heartbeat(self) -> None:
@@ -151,27 +149,27 @@ class RealHistory:
         classes: dict[str, set[int]] = {
             name: set() for name in ("imported", "waiting", "quarantined", "missing")
         }
-        for one in self.bundles:
-            if self._is_told(one):
-                classes[self._class(one)] |= set(range(one.first, one.last + 1))
+        for bundle in self.bundles:
+            if self._is_reported(bundle):
+                classes[self._class(bundle)] |= set(range(bundle.first, bundle.last + 1))
         return classes
 
     def closed_to(self) -> int:
         reached = 0
-        for one in self.bundles:
-            if not one.is_imported:
+        for bundle in self.bundles:
+            if not bundle.is_imported:
                 break
-            reached = one.last
+            reached = bundle.last
         return min(reached, self.c1)
 
-    def report(self) -> Report:
+    def report(self) -> ReconcileReport:
         settings = self._offline_settings()
         assert settings.reader is not None
         scratch = self.folder / "scratch"
         scratch.mkdir(exist_ok=True)
-        means = Means(trust=TrustStore.read(settings.trust), scratch=scratch)
-        with open_client(
-            settings.hub, settings.reader, surroundings=AROUND, patience=HASTY
+        means = VerifyContext(trust=TrustStore.read(settings.trust), scratch=scratch)
+        with open_bridge_client(
+            settings.hub, settings.reader, runtime=AROUND, retry_policy=HASTY
         ) as reader:
             return reconcile(collect_offline(settings, reader, Carried(means)).facts)
 
@@ -182,7 +180,7 @@ class RealHistory:
             return "waiting"
         return "quarantined" if one.is_rejected or one.is_damaged else "missing"
 
-    def _is_told(self, one: Bundle) -> bool:
+    def _is_reported(self, one: Bundle) -> bool:
         """A ledger that arrived in a sound carrier names all before it."""
         if self.c1 == self._recorded and self.heartbeat is not None:
             return True
@@ -192,21 +190,21 @@ class RealHistory:
 
     def _settle(self) -> None:
         """What is here goes in as soon as all before it is in."""
-        for one in self.bundles:
-            before = one.first == 1 or any(
-                each.is_imported and each.last == one.first - 1 for each in self.bundles
+        for bundle in self.bundles:
+            before = bundle.first == 1 or any(
+                each.is_imported and each.last == bundle.first - 1 for each in self.bundles
             )
-            if one.is_here and before and not one.is_imported:
-                one.is_imported = True
-                self.c1 = max(self.c1, one.checkpoint_end)
+            if bundle.is_here and before and not bundle.is_imported:
+                bundle.is_imported = True
+                self.c1 = max(self.c1, bundle.checkpoint_end)
 
     def _import(self, medium: Path, reject: tuple[str, ...]) -> None:
         reason = "not for us" if reject else ""
         order = Order(operator="history", media=(medium,), rejected=reject, reason=reason)
-        found = run_import(self._offline_settings(), order, AROUND, patience=HASTY)
-        assert found.pending is None
+        result = run_import(self._offline_settings(), order, AROUND, retry_policy=HASTY)
+        assert result.pending is None
 
-    def _offline_settings(self) -> Settings:
+    def _offline_settings(self) -> BridgeSettings:
         hub_id = self.online.identity.hub_id.hex()
         return self.offline.settings(
             [{"source": self.mapped, "hub_id": hub_id}],
@@ -216,23 +214,23 @@ class RealHistory:
             **{"import": {"state": str(self.folder / "state")}},
         )
 
-    def _exported(self, export: Any, most: int) -> list[Exported]:
+    def _exported(self, export: Any, most: int) -> list[ExportedCarrier]:
         settings = self.online.settings(
             [{"source": self.stream}], export={"max_bundle_events": most}
         )
         medium = self._medium()
-        run = Run(
+        run = ExportSetup(
             media=Media(roots=(medium,), medium_id=str(medium)),
             operator="history",
-            surroundings=AROUND,
+            runtime=AROUND,
             now_ms=lambda: time.time_ns() // 1_000_000,
-            patience=HASTY,
+            retry_policy=HASTY,
             streams=(self.stream,),
         )
         with opened(settings, run) as exporter:
             return list(export(exporter))
 
-    def _carry(self, carrier: Exported, medium: Path) -> Path:
+    def _carry(self, carrier: ExportedCarrier, medium: Path) -> Path:
         (bag,) = carrier.bags
         place = medium / bag.parent.name / bag.name
         shutil.copytree(bag, place, dirs_exist_ok=True)

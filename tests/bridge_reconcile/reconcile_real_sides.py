@@ -7,19 +7,20 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bridge.settings import Settings, parse
-from veen import json_body, layout
-from veen.client.surroundings import Surroundings
-from veen.client.transport import Patience
+from bridge.settings import BridgeSettings, parse
+from veen.client.transport import RetryPolicy
+from veen.events import RecordEvent
 from veen.hub_identity import HubIdentity
 from veen.keystore.directory import ClientDir
-from veen.overlay.body import AnyItem
-from veen.record_event import RecordEvent
+from veen.log import layout
+from veen.system.environment import Runtime
+from veen.wire.body import AnyItem
+from veen.wire.canonical_json import value_to_cbor
 
 MOST = 200
 OTHERS = ("bridge/online/log", "record/query/requests", "record/query/results")
-HASTY = Patience(attempts=3, first_sec=0.01, most_sec=0.05, timeout_sec=10)
-AROUND = Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
+HASTY = RetryPolicy(attempts=3, first_sec=0.01, most_sec=0.05, timeout_sec=10)
+AROUND = Runtime(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
 
 
 def stream_name(number: int) -> str:
@@ -29,19 +30,19 @@ def stream_name(number: int) -> str:
 def hub_toml(folder: Path) -> str:
     """A hub that lets anybody write and read, and knows a stream for every history."""
     streams = [stream_name(number) for number in range(MOST)]
-    told = 'admission = "open"\nreads = "open"\n'
-    told += "".join(f'[[streams]]\nname = "{one}"\n' for one in [*streams, *OTHERS])
+    detail = 'admission = "open"\nreads = "open"\n'
+    detail += "".join(f'[[streams]]\nname = "{stream}"\n' for stream in [*streams, *OTHERS])
     for name, role in (("producer", "recorder_admin"), ("bridge", "bridge_online")):
         key = identity_in(folder / name).open(None).client_id.hex()
-        told += f'[[principals]]\nname = "{name}"\nrole = "{role}"\npublic_key = "{key}"\n'
-    return told
+        detail += f'[[principals]]\nname = "{name}"\nrole = "{role}"\npublic_key = "{key}"\n'
+    return detail
 
 
 def identity_in(place: Path) -> ClientDir:
-    found = ClientDir(place)
-    if not found.keystore.exists():
-        found.create(now=int(time.time()), random=os.urandom, passphrase=None)
-    return found
+    client_dir = ClientDir(place)
+    if not client_dir.keystore.exists():
+        client_dir.create(now=int(time.time()), random=os.urandom, passphrase=None)
+    return client_dir
 
 
 class Side:
@@ -53,7 +54,7 @@ class Side:
             identity_in(folder / name)
         self.identity = HubIdentity.decode((hub.data / layout.IDENTITY).read_bytes())
 
-    def settings(self, streams: list[dict[str, Any]], **more: Any) -> Settings:
+    def settings(self, streams: list[dict[str, Any]], **more: Any) -> BridgeSettings:
         reader = "bridge" if self.zone == "online" else "reader"
         document = {
             "zone": self.zone,
@@ -76,5 +77,5 @@ def an_event(principal: bytes, event_type: str, payload: dict[str, Any]) -> byte
         event_type=event_type,
         event_time=1_700_000_000_000,
         origin="z1",
-        payload=AnyItem(json_body.encode_value(payload)),
+        payload=AnyItem(value_to_cbor(payload)),
     ).encode()

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from reconcile_histories import named
 
-from bridge.audit import Recorded
-from bridge.audit_events import (
+from bridge.audit_log import (
     HELD,
     REFUSED,
     REJECTED,
@@ -17,12 +16,13 @@ from bridge.audit_events import (
     ImportQuarantined,
     ImportSuccess,
     ImportWaiting,
+    RecordedEntry,
 )
-from bridge.reconcile.collect_audit import offline_facts
-from bridge.reconcile.facts import Facts, Repeat, Standing
+from bridge.reconcile.collect_logs import offline_facts
+from bridge.reconcile.facts import BundleFact, ReconcileFacts, Repeat
 from bridge.reconcile.ranges import Ranges
 from bridge.reconcile.reconcile import reconcile
-from bridge.reconcile.stream_report import Class
+from bridge.reconcile.report import Class
 
 BUNDLE: dict[str, Any] = {
     "operator": "test", "bundle_id": named("bundle"), "source_hub_id": named("hub"),
@@ -32,21 +32,21 @@ WHOLE: dict[str, Any] = {**BUNDLE, "sha256": named("bytes"), "count": 3}
 
 
 def blocked(by: str, decision: str) -> ImportBlocked:
-    return ImportBlocked(**WHOLE, by=by, told="why", decision=decision)
+    return ImportBlocked(**WHOLE, by=by, detail="why", decision=decision)
 
 
 def refused(**more: Any) -> ImportQuarantined:
-    return ImportQuarantined(**BUNDLE, code="E.SIG/VOLUME", told="damaged", **more)
+    return ImportQuarantined(**BUNDLE, code="E.SIG/VOLUME", detail="damaged", **more)
 
 
 def class_after(*events: AuditEvent) -> Class:
-    facts = list(offline_facts(Recorded(n, 1, one) for n, one in enumerate(events, 1)))
-    assert not [one for one in facts if isinstance(one, Repeat)]
-    standings = [one for one in facts if isinstance(one, Standing)]
-    (stream,) = reconcile(Facts(standings=standings)).streams
-    (found,) = (one for one, spans in stream.classes.items() if spans)
-    assert stream.classes[found] == Ranges([(1, 3)])
-    return found
+    facts = list(offline_facts(RecordedEntry(n, 1, event) for n, event in enumerate(events, 1)))
+    assert not [fact for fact in facts if isinstance(fact, Repeat)]
+    standings = [fact for fact in facts if isinstance(fact, BundleFact)]
+    (stream,) = reconcile(ReconcileFacts(standings=standings)).streams
+    (result,) = (kind for kind, spans in stream.classes.items() if spans)
+    assert stream.classes[result] == Ranges([(1, 3)])
+    return result
 
 
 WAITS = ImportWaiting(**WHOLE, gap_from=1, gap_to=1)

@@ -14,27 +14,26 @@ import pytest
 from hub_process import hub_in
 from reconcile_histories import named
 
-from bridge.prove_directions import Actor, Part, ZoneActors, prove_directions
-from bridge.prove_read_only import prove_read_only
-from bridge.settings import Settings, parse
-from cli.bridge_actors import zone_actors
-from cli.bridge_granted import Granted, read_granted
+from bridge.prove.claims import Actor, ActorRole, ZoneActors, prove_directions
+from bridge.prove.read_only import prove_read_only
+from bridge.settings import BridgeSettings, parse
+from cli.bridge_prove import Granted, read_granted, zone_actors
 from hub.settings import parse as parse_hub
-from veen import sign
 from veen.captoken import issue
 from veen.client.hub_api import HubApi
-from veen.client.surroundings import Surroundings
-from veen.client.transport import Patience, Transport
+from veen.client.transport import RetryPolicy, Transport
+from veen.crypto import SigningKey
 from veen.errors import Untrusted
-from veen.keystore import card_file
+from veen.keystore.card import read_card
 from veen.keystore.directory import ClientDir
-from veen.stream import stream_id
+from veen.label import stream_id
+from veen.system.environment import Runtime
 
-AROUND = Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
+AROUND = Runtime(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
 NOTHING = Granted(entries=0, root=bytes(32), tokens=(), streams=())
 
 
-def an_actor(name: str, part: Part = Part.PRINCIPAL, **more: object) -> Actor:
+def an_actor(name: str, part: ActorRole = ActorRole.PRINCIPAL, **more: object) -> Actor:
     return Actor(name=name, part=part, secrets=frozenset([named(name)]), **more)  # type: ignore[arg-type]
 
 
@@ -47,16 +46,16 @@ def a_zone(number: int, *actors: Actor) -> ZoneActors:
 
 ONLINE = a_zone(
     1,
-    an_actor("online bridge", Part.BRIDGE, reads=("export/*", "bridge/online/log")),
-    an_actor("online audit", Part.AUDIT, writes=("bridge/online/log",)),
+    an_actor("online bridge", ActorRole.BRIDGE, reads=("export/*", "bridge/online/log")),
+    an_actor("online audit", ActorRole.AUDIT, writes=("bridge/online/log",)),
     an_actor("producer", writes=("record/a",)),
-    an_actor("online issuer", Part.ISSUER, writes=("*",)),
+    an_actor("online issuer", ActorRole.ISSUER, writes=("*",)),
 )
 OFFLINE = a_zone(
     2,
-    an_actor("offline bridge", Part.BRIDGE, writes=("import/*",)),
-    an_actor("offline audit", Part.AUDIT, writes=("bridge/offline/log",)),
-    an_actor("reader", Part.READER, reads=("*",)),
+    an_actor("offline bridge", ActorRole.BRIDGE, writes=("import/*",)),
+    an_actor("offline audit", ActorRole.AUDIT, writes=("bridge/offline/log",)),
+    an_actor("reader", ActorRole.READER, reads=("*",)),
 )
 
 
@@ -64,13 +63,13 @@ def test_zones_that_share_nothing_are_one_way() -> None:
     claim = prove_directions(ONLINE, OFFLINE)
     assert claim.holds
     assert claim.witness["keys"] == {"online": 4, "offline": 3, "in_both": 0}
-    assert [one["name"] for one in claim.witness["offline"]["actors"]] == [
+    assert [item["name"] for item in claim.witness["offline"]["actors"]] == [
         "offline bridge", "offline audit", "reader",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("online", "offline", "told"),
+    ("online", "offline", "detail"),
     [
         pytest.param(
             ONLINE,
@@ -85,19 +84,19 @@ def test_zones_that_share_nothing_are_one_way() -> None:
             id="who could grant anything in Z1 acts in Z2",
         ),
         pytest.param(
-            a_zone(1, an_actor("b", Part.BRIDGE, writes=("export/a",))),
+            a_zone(1, an_actor("b", ActorRole.BRIDGE, writes=("export/a",))),
             OFFLINE,
             "b writes export/a; the bridge of its zone writes nothing",
             id="the bridge of Z1 writes",
         ),
         pytest.param(
             ONLINE,
-            a_zone(2, an_actor("b", Part.BRIDGE, reads=("import/*",))),
+            a_zone(2, an_actor("b", ActorRole.BRIDGE, reads=("import/*",))),
             "b reads import/*; the bridge of its zone reads nothing",
             id="the bridge of Z2 reads",
         ),
         pytest.param(
-            a_zone(1, an_actor("a", Part.AUDIT, writes=("record/a",))),
+            a_zone(1, an_actor("a", ActorRole.AUDIT, writes=("record/a",))),
             OFFLINE,
             "the audit of its zone writes only bridge/online/log",
             id="an auditor writes elsewhere",
@@ -112,15 +111,15 @@ def test_zones_that_share_nothing_are_one_way() -> None:
         ),
     ],
 )
-def test_names_what_leads_back(online: ZoneActors, offline: ZoneActors, told: str) -> None:
+def test_names_what_leads_back(online: ZoneActors, offline: ZoneActors, detail: str) -> None:
     claim = prove_directions(online, offline)
     assert not claim.holds
-    assert told in (claim.counterexample or "")
+    assert detail in (claim.counterexample or "")
 
 
-def settings_in(folder: Path, zone: str, number: int) -> Settings:
-    for one in ("bridge", "audit", "reader"):
-        ClientDir(folder / one).create(now=1, random=os.urandom, passphrase=None)
+def settings_in(folder: Path, zone: str, number: int) -> BridgeSettings:
+    for item in ("bridge", "audit", "reader"):
+        ClientDir(folder / item).create(now=1, random=os.urandom, passphrase=None)
     return parse(
         {
             "zone": zone,
@@ -140,23 +139,23 @@ def settings_in(folder: Path, zone: str, number: int) -> Settings:
 def test_capabilities_and_open_reads_are_in_the_enumeration(tmp_path: Path) -> None:
     (tmp_path / "z2").mkdir()
     settings = settings_in(tmp_path / "z2", "offline", 2)
-    issuer = sign.PrivateKey(named("issuer"))
+    issuer = SigningKey(named("issuer"))
     bridge = ClientDir(settings.bridge.client).open(None).client_id
     streams = [stream_id("import/a"), stream_id("nobody/knows")]
     token = issue(issuer, subject_pk=bridge, stream_ids=streams, ttl=60)
     (tmp_path / "z2" / "cap").write_bytes(token.encode())
     hub = parse_hub({"issuers": [issuer.public.hex()], "reads": "open"})
-    found = zone_actors(settings, hub, NOTHING)
-    by_part = {one.part: one for one in found.actors}
+    actors = zone_actors(settings, hub, NOTHING)
+    by_part = {actor.part: actor for actor in actors.actors}
     # A stream that nobody names could be any, and so counts as all.
-    assert by_part[Part.BRIDGE].writes == ("*", "import/a")
-    assert by_part[Part.BRIDGE].reads == ("*",)
-    assert by_part[Part.ISSUER].secrets == frozenset([issuer.public])
-    claim = prove_directions(ONLINE, found)
+    assert by_part[ActorRole.BRIDGE].writes == ("*", "import/a")
+    assert by_part[ActorRole.BRIDGE].reads == ("*",)
+    assert by_part[ActorRole.ISSUER].secrets == frozenset([issuer.public])
+    claim = prove_directions(ONLINE, actors)
     assert "reads *" in (claim.counterexample or "")
 
 
-def uncapped(folder: Path, zone: str, number: int) -> Settings:
+def uncapped(folder: Path, zone: str, number: int) -> BridgeSettings:
     folder.mkdir()
     settings = settings_in(folder, zone, number)
     return replace(settings, bridge=replace(settings.bridge, capability=None))
@@ -164,18 +163,18 @@ def uncapped(folder: Path, zone: str, number: int) -> Settings:
 
 @pytest.fixture(scope="module")
 def hub_online(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    issuer = sign.PrivateKey(named("online issuer"))
+    issuer = SigningKey(named("online issuer"))
     toml = f'issuers = ["{issuer.public.hex()}"]\n[[streams]]\nname = "export/x"\n'
-    with hub_in(tmp_path_factory.mktemp("z1") / "hub", toml) as found:
-        yield found
+    with hub_in(tmp_path_factory.mktemp("z1") / "hub", toml) as result:
+        yield result
 
 
 def authorized(hub: Any, subject: bytes, *streams: str) -> None:
     token = issue(
-        sign.PrivateKey(named("online issuer")), subject_pk=subject, ttl=60,
-        stream_ids=[stream_id(one) for one in streams],
+        SigningKey(named("online issuer")), subject_pk=subject, ttl=60,
+        stream_ids=[stream_id(stream) for stream in streams],
     )  # fmt: skip
-    with closing(Transport(hub.url, surroundings=AROUND, patience=Patience())) as transport:
+    with closing(Transport(hub.url, runtime=AROUND, retry_policy=RetryPolicy())) as transport:
         HubApi(transport).authorize(token)
 
 
@@ -196,10 +195,10 @@ def test_a_capability_that_the_control_log_of_z1_has_for_a_key_of_z2_leads_back(
     assert offline.reader is not None
     key = ClientDir(offline.reader.client).open(None).client_id
     authorized(hub_online, key, "export/x")
-    found = prove_directions(zone_actors(there, hub, read_granted(hub_online.data, hub_id)), here)
-    assert not found.holds
-    assert key.hex() in str(found.counterexample)
-    assert "which writes ['export/x']" in str(found.counterexample)
+    claim = prove_directions(zone_actors(there, hub, read_granted(hub_online.data, hub_id)), here)
+    assert not claim.holds
+    assert key.hex() in str(claim.counterexample)
+    assert "which writes ['export/x']" in str(claim.counterexample)
     with pytest.raises(Untrusted, match="not of"):
         read_granted(hub_online.data, named("another hub"))
 
@@ -208,9 +207,9 @@ EXPORTING = replace(
     ONLINE,
     exported=("record/a", "bridge/online/log"),
     actors=(
-        an_actor("exporter", Part.BRIDGE, reads=("record/a", "export/*", "bridge/online/log")),
-        an_actor("online audit", Part.AUDIT, writes=("bridge/online/log",)),
-        an_actor("reader keys", Part.READER),
+        an_actor("exporter", ActorRole.BRIDGE, reads=("record/a", "export/*", "bridge/online/log")),
+        an_actor("online audit", ActorRole.AUDIT, writes=("bridge/online/log",)),
+        an_actor("reader keys", ActorRole.READER),
         an_actor("producer", writes=("record/a",)),
     ),
 )
@@ -219,26 +218,31 @@ EXPORTING = replace(
 def test_h26_a_bridge_that_only_reads_what_it_exports_holds() -> None:
     claim = prove_read_only(EXPORTING)
     assert claim.holds, claim.document()
-    assert [one["name"] for one in claim.witness["identities"]] == [
+    assert [item["name"] for item in claim.witness["identities"]] == [
         "exporter", "online audit", "reader keys",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("actor", "told"),
+    ("actor", "detail"),
     [
-        (an_actor("exporter", Part.BRIDGE, writes=("record/a",)), "may write record/a"),
-        (an_actor("service", Part.READER, writes=("record/query/*",)), "may write record/query/*"),
-        (an_actor("audit", Part.AUDIT, writes=("bridge/*",)), "may write bridge/*"),
-        (an_actor("exporter", Part.BRIDGE, reads=("record/*",)), "may read record/*"),
-        (an_actor("exporter", Part.BRIDGE, reads=("record/b",)), "may read record/b"),
-        (an_actor("reader", Part.READER, reads=("*",)), "may read *"),
+        (an_actor("exporter", ActorRole.BRIDGE, writes=("record/a",)), "may write record/a"),
+        (
+            an_actor("service", ActorRole.READER, writes=("record/query/*",)),
+            "may write record/query/*",
+        ),
+        (an_actor("audit", ActorRole.AUDIT, writes=("bridge/*",)), "may write bridge/*"),
+        (an_actor("exporter", ActorRole.BRIDGE, reads=("record/*",)), "may read record/*"),
+        (an_actor("exporter", ActorRole.BRIDGE, reads=("record/b",)), "may read record/b"),
+        (an_actor("reader", ActorRole.READER, reads=("*",)), "may read *"),
     ],
 )
-def test_h26_a_bridge_identity_that_writes_or_reads_more_is_named(actor: Actor, told: str) -> None:
+def test_h26_a_bridge_identity_that_writes_or_reads_more_is_named(
+    actor: Actor, detail: str
+) -> None:
     claim = prove_read_only(replace(EXPORTING, actors=(*EXPORTING.actors, actor)))
     assert not claim.holds
-    assert f"{actor.name} {told} in Z1" in str(claim.counterexample)
+    assert f"{actor.name} {detail} in Z1" in str(claim.counterexample)
 
 
 def test_h26_a_zone_that_names_no_bridge_identity_is_not_proven() -> None:
@@ -258,7 +262,7 @@ def test_h26_every_principal_that_an_identity_can_act_as_counts(
     """One by its client key, which only reads; another by its other key, or by a token's name."""
     settings = uncapped(tmp_path / "z1", "online", 1)
     settings = replace(settings, bridge=replace(settings.bridge, principal="other"))
-    card = card_file.read(ClientDir(settings.bridge.client).card)
+    card = read_card(ClientDir(settings.bridge.client).card)
     other = {"name": "other", "role": "query", "write": ["record/query/*"]}
     if second == "token":
         other["token_sha256"] = named("a token").hex()

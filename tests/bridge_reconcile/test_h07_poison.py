@@ -21,39 +21,42 @@ from hub_process import hub_in
 from reconcile_real_history import RealHistory
 from reconcile_real_sides import AROUND, HASTY, Side, hub_toml
 
-from bridge.audit import AuditUnread, AuditWriter, read_log
-from bridge.audit_events import AuditEvent, ExportSuccess, LedgerRebuilt
-from bridge.carrier.check import Means
-from bridge.export_delivery import Media
-from bridge.export_run import Exported
-from bridge.export_setup import Run, opened
-from bridge.exporter import RolledBack
-from bridge.identities import open_client
+from bridge.audit_log import (
+    AuditEvent,
+    AuditUnread,
+    AuditWriter,
+    ExportSuccess,
+    LedgerRebuilt,
+    read_log,
+)
+from bridge.carrier.verify import VerifyContext
+from bridge.connect import open_bridge_client
+from bridge.exporter.build import RolledBack
+from bridge.exporter.deliver import Media
+from bridge.exporter.run import ExportedCarrier, ExportSetup, opened
 from bridge.importer.rebuild import rebuild_ledger
 from bridge.importer.run import Order, run_import
-from bridge.reconcile.collect import collect_offline
-from bridge.reconcile.collect_carriers import Carried
+from bridge.reconcile.collect import Carried, collect_offline
 from bridge.reconcile.ranges import Ranges
 from bridge.reconcile.reconcile import reconcile
-from bridge.reconcile.report_text import text
-from bridge.reconcile.stream_report import Class
-from bridge.settings import IdentitySettings, Settings
+from bridge.reconcile.render import text
+from bridge.reconcile.report import Class
+from bridge.settings import BridgeSettings, IdentitySettings
 from bridge.stream_map import OFFLINE_LOG, ONLINE_LOG, default_target
 from bridge.trust import TrustStore
 from recorder.index import imports
 from recorder.index.engine import EngineLimits, answer
-from recorder.index.home import IndexHome
-from recorder.index.imported import ImportedFollower
+from recorder.index.imports import ImportedFollower
 from recorder.index.rebuild import create
+from recorder.index.tables import IndexHome
 from recorder.index.writer import writing
 from recorder.query.descriptor import normalise
-from recorder.replay.check import check_file
 from recorder.replay.job import Job
 from recorder.replay.output import form_named
-from recorder.replay.source import HubSource
-from recorder.replay.wanted import by_place
-from recorder.service.replay_beyond import read_beyond
-from veen.client import recorder_checkpoints
+from recorder.replay.plan import HubSource, by_place
+from recorder.replay.verify import check_file
+from recorder.service.rerun import read_beyond
+from veen.client.checkpoints import latest_recorder_checkpoint
 from veen.client.client import Client
 from veen.keystore.directory import ClientDir
 
@@ -83,32 +86,32 @@ class World:
         poison.Poisoner.new(self.card(side, name)).plant(side.hub.data, stream)
 
     @property
-    def z1(self) -> Settings:
-        return self.online.settings([{"source": one} for one in (self.bad.stream, CLEAN)])
+    def z1(self) -> BridgeSettings:
+        return self.online.settings([{"source": item} for item in (self.bad.stream, CLEAN)])
 
     @property
-    def z2(self) -> Settings:
+    def z2(self) -> BridgeSettings:
         hub_id = self.online.identity.hub_id.hex()
         sources = (self.bad.stream, CLEAN, ONLINE_LOG)
         return self.offline.settings(
-            [{"source": one, "hub_id": hub_id} for one in sources],
+            [{"source": source, "hub_id": hub_id} for source in sources],
             reader={"client": "reader"},
             trust=str(self.bad.folder / "trust"),
             **{"import": {"state": str(self.folder / "state")}},
         )
 
-    def acting(self, settings: Settings, identity: IdentitySettings | None) -> Client:
+    def acting(self, settings: BridgeSettings, identity: IdentitySettings | None) -> Client:
         assert identity is not None
-        return open_client(settings.hub, identity, surroundings=AROUND, patience=HASTY)
+        return open_bridge_client(settings.hub, identity, runtime=AROUND, retry_policy=HASTY)
 
-    def export(self, medium: Path) -> Iterator[Exported]:
+    def export(self, medium: Path) -> Iterator[ExportedCarrier]:
         medium.mkdir()
-        run = Run(
+        run = ExportSetup(
             media=Media(roots=(medium,), medium_id=str(medium)),
             operator="h07",
-            surroundings=AROUND,
+            runtime=AROUND,
             now_ms=lambda: time.time_ns() // 1_000_000,
-            patience=HASTY,
+            retry_policy=HASTY,
         )
         with opened(self.z1, run) as exporter:
             yield from exporter.export()
@@ -116,7 +119,7 @@ class World:
     def audits(self) -> list[AuditEvent]:
         settings = self.z1
         with self.acting(settings, settings.bridge) as reader:
-            return [one.event for one in read_log(reader, ONLINE_LOG)]
+            return [recorded_entry.event for recorded_entry in read_log(reader, ONLINE_LOG)]
 
     def record(self, stream: str, event: AuditEvent, recipient: bytes) -> bytes:
         """An entry as the auditor of Z1 writes it, and who that is."""
@@ -137,78 +140,78 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     ):
         sides = Side(folder / "z1", online, "online"), Side(folder / "z2", offline, "offline")
         bad = RealHistory(160, *sides, folder / "bad")
-        found = World(*sides, bad, RealHistory(161, *sides, folder / "clean"), folder)
-        found.plant(found.online, ONLINE_LOG, "bridge")
-        bad.record("config.changed", [{"n": one} for one in range(GOOD)])
-        found.plant(found.online, bad.stream, "bridge")
-        bad.record("config.changed", [{"n": one} for one in range(GOOD)])
-        found.clean.record("config.changed", [{"n": one} for one in range(GOOD)])
-        yield found
+        result = World(*sides, bad, RealHistory(161, *sides, folder / "clean"), folder)
+        result.plant(result.online, ONLINE_LOG, "bridge")
+        bad.record("config.changed", [{"n": item} for item in range(GOOD)])
+        result.plant(result.online, bad.stream, "bridge")
+        bad.record("config.changed", [{"n": item} for item in range(GOOD)])
+        result.clean.record("config.changed", [{"n": item} for item in range(GOOD)])
+        yield result
 
 
 @pytest.fixture(scope="module")
-def carried(world: World) -> list[Exported]:
+def carried(world: World) -> list[ExportedCarrier]:
     """All of Z1, in the very first export."""
     return list(world.export(world.folder / "medium"))
 
 
 @pytest.fixture(scope="module")
-def imported(world: World, carried: list[Exported]) -> Settings:
+def imported(world: World, carried: list[ExportedCarrier]) -> BridgeSettings:
     """All of it in Z2, where an import stream and the audit log are poisoned as well."""
     for stream in (default_target(world.bad.stream), OFFLINE_LOG):
         world.plant(world.offline, stream, "reader")
     order = Order(operator="h07", media=(world.folder / "medium",))
-    found = run_import(world.z2, order, AROUND, patience=HASTY)
-    assert found.pending is None
-    assert [one.state.value for one in found.outcomes] == ["imported"] * len(carried)
+    result = run_import(world.z2, order, AROUND, retry_policy=HASTY)
+    assert result.pending is None
+    assert [outcome.state.value for outcome in result.outcomes] == ["imported"] * len(carried)
     return world.z2
 
 
 def test_h07_export_carries_what_cannot_be_opened_and_names_it(
-    world: World, carried: list[Exported]
+    world: World, carried: list[ExportedCarrier]
 ) -> None:
-    ends = {one.entry.stream: one.entry.to_seq for one in carried}
+    ends = {carrier.entry.stream: carrier.entry.to_seq for carrier in carried}
     assert (ends[world.bad.stream], ends[CLEAN]) == (LAST, GOOD)
-    found = [one.unopened for one in carried if one.entry.stream == world.bad.stream]
-    assert sum(one.count for one in found) == len(poison.UNOPENABLE)
-    assert sum(one.bad for one in found) == NO_KEY_OPENS
-    named = dict(pair for one in found for pair in one.first)
+    result = [carrier.unopened for carrier in carried if carrier.entry.stream == world.bad.stream]
+    assert sum(item.count for item in result) == len(poison.UNOPENABLE)
+    assert sum(item.bad for item in result) == NO_KEY_OPENS
+    named = dict(pair for item in result for pair in item.first)
     assert list(named) == [GOOD + 1, GOOD + 3, GOOD + 4]
     assert named[GOOD + 1] == "padding that is not zero"
     assert named[GOOD + 4] == "cap_ref names another capability than auth_ref"
 
 
 def test_h07_the_log_of_an_audit_is_read_past_them(
-    world: World, carried: list[Exported], caplog: pytest.LogCaptureFixture
+    world: World, carried: list[ExportedCarrier], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        kinds = [one.KIND for one in world.audits()]
+        kinds = [audit.KIND for audit in world.audits()]
     assert kinds == ["export.begin", "export.success"] * len(carried)
-    assert len([one for one in caplog.records if ONLINE_LOG in one.message]) == BAD
+    assert len([record for record in caplog.records if ONLINE_LOG in record.message]) == BAD
 
 
 def test_h07_import_and_reconcile_take_them_as_alarms_and_nothing_else(
-    world: World, imported: Settings, tmp_path: Path
+    world: World, imported: BridgeSettings, tmp_path: Path
 ) -> None:
-    means = Means(trust=TrustStore.read(imported.trust), scratch=tmp_path)
+    means = VerifyContext(trust=TrustStore.read(imported.trust), scratch=tmp_path)
     with world.acting(imported, imported.reader) as reader:
         report = reconcile(collect_offline(imported, reader, Carried(means)).facts)
-    (found,) = (one for one in report.streams if one.stream == world.bad.stream)
-    assert found.classes[Class.IMPORTED] == Ranges([(1, LAST)])
+    (result,) = (stream for stream in report.streams if stream.stream == world.bad.stream)
+    assert result.classes[Class.IMPORTED] == Ranges([(1, LAST)])
     target = default_target(world.bad.stream)
-    assert {(one.target, one.seq) for one in report.strangers} == {
+    assert {(stranger.target, stranger.seq) for stranger in report.strangers} == {
         (stream, seq) for stream in (target, OFFLINE_LOG) for seq in range(1, BAD + 1)
     }
     assert f"{OFFLINE_LOG} 1 is no entry" in text(report)
 
 
-def test_h07_the_ledger_is_made_again_past_them(world: World, imported: Settings) -> None:
-    found = rebuild_ledger(imported, Order(operator="h07", media=()), AROUND, HASTY)
-    assert found.events == LAST + GOOD
+def test_h07_the_ledger_is_made_again_past_them(world: World, imported: BridgeSettings) -> None:
+    ledger = rebuild_ledger(imported, Order(operator="h07", media=()), AROUND, HASTY)
+    assert ledger.events == LAST + GOOD
 
 
 def test_h07_the_index_of_imports_goes_past_them(
-    world: World, imported: Settings, tmp_path: Path
+    world: World, imported: BridgeSettings, tmp_path: Path
 ) -> None:
     home, hub = IndexHome(tmp_path / "index"), world.online.identity
     targets = frozenset({default_target(world.bad.stream), default_target(CLEAN)})
@@ -220,13 +223,13 @@ def test_h07_the_index_of_imports_goes_past_them(
         follower = ImportedFollower(reader, writer, {hub.hub_id: hub}, targets)
         assert follower.round() == LAST + GOOD
         held = {
-            one.name: (one.position, one.unread)
-            for one in writer.streams()
-            if one.hub_id == hub.hub_id
+            stream.name: (stream.position, stream.unread)
+            for stream in writer.streams()
+            if stream.hub_id == hub.hub_id
         }
     assert held == {world.bad.stream: (LAST, BAD), CLEAN: (GOOD, 0)}
     subscribed = imports.Imports().joined(targets, {hub.hub_id: hub})
-    imports.keep(home, subscribed)
+    imports.store_import(home, subscribed)
     with world.acting(imported, imported.reader) as reader:
         assert read_beyond(reader, home) == {}
 
@@ -234,12 +237,12 @@ def test_h07_the_index_of_imports_goes_past_them(
 def test_h07_index_and_query_count_them(world: World, tmp_path: Path) -> None:
     home, settings = IndexHome(tmp_path / "index"), world.z1
     with world.acting(settings, settings.bridge) as reader:
-        wanted = frozenset({world.bad.stream, CLEAN})
-        assert index_recorded.catch_up(reader, home, wanted=wanted) == LAST + GOOD
-        checkpoint = recorder_checkpoints.latest(reader.meet(), None)
+        expected = frozenset({world.bad.stream, CLEAN})
+        assert index_recorded.catch_up(reader, home, requested=expected) == LAST + GOOD
+        checkpoint = latest_recorder_checkpoint(reader.meet(), None)
         hub = reader.session.hub
     rows = index_recorded.dump(home)[world.bad.stream][2:]
-    faults = [one[4] for one in rows]
+    faults = [row[4] for row in rows]
     assert faults == [*[None] * GOOD, *["UNOPENED"] * (BAD - 1), "MALFORMED", *[None] * GOOD]
     query = {
         "version": 1,
@@ -249,44 +252,44 @@ def test_h07_index_and_query_count_them(world: World, tmp_path: Path) -> None:
         "evidence": {"mode": "full"},
     }
     asked = normalise(query, query_id_if_missing="h07")
-    found = answer(home, asked, checkpoint, hub, EngineLimits())
-    assert found.outcome.event_count == 3 * GOOD
-    assert sum(found.outcome.unread.values()) == BAD
+    result = answer(home, asked, checkpoint, hub, EngineLimits())
+    assert result.outcome.event_count == 3 * GOOD
+    assert sum(result.outcome.unread.values()) == BAD
 
 
 def test_h07_replay_gives_each_as_what_it_is(world: World, tmp_path: Path) -> None:
     settings, path = world.z1, tmp_path / "replay.jsonl"
     with world.acting(settings, settings.bridge) as reader:
-        checkpoint = recorder_checkpoints.latest(reader.meet(), None)
+        checkpoint = latest_recorder_checkpoint(reader.meet(), None)
         job = Job(
             source=HubSource(reader),
-            wanted=lambda _: by_place(world.bad.stream, 1, LAST, with_proofs=True),
+            requested=lambda _: by_place(world.bad.stream, 1, LAST, with_proofs=True),
             latest=lambda: checkpoint,
         )
         done = job.to_file(path, form_named("jsonl"), resume=False)
     assert done.kinds == {"event": 2 * GOOD, "other": BAD}
-    items = [json.loads(one) for one in path.read_text().splitlines()]
-    details = [one["detail"] for one in items if one["kind"] == "other"]
-    assert any("padding that is not zero" in one for one in details)
+    items = [json.loads(line) for line in path.read_text().splitlines()]
+    details = [item["detail"] for item in items if item["kind"] == "other"]
+    assert any("padding that is not zero" in detail for detail in details)
     checked = check_file(path, world.online.identity.hub_id)
     assert checked.proven == LAST
 
 
 def test_h07_stream_shows_them_and_goes_on(world: World, veen: Callable[..., Any]) -> None:
-    found = veen(
+    result = veen(
         "stream", "--json", "--hub", world.online.hub.url,
         "--client", str(world.online.folder / "bridge"), "--stream", world.bad.stream,
         "--to", str(LAST),
     )  # fmt: skip
-    assert found.returncode == 0, found.stderr
-    items = [json.loads(one) for one in found.stdout.splitlines()]
-    assert [one["opened"] for one in items].count(False) == len(poison.UNOPENABLE)
-    reasons = {one["stream_seq"]: one["reason"] for one in items if one.get("reason")}
+    assert result.returncode == 0, result.stderr
+    items = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [item["opened"] for item in items].count(False) == len(poison.UNOPENABLE)
+    reasons = {item["stream_seq"]: item["reason"] for item in items if item.get("reason")}
     assert list(reasons) == [GOOD + 1, GOOD + 3, GOOD + 4]
 
 
 def test_h07_what_the_auditor_itself_wrote_is_never_left_out(world: World) -> None:
-    event = LedgerRebuilt(operator="h07", streams=0, bundles=0, told="sealed to another zone")
+    event = LedgerRebuilt(operator="h07", streams=0, bundles=0, detail="sealed to another zone")
     stream, settings = "export/history/162", world.z1
     author = world.record(stream, event, world.card(world.offline, "reader"))
     with world.acting(settings, settings.bridge) as reader:
@@ -298,28 +301,28 @@ def test_h07_what_the_auditor_itself_wrote_is_never_left_out(world: World) -> No
 
 
 def test_h07_one_stream_that_fails_does_not_end_the_export_of_another(
-    world: World, carried: list[Exported]
+    world: World, carried: list[ExportedCarrier]
 ) -> None:
     """The bad one comes first, and by its audit log the hub was put back since."""
     (known, *_) = [
-        one
-        for one in world.audits()
-        if isinstance(one, ExportSuccess) and one.stream == world.bad.stream
+        audit
+        for audit in world.audits()
+        if isinstance(audit, ExportSuccess) and audit.stream == world.bad.stream
     ]
     world.record(ONLINE_LOG, replace(known, to_seq=10**6), world.card(world.online, "bridge"))
     world.clean.record("config.changed", [{"n": 3}])
-    done: list[Exported] = []
+    done: list[ExportedCarrier] = []
     with pytest.raises(RolledBack, match=f"{world.bad.stream} was exported up to 1000000"):
         done.extend(world.export(world.folder / "another medium"))
-    assert {one.entry.stream for one in done} == {CLEAN, ONLINE_LOG}
+    assert {item.entry.stream for item in done} == {CLEAN, ONLINE_LOG}
 
 
 def test_h07_an_audit_finds_nothing_wrong_with_them(world: World, veen: Callable[..., Any]) -> None:
     """What a hub has accepted is no fault of the log, and no reason not to start again."""
     hub = world.online.hub
     assert hub.stop() == 0
-    found = veen(
+    result = veen(
         "audit", "log", "--json", "--data-dir", str(hub.data), "--hub-identity", str(hub.data)
     )
-    assert found.returncode == 0, found.stdout + found.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     hub.start()

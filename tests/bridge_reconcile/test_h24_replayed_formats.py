@@ -67,8 +67,8 @@ class Imported:
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with hub_in(tmp_path_factory.mktemp("z2") / "hub", TOML) as found:
-        yield found
+    with hub_in(tmp_path_factory.mktemp("z2") / "hub", TOML) as result:
+        yield result
 
 
 @pytest.fixture
@@ -88,16 +88,16 @@ def imported(hub: Any, tmp_path: Path, veen: Callable[..., Any]) -> Imported:
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
-    found = [json.loads(one) for one in path.read_text().splitlines()]
-    return [one for one in found if one["kind"] == "event"]
+    result = [json.loads(line) for line in path.read_text().splitlines()]
+    return [item for item in result if item["kind"] == "event"]
 
 
 def test_h24_a_cbor_replay_of_imports_is_checked(imported: Imported, tmp_path: Path) -> None:
     out = tmp_path / "out.cbor"
     imported.replay("cbor", out, "--with-proofs")
-    found = imported.verify(out, OK)
-    assert (found["proven"], found["unproven"], found["kinds"]) == (LAST, 0, {"event": LAST})
-    assert found["streams"][0]["stream"] == imported.zone.target
+    result = imported.verify(out, OK)
+    assert (result["proven"], result["unproven"], result["kinds"]) == (LAST, 0, {"event": LAST})
+    assert result["streams"][0]["stream"] == imported.zone.target
 
 
 @pytest.mark.parametrize("share", [0.4, 0.9])
@@ -134,9 +134,9 @@ def test_h24_a_parquet_replay_of_imports_says_what_the_checked_one_says(
     imported.replay("parquet", tmp_path / "out")
     (part,) = (tmp_path / "out").glob("part-*.parquet")
     rows = pq.read_table(part).to_pylist()
-    due = [{name: one[name] for name in COMPARED} for one in lines_of(proven)]
-    assert [{name: one[name] for name in COMPARED} for one in rows] == due
-    assert [one["source_commit_seq"] for one in rows] == [*range(1, LAST + 1)]
+    due = [{name: line[name] for name in COMPARED} for line in lines_of(proven)]
+    assert [{name: row[name] for name in COMPARED} for row in rows] == due
+    assert [row["source_commit_seq"] for row in rows] == [*range(1, LAST + 1)]
 
 
 def test_h24_a_parquet_replay_of_imports_is_never_called_proven(

@@ -9,10 +9,10 @@ import pytest
 from reconcile_brute_force import as_set, forked_at, last_words, ledgers, stream
 from reconcile_histories import History, a_history
 
-from bridge.reconcile import fact_file, portions
-from bridge.reconcile.facts import Facts, Held
+from bridge.reconcile import reconcile as batches
+from bridge.reconcile.facts import ImportedFact, ReconcileFacts, fact_lines, read_facts
 from bridge.reconcile.reconcile import reconcile
-from bridge.reconcile.stream_report import Class
+from bridge.reconcile.report import Class
 
 
 def test_reports_equal_brute_force(history_count: int) -> None:
@@ -22,43 +22,43 @@ def test_reports_equal_brute_force(history_count: int) -> None:
         document = reconcile(facts).document()
         check(facts, history, document, seed)
         seen |= {name for name, count in document["events"].items() if count}
-        seen |= {one["alarm"] for one in document["alarms"]}
-        seen |= {"unknown"} if any(one["unknown"] for one in document["ledgers"]) else set()
+        seen |= {item["alarm"] for item in document["alarms"]}
+        seen |= {"unknown"} if any(item["unknown"] for item in document["ledgers"]) else set()
         seen |= {"unplaced"} if document["unplaced"] else set()
     # What no history shows is tested by none of them.
-    assert seen >= {one.value for one in Class} | {
+    assert seen >= {item.value for item in Class} | {
         "equivocation", "ledger.repeated", "ledger.forked", "import.doubled",
         "import.unfulfilled", "unknown", "unplaced",
     }  # fmt: skip
 
 
-def check(facts: Facts, history: History, document: dict[str, Any], seed: int) -> None:
+def check(facts: ReconcileFacts, history: History, document: dict[str, Any], seed: int) -> None:
     words = last_words(facts)
-    told = [*facts.exports, *facts.imports, *facts.routes, *words.values()]
-    keys = {(one.hub_id, one.stream) for one in told if one.stream}
+    detail = [*facts.exports, *facts.imports, *facts.routes, *words.values()]
+    keys = {(item.hub_id, item.stream) for item in detail if item.stream}
     keys |= {fork[:2] for fork in forked_at(facts)}
-    assert [(one["hub_id"], one["stream"]) for one in document["streams"]] == [
+    assert [(item["hub_id"], item["stream"]) for item in document["streams"]] == [
         (hub_id.hex(), name) for hub_id, name in sorted(keys)
     ], seed
-    for (hub_id, name), found in zip(sorted(keys), document["streams"], strict=True):
+    for (hub_id, name), result in zip(sorted(keys), document["streams"], strict=True):
         due = stream(facts, hub_id, name)
-        check_time(facts, history, found, due["closed_to"], seed)
-        check_bundles(facts, found, seed)
-        assert due.pop("closed_to") == found["closed"]["to_seq"], seed
-        assert due == {key: found[key] for key in due}, seed
+        check_time(facts, history, result, due["closed_to"], seed)
+        check_bundles(facts, result, seed)
+        assert due.pop("closed_to") == result["closed"]["to_seq"], seed
+        assert due == {key: result[key] for key in due}, seed
     assert document["unplaced"] == sorted(
-        one.bundle_id.hex() for one in words.values() if not one.first
+        word.bundle_id.hex() for word in words.values() if not word.first
     )
     check_ledgers(facts, document, seed)
 
 
-def check_time(facts: Facts, history: History, found: Any, to_seq: int, seed: int) -> None:
+def check_time(facts: ReconcileFacts, history: History, found: Any, to_seq: int, seed: int) -> None:
     """No event before the time that is called closed is beyond the place that is."""
-    source = next((one for one in facts.sources if one.hub_id == history.hub_id), None)
+    source = next((source for source in facts.sources if source.hub_id == history.hub_id), None)
     times = history.times[found["stream"]]
     end = None
     if source is not None:
-        end = next((one.last for one in source.ends if one.stream == found["stream"]), 0)
+        end = next((end.last for end in source.ends if end.stream == found["stream"]), 0)
     before = found["closed"]["before"]
     if to_seq == end and source is not None:
         assert before == source.created_at, seed
@@ -68,40 +68,44 @@ def check_time(facts: Facts, history: History, found: Any, to_seq: int, seed: in
         assert before == (times[to_seq - 1] if to_seq else 0), seed
 
 
-def check_bundles(facts: Facts, found: Any, seed: int) -> None:
+def check_bundles(facts: ReconcileFacts, found: Any, seed: int) -> None:
     """Exactly the bundles that events are missing of are named as missing."""
     words = last_words(facts)
     missing = {
         n for first, last in found["classes"]["missing"]["ranges"] for n in range(first, last + 1)
     }
-    unseen = {one.bundle_id for one in facts.imports if one.held is Held.UNSEEN}
+    unseen = {import_.bundle_id for import_ in facts.imports if import_.held is ImportedFact.UNSEEN}
     due = set()
-    for one in [*facts.exports, *(one for one in words.values() if one.first)]:
-        other_state = one.bundle_id in words and words[one.bundle_id].state.value != "imported"
-        mine = missing & set(range(one.first, one.last + 1))
-        is_partial = one.bundle_id not in words and one.bundle_id in unseen
-        if one.stream == found["stream"] and mine and not other_state and not is_partial:
-            due.add((one.bundle_id.hex(), one.first, one.last, len(mine)))
+    for export in [*facts.exports, *(word for word in words.values() if word.first)]:
+        other_state = (
+            export.bundle_id in words and words[export.bundle_id].state.value != "imported"
+        )
+        mine = missing & set(range(export.first, export.last + 1))
+        is_partial = export.bundle_id not in words and export.bundle_id in unseen
+        if export.stream == found["stream"] and mine and not other_state and not is_partial:
+            due.add((export.bundle_id.hex(), export.first, export.last, len(mine)))
     assert due == {
-        (one["bundle_id"], one["from_seq"], one["to_seq"], one["events"])
-        for one in found["bundles"]
-        if one["state"] == "missing"
+        (item["bundle_id"], item["from_seq"], item["to_seq"], item["events"])
+        for item in found["bundles"]
+        if item["state"] == "missing"
     }, seed
 
 
-def check_ledgers(facts: Facts, document: dict[str, Any], seed: int) -> None:
+def check_ledgers(facts: ReconcileFacts, document: dict[str, Any], seed: int) -> None:
     due = ledgers(facts)
-    assert {one["bridge_id"]: one["unknown"] for one in document["ledgers"]} == due["unknown"], seed
+    assert {item["bridge_id"]: item["unknown"] for item in document["ledgers"]} == due["unknown"], (
+        seed
+    )
     for alarm in ("repeated", "forked"):
         assert {
-            (one["bridge_id"], one["n"])
-            for one in document["alarms"]
-            if one["alarm"] == f"ledger.{alarm}"
+            (item["bridge_id"], item["n"])
+            for item in document["alarms"]
+            if item["alarm"] == f"ledger.{alarm}"
         } == due[alarm], seed
     assert {
-        (one["hub_id"], one["stream"], one["seq"])
-        for one in document["alarms"]
-        if one["alarm"] == "equivocation"
+        (item["hub_id"], item["stream"], item["seq"])
+        for item in document["alarms"]
+        if item["alarm"] == "equivocation"
     } == {(hub_id.hex(), name, seq) for hub_id, name, seq in forked_at(facts)}, seed
 
 
@@ -131,20 +135,20 @@ def test_order_and_repetition_of_facts_change_no_byte() -> None:
 def test_facts_come_back_from_their_lines() -> None:
     for seed in range(100):
         facts, _ = a_history(seed)
-        again = fact_file.read(fact_file.lines(facts))
-        assert list(fact_file.lines(again)) == list(fact_file.lines(facts))
+        again = read_facts(fact_lines(facts))
+        assert list(fact_lines(again)) == list(fact_lines(facts))
         assert as_set(set()) == {"events": 0, "ranges": []}
         assert reconcile(again).encode() == reconcile(facts).encode()
 
 
 def test_portions_of_files_change_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(portions, "_LINES", 5)
+    monkeypatch.setattr(batches, "_LINES", 5)
     for seed in range(60):
         facts, _ = a_history(seed)
-        lines = list(fact_file.lines(facts))
+        lines = list(fact_lines(facts))
         Random(seed).shuffle(lines)
         half = len(lines) // 2
         for number, part in enumerate((lines[:half], lines[half:])):
-            (tmp_path / f"{number}.jsonl").write_bytes(b"".join(one + b"\n" for one in part))
-        found = portions.reconcile_files([tmp_path / "0.jsonl", tmp_path / "1.jsonl"])
-        assert found.encode() == reconcile(facts).encode()
+            (tmp_path / f"{number}.jsonl").write_bytes(b"".join(item + b"\n" for item in part))
+        reconcile_files = batches.reconcile_files([tmp_path / "0.jsonl", tmp_path / "1.jsonl"])
+        assert reconcile_files.encode() == reconcile(facts).encode()

@@ -14,26 +14,22 @@ import import_yard
 import pytest
 from hub_process import hub_in
 
-from bridge import identities
+from bridge import connect
 from bridge.settings import ReaderKeys
 from recorder.index import imports, rebuild
-from recorder.index.content import Compared
-from recorder.index.follower import Follower
-from recorder.index.home import IndexHome
-from recorder.index.imported import EXCLUDED, ImportedFollower, NotOpened
-from recorder.index.opener import Opener, opening
-from recorder.index.snapshot import NotReached
-from recorder.index.status import status
+from recorder.index.follower import BatchOpener, Follower, opening
+from recorder.index.imports import EXCLUDED, ImportedFollower, NotOpened
+from recorder.index.reader import NotReached, status
+from recorder.index.rebuild import Compared
+from recorder.index.tables import IndexHome
 from recorder.index.writer import writing
 from recorder.query.descriptor import Descriptor, normalise
 from recorder.query.digest import ResultDigest
-from recorder.query.evidence import Placed, receipted
-from recorder.query.run import digest_of, run
-from recorder.query.span import searched, span_of
-from recorder.service.replay_beyond import Beyond, read_beyond
-from recorder.service.replaying import Missing, ReplayVerdict, replay
+from recorder.query.evidence import VerifiedStream, receipted
+from recorder.query.execute import digest_of, run, searched, span_of
+from recorder.service.rerun import Beyond, MissingPlaces, ReplayVerdict, read_beyond, replay
 from veen.errors import Malformed, Untrusted
-from veen.import_event import SCHEMA as IMPORTED
+from veen.events import IMPORT_SCHEMA as IMPORTED
 from veen.keystore.directory import ClientDir
 
 LAST = 12
@@ -41,8 +37,8 @@ LAST = 12
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with hub_in(tmp_path_factory.mktemp("z2") / "hub") as found:
-        yield found
+    with hub_in(tmp_path_factory.mktemp("z2") / "hub") as result:
+        yield result
 
 
 def asked_in_z1(zone: Any, identity: Any) -> tuple[Descriptor, ResultDigest]:
@@ -57,8 +53,8 @@ def asked_in_z1(zone: Any, identity: Any) -> tuple[Descriptor, ResultDigest]:
     }
     descriptor = normalise(query, query_id_if_missing="q-1")
     entries = [
-        receipted(one.payload, one.receipt, one.body_key, Placed(stream, identity))
-        for one in zone.world.events[:LAST]
+        receipted(event.payload, event.receipt, event.body_key, VerifiedStream(stream, identity))
+        for event in zone.world.events[:LAST]
     ]
     span = span_of(descriptor.filter, LAST, lambda seq: entries[seq - 1].hub_ts)
     outcome = run(descriptor, entries, checkpoint.log_root)
@@ -108,10 +104,10 @@ def test_q1_replays_to_the_same_digest_or_names_what_was_withheld(hub: Any, tmp_
     assert indexed(zone, home, identity) == 5
     verdict = replayed(zone, home, identity)
     assert not verdict.matches
-    assert verdict.missing == (Missing(zone.world.stream, 6, 9),)
+    assert verdict.missing == (MissingPlaces(zone.world.stream, 6, 9),)
     unlooked = replay(home, *asked_in_z1(zone, identity), zone.world.checkpoint(LAST), identity)
-    assert "was not looked at" in unlooked.told
-    assert unlooked.missing == (Missing(zone.world.stream, 6, LAST),)
+    assert "was not looked at" in unlooked.detail
+    assert unlooked.missing == (MissingPlaces(zone.world.stream, 6, LAST),)
     assert zone.states(media[1]) == ["imported"]
     with pytest.raises(NotReached, match="not yet in the index"):
         replayed(zone, home, identity)
@@ -129,20 +125,20 @@ def test_what_the_policy_keeps_out_makes_the_digest_differ(hub: Any, tmp_path: P
     assert zone.states(zone.medium(1, LAST)) == ["imported"]
     assert indexed(zone, home, identity) == LAST
     with writing(home.current()) as writer:
-        faults = [one for (one,) in writer.db.execute("SELECT fault FROM events")]
+        faults = [item for (item,) in writer.db.execute("SELECT fault FROM events")]
     assert faults == [EXCLUDED] * 2 * LAST  # at both of its places
     assert not replayed(zone, home, identity).matches
 
 
 @contextmanager
-def opened(reader: Any) -> Iterator[Opener]:
-    with opening(reader.session.identity.readers(), reader.session.limits, 0) as found:
-        yield found
+def opened(reader: Any) -> Iterator[BatchOpener]:
+    with opening(reader.session.identity.readers(), reader.session.limits, 0) as openers:
+        yield openers
 
 
 def subscribed(zone: Any, home: IndexHome, *identities: Any) -> None:
-    hubs = {one.hub_id: one for one in identities}
-    imports.keep(home, imports.read(home).joined([zone.target], hubs))
+    hubs = {identity.hub_id: identity for identity in identities}
+    imports.store_import(home, imports.read_import(home).joined([zone.target], hubs))
 
 
 def test_a_follower_takes_imports_up_and_a_rebuild_does_not_lose_them(
@@ -162,15 +158,15 @@ def test_a_follower_takes_imports_up_and_a_rebuild_does_not_lose_them(
             follower = Follower(reader, writer, opener)
             assert [follower.round(), follower.round()] == [LAST, 0]
         assert replayed(zone, home, identity).matches
-        found = rebuild.rebuild(home, reader, opener, None, lambda _: None)
-        assert found.compared == Compared(2 * LAST, [])
+        result = rebuild.rebuild(home, reader, opener, None, lambda _: None)
+        assert result.compared == Compared(2 * LAST, [])
         assert replayed(zone, home, identity).matches
         meddled(home)
         compared = rebuild.verify(home, reader, opener, None, lambda _: None)
-        assert {(one.stream, one.seq) for one in compared.differences} == {
+        assert {(difference.stream, difference.seq) for difference in compared.differences} == {
             (zone.world.stream, 3), (zone.target, 3),
         }  # fmt: skip
-    (row,) = (one for one in status(home, 0).streams if one.stream == zone.world.stream)
+    (row,) = (stream for stream in status(home, 0).streams if stream.stream == zone.world.stream)
     assert (row.indexed, row.head, row.entries) == (LAST, LAST, 0)
 
 
@@ -204,10 +200,10 @@ def test_an_import_stream_of_a_hub_that_is_not_pinned_stops_itself_alone(
 
 def test_a_list_of_imports_that_is_damaged_is_refused_and_not_forgotten(tmp_path: Path) -> None:
     home = IndexHome(tmp_path / "index")
-    imports.keep(home, imports.Imports(streams=("import/a",)))
+    imports.store_import(home, imports.Imports(streams=("import/a",)))
     home.imports.write_bytes(home.imports.read_bytes()[:-1])
     with pytest.raises(Malformed, match="veen recorder index imports"):
-        imports.read(home)
+        imports.read_import(home)
 
 
 def written_by_the_bridge(zone: Any, body: bytes, **options: Any) -> None:
@@ -216,7 +212,7 @@ def written_by_the_bridge(zone: Any, body: bytes, **options: Any) -> None:
 
 
 def written_by(zone: Any, who: Any, body: bytes, **options: Any) -> None:
-    with identities.open_client(zone.settings.hub, who, surroundings=zone.around()) as client:
+    with connect.open_bridge_client(zone.settings.hub, who, runtime=zone.around()) as client:
         client.send(zone.target, body, **options)
 
 
@@ -243,8 +239,8 @@ def test_h16_imports_that_no_key_opens_are_trouble_and_keep_the_position(
 
     def round_of(keys: ReaderKeys | None) -> int:
         with (
-            identities.open_client(
-                settings.hub, own, surroundings=zone.around(), keys=keys
+            connect.open_bridge_client(
+                settings.hub, own, runtime=zone.around(), keys=keys
             ) as client,
             home.locked(),
             opened(client) as opener,
@@ -253,9 +249,9 @@ def test_h16_imports_that_no_key_opens_are_trouble_and_keep_the_position(
             return Follower(client, writer, opener).round()
 
     assert round_of(None) == 0
-    found = status(home, 0)
-    assert f"{zone.target}, stream_seq 1: no key of this reader opens it" in str(found.trouble)
-    (row,) = (one for one in found.streams if one.stream == zone.target)
+    result = status(home, 0)
+    assert f"{zone.target}, stream_seq 1: no key of this reader opens it" in str(result.trouble)
+    (row,) = (stream for stream in result.streams if stream.stream == zone.target)
     assert row.indexed == 0
     assert round_of(ReaderKeys(zone.reader_dir)) == 3
     assert status(home, 0).trouble is None
@@ -273,7 +269,7 @@ def test_h16_a_malformed_message_is_counted_and_holds_nothing_up(hub: Any, tmp_p
     assert import_rows(home, zone) == [
         (1, None), (2, None), (3, "MALFORMED"), (4, "OTHER_SCHEMA"),
     ]  # fmt: skip
-    (row,) = (one for one in status(home, 0).streams if one.stream == zone.target)
+    (row,) = (stream for stream in status(home, 0).streams if stream.stream == zone.target)
     assert (row.indexed, row.unread) == (4, 2)
 
 

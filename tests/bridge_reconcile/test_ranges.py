@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from bridge.reconcile.ranges import Ranges, repeated
 from veen.errors import Malformed
 
-SPAN = st.tuples(st.integers(1, 60), st.integers(0, 12)).map(lambda one: (one[0], sum(one)))
+SPAN = st.tuples(st.integers(1, 60), st.integers(0, 12)).map(lambda item: (item[0], sum(item)))
 SPANS = st.lists(SPAN, max_size=12)
 
 
@@ -24,23 +24,23 @@ def test_refuses_what_is_no_range(span: tuple[int, int]) -> None:
 @given(SPANS, SPANS)
 @settings(max_examples=250, deadline=None)
 def test_is_the_algebra_of_sets(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> None:
-    one, other = Ranges(left), Ranges(right)
-    assert numbers(one | other) == numbers(left) | numbers(right)
-    assert numbers(one & other) == numbers(left) & numbers(right)
-    assert numbers(one - other) == numbers(left) - numbers(right)
-    assert one.count == len(numbers(left))
-    assert one.end == max(numbers(left), default=0)
+    item, other = Ranges(left), Ranges(right)
+    assert numbers(item | other) == numbers(left) | numbers(right)
+    assert numbers(item & other) == numbers(left) & numbers(right)
+    assert numbers(item - other) == numbers(left) - numbers(right)
+    assert item.count == len(numbers(left))
+    assert item.end == max(numbers(left), default=0)
 
 
 @given(SPANS)
 @settings(max_examples=120, deadline=None)
 def test_one_set_has_one_form(spans: list[tuple[int, int]]) -> None:
-    found = Ranges(spans)
-    assert found == Ranges((n, n) for n in numbers(spans))
+    ranges = Ranges(spans)
+    assert ranges == Ranges((n, n) for n in numbers(spans))
     assert all(
-        one.last + 1 < other.first for one, other in zip(found, list(found)[1:], strict=False)
+        item.last + 1 < other.first for item, other in zip(ranges, list(ranges)[1:], strict=False)
     )
-    assert hash(found) == hash(Ranges(reversed(spans)))
+    assert hash(ranges) == hash(Ranges(reversed(spans)))
 
 
 @given(SPANS)
@@ -53,6 +53,6 @@ def test_finds_what_lies_in_two_spans(spans: list[tuple[int, int]]) -> None:
 @given(SPANS)
 @settings(max_examples=80, deadline=None)
 def test_prefix_ends_before_the_first_hole(spans: list[tuple[int, int]]) -> None:
-    found, held = Ranges(spans).prefix(), numbers(spans)
-    assert set(range(1, found + 1)) <= held
-    assert found + 1 not in held
+    result, held = Ranges(spans).prefix(), numbers(spans)
+    assert set(range(1, result + 1)) <= held
+    assert result + 1 not in held

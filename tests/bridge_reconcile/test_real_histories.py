@@ -11,8 +11,7 @@ from reconcile_real_history import RealHistory
 from reconcile_real_sides import Side, hub_toml
 
 from bridge.reconcile.ranges import Ranges
-from bridge.reconcile.report import Report
-from bridge.reconcile.stream_report import Class, StreamReport
+from bridge.reconcile.report import Class, ReconcileReport, StreamReport
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +30,16 @@ def played(history: RealHistory) -> None:
     for _ in range(random.randint(1, 2)):
         history.record_and_export()
     for _ in range(random.randint(1, 3)):
-        sound = [one for one in history.bundles if random.random() < 0.4]
-        damaged = [one for one in history.bundles if random.random() < 0.15]
-        unwanted = [one for one in sound if random.random() < 0.1 and not one.is_imported]
+        sound = [bundle for bundle in history.bundles if random.random() < 0.4]
+        damaged = [bundle for bundle in history.bundles if random.random() < 0.15]
+        unwanted = [
+            bundle_row
+            for bundle_row in sound
+            if random.random() < 0.1 and not bundle_row.is_imported
+        ]
         random.shuffle(sound)
         history.bring(sound, damaged, unwanted)
-    lost = [one for one in history.bundles if not (one.is_here or one.is_rejected)]
+    lost = [bundle for bundle in history.bundles if not (bundle.is_here or bundle.is_rejected)]
     if lost and random.random() < 0.5:
         again = random.choice(lost)
         history.export_again(again)
@@ -54,13 +57,13 @@ def test_reports_of_real_histories_equal_what_was_done(
         history = RealHistory(number, *sides, tmp_path / f"history-{number}")
         played(history)
         report = history.report()
-        found, due = of_stream(report, history.stream), history.due()
-        classes = {one.value: numbers(spans) for one, spans in found.classes.items()}
+        result, due = of_stream(report, history.stream), history.due()
+        classes = {kind.value: numbers(spans) for kind, spans in result.classes.items()}
         assert classes == {"partial": set(), "excluded": set(), **due}, number
-        assert numbers(found.exported) == set().union(*due.values()), number
-        assert found.closed.to_seq == history.closed_to(), number
-        assert not found.duplicate, number
-        assert not found.unfulfilled, number
+        assert numbers(result.exported) == set().union(*due.values()), number
+        assert result.closed.to_seq == history.closed_to(), number
+        assert not result.duplicate, number
+        assert not result.unfulfilled, number
         seen |= {name for name, events in due.items() if events}
     # What no history shows is tested by none of them.
     assert seen == {"imported", "waiting", "quarantined", "missing"}
@@ -70,8 +73,8 @@ def numbers(spans: Ranges) -> set[int]:
     return {n for first, last in spans for n in range(first, last + 1)}
 
 
-def of_stream(report: Report, stream: str) -> StreamReport:
-    return next(one for one in report.streams if one.stream == stream)
+def of_stream(report: ReconcileReport, stream: str) -> StreamReport:
+    return next(item for item in report.streams if item.stream == stream)
 
 
 def test_a_damaged_carrier_is_quarantined_and_not_missing(
@@ -81,14 +84,14 @@ def test_a_damaged_carrier_is_quarantined_and_not_missing(
     history.record_and_export()
     first = history.bundles[0]
     history.bring([], [first], [])
-    found = of_stream(history.report(), history.stream)
-    assert found.classes[Class.QUARANTINED] == Ranges([(first.first, first.last)])
-    assert not found.classes[Class.MISSING]
+    result = of_stream(history.report(), history.stream)
+    assert result.classes[Class.QUARANTINED] == Ranges([(first.first, first.last)])
+    assert not result.classes[Class.MISSING]
     # Another carrier of it goes in, and what is in quarantine no longer matters.
     history.bring([first], [], [])
-    found = of_stream(history.report(), history.stream)
-    assert found.classes[Class.IMPORTED] == Ranges([(first.first, first.last)])
-    assert not found.classes[Class.QUARANTINED]
+    result = of_stream(history.report(), history.stream)
+    assert result.classes[Class.IMPORTED] == Ranges([(first.first, first.last)])
+    assert not result.classes[Class.QUARANTINED]
 
 
 def test_a_rejected_bundle_is_quarantined_and_not_waiting(
@@ -98,9 +101,9 @@ def test_a_rejected_bundle_is_quarantined_and_not_waiting(
     history.record_and_export()
     first = history.bundles[0]
     history.bring([first], [], [first])
-    found = of_stream(history.report(), history.stream)
-    assert found.classes[Class.QUARANTINED] == Ranges([(first.first, first.last)])
-    assert not found.classes[Class.WAITING]
+    result = of_stream(history.report(), history.stream)
+    assert result.classes[Class.QUARANTINED] == Ranges([(first.first, first.last)])
+    assert not result.classes[Class.WAITING]
 
 
 def test_a_bundle_of_a_stream_that_is_in_no_settings_is_quarantined(
@@ -111,5 +114,5 @@ def test_a_bundle_of_a_stream_that_is_in_no_settings_is_quarantined(
     history.record_and_export()
     first = history.bundles[0]
     history.bring([first], [], [])
-    found = of_stream(history.report(), history.stream)
-    assert found.classes[Class.QUARANTINED] == Ranges([(first.first, first.last)])
+    result = of_stream(history.report(), history.stream)
+    assert result.classes[Class.QUARANTINED] == Ranges([(first.first, first.last)])

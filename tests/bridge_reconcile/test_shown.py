@@ -6,42 +6,39 @@ from xml.etree import ElementTree as ET
 import pytest
 from reconcile_histories import a_history, named
 
-from bridge.export_gaps import GapFile
-from bridge.reconcile.facts import Export, Facts, Held, Import
-from bridge.reconcile.gaps import gap_files
-from bridge.reconcile.picture import MOST_LANES, svg
+from bridge.exporter.gaps import GapFile
+from bridge.reconcile.facts import Export, Import, ImportedFact, ReconcileFacts
 from bridge.reconcile.reconcile import reconcile
-from bridge.reconcile.report import Report
-from bridge.reconcile.report_text import text
-from bridge.reconcile.signed_report import SignedReport
-from veen import sign
+from bridge.reconcile.render import MOST_LANES, gap_files, svg, text
+from bridge.reconcile.report import ReconcileReport, SignedReconcileReport
+from veen.crypto import SigningKey
 from veen.errors import Malformed, Untrusted
 
-HUB, KEY = named("hub"), sign.PrivateKey(bytes(32))
+HUB, KEY = named("hub"), SigningKey(bytes(32))
 HOSTILE = "export/</text><script>alert(1)</script>\"'&\x00\x1b[2J\u202e\ud7ff"
 
 
-def a_report(stream: str = "export/plant", count: int = 100) -> Report:
+def a_report(stream: str = "export/plant", count: int = 100) -> ReconcileReport:
     """Every second event was lost."""
     exports = [Export(HUB, stream, n, n, named(n), "ledger") for n in range(1, count + 1)]
     imports = [
-        Import(HUB, stream, n, n, named(n), Held.IMPORTED, "import/x", n, n, n)
+        Import(HUB, stream, n, n, named(n), ImportedFact.IMPORTED, "import/x", n, n, n)
         for n in range(1, count, 2)
     ]
-    return reconcile(Facts(exports=exports, imports=imports))
+    return reconcile(ReconcileFacts(exports=exports, imports=imports))
 
 
 def test_a_hostile_name_cannot_leave_its_place() -> None:
     report = a_report(HOSTILE)
     picture = ET.fromstring(svg(report))
-    assert not [one for one in picture.iter() if one.tag.endswith("script")]
+    assert not [item for item in picture.iter() if item.tag.endswith("script")]
     assert "\x1b" not in text(report)
     assert all(line.isprintable() for line in text(report).splitlines())
 
 
 def test_the_picture_says_what_it_shows_without_being_seen() -> None:
     picture = ET.fromstring(svg(a_report()))
-    names = {one.tag.rpartition("}")[2]: one for one in picture}
+    names = {item.tag.rpartition("}")[2]: item for item in picture}
     assert picture.get("role") == "img"
     assert set((picture.get("aria-labelledby") or "").split()) == {"title", "desc"}
     assert "50 missing" in (names["desc"].text or "")
@@ -51,7 +48,7 @@ def test_the_picture_does_not_grow_with_the_history() -> None:
     small, large = svg(a_report(count=2_000)), svg(a_report(count=6_000))
     assert len(large) < 1.1 * len(small)
     streams = [Export(HUB, f"export/{n}", 1, 1, named(n), "ledger") for n in range(1_000)]
-    crowd = svg(reconcile(Facts(exports=streams)))
+    crowd = svg(reconcile(ReconcileFacts(exports=streams)))
     assert crowd.count("<g>") == MOST_LANES
     assert "and 800 more streams" in crowd
 
@@ -59,14 +56,15 @@ def test_the_picture_does_not_grow_with_the_history() -> None:
 def test_no_loss_is_too_small_to_be_seen() -> None:
     exports = [Export(HUB, "export/a", 1, 10**9, named("all"), "ledger")]
     imports = [
-        Import(HUB, "export/a", 1, 5 * 10**8, named("all"), Held.IMPORTED, "import/a", 1, 1, 1),
+        Import(HUB, "export/a", 1, 5 * 10**8, named("all"), ImportedFact.IMPORTED, "import/a",
+               1, 1, 1),
         Import(
-            HUB, "export/a", 5 * 10**8 + 2, 10**9, named("all"), Held.IMPORTED, "import/a",
+            HUB, "export/a", 5 * 10**8 + 2, 10**9, named("all"), ImportedFact.IMPORTED, "import/a",
             5 * 10**8 + 1, 1, 1,
         ),
     ]  # fmt: skip
-    lane = svg(reconcile(Facts(exports=exports, imports=imports))).partition("<g>")[2]
-    assert 'fill="#d55e00"' in lane
+    queue = svg(reconcile(ReconcileFacts(exports=exports, imports=imports))).partition("<g>")[2]
+    assert 'fill="#d55e00"' in queue
 
 
 def test_pictures_of_all_histories_are_well_formed() -> None:
@@ -77,27 +75,27 @@ def test_pictures_of_all_histories_are_well_formed() -> None:
 
 
 def test_a_changed_report_is_not_as_it_was_signed() -> None:
-    signed = SignedReport.of(a_report(), KEY)
+    signed = SignedReconcileReport.of(a_report(), KEY)
     signed.verify(KEY.public)
     with pytest.raises(Untrusted, match="signed by"):
-        signed.verify(sign.PrivateKey(bytes(31) + b"\x01").public)
+        signed.verify(SigningKey(bytes(31) + b"\x01").public)
     forged = json.loads(signed.encode())
     forged["report"]["events"]["missing"] = 0
     raw = json.dumps(forged, sort_keys=True, separators=(",", ":")).encode()
     with pytest.raises(Untrusted, match="not as it was signed"):
-        SignedReport.decode(raw).verify(KEY.public)
+        SignedReconcileReport.decode(raw).verify(KEY.public)
 
 
 def test_a_signed_report_comes_back_byte_for_byte() -> None:
-    raw = SignedReport.of(a_report(), KEY).encode()
-    assert SignedReport.decode(raw + b"\n").encode() == raw
+    raw = SignedReconcileReport.of(a_report(), KEY).encode()
+    assert SignedReconcileReport.decode(raw + b"\n").encode() == raw
     for bad in (b"{}", raw[:-1], raw.replace(b":", b": ", 1), b"[1]"):
         with pytest.raises(Malformed):
-            SignedReport.decode(bad)
+            SignedReconcileReport.decode(bad)
 
 
 def test_the_gap_file_asks_for_exactly_what_is_missing() -> None:
-    (found,) = gap_files(a_report(count=6))
-    assert [(one.from_seq, one.to_seq) for one in found.gaps] == [(2, 2), (4, 4), (6, 6)]
-    assert GapFile.decode(found.encode()) == found
-    assert gap_files(reconcile(Facts())) == []
+    (result,) = gap_files(a_report(count=6))
+    assert [(gap.from_seq, gap.to_seq) for gap in result.gaps] == [(2, 2), (4, 4), (6, 6)]
+    assert GapFile.decode(result.encode()) == result
+    assert gap_files(reconcile(ReconcileFacts())) == []

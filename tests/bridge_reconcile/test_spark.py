@@ -10,11 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 from reconcile_histories import a_history, named
 
-from bridge.reconcile import fact_file
-from bridge.reconcile.facts import Facts
-from bridge.reconcile.kept import Places, keep
+from bridge.reconcile.facts import ReconcileFacts, fact_lines
 from bridge.reconcile.reconcile import reconcile
-from bridge.reconcile.signed_report import SignedReport
+from bridge.reconcile.render import ReportPlaces, keep
+from bridge.reconcile.report import SignedReconcileReport
 from spark_jobs.reconcile import reconcile_on
 from veen.keystore.directory import ClientDir
 
@@ -51,7 +50,7 @@ def test_spark_and_one_process_agree_byte_for_byte(
     for seed in range(spark_history_count):
         facts, _ = a_history(7 * seed + 3)
         path = tmp_path / f"facts-{seed}.jsonl"
-        path.write_bytes(b"\n".join(fact_file.lines(facts)))
+        path.write_bytes(b"\n".join(fact_lines(facts)))
         lines = spark.sparkContext.textFile(str(path), 3)
         assert reconcile_on(spark.sparkContext, lines).encode() == reconcile(facts).encode()
 
@@ -85,7 +84,7 @@ def test_submitted_it_refuses_no_facts_and_signs_the_same_bytes(tmp_path: Path) 
     assert not out.exists()
     facts, _ = a_history(11)
     other = facts.sources[0]._replace(checkpoint_id=named("another"), created_at=1)
-    lines = [*fact_file.lines(facts), *fact_file.lines(Facts(sources=(other,)))]
+    lines = [*fact_lines(facts), *fact_lines(ReconcileFacts(sources=(other,)))]
     (tmp_path / "facts-1.jsonl").write_bytes(b"\n".join(lines[::2]))
     (tmp_path / "facts-2.jsonl").write_bytes(b"\n".join(lines[1::2]))
     report = reconcile(facts)
@@ -95,12 +94,12 @@ def test_submitted_it_refuses_no_facts_and_signs_the_same_bytes(tmp_path: Path) 
     signed = ("--sign-with", tmp_path / "reader", *chosen)
     done = submitted("--facts", tmp_path / "facts-*.jsonl", "--out", out, *more, *signed)
     assert done.returncode == (0 if report.is_whole else 3), done.stderr[-2000:]
-    found = SignedReport.decode(out.read_bytes())
-    found.verify(reader.id_sign.public)
-    assert out.read_bytes() == SignedReport.of(report, reader.id_sign).encode() + b"\n"
-    keep(report, None, Places(picture=tmp_path / "own.svg", gaps=tmp_path / "own"))
+    signed_reconcile_report = SignedReconcileReport.decode(out.read_bytes())
+    signed_reconcile_report.verify(reader.id_sign.public)
+    assert out.read_bytes() == SignedReconcileReport.of(report, reader.id_sign).encode() + b"\n"
+    keep(report, None, ReportPlaces(picture=tmp_path / "own.svg", gaps=tmp_path / "own"))
     assert (tmp_path / "report.svg").read_bytes() == (tmp_path / "own.svg").read_bytes()
-    names = sorted(one.name for one in (tmp_path / "own").iterdir())
-    assert names == sorted(one.name for one in (tmp_path / "gaps").iterdir())
-    for one in names:
-        assert (tmp_path / "own" / one).read_bytes() == (tmp_path / "gaps" / one).read_bytes()
+    names = sorted(path.name for path in (tmp_path / "own").iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "gaps").iterdir())
+    for name in names:
+        assert (tmp_path / "own" / name).read_bytes() == (tmp_path / "gaps" / name).read_bytes()

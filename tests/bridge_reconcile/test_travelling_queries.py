@@ -14,16 +14,15 @@ from hub_process import hub_in
 from reconcile_real_history import RealHistory
 from reconcile_real_sides import AROUND, HASTY, Side, hub_toml
 
-from bridge.identities import open_client
+from bridge.connect import open_bridge_client
 from recorder.index import rebuild
 from recorder.index.engine import EngineLimits
-from recorder.index.follower import Follower
-from recorder.index.home import IndexHome
-from recorder.index.opener import opening
+from recorder.index.follower import Follower, opening
+from recorder.index.tables import IndexHome
 from recorder.index.writer import writing
 from recorder.query.descriptor import Descriptor, normalise
 from recorder.query.digest import ResultDigest
-from recorder.service.engine import InlineEngine
+from recorder.service.execute import InlineEngine
 from recorder.stream_map import REQUESTS, RESULTS
 
 EVENTS, RESULT_ID = 155, f"r-{'0' * 32}"
@@ -45,7 +44,9 @@ def answered(online: Side, stream: str, folder: Path) -> tuple[Descriptor, Resul
     descriptor = normalise(query | {"evidence": {"mode": "full"}}, query_id_if_missing="q-7")
     settings, home = online.settings([{"source": stream}]), IndexHome(folder / "index")
     with (
-        open_client(settings.hub, settings.bridge, surroundings=AROUND, patience=HASTY) as client,
+        open_bridge_client(
+            settings.hub, settings.bridge, runtime=AROUND, retry_policy=HASTY
+        ) as client,
         home.locked(),
         opening(client.session.identity.readers(), client.session.limits, 0) as opener,
         writing(rebuild.create(home, online.identity.hub_id)) as writer,
@@ -80,7 +81,7 @@ def test_a_query_that_crossed_is_replayed_by_its_name(
     sides: tuple[Side, Side], tmp_path: Path, veen: Callable[..., Any]
 ) -> None:
     events = RealHistory(EVENTS, *sides, tmp_path / "events")
-    events.record("config.changed", [{"number": one} for one in range(9)])
+    events.record("config.changed", [{"number": item} for item in range(9)])
     events.export()
     first, *middle, last = events.bundles
     descriptor, digest = answered(sides[0], events.stream, tmp_path / "z1")
@@ -89,21 +90,21 @@ def test_a_query_that_crossed_is_replayed_by_its_name(
     for at, (stream, kind, said) in enumerate(
         ((REQUESTS, "query.submitted", descriptor), (RESULTS, "query.result", digest)), 1
     ):
-        one = RealHistory(EVENTS + at, *sides, tmp_path / f"crossed-{at}", stream)
+        history = RealHistory(EVENTS + at, *sides, tmp_path / f"crossed-{at}", stream)
         # H07: an event that names the query and is no descriptor or digest keeps nobody from it.
-        one.record(kind, [{"query_id": "q-7", "result_id": RESULT_ID}, said.document()])
-        one.export()
-        one.bring(one.bundles, [], [])
+        history.record(kind, [{"query_id": "q-7", "result_id": RESULT_ID}, said.document()])
+        history.export()
+        history.bring(history.bundles, [], [])
         crossed.append(f"import/{stream}")
     events.bring([first], [], [])
     config = ("--config", str(recorder_of(sides[1], tmp_path)))
     crossed.append(f"import/{events.stream.removeprefix('export/')}")
-    targets = [word for one in crossed for word in ("--stream", one)]
+    targets = [word for item in crossed for word in ("--stream", item)]
     trust = ("--trust", str(events.folder / "trust"))
     taken = ("recorder", "index", "imports", *config, *targets, *trust)
 
-    found = veen(*taken)
-    assert found.returncode == 0, found.stderr
+    result = veen(*taken)
+    assert result.returncode == 0, result.stderr
     lacking = veen("query", "replay", "--query-id", "q-7", *config, "--json")
     assert lacking.returncode == 3, lacking.stderr
     assert json.loads(lacking.stdout)["missing"] == [

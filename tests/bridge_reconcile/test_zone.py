@@ -14,16 +14,14 @@ import import_yard
 import pytest
 from hub_process import hub_in
 
-from bridge.carrier.check import Means
-from bridge.prove_events import prove_completeness, prove_origins, prove_region
-from bridge.prove_evidence import Evidence, OriginKey
-from bridge.prove_imports import read_completions
-from bridge.prove_traces import chain, prove_traces
-from bridge.reconcile.collect import Collected, collect_offline
-from bridge.reconcile.collect_carriers import Carried
+from bridge.carrier.verify import VerifyContext
+from bridge.prove.claims import chain, prove_completeness, prove_origins, prove_region, prove_traces
+from bridge.prove.evidence import OriginKey, ProofEvidence
+from bridge.prove.imports import read_completions
+from bridge.reconcile.collect import Carried, Collected, collect_offline
 from bridge.reconcile.ranges import Ranges
 from bridge.reconcile.reconcile import reconcile
-from bridge.reconcile.stream_report import Class, StreamReport
+from bridge.reconcile.report import Class, StreamReport
 from bridge.stream_map import COMPLETED, IMPORTS
 from bridge.trust import TrustStore
 from veen.keystore.directory import ClientDir
@@ -31,8 +29,8 @@ from veen.keystore.directory import ClientDir
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with hub_in(tmp_path_factory.mktemp("z2") / "hub") as found:
-        yield found
+    with hub_in(tmp_path_factory.mktemp("z2") / "hub") as result:
+        yield result
 
 
 @pytest.fixture
@@ -40,15 +38,15 @@ def make_zone(hub: Any, tmp_path: Path) -> Callable[[str], Any]:
     return lambda name: import_yard.Zone(tmp_path / name, hub, name)
 
 
-def collected(zone: Any, scratch: Path) -> tuple[Collected, Evidence]:
+def collected(zone: Any, scratch: Path) -> tuple[Collected, ProofEvidence]:
     settings = zone.settings
     trust = TrustStore.read(settings.trust)
-    evidence = Evidence(trust.hubs)
+    evidence = ProofEvidence(trust.hubs)
     with zone.reader() as reader:
-        means = Means(trust=trust, scratch=scratch)
-        found = collect_offline(settings, reader, Carried(means), (), evidence)
+        means = VerifyContext(trust=trust, scratch=scratch)
+        offline = collect_offline(settings, reader, Carried(means), (), evidence)
         evidence.completed = read_completions(settings, reader)
-    return found, evidence
+    return offline, evidence
 
 
 def recording(zone: Any) -> Any:
@@ -62,7 +60,7 @@ def recording(zone: Any) -> Any:
 
 def stream_of(zone: Any, found: Collected) -> StreamReport:
     report = reconcile(found.facts)
-    return next(one for one in report.streams if one.stream == zone.world.stream)
+    return next(stream for stream in report.streams if stream.stream == zone.world.stream)
 
 
 def test_a_lost_bundle_is_named_and_the_one_behind_it_waits(
@@ -72,12 +70,12 @@ def test_a_lost_bundle_is_named_and_the_one_behind_it_waits(
     media = [zone.medium(1, 5), zone.medium(6, 9), zone.medium(10, 12)]
     assert zone.states(media[0]) == ["imported"]
     assert zone.states(media[2]) == ["waiting"]
-    found = stream_of(zone, collected(zone, tmp_path)[0])
-    assert found.classes[Class.IMPORTED] == Ranges([(1, 5)])
-    assert found.classes[Class.MISSING] == Ranges([(6, 9)])
-    assert found.classes[Class.WAITING] == Ranges([(10, 12)])
-    assert found.closed.to_seq == 5
-    assert [one.bundle_id for one in found.bundles if one.state is Class.MISSING] == [
+    stream = stream_of(zone, collected(zone, tmp_path)[0])
+    assert stream.classes[Class.IMPORTED] == Ranges([(1, 5)])
+    assert stream.classes[Class.MISSING] == Ranges([(6, 9)])
+    assert stream.classes[Class.WAITING] == Ranges([(10, 12)])
+    assert stream.closed.to_seq == 5
+    assert [bundle.bundle_id for bundle in stream.bundles if bundle.state is Class.MISSING] == [
         zone.ledger.tail[1].bundle_id
     ]
     assert set(zone.states(media[1])) == {"imported"}
@@ -92,17 +90,23 @@ def test_claims_hold_and_name_what_breaks_them(
 ) -> None:
     zone = recording(make_zone("claims"))
     assert zone.states(zone.medium(1, 4)) == ["imported"]
-    found, evidence = collected(zone, tmp_path)
-    mine = {one: known for one, known in evidence.events.items() if one.stream == zone.world.stream}
+    result, evidence = collected(zone, tmp_path)
+    mine = {
+        event: known
+        for event, known in evidence.events.items()
+        if event.stream == zone.world.stream
+    }
     evidence.events = mine
     evidence.imports = {
-        key: one for key, one in evidence.imports.items() if one[1].stream == zone.world.stream
+        key: import_
+        for key, import_ in evidence.imports.items()
+        if import_[1].stream == zone.world.stream
     }
-    report = reconcile(found.facts)
+    report = reconcile(result.facts)
     assert prove_origins(evidence).holds
     assert prove_completeness(evidence).holds
     assert prove_region(evidence, report).holds
-    traces = prove_traces(evidence, found.facts.entries)
+    traces = prove_traces(evidence, result.facts.entries)
     # The exporter's log has not come yet: what it does not reach is open, and named.
     assert traces.holds
     assert [[1, 4]] in traces.witness["open"].values()
@@ -114,14 +118,14 @@ def test_claims_hold_and_name_what_breaks_them(
 
     evidence.doubled.append(mine[key]._replace(target_seq=99))
     assert f"{zone.target} 99" in (prove_origins(evidence).counterexample or "")
-    evidence.events = {one: known for one, known in mine.items() if one != key}
+    evidence.events = {item: known for item, known in mine.items() if item != key}
     assert f"{zone.world.stream} 2 was not imported" in (
         prove_completeness(evidence).counterexample or ""
     )
     assert not prove_region(evidence, report).holds
     evidence.events = mine | {key: mine[key]._replace(leaf=bytes(32))}
     assert "another root" in (prove_region(evidence, report).counterexample or "")
-    unaudited = prove_traces(replace(evidence, imports={}, begun={}), found.facts.entries)
+    unaudited = prove_traces(replace(evidence, imports={}, begun={}), result.facts.entries)
     assert "no success of bundle" in (unaudited.counterexample or "")
 
 
@@ -134,10 +138,10 @@ def test_the_command_goes_by_the_checkpoint_that_is_chosen(
     ids = [zone.world.checkpoint(last).checkpoint_id.hex() for last in (4, 9)]
     words = ("bridge", "reconcile", "--config", str(zone.root / "bridge.toml"), "--json")
     for chosen, to_seq in (([], 9), (ids[:1], 4), (ids[1:], 9)):
-        found = veen(*words, *(word for one in chosen for word in ("--checkpoint", one)))
-        streams = json.loads(found.stdout)["streams"]
-        (mine,) = (one for one in streams if one["stream"] == zone.world.stream)
-        assert mine["closed"]["to_seq"] == to_seq, found.stderr
+        result = veen(*words, *(word for item in chosen for word in ("--checkpoint", item)))
+        streams = json.loads(result.stdout)["streams"]
+        (mine,) = (stream for stream in streams if stream["stream"] == zone.world.stream)
+        assert mine["closed"]["to_seq"] == to_seq, result.stderr
         assert mine["classes"]["imported"]["events"] == 9
     unknown = veen(*words, "--checkpoint", "00" * 32)
     assert unknown.returncode == 4
@@ -169,7 +173,7 @@ def test_the_command_tells_signs_draws_and_records(
     assert zone.kinds()[-1] == "bridge.reconciled"
     again = veen("bridge", "prove", "--config", config, "--json")
     assert again.returncode == 3, again.stderr
-    verdicts = {one["claim"]: one["verdict"] for one in json.loads(again.stdout)["claims"]}
+    verdicts = {item["claim"]: item["verdict"] for item in json.loads(again.stdout)["claims"]}
     assert verdicts == {
         "J1": "holds", "J2": "holds", "J3": "untold", "AGB0-4.3": "untold", "K1": "holds",
         "K2": "holds",
@@ -186,9 +190,9 @@ def test_h24_the_command_reads_the_record_of_each_import(
              "--event", f"{zone.world.stream}=2")  # fmt: skip
 
     def proven() -> tuple[dict[str, Any], Any]:
-        found = json.loads(veen(*words).stdout)
-        (claim,) = (one for one in found["claims"] if one["claim"] == "K1")
-        return claim, found["event"]
+        document = json.loads(veen(*words).stdout)
+        (claim,) = (item for item in document["claims"] if item["claim"] == "K1")
+        return claim, document["event"]
 
     claim, way = proven()
     assert (claim["verdict"], way["recorded"]) == ("untold", None)

@@ -9,7 +9,7 @@ from typing import Any
 
 from cli_binary import end_hub, veen
 
-from cli.free_port import free_port
+from zone.services import free_port
 
 ORDERS, LOG = "record/app/orders", "bridge/online/log"
 IMPORTED = f"import/{ORDERS}"
@@ -58,7 +58,7 @@ def show_bridge(world: Any) -> None:
         _import(world)
         _prove(world)
         _release(world)
-        _thaw(world, hub_ids["z1"])
+        _unfreeze(world, hub_ids["z1"])
     finally:
         for zone in STREAMS:
             end_hub(world.folder, f"{zone}/hub")
@@ -73,7 +73,7 @@ def _set_up(world: Any, zone: str) -> str:
         keys["shop"] = _identity(world, "z1/shop")
     text = f'listen = "{world.urls[zone]}"\nworkers = 1\n'
     text += f'issuers = ["{keys["issuer"]["id_sign_public"]}"]\n'
-    text += "".join(f'[[streams]]\nname = "{one}"\n' for one in STREAMS[zone])
+    text += "".join(f'[[streams]]\nname = "{item}"\n' for item in STREAMS[zone])
     for name, (role, more) in ROLES[zone].items():
         text += f'[[principals]]\nname = "{name}"\nrole = "{role}"\n{more}'
         text += f'public_key = "{keys[name]["client_id"]}"\n'
@@ -81,7 +81,7 @@ def _set_up(world: Any, zone: str) -> str:
     at = ("--hub", f"{zone}/hub")
     world.do("hub", "start", "--data-dir", at[1], "--config", f"{zone}/hub.toml")
     for name, streams in WRITERS[zone].items():
-        to = [word for one in streams for word in ("--stream", one)]
+        to = [word for stream in streams for word in ("--stream", stream)]
         who = ("--issuer", f"{zone}/issuer", "--subject", f"{zone}/{name}", "--ttl", "86400")
         world.do("cap", "issue", *who, *to, "--out", f"{zone}/{name}.cap")
         world.do("cap", "authorize", *at, "--cap", f"{zone}/{name}.cap")
@@ -90,8 +90,8 @@ def _set_up(world: Any, zone: str) -> str:
 
 def _identity(world: Any, name: str) -> dict[str, Any]:
     world.do("keygen", "--out", name, "--insecure-plain")
-    found: dict[str, Any] = json.loads(world.do("id", "show", "--client", name, "--json").out)
-    return found
+    document: dict[str, Any] = json.loads(world.do("id", "show", "--client", name, "--json").out)
+    return document
 
 
 def _settings(world: Any, hub_ids: dict[str, str]) -> None:
@@ -166,7 +166,7 @@ def _import(world: Any) -> None:
     world.show("bridge-receipt", "bridge", "receipt", bundle, *config)
 
 
-def _thaw(world: Any, hub_id: str) -> None:
+def _unfreeze(world: Any, hub_id: str) -> None:
     """A stream that is frozen, as a fork would have left it."""
     ledger = sqlite3.connect(world.folder / "z2" / "import" / "ledger.db")
     with closing(ledger), ledger:

@@ -60,11 +60,11 @@ class Forking:
     """Runs commands as forks of one process that has loaded them all; ends with it."""
 
     def __init__(self, folder: Path) -> None:
-        self._door = str(folder / "door")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
-            door.bind(self._door)
-            door.listen(8)
-            number = door.fileno()
+        self._services = str(folder / "door")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as services:
+            services.bind(self._services)
+            services.listen(8)
+            number = services.fileno()
             self._server = subprocess.Popen(
                 [sys.executable, HERE / "fork_server.py", str(number)], pass_fds=(number,)
             )
@@ -82,8 +82,8 @@ class Forking:
             given.write(stdin)
             given.seek(0)
             line.settimeout(120)
-            line.connect(self._door)
-            streams = [one.fileno() for one in (given, out, err)]
+            line.connect(self._services)
+            streams = [item.fileno() for item in (given, out, err)]
             socket.send_fds(line, [json.dumps(request).encode()], streams)
             code = int(line.recv(16) or -signal.SIGKILL)
             return Done(code, _whole(out), _whole(err))

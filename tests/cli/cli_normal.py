@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from veen.profile import DEFAULT_PROFILE
-from veen.stream import stream_id
+from veen.label import DEFAULT_PROFILE, stream_id
 
 FIXED = {
     DEFAULT_PROFILE.profile_id().hex(),

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from recorder_scenario import show_recorder
 
-from cli.free_port import free_port
+from zone.services import free_port
 
 STREAM = ("--stream", "core/main")
 AT = ("--hub", "hub", "--client", "me")
@@ -85,10 +85,10 @@ class World:
         self.do("keygen", "--out", "admin", "--insecure-plain")
 
     def _hub(self) -> None:
-        told = json.loads(self.do("id", "show", "--client", "admin", "--json").out)
+        document = json.loads(self.do("id", "show", "--client", "admin", "--json").out)
         self.start = (
             "hub", "start", "--data-dir", "hub", "--listen", f"127.0.0.1:{self.port}", *OPEN,
-            "--issuer", told["id_sign_public"],
+            "--issuer", document["id_sign_public"],
         )  # fmt: skip
         self.show("hub-start", *self.start)
         for name in ("status", "key", "profile"):
@@ -231,8 +231,8 @@ class World:
         self.show("audit-terms", "audit", "terms", *of)
 
     def _hub_pk(self, *more: str) -> str:
-        told = json.loads(self.do("hub", "key", "--hub", "hub", "--json", *more).out)
-        return str(told["hub_pk"])
+        document = json.loads(self.do("hub", "key", "--hub", "hub", "--json", *more).out)
+        return str(document["hub_pk"])
 
 
 def certificate(folder: Path) -> None:
@@ -240,7 +240,7 @@ def certificate(folder: Path) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a hub")])
     now = datetime.now(tz=UTC)
-    found = (
+    result = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + timedelta(days=1))
@@ -251,7 +251,7 @@ def certificate(folder: Path) -> None:
         .sign(key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
-    (folder / "cert.pem").write_bytes(found.public_bytes(pem))
+    (folder / "cert.pem").write_bytes(result.public_bytes(pem))
     (folder / "key.pem").write_bytes(
         key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )

@@ -19,8 +19,8 @@ def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
 
 @pytest.fixture(scope="session")
 def normalised() -> Callable[[str, str], str]:
-    found: Callable[[str, str], str] = cli_normal.normalised
-    return found
+    result: Callable[[str, str], str] = cli_normal.normalised
+    return result
 
 
 @pytest.fixture(scope="module")

@@ -12,20 +12,19 @@ import signal
 import socket
 import sys
 
-from cli.commands import Commands
-from cli.main import main
+from cli.main import Commands, main
 
 LARGEST = 1 << 20
 
 
-def serve(door: socket.socket) -> None:
+def serve(services: socket.socket) -> None:
     """One request is one connection; it is answered with the exit code, or by a kill."""
     dict(Commands(name="veen").commands)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        asked, _ = door.accept()
+        asked, _ = services.accept()
         if os.fork() == 0:
-            door.close()
+            services.close()
             asked.sendall(str(run(asked)).encode())
             os._exit(0)
         asked.close()

@@ -24,8 +24,8 @@ _SHOWN = re.compile(r"^    Usage: veen \[OPTIONS\].*?(?=^## )", re.MULTILINE | r
 def write_help() -> None:
     lines = veen("--help", cwd=Path("/")).out.splitlines()
     shown = "".join(f"    {line}\n" if line else "\n" for line in lines)
-    text, found = _SHOWN.subn(lambda _: f"{shown}\n", README.read_text())
-    assert found == 1
+    text, result = _SHOWN.subn(lambda _: f"{shown}\n", README.read_text())
+    assert result == 1
     README.write_text(text)
 
 
@@ -34,18 +34,18 @@ def write_golden(only: str | None) -> None:
         worlds = dict(forms(Path(folder)))
         with ThreadPoolExecutor(len(worlds)) as pool:
             shown = list(pool.map(lambda world: world.run(only), worlds.values()))
-        for (form, world), found in zip(worlds.items(), shown, strict=True):
+        for (form, world), result in zip(worlds.items(), shown, strict=True):
             if only is None:
                 shutil.rmtree(GOLDEN / form, ignore_errors=True)
             (GOLDEN / form).mkdir(parents=True, exist_ok=True)
-            for one in found:
-                (GOLDEN / form / f"{one.name}.txt").write_text(one.text(world.folder))
-            print(form, len(found))
+            for item in result:
+                (GOLDEN / form / f"{item.name}.txt").write_text(item.text(world.folder))
+            print(form, len(result))
 
 
 if __name__ == "__main__":
     write_help()
-    parts = [one.removeprefix("--only-") for one in sys.argv if one.startswith("--only-")]
+    parts = [item.removeprefix("--only-") for item in sys.argv if item.startswith("--only-")]
     if "--help-only" not in sys.argv:
         for part in parts or [None]:
             write_golden(part)

@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 from cli_binary import VEEN, Done, end_hub, environment
 
-from cli.free_port import free_port
 from veen.digest import h
+from zone.services import free_port
 
 HUB = "recorder-hub"
 TOKEN = "the auditor's token"
@@ -79,10 +79,10 @@ def _streams(world: Any) -> None:
 
 
 def _events(world: Any) -> None:
-    one = ("--type", "order.placed", "--subject", "u:7", "--origin", "shop")
+    item = ("--type", "order.placed", "--subject", "u:7", "--origin", "shop")
     who = ("--client", "shop")
     when = ("--time", "2025-11-19T03:20:00.000Z", "--payload", '{"n":1}')
-    world.show("recorder-emit", "recorder", "emit", *who, *one, *when)
+    world.show("recorder-emit", "recorder", "emit", *who, *item, *when)
     text = "".join(json.dumps(line) + "\n" for line in LINES)
     (world.folder / "events.jsonl").write_text(text)
     world.show("recorder-emit.lines", "recorder", "emit", *who, "--file", "events.jsonl")
@@ -108,7 +108,7 @@ def _checkpoints(world: Any) -> None:
     with foreground(world, "recorder-checkpoint-run", *words) as process:
         assert process.stdout is not None
         # The checkpoint and its anchor; what is printed is read by whoever ends it.
-        world.told = [process.stdout.readline() for _ in range(2)]
+        world.detail = [process.stdout.readline() for _ in range(2)]
     world.show(
         "recorder-checkpoint-latest", "recorder", "checkpoint", "latest", "--out", "last.cbor"
     )
@@ -154,10 +154,10 @@ def _queries(world: Any) -> None:
     with foreground(world, "recorder-serve", "recorder", "serve") as process:
         _wait_for(lambda: _answers(world.query_port), process)
         world.show("query-submit", "query", "submit", *asked, *at)
-        found = json.loads(world.do("query", "submit", *asked, *at, "--json").out)["result_id"]
-        world.show("query-status", "query", "status", found, *at)
-        world.show("query-result", "query", "result", found, *at)
-        world.show("query-proof", "query", "proof", found, "--out", "proof.json", *at)
+        result = json.loads(world.do("query", "submit", *asked, *at, "--json").out)["result_id"]
+        world.show("query-status", "query", "status", result, *at)
+        world.show("query-result", "query", "result", result, *at)
+        world.show("query-proof", "query", "proof", result, "--out", "proof.json", *at)
     world.show("query-verify", "query", "verify", "proof.json", "--hub-id", world.hub_id,
                "--recorder-id", world.recorder_id, "--hub-identity", HUB)  # fmt: skip
     world.show("query-replay", "query", "replay", "proof.json")
@@ -166,7 +166,7 @@ def _queries(world: Any) -> None:
 @contextmanager
 def foreground(world: Any, name: str, *words: str) -> Iterator[subprocess.Popen[str]]:
     """A command that stays until it is told to stop; of what it logs, the first line is kept."""
-    world.told = []
+    world.detail = []
     process = subprocess.Popen(
         [VEEN, *words, *world.form], cwd=world.folder, env=environment(world.folder), text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -180,8 +180,8 @@ def foreground(world: Any, name: str, *words: str) -> Iterator[subprocess.Popen[
         if process.poll() is None:
             process.kill()
             process.communicate()
-    told = "".join(world.told) + out
-    done = Done(process.returncode, told, "".join(err.splitlines(keepends=True)[:1]))
+    detail = "".join(world.detail) + out
+    done = Done(process.returncode, detail, "".join(err.splitlines(keepends=True)[:1]))
     world.add(name, words, done)
 
 

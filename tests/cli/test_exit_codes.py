@@ -14,7 +14,7 @@ from typing import Any
 import cli_binary
 import pytest
 
-from cli.free_port import free_port
+from zone.services import free_port
 
 Veen = Callable[..., Any]
 STREAM = ("--stream", "core/main")
@@ -41,11 +41,11 @@ def one_line(done: Any) -> str:
 
 def one_object(done: Any) -> tuple[str, str]:
     """With --json an error is one object on standard output."""
-    found = json.loads(done.out)
-    assert set(found) == {"ok", "code", "detail"}
-    assert found["ok"] is False
+    document = json.loads(done.out)
+    assert set(document) == {"ok", "code", "detail"}
+    assert document["ok"] is False
     assert done.err == ""
-    return found["code"], found["detail"]
+    return document["code"], document["detail"]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def one_object(done: Any) -> tuple[str, str]:
         (("hub", "status", "--timeout-ms", "0"), "--timeout-ms"),
         (("import", "set", "--into", "new", "--hub-identity", "no.cbor"), "no.cbor is missing"),
     ],
-    ids=lambda one: " ".join(one) if isinstance(one, tuple) else None,
+    ids=lambda item: " ".join(item) if isinstance(item, tuple) else None,
 )
 def test_misuse_is_1(words: tuple[str, ...], named: str, hub: str, called: Veen) -> None:
     plain = called(*words)

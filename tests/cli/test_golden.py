@@ -28,15 +28,15 @@ def worlds(forking: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     with ThreadPoolExecutor(len(made)) as pool:
         shown = dict(zip(made, pool.map(lambda world: world.run(), made.values()), strict=True))
     return {
-        form: {one.name: (one.text(made[form].folder), one.done) for one in shown[form]}
+        form: {item.name: (item.text(made[form].folder), item.done) for item in shown[form]}
         for form in made
     }
 
 
 def commands(group: Any, *words: str) -> Iterator[tuple[str, ...]]:
-    for name, one in group.commands.items():
-        if hasattr(one, "commands"):
-            yield from commands(one, *words, name)
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, *words, name)
         else:
             yield (*words, name)
 
@@ -75,8 +75,8 @@ def test_json_is_one_document_that_says_ok(name: str, worlds: dict[str, Any]) ->
 def test_the_normaliser_leaves_what_is_not_by_chance(
     normalised: Callable[[str, str], str],
 ) -> None:
-    kept = "stream_seq: 12\nttl: 600\nrate: per_sec=5 burst=10\nbody: [-1.5]\ncount: 20\n"
-    assert normalised(kept, "/somewhere") == kept
+    stored = "stream_seq: 12\nttl: 600\nrate: per_sec=5 burst=10\nbody: [-1.5]\ncount: 20\n"
+    assert normalised(stored, "/somewhere") == stored
 
 
 def test_the_normaliser_tells_equal_bytes_from_others(

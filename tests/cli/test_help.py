@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cli.explain import CODES, FAILURES, FORMER
+from cli.info import CODES, FAILURES, FORMER
 from cli.main import app
 from veen.errors import Code, Failure
 
@@ -52,15 +52,15 @@ def test_help_fits_a_screen_and_shows_an_example(words: tuple[str, ...]) -> None
 
 @pytest.mark.parametrize("words", ALL, ids=named)
 def test_takes_the_global_options(words: tuple[str, ...]) -> None:
-    assert {name for one in ALL[words].params for name in one.opts} >= GLOBAL
+    assert {name for param in ALL[words].params for name in param.opts} >= GLOBAL
 
 
 @pytest.mark.parametrize("words", ALL, ids=named)
 def test_an_example_names_only_what_the_program_knows(words: tuple[str, ...]) -> None:
     example = str(ALL[words].help).partition("Example: ")[2].split()
     used = max((name for name in ALL if example[1 : len(name) + 1] == list(name)), key=len)
-    known = {name for one in ALL[used].params for name in one.opts}
-    assert {one for one in example if one.startswith("--")} <= known
+    known = {name for param in ALL[used].params for name in param.opts}
+    assert {item for item in example if item.startswith("--")} <= known
     assert not hasattr(ALL[used], "commands")
 
 
@@ -72,8 +72,8 @@ def test_the_readme_shows_the_help_of_the_program(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_can_be_shown(shell: str, tmp_path: Path) -> None:
-    told = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    done = cli_binary.veen("--show-completion", shell, cwd=tmp_path, **told)
+    detail = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    done = cli_binary.veen("--show-completion", shell, cwd=tmp_path, **detail)
     assert (done.code, done.err) == (0, "")
     assert "_VEEN_COMPLETE" in done.out
 
@@ -95,22 +95,22 @@ def test_completion_installs_and_completes(tmp_path: Path) -> None:
     assert asked.out.split() == ["start", "stop", "status"]
 
 
-@pytest.mark.parametrize("code", Code, ids=lambda one: one.value)
+@pytest.mark.parametrize("code", Code, ids=lambda item: item.value)
 def test_every_code_is_explained(code: Code, veen_text: Callable[[str], str]) -> None:
     text = veen_text(code.value)
     for part in CODES[code]:
         assert part in text
 
 
-@pytest.mark.parametrize("failure", Failure, ids=lambda one: one.detail_enum)
+@pytest.mark.parametrize("failure", Failure, ids=lambda item: item.detail_enum)
 def test_every_detail_is_explained(failure: Failure, veen_text: Callable[[str], str]) -> None:
     assert FAILURES[failure] in veen_text(f"{failure.code.value}/{failure.detail_enum}")
 
 
 @pytest.mark.parametrize("name", FORMER)
 def test_a_former_code_is_told_by_its_new_name(name: str, veen_text: Callable[[str], str]) -> None:
-    found = FORMER[name]
-    assert f"{name} is now {found.code.value}/{found.detail_enum}" in veen_text(name)
+    result = FORMER[name]
+    assert f"{name} is now {result.code.value}/{result.detail_enum}" in veen_text(name)
 
 
 @pytest.fixture

@@ -19,16 +19,16 @@ START_HUBS = ("hub start", "selftest", "demo")
 
 
 def commands(group: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for name, one in group.commands.items():
-        if hasattr(one, "commands"):
-            yield from commands(one, *words, name)
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, *words, name)
         else:
-            yield (*words, name), one
+            yield (*words, name), command
 
 
 ALL = {
-    words: one
-    for words, one in commands(typer.main.get_command(app))
+    words: item
+    for words, item in commands(typer.main.get_command(app))
     if not " ".join(words).startswith(START_HUBS)
 }
 
@@ -41,13 +41,13 @@ def value(option: Any, given: str) -> list[str]:
 
 def lines(command: Any) -> Iterator[list[str]]:
     """Every option in turn with every piece of junk, and all that are required with the same."""
-    options = [one for one in command.params if not getattr(one, "is_flag", False)]
+    options = [param for param in command.params if not getattr(param, "is_flag", False)]
     for junk in JUNK:
-        required = [word for one in options if one.required for word in value(one, junk)]
+        required = [word for option in options if option.required for word in value(option, junk)]
         yield required
-        for one in options:
-            if not one.required:
-                yield [*required, *value(one, junk)]
+        for option in options:
+            if not option.required:
+                yield [*required, *value(option, junk)]
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +66,6 @@ def test_ends_with_a_code_and_a_line(
         assert done.code in range(5), (line, done)
         assert "Traceback" not in done.err
         if done.code:
-            said = [one for one in done.err.splitlines() if one.startswith("veen: ")]
+            said = [line for line in done.err.splitlines() if line.startswith("veen: ")]
             assert len(said) == 1, (line, done)
             assert said[0].isprintable()

@@ -12,8 +12,8 @@ from typing import Any
 import cli_binary
 import pytest
 
-from cli.free_port import free_port
 from veen.digest import h
+from zone.services import free_port
 
 Veen = Callable[..., Any]
 TOKEN = "sesame"
@@ -44,23 +44,25 @@ read = ["record/*"]
 
 
 @pytest.fixture(scope="module")
-def told(called: Veen) -> Callable[..., Any]:
+def detail(called: Veen) -> Callable[..., Any]:
     """Runs a command that must do; its JSON."""
 
     def run(*words: object, **more: Any) -> Any:
         done = called(*words, "--json", **more)
         assert done.code == 0, (words, done)
-        found = [json.loads(line) for line in done.out.splitlines()] if words[0] == "stream" else ()
-        return found or (json.loads(done.out) if done.out else [])
+        result = (
+            [json.loads(line) for line in done.out.splitlines()] if words[0] == "stream" else ()
+        )
+        return result or (json.loads(done.out) if done.out else [])
 
     return run
 
 
 @pytest.fixture(scope="module", autouse=True)
-def world(home: Path, told: Callable[..., Any]) -> None:
+def world(home: Path, detail: Callable[..., Any]) -> None:
     """A hub that one principal may read, by key or by token; and ``me``, who may only write."""
-    told("keygen", "--out", "me", "--insecure-plain")
-    key = told("keygen", "--out", "auditor", "--insecure-plain")["client_id"]
+    detail("keygen", "--out", "me", "--insecure-plain")
+    key = detail("keygen", "--out", "auditor", "--insecure-plain")["client_id"]
     settings = SETTINGS.format(key=key, token=h(TOKEN.encode()).hex())
     (home / "hub.toml").write_text(settings)
     (home / "token").write_text(f"{TOKEN}\n")
@@ -79,7 +81,7 @@ BEARER = by("me", "--token-file", "token")
 
 @pytest.mark.parametrize("profile", [(), HOURLY[2:]], ids=["plain", "epochs"])
 def test_a_stream_that_the_hub_does_not_know_is_4(
-    called: Veen, told: Callable[..., Any], profile: tuple[str, ...]
+    called: Veen, detail: Callable[..., Any], profile: tuple[str, ...]
 ) -> None:
     words = ("stream", *BEARER, "--stream", "record/typo", *profile)
     done = called(*words)
@@ -89,19 +91,19 @@ def test_a_stream_that_the_hub_does_not_know_is_4(
     assert (done.code, json.loads(done.out)["code"]) == (4, "UNKNOWN_STREAM")
 
 
-def test_a_stream_without_messages_is_no_error(called: Veen, told: Callable[..., Any]) -> None:
-    assert told("stream", *BEARER, "--stream", "record/empty") == []
-    told("send", *by("me"), *LINE, "--body", "1")
+def test_a_stream_without_messages_is_no_error(called: Veen, detail: Callable[..., Any]) -> None:
+    assert detail("stream", *BEARER, "--stream", "record/empty") == []
+    detail("send", *by("me"), *LINE, "--body", "1")
     done = called("stream", *BEARER, *LINE, "--from", "1000000")
     assert (done.code, done.out, done.err) == (0, "", "")
 
 
-def test_a_message_is_for_whom_it_is_sealed_to(called: Veen, told: Callable[..., Any]) -> None:
+def test_a_message_is_for_whom_it_is_sealed_to(called: Veen, detail: Callable[..., Any]) -> None:
     body = json.dumps({"n": [1, -2.5, None, "ß"]})
-    sent = told("send", *by("me"), *LINE, "--body", body, "--to", "auditor/identity_card.pub")
-    (read,) = told("stream", *AUDITOR, *LINE, "--from", sent["stream_seq"])
+    sent = detail("send", *by("me"), *LINE, "--body", body, "--to", "auditor/identity_card.pub")
+    (read,) = detail("stream", *AUDITOR, *LINE, "--from", sent["stream_seq"])
     assert read["body"] == json.loads(body)
-    (sealed,) = told("stream", *BEARER, *LINE, "--from", sent["stream_seq"])
+    (sealed,) = detail("stream", *BEARER, *LINE, "--from", sent["stream_seq"])
     assert (sealed["opened"], "body" in sealed, "header" in sealed) == (False, False, False)
     assert "sealed to somebody else" in called("stream", *BEARER, *LINE).out
 
@@ -125,29 +127,29 @@ def test_who_is_no_principal_reads_nothing(called: Veen) -> None:
     ids=["stdin", "raw stdin", "file", "empty"],
 )
 def test_a_body_comes_from_where_it_is_said(
-    options: tuple[str, ...], stdin: bytes, found: dict[str, Any], home: Path, told: Any
+    options: tuple[str, ...], stdin: bytes, found: dict[str, Any], home: Path, detail: Any
 ) -> None:
     (home / "body.json").write_text('["file"]')
-    sent = told("send", *by("me"), *LINE, *options, stdin=stdin)
-    (read,) = told("stream", *BEARER, *LINE, "--from", sent["stream_seq"])
+    sent = detail("send", *by("me"), *LINE, *options, stdin=stdin)
+    (read,) = detail("stream", *BEARER, *LINE, "--from", sent["stream_seq"])
     assert {name: read[name] for name in ("body", "body_hex") if name in read} == found
 
 
-def test_the_header_is_as_it_was_given(told: Callable[..., Any]) -> None:
+def test_the_header_is_as_it_was_given(detail: Callable[..., Any]) -> None:
     given = ("--schema", "record.note.v1", "--parent-id", "ab" * 32, "--expires-at", "1900000000")
-    sent = told("send", *by("me"), *LINE, "--body", "{}", *given)
-    (read,) = told("stream", *BEARER, *LINE, "--from", sent["stream_seq"])
+    sent = detail("send", *by("me"), *LINE, "--body", "{}", *given)
+    (read,) = detail("stream", *BEARER, *LINE, "--from", sent["stream_seq"])
     assert read["header"] == {
         "schema": h(b"record.note.v1").hex(), "parent_id": "ab" * 32, "expires_at": 1_900_000_000,
     }  # fmt: skip
 
 
 def test_a_stream_with_epochs_and_padding_needs_its_profile(
-    called: Veen, told: Callable[..., Any]
+    called: Veen, detail: Callable[..., Any]
 ) -> None:
-    sent = told("send", *by("me"), *HOURLY, "--body", '"padded"')
+    sent = detail("send", *by("me"), *HOURLY, "--body", '"padded"')
     assert sent["stream_seq"] == 1
-    (read,) = told("stream", *BEARER, *HOURLY)
+    (read,) = detail("stream", *BEARER, *HOURLY)
     assert (read["body"], read["msg_id"]) == ("padded", sent["msg_id"])
     done = called(
         "send", *by("me"), "--stream", "record/hourly", "--epoch-sec", "3600", "--body", "1"
@@ -156,16 +158,16 @@ def test_a_stream_with_epochs_and_padding_needs_its_profile(
 
 
 def test_attachments_must_be_all_there_unchanged_and_in_place(
-    home: Path, called: Veen, told: Callable[..., Any]
+    home: Path, called: Veen, detail: Callable[..., Any]
 ) -> None:
     for name in ("a", "b"):
         (home / name).write_bytes(name.encode() * 1000)
     attach = ("--attach", "a", "--attach", "b")
-    told("send", *by("me"), *LINE, "--body", "{}", *attach, "--dump-msg", "m.cbor")
+    detail("send", *by("me"), *LINE, "--body", "{}", *attach, "--dump-msg", "m.cbor")
     check = ("attachment", "verify", "--msg", "m.cbor", "--client", "me")
     swapped = ("--file", "b", "--file", "a")
-    assert len(told(*check, "--file", "a", "--file", "b")["attachments"]) == 2
-    assert len(told(*check, *swapped, "--index", "1", "--index", "0")["attachments"]) == 2
+    assert len(detail(*check, "--file", "a", "--file", "b")["attachments"]) == 2
+    assert len(detail(*check, *swapped, "--index", "1", "--index", "0")["attachments"]) == 2
     assert called(*check, *swapped).code == 3
     assert called(*check, "--file", "a").code == 3
     assert called(*check, *swapped, "--index", "1", "--index", "1").code == 1
@@ -176,13 +178,13 @@ def test_attachments_must_be_all_there_unchanged_and_in_place(
 
 
 def test_a_receipt_is_checked_as_far_as_one_may_read(
-    home: Path, called: Veen, told: Callable[..., Any]
+    home: Path, called: Veen, detail: Callable[..., Any]
 ) -> None:
     dump = ("--dump-msg", "msg", "--dump-receipt", "receipt")
-    told("send", *by("me"), *LINE, "--body", "{}", *dump)
+    detail("send", *by("me"), *LINE, "--body", "{}", *dump)
     files = ("--receipt", "receipt", "--msg", "msg")
-    found = told("verify-receipt", *BEARER, *LINE, *files)
-    assert found["checked"].endswith("I3, consistency, inclusion")
+    result = detail("verify-receipt", *BEARER, *LINE, *files)
+    assert result["checked"].endswith("I3, consistency, inclusion")
     blind = called("verify-receipt", *by("me"), *LINE, *files)
     assert (blind.code, "I3" in blind.out) == (0, False)
     assert "not checked against the log" in blind.err
@@ -193,9 +195,9 @@ def test_a_receipt_is_checked_as_far_as_one_may_read(
 
 
 def test_follow_prints_what_comes_until_it_is_interrupted(
-    home: Path, told: Callable[..., Any]
+    home: Path, detail: Callable[..., Any]
 ) -> None:
-    sent = told("send", *by("me"), *LINE, "--body", '"now"')
+    sent = detail("send", *by("me"), *LINE, "--body", '"now"')
     command = [cli_binary.VEEN, "stream", *AUDITOR, *LINE, "--follow", "--json"]
     with subprocess.Popen(
         [*command, "--from", str(sent["stream_seq"])],
@@ -206,7 +208,7 @@ def test_follow_prints_what_comes_until_it_is_interrupted(
     ) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["msg_id"] == sent["msg_id"]
-        later = told("send", *by("me"), *LINE, "--body", '"later"')
+        later = detail("send", *by("me"), *LINE, "--body", '"later"')
         assert json.loads(process.stdout.readline())["msg_id"] == later["msg_id"]
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=30) == (b"", b"")
@@ -223,13 +225,13 @@ def test_a_passphrase_is_needed_and_must_be_the_right_one(home: Path, called: Ve
     assert called(*rotate, VEEN_PASSPHRASE="correct horse").code == 0
 
 
-def test_an_identity_is_not_rotated_while_events_wait(called: Veen, told: Any) -> None:
-    told("keygen", "--out", "busy", "--insecure-plain")
-    told("send", *by("busy"), *LINE, "--body", "1", "--queue")
+def test_an_identity_is_not_rotated_while_events_wait(called: Veen, detail: Any) -> None:
+    detail("keygen", "--out", "busy", "--insecure-plain")
+    detail("send", *by("busy"), *LINE, "--body", "1", "--queue")
     done = called("id", "rotate", "--client", "busy")
     assert (done.code, "1 events wait" in done.err) == (4, True)
-    told("outbox", "flush", *by("busy"))
-    told("id", "rotate", "--client", "busy")
+    detail("outbox", "flush", *by("busy"))
+    detail("id", "rotate", "--client", "busy")
 
 
 def test_faults_of_a_directory_are_one_document(home: Path, called: Veen) -> None:
@@ -240,8 +242,8 @@ def test_faults_of_a_directory_are_one_document(home: Path, called: Veen) -> Non
     chunk.write_bytes(raw)
     check = ("hub", "verify", "--data-dir", "hub", "--config", "hub.toml")
     done = called(*check, "--json")
-    found = json.loads(done.out)
-    assert (done.code, done.err, found["ok"], found["code"]) == (3, "", False, "FAULTS")
-    assert found["faults"][0]["file"] in found["detail"]
+    document = json.loads(done.out)
+    assert (done.code, done.err, document["ok"], document["code"]) == (3, "", False, "FAULTS")
+    assert document["faults"][0]["file"] in document["detail"]
     plain = called(*check, "--quiet")
     assert (plain.code, plain.out, plain.err.count("\n")) == (3, "", 1)

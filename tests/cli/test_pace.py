@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from veen.client.pace import Pace
+from cli.bench import Pace
 
 
 class Work:
@@ -20,9 +20,9 @@ class Work:
         return self.now
 
     def results(self) -> Iterator[float]:
-        for one in self._seconds:
-            self.now += one
-            yield one
+        for second in self._seconds:
+            self.now += second
+            yield second
 
 
 def test_counts_only_what_was_waited_for() -> None:
@@ -30,16 +30,16 @@ def test_counts_only_what_was_waited_for() -> None:
     pace = Pace(work.clock, window=1)
     for _ in pace.timed(work.results()):
         work.now += 100.0
-    found = pace.summary()
-    assert (found.count, found.seconds, found.per_sec) == (2, 4.0, 0.5)
+    summary = pace.summary()
+    assert (summary.count, summary.seconds, summary.per_sec) == (2, 4.0, 0.5)
 
 
 def test_percentiles_are_steps_that_were_taken() -> None:
     work = Work(*(n / 1000 for n in range(1, 101)))
     pace = Pace(work.clock, window=1)
     assert len(list(pace.timed(work.results()))) == 100
-    found = pace.summary()
-    assert (found.p50_ms, found.p95_ms, found.p99_ms, found.max_ms) == pytest.approx(
+    summary = pace.summary()
+    assert (summary.p50_ms, summary.p95_ms, summary.p99_ms, summary.max_ms) == pytest.approx(
         (50.0, 95.0, 99.0, 100.0)
     )
 
@@ -48,8 +48,8 @@ def test_a_window_spreads_a_batch_over_its_results() -> None:
     work = Work(4.0, 0.0, 0.0, 0.0, 2.0)
     pace = Pace(work.clock, window=4)
     list(pace.timed(work.results()))
-    found = pace.summary()
-    assert (found.p50_ms, found.max_ms, found.seconds) == (1000.0, 2000.0, 6.0)
+    summary = pace.summary()
+    assert (summary.p50_ms, summary.max_ms, summary.seconds) == (1000.0, 2000.0, 6.0)
 
 
 def test_nothing_has_no_rate() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import cli_binary
 import pytest
 
-from cli.free_port import free_port
+from zone.services import free_port
 
 MANUAL = Path(__file__).parents[2] / "docs" / "cli.md"
 PORT = "37411"
@@ -58,7 +58,7 @@ def test_the_walk_prints_what_the_manual_says(home: Path) -> None:
     text = MANUAL.read_text().replace(PORT, str(free_port()))
     walk = list(steps(text))
     assert len(walk) > 20
-    script = "".join(f"{one.command}\necho {END!r} $?\n" for one in walk)
+    script = "".join(f"{item.command}\necho {END!r} $?\n" for item in walk)
     done = subprocess.run(
         ["/bin/bash", "-c", f"exec 2>&1\n{script}"],
         cwd=home,
@@ -70,9 +70,9 @@ def test_the_walk_prints_what_the_manual_says(home: Path) -> None:
         timeout=280,
     )
     outputs = re.split(rf"{END} (\d+)\n", done.stdout)
-    for one, output, code in zip(walk, outputs[::2], outputs[1::2], strict=False):
-        assert code == "0", (one.command, output)
-        assert re.fullmatch(pattern(one.printed), output), (one, output)
+    for item, output, code in zip(walk, outputs[::2], outputs[1::2], strict=False):
+        assert code == "0", (item.command, output)
+        assert re.fullmatch(pattern(item.printed), output), (item, output)
     assert len(outputs) == 2 * len(walk) + 1
     assert not (home / "me").exists()
 

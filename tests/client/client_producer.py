@@ -18,16 +18,16 @@ from spec_client import Client as Reader
 from spec_objects import key, label_of, unseal
 
 from veen import captoken
+from veen.captoken import Rate
 from veen.client.client import Client
-from veen.client.surroundings import Surroundings
-from veen.client.transport import Patience
+from veen.client.transport import RetryPolicy
+from veen.crypto import SigningKey
 from veen.keystore.directory import ClientDir
-from veen.rate import Rate
-from veen.sign import PrivateKey as SigningKey
-from veen.stream import stream_id
+from veen.label import stream_id
+from veen.system.environment import Runtime
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
-HASTY = Patience(attempts=4, first_sec=0.01, most_sec=0.05, timeout_sec=5)
+HASTY = RetryPolicy(attempts=4, first_sec=0.01, most_sec=0.05, timeout_sec=5)
 READER_TOKEN = "the reader's token"
 ISSUER = SigningKey(sha256(b"issuer").digest())
 OPEN = """
@@ -44,12 +44,12 @@ read = ["*"]
 """
 
 
-def a_world(**more: Any) -> Surroundings:
+def a_world(**more: Any) -> Runtime:
     """The world as it is, but for what a test puts in its place."""
     usual: dict[str, Any] = {
         "clock": lambda: int(time.time()), "random": os.urandom, "sleep": time.sleep,
     }  # fmt: skip
-    return Surroundings(**(usual | more))
+    return Runtime(**(usual | more))
 
 
 def a_client(directory: Path, url: str, **more: Any) -> Client:
@@ -93,10 +93,10 @@ def another_key(name: str) -> Any:
 
 def receipts_in(root: Path) -> list[Any]:
     """The receipts a client kept, each as plain CBOR."""
-    found, file = [], BytesIO((root / "receipts.cborseq").read_bytes())
+    result, file = [], BytesIO((root / "receipts.cborseq").read_bytes())
     while file.tell() < len(file.getbuffer()):
-        found.append(cbor2.load(file))
-    return found
+        result.append(cbor2.load(file))
+    return result
 
 
 @contextmanager

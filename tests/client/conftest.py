@@ -24,17 +24,17 @@ def _hubs(folder: Path) -> Iterator[Callable[..., Any]]:
     made: list[Any] = []
 
     def make(toml: str = client_producer.OPEN, name: str = "hub") -> Any:
-        found = hub_process.HubProcess(folder / name)
+        process = hub_process.HubProcess(folder / name)
         (folder / name / "hub.toml").write_text(toml)
-        found.launch = lambda: found.run(_command(found))
-        made.append(found)
-        return found
+        process.launch = lambda: process.run(_command(process))
+        made.append(process)
+        return process
 
     try:
         yield make
     finally:
-        for one in made:
-            one.destroy()
+        for item in made:
+            item.destroy()
 
 
 def _command(hub: Any) -> list[str]:

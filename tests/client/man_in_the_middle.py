@@ -90,8 +90,8 @@ class Middle:
         with self._lock:
             for _ in range(2):
                 if self._line is None:
-                    found = socket.create_connection(("127.0.0.1", self._hub), timeout=TIMEOUT)
-                    self._line = Line(found)
+                    result = socket.create_connection(("127.0.0.1", self._hub), timeout=TIMEOUT)
+                    self._line = Line(result)
                 with contextlib.suppress(OSError, Cut):
                     self._line.end.sendall(request)
                     return self._line.read()
@@ -130,7 +130,7 @@ class Memory:
         if found.is_ok:
             self.answers[path] = [*self.answers[path][-20:], found]
         if path == b"/v1/submit_batch" and found.is_ok:
-            new = [one[1] for one in cbor2.loads(found.body)[2] if 1 in one]
+            new = [item[1] for item in cbor2.loads(found.body)[2] if 1 in item]
             self.receipts = [*self.receipts[-200:], *new]
 
 
@@ -152,13 +152,13 @@ class Plan:
         path = request.head.split(b" ", 2)[1].split(b"?")[0]
         self._let_go(middle)
         if self._chance.random() > self._share:
-            found = middle.ask(request.raw)
-            self._memory.note(path, found)
-            return found.raw, True
+            result = middle.ask(request.raw)
+            self._memory.note(path, result)
+            return result.raw, True
         fault = self._chance.choice(self._faults)
         self._counts[fault.__name__] += 1
-        one = Disturbed(middle, self._memory, self._chance, request, path, self._held)
-        return fault(one), False
+        disturbed = Disturbed(middle, self._memory, self._chance, request, path, self._held)
+        return fault(disturbed), False
 
     def end(self, middle: Middle) -> None:
         """Whatever is still held back arrives at last."""
@@ -183,9 +183,9 @@ class Disturbed:
     held: list[tuple[int, bytes]]
 
     def ask(self) -> Answer:
-        found = self.middle.ask(self.request.raw)
-        self.memory.note(self.path, found)
-        return found
+        result = self.middle.ask(self.request.raw)
+        self.memory.note(self.path, result)
+        return result
 
 
 Fault = Callable[[Disturbed], bytes]

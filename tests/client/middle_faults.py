@@ -67,8 +67,8 @@ def flip_bit(one: Disturbed) -> bytes:
 
 
 def flip_bit_of_body(one: Disturbed) -> bytes:
-    found = one.ask()
-    return Answer(found.head, _flipped(one, found.body)).raw if found.body else found.raw
+    result = one.ask()
+    return Answer(result.head, _flipped(one, result.body)).raw if result.body else result.raw
 
 
 def flip_bit_of_request(one: Disturbed) -> bytes:
@@ -90,10 +90,10 @@ def replay_older(one: Disturbed) -> bytes:
 
 def swap_receipt(one: Disturbed) -> bytes:
     """One good receipt in the place of another."""
-    found = one.ask()
-    if one.path != BATCH or not found.is_ok or not one.memory.receipts:
-        return found.raw
-    said = cbor2.loads(found.body)
+    value = one.ask()
+    if one.path != BATCH or not value.is_ok or not one.memory.receipts:
+        return value.raw
+    said = cbor2.loads(value.body)
     one.chance.choice(said[2]).update({1: one.chance.choice(one.memory.receipts)})
     said[2] = [{1: result[1]} if 1 in result else result for result in said[2]]
     return answer(200, cbor2.dumps(said)).raw
@@ -107,19 +107,19 @@ def refuse_request(one: Disturbed) -> bytes:
 
 
 def refuse_message(one: Disturbed) -> bytes:
-    found = one.ask()
-    if one.path != BATCH or not found.is_ok:
-        return found.raw
-    said = cbor2.loads(found.body)
+    result = one.ask()
+    if one.path != BATCH or not result.is_ok:
+        return result.raw
+    said = cbor2.loads(result.body)
     said[2][one.chance.randrange(len(said[2]))] = {2: _error(one)}
     return answer(200, cbor2.dumps(said)).raw
 
 
 def accept_all(one: Disturbed) -> bytes:
     """Where the hub said no, he says yes, with receipts of other things."""
-    found = one.ask()
+    result = one.ask()
     if one.path != BATCH or not one.memory.receipts:
-        return found.raw
+        return result.raw
     count = len(cbor2.loads(one.request.body)[2])
     results = [{1: one.chance.choice(one.memory.receipts)} for _ in range(count)]
     return answer(200, cbor2.dumps({1: 1, 2: results})).raw

@@ -18,7 +18,7 @@ from typing import Any
 from veen.client.client import Client
 from veen.client.hub_api import HubApi
 from veen.client.outbox import Outbox
-from veen.client.receipt_book import ReceiptBook
+from veen.client.receipts import ReceiptBook
 from veen.client.session import Session
 
 STREAMS = ("record/one", "record/two")
@@ -64,20 +64,20 @@ def _send(client: Client, seed: int) -> None:
     chance, number = random.Random(seed), 0
     while True:
         stream, count = chance.choice(STREAMS), chance.randint(1, 9)
-        bodies = [b"%d/%d" % (seed, number + one) for one in range(count)]
+        bodies = [b"%d/%d" % (seed, number + item) for item in range(count)]
         number += count
         more: dict[str, Any] = {"attachments": [b"attached"]} if chance.random() < 0.2 else {}
         if chance.random() < 0.3:
             for body in bodies:
-                _told(client.send(stream, body, **more) and stream, [body])
+                _describe(client.send(stream, body, **more) and stream, [body])
         else:
             client.emit_many(stream, bodies, **more)
-            _told(stream, bodies)
+            _describe(stream, bodies)
         if chance.random() < 0.5:
             client.flush()
 
 
-def _told(stream: str, bodies: list[bytes]) -> None:
+def _describe(stream: str, bodies: list[bytes]) -> None:
     """From here on these are promised to reach the log."""
     for body in bodies:
         os.write(1, f"emitted {stream} {body.decode()}\n".encode())

@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 from lying_hub import LyingHub
 
-from veen.envelope import BatchRequest, BatchResponse, BatchResult
+from veen.crypto import SigningKey
 from veen.msg import Msg
 from veen.receipt import issue
-from veen.sign import PrivateKey
+from veen.wire.api import BatchRequest, BatchResponse, BatchResult
 
 Say = Callable[[Msg, bytes], BatchResult]
 
@@ -26,7 +26,7 @@ class TakingHub(LyingHub):
         results = tuple(self._take(Msg.decode(raw)) for raw in BatchRequest.decode(body).msgs)
         return 200, BatchResponse(results=results).encode()
 
-    def signed(self, msg: Msg, seq: int, root: bytes, key: PrivateKey | None = None) -> BatchResult:
+    def signed(self, msg: Msg, seq: int, root: bytes, key: SigningKey | None = None) -> BatchResult:
         """A receipt for a message, at a place and with a root of our choosing."""
         raw = issue(
             key or self.key, label=msg.label, stream_seq=seq, leaf=msg.leaf_hash(), root=root,

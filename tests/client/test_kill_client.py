@@ -69,9 +69,9 @@ class Zygote:
 @pytest.fixture
 def zygote(open_hub: Any, tmp_path: Path) -> Iterator[Zygote]:
     client_producer.a_client(tmp_path / "client", open_hub.url).close()
-    found = Zygote(tmp_path / "client", open_hub.url)
-    yield found
-    found.close()
+    result = Zygote(tmp_path / "client", open_hub.url)
+    yield result
+    result.close()
 
 
 @pytest.fixture
@@ -85,20 +85,25 @@ def check(open_hub: Any, tmp_path: Path) -> Callable[[Zygote], None]:
             assert client.pending() == 0
             for stream in STREAMS:
                 log = client_producer.log_of(open_hub.client(), stream)
-                own = [one for one in log.entries if one[0][3] == client.session.identity.client_id]
+                own = [
+                    entry
+                    for entry in log.entries
+                    if entry[0][3] == client.session.identity.client_id
+                ]
                 bodies = [client_producer.body_of(msg, client) for msg, _ in own]
                 assert len(set(bodies)) == len(bodies)
-                assert [one for one in bodies if one in set(zygote.promised[stream])] == (
+                assert [body for body in bodies if body in set(zygote.promised[stream])] == (
                     zygote.promised[stream]
                 )
                 assert _by_life(bodies) == bodies
                 view = client.session.view(log.label, stream, 0)
                 assert view.cursor(client.session.identity.client_id).client_seq == len(own)
                 assert list(view.peaks.hashes) == log.mmr.peaks
-                kept = {
-                    cbor2.dumps(one) for one in client_producer.receipts_in(client.session.root)
+                stored = {
+                    cbor2.dumps(receipt)
+                    for receipt in client_producer.receipts_in(client.session.root)
                 }
-                assert {cbor2.dumps(receipt) for _, receipt in own} <= kept
+                assert {cbor2.dumps(receipt) for _, receipt in own} <= stored
 
     return checked
 
@@ -131,4 +136,4 @@ def test_a_client_that_dies_at_a_step_neither_loses_nor_doubles(
 
 
 def _by_life(bodies: list[bytes]) -> list[bytes]:
-    return sorted(bodies, key=lambda one: [int(part) for part in re.findall(rb"\d+", one)])
+    return sorted(bodies, key=lambda item: [int(part) for part in re.findall(rb"\d+", item)])

@@ -15,7 +15,7 @@ import man_in_the_middle
 import middle_faults
 import pytest
 
-from veen.client.errors import HubRefused
+from veen.client.transport import HubRefused
 from veen.digest import h
 from veen.errors import Rejected, VeenError
 
@@ -88,11 +88,11 @@ class Man:
                 self.landed[self.producer.body_of(msg, self.client)] = cbor2.dumps(receipt)
                 self.count += 1
         assert len(self.landed) == self.count, "an event is in the log twice"
-        assert [one for one in self.landed if one not in self.given_up] == [
-            one for one in self.emitted if one not in self.given_up
+        assert [item for item in self.landed if item not in self.given_up] == [
+            item for item in self.emitted if item not in self.given_up
         ]
-        late = [self.landed[one] for one in self.landed if one in self.given_up]
-        assert sorted(late) == sorted(one.receipt.encode() for one in self.client.late())
+        late = [self.landed[item] for item in self.landed if item in self.given_up]
+        assert sorted(late) == sorted(late.receipt.encode() for late in self.client.late())
         assert self.client.pending() == 0
         self._check_state()
 
@@ -109,10 +109,10 @@ class Man:
 @pytest.fixture(scope="module")
 def counts() -> Iterator[Counter[str]]:
     """What was done, over all schedules; in the end everything must have been."""
-    found: Counter[str] = Counter()
-    yield found
-    if found.pop("schedules", 0) >= CLIENTS * SCHEDULES:
-        assert set(found) == {fault.__name__ for fault in middle_faults.FAULTS}
+    counter: Counter[str] = Counter()
+    yield counter
+    if counter.pop("schedules", 0) >= CLIENTS * SCHEDULES:
+        assert set(counter) == {fault.__name__ for fault in middle_faults.FAULTS}
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +122,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     if not memory.is_dir():
         yield tmp_path_factory.mktemp("mitm")
         return
-    with tempfile.TemporaryDirectory(prefix="veen-mitm-", dir=memory) as found:
-        yield Path(found)
+    with tempfile.TemporaryDirectory(prefix="veen-mitm-", dir=memory) as directory:
+        yield Path(directory)
 
 
 @pytest.fixture(scope="module")
@@ -134,13 +134,13 @@ def hub(folder: Path, hubs_in: Callable[..., Any]) -> Iterator[Any]:
 
 @pytest.fixture
 def man(hub: Any, folder: Path, request: Any) -> Iterator[Man]:
-    found = man_in_the_middle.Middle(hub.port)
+    middle = man_in_the_middle.Middle(hub.port)
     world = client_producer.a_world(sleep=lambda _: None)
     directory = folder / h(request.node.name.encode()).hex()
-    with client_producer.a_client(directory, found.url, surroundings=world, batch=3) as client:
+    with client_producer.a_client(directory, middle.url, runtime=world, batch=3) as client:
         client.meet()
-        yield Man(found, client, hub.client())
-    found.close()
+        yield Man(middle, client, hub.client())
+    middle.close()
 
 
 @pytest.mark.timeout(900)
@@ -173,7 +173,7 @@ def test_what_is_sent_lands_once_and_what_is_refused_at_most_once(
         plan = man.middle.plan = man_in_the_middle.Plan(seed, middle_faults.FAULTS, memory, counts)
         chance = random.Random(-seed - 1)
         for turn in range(chance.randint(1, 3)):
-            man.send([b"%d/%d/%d" % (seed, turn, one) for one in range(chance.randint(1, 4))])
+            man.send([b"%d/%d/%d" % (seed, turn, item) for item in range(chance.randint(1, 4))])
         man.flush()
         man.rest(plan, b"%d, undisturbed" % seed)
         man.check()

@@ -16,22 +16,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veen.client.draft import Draft, Drafts, Form
-from veen.client.flight import Flight, Slot
 from veen.client.outbox import BadOutbox, Bounds, Late, Note, Outbox, OutboxFull
+from veen.client.queued import Drafts, InFlight, MessageTemplate, QueuedMessage, SubmitAttempt
 from veen.errors import Malformed
+from veen.label import DEFAULT_PROFILE, Profile
 from veen.payload import PayloadHdr
-from veen.profile import DEFAULT_PROFILE, Profile
 from veen.receipt import Receipt
 
 HUB, KEY, ALL, MUCH = bytes(32), b"k" * 32, 1 << 62, 1 << 30
-FORM = Form(
+FORM = MessageTemplate(
     stream="record/a",
     profile=DEFAULT_PROFILE,
     recipient=b"r" * 32,
     header=PayloadHdr(schema=b"s" * 32),
 )
-LANE = FORM.lane(HUB)
+LANE = FORM.queue(HUB)
 SECRET = b"a body nobody may read"
 
 
@@ -40,40 +39,40 @@ def open_outbox(tmp_path: Path) -> Iterator[Callable[..., Outbox]]:
     with ExitStack() as closing:
 
         def make(key: bytes = KEY, **more: Any) -> Outbox:
-            found = Outbox(tmp_path / "outbox.sqlite", key, os.urandom, **more)
-            return closing.enter_context(contextlib.closing(found))
+            outbox = Outbox(tmp_path / "outbox.sqlite", key, os.urandom, **more)
+            return closing.enter_context(contextlib.closing(outbox))
 
         yield make
 
 
-def drafts(count: int, form: Form = FORM) -> list[Draft]:
-    return [Draft(form, b"%d" % number) for number in range(count)]
+def drafts(count: int, form: MessageTemplate = FORM) -> list[QueuedMessage]:
+    return [QueuedMessage(form, b"%d" % number) for number in range(count)]
 
 
-def a_flight(event_id: int, seq: int, **more: Any) -> Flight:
+def an_attempt(event_id: int, seq: int, **more: Any) -> SubmitAttempt:
     usual: dict[str, Any] = {
         "event_id": event_id, "label": b"l" * 32, "epoch": 0, "client_id": b"c" * 32,
         "client_seq": seq, "prev_ack": 0, "auth_ref": None, "leaf": os.urandom(32), "coids": b"",
         "msg": b"msg",
     }  # fmt: skip
-    return Flight(**(usual | more))
+    return SubmitAttempt(**(usual | more))
 
 
-def a_receipt(flight: Flight) -> Receipt:
+def a_receipt(attempt: SubmitAttempt) -> Receipt:
     return Receipt(
-        label=flight.label, stream_seq=1, leaf_hash=flight.leaf, mmr_root=flight.leaf, hub_ts=1
+        label=attempt.label, stream_seq=1, leaf_hash=attempt.leaf, mmr_root=attempt.leaf, hub_ts=1
     )
 
 
-def waiting(outbox: Outbox, lane: bytes = LANE) -> list[int]:
-    return [event_id for event_id, _ in outbox.waiting(lane, 0, ALL, 100, MUCH)]
+def waiting(outbox: Outbox, queue: bytes = LANE) -> list[int]:
+    return [event_id for event_id, _ in outbox.waiting(queue, 0, ALL, 100, MUCH)]
 
 
 def test_events_are_there_again_after_an_end_without_goodbye(
     open_outbox: Callable[..., Outbox],
 ) -> None:
     first = open_outbox()
-    full = Draft(
+    full = QueuedMessage(
         replace(FORM, auth_ref=b"a" * 32, profile=Profile(epoch_sec=9)), b"body", (b"x", b"")
     )
     first.add(HUB, [full])
@@ -94,7 +93,7 @@ def test_nothing_in_the_clear_reaches_the_disk(
     open_outbox: Callable[..., Outbox], tmp_path: Path
 ) -> None:
     outbox = open_outbox()
-    outbox.add(HUB, [Draft(FORM, SECRET, (SECRET,))])
+    outbox.add(HUB, [QueuedMessage(FORM, SECRET, (SECRET,))])
     for path in tmp_path.iterdir():
         assert SECRET not in path.read_bytes()
         assert b"record/a" not in path.read_bytes()
@@ -173,8 +172,8 @@ def test_a_full_outbox_takes_all_or_nothing(
     outbox = open_outbox(bounds=bounds)
     with pytest.raises(OutboxFull):
         outbox.add(HUB, drafts(2))
-    outbox.journal([a_flight(1, 1)])
-    outbox.settle([Slot((a_flight(1, 1),))])
+    outbox.journal([an_attempt(1, 1)])
+    outbox.settle([InFlight((an_attempt(1, 1),))])
     assert outbox.add(HUB, drafts(2)) == [3, 4]
 
 
@@ -183,26 +182,26 @@ def test_lanes_keep_apart_what_is_ordered_apart(open_outbox: Callable[..., Outbo
     forms = [FORM, replace(FORM, stream="record/b"), replace(FORM, profile=Profile(pad_block=9))]
     for form in (*forms, *reversed(forms)):
         outbox.add(HUB, drafts(1, form))
-    assert [one.form for one in outbox.lanes(HUB)] == forms
-    assert [waiting(outbox, form.lane(HUB)) for form in forms] == [[1, 6], [2, 5], [3, 4]]
-    assert outbox.lanes(b"another hub") == []
+    assert [queue.form for queue in outbox.queues(HUB)] == forms
+    assert [waiting(outbox, form.queue(HUB)) for form in forms] == [[1, 6], [2, 5], [3, 4]]
+    assert outbox.queues(b"another hub") == []
 
 
 def test_a_portion_has_a_bound_but_is_never_empty(open_outbox: Callable[..., Outbox]) -> None:
     outbox = open_outbox()
-    outbox.add(HUB, [Draft(FORM, bytes(1_000)) for _ in range(5)])
+    outbox.add(HUB, [QueuedMessage(FORM, bytes(1_000)) for _ in range(5)])
     assert [len(outbox.waiting(LANE, 0, ALL, 3, size)) for size in (1, 2_600, MUCH)] == [1, 2, 3]
-    assert [one for one, _ in outbox.waiting(LANE, 2, 4, 9, MUCH)] == [3, 4]
+    assert [item for item, _ in outbox.waiting(LANE, 2, 4, 9, MUCH)] == [3, 4]
 
 
 def test_flights_come_back_with_every_attempt_in_order(open_outbox: Callable[..., Outbox]) -> None:
     outbox = open_outbox()
     outbox.add(HUB, drafts(3))
-    attempts = [a_flight(1, 1), a_flight(2, 2), a_flight(1, 1, auth_ref=b"a" * 32)]
+    attempts = [an_attempt(1, 1), an_attempt(2, 2), an_attempt(1, 1, auth_ref=b"a" * 32)]
     outbox.journal(attempts)
     outbox = open_outbox()
     assert outbox.slots(LANE, ALL, 10) == [
-        Slot((attempts[0], attempts[2])), Slot((attempts[1],)),
+        InFlight((attempts[0], attempts[2])), InFlight((attempts[1],)),
     ]  # fmt: skip
     assert outbox.slots(LANE, 1, 10) == outbox.slots(LANE, ALL, 1)
     assert waiting(outbox) == [3]
@@ -212,24 +211,24 @@ def test_flights_come_back_with_every_attempt_in_order(open_outbox: Callable[...
 def test_a_settled_place_takes_its_event_with_it(open_outbox: Callable[..., Outbox]) -> None:
     outbox = open_outbox()
     outbox.add(HUB, drafts(2))
-    slots = [Slot((a_flight(one, one), a_flight(one, one))) for one in (1, 2)]
+    slots = [InFlight((an_attempt(item, item), an_attempt(item, item))) for item in (1, 2)]
     for slot in slots:
         outbox.journal(slot.attempts)
     outbox.settle(slots[:1])
-    assert [one.event_id for one in outbox.slots(LANE, ALL, 9)] == [2]
+    assert [slot.event_id for slot in outbox.slots(LANE, ALL, 9)] == [2]
     assert (outbox.pending(HUB), waiting(outbox)) == (1, [])
 
 
 def test_a_withdrawn_event_leaves_its_flight_behind(open_outbox: Callable[..., Outbox]) -> None:
     outbox = open_outbox()
     outbox.add(HUB, drafts(2))
-    flights = [a_flight(1, 1), a_flight(2, 2)]
-    outbox.journal(flights)
+    attempts = [an_attempt(1, 1), an_attempt(2, 2)]
+    outbox.journal(attempts)
     assert not outbox.withdraw([1]), "its place would stay empty before one that may be taken"
     assert outbox.withdraw([2])
     assert outbox.withdraw([1])
     assert outbox.withdrawn(b"l" * 32, b"c" * 32) == [
-        replace(one, withdrawn=True) for one in flights
+        replace(attempt, withdrawn=True) for attempt in attempts
     ]
     assert (outbox.pending(HUB), outbox.slots(LANE, ALL, 9)) == (0, [])
     assert outbox.last_seq(b"l" * 32, b"c" * 32) == 0
@@ -240,11 +239,11 @@ def test_what_lands_late_is_remembered_and_the_lane_waits_for_other_places(
 ) -> None:
     outbox = open_outbox()
     outbox.add(HUB, drafts(1))
-    old = a_flight(1, 1)
+    old = an_attempt(1, 1)
     outbox.journal([old])
     outbox.withdraw([1])
     outbox.add(HUB, drafts(2))
-    outbox.journal([a_flight(2, 1), a_flight(3, 2)])
+    outbox.journal([an_attempt(2, 1), an_attempt(3, 2)])
     (slot, _) = outbox.slots(LANE, ALL, 9)
     assert slot.is_shared
     late = Late(1, a_receipt(old))
@@ -261,12 +260,13 @@ def test_drafts_come_back_as_they_went(contents: list[tuple[bytes, list[bytes]]]
     reader = Drafts(KEY, os.urandom)
     for number, (body, attachments) in enumerate(contents):
         form = replace(FORM, stream="ab"[number % 2])
-        draft = Draft(form, body, tuple(attachments))
+        draft = QueuedMessage(form, body, tuple(attachments))
         assert reader.decode(draft.encode()) == draft
 
 
 @pytest.mark.parametrize(
-    "raw", [b"", FORM.encode(), FORM.encode() + b"\x80", Draft(FORM, b"x").encode() + b"\x00"]
+    "raw",
+    [b"", FORM.encode(), FORM.encode() + b"\x80", QueuedMessage(FORM, b"x").encode() + b"\x00"],
 )
 def test_what_is_no_draft_is_refused(raw: bytes) -> None:
     with pytest.raises(Malformed):

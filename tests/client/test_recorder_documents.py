@@ -10,22 +10,29 @@ from typing import Any
 
 import pytest
 
-from veen import hub_identity, tooling
-from veen.client import recorder_checkpoints, trust
+from veen import hub_identity
+from veen.client.checkpoints import (
+    create_recorder_checkpoint,
+    latest_recorder_checkpoint,
+    recorder_checkpoints_since,
+    verify_recorder_checkpoint,
+)
 from veen.client.credentials import Bearer
-from veen.client.errors import HubRefused
+from veen.client.session import followed_identity
+from veen.client.transport import HubRefused
+from veen.crypto import SigningKey
 from veen.errors import Code, Untrusted
+from veen.label import stream_id
 from veen.recorder_checkpoint import EMPTY_ROOT, RecorderCheckpoint, StreamEnd, log_root
-from veen.sign import PrivateKey
-from veen.stream import stream_id
+from veen.wire import api as tooling
 
-HUB = PrivateKey(sha256(b"hub").digest())
-NEXT = PrivateKey(sha256(b"next").digest())
+HUB = SigningKey(sha256(b"hub").digest())
+NEXT = SigningKey(sha256(b"next").digest())
 IDENTITY = hub_identity.new_identity(HUB.public, 1, "none")
 PROFILE = bytes(32)
 
 
-def a_document(created_at: int, *streams: str, key: PrivateKey = HUB) -> RecorderCheckpoint:
+def a_document(created_at: int, *streams: str, key: SigningKey = HUB) -> RecorderCheckpoint:
     """Over empty streams, which is enough to go back by leaving one out."""
     names = sorted(streams, key=stream_id)
     ends = tuple(
@@ -58,18 +65,18 @@ class AnyApi:
         return self.documents[-1]
 
     def recorder_checkpoints(self, after: int) -> Any:
-        later = [one for one in self.documents if one.created_at > after]
+        later = [document for document in self.documents if document.created_at > after]
         full = len(later) > self.page
-        found = tuple(later[: self.page])
-        following = self.next_after or (found[-1].created_at if full else None)
-        return tooling.RecorderCheckpointsResponse(checkpoints=found, next_after=following)
+        result = tuple(later[: self.page])
+        following = self.next_after or (result[-1].created_at if full else None)
+        return tooling.RecorderCheckpointsResponse(checkpoints=result, next_after=following)
 
 
 def session(api: AnyApi) -> Any:
     return SimpleNamespace(
         api=api,
         hub=IDENTITY,
-        ask_identity=lambda: trust.followed(IDENTITY, api.status().identity()),
+        ask_identity=lambda: followed_identity(IDENTITY, api.status().identity()),
     )
 
 
@@ -86,22 +93,22 @@ BAD = {
 def test_refuses_what_is_not_the_hub_s_or_goes_back(bad: RecorderCheckpoint) -> None:
     at = session(AnyApi(bad))
     with pytest.raises(Untrusted):
-        recorder_checkpoints.latest(at, FIRST)
+        latest_recorder_checkpoint(at, FIRST)
     with pytest.raises(Untrusted):
-        recorder_checkpoints.create(at, PROFILE, FIRST)
+        create_recorder_checkpoint(at, PROFILE, FIRST)
     with pytest.raises(Untrusted):
-        recorder_checkpoints.verify(at, bad, FIRST)
+        verify_recorder_checkpoint(at, bad, FIRST)
 
 
 def test_refuses_a_document_for_another_profile() -> None:
     with pytest.raises(Untrusted, match="another profile"):
-        recorder_checkpoints.create(session(AnyApi(FIRST)), b"p" * 32, None)
+        create_recorder_checkpoint(session(AnyApi(FIRST)), b"p" * 32, None)
 
 
 def test_refuses_a_hub_that_has_lost_them_all() -> None:
-    assert recorder_checkpoints.latest(session(AnyApi()), None) is None
+    assert latest_recorder_checkpoint(session(AnyApi()), None) is None
     with pytest.raises(Untrusted, match="put back"):
-        recorder_checkpoints.latest(session(AnyApi()), FIRST)
+        latest_recorder_checkpoint(session(AnyApi()), FIRST)
 
 
 def test_refuses_pages_that_do_not_go_on() -> None:
@@ -109,24 +116,24 @@ def test_refuses_pages_that_do_not_go_on() -> None:
     for wrong in (5, 10, 12):
         api.next_after = wrong
         with pytest.raises(Untrusted):
-            list(recorder_checkpoints.since(session(api), None))
+            list(recorder_checkpoints_since(session(api), None))
     api = AnyApi(FIRST, page=0)
     api.next_after = 10
     with pytest.raises(Untrusted):
-        list(recorder_checkpoints.since(session(api), FIRST))
+        list(recorder_checkpoints_since(session(api), FIRST))
 
 
 def test_reads_all_since_the_last_over_pages() -> None:
     at = session(AnyApi(FIRST, SECOND, THIRD, FOURTH))
-    assert list(recorder_checkpoints.since(at, None)) == [FIRST, SECOND, THIRD, FOURTH]
-    assert list(recorder_checkpoints.since(at, SECOND)) == [THIRD, FOURTH]
-    assert list(recorder_checkpoints.since(at, FOURTH)) == []
+    assert list(recorder_checkpoints_since(at, None)) == [FIRST, SECOND, THIRD, FOURTH]
+    assert list(recorder_checkpoints_since(at, SECOND)) == [THIRD, FOURTH]
+    assert list(recorder_checkpoints_since(at, FOURTH)) == []
 
 
 def test_takes_a_key_that_follows_on() -> None:
     api = AnyApi(a_document(40, "record/a", key=NEXT))
     api.identity = IDENTITY.rotated(HUB, NEXT.public, 35, 0)
-    assert recorder_checkpoints.latest(session(api), FIRST) == api.documents[0]
+    assert latest_recorder_checkpoint(session(api), FIRST) == api.documents[0]
 
 
 @pytest.fixture
@@ -142,8 +149,8 @@ def managed(make_hub: Callable[..., Any]) -> Any:
 def test_a_running_hub_answers_the_calls(managed: Any, open_client: Callable[..., Any]) -> None:
     client = open_client(managed.url, credentials=Bearer("admin"))
     at = client.meet()
-    assert recorder_checkpoints.latest(at, None) is None
-    first = recorder_checkpoints.create(at, PROFILE, None)
-    assert recorder_checkpoints.create(at, PROFILE, first) == first
-    assert recorder_checkpoints.latest(at, first) == first
-    assert list(recorder_checkpoints.since(at, None)) == [first]
+    assert latest_recorder_checkpoint(at, None) is None
+    first = create_recorder_checkpoint(at, PROFILE, None)
+    assert create_recorder_checkpoint(at, PROFILE, first) == first
+    assert latest_recorder_checkpoint(at, first) == first
+    assert list(recorder_checkpoints_since(at, None)) == [first]

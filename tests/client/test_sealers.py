@@ -10,7 +10,7 @@ import client_producer
 import psutil
 import pytest
 
-from veen.client.payloads import TOGETHER
+from veen.client.sealer import TOGETHER
 
 BODIES = [b"%d" % number for number in range(3 * TOGETHER)]
 
@@ -63,5 +63,7 @@ def test_they_end_with_the_client(
 
 def _processes() -> list[psutil.Process]:
     return [
-        one for one in psutil.Process().children() if "veen.crew.serve" in " ".join(one.cmdline())
+        child
+        for child in psutil.Process().children()
+        if "veen.system.process_pool.serve" in " ".join(child.cmdline())
     ]

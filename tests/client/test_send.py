@@ -11,14 +11,14 @@ import client_producer
 import pytest
 import spec_objects
 
-from veen import attachment
+from veen.captoken import Rate
 from veen.client.client import Client
 from veen.client.credentials import Bearer
-from veen.client.errors import HubRefused, StateLost, Unreachable
+from veen.client.transport import HubRefused, StateLost, Unreachable
 from veen.errors import Failure, Rejected, Untrusted, WrongSize
 from veen.keystore.directory import Locked
-from veen.profile import DEFAULT_PROFILE
-from veen.rate import Rate
+from veen.label import DEFAULT_PROFILE
+from veen.payload import attachment_coid
 
 
 def test_a_sent_event_is_in_the_log_and_its_receipt_is_the_hubs(
@@ -29,7 +29,7 @@ def test_a_sent_event_is_in_the_log_and_its_receipt_is_the_hubs(
     log = client_producer.log_of(open_hub.client(), stream)
     assert client_producer.bodies_of(log, client) == [b"hello"]
     assert sent.receipt.to_json() == [
-        one.hex() if isinstance(one, bytes) else one for one in log.entries[0][1]
+        item.hex() if isinstance(item, bytes) else item for item in log.entries[0][1]
     ]
     assert (sent.size, sent.msg.client_seq, client.pending()) == (1, 1, 0)
     assert client.open_payload(sent.msg).body == b"hello"
@@ -52,7 +52,7 @@ def test_many_events_keep_their_order_over_batches(
     sent = list(client.send_many(stream, bodies))
     log = client_producer.log_of(open_hub.client(), stream)
     assert client_producer.bodies_of(log, client) == bodies
-    assert [one.receipt.stream_seq for one in sent] == list(range(1, 61))
+    assert [event.receipt.stream_seq for event in sent] == list(range(1, 61))
     acknowledged = [msg[5] for msg, _ in log.entries]
     assert acknowledged == sorted(acknowledged)
     assert acknowledged[-1] > 0
@@ -66,9 +66,9 @@ def test_attachments_are_kept_to_be_handed_on(
 ) -> None:
     client = open_client(open_hub.url)
     sent = client.send(stream, b"with files", attachments=[b"one", b"two" * 100])
-    kept = [client.session.root / "attachments" / attachment.coid(one).hex()
-            for one in sent.attachments]  # fmt: skip
-    assert [path.read_bytes() for path in kept] == list(sent.attachments)
+    stored = [client.session.root / "attachments" / attachment_coid(attachment).hex()
+            for attachment in sent.attachments]  # fmt: skip
+    assert [path.read_bytes() for path in stored] == list(sent.attachments)
     opened = client.open_payload(sent.msg)
     limits = client.session.limits
     assert opened.attachments(sent.attachments, limits) == (b"one", b"two" * 100)
@@ -92,9 +92,9 @@ def test_events_wait_for_an_absent_hub_and_keep_their_order(
     client = open_client(hub.url)
     assert client.pending() == 20
     hub.start()
-    told: list[tuple[int, int | None]] = []
-    assert client.flush(lambda *how_far: told.append(how_far)).landed == 20
-    assert told[-1] == (20, 20)
+    detail: list[tuple[int, int | None]] = []
+    assert client.flush(lambda *how_far: detail.append(how_far)).landed == 20
+    assert detail[-1] == (20, 20)
     log = client_producer.log_of(hub.client(), stream)
     assert client_producer.bodies_of(log, client) == [b"%d" % number for number in range(21)]
 
@@ -214,12 +214,12 @@ def test_a_rate_is_waited_for(gated_hub: Any, open_client: Callable[..., Any], s
         waited.append(seconds)
         client_producer.time.sleep(seconds)
 
-    client = open_client(gated_hub.url, surroundings=client_producer.a_world(sleep=sleep))
+    client = open_client(gated_hub.url, runtime=client_producer.a_world(sleep=sleep))
     client_producer.authorized(client, stream, rate=Rate(per_sec=4, burst=4))
     client.emit_many(stream, [b"%d" % number for number in range(10)])
     assert client.flush().landed == 10
     assert waited
-    assert all(one >= 1 for one in waited), "the hub said when to ask again"
+    assert all(item >= 1 for item in waited), "the hub said when to ask again"
 
 
 def test_a_request_the_hub_does_not_serve_is_told_with_its_code(

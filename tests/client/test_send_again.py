@@ -12,10 +12,10 @@ import man_in_the_middle
 import pytest
 
 from veen.client.client import Client
-from veen.client.errors import Unreachable
+from veen.client.transport import Unreachable
 from veen.errors import Failure, Rejected
 from veen.keystore.directory import ClientDir
-from veen.profile import Profile
+from veen.label import Profile
 
 EPOCHS = Profile(epoch_sec=2)
 EPOCHS_TOML = """
@@ -73,8 +73,8 @@ def between() -> Iterator[Callable[[Any], Any]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for item in made:
+        item.close()
 
 
 def bodies(hub: Any, client: Client, stream: str) -> list[bytes]:
@@ -91,7 +91,7 @@ def test_a_lost_answer_is_found_again(
     assert client.send(stream, b"1").receipt.stream_seq == 1
     man.plan = Script(steps.lost)
     sent = list(client.send_many(stream, [b"2", b"3", b"4"]))
-    assert [one.receipt.stream_seq for one in sent] == [2, 3, 4]
+    assert [event.receipt.stream_seq for event in sent] == [2, 3, 4]
     assert bodies(open_hub, client, stream) == [b"1", b"2", b"3", b"4"]
 
 
@@ -108,7 +108,7 @@ def test_a_withdrawn_event_that_the_hub_had_taken_is_reported_as_late(
     client.emit_many(stream, [b"1", b"2"])
     flushed = client.flush()
     assert flushed.landed == 2
-    assert [(one.event_id, one.receipt.stream_seq) for one in flushed.late] == [(1, 1)]
+    assert [(late.event_id, late.receipt.stream_seq) for late in flushed.late] == [(1, 1)]
     assert client.late() == list(flushed.late)
     assert bodies(open_hub, client, stream) == [b"withdrawn", b"1", b"2"]
     assert len(list((client.session.root / "attachments").iterdir())) == 1, "it was taken with it"
@@ -129,9 +129,9 @@ def test_many_withdrawn_events_of_which_the_hub_had_taken_all(
         client.close()
         client = open_client(man.url)
     sent = list(client.send_many(stream, [b"4", b"5"]))
-    assert [one.msg.client_seq for one in sent] == [5, 6]
-    assert [one.event_id for one in client.late()] == [2, 3, 4]
-    assert bodies(open_hub, client, stream) == [b"%d" % one for one in range(6)]
+    assert [event.msg.client_seq for event in sent] == [5, 6]
+    assert [late.event_id for late in client.late()] == [2, 3, 4]
+    assert bodies(open_hub, client, stream) == [b"%d" % item for item in range(6)]
 
 
 def test_an_event_sealed_again_lands_once_whichever_attempt_was_taken(
@@ -157,8 +157,8 @@ def test_an_event_sealed_again_lands_once_whichever_attempt_was_taken(
     reader.http.headers["Authorization"] = f"Bearer {client_producer.READER_TOKEN}"
     log = client_producer.log_of(reader, stream)
     assert client_producer.bodies_of(log, client) == [b"0", b"1", b"2"]
-    kept = {path.name for path in (client.session.root / "attachments").iterdir()}
-    assert len(kept) == 2, "attachments of an attempt that came to nothing are still there"
+    stored = {path.name for path in (client.session.root / "attachments").iterdir()}
+    assert len(stored) == 2, "attachments of an attempt that came to nothing are still there"
 
 
 def test_an_event_whose_epoch_has_passed_goes_to_the_next_label(
@@ -178,11 +178,11 @@ def test_an_event_whose_epoch_has_passed_goes_to_the_next_label(
         client.flush()
     time.sleep(2.1)
     assert client.flush().landed == 4
-    found = []
-    for view in sorted(client.session.state.views.values(), key=lambda one: one.epoch):
+    result = []
+    for view in sorted(client.session.state.views.values(), key=lambda item: item.epoch):
         log = client_producer.log_of(hub.client(), stream, view.epoch)
-        found += client_producer.bodies_of(log, client)
-    assert found == [b"%d" % one for one in range(5)]
+        result += client_producer.bodies_of(log, client)
+    assert result == [b"%d" % item for item in range(5)]
     assert len(client.session.state.views) > 1
 
 

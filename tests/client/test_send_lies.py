@@ -10,32 +10,31 @@ import pytest
 import taking_hub
 
 from veen.client.client import Client
-from veen.client.errors import Fork, StateLost
+from veen.client.transport import Fork, StateLost
+from veen.crypto import SigningKey
 from veen.digest import h
-from veen.envelope import BatchResult, ErrorEnvelope
 from veen.errors import Untrusted
 from veen.msg import Msg
-from veen.sign import PrivateKey
-from veen.tooling import EquivocationReport
+from veen.wire.api import BatchResult, EquivocationReport, ErrorEnvelope
 
 STREAM = "record/lies"
 
 
 @pytest.fixture
 def hub() -> Iterator[Any]:
-    found = taking_hub.TakingHub()
-    found.log(STREAM)
-    yield found
-    found.close()
+    result = taking_hub.TakingHub()
+    result.log(STREAM)
+    yield result
+    result.close()
 
 
 @pytest.fixture
 def client(hub: Any, open_client: Callable[..., Any]) -> Client:
     """One that has sent an event and believes the hub."""
     world = client_producer.a_world(sleep=lambda _: None)
-    found: Client = open_client(hub.url, surroundings=world)
-    found.send(STREAM, b"1")
-    return found
+    result: Client = open_client(hub.url, runtime=world)
+    result.send(STREAM, b"1")
+    return result
 
 
 def view_of(client: Client, hub: Any) -> Any:
@@ -45,13 +44,13 @@ def view_of(client: Client, hub: Any) -> Any:
 def refused(client: Client, hub: Any, kind: type[Exception], match: str) -> Exception:
     """Sending fails, the event is still there, and nothing of the answer was believed."""
     before, book = view_of(client, hub), client.session.root / "receipts.cborseq"
-    kept = book.read_bytes()
+    raw = book.read_bytes()
     client.emit(STREAM, b"2")
     with pytest.raises(kind, match=match) as caught:
         client.flush()
     assert client.pending() == 1
     assert view_of(client, hub) == before
-    assert book.read_bytes() == kept
+    assert book.read_bytes() == raw
     hub.say = None
     return caught.value
 
@@ -64,7 +63,9 @@ def test_two_receipts_for_one_place_are_kept_as_evidence(client: Client, hub: An
     assert report.first.stream_seq == report.second.stream_seq == 1
     assert report.first.leaf_hash != report.second.leaf_hash
     assert view_of(client, hub).head in (report.first, report.second)
-    assert [(one.first, one.second) for one in hub.reports] == [(report.first, report.second)]
+    assert [(report.first, report.second) for report in hub.reports] == [
+        (report.first, report.second)
+    ]
 
 
 def test_a_signed_root_that_is_not_of_our_history_is_refused(client: Client, hub: Any) -> None:
@@ -80,7 +81,7 @@ def test_a_place_before_what_was_acknowledged_is_refused(client: Client, hub: An
 
 
 def test_a_receipt_of_another_key_is_refused(client: Client, hub: Any) -> None:
-    other = PrivateKey(h(b"another hub"))
+    other = SigningKey(h(b"another hub"))
     hub.say = lambda msg, _: hub.signed(msg, 2, h(b"any root"), other)
     refused(client, hub, Untrusted, "not signed by a key")
     assert client.flush().landed == 1
@@ -118,11 +119,11 @@ def test_a_place_that_is_said_to_be_taken_is_not_given_up_without_proof(
     hub.say = lambda *_: BatchResult(error=error)
     refused(client, hub, StateLost, "run veen resync")
     assert client.flush().landed == 1
-    assert [one.receipt.stream_seq for one in [client.send(STREAM, b"3")]] == [4]
+    assert [item.receipt.stream_seq for item in [client.send(STREAM, b"3")]] == [4]
 
 
 def _a_msg(hub: Any, number: int) -> Any:
-    key, body = PrivateKey(h(b"somebody")), b"%d" % number
+    key, body = SigningKey(h(b"somebody")), b"%d" % number
     return Msg(
         profile_id=hub.profile.profile_id(),
         label=hub.labels(STREAM).at(0),

@@ -10,7 +10,7 @@ from typing import Any
 import client_producer
 import pytest
 
-from veen.client.receipt_book import ReceiptBook
+from veen.client.receipts import ReceiptBook
 from veen.digest import h
 from veen.receipt import Receipt
 
@@ -22,7 +22,7 @@ def a_receipt(number: int) -> Receipt:
 
 
 def in_book(path: Path) -> list[int]:
-    return [one[2] for one in client_producer.receipts_in(path.parent)]
+    return [receipt[2] for receipt in client_producer.receipts_in(path.parent)]
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_receipts_follow_each_other(path: Path) -> None:
 @pytest.mark.parametrize("count", [0, 1, 2, 5_000])
 @pytest.mark.parametrize("torn", [1, 2, 40, 150])
 def test_what_a_crash_tore_is_cut_off_before_the_next(count: int, torn: int, path: Path) -> None:
-    ReceiptBook(path).append([a_receipt(one) for one in range(1, count + 1)])
+    ReceiptBook(path).append([a_receipt(item) for item in range(1, count + 1)])
     with path.open("ab") as file:
         file.write(a_receipt(9).encode()[:torn])
     ReceiptBook(path).append([a_receipt(7)])
@@ -78,7 +78,7 @@ def test_threads_may_emit_while_another_sends(
     bodies = client_producer.bodies_of(client_producer.log_of(open_hub.client(), stream), client)
     assert landed == len(set(bodies)) == len(bodies) == 100
     for name in range(4):
-        own = [one for one in bodies if one.startswith(b"%d/" % name)]
+        own = [body for body in bodies if body.startswith(b"%d/" % name)]
         assert own == [b"%d/%d" % (name, number) for number in range(25)]
 
 
@@ -93,6 +93,6 @@ def test_an_event_too_large_for_the_hub_does_not_hold_up_those_before_it(
     with pytest.raises(ValueError, match="does not fit"):
         client.flush()
     log = client_producer.log_of(hub.client(), stream)
-    assert [len(one) for one in client_producer.bodies_of(log, client)] == [10, 20, 30]
+    assert [len(body) for body in client_producer.bodies_of(log, client)] == [10, 20, 30]
     assert client.withdraw(4)
     assert client.flush().landed == 1

@@ -13,18 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veen import durable
-from veen.client.state import BadState, KnownHub, State, load, save
-from veen.client.view import LabelView
+from veen.client.session import BadState, ClientState, KnownHub, LabelView, load_state, save_state
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.errors import Untrusted
 from veen.hub_identity import new_identity
 from veen.invariants import ClientCursor
 from veen.mmr import EMPTY
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
+from veen.system import durable
 
-HUB = KnownHub(identity=new_identity(PrivateKey(h(b"hub")).public, 5, "none"), origin="given")
+HUB = KnownHub(identity=new_identity(SigningKey(h(b"hub")).public, 5, "none"), origin="given")
 
 
 def a_view(size: int, *, noted: bool = False) -> LabelView:
@@ -45,7 +44,7 @@ def a_view(size: int, *, noted: bool = False) -> LabelView:
     return view.with_cursor(h(b"client"), ClientCursor(size, max(0, size - 1)))
 
 
-STATE = State(
+STATE = ClientState(
     hubs={"http://127.0.0.1:8080": HUB}, views={h(b"label"): a_view(11), h(b"b"): a_view(0)}
 )
 
@@ -56,15 +55,15 @@ def test_a_state_comes_back_as_it_went(
 ) -> None:
     path = tmp_path_factory.mktemp("state") / "state.json"
     state = STATE.with_view(h(b"other"), a_view(size, noted=noted))
-    save(path, state)
-    assert load(path) == state
+    save_state(path, state)
+    assert load_state(path) == state
 
 
 def test_the_same_state_has_the_same_bytes_and_is_private(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
-    save(path, STATE)
+    save_state(path, STATE)
     first = path.read_bytes()
-    save(path, load(path))
+    save_state(path, load_state(path))
     assert path.read_bytes() == first
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     view = json.loads(first)["labels"][h(b"label").hex()]
@@ -72,38 +71,38 @@ def test_the_same_state_has_the_same_bytes_and_is_private(tmp_path: Path) -> Non
 
 
 def test_a_client_without_a_state_knows_nothing(tmp_path: Path) -> None:
-    assert load(tmp_path / "state.json") == State()
+    assert load_state(tmp_path / "state.json") == ClientState()
 
 
 def test_a_write_that_fails_leaves_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "state.json"
-    save(path, STATE)
+    save_state(path, STATE)
 
     def full(*_: Any) -> int:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(durable.NoSpace):
-        save(path, State())
+        save_state(path, ClientState())
     monkeypatch.undo()
-    assert load(path) == STATE
-    assert [one.name for one in tmp_path.iterdir()] == ["state.json"]
+    assert load_state(path) == STATE
+    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
 
 DAMAGE: dict[str, Callable[[dict[str, Any]], object]] = {
-    "another version": lambda one: one.update(ver=2),
-    "no labels": lambda one: one.pop("labels"),
-    "labels that are none": lambda one: one.update(labels=[]),
-    "a label that is no hex": lambda one: one["labels"].update(zz=one["labels"][LABEL]),
-    "a size that is no count": lambda one: one["labels"][LABEL].update(last_stream_seq="11"),
-    "a size that is true": lambda one: one["labels"][LABEL].update(last_stream_seq=True),
-    "a negative size": lambda one: one["labels"][LABEL].update(last_stream_seq=-1),
-    "too few peaks": lambda one: one["labels"][LABEL]["peaks"].pop(),
-    "a receipt cut short": lambda one: one["labels"][LABEL].update(receipt="87"),
-    "a cursor without a number": lambda one: one["labels"][LABEL].update(clients={"aa": {}}),
-    "a hub that is none": lambda one: one["hubs"].update(x={"identity": "", "origin": "given"}),
+    "another version": lambda item: item.update(ver=2),
+    "no labels": lambda item: item.pop("labels"),
+    "labels that are none": lambda item: item.update(labels=[]),
+    "a label that is no hex": lambda item: item["labels"].update(zz=item["labels"][LABEL]),
+    "a size that is no count": lambda item: item["labels"][LABEL].update(last_stream_seq="11"),
+    "a size that is true": lambda item: item["labels"][LABEL].update(last_stream_seq=True),
+    "a negative size": lambda item: item["labels"][LABEL].update(last_stream_seq=-1),
+    "too few peaks": lambda item: item["labels"][LABEL]["peaks"].pop(),
+    "a receipt cut short": lambda item: item["labels"][LABEL].update(receipt="87"),
+    "a cursor without a number": lambda item: item["labels"][LABEL].update(clients={"aa": {}}),
+    "a hub that is none": lambda item: item["hubs"].update(x={"identity": "", "origin": "given"}),
 }
 LABEL = h(b"label").hex()
 
@@ -111,29 +110,29 @@ LABEL = h(b"label").hex()
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_damaged_file_is_named_and_nothing_is_read_from_it(name: str, tmp_path: Path) -> None:
     path = tmp_path / "state.json"
-    save(path, STATE)
+    save_state(path, STATE)
     document = json.loads(path.read_bytes())
     DAMAGE[name](document)
     path.write_text(json.dumps(document))
     with pytest.raises(BadState, match=r"state\.json is damaged.*resync"):
-        load(path)
+        load_state(path)
 
 
 @given(st.integers(0, 10**6))
 def test_a_file_cut_short_is_named(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     path = tmp_path_factory.mktemp("state") / "state.json"
-    save(path, STATE)
+    save_state(path, STATE)
     whole = path.read_bytes()
     path.write_bytes(whole[: cut % (len(whole) - 1)])
     with pytest.raises(BadState):
-        load(path)
+        load_state(path)
 
 
 def test_a_view_whose_peaks_were_changed_is_found_by_its_receipt(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
-    save(path, STATE)
+    save_state(path, STATE)
     document = json.loads(path.read_bytes())
     document["labels"][LABEL]["peaks"][0] = "00" * 32
     path.write_text(json.dumps(document))
     with pytest.raises(Untrusted):
-        load(path).views[bytes.fromhex(LABEL)].verify()
+        load_state(path).views[bytes.fromhex(LABEL)].verify()

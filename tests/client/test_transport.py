@@ -14,14 +14,12 @@ from local_http import Answering, served
 
 from veen.client import transport as module
 from veen.client.credentials import Bearer
-from veen.client.errors import HubRefused, Unreachable
-from veen.client.transport import MAX_WAIT_SEC, Patience, Transport
-from veen.envelope import ErrorEnvelope, SubmitRequest
+from veen.client.transport import MAX_WAIT_SEC, HubRefused, RetryPolicy, Transport, Unreachable
 from veen.errors import Code, Failure, Malformed, Rejected
-from veen.tooling import ReadyResponse
+from veen.wire.api import ErrorEnvelope, ReadyResponse, SubmitRequest
 
 GOOD = ReadyResponse(ok=True, hub_ts=7)
-PATIENCE = Patience(attempts=3, first_sec=1.0, most_sec=4.0, timeout_sec=1.0)
+PATIENCE = RetryPolicy(attempts=3, first_sec=1.0, most_sec=4.0, timeout_sec=1.0)
 Answer = tuple[int, dict[str, str], bytes]
 
 
@@ -57,9 +55,9 @@ class Server:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    found = Server()
-    with served(found.handler()) as found.url:
-        yield found
+    result = Server()
+    with served(result.handler()) as result.url:
+        yield result
 
 
 @pytest.fixture
@@ -78,8 +76,8 @@ def make(server: Server, waits: list[float]) -> Iterator[Callable[..., Transport
         return made[-1]
 
     yield transport
-    for one in made:
-        one.close()
+    for item in made:
+        item.close()
 
 
 def good() -> Answer:
@@ -152,8 +150,8 @@ def test_a_refusal_is_an_answer(
     server.answers += [error(409, code="E.SEQ", detail=detail)]
     with pytest.raises(Rejected) as caught:
         make().post("/v1/submit", SubmitRequest(msg=b"\x01"), ReadyResponse)
-    found = caught.value
-    assert (found.failure, found.stream_seq, found.receipt) == (Failure.DUPLICATE, 4, b"bytes")
+    value = caught.value
+    assert (value.failure, value.stream_seq, value.receipt) == (Failure.DUPLICATE, 4, b"bytes")
     server.answers += [error(403, code="E.FORBIDDEN", retry_after=5)]
     with pytest.raises(HubRefused) as refused:
         make().get("/readyz", ReadyResponse)
@@ -175,8 +173,8 @@ def test_a_silent_hub_is_not_waited_for_longer_than_said(waits: list[float]) -> 
     with client_producer.silent_port() as port:
         transport = Transport(
             f"http://127.0.0.1:{port}",
-            surroundings=client_producer.a_world(sleep=waits.append),
-            patience=Patience(attempts=2, timeout_sec=0.05),
+            runtime=client_producer.a_world(sleep=waits.append),
+            retry_policy=RetryPolicy(attempts=2, timeout_sec=0.05),
         )
         with pytest.raises(Unreachable):
             transport.get("/readyz", ReadyResponse)

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veen import mmr
-from veen.client.view import LabelView
+from veen.client.session import LabelView
 from veen.digest import h
 from veen.errors import Untrusted
 from veen.invariants import NEW_CLIENT, ClientCursor
 from veen.mmr import EMPTY, Peaks
-from veen.range_proof import RangeProof, consistency
+from veen.proofs import RangeProof, consistency
 from veen.receipt import Receipt
 
 VIEW = LabelView(hub_id=bytes(32), stream="record/a", epoch=0)

@@ -17,17 +17,17 @@ def database() -> Iterator[Any]:
     # Each pytest that starts closes the folder of all of them to other users; PostgreSQL is one.
     with (
         tempfile.TemporaryDirectory(prefix="veen-dags-") as folder,
-        dag_zones.database(Path(folder)) as found,
+        dag_zones.database(Path(folder)) as path,
     ):
-        yield found
+        yield path
 
 
 @pytest.fixture(scope="module")
 def pair(database: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """An online zone z1 with events, and an offline zone z2; both hubs run."""
-    with dag_zones.zone_pair(tmp_path_factory.mktemp("pair"), database) as found:
-        found[0].emit(20)
-        yield found
+    with dag_zones.zone_pair(tmp_path_factory.mktemp("pair"), database) as result:
+        result[0].emit(20)
+        yield result
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ def main() -> None:
     facts = {
         "cpu_seconds": time.process_time() - began,
         "errors": bag.import_errors,
-        "heavy": [one for one in HEAVY if one in set(sys.modules) - before],
+        "heavy": [item for item in HEAVY if item in set(sys.modules) - before],
         "dags": {name: _dag(dag) for name, dag in bag.dags.items()},
     }
     print("FACTS " + json.dumps(facts))
@@ -42,34 +42,34 @@ def _dag(dag: Any) -> dict[str, Any]:
                    "description": dag.params.get_param(name).description}
             for name in dag.params
         },
-        "tasks": {one.task_id: _task(one) for one in dag.tasks},
+        "tasks": {task.task_id: _task(task) for task in dag.tasks},
     }  # fmt: skip
 
 
 def _schedule(of: Any) -> list[str]:
     """In plain words: cron's, minutes, and the assets that a run comes after."""
     timed = getattr(of, "timetable", of)
-    found = [timed.expression] if hasattr(timed, "expression") else []
+    result = [timed.expression] if hasattr(timed, "expression") else []
     if hasattr(timed, "delta"):
-        found.append(f"{timed.delta.total_seconds() / 60:g} minutes")
-    for one in of.asset_condition.objects if of.asset_condition else ():
-        watchers = [type(each.trigger).__name__ for each in one.watchers]
-        found.append(" ".join((one.name, *watchers)))
-    return found
+        result.append(f"{timed.delta.total_seconds() / 60:g} minutes")
+    for object_ in of.asset_condition.objects if of.asset_condition else ():
+        watchers = [type(each.trigger).__name__ for each in object_.watchers]
+        result.append(" ".join((object_.name, *watchers)))
+    return result
 
 
 def _task(task: Any) -> dict[str, Any]:
     return {
         "kind": type(task).__name__,
-        "bases": [one.__name__ for one in type(task).__mro__],
+        "bases": [item.__name__ for item in type(task).__mro__],
         "runbook": getattr(task, "_runbook", None),
         "upstream": sorted(task.upstream_task_ids),
-        "outlets": [one.name for one in task.outlets],
+        "outlets": [outlet.name for outlet in task.outlets],
         "trigger_rule": task.trigger_rule.value,
         "mode": getattr(task, "mode", None),
         "defaults": getattr(task, "defaults", None),
         "response_timeout": getattr(task, "response_timeout", None),
-        "links": [one.name for one in task.operator_extra_links],
+        "links": [operator_extra_link.name for operator_extra_link in task.operator_extra_links],
         "tells": bool(task.on_failure_callback),
     }
 

@@ -43,9 +43,9 @@ class Killer:
     def _watch(self) -> None:
         me = psutil.Process()
         while not self._is_over.is_set():
-            for one in me.children(recursive=True):
+            for child in me.children(recursive=True):
                 try:
-                    self._strike(one)
+                    self._strike(child)
                 except psutil.Error:
                     continue
             time.sleep(0.02)
@@ -68,24 +68,30 @@ def main() -> None:
     folder = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
     bag = BundleDagBag(str(folder), bundle_path=folder, bundle_name="dags-folder")
     assert not bag.import_errors, bag.import_errors
-    for one in json.loads(sys.argv[1]):
-        dag, killed = bag.dags[one["dag_id"]], list[str]()
-        for most_sec in MOST_SEC if "kill" in one else (0.0,):
-            killer = Killer(one["kill"], most_sec) if "kill" in one else None
-            run = dag.test(run_conf=one.get("conf"))
+    for load in json.loads(sys.argv[1]):
+        dag, killed = bag.dags[load["dag_id"]], list[str]()
+        for most_sec in MOST_SEC if "kill" in load else (0.0,):
+            killer = Killer(load["kill"], most_sec) if "kill" in load else None
+            run = dag.test(run_conf=load.get("conf"))
             if killer:
                 killer.stop()
                 killed = killer.killed
             if killed:
                 break
-        print("\n" + json.dumps(_told(run) | {"killed": killed}), flush=True)
+        print("\n" + json.dumps(_describe(run) | {"killed": killed}), flush=True)
 
 
-def _told(run: Any) -> dict[str, Any]:
-    tasks = {one.task_id: str(one.state) for one in run.get_task_instances()}
-    tries = {one.task_id: one.try_number for one in run.get_task_instances()}
-    found = {"dag_id": run.dag_id, "run_id": run.run_id, "state": str(run.state)}
-    return found | {"tasks": tasks, "tries": tries}
+def _describe(run: Any) -> dict[str, Any]:
+    tasks = {
+        task_instance.task_id: str(task_instance.state)
+        for task_instance in run.get_task_instances()
+    }
+    tries = {
+        task_instance.task_id: task_instance.try_number
+        for task_instance in run.get_task_instances()
+    }
+    result = {"dag_id": run.dag_id, "run_id": run.run_id, "state": str(run.state)}
+    return result | {"tasks": tasks, "tries": tries}
 
 
 if __name__ == "__main__":

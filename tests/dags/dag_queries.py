@@ -10,8 +10,7 @@ from dag_zones import HTTP, Run, Site, veen
 from recorder import settings as recorder_settings
 from recorder.query.descriptor import normalise
 from recorder.query.digest import ResultDigest
-from recorder.service.scheduling import JobFailed, SparkWork
-from recorder.service.spark_engine import SparkEngine
+from recorder.service.spark import JobFailed, SparkEngine, SparkWork
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 
@@ -27,8 +26,8 @@ class ByDag:
 
     def run(self, work: SparkWork, is_over: Callable[[], bool]) -> None:  # noqa: ARG002 - the port
         asked = {"dag_id": "veen_query", "conf": {"result_id": work.result_id}}
-        begun = [self._site.begin(asked | one, **self.keys) for one in self._more]
-        self.runs = [run for one in begun for run in one.ended()]
+        begun = [self._site.begin(asked | item, **self.keys) for item in self._more]
+        self.runs = [run for item in begun for run in item.ended()]
         for run in self.runs:
             if run.state != "success":
                 raise JobFailed(run.log[-4000:])

@@ -15,16 +15,16 @@ SECTION = "Restart the hub"
 def loaded(name: str, folder: Path) -> ModuleType:
     """A module that imports Airflow, which takes seconds and is told to leave our log alone."""
     given = {"AIRFLOW_HOME": str(folder), "_AIRFLOW__AS_LIBRARY": "1"}
-    before = {one: os.environ.get(one) for one in given}
+    before = {item: os.environ.get(item) for item in given}
     os.environ.update(given)
     try:
         return import_module(name)
     finally:
-        for one, value in before.items():
+        for item, value in before.items():
             if value is None:
-                del os.environ[one]
+                del os.environ[item]
             else:
-                os.environ[one] = value
+                os.environ[item] = value
 
 
 class Task:

@@ -18,12 +18,10 @@ from typing import Any
 
 import httpx
 
-from cli.zone_environment import environment
-from cli.zone_home import ZoneHome
-from cli.zone_postgres import Postgres, user
-from cli.zone_services import answers
-from cli.zone_setup import authorize
-from recorder.artefact import Artefact, newest
+from zone.artefacts import Artefact, newest
+from zone.directory import ZoneHome, environment
+from zone.postgres import Postgres, user
+from zone.services import answers, authorize
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
@@ -43,8 +41,8 @@ def veen(*words: str, **more: str) -> dict[str, Any]:
         stdin=subprocess.DEVNULL,
     )
     assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
 
 
 @dataclass(frozen=True)
@@ -69,15 +67,15 @@ class Running:
 
     def ended(self) -> list[Run]:
         assert self.process.wait(800) == 0, self.log.read_text()[-6000:]
-        text, found, start = self.log.read_text(errors="replace"), [], 0
-        for one in _RUN.finditer(text):
-            found.append(Run(log=text[start : one.start()], **json.loads(one[0])))
-            start = one.end()
-        return found
+        text, result, start = self.log.read_text(errors="replace"), [], 0
+        for item in _RUN.finditer(text):
+            result.append(Run(log=text[start : item.start()], **json.loads(item[0])))
+            start = item.end()
+        return result
 
-    def says(self, wanted: str) -> None:
+    def says(self, requested: str) -> None:
         """Wait until it does."""
-        while wanted not in self.log.read_text(errors="replace"):
+        while requested not in self.log.read_text(errors="replace"):
             assert self.process.poll() is None, self.log.read_text()[-6000:]
             time.sleep(0.02)
 
@@ -161,25 +159,25 @@ class Site:
         out.unlink(missing_ok=True)
         stream = ["--stream", "record/infrastructure/audits", "--from", "1", "--out", str(out)]
         veen("recorder", "replay", "--config", str(self.file), *stream)
-        lines: list[dict[str, Any]] = [json.loads(one) for one in out.read_text().splitlines()]
-        return [one["payload"]["report"] for one in lines if one["kind"] == "event"]
+        lines: list[dict[str, Any]] = [json.loads(line) for line in out.read_text().splitlines()]
+        return [line["payload"]["report"] for line in lines if line["kind"] == "event"]
 
 
 def start_postgres(folder: Path) -> tuple[Postgres, subprocess.Popen[bytes]]:
-    found = Postgres(folder)
-    found.prepare()
+    postgres = Postgres(folder)
+    postgres.prepare()
     other = user()
     process = subprocess.Popen(
-        found.command(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, cwd=found.root, user=other, group=other,
+        postgres.command(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, cwd=postgres.root, user=other, group=other,
         extra_groups=None if other is None else [],
     )  # fmt: skip
     deadline = time.monotonic() + 60
-    while not found.is_ready():
+    while not postgres.is_ready():
         assert process.poll() is None, "PostgreSQL ended"
         assert time.monotonic() < deadline, "PostgreSQL does not answer"
         time.sleep(0.1)
-    return found, process
+    return postgres, process
 
 
 def create_database(postgres: Postgres, name: str, template: str) -> None:
@@ -211,7 +209,7 @@ def database(folder: Path) -> Iterator[Postgres]:
 def zone_pair(folder: Path, postgres: Postgres, more: str = "") -> Iterator[tuple[Site, Site]]:
     """An online and an offline zone, with their hubs running; ``more`` is told to the first hub."""
     z1, z2 = (
-        Site(ZoneHome(folder / one), postgres, f"{folder.name}_{one}") for one in ("z1", "z2")
+        Site(ZoneHome(folder / item), postgres, f"{folder.name}_{item}") for item in ("z1", "z2")
     )
     veen("zone", "init", "--directory", str(z1.home.root), "--name", "z1", "--role", "online")
     trust = ["--trust", str(z1.home.handover)]
@@ -264,9 +262,9 @@ class People:
         """The question that this task puts; waits until it does."""
         deadline = time.monotonic() + 200
         while time.monotonic() < deadline:
-            for one in self._questions():
-                if one["task_instance"]["task_id"] == task:
-                    return one
+            for question in self._questions():
+                if question["task_instance"]["task_id"] == task:
+                    return question
             assert running.process.poll() is None, running.log.read_text()[-6000:]
             time.sleep(0.5)
         raise AssertionError(f"{task} asked nothing")
@@ -283,19 +281,21 @@ class People:
 
     def approve_all(self, persons: Mapping[str, str], *running: Running) -> list[Run]:
         """Have every question answered by the person of its task, until all runs have ended."""
-        while any(one.process.poll() is None for one in running):
-            for one in self._questions():
-                self.says(persons[one["task_instance"]["task_id"]], "Approve", one)
+        while any(item.process.poll() is None for item in running):
+            for question in self._questions():
+                self.says(persons[question["task_instance"]["task_id"]], "Approve", question)
             time.sleep(0.5)
-        return [run for one in running for run in one.ended()]
+        return [run for item in running for run in item.ended()]
 
     def _questions(self) -> list[dict[str, Any]]:
-        found = self.client("admin").get(
+        value = self.client("admin").get(
             "/api/v2/dags/~/dagRuns/~/hitlDetails", params={"response_received": False}
         )
-        questions: list[dict[str, Any]] = found.json()["hitl_details"]
+        questions: list[dict[str, Any]] = value.json()["hitl_details"]
         # One whose state was set by hand has no answer, and does not wait for any.
-        return [one for one in questions if one["task_instance"]["state"] != "success"]
+        return [
+            question for question in questions if question["task_instance"]["state"] != "success"
+        ]
 
     def client(self, name: str) -> httpx.Client:
         if name not in self._clients:

@@ -28,11 +28,11 @@ BUCKET_URL = "s3://archive/z1"
 
 @pytest.fixture(scope="module")
 def keys() -> dict[str, str]:
-    found = {
+    result = {
         "AWS_ACCESS_KEY_ID": object_servers.KEYS.access_key,
         "AWS_SECRET_ACCESS_KEY": object_servers.KEYS.secret_key,
     }
-    return found | {"PYSPARK_PYTHON": sys.executable}
+    return result | {"PYSPARK_PYTHON": sys.executable}
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def z1(
             head, _, rest = text.partition("[storage]\n")
             _, _, tail = rest.partition("[spark]\n")
             _, _, tail = tail.partition("\n")
-            conf = dict(one.split("=", 1) for one in spark_standalone.LIGHT)
+            conf = dict(item.split("=", 1) for item in spark_standalone.LIGHT)
             lines = "".join(f"{json.dumps(k)} = {json.dumps(v)}\n" for k, v in conf.items())
             spark = f'[spark]\nmaster = "{master}"\n[spark.conf]\n{lines}'
             site.file.write_text(f"{head}[storage]\n{store}{spark}{tail}")
@@ -65,7 +65,7 @@ def test_the_dags_run_on_a_cluster_over_s3(z1: Site, keys: dict[str, str]) -> No
     zone = z1.home.zone()
     assert zone.spark.master.startswith("spark://")
     names = ("veen_checkpoint", "veen_archive", "veen_audit", "veen_fold")
-    runs = z1.run(*({"dag_id": one} for one in names), **keys)
+    runs = z1.run(*({"dag_id": name} for name in names), **keys)
     for run in runs:
         assert run.state == "success", run.log[-6000:]
         assert set(run.tasks.values()) == {"success"}
@@ -78,7 +78,7 @@ def test_the_dags_run_on_a_cluster_over_s3(z1: Site, keys: dict[str, str]) -> No
     assert audit.summary["entries"] >= 20
     held = veen("archive", "status", *zone.storage.options(), **keys)
     assert held["kind"] == "s3"
-    assert [one["hub_id"] for one in held["hubs"]] == [zone.hub_id.hex()]
+    assert [item["hub_id"] for item in held["hubs"]] == [zone.hub_id.hex()]
     assert not (z1.home.root / "objects").exists()
 
 
@@ -100,4 +100,4 @@ def test_a_reconciliation_runs_on_a_cluster(
     (run,) = z2.run({"dag_id": "veen_reconcile"}, **keys)
     assert set(run.tasks.values()) == {"success"}, run.log[-6000:]
     assert f"--master {master}" in run.log
-    assert [one.state for one in z2.made("reconcile")] == ["whole"]
+    assert [item.state for item in z2.made("reconcile")] == ["whole"]

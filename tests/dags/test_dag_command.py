@@ -13,12 +13,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-import veen_command
 from dag_zones import veen
-from veen_command import Command, CommandFailed, environment
+from veen_airflow import commands
+from veen_airflow.commands import Command, CommandFailed, environment
 
-from cli.zone_environment import environment as zone_environment
-from cli.zone_home import ZoneHome
+from zone.directory import ZoneHome
+from zone.directory import environment as zone_environment
 
 ROOT = Path(__file__).parents[2]
 SECTION = "Restart the hub"
@@ -48,14 +48,14 @@ def until(found: object, what: str) -> None:
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:
-    found = []
-    for one in psutil.process_iter():
+    result = []
+    for item in psutil.process_iter():
         try:
-            if str(folder) in " ".join(one.cmdline()) and one.status() != psutil.STATUS_ZOMBIE:
-                found.append(one)
+            if str(folder) in " ".join(item.cmdline()) and item.status() != psutil.STATUS_ZOMBIE:
+                result.append(item)
         except psutil.Error:
             continue
-    return found
+    return result
 
 
 def test_a_failure_names_the_command_the_reason_and_the_section_of_the_runbook(
@@ -110,7 +110,7 @@ def test_a_command_waits_for_another_that_holds_what_it_needs(
 ) -> None:
     import fcntl  # noqa: PLC0415 - only this test holds a lock
 
-    monkeypatch.setattr(veen_command, "_LOOK_SEC", 0.05)
+    monkeypatch.setattr(commands, "_LOOK_SEC", 0.05)
     where = ("--data-dir", str(tmp_path / "hub"))
     a_hub_once = a_command("hub", "rotate-key", *where)
     (tmp_path / "hub").mkdir()
@@ -129,7 +129,7 @@ def test_a_command_gives_up_waiting_in_the_end(
 ) -> None:
     import fcntl  # noqa: PLC0415 - only this test holds a lock
 
-    monkeypatch.setattr(veen_command, "PATIENCE_SEC", 0.0)
+    monkeypatch.setattr(commands, "PATIENCE_SEC", 0.0)
     (tmp_path / "hub").mkdir()
     with (tmp_path / "hub" / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -166,7 +166,10 @@ def test_a_command_ends_when_its_task_is_killed_outright(tmp_path: Path) -> None
         [sys.executable, "-c", script, str(ROOT / "dags"), *a_hub(tmp_path)], cwd=ROOT
     )
     mine = {task.pid}
-    until(lambda: len({one.pid for one in processes_of(tmp_path)} - mine) > 2, "nothing started")
+    until(
+        lambda: len({process.pid for process in processes_of(tmp_path)} - mine) > 2,
+        "nothing started",
+    )
     os.kill(task.pid, signal.SIGKILL)
     task.wait(10)
     until(lambda: not processes_of(tmp_path), "something outlives the task")

@@ -11,19 +11,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import veen_imported as imported
-import veen_question as questions
 from dag_zones import veen
-from veen_alarm import Alarm
-from veen_answers import Asked
-from veen_command import Answer
-from veen_decision import Decision, Trace, decide
-from veen_made import Nothing, keep
-from veen_question import Question, compose
-from veen_run_files import read_run_file, write_run_file
+from veen_airflow import approval as questions
+from veen_airflow import imports as imported
+from veen_airflow.alerts import Alarm
+from veen_airflow.approval import ApprovalQuestion, ApprovalTask, Decision, Trace, compose, decide
+from veen_airflow.artefacts import NothingToDo, keep
+from veen_airflow.commands import CommandAnswer
+from veen_airflow.results import read_run_file, write_run_file
 
 A, B = "a" * 64, "b" * 64
-QUESTION = Question((A,), "the text", 0)
+QUESTION = ApprovalQuestion((A,), "the text", 0)
 
 
 class Task:
@@ -39,11 +37,11 @@ class Task:
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("zones")
     veen("zone", "init", "--directory", str(folder / "z1"), "--name", "z1", "--role", "online")
-    found = folder / "z2" / "veen.toml"
-    where = ["--directory", str(found.parent), "--trust", str(folder / "z1" / "handover")]
+    result = folder / "z2" / "veen.toml"
+    where = ["--directory", str(result.parent), "--trust", str(folder / "z1" / "handover")]
     veen("zone", "init", *where, "--name", "z2", "--role", "offline")
-    found.write_text(found.read_text().replace('people = ["operator"]', "needed = 2"))
-    return found
+    result.write_text(result.read_text().replace('people = ["operator"]', "needed = 2"))
+    return result
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +60,7 @@ def context(run: str = "run-1") -> dict[str, Any]:
 def row(name: str, state: str = "", **more: Any) -> dict[str, Any]:
     return {
         "bundle_id": name, "state": state, "name": "bag", "stream": "record/app/http",
-        "from_seq": 1, "to_seq": 2, "imported": 2, "told": None, "reason": None, "age_sec": 0,
+        "from_seq": 1, "to_seq": 2, "imported": 2, "detail": None, "reason": None, "age_sec": 0,
         "bags": [f"/medium/agb0/{name}"], **more,
     }  # fmt: skip
 
@@ -70,24 +68,25 @@ def row(name: str, state: str = "", **more: Any) -> dict[str, Any]:
 def verified(*rows: dict[str, Any], run: str = "run-1") -> dict[str, Any]:
     """A run of which ``verify`` is over."""
     now = context(run)
-    came = [{"key": one["bundle_id"], "bags": one["bags"]} for one in rows]
+    came = [{"key": row["bundle_id"], "bags": row["bags"]} for row in rows]
     write_run_file(now, "carriers", came)
-    for made in imported.found_valid(Answer(0, {"carriers": list(rows)}), now):
+    for made in imported.found_valid(CommandAnswer(0, {"carriers": list(rows)}), now):
         keep(imported.zone(), made, now)
     return now
 
 
 def answered(*people: tuple[str, str], needed: int = 2) -> Any:
     """As if Airflow's record and the notes of the tasks agreed that these people answered."""
-    found = [
-        Asked(f"approve_{n}", "success", f"ti-{n}", QUESTION.body, name, name, decision)
+    tasks = [
+        ApprovalTask(f"approve_{n}", "success", f"ti-{n}", QUESTION.body, name, name, decision)
         for n, (name, decision) in enumerate(people, 1)
     ]
     noted = [
-        Trace(one.ti_id, name, name, said) for one, (name, said) in zip(found, people, strict=True)
+        Trace(task.ti_id, name, name, said)
+        for task, (name, said) in zip(tasks, people, strict=True)
     ]
     left: list[Trace | None] = [*noted, *[None] * (needed - len(noted))]
-    return {one.task_id: one for one in found}, left
+    return {task.task_id: task for task in tasks}, left
 
 
 def judged(records: Any, noted: Any, allowed: Sequence[str] = ()) -> Decision:
@@ -106,9 +105,9 @@ def named(words: Sequence[str], option: str) -> list[str]:
 def test_two_people_let_in_what_they_were_asked_about_and_the_bags_that_were_verified(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = judged(*answered(("ada", "Approve"), ("bob", "Approve")))
-    assert found == Decision(people=("ada", "bob"))
-    words = words_of(verified(row(A)), found, monkeypatch)
+    artefacts = judged(*answered(("ada", "Approve"), ("bob", "Approve")))
+    assert artefacts == Decision(people=("ada", "bob"))
+    words = words_of(verified(row(A)), artefacts, monkeypatch)
     assert named(words, "--only") == [A]
     assert named(words, "--operator") == ["ada, bob"]
     assert named(words, "--medium") == [f"/medium/agb0/{A}"]
@@ -125,15 +124,15 @@ def test_two_people_let_in_what_they_were_asked_about_and_the_bags_that_were_ver
 def test_too_few_people_let_nothing_in(
     people: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = judged(*answered(*people))
-    assert found.refused
+    artefacts = judged(*answered(*people))
+    assert artefacts.refused
     now = verified(row(A))
-    words = words_of(now, found, monkeypatch)
+    words = words_of(now, artefacts, monkeypatch)
     assert named(words, "--only") == ["none"]
     assert named(words, "--unapproved") == [A]
-    assert found.refused in named(words, "--reason")[0]
+    assert artefacts.refused in named(words, "--reason")[0]
     with pytest.raises(Alarm, match="nothing was let in"):
-        imported.let_in(Answer(6, {"carriers": []}), now)
+        imported.let_in(CommandAnswer(6, {"carriers": []}), now)
     assert not imported.seen(A).exists()
 
 
@@ -141,13 +140,13 @@ def test_h05_what_does_not_agree_with_airflows_record_is_refused() -> None:
     records, noted = answered(("ada", "Approve"), ("bob", "Approve"))
     first = records["approve_1"]
 
-    def refused(changed: Asked, traces: Any = noted, allowed: Sequence[str] = ()) -> str:
+    def refused(changed: ApprovalTask, traces: Any = noted, allowed: Sequence[str] = ()) -> str:
         return judged(records | {"approve_1": changed}, traces, allowed).refused
 
     unanswered = replace(first, person_id=None, person=None, decision=None)
     assert "state was set by hand" in refused(unanswered)
-    assert "state was set by hand" in refused(Asked("approve_1", "success", "ti-1"))
-    assert "its state is skipped" in refused(Asked("approve_1", "skipped", "ti-1"))
+    assert "state was set by hand" in refused(ApprovalTask("approve_1", "success", "ti-1"))
+    assert "its state is skipped" in refused(ApprovalTask("approve_1", "skipped", "ti-1"))
     assert "did not end by its answer" in refused(first, [None, noted[1]])
     assert "did not end by its answer" in refused(replace(first, ti_id="of another try"))
     assert "Airflow's record" in refused(replace(first, decision="Reject"))
@@ -158,9 +157,9 @@ def test_h05_what_does_not_agree_with_airflows_record_is_refused() -> None:
 
 
 def test_one_rejection_lets_nothing_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = judged(*answered(("ada", "Reject")))
-    assert found == Decision(people=("ada",), is_rejected=True)
-    words = words_of(verified(row(A)), found, monkeypatch)
+    artefacts = judged(*answered(("ada", "Reject")))
+    assert artefacts == Decision(people=("ada",), is_rejected=True)
+    words = words_of(verified(row(A)), artefacts, monkeypatch)
     assert named(words, "--only") == ["none"]
     assert named(words, "--reject") == [A]
 
@@ -171,7 +170,7 @@ def test_where_nothing_is_to_be_decided_nothing_goes_in_and_nobody_is_asked_for(
 
 
 def test_where_no_carrier_came_the_run_ends_quietly() -> None:
-    with pytest.raises(Nothing, match="no carrier came"):
+    with pytest.raises(NothingToDo, match="no carrier came"):
         imported.import_words(context())
 
 
@@ -180,9 +179,9 @@ def test_a_bundle_that_came_meanwhile_is_asked_about_and_not_let_in_by_the_next_
 ) -> None:
     now = verified(row(A))
     words_of(now, Decision(people=("ada", "bob")), monkeypatch)
-    answer = Answer(12, {"carriers": [row(A, "waiting"), row(B, "blocked")]})
-    for one in imported.let_in(answer, now):
-        keep(imported.zone(), one, now)
+    answer = CommandAnswer(12, {"carriers": [row(A, "waiting"), row(B, "blocked")]})
+    for artefact in imported.let_in(answer, now):
+        keep(imported.zone(), artefact, now)
     later = verified(row(A), row(B), run="run-2")
     assert imported.asked_about(later) == (B,)
     words = words_of(later, Decision(refused="nobody answered"), monkeypatch)
@@ -194,11 +193,11 @@ def test_who_let_a_bundle_in_is_not_forgotten_when_it_goes_in_later(
 ) -> None:
     now = verified(row(A))
     words_of(now, Decision(people=("ada", "bob")), monkeypatch)
-    for one in imported.let_in(Answer(8, {"carriers": [row(A, "waiting")]}), now):
-        keep(imported.zone(), one, now)
+    for artefact in imported.let_in(CommandAnswer(8, {"carriers": [row(A, "waiting")]}), now):
+        keep(imported.zone(), artefact, now)
     later = verified(row(A), run="run-2")
     words_of(later, Decision(), monkeypatch)
-    (made,) = imported.let_in(Answer(0, {"carriers": [row(A, "imported")]}), later)
+    (made,) = imported.let_in(CommandAnswer(0, {"carriers": [row(A, "imported")]}), later)
     assert made.summary["decided_by"] == ["ada: Approve", "bob: Approve"]
 
 
@@ -221,26 +220,26 @@ def test_h06_what_does_not_fit_is_not_approved_and_the_next_run_asks_about_it(
     everything = [row(f"{n:064x}", from_seq=n, to_seq=n) for n in range(1, 251)]
     now = verified(*everything)
     shown = imported.asked_about(now)
-    assert shown == tuple(one["bundle_id"] for one in everything[:100])
+    assert shown == tuple(item["bundle_id"] for item in everything[:100])
     body = imported.description(now)
     assert "150 more bundles do not fit here: the next run asks about them." in body
-    assert [one for one in shown if one not in body] == []
+    assert [item for item in shown if item not in body] == []
     words = words_of(now, Decision(people=("ada", "bob")), monkeypatch)
     assert named(words, "--only") == list(shown)
-    assert named(words, "--medium") == [one["bags"][0] for one in everything[:100]]
-    imported.let_in(Answer(0, {"carriers": [row(one, "imported") for one in shown]}), now)
+    assert named(words, "--medium") == [item["bags"][0] for item in everything[:100]]
+    imported.let_in(CommandAnswer(0, {"carriers": [row(item, "imported") for item in shown]}), now)
     assert imported.seen(shown[0]).exists()
     assert not imported.seen(everything[100]["bundle_id"]).exists()
     assert imported.remaining(now) == ()
-    with pytest.raises(Nothing):
+    with pytest.raises(NothingToDo):
         imported.remaining(verified(row(A), run="run-2"))
 
 
 def test_h06_a_row_that_is_longer_than_a_question_is_shown_whole_and_alone() -> None:
-    long = [row(one, stream="s" * questions.MOST_CHARS) for one in (A, B)]
-    found = compose(long, [], 0)
-    assert (found.bundles, found.later) == ((A,), 1)
-    assert "s" * questions.MOST_CHARS in found.body
+    long = [row(item, stream="s" * questions.MOST_CHARS) for item in (A, B)]
+    result = compose(long, [], 0)
+    assert (result.bundles, result.later) == ((A,), 1)
+    assert "s" * questions.MOST_CHARS in result.body
 
 
 def test_h35_nobody_is_asked_about_a_bundle_that_cannot_go_in(
@@ -251,13 +250,13 @@ def test_h35_nobody_is_asked_about_a_bundle_that_cannot_go_in(
     assert imported.asked_about(now) == (B,)
     words = words_of(now, Decision(people=("ada", "bob")), monkeypatch)
     assert named(words, "--medium") == [f"/medium/agb0/{B}"]
-    imported.let_in(Answer(0, {"carriers": [row(B, "imported")]}), now)
+    imported.let_in(CommandAnswer(0, {"carriers": [row(B, "imported")]}), now)
     assert not imported.seen(A).exists()
-    assert [one["state"] for one in read_run_file(now, "verified")] == ["obstructed", "verified"]
+    assert [item["state"] for item in read_run_file(now, "verified")] == ["obstructed", "verified"]
     with pytest.raises(Alarm, match="1 valid bundles cannot go in as things are: aaaaaaaaaaaaaaaa"):
         imported.judged(now)
 
 
 def test_h05_no_task_reads_what_others_may_write() -> None:
     folder = Path(imported.__file__).parent
-    assert [one.name for one in folder.glob("*.py") if "xcom_pull" in one.read_text()] == []
+    assert [path.name for path in folder.glob("*.py") if "xcom_pull" in path.read_text()] == []

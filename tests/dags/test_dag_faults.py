@@ -32,24 +32,24 @@ max_chunk_bytes = 4500
 @pytest.fixture(scope="module")
 def z1(database: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """With chunks that are sealed after a few events, as the table of events wants them."""
-    with zone_pair(tmp_path_factory.mktemp("faults"), database, SMALL) as (found, _):
-        found.configure("[dags.acting]", FOLD)
-        found.emit(20)
-        yield found
+    with zone_pair(tmp_path_factory.mktemp("faults"), database, SMALL) as (result, _):
+        result.configure("[dags.acting]", FOLD)
+        result.emit(20)
+        yield result
 
 
 def carried(z1: Site) -> list[tuple[int, int]]:
     """The events of the stream on the medium, by carriers, all of which are whole."""
-    found = veen("bridge", "verify", str(z1.home.zone().dags.medium), "--level", "intact")
-    rows = [one for one in found["carriers"] if one["stream"] == HTTP]
-    return sorted((one["from_seq"], one["to_seq"]) for one in rows)
+    result = veen("bridge", "verify", str(z1.home.zone().dags.medium), "--level", "intact")
+    rows = [item for item in result["carriers"] if item["stream"] == HTTP]
+    return sorted((row["from_seq"], row["to_seq"]) for row in rows)
 
 
 def checkpoints(z1: Site) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = veen("recorder", "checkpoint", "list", "--config", str(z1.file))[
+    result: list[dict[str, Any]] = veen("recorder", "checkpoint", "list", "--config", str(z1.file))[
         "checkpoints"
     ]
-    return found
+    return result
 
 
 def archived(z1: Site) -> dict[str, Any]:
@@ -58,19 +58,19 @@ def archived(z1: Site) -> dict[str, Any]:
 
 
 def states(z1: Site, kind: str) -> list[str]:
-    return [one.state for one in z1.made(kind)]
+    return [item.state for item in z1.made(kind)]
 
 
 def rows(z1: Site) -> list[int]:
     """The places of the stream's events in the table of events, which has the sealed chunks."""
     folder = z1.home.root / "objects"
-    found = ds.dataset(sorted(str(one) for one in folder.rglob("*.parquet"))).to_table()
-    return sorted(found.filter(ds.field("stream_name") == HTTP)["stream_seq"].to_pylist())
+    result = ds.dataset(sorted(str(path) for path in folder.rglob("*.parquet"))).to_table()
+    return sorted(result.filter(ds.field("stream_name") == HTTP)["stream_seq"].to_pylist())
 
 
 @pytest.fixture(scope="module")
 def killed(z1: Site) -> list[Run]:
-    return z1.run(*({"dag_id": one, "kill": seed} for seed, one in enumerate(NAMES)))
+    return z1.run(*({"dag_id": item, "kill": seed} for seed, item in enumerate(NAMES)))
 
 
 def test_killing_each_command_in_its_middle_leaves_what_one_clean_run_leaves(
@@ -83,14 +83,14 @@ def test_killing_each_command_in_its_middle_leaves_what_one_clean_run_leaves(
     assert states(z1, "checkpoint")[-1] == "verified"
     assert carried(z1) == [(1, 20)]
     if STORED:
-        assert all(one["anchors"] >= 1 for one in checkpoints(z1))
+        assert all(checkpoint["anchors"] >= 1 for checkpoint in checkpoints(z1))
         check_stored(z1, [20])
 
 
 def check_stored(z1: Site, folded: list[int]) -> None:
     """What went to object storage is there once, up to each of these places."""
     assert archived(z1)["manifest"] == z1.made("archive")[0].id
-    assert sorted(one.summary["upto_stream_seq"] for one in z1.made("fold")) == folded
+    assert sorted(item.summary["upto_stream_seq"] for item in z1.made("fold")) == folded
     table = rows(z1)
     assert table == list(range(1, len(table) + 1))
     assert len(table) > folded[-1] // 2
@@ -99,7 +99,7 @@ def check_stored(z1: Site, folded: list[int]) -> None:
 def test_two_runs_at_once_leave_what_one_run_leaves(killed: list[Run], z1: Site) -> None:
     before = len(checkpoints(z1))
     z1.emit(10)
-    both = [z1.begin(*({"dag_id": one} for one in NAMES)) for _ in range(2)]
+    both = [z1.begin(*({"dag_id": item} for item in NAMES)) for _ in range(2)]
     for running in both:
         for run in running.ended():
             assert run.state == "success", run.log[-4000:]
@@ -123,7 +123,7 @@ def test_a_run_that_is_killed_as_a_whole_is_finished_by_the_next(
         assert run.state == "success", run.log[-4000:]
     spans = carried(z1)
     assert spans[-1][1] == last + 5
-    assert [one[0] for one in spans] == [1, *(one[1] + 1 for one in spans[:-1])]
+    assert [span[0] for span in spans] == [1, *(span[1] + 1 for span in spans[:-1])]
     assert not list(Path(z1.home.root).glob("**/hub.rest"))
 
 
@@ -132,9 +132,9 @@ def test_audits_are_recorded_once_though_killed_or_two_at_once(killed: list[Run]
     (run,) = z1.run({"dag_id": "veen_audit", "kill": 5})
     assert run.state == "success", run.log[-4000:]
     assert run.killed
-    assert z1.audits() == [one.id for one in z1.made("audit")]
+    assert z1.audits() == [item.id for item in z1.made("audit")]
     both = [z1.begin({"dag_id": "veen_audit"}) for _ in range(2)]
-    for run in (run for one in both for run in one.ended()):
+    for run in (run for item in both for run in item.ended()):
         assert run.state == "success", run.log[-4000:]
-    assert sorted(z1.audits()) == sorted(one.id for one in z1.made("audit"))
+    assert sorted(z1.audits()) == sorted(item.id for item in z1.made("audit"))
     assert set(states(z1, "audit")) == {"whole"}

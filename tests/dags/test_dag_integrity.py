@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from dag_zones import veen
 
-from cli.zone_environment import environment
-from cli.zone_home import ZoneHome
+from zone.directory import ZoneHome, environment
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -52,10 +51,10 @@ def facts(folder: Path, role: str, change: Callable[[str], str] = str) -> dict[s
         env=environment(home, home.zone(), ours),
         capture_output=True, text=True, check=False, timeout=200,
     )  # fmt: skip
-    lines = [one for one in done.stdout.splitlines() if one.startswith("FACTS ")]
+    lines = [line for line in done.stdout.splitlines() if line.startswith("FACTS ")]
     assert lines, done.stderr[-4000:]
-    found: dict[str, Any] = json.loads(lines[0].removeprefix("FACTS "))
-    return found
+    document: dict[str, Any] = json.loads(lines[0].removeprefix("FACTS "))
+    return document
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +74,8 @@ def offline(online: object, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 
 @pytest.fixture(scope="module")
 def dags(online: dict[str, Any], offline: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = online["dags"] | offline["dags"]
-    return found
+    result: dict[str, Any] = online["dags"] | offline["dags"]
+    return result
 
 
 def test_each_zone_has_the_dags_of_its_side(
@@ -90,10 +89,10 @@ def test_each_zone_has_the_dags_of_its_side(
 def test_all_load_without_an_error_quickly_and_without_what_only_tasks_need(
     side: str, request: pytest.FixtureRequest
 ) -> None:
-    found = request.getfixturevalue(side)
-    assert found["errors"] == {}
-    assert found["heavy"] == []
-    assert found["cpu_seconds"] < 3
+    result = request.getfixturevalue(side)
+    assert result["errors"] == {}
+    assert result["heavy"] == []
+    assert result["cpu_seconds"] < 3
 
 
 def test_each_dag_runs_when_it_is_said_to(dags: dict[str, Any]) -> None:
@@ -101,9 +100,9 @@ def test_each_dag_runs_when_it_is_said_to(dags: dict[str, Any]) -> None:
 
 
 def test_a_zone_without_storage_has_every_dag(tmp_path: Path) -> None:
-    found = facts(tmp_path, "alone", without_storage)
-    assert found["errors"] == {}
-    assert set(found["dags"]) == BOTH
+    result = facts(tmp_path, "alone", without_storage)
+    assert result["errors"] == {}
+    assert set(result["dags"]) == BOTH
 
 
 def without_storage(text: str) -> str:
@@ -114,7 +113,7 @@ def without_storage(text: str) -> str:
 
 def test_nothing_follows_an_import_of_nothing(offline: dict[str, Any]) -> None:
     tasks = offline["dags"]["veen_import"]["tasks"]
-    rules = {name: one["trigger_rule"] for name, one in tasks.items()}
+    rules = {name: task["trigger_rule"] for name, task in tasks.items()}
     assert rules.pop("import") == "none_failed"
     assert set(rules.values()) == {"all_success"}
 
@@ -124,7 +123,7 @@ def test_each_dag_says_what_it_is_for_and_how_to_do_it_by_hand(dags: dict[str, A
         assert dag["doc"].startswith("### "), name
         assert "By hand: `veen " in dag["doc"], name
         assert not dag["catchup"]
-        zone, product = sorted(dag["tags"], key=lambda one: ":" not in one)
+        zone, product = sorted(dag["tags"], key=lambda item: ":" not in item)
         assert zone in ("zone:online", "zone:offline")
         assert product in ("recorder", "query", "bridge", "hub")
 
@@ -136,13 +135,15 @@ def test_one_run_at_a_time_but_for_queries(dags: dict[str, Any]) -> None:
 
 
 def test_every_param_is_typed_and_described(dags: dict[str, Any]) -> None:
-    params = {(name, key): one for name, dag in dags.items() for key, one in dag["params"].items()}
+    params = {
+        (name, key): item for name, dag in dags.items() for key, item in dag["params"].items()
+    }
     assert {name for name, _ in params} == {
         "veen_audit", "veen_export", "veen_import", "veen_query"
     }  # fmt: skip
-    for key, one in params.items():
-        assert one["schema"]["type"], key
-        assert one["description"], key
+    for key, param in params.items():
+        assert param["schema"]["type"], key
+        assert param["description"], key
     pattern = params["veen_query", "result_id"]["schema"]["pattern"]
     assert re.fullmatch(pattern, "r-" + "0a" * 16)
     assert not re.fullmatch(pattern, "../../etc")
@@ -153,13 +154,13 @@ def test_every_task_that_can_fail_names_a_section_that_the_runbook_has(
 ) -> None:
     sections = re.findall(r"^## (.+)$", (ROOT / "docs" / "runbook.md").read_text(), re.MULTILINE)
     for name, dag in dags.items():
-        for task, one in dag["tasks"].items():
-            if one["runbook"] is not None:
-                assert one["runbook"] in sections, (name, task)
-                assert one["links"] == ["What it made"], (name, task)
+        for task, item in dag["tasks"].items():
+            if item["runbook"] is not None:
+                assert item["runbook"] in sections, (name, task)
+                assert item["links"] == ["What it made"], (name, task)
             else:
-                assert one["kind"] in ("MediumSensor", "ApprovalOperator"), (name, task)
-            assert one["tells"], (name, task)
+                assert item["kind"] in ("MediumSensor", "ApprovalOperator"), (name, task)
+            assert item["tells"], (name, task)
     assert "Approve an import" in sections
 
 
@@ -170,8 +171,8 @@ def test_what_grows_with_the_log_goes_to_spark(dags: dict[str, Any]) -> None:
 
 def test_assets_lead_from_one_dag_to_the_next(dags: dict[str, Any]) -> None:
     outlets = {
-        one: name for name, dag in dags.items() for task in dag["tasks"].values()
-        for one in task["outlets"]
+        item: name for name, dag in dags.items() for task in dag["tasks"].values()
+        for item in task["outlets"]
     }  # fmt: skip
     assert outlets == {
         "veen://checkpoint": "veen_checkpoint",
@@ -183,12 +184,12 @@ def test_assets_lead_from_one_dag_to_the_next(dags: dict[str, Any]) -> None:
 
 def test_an_import_asks_two_people_and_nobody_answers_for_them(offline: dict[str, Any]) -> None:
     tasks = offline["dags"]["veen_import"]["tasks"]
-    people = [one for name, one in sorted(tasks.items()) if name.startswith("approve_")]
+    people = [task for name, task in sorted(tasks.items()) if name.startswith("approve_")]
     assert len(people) == 2
-    for one in people:
-        assert "HITLOperator" in one["bases"]
-        assert one["defaults"] is None
-        assert one["response_timeout"] is None
+    for person in people:
+        assert "HITLOperator" in person["bases"]
+        assert person["defaults"] is None
+        assert person["response_timeout"] is None
     assert people[1]["upstream"] == ["approve_1"]
     assert tasks["import"]["upstream"] == ["approve_2"]
     assert tasks["approve_1"]["upstream"] == ["verify"]
@@ -202,12 +203,12 @@ def test_a_dag_file_is_short_and_is_named_for_its_dag(dags: dict[str, Any]) -> N
     for name in dags:
         assert len((ROOT / "dags" / f"{name}.py").read_text().splitlines()) < 50, name
     ignored = (ROOT / "dags" / ".airflowignore").read_text().splitlines()[1:]
-    others = {one.name for one in (ROOT / "dags").glob("*.py")} - {f"{one}.py" for one in dags}
+    others = {path.name for path in (ROOT / "dags").glob("*.py")} - {f"{dag}.py" for dag in dags}
     assert sorted(ignored) == sorted(others)
 
 
 def test_without_a_zone_the_dags_say_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    import veen_zone  # noqa: PLC0415 - the environment is read when it is called
+    from veen_airflow import zone as veen_zone  # noqa: PLC0415 - the environment is read when it is called
 
     monkeypatch.delenv("VEEN_ZONE", raising=False)
     with pytest.raises(veen_zone.NoZone, match="VEEN_ZONE is not set"):

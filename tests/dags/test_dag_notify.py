@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from local_http import Answering, served
-from veen_notify import LogNotifier, Notice, WebhookNotifier, notifier
+from veen_airflow.alerts import LogNotifier, Notice, WebhookNotifier, notifier
 
 NOTICE = Notice(
     zone="z1", dag_id="veen_anchor", run_id="r", task_id="lateness", what="anchors are late"

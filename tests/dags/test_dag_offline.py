@@ -13,12 +13,11 @@ import pytest
 from dag_attacks import every_attack, forged_state, forged_xcom
 from dag_zones import HTTP, People, Run, Site, veen
 
-from bridge.audit import read_log
-from bridge.audit_events import ApprovalRefused, AuditEvent
-from bridge.identities import open_client
+from bridge.audit_log import ApprovalRefused, AuditEvent, read_log
+from bridge.connect import open_bridge_client
 from bridge.settings import load
 from bridge.stream_map import OFFLINE_LOG
-from veen.client.surroundings import Surroundings
+from veen.system.environment import Runtime
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -28,16 +27,16 @@ APPROVE, REJECT = "Approve", "Reject"
 @pytest.fixture(scope="module")
 def z2(pair: tuple[Site, Site]) -> Site:
     """Two of three people let a bundle in."""
-    found = pair[1]
+    result = pair[1]
     three = 'needed = 2\npeople = ["operator", "admin", "viewer"]'
-    found.configure('people = ["operator"]', three)
-    return found
+    result.configure('people = ["operator"]', three)
+    return result
 
 
 @pytest.fixture(scope="module")
 def people(z2: Site) -> Iterator[People]:
-    with People(z2).served() as found:
-        yield found
+    with People(z2).served() as result:
+        yield result
 
 
 def carry(pair: tuple[Site, Site]) -> Path:
@@ -48,14 +47,16 @@ def carry(pair: tuple[Site, Site]) -> Path:
     medium = z1.home.zone().dags.medium
     veen("bridge", "export", "--config", str(z1.file), "--medium", str(medium), "--stream", HTTP)
     there = z2.home.zone().dags.medium / "agb0"
-    (bag,) = (one for one in (medium / "agb0").iterdir() if not (there / one.name).exists())
+    (bag,) = (path for path in (medium / "agb0").iterdir() if not (there / path.name).exists())
     shutil.copytree(bag, there / bag.name)
     return there / bag.name
 
 
 def flip(bag: Path) -> None:
     """Change one bit in the middle of the largest file."""
-    file = max((one for one in bag.rglob("*") if one.is_file()), key=lambda one: one.stat().st_size)
+    file = max(
+        (path for path in bag.rglob("*") if path.is_file()), key=lambda item: item.stat().st_size
+    )
     raw = bytearray(file.read_bytes())
     raw[len(raw) // 2] ^= 1
     file.write_bytes(raw)
@@ -63,7 +64,7 @@ def flip(bag: Path) -> None:
 
 def held(z2: Site) -> str | None:
     rows = veen("bridge", "status", "--config", str(z2.file))["streams"]
-    return next((one["held"] for one in rows if one["stream"] == HTTP), None)
+    return next((row["held"] for row in rows if row["stream"] == HTTP), None)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def approved(pair: tuple[Site, Site], z2: Site, people: People) -> Run:
     assert attacked == dict.fromkeys(attacked, 403)
     assert query_run(people) == ("queued", 200)
     attacked = every_attack(people, "import", first)
-    read = {one for one, status in attacked.items() if status == 200}
+    read = {item for item, status in attacked.items() if status == 200}
     assert read == {"read the question"}
     assert people.says("viewer", APPROVE, first) == 403
     assert people.says("operator", APPROVE, first) == 200
@@ -107,7 +108,7 @@ def test_a_killed_command_is_tried_again_and_nothing_is_there_twice(
     approved: Run, z2: Site
 ) -> None:
     assert approved.killed
-    assert 2 in (approved.tries[one] for one in ("verify", "import", "checkpoint", "receipt"))
+    assert 2 in (approved.tries[item] for item in ("verify", "import", "checkpoint", "receipt"))
     report = reconciled(z2)
     assert report["events"]["imported"] == 20
     assert report["alarms"] == []
@@ -132,9 +133,9 @@ def twice(approved: Run, pair: tuple[Site, Site], z2: Site, people: People) -> l
 
 
 def test_two_runs_at_once_let_a_bundle_in_once(twice: list[Run], z2: Site) -> None:
-    assert [one.state for one in twice] == ["success", "success"], twice[1].log[-4000:]
+    assert [run.state for run in twice] == ["success", "success"], twice[1].log[-4000:]
     assert held(z2) == "1..25"
-    assert [one.state for one in z2.made("import")] == ["imported", "imported"]
+    assert [item.state for item in z2.made("import")] == ["imported", "imported"]
     report = reconciled(z2)
     assert report["events"]["imported"] == 25
     assert report["alarms"] == []
@@ -181,13 +182,13 @@ def test_one_rejection_is_enough_and_the_carrier_says_by_whom(
     assert run.state == "success"
     assert run.tasks["approve_2"] == run.tasks["checkpoint"] == "skipped"
     assert held(z2) == "1..25"
-    made = [one for one in z2.made("import") if one.state == "rejected"]
-    assert [one.summary["decided_by"] for one in made] == [["operator: Reject"]]
+    made = [item for item in z2.made("import") if item.state == "rejected"]
+    assert [item.summary["decided_by"] for item in made] == [["operator: Reject"]]
     reason = z2.home.root / "import" / "quarantine" / made[0].id / "reason.json"
-    told = json.loads(reason.read_text())
-    assert told["code"] == "REJECTED"
-    assert told["told"] == f"rejected by operator: Airflow's run {run.run_id}"
-    assert made[0].id not in [one.id for one in z2.made("import") if one.state == "imported"]
+    document = json.loads(reason.read_text())
+    assert document["code"] == "REJECTED"
+    assert document["detail"] == f"rejected by operator: Airflow's run {run.run_id}"
+    assert made[0].id not in [item.id for item in z2.made("import") if item.state == "imported"]
 
 
 def test_gaps_are_an_alarm_and_the_report_is_kept_though_the_command_was_killed(
@@ -200,7 +201,7 @@ def test_gaps_are_an_alarm_and_the_report_is_kept_though_the_command_was_killed(
     assert sum(made.summary.values()) == 30
     assert "NOTICE of zone z2, veen_reconcile: the bridge has gaps" in run.log
     assert 'docs/runbook.md, section "The bridge has gaps"' in run.log
-    alarms = {one.id: one.state for one in z2.made("alarm")}
+    alarms = {item.id: item.state for item in z2.made("alarm")}
     assert alarms["veen_reconcile-gaps"] == "raised"
 
 
@@ -211,7 +212,7 @@ def test_two_reconciliations_at_once_and_one_on_spark_leave_the_same_files(
     before = reports(z2)
     assert sorted(before) == ["report.json", "report.svg"]
     both = [z2.begin({"dag_id": "veen_reconcile"}) for _ in range(2)]
-    assert [run.state for one in both for run in one.ended()] == ["failed", "failed"]
+    assert [run.state for item in both for run in item.ended()] == ["failed", "failed"]
     (z2.home.root / "reports" / "reconcile").rename(z2.home.root / "reports" / "in-process")
     z2.configure("[dags]", '[dags]\nreconcile_on = "spark"')
     (run,) = z2.run({"dag_id": "veen_reconcile", "kill": 3})
@@ -251,12 +252,12 @@ def test_h05_an_approval_that_nobody_gave_lets_nothing_in_and_is_audited(
     assert held(z2) == "1..25"
     refused = "Airflow has no answer of a person to task approve_1; its state was set by hand"
     assert f"NOTICE of zone z2, veen_import: nothing was let in: {refused}" in run.log
-    alarms = {one.id: one.state for one in z2.made("alarm")}
+    alarms = {item.id: item.state for item in z2.made("alarm")}
     assert alarms["veen_import-approval"] in ("raised", "over")
-    found = [one for one in audit_log(z2) if isinstance(one, ApprovalRefused)]
-    assert [one.told for one in found] == [f"{refused} (Airflow's run {run.run_id})"]
-    assert found[0].operator == "nobody"
-    assert found[0].bundle_id.hex() in run.log
+    result = [item for item in audit_log(z2) if isinstance(item, ApprovalRefused)]
+    assert [item.detail for item in result] == [f"{refused} (Airflow's run {run.run_id})"]
+    assert result[0].operator == "nobody"
+    assert result[0].bundle_id.hex() in run.log
 
 
 def test_h05_the_next_run_asks_again_about_what_nobody_approved(forged: list[Run]) -> None:
@@ -277,11 +278,11 @@ def audit_log(z2: Site) -> list[AuditEvent]:
     """The entries of the importing bridge's audit log."""
     settings = load(z2.file)
     assert settings.reader is not None
-    around = Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
-    with open_client(
-        settings.hub, settings.reader, surroundings=around, keys=settings.reader_keys
+    around = Runtime(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
+    with open_bridge_client(
+        settings.hub, settings.reader, runtime=around, keys=settings.reader_keys
     ) as reader:
-        return [one.event for one in read_log(reader, OFFLINE_LOG)]
+        return [recorded_entry.event for recorded_entry in read_log(reader, OFFLINE_LOG)]
 
 
 def carried_bundle(z2: Site) -> str:
@@ -295,7 +296,7 @@ def carried_bundle(z2: Site) -> str:
 def reports(z2: Site) -> dict[str, bytes]:
     """The files of the one report that there is, by name."""
     (folder,) = (z2.home.root / "reports" / "reconcile").iterdir()
-    return {one.name: one.read_bytes() for one in folder.iterdir()}
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def reconciled(z2: Site) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dag_zones import HTTP, Run, Site, veen
 
-from recorder.artefact import Artefact
+from zone.artefacts import Artefact
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -23,22 +23,22 @@ def runs(z1: Site) -> list[Run]:
     names = ["checkpoint", "checkpoint", "anchor", "archive", "archive", "export", "export"]
     names += ["fold", "retention", "audit"]
     again = {"dag_id": "veen_export", "conf": {"ranges": [f"{HTTP}=3..4"]}}
-    return z1.run(*({"dag_id": f"veen_{one}"} for one in names), again)
+    return z1.run(*({"dag_id": f"veen_{name}"} for name in names), again)
 
 
 def one_of(runs: list[Run], name: str, number: int = 0) -> Run:
-    return [one for one in runs if one.dag_id == name][number]
+    return [run for run in runs if run.dag_id == name][number]
 
 
 def in_state(z1: Site, kind: str, state: str) -> list[Artefact]:
-    return [one for one in z1.made(kind) if one.state == state]
+    return [item for item in z1.made(kind) if item.state == state]
 
 
 def test_a_checkpoint_is_signed_and_verified(runs: list[Run], z1: Site) -> None:
     run = one_of(runs, "veen_checkpoint")
     assert run.tasks == {"create": "success", "verify": "success"}
     assert "$ veen recorder checkpoint create --config" in run.log
-    assert any(one.run_id == run.run_id for one in in_state(z1, "checkpoint", "verified"))
+    assert any(item.run_id == run.run_id for item in in_state(z1, "checkpoint", "verified"))
 
 
 def test_where_nothing_has_moved_a_run_is_skipped(runs: list[Run]) -> None:
@@ -61,7 +61,7 @@ def test_an_archive_is_pushed_and_verified(runs: list[Run], z1: Site) -> None:
 
 def test_an_export_leaves_a_checked_carrier_on_the_medium(runs: list[Run], z1: Site) -> None:
     assert set(one_of(runs, "veen_export").tasks.values()) == {"success"}
-    (made,) = [one for one in z1.made("export") if one.summary["stream"] == HTTP]
+    (made,) = [item for item in z1.made("export") if item.summary["stream"] == HTTP]
     assert (made.state, made.summary["from_seq"], made.summary["to_seq"]) == ("intact", 1, 20)
 
 
@@ -94,6 +94,6 @@ def test_an_audit_is_recorded_as_an_event_and_anchored(runs: list[Run], z1: Site
     (made,) = z1.made("audit")
     assert (made.state, made.summary["faults"]) == ("whole", 0)
     assert z1.audits() == [made.id]
-    (checkpoint,) = [one for one in z1.made("checkpoint") if one.run_id == run.run_id]
+    (checkpoint,) = [item for item in z1.made("checkpoint") if item.run_id == run.run_id]
     listed = veen("anchor", "list", "--config", str(z1.file))["anchors"]
-    assert checkpoint.id in [one["checkpoint_id"] for one in listed]
+    assert checkpoint.id in [item["checkpoint_id"] for item in listed]

@@ -12,7 +12,7 @@ from local_http import Answering, served
 
 from recorder.service import airflow
 from recorder.service.airflow import AirflowAccount, AirflowScheduler
-from recorder.service.scheduling import JobFailed, SparkWork
+from recorder.service.spark import JobFailed, SparkWork
 
 WORK = SparkWork("r-" + "4" * 32, Path("/nowhere"))
 CUT, NO_JSON = -1, -2

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from dag_zones import veen
 
-from cli import zone_services as services
-from cli.zone_home import ZoneHome
-from cli.zone_supervisor import Supervisor
 from hub.settings import load
+from zone import services
+from zone.directory import ZoneHome
+from zone.supervisor import Supervisor
 
 
 def test_a_hub_rests_while_it_is_asked_to(tmp_path: Path) -> None:

@@ -13,22 +13,19 @@ import pytest
 from dag_zones import Site, veen
 
 from hub import settings as hub_settings
-from hub.admission.capability import Gate
-from hub.admission.verified import Verified
+from hub.admission import Gate, VerifiedMsg
 from hub.sequencer.committer import Committer
 from hub.storage import identity
-from hub.storage.datadir import DataDir, Lock
+from hub.storage.datadir import DataDir, DataDirLock
 from hub.storage.log import HubLog
 from veen import captoken
 from veen.client.client import Client
-from veen.client.surroundings import Surroundings
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.keystore.directory import ClientDir
-from veen.label import label, routing_key
+from veen.label import DEFAULT_PROFILE, derive_label, routing_key, stream_id
 from veen.msg import Msg
-from veen.profile import DEFAULT_PROFILE
-from veen.sign import PrivateKey
-from veen.stream import stream_id
+from veen.system.environment import Runtime
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -54,8 +51,8 @@ LATER = {
 @pytest.fixture(scope="module")
 def site(database: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("retained")
-    with dag_zones.zone_pair(folder, database, SMALL) as (found, _):
-        yield found
+    with dag_zones.zone_pair(folder, database, SMALL) as (result, _):
+        yield result
 
 
 @pytest.fixture
@@ -76,9 +73,9 @@ def measure(z1: Site, count: int) -> None:
         stream_ids=[stream_id(READINGS)],
         ttl=86_400,
     )
-    around = Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
+    around = Runtime(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
     url = hub_settings.load(z1.file).url
-    with Client.open(home.root, url, surroundings=around) as client:
+    with Client.open(home.root, url, runtime=around) as client:
         client.meet()
         client.session.api.authorize(token)
         client.renew(token)
@@ -90,7 +87,7 @@ def two_days_later(z1: Site) -> None:
     """The hub's log goes on two days after its last message: only that makes chunks due."""
     z1.stop_hub()
     datadir, settings = DataDir(z1.home.hub), hub_settings.load(z1.file)
-    lock = Lock(datadir)
+    lock = DataDirLock(datadir)
     keys = identity.load(datadir)
     log = HubLog(datadir, keys, settings.limits, settings.streams)
     try:
@@ -103,11 +100,11 @@ def two_days_later(z1: Site) -> None:
     z1.start_hub()
 
 
-def _message(hub_id: bytes) -> Verified:
-    key, sealed = PrivateKey(os.urandom(32)), bytes(40)
+def _message(hub_id: bytes) -> VerifiedMsg:
+    key, sealed = SigningKey(os.urandom(32)), bytes(40)
     msg = Msg(
         profile_id=DEFAULT_PROFILE.profile_id(),
-        label=label(routing_key(hub_id), stream_id(READINGS), 0),
+        label=derive_label(routing_key(hub_id), stream_id(READINGS), 0),
         client_id=key.public,
         client_seq=1,
         prev_ack=0,
@@ -115,7 +112,7 @@ def _message(hub_id: bytes) -> Verified:
         ct_hash=h(sealed),
         ciphertext=sealed,
     )
-    return Verified.of(msg.signed(key))
+    return VerifiedMsg.of(msg.signed(key))
 
 
 def chunks(z1: Site) -> int:
@@ -124,7 +121,7 @@ def chunks(z1: Site) -> int:
 
 def pruned(z1: Site) -> int:
     """How many chunks all runs together say that they have let go."""
-    return sum(one.summary["pruned"] for one in z1.made("retention"))
+    return sum(item.summary["pruned"] for item in z1.made("retention"))
 
 
 def is_whole(z1: Site) -> bool:
@@ -136,9 +133,9 @@ def is_whole(z1: Site) -> bool:
 
 def test_due_chunks_go_and_the_hub_proves_that_nothing_else_is_gone(z1: Site) -> None:
     before = chunks(z1)
-    checkpoint, kept = z1.run({"dag_id": "veen_checkpoint"}, {"dag_id": "veen_retention"})
+    checkpoint, stored = z1.run({"dag_id": "veen_checkpoint"}, {"dag_id": "veen_retention"})
     assert checkpoint.state == "success"
-    assert kept.tasks["stop"] == "skipped"
+    assert stored.tasks["stop"] == "skipped"
     two_days_later(z1)
     (run,) = z1.run({"dag_id": "veen_retention", "kill": 4}, **LATER)
     assert set(run.tasks.values()) == {"success"}, run.log[-6000:]
@@ -154,7 +151,7 @@ def test_two_runs_at_once_leave_what_one_run_leaves(z1: Site) -> None:
     assert z1.run({"dag_id": "veen_checkpoint"})[0].state == "success"
     two_days_later(z1)
     both = [z1.begin({"dag_id": "veen_retention"}, **LATER) for _ in range(2)]
-    for run in (run for one in both for run in one.ended()):
+    for run in (run for item in both for run in item.ended()):
         assert run.state == "success", run.log[-6000:]
     assert chunks(z1) < before
     assert pruned(z1) - gone == before - chunks(z1)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from dag_steps import SECTION, context, loaded
 from dag_zones import veen
-from veen_made import Made, Nothing, known
-from veen_notify import tell_of_failure
+from veen_airflow.alerts import tell_of_failure
+from veen_airflow.artefacts import DagArtefact, NothingToDo, known
 
-from recorder.artefact import Artefact, newest
-from recorder.zone import load
-from veen.settings_table import BadSettings
+from veen.system.config import BadSettings
+from zone.artefacts import Artefact, newest
+from zone.config import load
 
 SAYS = f'What to do: docs/runbook.md, section "{SECTION}"'
 
@@ -26,9 +26,9 @@ def operators(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("zones") / "z1"
-    veen("zone", "init", "--directory", str(found), "--name", "z1", "--role", "alone")
-    return found / "veen.toml"
+    result = tmp_path_factory.mktemp("zones") / "z1"
+    veen("zone", "init", "--directory", str(result), "--name", "z1", "--role", "alone")
+    return result / "veen.toml"
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ def test_a_spark_job_that_finds_what_does_not_hold_is_an_alarm(
     job._hook._submit_sp.stdout.close()
     assert isinstance(failed.value, operators.AirflowFailException) is is_final
     assert str(failed.value).endswith(SAYS)
-    assert [one.state for one in alarms(zone)] == alarmed
+    assert [alarm.state for alarm in alarms(zone)] == alarmed
 
 
 def test_h35_a_failed_run_is_kept_for_the_page_with_its_text_and_runbook_section(
@@ -105,7 +105,7 @@ def test_h35_a_failed_run_is_kept_for_the_page_with_its_text_and_runbook_section
     assert alarm.summary["runbook"] == SECTION
     assert str(failed.value).startswith(alarm.summary["what"])
     a_judge(operators, lambda _: ()).execute(context(run_id="run-3"))
-    assert [one.state for one in alarms(zone)] == ["over"]
+    assert [alarm.state for alarm in alarms(zone)] == ["over"]
     tell_of_failure(context(run_id="run-4"))
     assert alarms(zone)[0].summary["runbook"] == "A run of a DAG has failed"
 
@@ -131,14 +131,14 @@ def test_an_alarm_is_over_when_its_task_has_succeeded_and_another_one_when_it_co
     for run in ("run-1", "run-2"):
         with pytest.raises(operators.AirflowFailException):
             a_judge(operators, judge).execute(context(run_id=run))
-    assert [(one.state, one.run_id) for one in alarms(zone)] == [("raised", "run-1")]
+    assert [(alarm.state, alarm.run_id) for alarm in alarms(zone)] == [("raised", "run-1")]
     a_judge(operators, lambda _: ()).execute(context("other"))
-    assert [one.state for one in alarms(zone)] == ["raised"]
+    assert [alarm.state for alarm in alarms(zone)] == ["raised"]
     a_judge(operators, lambda _: ()).execute(context(run_id="run-3"))
-    assert [(one.state, one.run_id) for one in alarms(zone)] == [("over", "run-1")]
+    assert [(alarm.state, alarm.run_id) for alarm in alarms(zone)] == [("over", "run-1")]
     with pytest.raises(operators.AirflowFailException):
         a_judge(operators, judge).execute(context(run_id="run-4"))
-    assert {one.id: one.state for one in alarms(zone)} == {
+    assert {alarm.id: alarm.state for alarm in alarms(zone)} == {
         "veen_any-step-evidence": "over",
         "veen_any-step-evidence.2": "raised",
     }
@@ -171,26 +171,27 @@ def test_whatever_fails_a_step_it_names_the_section_of_the_runbook(
 
 
 def test_where_there_is_no_storage_a_run_says_so(operators: ModuleType, zone: Path) -> None:
-    import veen_kept  # noqa: PLC0415 - it imports the zone
-    import veen_words  # noqa: PLC0415
-    import veen_zone  # noqa: PLC0415
+    from veen_airflow import commands, results  # noqa: PLC0415
+    from veen_airflow import zone as veen_zone  # noqa: PLC0415
 
     head, _, rest = zone.read_text().partition("[storage]\n")
     zone.write_text(head + rest[rest.index("\n[") :])
-    words = veen_zone.at_run(veen_words.archive_push)
+    words = veen_zone.at_run(commands.archive_push)
     asked = operators.VeenOperator(task_id="push", words=words, runbook=SECTION)
     with pytest.raises(operators.AirflowFailException, match=r"has no \[storage\]") as failed:
         asked.execute(context())
     assert str(failed.value).endswith(SAYS)
-    with pytest.raises(Nothing, match=r"has no \[storage\]"):
-        veen_kept.push_words(context())
+    with pytest.raises(NothingToDo, match=r"has no \[storage\]"):
+        results.push_words(context())
 
 
 def test_a_state_does_not_go_back(operators: ModuleType, zone: Path) -> None:
-    def made(state: str, is_news: bool = True) -> Made:
-        return Made(kind="checkpoint", id="c", state=state, final="verified", is_news=is_news)
+    def made(state: str, is_news: bool = True) -> DagArtefact:
+        return DagArtefact(
+            kind="checkpoint", id="c", state=state, final="verified", is_news=is_news
+        )
 
-    def after(one: Made) -> str | None:
+    def after(one: DagArtefact) -> str | None:
         a_judge(operators, lambda _: [one]).execute(context())
         return known(load(zone), "checkpoint", "c")
 
@@ -208,18 +209,18 @@ def test_a_state_does_not_go_back(operators: ModuleType, zone: Path) -> None:
 def test_a_reconciliation_with_gaps_is_kept_and_is_an_alarm(
     operators: ModuleType, zone: Path, whole: bool, never: list[Any], state: str, key: str | None
 ) -> None:
-    import veen_reconciled  # noqa: PLC0415 - it imports the zone
+    from veen_airflow import tasks  # noqa: PLC0415 - it imports the zone
 
     counts = {"imported": 25, "missing": 5, "excluded": 0}
     report = {"events": counts, "alarms": never, "whole": whole}
     place = zone.parent / "runs" / "veen_any" / "run-1"
     place.mkdir(parents=True)
     (place / "report.svg").write_text("<svg/>")
-    judge = a_judge(operators, lambda now: veen_reconciled.judge_reconciliation(report, now))
+    judge = a_judge(operators, lambda now: tasks.judge_reconciliation(report, now))
     with pytest.raises(operators.AirflowFailException):
         judge.execute(context())
-    (kept,) = newest(zone.parent, "reconcile", 10)
-    assert (kept.state, kept.summary) == (state, counts)
-    assert Path(str(kept.path)).with_suffix(".svg").read_text() == "<svg/>"
+    (stored,) = newest(zone.parent, "reconcile", 10)
+    assert (stored.state, stored.summary) == (state, counts)
+    assert Path(str(stored.path)).with_suffix(".svg").read_text() == "<svg/>"
     (alarm,) = alarms(zone)
-    assert (alarm.state, alarm.id) == ("raised", f"veen_any-{key or kept.id[:16]}")
+    assert (alarm.state, alarm.id) == ("raised", f"veen_any-{key or stored.id[:16]}")

@@ -14,7 +14,7 @@ from dag_steps import loaded
 from dag_zones import veen
 from local_http import Answering, served
 
-from veen.settings_table import BadSettings
+from veen.system.config import BadSettings
 
 REFUSED, DOWN = -401, -500
 
@@ -62,14 +62,14 @@ def a_hub(file: Path, *counts: int) -> Iterator[list[str | None]]:
         yield asked
 
 
-def told(trigger: Any) -> Any:
+def detail(trigger: Any) -> Any:
     """The first event of a trigger."""
     return asyncio.run(asyncio.wait_for(anext(trigger.run()), 30)).payload
 
 
 def test_a_hub_that_has_taken_enough_is_told_of(watch: ModuleType, file: Path) -> None:
     with a_hub(file, 40, 49, 52) as asked:
-        assert told(watch.VolumeTrigger(str(file))) == {"events": 12}
+        assert detail(watch.VolumeTrigger(str(file))) == {"events": 12}
     assert asked == [None] * 3
 
 
@@ -77,8 +77,8 @@ def test_a_hub_that_was_away_and_counts_from_nothing_is_told_of(
     watch: ModuleType, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with a_hub(file, 40, DOWN, 3, 13):
-        assert told(watch.VolumeTrigger(str(file))) == {"events": 10}
-    (warning,) = [one for one in caplog.records if one.levelname == "WARNING"]
+        assert detail(watch.VolumeTrigger(str(file))) == {"events": 10}
+    (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert "HTTP Error 500" in warning.getMessage()
     assert "See that it runs (veen hub health)" in warning.getMessage()
 
@@ -108,8 +108,8 @@ def test_a_carrier_that_vanishes_between_two_looks_at_it_hides_no_other(
     whole.parent.mkdir()
     whole.touch()
     listed = [tmp_path / "gone" / "carrier.sig", whole]
-    (found,) = watch._lying(iter(listed))
-    assert found.startswith(f"{whole.parent}/0/")
+    (result,) = watch._lying(iter(listed))
+    assert result.startswith(f"{whole.parent}/0/")
     assert "a carrier went away" in caplog.text
 
 

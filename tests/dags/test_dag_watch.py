@@ -40,16 +40,16 @@ def test_a_signed_carrier_is_told_of_and_messages_are_counted(pair: tuple[Site, 
     plugins = Path(__file__).parents[2] / "plugins"
     online = counted(z1, plugins)
     assert online[1] - online[0] >= 7
-    told = said(z2, plugins, lambda: None)
-    assert "TOLD {'carriers': 1}" in told
-    assert "DUE [False, False, True]" in told
+    detail = said(z2, plugins, lambda: None)
+    assert "TOLD {'carriers': 1}" in detail
+    assert "DUE [False, False, True]" in detail
 
 
 def counted(z1: Site, plugins: Path) -> list[int]:
     (z1.home.zone().dags.medium / "agb0" / "any").mkdir(parents=True)
     (z1.home.zone().dags.medium / "agb0" / "any" / "carrier.sig").touch()
     lines = said(z1, plugins, lambda: z1.emit(7))
-    return [int(one.split()[1]) for one in lines if one.startswith("TAKEN")]
+    return [int(line.split()[1]) for line in lines if line.startswith("TAKEN")]
 
 
 def said(site: Site, plugins: Path, between: object) -> list[str]:
@@ -60,8 +60,8 @@ def said(site: Site, plugins: Path, between: object) -> list[str]:
     assert process.stdout is not None
     assert process.stdin is not None
     lines = []
-    with process.stdin as heard, process.stdout as told:
-        for line in told:
+    with process.stdin as heard, process.stdout as stdout:
+        for line in stdout:
             lines.append(line.strip())
             if line.startswith("TAKEN"):
                 between()  # type: ignore[operator]

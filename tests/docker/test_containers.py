@@ -41,8 +41,8 @@ def resolved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = yaml.safe_load(done.stdout)
-    return found["services"]  # type: ignore[no-any-return]
+    result: dict[str, Any] = yaml.safe_load(done.stdout)
+    return result["services"]  # type: ignore[no-any-return]
 
 
 def networks(one: dict[str, Any]) -> set[str]:
@@ -65,7 +65,7 @@ def test_hadolint_has_nothing_to_say() -> None:
 
 def test_every_image_ends_as_a_user_without_rights_and_tells_its_health() -> None:
     stages = re.split(r"^FROM ", (DOCKER / "Dockerfile").read_text(), flags=re.MULTILINE)[1:]
-    bases = {re.search(r"AS (\S+)", one)[1]: one for one in stages}  # type: ignore[index]
+    bases = {re.search(r"AS (\S+)", stage)[1]: stage for stage in stages}  # type: ignore[index]
     for name in OURS:
         users: list[str] = []
         stage = bases[name]
@@ -82,25 +82,26 @@ def test_both_zones_are_whole(resolved: dict[str, Any]) -> None:
 
 
 def test_every_root_file_system_is_read_only(resolved: dict[str, Any]) -> None:
-    assert [name for name, one in resolved.items() if not one.get("read_only")] == []
+    assert [name for name, item in resolved.items() if not item.get("read_only")] == []
 
 
 def test_no_network_and_no_volume_but_the_medium_is_in_both_zones(resolved: dict[str, Any]) -> None:
-    for name, one in resolved.items():
+    for name, item in resolved.items():
         zone = name[:2]
-        assert networks(one) <= {zone}
-        assert one.get("network_mode", "none") in ("none", f"service:{zone}-hub")
-        own = {v for v in sources(one) if not v.startswith((f"{zone}-", "medium:"))}
+        assert networks(item) <= {zone}
+        assert item.get("network_mode", "none") in ("none", f"service:{zone}-hub")
+        own = {v for v in sources(item) if not v.startswith((f"{zone}-", "medium:"))}
         assert own == ({"z1-zone:/handover"} if name == "z2-init" else set())
 
 
 def test_the_offline_zone_can_only_read_the_medium(resolved: dict[str, Any]) -> None:
     media = {
-        name: {v for v in sources(one) if v.startswith("medium:")} for name, one in resolved.items()
+        name: {v for v in sources(item) if v.startswith("medium:")}
+        for name, item in resolved.items()
     }
-    for name, found in media.items():
-        if found:
-            assert found == {"medium:/medium:ro" if name.startswith("z2") else "medium:/medium"}
+    for name, result in media.items():
+        if result:
+            assert result == {"medium:/medium:ro" if name.startswith("z2") else "medium:/medium"}
     assert media["z1-scheduler"]
     assert media["z2-scheduler"]
 
@@ -113,25 +114,25 @@ def test_the_initialiser_of_z2_sees_what_is_handed_over_and_no_more(
 
 
 def test_ports_are_published_on_loopback_alone(resolved: dict[str, Any]) -> None:
-    ports = [str(port) for one in resolved.values() for port in one.get("ports", ())]
+    ports = [str(port) for item in resolved.values() for port in item.get("ports", ())]
     assert len(ports) == 4
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
 def example() -> dict[str, str]:
     lines = (DOCKER / "zone.env.example").read_text().splitlines()
-    return dict(one.split("=", maxsplit=1) for one in lines if not one.startswith("#"))
+    return dict(line.split("=", maxsplit=1) for line in lines if not line.startswith("#"))
 
 
 def test_every_volume_that_our_user_writes_is_made_as_theirs_in_the_image(
     resolved: dict[str, Any],
 ) -> None:
     """A new volume takes its owner from the folder of the image; without one it is root's."""
-    ours = [one for one in resolved.values() if one["image"].startswith("veen-")]
+    ours = [item for item in resolved.values() if item["image"].startswith("veen-")]
     written = {
         volume.split(":")[1]
-        for one in ours
-        for volume in one.get("volumes", ())
+        for our in ours
+        for volume in our.get("volumes", ())
         if isinstance(volume, str) and not volume.endswith(":ro")
     }
     (made,) = re.findall(
@@ -149,7 +150,7 @@ def test_h30_base_images_are_pinned_by_digest_and_the_store_has_no_known_advisor
     text = (DOCKER / "Dockerfile").read_text()
     stages = set(re.findall(r" AS (\S+)", text))
     bases = set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) - stages
-    foreign = {one["image"] for one in resolved.values() if not one["image"].startswith("veen-")}
+    foreign = {item["image"] for item in resolved.values() if not item["image"].startswith("veen-")}
     assert bases
     assert foreign
     for image in bases | foreign:
@@ -164,7 +165,7 @@ def test_h30_only_the_hub_has_the_keys_of_hub_and_issuer(
     resolved: dict[str, Any], zone: str
 ) -> None:
     volumes = {f"{zone}-keys:/zone/hub/keys", f"{zone}-issuer:/zone/identities/issuer"}
-    holders = {name for name, one in resolved.items() if sources(one) & volumes}
+    holders = {name for name, item in resolved.items() if sources(item) & volumes}
     assert holders == {f"{zone}-hub", f"{zone}-init"}
     assert all(volumes <= sources(resolved[name]) for name in holders)
 
@@ -184,9 +185,9 @@ def test_h30_spark_authenticates_with_a_secret_of_the_environment_file(
     resolved: dict[str, Any], part: str
 ) -> None:
     for zone in ZONES:
-        one = resolved[f"{zone}-{part}"]
-        assert one["environment"]["SPARK_DAEMON_JAVA_OPTS"] == spark_standalone.AUTHENTICATED
-        assert f"{zone}.env" in str(one["env_file"])
+        item = resolved[f"{zone}-{part}"]
+        assert item["environment"]["SPARK_DAEMON_JAVA_OPTS"] == spark_standalone.AUTHENTICATED
+        assert f"{zone}.env" in str(item["env_file"])
     assert example()["_SPARK_AUTH_SECRET"]
 
 
@@ -199,7 +200,7 @@ def test_h30_a_bucket_is_made_once_and_left_as_it_is(monkeypatch: pytest.MonkeyP
         for _ in range(2):
             subprocess.run(words, check=True)
         store = boto3.client("s3", endpoint_url=server.endpoint, region_name="us-east-1")
-        assert "veen" in [one["Name"] for one in store.list_buckets()["Buckets"]]
+        assert "veen" in [item["Name"] for item in store.list_buckets()["Buckets"]]
     finally:
         server.stop()
 
@@ -219,7 +220,7 @@ def test_no_container_stops_a_hub_by_a_process_number_of_another(tmp_path: Path)
     )
     subprocess.run(["/bin/sh", "-c", line], cwd=tmp_path, check=True)
     ignored = (tmp_path / "dags" / ".airflowignore").read_text().splitlines()
-    stopping = [one.name for one in (tmp_path / "dags").glob("*.py") if is_stopping(one)]
+    stopping = [path.name for path in (tmp_path / "dags").glob("*.py") if is_stopping(path)]
     assert stopping == ["veen_retention.py"]
     assert set(stopping) <= set(ignored)
 

@@ -14,5 +14,5 @@ def test_every_attack_has_a_test_of_its_number() -> None:
     assert sorted(rows) == [f"H{number:02d}" for number in range(1, 37)]
     for number, cell in rows.items():
         files = [ROOT / name for name in re.findall(r"`([^`]+)`", cell)]
-        found = "".join(file.read_text() for file in files)
-        assert f"test_{number.lower()}" in found, number
+        result = "".join(file.read_text() for file in files)
+        assert f"test_{number.lower()}" in result, number

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.free_port import free_port
+from zone.services import free_port
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -14,7 +14,7 @@ import typer
 
 from cli.main import app
 from hub import policy, settings
-from hub.api.routes import ROUTES
+from hub.api.openapi import ROUTES
 from veen.limits import Limits
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ KEYS = sorted(
         *settings._PLAIN,
         *settings._TABLES,
         *policy._KEYS,
-        *(one.name for one in fields(Limits)),
+        *(field.name for field in fields(Limits)),
         *("name", "epoch_sec", "pad_block", "max_msg_bytes", "streams", "keep_days"),
     }
 )
@@ -47,11 +47,11 @@ def page(name: str) -> str:
 
 
 def test_the_example_configuration_loads_with_the_limits_it_calls_defaults() -> None:
-    found = settings.load(EXAMPLE)
-    assert found.limits == Limits()
-    assert {one.name for one in found.streams} >= {"record/line-1"}
-    assert found.policy.principals
-    assert found.retention
+    document = settings.load(EXAMPLE)
+    assert document.limits == Limits()
+    assert {stream.name for stream in document.streams} >= {"record/line-1"}
+    assert document.policy.principals
+    assert document.retention
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -60,7 +60,7 @@ def test_every_key_is_in_the_example_and_in_the_manual(key: str) -> None:
     assert re.search(rf"`(\[\[?)?{key}\b", page("docs/hub.md"))
 
 
-@pytest.mark.parametrize("role", [one.title for one in policy.Role])
+@pytest.mark.parametrize("role", [item.title for item in policy.Role])
 def test_every_role_is_in_the_manual(role: str) -> None:
     assert f"| `{role}` |" in page("docs/hub.md")
 
@@ -73,7 +73,7 @@ def test_every_metric_is_in_the_manual() -> None:
 
 
 def test_every_route_is_in_the_manual() -> None:
-    rows = {f"| {one.method.upper()} | `{one.path}` |" for one in ROUTES}
+    rows = {f"| {item.method.upper()} | `{item.path}` |" for item in ROUTES}
     manual = page("docs/hub.md")
     assert [row for row in sorted(rows) if row not in manual] == []
 
@@ -85,9 +85,9 @@ def commands(text: str) -> Iterator[str]:
         is_code = line.startswith("    ") or line in fenced
         spans = [line.strip().removeprefix("$ ")] if is_code else []
         for span in (*spans, *_CODE.findall(line)):
-            found = _COMMAND.fullmatch(span.strip().removeprefix("# "))
-            if found:
-                yield found[1].strip()
+            match = _COMMAND.fullmatch(span.strip().removeprefix("# "))
+            if match:
+                yield match[1].strip()
 
 
 def unknown(command: str) -> str | None:
@@ -99,27 +99,29 @@ def unknown(command: str) -> str | None:
                 return word
             at = at.commands[word]
         elif word.startswith("--"):
-            known = {name for one in at.params for name in (*one.opts, *one.secondary_opts)}
+            known = {name for param in at.params for name in (*param.opts, *param.secondary_opts)}
             if word not in known:
                 return word
     return None
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda one: one.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda item: item.name)
 def test_every_command_exists(path: Path) -> None:
-    found = list(commands(path.read_text()))
-    assert [(one, unknown(one)) for one in found if unknown(one)] == []
+    result = list(commands(path.read_text()))
+    assert [(item, unknown(item)) for item in result if unknown(item)] == []
 
 
 def test_the_check_of_commands_finds() -> None:
     text = "`veen hub start`\n\n    $ veen hub strat --data-dir x\n    veen hub stop --nope\n"
     text += "```sh\nveen hub kye\n```\nveen hub prose\n"
-    assert [unknown(one) for one in commands(text)] == [None, "strat", "--nope", "kye"]
+    assert [unknown(command) for command in commands(text)] == [None, "strat", "--nope", "kye"]
 
 
 def named(text: str) -> Iterator[str]:
     """Paths of this repository in backticks, with the name inside the file if there is one."""
-    folders = {one.name for one in ROOT.iterdir() if one.is_dir() and not one.name.startswith(".")}
+    folders = {
+        path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")
+    }
     for span in _CODE.findall(text):
         head = span.partition("::")[0]
         is_ours = head in _REPOSITORY_FILES or head.partition("/")[0] in folders
@@ -137,27 +139,27 @@ def is_there(span: str) -> bool:
 
 def names_in(path: Path) -> set[str]:
     """Functions, classes, their methods and what is assigned at the top of a module."""
-    found: set[str] = set()
+    result: set[str] = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.add(node.name)
+            result.add(node.name)
         if isinstance(node, ast.ClassDef):
-            inner = [one for one in node.body if isinstance(one, ast.FunctionDef)]
-            found |= {f"{node.name}.{one.name}" for one in inner}
+            inner = [item for item in node.body if isinstance(item, ast.FunctionDef)]
+            result |= {f"{node.name}.{item.name}" for item in inner}
         if isinstance(node, ast.AnnAssign | ast.Assign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            found |= {one.id for one in targets if isinstance(one, ast.Name)}
-    return found
+            result |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return result
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda one: one.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda item: item.name)
 def test_every_file_and_name_exists(path: Path) -> None:
-    assert [one for one in named(path.read_text()) if not is_there(one)] == []
+    assert [item for item in named(path.read_text()) if not is_there(item)] == []
 
 
 def test_the_check_of_files_finds() -> None:
     text = "`veen/mmr.py::Peaks`, `veen/nothing.py`, `veen/mmr.py::Peeks`, `log/x`, `hub/`, `no.py`"
-    assert [is_there(one) for one in named(text)] == [True, False, False, True, False]
+    assert [is_there(item) for item in named(text)] == [True, False, False, True, False]
 
 
 def anchors(path: Path) -> set[str]:
@@ -178,7 +180,7 @@ def broken_links(path: Path) -> list[str]:
     return broken
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda one: one.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda item: item.name)
 def test_every_link_and_anchor_exists(path: Path) -> None:
     assert broken_links(path) == []
 

@@ -16,7 +16,7 @@ import object_servers
 import overlay_histories
 import pytest
 
-from veen.sign import PrivateKey
+from veen.crypto import SigningKey
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 _NUMBER = itertools.count(1)
@@ -44,13 +44,13 @@ def a_history() -> Callable[..., list[Any]]:
     """Messages with their meaning, as ``histories.history`` draws them for an overlay."""
 
     def build(seed: int, size: int, overlay: str) -> list[Any]:
-        found: list[Any] = overlay_histories.history(
+        anies: list[Any] = overlay_histories.history(
             seed,
             size,
             overlay_histories.SCHEMAS[overlay],
-            public=lambda key: PrivateKey(key).public,
+            public=lambda key: SigningKey(key).public,
         )
-        return found
+        return anies
 
     return build
 
@@ -103,7 +103,7 @@ def spark() -> Iterator[Any]:
     }
     from pyspark.sql import SparkSession  # noqa: PLC0415 - only the tests that need it wait for it
 
-    found = (
+    result = (
         SparkSession.builder.master("local[2,3]")
         .appName("folds")
         .config("spark.ui.enabled", "false")
@@ -112,8 +112,8 @@ def spark() -> Iterator[Any]:
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
-    yield found.sparkContext
-    found.stop()
+    yield result.sparkContext
+    result.stop()
 
 
 @pytest.fixture

@@ -14,33 +14,26 @@ from typing import Any
 
 import poison
 
-from hub.admission.capability import Gate
-from hub.admission.verified import Verified
+from hub.admission import Gate, VerifiedMsg
 from hub.sequencer.committer import Committer
 from hub.storage import identity
-from hub.storage.datadir import DataDir, Lock
+from hub.storage.datadir import DataDir, DataDirLock
 from hub.storage.log import HubLog
 from recorder.archive.push import push
-from recorder.archive.source import Source
+from recorder.archive.source import PushSource
 from recorder.archive.store import HubArchive
-from recorder.folds.job import FoldJob, FoldResult, carry_out
-from recorder.folds.reader import FoldReader
-from recorder.folds.source import ArchiveSource
-from recorder.folds.wanted import Wanted
+from recorder.folds.job import FoldJob, FoldRequest, FoldResult, carry_out
+from recorder.folds.source import ArchiveSource, FoldReader
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.keystore.directory import ClientDir
-from veen.label import label, routing_key
+from veen.label import DEFAULT_PROFILE, derive_label, routing_key, stream_id
 from veen.limits import Limits
 from veen.msg import Msg
-from veen.objects.opened import Store
-from veen.objects.settings import FileSettings
+from veen.objects.port import FileSettings, Store
 from veen.objects.store import open_store
-from veen.payload import PayloadHdr
-from veen.profile import DEFAULT_PROFILE
+from veen.payload import PayloadHdr, SealPlace, seal_payload
 from veen.receipt import Receipt
-from veen.seal import Place, seal
-from veen.sign import PrivateKey
-from veen.stream import stream_id
 
 BEGIN = 1_700_000_000
 LIMITS = Limits()
@@ -71,7 +64,7 @@ class Hub:
     reader: Reader
     entries_in_chunk: int
     now: int = BEGIN
-    told: dict[str, list[Any]] = field(default_factory=dict)
+    detail: dict[str, list[Any]] = field(default_factory=dict)
     written: dict[tuple[str, bytes], int] = field(default_factory=dict)
     hub_id: bytes = b""
 
@@ -84,7 +77,7 @@ class Hub:
         places, times and clients that they have come to have."""
         datadir = DataDir(self.root)
         datadir.create()
-        lock = Lock(datadir)
+        lock = DataDirLock(datadir)
         keys = identity.load_or_create(datadir, os.urandom, BEGIN)
         limits = replace(LIMITS, max_checkpoint_interval=self.entries_in_chunk)
         log = HubLog(datadir, keys, limits, ())
@@ -104,18 +97,20 @@ class Hub:
 
     def _commit(self, committer: Committer, stream: str, group: list[Any]) -> None:
         signed = [self._msg(stream, made) for made in group]
-        outcomes = committer.commit([Verified.of(msg) for msg in signed], self.now)
+        outcomes = committer.commit([VerifiedMsg.of(msg) for msg in signed], self.now)
         for made, msg, outcome in zip(group, signed, outcomes, strict=True):
             assert isinstance(outcome, bytes), outcome
             receipt = Receipt.decode(outcome)
             place = {"stream_seq": receipt.stream_seq, "hub_ts": receipt.hub_ts}
-            self.told.setdefault(stream, []).append(replace(made, **place, client_id=msg.client_id))
+            self.detail.setdefault(stream, []).append(
+                replace(made, **place, client_id=msg.client_id)
+            )
 
     def _msg(self, stream: str, made: Any) -> Msg:
-        key = PrivateKey(made.client_id)
-        where = label(routing_key(self.hub_id), stream_id(stream), 0)
+        key = SigningKey(made.client_id)
+        where = derive_label(routing_key(self.hub_id), stream_id(stream), 0)
         seq = self.written[stream, key.public] = self.written.get((stream, key.public), 0) + 1
-        place = Place(
+        place = SealPlace(
             profile=DEFAULT_PROFILE, label=where, client_id=key.public, client_seq=seq, prev_ack=0,
             auth_ref=None,
         )  # fmt: skip
@@ -126,8 +121,8 @@ class Hub:
         )  # fmt: skip
         return bare.signed(key)
 
-    def _sealed(self, place: Place, made: Any) -> bytes:
-        return seal(
+    def _sealed(self, place: SealPlace, made: Any) -> bytes:
+        return seal_payload(
             recipient=self.reader.public,
             ephemeral=os.urandom(32),
             place=place,
@@ -136,7 +131,7 @@ class Hub:
             limits=LIMITS,
         ).ciphertext
 
-    def _unopenable(self, place: Place) -> bytes:
+    def _unopenable(self, place: SealPlace) -> bytes:
         """H07: for a stranger, or not to be opened by anybody."""
         return poison.unopenable(place.client_seq, place, self.reader.public)
 
@@ -150,7 +145,7 @@ class Archived:
     folder: Path | None = None
 
     def push(self) -> Archived:
-        push(Source(self.hub.root, LIMITS), self.store, sealer=None, progress=_quiet)
+        push(PushSource(self.hub.root, LIMITS), self.store, sealer=None, progress=_quiet)
         return self
 
     @property
@@ -158,7 +153,7 @@ class Archived:
         return HubArchive(self.store, self.hub.hub_id)
 
     def job(self, stream: str, overlay: str, **more: Any) -> FoldJob:
-        return Wanted(stream=stream, overlay=overlay, **more).job(self.archive)
+        return FoldRequest(stream=stream, overlay=overlay, **more).job(self.archive)
 
     def source(self, job: FoldJob) -> ArchiveSource:
         return job.source(self.archive, self.hub.reader.open())

@@ -11,9 +11,8 @@ import fold_world
 import overlay_oracle
 import pytest
 
-from recorder.folds.job import carry_out
-from recorder.folds.parallel import PreparedSource, height_for, make, plan
-from veen.overlay.registry import OVERLAYS
+from recorder.folds.job import PreparedSource, carry_out, height_for, make, plan
+from veen.overlay.snapshot import OVERLAYS
 
 NAMES = [overlay.name for overlay in OVERLAYS]
 HUBS, STREAMS = 4, 50
@@ -40,60 +39,60 @@ def many(
 def by_hands(archived: Any, job: Any, chance: Random) -> bytes:
     """The same, its nodes dealt out by chance to as many partitions as chance wills."""
     source, partitions = archived.source(job), chance.randint(1, 9)
-    found = plan(job, source, chance.choice([height_for(job, partitions), chance.randrange(3)]))
+    result = plan(job, source, chance.choice([height_for(job, partitions), chance.randrange(3)]))
     dealt: list[list[Any]] = [[] for _ in range(partitions)]
-    for node in chance.sample(found.due, len(found.due)):
+    for node in chance.sample(result.due, len(result.due)):
         chance.choice(dealt).append(node)
     made = []
     for nodes in dealt:
         own = archived.source(job)
         made += [make(job, own, node) for node in nodes]
-    return bytes(carry_out(job, PreparedSource(source, found, made)).encode())
+    return bytes(carry_out(job, PreparedSource(source, result, made)).encode())
 
 
 def test_most_histories_fill_several_chunks(many: Any) -> None:
     archive = many.archive
-    sealed = [len(one.segments) for one in archive.labels(archive.latest())]
+    sealed = [len(label.segments) for label in archive.labels(archive.latest())]
     assert len(sealed) >= STREAMS
     assert sum(count >= 3 for count in sealed) > 0.7 * len(sealed)
-    sizes = {seg.end_seq - seg.start_seq + 1 for one in archive.labels(archive.latest())
-             for seg in one.segments}  # fmt: skip
+    sizes = {seg.end_seq - seg.start_seq + 1 for label in archive.labels(archive.latest())
+             for seg in label.segments}  # fmt: skip
     assert len(sizes) >= 10
 
 
 def test_every_way_of_folding_gives_the_bytes_of_the_naive_fold(many: Any) -> None:
-    for stream, messages in many.hub.told.items():
+    for stream, messages in many.hub.detail.items():
         chance, overlay = Random(stream), stream.split()[0]
         first = chance.choice([1, chance.randint(1, len(messages))])
         last = chance.randint(first, len(messages))
-        wanted = {"from_seq": first, "to_seq": last, "block": chance.randrange(1, 30)}
+        expected = {"from_seq": first, "to_seq": last, "block": chance.randrange(1, 30)}
         due = overlay_oracle.folded(overlay, messages[first - 1 : last])
-        plain = many.job(stream, overlay, **wanted)
-        kept = many.job(stream, overlay, **wanted, keeps_summaries=True)
+        plain = many.job(stream, overlay, **expected)
+        job = many.job(stream, overlay, **expected, keeps_summaries=True)
         result = many.fold(plain)
         assert result.folded == due
         ways = {
             by_hands(many, plain, chance),
-            many.fold(kept).encode(),
-            by_hands(many, kept, chance),
-            many.fold(kept).encode(),
+            many.fold(job).encode(),
+            by_hands(many, job, chance),
+            many.fold(job).encode(),
         }
         assert ways == {result.encode()}
 
 
 def test_some_of_them_on_spark(many: Any, spark: Any, reader: Any) -> None:
-    from spark_jobs.fold_tasks import Site, fold_on  # noqa: PLC0415
-    from spark_jobs.store_door import StoreDoor  # noqa: PLC0415
-    from veen.objects.settings import FileSettings  # noqa: PLC0415
-    from veen.profile import DEFAULT_PROFILE  # noqa: PLC0415
+    from spark_jobs.fold_overlay import FoldSite, fold_on  # noqa: PLC0415
+    from veen.label import DEFAULT_PROFILE  # noqa: PLC0415
+    from veen.objects.port import FileSettings  # noqa: PLC0415
+    from veen.objects.store import StoreRef  # noqa: PLC0415
 
-    door = StoreDoor(FileSettings(Path(many.folder)))
-    site = Site(door=door, client=reader.root, profile=DEFAULT_PROFILE)
-    streams = sorted(many.hub.told.items())
+    services = StoreRef(FileSettings(Path(many.folder)))
+    site = FoldSite(services=services, client=reader.root, profile=DEFAULT_PROFILE)
+    streams = sorted(many.hub.detail.items())
     for stream, messages in Random(many.hub.now).sample(streams, 2):
         chance, overlay = Random(f"spark {stream}"), stream.split()[0]
-        wanted = {"block": chance.randint(1, 5), "keeps_summaries": chance.random() < 0.5}
-        job = many.job(stream, overlay, **wanted)
+        expected = {"block": chance.randint(1, 5), "keeps_summaries": chance.random() < 0.5}
+        job = many.job(stream, overlay, **expected)
         result = fold_on(spark, site, job, chance.randint(1, 12))
         assert result.folded == overlay_oracle.folded(overlay, messages)
         assert result.encode() == many.fold(job).encode()

@@ -12,21 +12,21 @@ import pytest
 
 from recorder.folds.cache import FoldKeys, drop
 from recorder.folds.job import FoldJob, carry_out
-from recorder.folds.reader import FoldReader
+from recorder.folds.source import FoldReader
 from veen.digest import h
 from veen.errors import Untrusted
+from veen.label import DEFAULT_PROFILE, Profile
 from veen.limits import Limits
-from veen.objects.files import FileRetention, Layout
-from veen.overlay.summary import Summary
-from veen.profile import DEFAULT_PROFILE, Profile
+from veen.objects.files import FileRetention, StoreLayout
+from veen.overlay.fold import FoldSummary
 
 NAME = "wallet.ledger"
 
 
 @pytest.fixture
 def job(archived: Any) -> FoldJob:
-    found: FoldJob = archived.job("ledger", NAME, block=8, keeps_summaries=True)
-    return found
+    fold_job: FoldJob = archived.job("ledger", NAME, block=8, keeps_summaries=True)
+    return fold_job
 
 
 def worked(archived: Any, job: FoldJob) -> Any:
@@ -38,13 +38,13 @@ def worked(archived: Any, job: FoldJob) -> Any:
 
 def swap(archived: Any, key: str, raw: bytes) -> None:
     """Put other bytes where the store has these, as no one who keeps to its contract can."""
-    FileRetention(Layout(archived.folder)).delete(key)
+    FileRetention(StoreLayout(archived.folder)).delete(key)
     archived.store.objects.put(key, raw)
 
 
 def the_top(archived: Any) -> str:
     """The key of the largest node from the first message on: 16 blocks of 8."""
-    (key,) = (one for one in archived.summaries() if "/8/4/" in one)
+    (key,) = (summary for summary in archived.summaries() if "/8/4/" in summary)
     return str(key)
 
 
@@ -55,9 +55,9 @@ def test_a_fold_keeps_nothing_unless_it_is_asked_to(archived: Any) -> None:
 
 def test_a_warm_fold_reads_only_the_unfinished_block(archived: Any, job: FoldJob) -> None:
     cold = worked(archived, job)
-    assert (cold.events, cold.summaries, cold.kept) == (150, 0, 18 + 9 + 4 + 2 + 1)
+    assert (cold.events, cold.summaries, cold.stored) == (150, 0, 18 + 9 + 4 + 2 + 1)
     warm = worked(archived, job)
-    assert (warm.events, warm.summaries, warm.kept) == (6, 2, 0)
+    assert (warm.events, warm.summaries, warm.stored) == (6, 2, 0)
 
 
 def test_a_log_that_has_grown_is_folded_from_where_it_was(
@@ -68,7 +68,9 @@ def test_a_log_that_has_grown_is_folded_from_where_it_was(
     archived.push()
     longer = archived.job("ledger", NAME, block=8, keeps_summaries=True)
     assert worked(archived, longer).events == 200 - 144
-    assert archived.fold(longer).folded == overlay_oracle.folded(NAME, archived.hub.told["ledger"])
+    assert archived.fold(longer).folded == overlay_oracle.folded(
+        NAME, archived.hub.detail["ledger"]
+    )
 
 
 def test_an_older_prefix_needs_no_more_than_its_own_parts(archived: Any, job: FoldJob) -> None:
@@ -94,7 +96,7 @@ def test_a_summary_of_something_else_is_refused_by_its_key(
 ) -> None:
     worked(archived, job)
     key = the_top(archived)
-    changed = replace(Summary.decode(archived.store.objects.get(key)), **change)
+    changed = replace(FoldSummary.decode(archived.store.objects.get(key)), **change)
     swap(archived, key, replace(changed, digest=changed.expected_digest()).encode())
     with pytest.raises(Untrusted, match=rf"^{key}: .* has another .*--drop-summaries"):
         worked(archived, job)
@@ -116,7 +118,7 @@ def test_what_is_refused_can_be_dropped(archived: Any, job: FoldJob) -> None:
     with pytest.raises(Untrusted):
         worked(archived, job)
     keys = FoldKeys(job.hub_id, job.label)
-    assert drop(archived.store.objects, FileRetention(Layout(archived.folder)), keys) == 34 + 7
+    assert drop(archived.store.objects, FileRetention(StoreLayout(archived.folder)), keys) == 34 + 7
     assert archived.fold(job).encode() == due
 
 

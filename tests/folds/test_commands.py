@@ -18,8 +18,8 @@ from overlay_histories import cbor, named
 
 from veen.client.client import Client
 from veen.keystore.directory import ClientDir
-from veen.objects.files import FileRetention, Layout
-from veen.overlay.gcounter import SCHEMA
+from veen.objects.files import FileRetention, StoreLayout
+from veen.overlay.crdt import GCOUNTER_SCHEMA
 from veen.overlay.snapshot import StateCheckpoint
 
 NAME = "wallet.ledger"
@@ -35,10 +35,10 @@ def veen(*words: object, **environment: str) -> Run:
     )  # fmt: skip
 
 
-def told(done: Run, code: int = OK) -> dict[str, Any]:
+def detail(done: Run, code: int = OK) -> dict[str, Any]:
     assert done.returncode == code, done.stdout + done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def at(archived: Any, reader: Any) -> tuple[object, ...]:
 
 def test_a_fold_says_what_it_is_of(archived: Any, at: tuple[object, ...]) -> None:
     result = archived.fold(archived.job("ledger", NAME, block=8, from_seq=3, to_seq=140))
-    shown = told(veen("fold", NAME, *at, "--from", 3, "--to", 140, "--json"))
+    shown = detail(veen("fold", NAME, *at, "--from", 3, "--to", 140, "--json"))
     assert shown["digest"] == result.digest().hex()
     assert (shown["label"], shown["from"], shown["to"]) == (result.label.hex(), 3, 140)
     assert shown["mmr_root"] == result.mmr_root.hex()
@@ -65,7 +65,7 @@ def test_a_fold_says_what_it_is_of(archived: Any, at: tuple[object, ...]) -> Non
 def test_one_account_is_shown_alone(archived: Any, at: tuple[object, ...]) -> None:
     whole = archived.fold(archived.job("ledger", NAME, block=8)).opened().state
     account = whole.accounts[0].account
-    shown = told(veen("fold", NAME, *at, "--account", account.hex(), "--json"))
+    shown = detail(veen("fold", NAME, *at, "--account", account.hex(), "--json"))
     assert list(shown["state"]["accounts"]) == [account.hex()]
     text = veen("fold", NAME, *at, "--account", account.hex())
     assert account.hex() in text.stdout
@@ -73,15 +73,15 @@ def test_one_account_is_shown_alone(archived: Any, at: tuple[object, ...]) -> No
 
 
 def test_a_wrong_summary_is_named_and_dropped(archived: Any, at: tuple[object, ...]) -> None:
-    due = told(veen("fold", NAME, *at, "--summaries", "--json"))
+    due = detail(veen("fold", NAME, *at, "--summaries", "--json"))
     key = max(key for key in archived.summaries() if "/8/4/" in key)
-    FileRetention(Layout(archived.folder)).delete(key)
+    FileRetention(StoreLayout(archived.folder)).delete(key)
     archived.store.objects.put(key, b"junk")
-    refused = told(veen("fold", NAME, *at, "--summaries", "--json"), INTEGRITY)
+    refused = detail(veen("fold", NAME, *at, "--summaries", "--json"), INTEGRITY)
     assert refused["detail"].startswith(key)
     assert "--drop-summaries" in refused["detail"]
     again = veen("fold", NAME, *at, "--summaries", "--drop-summaries", "--json")
-    assert told(again) == due
+    assert detail(again) == due
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_what_cannot_be_done_is_told(
 def test_spark_shows_the_same_document(at: tuple[object, ...]) -> None:
     here = veen("fold", NAME, *at, "--json")
     there = veen("fold", NAME, *at, "--json", "--engine", "spark", "--master", "local[2]")
-    assert told(there) == told(here)
+    assert detail(there) == detail(here)
     assert there.stdout == here.stdout
 
 
@@ -117,22 +117,22 @@ def test_spark_says_why_it_cannot(at: tuple[object, ...], archived: Any, tmp_pat
     (tmp_path / "s").write_bytes(replace(claim, mmr_root=bytes(32)).encode())
     words = ("snapshot", "verify", *at, "--snapshot", tmp_path / "s", "--json")
     there = veen(*words, "--engine", "spark", "--master", "local[2]")
-    assert told(there, INTEGRITY)["first_mismatch"]["field"] == "mmr_root"
-    assert told(there, INTEGRITY) == told(veen(*words), INTEGRITY)
+    assert detail(there, INTEGRITY)["first_mismatch"]["field"] == "mmr_root"
+    assert detail(there, INTEGRITY) == detail(veen(*words), INTEGRITY)
     summaries = veen("fold", NAME, *at, "--summaries", "--json")
     assert summaries.returncode == OK
     key = max(key for key in archived.summaries() if "/8/4/" in key)
-    FileRetention(Layout(archived.folder)).delete(key)
+    FileRetention(StoreLayout(archived.folder)).delete(key)
     archived.store.objects.put(key, b"junk")
     refused = veen("fold", NAME, *at, "--summaries", "--json", "--engine", "spark")
-    assert key in told(refused, INTEGRITY)["detail"]
+    assert key in detail(refused, INTEGRITY)["detail"]
 
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[Any]:
-    found = hub_process.HubProcess(tmp_path, *hub_process.OPEN)
-    yield found.start()
-    found.destroy()
+    process = hub_process.HubProcess(tmp_path, *hub_process.OPEN)
+    yield process.start()
+    process.destroy()
 
 
 def test_a_snapshot_is_sent_found_and_verified(
@@ -142,25 +142,25 @@ def test_a_snapshot_is_sent_found_and_verified(
     ClientDir(me).create(now=int(time.time()), random=os.urandom, passphrase=None)
     with Client.open(me, hub.url) as client:
         bodies = [_increment(number) for number in range(12)]
-        list(client.send_many("count", bodies, schema=SCHEMA))
+        list(client.send_many("count", bodies, schema=GCOUNTER_SCHEMA))
     push = ("archive", "push", "--data-dir", hub.data, "--store", store, "--json")
     at = ("--store", store, "--client", me, "--stream", "count", "--json")
-    told(veen(*push))
-    made = told(
+    detail(veen(*push))
+    made = detail(
         veen("snapshot", "create", *at, "--overlay", "counter.map", "--upto", 10,
              "--into", "states", "--hub", hub.url)
     )  # fmt: skip
     assert (made["sent_to"], made["sent_as"], made["upto_stream_seq"]) == ("states", 1, 10)
-    told(veen(*push))
-    found = told(veen("snapshot", "verify", *at, "--in", "states", "--upto", 10))
-    assert (found["consistent"], found["state_hash"]) == (True, made["state_hash"])
+    detail(veen(*push))
+    result = detail(veen("snapshot", "verify", *at, "--in", "states", "--upto", 10))
+    assert (result["consistent"], result["state_hash"]) == (True, made["state_hash"])
     assert veen("snapshot", "verify", *at, "--in", "states", "--upto", 11).returncode == REFUSED
     file = tmp_path / "s"
-    told(veen("snapshot", "create", *at, "--overlay", "counter.map", "--out", file))
+    detail(veen("snapshot", "create", *at, "--overlay", "counter.map", "--out", file))
     claim = StateCheckpoint.decode(file.read_bytes())
     assert claim.upto_stream_seq == 12
     file.write_bytes(replace(claim, state_hash=bytes(32)).encode())
-    refused = told(veen("snapshot", "verify", *at, "--snapshot", file), INTEGRITY)
+    refused = detail(veen("snapshot", "verify", *at, "--snapshot", file), INTEGRITY)
     assert refused["first_mismatch"]["field"] == "state_hash"
     plain = veen("snapshot", "verify", *at[:-1], "--snapshot", file)
     assert plain.returncode == INTEGRITY
@@ -168,5 +168,5 @@ def test_a_snapshot_is_sent_found_and_verified(
 
 
 def _increment(number: int) -> bytes:
-    found: bytes = cbor({"shard": named("shard", number % 3), "delta": number})
-    return found
+    result: bytes = cbor({"shard": named("shard", number % 3), "delta": number})
+    return result

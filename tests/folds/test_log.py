@@ -11,17 +11,17 @@ import overlay_oracle
 import pytest
 
 from recorder.folds.log import ArchivedLog, NotArchived
-from veen.chunk import read_entries
+from veen.crypto import SigningKey
 from veen.digest import h
-from veen.entry import Entry
 from veen.errors import Untrusted
 from veen.limits import Limits
-from veen.objects.files import FileRetention, Layout
-from veen.overlay.tree import BadRange
-from veen.sign import PrivateKey
+from veen.log.chunk import read_entries
+from veen.log.entry import Entry
+from veen.objects.files import FileRetention, StoreLayout
+from veen.overlay.fold import BadRange
 
 NAME = "wallet.ledger"
-MALLORY = PrivateKey(h(b"mallory"))
+MALLORY = SigningKey(h(b"mallory"))
 
 
 def chunks(archived: Any) -> list[str]:
@@ -33,10 +33,10 @@ def rewrite(archived: Any, key: str, change: Callable[[list[Entry]], list[Entry]
     """The chunk again, with other entries in sound frames."""
     raw = archived.store.objects.get(key)
     label = archived.job("ledger", NAME).label
-    found = [(header.stream_seq, entry) for _, header, entry in read_entries(raw, Limits())]
-    entries = change([entry for _, entry in found])
-    frames = (one.encode(label, found[0][0] + at) for at, one in enumerate(entries))
-    FileRetention(Layout(archived.folder)).delete(key)
+    result = [(header.stream_seq, entry) for _, header, entry in read_entries(raw, Limits())]
+    entries = change([entry for _, entry in result])
+    frames = (entry.encode(label, result[0][0] + at) for at, entry in enumerate(entries))
+    FileRetention(StoreLayout(archived.folder)).delete(key)
     archived.store.objects.put(key, b"".join(frames))
 
 
@@ -86,7 +86,7 @@ def test_a_flipped_bit_is_refused_with_its_place(archived: Any) -> None:
     key = chunks(archived)[1]
     raw = bytearray(archived.store.objects.get(key))
     raw[700] ^= 4
-    FileRetention(Layout(archived.folder)).delete(key)
+    FileRetention(StoreLayout(archived.folder)).delete(key)
     archived.store.objects.put(key, bytes(raw))
     with pytest.raises(Untrusted, match=rf"{key}, before byte \d+"):
         archived.fold(archived.job("ledger", NAME, block=8))
@@ -94,7 +94,7 @@ def test_a_flipped_bit_is_refused_with_its_place(archived: Any) -> None:
 
 def test_a_chunk_that_is_gone_is_named(archived: Any) -> None:
     key = chunks(archived)[1]
-    FileRetention(Layout(archived.folder)).delete(key)
+    FileRetention(StoreLayout(archived.folder)).delete(key)
     with pytest.raises(Untrusted, match=f"lacks {key}"):
         archived.fold(archived.job("ledger", NAME, block=8))
 
@@ -114,16 +114,16 @@ def prune_first(archived: Any, label: bytes) -> None:
     """The archive of a hub whose retention was faster than its first push."""
     archive = archived.archive
     manifest = archive.latest()
-    found = archive.label(manifest, label)
-    first = replace(found.segments[0], is_pruned=True)
-    changed = replace(found, segments=(first, *found.segments[1:]))
+    result = archive.label(manifest, label)
+    first = replace(result.segments[0], is_pruned=True)
+    changed = replace(result, segments=(first, *result.segments[1:]))
     refs = tuple(
         replace(ref, sha256=archive.put_version(changed.encode())) if ref.label == label else ref
         for ref in manifest.labels
     )
     latest = archive.put_version(replace(manifest, labels=refs).encode())
     archive.heads.swap(archive.head(), latest)
-    FileRetention(Layout(archived.folder)).delete(chunks(archived)[0])
+    FileRetention(StoreLayout(archived.folder)).delete(chunks(archived)[0])
 
 
 def test_a_pruned_chunk_is_refused_and_what_follows_is_folded(archived: Any) -> None:
@@ -132,20 +132,20 @@ def test_a_pruned_chunk_is_refused_and_what_follows_is_folded(archived: Any) -> 
         archived.fold(archived.job("ledger", NAME, block=8))
     job = archived.job("ledger", NAME, block=8, from_seq=21)
     assert archived.fold(job).folded == overlay_oracle.folded(
-        NAME, archived.hub.told["ledger"][20:]
+        NAME, archived.hub.detail["ledger"][20:]
     )
 
 
 def test_one_message_that_nobody_can_open_does_not_stop_a_fold(
     archived: Any, a_history: Callable[..., list[Any]]
 ) -> None:
-    strange = [replace(one, schema=b"") for one in a_history(3, 4, NAME)]
+    strange = [replace(item, schema=b"") for item in a_history(3, 4, NAME)]
     archived.hub.write("ledger", strange, Random(3))
     archived.push()
     result = archived.fold(archived.job("ledger", NAME, block=8))
-    told = [*archived.hub.told["ledger"][:150]]
-    told += [replace(one, body=b"", says=None) for one in archived.hub.told["ledger"][150:]]
-    assert result.folded == overlay_oracle.folded(NAME, told)
+    detail = [*archived.hub.detail["ledger"][:150]]
+    detail += [replace(item, body=b"", says=None) for item in archived.hub.detail["ledger"][150:]]
+    assert result.folded == overlay_oracle.folded(NAME, detail)
 
 
 def test_an_entry_is_found_by_its_place_in_one_small_read(archived: Any) -> None:
@@ -156,9 +156,9 @@ def test_an_entry_is_found_by_its_place_in_one_small_read(archived: Any) -> None
             return getattr(archived.store.objects, name)
 
         def get_range(self, key: str, start: int, size: int) -> bytes:
-            found: bytes = archived.store.objects.get_range(key, start, size)
-            reads.append(len(found))
-            return found
+            result: bytes = archived.store.objects.get_range(key, start, size)
+            reads.append(len(result))
+            return result
 
     job = archived.job("ledger", NAME, block=8, keeps_summaries=True)
     archived.fold(job)

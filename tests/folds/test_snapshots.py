@@ -27,8 +27,8 @@ ANY = Expected()
 def claim(archived: Any) -> StateCheckpoint:
     """Of the whole ledger after 100 messages."""
     result = archived.fold(archived.job("ledger", NAME, block=8, to_seq=UPTO))
-    found: StateCheckpoint = result.prefix().checkpoint(result.label)
-    return found
+    checkpoint: StateCheckpoint = result.prefix().checkpoint(result.label)
+    return checkpoint
 
 
 def verdict(archived: Any, claim: StateCheckpoint, expected: Expected = ANY) -> Any:
@@ -38,8 +38,8 @@ def verdict(archived: Any, claim: StateCheckpoint, expected: Expected = ANY) -> 
 
 def test_the_hash_is_that_of_the_naive_state(archived: Any, claim: StateCheckpoint) -> None:
     says = [
-        one for one in archived.hub.told["ledger"][:UPTO]
-        if one.schema == overlay_oracle.SCHEMAS[NAME] and one.says is not None
+        item for item in archived.hub.detail["ledger"][:UPTO]
+        if item.schema == overlay_oracle.SCHEMAS[NAME] and item.says is not None
     ]  # fmt: skip
     state = overlay_oracle.cbor(overlay_oracle.ledger(says))
     assert claim.state_hash == sha256(b"veen/state-wallet.ledger\x00" + state).digest()
@@ -90,14 +90,14 @@ def test_the_first_field_that_does_not_hold_is_named(
     expected: Expected,
     field: str,
 ) -> None:
-    told = verdict(archived, replace(claim, **change), expected).document()
-    assert told["consistent"] is False
-    assert told["first_mismatch"]["field"] == field
+    document = verdict(archived, replace(claim, **change), expected).document()
+    assert document["consistent"] is False
+    assert document["first_mismatch"]["field"] == field
 
 
 def test_another_state_id_than_expected_is_named(archived: Any, claim: StateCheckpoint) -> None:
-    found = verdict(archived, claim, Expected(state_id=h(b"other")))
-    assert found.mismatch.field == "state_id"
+    result = verdict(archived, claim, Expected(state_id=h(b"other")))
+    assert result.mismatch.field == "state_id"
 
 
 def test_a_snapshot_of_a_log_that_was_tampered_with_since_is_not_vouched_for(
@@ -117,16 +117,16 @@ def test_the_latest_snapshot_of_a_stream_is_found(
     said = {5: first.encode(), 12: claim.encode(), 20: replace(claim, upto_stream_seq=9).encode()}
     said[25] = b"\xff"
     messages = [
-        replace(one, schema=SCHEMA, body=said[at]) if at in said else one
-        for at, one in enumerate(noise)
+        replace(item, schema=SCHEMA, body=said[at]) if at in said else item
+        for at, item in enumerate(noise)
     ]
     archived.hub.write("states", messages, Random(1))
     archived.push()
     job = archived.job("states", NAME, block=8)
     log = ArchivedLog(archived.archive, job.manifest, job.label, cache=NoCache(), block=8)
     reader = archived.hub.reader.open()
-    wanted = Expected(state_id=claim.state_id, upto_seq=UPTO)
-    assert snapshots.find(log, reader, wanted) == claim
+    expected = Expected(state_id=claim.state_id, upto_seq=UPTO)
+    assert snapshots.find(log, reader, expected) == claim
     assert snapshots.find(log, reader, ANY).upto_stream_seq == 9
     with pytest.raises(NotArchived):
         snapshots.find(log, reader, Expected(upto_seq=10))

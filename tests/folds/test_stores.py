@@ -15,17 +15,16 @@ import pytest
 
 from recorder.folds import snapshots
 from recorder.folds.snapshots import Expected
-from spark_jobs.fold_tasks import Site, fold_on
-from spark_jobs.store_door import StoreDoor
-from veen.objects.settings import FileSettings
-from veen.objects.store import open_store
-from veen.profile import DEFAULT_PROFILE
+from spark_jobs.fold_overlay import FoldSite, fold_on
+from veen.label import DEFAULT_PROFILE
+from veen.objects.port import FileSettings
+from veen.objects.store import StoreRef, open_store
 
 NAME = "wallet.ledger"
 
 
-def site(settings: Any, client: Path) -> Site:
-    return Site(door=StoreDoor(settings), client=client, profile=DEFAULT_PROFILE)
+def site(settings: Any, client: Path) -> FoldSite:
+    return FoldSite(services=StoreRef(settings), client=client, profile=DEFAULT_PROFILE)
 
 
 def test_executors_keep_what_this_process_reads_and_the_other_way_round(
@@ -33,15 +32,15 @@ def test_executors_keep_what_this_process_reads_and_the_other_way_round(
 ) -> None:
     at = site(FileSettings(archived.folder), reader.root)
     cold = archived.job("ledger", NAME, block=4)
-    kept = replace(cold, keeps_summaries=True)
+    stored = replace(cold, keeps_summaries=True)
     due = archived.fold(cold).encode()
     assert fold_on(spark, at, cold).encode() == due
     assert list(archived.summaries()) == []
-    assert fold_on(spark, at, kept, 3).encode() == due
-    source = archived.source(kept)
-    assert kept.fold(source).over(kept.run) == archived.fold(cold).opened()
+    assert fold_on(spark, at, stored, 3).encode() == due
+    source = archived.source(stored)
+    assert stored.fold(source).over(stored.run) == archived.fold(cold).opened()
     assert source.work.events == 150 % 4
-    assert fold_on(spark, at, kept, 1).encode() == due
+    assert fold_on(spark, at, stored, 1).encode() == due
 
 
 def test_a_snapshot_is_verified_on_spark(archived: Any, spark: Any, reader: Any) -> None:
@@ -49,9 +48,9 @@ def test_a_snapshot_is_verified_on_spark(archived: Any, spark: Any, reader: Any)
     order = archived.job("ledger", NAME, block=4)
     result = archived.fold(replace(order, run=type(order.run)(1, 90)))
     claim = result.prefix().checkpoint(result.label)
-    for one in (claim, replace(claim, state_hash=bytes(32)), replace(claim, upto_stream_seq=91)):
+    for item in (claim, replace(claim, state_hash=bytes(32)), replace(claim, upto_stream_seq=91)):
         there, here = (
-            snapshots.verify(one, Expected(), order, 150, folding)
+            snapshots.verify(item, Expected(), order, 150, folding)
             for folding in (lambda job: fold_on(spark, at, job, 2), archived.fold)
         )
         assert there == here
@@ -60,9 +59,9 @@ def test_a_snapshot_is_verified_on_spark(archived: Any, spark: Any, reader: Any)
 def test_a_directory_with_other_keys_is_refused_on_an_executor(
     archived: Any, reader: Any, tmp_path: Path
 ) -> None:
-    from spark_jobs.fold_tasks import make_at  # noqa: PLC0415
+    from spark_jobs.fold_overlay import make_at  # noqa: PLC0415
     from veen.errors import Untrusted  # noqa: PLC0415
-    from veen.overlay.tree import Node  # noqa: PLC0415
+    from veen.overlay.fold import Node  # noqa: PLC0415
 
     other = fold_world.Reader.new(tmp_path / "other")
     job = archived.job("ledger", NAME, block=4)
@@ -83,7 +82,7 @@ def test_a_bucket_gives_the_same_bytes(
     archived = fold_world.Archived(hub, open_store(bucket, object_servers.KEYS)).push()
     job = archived.job("ledger", NAME, block=4, keeps_summaries=True)
     result = fold_on(spark, site(bucket, reader.root), job, 2)
-    assert result.folded == overlay_oracle.folded(NAME, hub.told["ledger"])
+    assert result.folded == overlay_oracle.folded(NAME, hub.detail["ledger"])
     source = archived.source(job)
     assert job.fold(source).over(job.run) == result.opened()
     assert (source.work.events, source.work.summaries) == (2, 2)

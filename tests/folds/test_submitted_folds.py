@@ -18,12 +18,10 @@ import spark_standalone
 from recorder.folds import snapshots
 from recorder.folds.snapshots import Expected
 from spark_jobs import fold_overlay, verify_snapshot
-from spark_jobs.fold_tasks import Site, fold_on
-from spark_jobs.store_door import StoreDoor
-from veen.objects.port import StoreRefused
-from veen.objects.settings import FileSettings
-from veen.objects.store import open_store
-from veen.profile import DEFAULT_PROFILE
+from spark_jobs.fold_overlay import FoldSite, fold_on
+from veen.label import DEFAULT_PROFILE
+from veen.objects.port import FileSettings, StoreRefused
+from veen.objects.store import StoreRef, open_store
 
 NAME = "wallet.ledger"
 BLOCK = 8
@@ -55,8 +53,8 @@ def test_a_cluster_folds_to_the_bytes_of_local_mode(
     done = submit(fold_overlay.__file__, *words, "--from", "3", "--to", "140", "--summaries")
     assert done.returncode == fold_overlay.OK, done.stderr
     there = (tmp_path / "there").read_bytes()
-    door = StoreDoor(FileSettings(archived.folder))
-    site = Site(door=door, client=reader.root, profile=DEFAULT_PROFILE)
+    services = StoreRef(FileSettings(archived.folder))
+    site = FoldSite(services=services, client=reader.root, profile=DEFAULT_PROFILE)
     assert there == fold_on(spark, site, job, 3).encode()
     assert there == archived.fold(job).encode()
     assert any(archived.summaries())
@@ -69,16 +67,16 @@ def test_a_cluster_gives_the_verdict_of_this_process(
     order = archived.job("ledger", NAME, block=BLOCK)
     result = archived.fold(replace(order, run=type(order.run)(1, 90)))
     claim = result.prefix().checkpoint(result.label)
-    for name, one, code in (
+    for name, item, code in (
         ("good", claim, verify_snapshot.OK),
         ("bad", replace(claim, state_hash=bytes(32)), verify_snapshot.BROKEN),
     ):
-        (tmp_path / name).write_bytes(one.encode())
+        (tmp_path / name).write_bytes(item.encode())
         out = tmp_path / f"{name}.out"
         words = words_of(archived, reader.root, out)
         done = submit(verify_snapshot.__file__, *words, "--snapshot", tmp_path / name)
         assert done.returncode == code, done.stderr
-        due = snapshots.verify(one, Expected(), order, 150, archived.fold)
+        due = snapshots.verify(item, Expected(), order, 150, archived.fold)
         assert out.read_bytes() == json.dumps(due.document(), sort_keys=True).encode()
 
 
@@ -97,14 +95,14 @@ def test_summaries_are_kept_in_a_store_that_overwrites_only_when_it_is_accepted(
         archived = fold_world.Archived(hub, open_store(accepted, object_servers.KEYS)).push()
         strict = replace(accepted, accept_overwriting_store=False)
         cold = archived.job("ledger", NAME, block=4)
-        kept = replace(cold, keeps_summaries=True)
-        site = Site(door=StoreDoor(strict), client=reader.root, profile=DEFAULT_PROFILE)
+        stored = replace(cold, keeps_summaries=True)
+        site = FoldSite(services=StoreRef(strict), client=reader.root, profile=DEFAULT_PROFILE)
         due = fold_on(spark, site, cold, 2).encode()
         with pytest.raises(StoreRefused, match="ignores If-None-Match"):
-            fold_on(spark, site, kept, 2)
+            fold_on(spark, site, stored, 2)
         assert list(archived.summaries()) == []
-        site = replace(site, door=StoreDoor(accepted))
-        assert fold_on(spark, site, kept, 2).encode() == due
+        site = replace(site, services=StoreRef(accepted))
+        assert fold_on(spark, site, stored, 2).encode() == due
         assert any(archived.summaries())
     finally:
         server.stop()

@@ -11,15 +11,13 @@ from typing import Any
 
 import pytest
 
-from veen import hpke
+from veen.crypto import SigningKey, hpke_public_key
 from veen.errors import Malformed, Untrusted
-from veen.keystore.card import MAX_PREKEYS, CardExpired, IdentityCard, issue
-from veen.keystore.prekey import SignedPrekey
-from veen.sign import PrivateKey
+from veen.keystore.card import MAX_PREKEYS, CardExpired, IdentityCard, SignedPrekey, issue
 
 NOW = 1_700_000_000
-OWNER, CLIENT, STRANGER = (PrivateKey(bytes([n]) * 32) for n in (1, 2, 3))
-ID_DH = hpke.public_key(b"\x04" * 32)
+OWNER, CLIENT, STRANGER = (SigningKey(bytes([n]) * 32) for n in (1, 2, 3))
+ID_DH = hpke_public_key(b"\x04" * 32)
 PUBLISHED = Path(__file__).parents[1] / "vectors" / "published"
 LOW_ORDER: list[dict[str, Any]] = json.loads((PUBLISHED / "x25519_low_order.json").read_text())[
     "cases"
@@ -34,7 +32,7 @@ SMALL_ORDER_ED25519 = [
 
 
 def a_prekey(number: int, expires_at: int = NOW + 100) -> SignedPrekey:
-    public = hpke.public_key(bytes([100 + number]) * 32)
+    public = hpke_public_key(bytes([100 + number]) * 32)
     return SignedPrekey(prekey=public, expires_at=expires_at).signed(OWNER)
 
 
@@ -72,17 +70,17 @@ def test_an_expired_card_says_whom_to_ask() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param(lambda one: replace(one, id_sign=STRANGER.public), id="id_sign"),
-        pytest.param(lambda one: replace(one, id_dh=hpke.public_key(b"\x09" * 32)), id="id_dh"),
-        pytest.param(lambda one: replace(one, client_id=STRANGER.public), id="client_id"),
-        pytest.param(lambda one: replace(one, created_at=NOW + 1), id="created_at"),
-        pytest.param(lambda one: replace(one, prekeys=(a_prekey(1),)), id="prekeys"),
+        pytest.param(lambda item: replace(item, id_sign=STRANGER.public), id="id_sign"),
+        pytest.param(lambda item: replace(item, id_dh=hpke_public_key(b"\x09" * 32)), id="id_dh"),
+        pytest.param(lambda item: replace(item, client_id=STRANGER.public), id="client_id"),
+        pytest.param(lambda item: replace(item, created_at=NOW + 1), id="created_at"),
+        pytest.param(lambda item: replace(item, prekeys=(a_prekey(1),)), id="prekeys"),
         pytest.param(
-            lambda one: replace(one, prekeys=(*one.prekeys, a_prekey(1))), id="another prekey"
+            lambda item: replace(item, prekeys=(*item.prekeys, a_prekey(1))), id="another prekey"
         ),
-        pytest.param(lambda one: replace(one, sig=bytes(64)), id="sig"),
-        pytest.param(lambda one: replace(one, client_sig=bytes(64)), id="client_sig"),
-        pytest.param(lambda one: replace(one, sig=one.client_sig), id="sig by the client"),
+        pytest.param(lambda item: replace(item, sig=bytes(64)), id="sig"),
+        pytest.param(lambda item: replace(item, client_sig=bytes(64)), id="client_sig"),
+        pytest.param(lambda item: replace(item, sig=item.client_sig), id="sig by the client"),
     ],
 )
 def test_a_changed_card_is_forged(change: Callable[[IdentityCard], IdentityCard]) -> None:

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from veen import hpke
+from veen.crypto import hpke_public_key
 from veen.errors import Malformed, Untrusted
 from veen.keystore.card import IdentityCard
 from veen.keystore.directory import ClientDir, IdentityExists, NoIdentity
-from veen.keystore.sealed import MODERATE, PassphraseNeeded, WrongPassphrase
-from veen.keystore.secrets import PREKEY_SEC
+from veen.keystore.sealed import MODERATE, PREKEY_SEC, PassphraseNeeded, WrongPassphrase
 
 NOW = 1_700_000_000
 PASSPHRASE = b"correct horse battery staple"
@@ -24,18 +23,18 @@ Chance = Callable[[int], bytes]
 def test_what_was_made_opens_again(tmp_path: Path, chance: Chance) -> None:
     client = ClientDir(tmp_path / "some" / "where" / "client")
     made = client.create(now=NOW, random=chance, passphrase=PASSPHRASE)
-    found = client.open(PASSPHRASE)
+    result = client.open(PASSPHRASE)
     assert client.sealed().cost == MODERATE
-    assert (found.client_id, found.id_sign.public) == (made.client_id, made.id_sign.public)
-    assert (found.card, found.outbox_key) == (made.card, made.outbox_key)
-    assert (found.readers(), found.retired_client_ids) == (made.readers(), ())
-    assert not found.is_plain
+    assert (result.client_id, result.id_sign.public) == (made.client_id, made.id_sign.public)
+    assert (result.card, result.outbox_key) == (made.card, made.outbox_key)
+    assert (result.readers(), result.retired_client_ids) == (made.readers(), ())
+    assert not result.is_plain
 
 
 def test_an_identity_is_what_its_card_says(create: Create) -> None:
     client = create()
     identity, card = client.open(PASSPHRASE), client.read_card()
-    prekey, id_dh = map(hpke.public_key, identity.readers())
+    prekey, id_dh = map(hpke_public_key, identity.readers())
     assert card.client_id == identity.client_id == identity.client.public
     assert card.id_sign == identity.id_sign.public
     assert (card.recipient(NOW), card.id_dh, card.created_at) == (prekey, id_dh, NOW)
@@ -163,7 +162,7 @@ def test_nothing_that_is_printed_tells_a_secret(create: Create) -> None:
     identity = client.open(PASSPHRASE)
     secrets = [identity.outbox_key, *identity.readers()]
     said = repr(identity) + repr(client.sealed()) + repr(client._opened(PASSPHRASE))
-    assert all(one.hex() not in said and repr(one)[2:-1] not in said for one in secrets)
+    assert all(secret.hex() not in said and repr(secret)[2:-1] not in said for secret in secrets)
     opened = client._opened(PASSPHRASE).secrets
     for seed in (opened.id_sign, opened.id_dh, opened.client.seed):
         assert repr(seed)[2:-1] not in said

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from veen import durable
-from veen.client import state
-from veen.client.view import LabelView
+from veen.client.session import ClientState, LabelView, save_state
 from veen.invariants import ClientCursor
 from veen.keystore.directory import ClientDir
+from veen.system import durable
 
 PROGRAM = str(Path(sys.executable).with_name("veen"))
 SECRET = "correct horse battery staple"
@@ -25,8 +24,8 @@ USAGE, REFUSED = 1, 4
 
 
 def environment(**changes: str) -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if key != "VEEN_PASSPHRASE"}
-    return {**kept, "COLUMNS": "200", **changes}
+    stored = {key: value for key, value in os.environ.items() if key != "VEEN_PASSPHRASE"}
+    return {**stored, "COLUMNS": "200", **changes}
 
 
 def veen(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -45,8 +44,8 @@ def veen(*arguments: object, **variables: str) -> subprocess.CompletedProcess[st
 def document(*arguments: object, **variables: str) -> dict[str, Any]:
     done = veen(*arguments, "--json", **variables)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 @pytest.fixture
@@ -156,10 +155,10 @@ def test_usage_counts_messages_and_advises(plain: Path) -> None:
         epoch=0,
         cursors={card.client_id: ClientCursor(300, 0), b"o" * 32: ClientCursor(9, 0)},
     )
-    state.save(ClientDir(plain).state, state.State().with_view(b"l" * 32, view))
+    save_state(ClientDir(plain).state, ClientState().with_view(b"l" * 32, view))
     used = document("id", "usage", "--client", plain)
     assert used["rotation_recommended"]
-    assert {(one["client_id"], one["msgs_sent"]) for one in used["labels"]} == {
+    assert {(item["client_id"], item["msgs_sent"]) for item in used["labels"]} == {
         (card.client_id.hex(), 300),
         (b"o".hex() * 32, 9),
     }

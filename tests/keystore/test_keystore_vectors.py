@@ -11,12 +11,9 @@ from typing import Any
 
 import pytest
 
-from veen.keystore.card import IdentityCard
-from veen.keystore.identity import identity_of
-from veen.keystore.prekey import SignedPrekey
-from veen.keystore.sealed import Cost, SealedSecrets, seal
-from veen.keystore.secrets import Secrets, generate
-from veen.sign import PrivateKey
+from veen.crypto import SigningKey
+from veen.keystore.card import IdentityCard, SignedPrekey, identity_of
+from veen.keystore.sealed import Cost, SealedSecrets, Secrets, generate_secrets, seal
 
 FOLDER = Path(__file__).parents[1] / "vectors"
 VECTORS: dict[str, Any] = json.loads((FOLDER / "keystore.json").read_text("utf-8"))
@@ -32,7 +29,7 @@ def given(*names: str) -> Callable[[int], bytes]:
 
 
 def first_secrets() -> Secrets:
-    return generate(VECTORS["created_at"], given(*FIRST))
+    return generate_secrets(VECTORS["created_at"], given(*FIRST))
 
 
 def test_committed_vectors_are_what_the_script_makes() -> None:
@@ -44,7 +41,7 @@ def test_committed_vectors_are_what_the_script_makes() -> None:
 def test_prekey_is_signed_as_in_the_vector() -> None:
     (prekey,) = identity_of(first_secrets(), is_plain=False).card.prekeys
     assert prekey.encode().hex() == VECTORS["prekey"]
-    SignedPrekey.decode(bytes.fromhex(VECTORS["prekey"])).verify(PrivateKey(KEYS["id_sign"]).public)
+    SignedPrekey.decode(bytes.fromhex(VECTORS["prekey"])).verify(SigningKey(KEYS["id_sign"]).public)
 
 
 def test_card_is_signed_as_in_the_vector() -> None:
@@ -73,8 +70,8 @@ def test_secrets_are_laid_out_as_in_the_vector() -> None:
 )
 def test_keystore_of_the_vectors_opens(name: str, passphrase: str | None) -> None:
     sealed = SealedSecrets.decode(bytes.fromhex(VECTORS[name]))
-    found = sealed.open(bytes.fromhex(VECTORS[passphrase]) if passphrase else None)
-    assert found.hex() == VECTORS["secrets"]
+    result = sealed.open(bytes.fromhex(VECTORS[passphrase]) if passphrase else None)
+    assert result.hex() == VECTORS["secrets"]
     assert sealed.is_plain == (passphrase is None)
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from veen.keystore.directory import (
     ClientDir,
+    ClientDirLock,
     IdentityExists,
-    Lock,
     Locked,
     NoIdentity,
     lock_within,
@@ -69,10 +69,10 @@ def test_a_second_process_learns_who_holds_the_directory(create: Create) -> None
     with holder(client) as process:
         who = f"in use by process {process.pid} on {socket.gethostname()}"
         with pytest.raises(Locked, match=who):
-            Lock(client)
+            ClientDirLock(client)
         with pytest.raises(Locked, match=who):
             client.rotate(NOW, os.urandom, PASSPHRASE)
-    Lock(client).release()
+    ClientDirLock(client).release()
 
 
 def test_the_end_of_a_process_ends_its_hold(create: Create) -> None:
@@ -80,22 +80,22 @@ def test_the_end_of_a_process_ends_its_hold(create: Create) -> None:
     with holder(client) as process:
         process.send_signal(signal.SIGKILL)
         process.wait()
-        with Lock(client):
+        with ClientDirLock(client):
             pass
 
 
 def test_a_lock_is_held_as_long_as_its_block(create: Create) -> None:
     client = create()
-    with Lock(client), pytest.raises(Locked, match=f"process {os.getpid()}"):
-        Lock(client)
-    with Lock(client):
+    with ClientDirLock(client), pytest.raises(Locked, match=f"process {os.getpid()}"):
+        ClientDirLock(client)
+    with ClientDirLock(client):
         pass
     assert client.lock.read_bytes() == b""
 
 
 def test_a_directory_that_is_not_there_names_the_command(tmp_path: Path) -> None:
     with pytest.raises(NoIdentity, match="veen keygen --out"):
-        Lock(ClientDir(tmp_path / "nowhere"))
+        ClientDirLock(ClientDir(tmp_path / "nowhere"))
 
 
 def test_of_two_makers_one_wins(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_of_two_makers_one_wins(tmp_path: Path) -> None:
             maker.stdin.write("x")
             maker.stdin.flush()
         said = [maker.communicate()[0].strip() for maker in makers]
-        (winner,) = [one for one in said if one != "no"]
+        (winner,) = [item for item in said if item != "no"]
         assert client.open(b"p").client_id.hex() == client.read_card().client_id.hex() == winner
         with pytest.raises(IdentityExists):
             client.create(now=NOW, random=os.urandom, passphrase=None)
@@ -125,22 +125,24 @@ def test_of_two_makers_one_wins(tmp_path: Path) -> None:
 def test_h25_reader_keys_are_read_while_another_process_holds_the_directory(create: Create) -> None:
     client = create()
     opened = client.open(PASSPHRASE)
-    before = {one: one.stat().st_mtime_ns for one in client.root.iterdir()}
+    before = {path: path.stat().st_mtime_ns for path in client.root.iterdir()}
     with holder(client):
         assert client.reader_keys(PASSPHRASE) == opened.readers()
-        held = {one: one.stat().st_mtime_ns for one in client.root.iterdir() if one != client.lock}
-    assert held == {one: at for one, at in before.items() if one != client.lock}
+        held = {
+            path: path.stat().st_mtime_ns for path in client.root.iterdir() if path != client.lock
+        }
+    assert held == {item: at for item, at in before.items() if item != client.lock}
 
 
 def test_h34_a_held_directory_names_the_program_and_never_says_to_end_it(create: Create) -> None:
     client = create()
     with holder(client) as process, pytest.raises(Locked) as caught:
-        Lock(client)
-    told = str(caught.value)
-    assert f"process {process.pid}" in told
-    assert "(-c" in told
-    assert "--client DIR" in told
-    assert "end it" not in told
+        ClientDirLock(client)
+    detail = str(caught.value)
+    assert f"process {process.pid}" in detail
+    assert "(-c" in detail
+    assert "--client DIR" in detail
+    assert "end it" not in detail
 
 
 def test_h34_a_command_waits_for_the_one_before_it(create: Create) -> None:
@@ -149,7 +151,7 @@ def test_h34_a_command_waits_for_the_one_before_it(create: Create) -> None:
     def release(_: float) -> None:
         first.pop().release()
 
-    first.append(Lock(client))
+    first.append(ClientDirLock(client))
     lock_within(client, 5, release).release()
-    with Lock(client), pytest.raises(Locked):
+    with ClientDirLock(client), pytest.raises(Locked):
         lock_within(client, 0.3, lambda _: None)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from veen.errors import VeenError
-from veen.keystore.directory import ClientDir, Lock
-from veen.keystore.private_file import NotPrivate
+from veen.keystore.directory import ClientDir, ClientDirLock
+from veen.keystore.sealed import NotPrivate
 
 NOW = 1_700_000_000
 PASSPHRASE = b"correct horse battery staple"
@@ -122,7 +122,7 @@ def test_a_linked_lock_is_refused(create: Create, tmp_path: Path) -> None:
     client.lock.unlink()
     client.lock.symlink_to(tmp_path / "target")
     with pytest.raises(VeenError, match="symbolic link"):
-        Lock(client)
+        ClientDirLock(client)
     assert not (tmp_path / "target").exists()
 
 

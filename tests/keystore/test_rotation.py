@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from veen import hpke, sign
+from veen.crypto import HpkeRecipient, HpkeSender, SigningKey, hpke_public_key
 from veen.errors import Untrusted
 from veen.keystore.directory import ClientDir
 from veen.keystore.sealed import LEAST, WrongPassphrase
@@ -38,19 +38,21 @@ def test_what_was_sealed_to_an_old_prekey_still_opens(create: Create, chance: Ch
     cards = [client.read_card()]
     cards += [client.rotate(NOW + turn, chance, PASSPHRASE).card for turn in (1, 2, 3)]
     readers = client.open(PASSPHRASE).readers()
-    publics = [hpke.public_key(private) for private in readers]
-    assert publics == [*(one.recipient(NOW) for one in reversed(cards)), cards[0].id_dh]
-    sender = hpke.Sender(cards[0].recipient(NOW), bytes(32))
+    publics = [hpke_public_key(private) for private in readers]
+    assert publics == [*(card.recipient(NOW) for card in reversed(cards)), cards[0].id_dh]
+    sender = HpkeSender(cards[0].recipient(NOW), bytes(32))
     sealed = sender.seal(b"", b"old news")
-    assert hpke.Recipient(sender.enc, readers[3]).open(b"", sealed) == b"old news"
+    assert HpkeRecipient(sender.enc, readers[3]).open(b"", sealed) == b"old news"
 
 
 def test_retired_client_ids_are_told_with_their_time(create: Create, chance: Chance) -> None:
     client = create()
     ids = [client.open(PASSPHRASE).client_id]
     ids += [client.rotate(NOW + 60 * turn, chance, PASSPHRASE).client_id for turn in (1, 2)]
-    found = client.open(PASSPHRASE).retired_client_ids
-    assert [(one.client_id, one.created_at, one.retired_at) for one in found] == [
+    retired_client_ids = client.open(PASSPHRASE).retired_client_ids
+    assert [
+        (client.client_id, client.created_at, client.retired_at) for client in retired_client_ids
+    ] == [
         (ids[0], NOW, NOW + 60),
         (ids[1], NOW + 60, NOW + 120),
     ]
@@ -61,7 +63,7 @@ def test_the_key_of_a_retired_client_id_is_gone(create: Create, chance: Chance) 
     seed = client._opened(None).secrets.client.seed
     client.rotate(NOW + 60, chance, None)
     secrets = client.sealed().open(None)
-    assert sign.PrivateKey(seed).public in secrets
+    assert SigningKey(seed).public in secrets
     assert seed not in secrets
 
 

@@ -102,10 +102,10 @@ def test_a_file_cannot_ask_for_the_whole_machine(passes: int, memory: int) -> No
 @pytest.mark.parametrize(
     "change",
     [
-        lambda one: replace(one, passes=2),
-        lambda one: replace(one, memory=LEAST.memory * 2),
-        lambda one: replace(one, salt=bytes(16)),
-        lambda one: replace(one, nonce=bytes(24)),
+        lambda item: replace(item, passes=2),
+        lambda item: replace(item, memory=LEAST.memory * 2),
+        lambda item: replace(item, salt=bytes(16)),
+        lambda item: replace(item, nonce=bytes(24)),
     ],
 )
 def test_no_field_of_the_header_can_be_changed(
@@ -127,10 +127,10 @@ def test_an_unknown_kdf_is_refused() -> None:
 
 
 def test_two_seals_of_one_secret_share_no_salt_and_no_nonce() -> None:
-    one, other = a_keystore(), a_keystore()
-    assert one.salt != other.salt
-    assert one.nonce != other.nonce
-    assert one.body != other.body
+    item, other = a_keystore(), a_keystore()
+    assert item.salt != other.salt
+    assert item.nonce != other.nonce
+    assert item.body != other.body
 
 
 def test_a_sealed_keystore_needs_a_passphrase() -> None:

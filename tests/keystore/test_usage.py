@@ -6,24 +6,22 @@ from typing import Any
 
 import pytest
 
-from veen import hpke
-from veen.keystore.card import IdentityCard, issue
-from veen.keystore.prekey import SignedPrekey
-from veen.keystore.usage import Sent, advice
-from veen.sign import PrivateKey
+from cli.identity import SentUsage, advice
+from veen.crypto import SigningKey, hpke_public_key
+from veen.keystore.card import IdentityCard, SignedPrekey, issue
 
 NOW = 1_700_000_000
 DAY = 86_400
-OWNER, CLIENT, OLD = (PrivateKey(bytes([n]) * 32) for n in (1, 2, 3))
+OWNER, CLIENT, OLD = (SigningKey(bytes([n]) * 32) for n in (1, 2, 3))
 
 
 def a_card(expires_at: int = NOW + 365 * DAY) -> IdentityCard:
-    prekey = SignedPrekey(prekey=hpke.public_key(b"\x05" * 32), expires_at=expires_at)
-    id_dh = hpke.public_key(b"\x04" * 32)
+    prekey = SignedPrekey(prekey=hpke_public_key(b"\x05" * 32), expires_at=expires_at)
+    id_dh = hpke_public_key(b"\x04" * 32)
     return issue(OWNER, CLIENT, id_dh=id_dh, prekeys=[prekey.signed(OWNER)], created_at=NOW)
 
 
-def sent(**changes: Any) -> Sent:
+def sent(**changes: Any) -> SentUsage:
     parts = {
         "label": b"l" * 32,
         "stream": "core/main",
@@ -31,7 +29,7 @@ def sent(**changes: Any) -> Sent:
         "client_id": CLIENT.public,
         "messages": 1,
     }
-    return Sent(**{**parts, **changes})
+    return SentUsage(**{**parts, **changes})
 
 
 @pytest.mark.parametrize(
@@ -46,7 +44,7 @@ def sent(**changes: Any) -> Sent:
         [sent(epoch=7), sent(epoch=8, messages=0)],
     ],
 )
-def test_a_client_id_within_its_bounds_stays(found: list[Sent]) -> None:
+def test_a_client_id_within_its_bounds_stays(found: list[SentUsage]) -> None:
     assert advice(a_card(), found, NOW) == ()
 
 
@@ -57,7 +55,7 @@ def test_a_client_id_within_its_bounds_stays(found: list[Sent]) -> None:
         ([sent(epoch=7), sent(epoch=8)], "used in 2 epochs of core/main, one is recommended"),
     ],
 )
-def test_a_client_id_beyond_its_bounds_is_to_be_rotated(found: list[Sent], said: str) -> None:
+def test_a_client_id_beyond_its_bounds_is_to_be_rotated(found: list[SentUsage], said: str) -> None:
     (advised,) = advice(a_card(), found, NOW)
     assert said in advised
     assert advised.endswith("run veen id rotate")
@@ -73,6 +71,6 @@ def test_a_client_id_beyond_its_bounds_is_to_be_rotated(found: list[Sent], said:
     ],
 )
 def test_a_prekey_near_its_end_is_told(left: int, said: str | None) -> None:
-    found = advice(a_card(NOW + left), [], NOW)
-    assert len(found) == (said is not None)
-    assert said is None or said in found[0]
+    result = advice(a_card(NOW + left), [], NOW)
+    assert len(result) == (said is not None)
+    assert said is None or said in result[0]

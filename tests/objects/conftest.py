@@ -12,9 +12,7 @@ from typing import Any
 import object_servers
 import pytest
 
-from veen.objects.opened import Store
-from veen.objects.port import HeadStore, ObjectStore, Retention
-from veen.objects.settings import FileSettings, StoreSettings
+from veen.objects.port import FileSettings, HeadStore, ObjectStore, Retention, Store, StoreSettings
 from veen.objects.store import open_retention, open_store
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
@@ -63,8 +61,8 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
         return FileSettings(tmp_path / "store")
     endpoint = request.getfixturevalue("moto").endpoint
     prefix = f"test-{next(_NUMBER)}/"
-    found: StoreSettings = object_servers.s3_settings(endpoint, prefix)
-    return found
+    result: StoreSettings = object_servers.s3_settings(endpoint, prefix)
+    return result
 
 
 @pytest.fixture

@@ -16,10 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from veen.durable import SyncFailed
-from veen.objects.file_heads import FileHeads
-from veen.objects.files import FileObjects, FileRetention, Layout
+from veen.objects.files import FileHeads, FileObjects, FileRetention, StoreLayout
 from veen.objects.port import StoreError
+from veen.system.durable import SyncFailed
 
 OPERATIONS = ("open", "link", "fsync", "rename", "unlink", "mkdir", "fchmod")
 KEYS = ("b/c", "b")
@@ -76,7 +75,7 @@ class FaultyDisk:
 
 def play(root: Path, said: int) -> None:
     """Put, swap and delete; each thing that is done is said in one byte."""
-    layout = Layout(root)
+    layout = StoreLayout(root)
     layout.prepare()
     objects, heads, retention = FileObjects(layout), FileHeads(layout), FileRetention(layout)
     for key in KEYS:
@@ -90,14 +89,14 @@ def play(root: Path, said: int) -> None:
 
 def check(root: Path, said: bytes) -> None:
     """What was said is there, what is there is whole, and the store goes on."""
-    layout = Layout(root)
+    layout = StoreLayout(root)
     layout.prepare()
     assert list(layout.staging.iterdir()) == [], "left over"
     objects, heads = FileObjects(layout), FileHeads(layout)
     stored = {key: objects.get(key) for key in objects.keys("")}
     assert all(stored[key] == content(key) for key in stored), "partial"
-    kept = set(KEYS[: said.count(b"p")]) - {"b"}
-    assert kept <= set(stored), "lost"
+    retained = set(KEYS[: said.count(b"p")]) - {"b"}
+    assert retained <= set(stored), "lost"
     assert b"d" not in said or "b" not in stored, "not deleted"
     swaps = said.count(b"s")
     values = [None, *(key.encode() for key in KEYS)][swaps : swaps + 2]

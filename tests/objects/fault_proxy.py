@@ -218,8 +218,8 @@ def _pass_on(connection: socket.socket, answer: Message, fault: str) -> None:
 
 
 def _field(head: bytes, name: bytes) -> bytes:
-    found = re.search(rb"(?im)^" + name + rb":\s*([^\r]*)", head)
-    return found[1] if found else b""
+    match = re.search(rb"(?im)^" + name + rb":\s*([^\r]*)", head)
+    return match[1] if match else b""
 
 
 def _refusal(status: str) -> bytes:

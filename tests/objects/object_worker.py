@@ -25,10 +25,13 @@ def opened(place: str, endpoint: str) -> tuple[ObjectStore, HeadStore]:
         store = open_store(s3_settings(endpoint, place), KEYS)
         return store.objects, store.heads
     # Without the libraries of S3 a process starts in a third of the time.
-    from veen.objects.file_heads import FileHeads  # noqa: PLC0415
-    from veen.objects.files import FileObjects, Layout  # noqa: PLC0415
+    from veen.objects.files import (  # noqa: PLC0415
+        FileHeads,
+        FileObjects,
+        StoreLayout,
+    )
 
-    layout = Layout(Path(place))
+    layout = StoreLayout(Path(place))
     layout.prepare()
     return FileObjects(layout), FileHeads(layout)
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import object_servers
 import pytest
 
-from veen.objects.key import InvalidKey
 from veen.objects.port import (
+    InvalidKey,
     ObjectConflict,
     ObjectDamaged,
     ObjectMissing,
     ObjectStore,
     Retention,
     StoreRefused,
+    StoreSettings,
 )
-from veen.objects.settings import StoreSettings
 from veen.objects.store import open_store
 
 ODD_KEYS = [

@@ -13,13 +13,13 @@ import fault_proxy
 import object_servers
 import pytest
 
-from veen.objects.opened import Store
 from veen.objects.port import (
     HeadMoved,
     HeadUnknown,
     ObjectConflict,
     ObjectMissing,
     Retention,
+    Store,
     StoreUnavailable,
 )
 from veen.objects.store import open_store
@@ -91,8 +91,8 @@ class Player:
     def get_range(self, key: str) -> None:
         if key in self.model:
             start, size = self.chance.randrange(60), self.chance.randrange(60)
-            found = settled(lambda: self.objects.get_range(key, start, size))
-            assert found == self.model[key][start : start + size]
+            result = settled(lambda: self.objects.get_range(key, start, size))
+            assert result == self.model[key][start : start + size]
 
     def list(self, _key: str) -> None:
         assert settled(lambda: [*self.objects.keys(self.prefix)]) == sorted(self.model)
@@ -109,9 +109,9 @@ class Player:
             assert self.heads.swap(old, value).value == value
         except StoreUnavailable:
             # Nobody else writes this head, so it is either the old value or the new one.
-            found = settled(lambda: self.heads.read(self.prefix + "head")).value
-            assert found in (self.head, value)
-            self.head = found
+            result = settled(lambda: self.heads.read(self.prefix + "head")).value
+            assert result in (self.head, value)
+            self.head = result
         else:
             self.head = value
 
@@ -123,8 +123,8 @@ def test_no_schedule_of_faults_loses_or_changes_an_object(
         settings = object_servers.s3_settings(
             endpoint, "faults/", timeout_seconds=TIMEOUT, attempts=6
         )
-        found: tuple[Store, Retention] = object_servers.impatient_store(settings)
-        return found
+        result: tuple[Store, Retention] = object_servers.impatient_store(settings)
+        return result
 
     store, retention = at(proxy.endpoint)
     direct, _ = at(moto.endpoint)

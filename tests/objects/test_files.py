@@ -11,22 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from veen.objects import disk
-from veen.objects.files import FileObjects, Layout
+from veen.objects.files import FileObjects, StoreLayout, locked
 from veen.objects.port import ObjectDamaged, ObjectMissing, StoreError, StoreRefused
 
 SCRIPT = Path(__file__).with_name("disk_faults.py")
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    made = Layout(tmp_path / "store")
+def layout(tmp_path: Path) -> StoreLayout:
+    made = StoreLayout(tmp_path / "store")
     made.prepare()
     return made
 
 
 @pytest.fixture
-def objects(layout: Layout) -> FileObjects:
+def objects(layout: StoreLayout) -> FileObjects:
     return FileObjects(layout)
 
 
@@ -44,14 +43,14 @@ def test_no_fault_of_the_disk_loses_or_tears_an_object(kind: str, quick_folder: 
     assert int(said.split()[0]) > 60
 
 
-def test_objects_are_private_and_read_only(layout: Layout, objects: FileObjects) -> None:
+def test_objects_are_private_and_read_only(layout: StoreLayout, objects: FileObjects) -> None:
     objects.put("a/b", b"x")
     file = layout.objects / "a%" / "b"
     assert stat.S_IMODE(file.stat().st_mode) == 0o400
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
-def test_does_not_list_what_is_no_object(layout: Layout, objects: FileObjects) -> None:
+def test_does_not_list_what_is_no_object(layout: StoreLayout, objects: FileObjects) -> None:
     objects.put("a/b", b"x")
     (layout.objects / "unmarked").mkdir()
     (layout.objects / "unmarked" / "file").write_bytes(b"")
@@ -62,7 +61,7 @@ def test_does_not_list_what_is_no_object(layout: Layout, objects: FileObjects) -
     assert list(objects.keys()) == ["a/b"]
 
 
-def test_does_not_follow_a_link_out_of_the_store(layout: Layout, objects: FileObjects) -> None:
+def test_does_not_follow_a_link_out_of_the_store(layout: StoreLayout, objects: FileObjects) -> None:
     (layout.objects / "link").symlink_to("/etc/passwd")
     with pytest.raises(StoreRefused):
         objects.get("link")
@@ -70,13 +69,13 @@ def test_does_not_follow_a_link_out_of_the_store(layout: Layout, objects: FileOb
         objects.put("link", b"x")
 
 
-def test_drops_leftovers_only_when_nobody_writes(layout: Layout) -> None:
+def test_drops_leftovers_only_when_nobody_writes(layout: StoreLayout) -> None:
     left = layout.staging / "put-left"
     left.write_bytes(b"half of an object")
-    with disk.locked(layout.staging_lock, fcntl.LOCK_SH):
-        Layout(layout.root).prepare()
+    with locked(layout.staging_lock, fcntl.LOCK_SH):
+        StoreLayout(layout.root).prepare()
         assert left.exists()
-    Layout(layout.root).prepare()
+    StoreLayout(layout.root).prepare()
     assert not left.exists()
 
 
@@ -102,4 +101,4 @@ def test_a_file_that_changes_while_it_is_put_is_not_stored(
 def test_refuses_a_root_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "store").write_bytes(b"")
     with pytest.raises(StoreError):
-        Layout(tmp_path / "store").prepare()
+        StoreLayout(tmp_path / "store").prepare()

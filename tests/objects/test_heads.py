@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from veen.objects.key import InvalidKey
-from veen.objects.opened import Store
-from veen.objects.port import Head, HeadMoved, HeadStore, ObjectMissing
+from veen.objects.port import HeadMoved, HeadStore, InvalidKey, ObjectMissing, Store, StoreHead
 
 
 def test_a_head_begins_as_nothing(heads: HeadStore) -> None:
@@ -17,7 +15,7 @@ def test_a_head_begins_as_nothing(heads: HeadStore) -> None:
 
 def test_a_swap_is_seen_by_the_next_reader(heads: HeadStore) -> None:
     first = heads.swap(heads.read("archive"), b"1")
-    assert heads.read("archive") == first == Head("archive", b"1", first.version)
+    assert heads.read("archive") == first == StoreHead("archive", b"1", first.version)
     second = heads.swap(first, b"2")
     assert heads.read("archive") == second
     assert second.value == b"2"
@@ -31,27 +29,27 @@ def test_an_empty_value_is_a_value(heads: HeadStore) -> None:
 
 def test_the_second_of_two_swaps_is_refused(heads: HeadStore) -> None:
     nothing = heads.read("archive")
-    one = heads.swap(nothing, b"1")
+    item = heads.swap(nothing, b"1")
     with pytest.raises(HeadMoved):
         heads.swap(nothing, b"other")
-    heads.swap(one, b"2")
+    heads.swap(item, b"2")
     with pytest.raises(HeadMoved):
-        heads.swap(one, b"other")
+        heads.swap(item, b"other")
     assert heads.read("archive").value == b"2"
 
 
 def test_a_swap_to_what_is_there_already_is_refused_all_the_same(heads: HeadStore) -> None:
     """Two that count to the same number must not both believe they did."""
-    one = heads.swap(heads.read("archive"), b"1")
-    heads.swap(one, b"2")
+    item = heads.swap(heads.read("archive"), b"1")
+    heads.swap(item, b"2")
     with pytest.raises(HeadMoved):
-        heads.swap(one, b"2")
+        heads.swap(item, b"2")
 
 
 def test_a_head_that_was_never_there_cannot_be_swapped(heads: HeadStore) -> None:
-    one = heads.swap(heads.read("archive"), b"1")
+    item = heads.swap(heads.read("archive"), b"1")
     with pytest.raises(HeadMoved):
-        heads.swap(replace(one, name="other"), b"2")
+        heads.swap(replace(item, name="other"), b"2")
     assert heads.read("other").value is None
 
 
@@ -72,4 +70,4 @@ def test_refuses_bad_names(heads: HeadStore) -> None:
         with pytest.raises(InvalidKey):
             heads.read(name)
         with pytest.raises(InvalidKey):
-            heads.swap(Head(name, None, ""), b"x")
+            heads.swap(StoreHead(name, None, ""), b"x")

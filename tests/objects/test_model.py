@@ -13,9 +13,17 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from veen.objects.key import MAX_KEY_BYTES, MAX_SEGMENT_BYTES, check_key
-from veen.objects.port import ObjectConflict, ObjectMissing, ObjectStore, Retention
-from veen.objects.settings import FileSettings, StoreSettings
+from veen.objects.port import (
+    MAX_KEY_BYTES,
+    MAX_SEGMENT_BYTES,
+    FileSettings,
+    ObjectConflict,
+    ObjectMissing,
+    ObjectStore,
+    Retention,
+    StoreSettings,
+    check_key,
+)
 from veen.objects.store import open_retention, open_store
 
 Operation = tuple[str, str, bytes]
@@ -49,8 +57,10 @@ KINDS = st.sampled_from(["put", "put", "put", "get", "range", "list", "after", "
 @st.composite
 def operations(draw: Any) -> list[Operation]:
     keys = st.sampled_from(draw(st.lists(KEYS, min_size=1, max_size=6, unique=True)))
-    found: list[Operation] = draw(st.lists(st.tuples(KINDS, keys, BODIES), min_size=1, max_size=12))
-    return found
+    result: list[Operation] = draw(
+        st.lists(st.tuples(KINDS, keys, BODIES), min_size=1, max_size=12)
+    )
+    return result
 
 
 def check(objects: ObjectStore, retention: Retention, steps: list[Operation]) -> None:
@@ -94,8 +104,8 @@ def run_model(
         if request.param == "files":
             return FileSettings(quick_folder / str(next(number)))
         endpoint = request.getfixturevalue("moto").endpoint
-        found: StoreSettings = object_servers.s3_settings(endpoint, f"model-{next(number)}/")
-        return found
+        result: StoreSettings = object_servers.s3_settings(endpoint, f"model-{next(number)}/")
+        return result
 
     examples = {"files": 150, "s3": 7}[request.param] * (25 if is_long else 1)
 

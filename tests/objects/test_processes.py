@@ -11,8 +11,7 @@ from pathlib import Path
 
 from object_worker import content
 
-from veen.objects.opened import Store
-from veen.objects.settings import FileSettings, StoreSettings
+from veen.objects.port import FileSettings, Store, StoreSettings
 
 SCRIPT = Path(__file__).with_name("object_worker.py")
 
@@ -72,11 +71,11 @@ def test_a_killed_writer_leaves_whole_objects_or_none(
     seen: set[str] = set()
     for _ in range(kills):
         stored = write_and_be_killed(start(settings, "write", 0, len(seen)), chance)
-        found = set(store.objects.keys("k/"))
-        assert {f"k/{number:06}" for number in stored} <= found
-        for key in found - seen:
+        keys = set(store.objects.keys("k/"))
+        assert {f"k/{number:06}" for number in stored} <= keys
+        for key in keys - seen:
             assert store.objects.get(key) == content(int(key.removeprefix("k/")))
-        seen = found
+        seen = keys
         assert sorted(seen) == [f"k/{number:06}" for number in range(len(seen))]
     assert len(seen) > kills
     if isinstance(settings, FileSettings):

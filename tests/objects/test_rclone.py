@@ -12,8 +12,7 @@ import fault_proxy
 import object_servers
 import pytest
 
-from veen.objects.opened import Store
-from veen.objects.port import HeadMoved, ObjectConflict, StoreRefused
+from veen.objects.port import HeadMoved, ObjectConflict, Store, StoreRefused
 from veen.objects.store import open_retention, open_store
 
 StartRclone = Callable[[Path], Any]
@@ -47,10 +46,10 @@ def test_uses_a_store_that_overwrites_when_told_and_says_so(
         store.objects.put("log/0001", b"forged")
     assert store.objects.get("log/0001") == b"entry"
     nothing = store.heads.read("head")
-    one = store.heads.swap(nothing, b"1")
+    item = store.heads.swap(nothing, b"1")
     with pytest.raises(HeadMoved):
         store.heads.swap(nothing, b"other")
-    assert store.heads.read("head") == one
+    assert store.heads.read("head") == item
 
 
 def test_refuses_wrong_credentials_in_clear_words_and_without_the_secret(

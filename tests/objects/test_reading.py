@@ -9,11 +9,19 @@ from typing import Any, NamedTuple
 import object_servers
 import pytest
 
-from veen.objects.files import Layout
-from veen.objects.opened import Store
-from veen.objects.port import Head, NotAllowed, ObjectMissing, StoreRefused
+from veen.objects.files import StoreLayout
+from veen.objects.port import (
+    FileSettings,
+    NotAllowed,
+    ObjectMissing,
+    S3Settings,
+    Store,
+    StoreCredentials,
+    StoreHead,
+    StoreRefused,
+    StoreSettings,
+)
 from veen.objects.s3 import open_bucket
-from veen.objects.settings import Credentials, FileSettings, S3Settings, StoreSettings
 from veen.objects.store import look_at, open_probed, open_store, open_to_read
 
 
@@ -21,8 +29,8 @@ class Guarded(NamedTuple):
     """A bucket whose server enforces rights."""
 
     settings: S3Settings
-    writer: Credentials
-    reader: Credentials
+    writer: StoreCredentials
+    reader: StoreCredentials
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +45,13 @@ def guarded() -> Iterator[Guarded]:
     server.stop()
 
 
-def fill(store: Store) -> Head:
+def fill(store: Store) -> StoreHead:
     for n in range(10):
         store.objects.put(f"log/{n}", b"entry %d" % n)
     return store.heads.swap(store.heads.read("head"), b"10")
 
 
-def see_all(store: Store, head: Head, tmp_path: Path) -> None:
+def see_all(store: Store, head: StoreHead, tmp_path: Path) -> None:
     assert list(store.objects.keys("log/", start_after="log/7")) == ["log/8", "log/9"]
     assert store.objects.get("log/3") == b"entry 3"
     assert store.objects.get_range("log/3", 6, 10) == b"3"
@@ -112,9 +120,9 @@ def test_reading_a_directory_leaves_it_as_it_is(tmp_path: Path) -> None:
 def test_a_copy_that_came_without_its_locks_is_read(tmp_path: Path) -> None:
     settings = FileSettings(tmp_path / "store")
     head = fill(open_store(settings))
-    Layout(settings.root).heads_lock.unlink()
+    StoreLayout(settings.root).heads_lock.unlink()
     assert open_to_read(settings).heads.read("head") == head
-    assert not Layout(settings.root).heads_lock.exists()
+    assert not StoreLayout(settings.root).heads_lock.exists()
 
 
 def test_a_directory_without_a_store_is_refused_and_not_made(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ import fault_proxy
 import object_servers
 import pytest
 
-from veen.objects.opened import Store
 from veen.objects.port import (
     HeadMoved,
     HeadUnknown,
     ObjectConflict,
     ObjectDamaged,
     ObjectMissing,
+    Store,
     StoreUnavailable,
 )
 
@@ -145,13 +145,13 @@ def test_other_bytes_found_after_a_lost_answer_are_a_conflict(
 
 def test_equal_bytes_of_another_are_not_our_swap(store: Store, proxy: Any) -> None:
     """Both count from 1 to 2; the one whose request never arrived must not believe it did."""
-    one = store.heads.swap(store.heads.read("count"), b"1")
-    store.heads.swap(one, b"2")
+    item = store.heads.swap(store.heads.read("count"), b"1")
+    store.heads.swap(item, b"2")
     proxy.script("500")
     with pytest.raises(HeadUnknown):
-        store.heads.swap(one, b"2")
+        store.heads.swap(item, b"2")
     with pytest.raises(HeadMoved):
-        store.heads.swap(one, b"2")
+        store.heads.swap(item, b"2")
 
 
 def test_a_put_that_arrives_late_changes_nothing(store: Store, nervous: Store, proxy: Any) -> None:
@@ -162,9 +162,9 @@ def test_a_put_that_arrives_late_changes_nothing(store: Store, nervous: Store, p
 
 
 def test_a_swap_that_arrives_late_changes_nothing(store: Store, nervous: Store, proxy: Any) -> None:
-    one = store.heads.swap(store.heads.read("late"), b"1")
+    item = store.heads.swap(store.heads.read("late"), b"1")
     proxy.script("delayed")
-    two = nervous.heads.swap(one, b"2")
+    two = nervous.heads.swap(item, b"2")
     three = store.heads.swap(two, b"3")
     proxy.release()
     assert store.heads.read("late") == three

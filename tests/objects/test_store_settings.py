@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from veen.objects.port import StoreRefused
-from veen.objects.retries import Retries, Transient
-from veen.objects.settings import (
+from veen.objects.port import (
     Addressing,
     BadStoreSettings,
     FileSettings,
     S3Settings,
+    StoreRefused,
     settings_of,
 )
+from veen.objects.s3 import Retries, Transient
 from veen.objects.store import open_retention, open_store
 
 
@@ -25,14 +25,14 @@ def test_reads_the_url_of_a_directory() -> None:
 
 
 def test_reads_the_url_of_a_bucket() -> None:
-    found = settings_of(
+    settings = settings_of(
         "s3://archive/z1/hub",
         endpoint="https://objects.example",
         region="eu-west-1",
         addressing="path",
         accept_overwriting_store=True,
     )
-    assert found == S3Settings(
+    assert settings == S3Settings(
         bucket="archive",
         prefix="z1/hub/",
         endpoint="https://objects.example",

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from veen import mmr
+from veen.crypto import SigningKey
 from veen.digest import h
-from veen.overlay.event import Event
-from veen.overlay.summary import SignedRoot, Summary
-from veen.overlay.tree import Node, Run
+from veen.overlay.fold import FoldSummary, Node, SeqRun, SignedRoot
+from veen.overlay.overlay import Event
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
 
 LONG_FACTOR = 20 if os.environ.get("VEEN_TEST_LONG") else 1
 
@@ -31,7 +30,7 @@ settings.register_profile(
 )
 settings.load_profile("overlay")
 
-HUB = PrivateKey(b"hub key seed".ljust(32, b"."))
+HUB = SigningKey(b"hub key seed".ljust(32, b"."))
 LABEL = h(b"a label")
 
 
@@ -40,7 +39,7 @@ class Log:
 
     def __init__(self, events: Iterable[Event]) -> None:
         self.all = tuple(events)
-        self.cache: dict[Node, Summary] = {}
+        self.cache: dict[Node, FoldSummary] = {}
         self.asked: Counter[str] = Counter()
         self.roots = [b""]
         peaks = mmr.EMPTY
@@ -48,17 +47,17 @@ class Log:
             peaks = peaks.append(h(b"leaf" + event.body))
             self.roots.append(peaks.root())
 
-    def summary(self, node: Node) -> Summary | None:
+    def summary(self, node: Node) -> FoldSummary | None:
         self.asked["summary"] += 1
         return self.cache.get(node)
 
-    def keep(self, summary: Summary) -> None:
+    def keep(self, summary: FoldSummary) -> None:
         size = (summary.to_seq - summary.from_seq + 1) // summary.block
         node = Node(
             summary.block, size.bit_length() - 1, (summary.to_seq // summary.block // size) - 1
         )
         assert node not in self.cache
-        self.cache[node] = Summary.decode(summary.encode())
+        self.cache[node] = FoldSummary.decode(summary.encode())
 
     def root(self, upto_seq: int) -> SignedRoot:
         plain = Receipt(
@@ -67,7 +66,7 @@ class Log:
         )  # fmt: skip
         return SignedRoot.of_receipt(plain.signed(HUB))
 
-    def events(self, run: Run) -> Iterable[Event]:
+    def events(self, run: SeqRun) -> Iterable[Event]:
         self.asked["events"] += run.size
         return self.all[run.from_seq - 1 : run.to_seq]
 
@@ -84,8 +83,8 @@ def a_history() -> Callable[..., list[Any]]:
     """Messages with their meaning, as ``overlay_histories.history`` draws them for an overlay."""
 
     def build(seed: int, size: int, overlay: str) -> list[Any]:
-        found: list[Any] = overlay_histories.history(seed, size, overlay_histories.SCHEMAS[overlay])
-        return found
+        anies: list[Any] = overlay_histories.history(seed, size, overlay_histories.SCHEMAS[overlay])
+        return anies
 
     return build
 

@@ -10,20 +10,19 @@ from typing import Any
 import overlay_oracle
 import pytest
 
-from veen.overlay.fold import Fold
+from veen.overlay.fold import Fold, SeqRun
 from veen.overlay.overlay import Folded, Overlay
-from veen.overlay.registry import OVERLAYS, overlay_named
-from veen.overlay.tree import Run
+from veen.overlay.snapshot import OVERLAYS, overlay_named
 
 HISTORIES = 80
 NAMES = [overlay.name for overlay in OVERLAYS]
 
 
-def cut(chance: Random, run: Run, parts: int) -> list[Run]:
+def cut(chance: Random, run: SeqRun, parts: int) -> list[SeqRun]:
     """The run as so many neighbours, some of them empty."""
     ends = sorted(chance.randint(run.from_seq - 1, run.to_seq) for _ in range(parts - 1))
     starts = [run.from_seq, *(end + 1 for end in ends)]
-    return [Run(*pair) for pair in zip(starts, [*ends, run.to_seq], strict=True)]
+    return [SeqRun(*pair) for pair in zip(starts, [*ends, run.to_seq], strict=True)]
 
 
 def joined(chance: Random, overlay: Overlay[Any], parts: list[Folded[Any]]) -> Folded[Any]:
@@ -48,7 +47,7 @@ def test_every_way_of_folding_gives_the_bytes_of_the_naive_fold(
         messages = a_history(seed, chance.randrange(1, 160), name)
         log, block = new_log(messages), chance.randrange(1, 40)
         first = chance.choice([1, chance.randint(1, len(messages))])
-        run = Run(first, chance.randint(first - 1, len(messages)))
+        run = SeqRun(first, chance.randint(first - 1, len(messages)))
         due = overlay_oracle.folded(name, messages[run.from_seq - 1 : run.to_seq])
         fold = Fold(overlay, label, log, block)
         cold = fold.over(run)
@@ -66,12 +65,12 @@ def test_the_cache_is_the_same_however_it_was_filled(
     for seed in range(12):
         chance = Random(f"cache {name} {seed}")
         messages = a_history(seed, chance.randrange(40, 120), name)
-        block, whole = chance.randrange(1, 9), Run(1, len(messages))
+        block, whole = chance.randrange(1, 9), SeqRun(1, len(messages))
         at_once, bit_by_bit = new_log(messages), new_log(messages)
         Fold(overlay_named(name), label, at_once, block).over(whole)
         growing = Fold(overlay_named(name), label, bit_by_bit, block)
         for end in sorted(chance.sample(range(1, len(messages)), 5)):
-            growing.over(Run(chance.randint(1, end), end))
+            growing.over(SeqRun(chance.randint(1, end), end))
         growing.over(whole)
         shared = at_once.cache.keys() & bit_by_bit.cache.keys()
         assert len(shared) > len(messages) // block // 2

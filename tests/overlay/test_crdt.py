@@ -11,12 +11,19 @@ import pytest
 
 from veen.digest import h
 from veen.errors import Malformed
-from veen.overlay.event import Event
-from veen.overlay.gcounter import Counter, GrowOnlyCounter, Shard
-from veen.overlay.integer import Integer, to_bytes
-from veen.overlay.lww import LastWriterWins, Register, Registers
-from veen.overlay.orset import Add, Elements, ObservedRemoveSet
-from veen.overlay.overlay import fold_events
+from veen.overlay.crdt import (
+    Add,
+    Counter,
+    Elements,
+    GrowOnlyCounter,
+    LastWriterWins,
+    ObservedRemoveSet,
+    Register,
+    Registers,
+    Shard,
+)
+from veen.overlay.overlay import Event, fold_events
+from veen.wire.body import Integer, to_bytes
 
 ONE, TWO = h(b"one"), h(b"two")
 Folds = Callable[..., dict[str, Any]]
@@ -29,8 +36,8 @@ def state_of(an_event: Callable[..., Event]) -> Folds:
         events = [an_event(schema, body, stream_seq=at) for at, body in enumerate(bodies, 1)]
         document = overlay.state(fold_events(overlay, events))
         assert all(not places["count"] for places in document["skipped"].values())
-        found: dict[str, Any] = document["state"]
-        return found
+        result: dict[str, Any] = document["state"]
+        return result
 
     return fold
 
@@ -40,18 +47,18 @@ def write(ts: int, value: bytes) -> dict[str, Any]:
 
 
 def test_the_later_timestamp_wins_even_when_it_comes_first(state_of: Folds) -> None:
-    found = state_of(LastWriterWins(), write(2, b"B"), write(1, b"A"))
-    assert found["registers"] == {b"foo".hex(): {"value": "42", "ts": 2, "stream_seq": 1}}
+    state = state_of(LastWriterWins(), write(2, b"B"), write(1, b"A"))
+    assert state["registers"] == {b"foo".hex(): {"value": "42", "ts": 2, "stream_seq": 1}}
 
 
 def test_the_later_place_wins_at_the_same_timestamp(state_of: Folds) -> None:
-    found = state_of(LastWriterWins(), write(5, b"A"), write(5, b"B"), write(4, b"C"))
-    assert found["registers"][b"foo".hex()]["value"] == b"B".hex()
+    state = state_of(LastWriterWins(), write(5, b"A"), write(5, b"B"), write(4, b"C"))
+    assert state["registers"][b"foo".hex()]["value"] == b"B".hex()
 
 
 def test_registers_of_other_keys_do_not_meet(state_of: Folds) -> None:
-    found = state_of(LastWriterWins(), write(1, b"A"), {"key": b"", "ts": 0, "value": b"B"})
-    assert sorted(found["registers"]) == ["", b"foo".hex()]
+    state = state_of(LastWriterWins(), write(1, b"A"), {"key": b"", "ts": 0, "value": b"B"})
+    assert sorted(state["registers"]) == ["", b"foo".hex()]
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
@@ -59,14 +66,14 @@ def test_a_tomb_counts_before_its_add_as_well_as_after(
     state_of: Folds, order: tuple[int, ...]
 ) -> None:
     bodies = ({"id": ONE, "elem": b"x"}, {"tomb": [ONE]}, {"id": ONE, "elem": b"x"})
-    found = state_of(ObservedRemoveSet(), *(bodies[at] for at in order))
-    assert found == {"elements": {}, "tombs": 1}
+    state = state_of(ObservedRemoveSet(), *(bodies[at] for at in order))
+    assert state == {"elements": {}, "tombs": 1}
 
 
 def test_an_element_stays_while_one_of_its_adds_is_in_no_tomb(state_of: Folds) -> None:
     bodies = ({"id": ONE, "elem": b"x"}, {"id": TWO, "elem": b"x"}, {"tomb": [ONE, ONE]})
-    found = state_of(ObservedRemoveSet(), *bodies)
-    assert found["elements"] == {b"x".hex(): [TWO.hex()]}
+    state = state_of(ObservedRemoveSet(), *bodies)
+    assert state["elements"] == {b"x".hex(): [TWO.hex()]}
 
 
 def test_one_id_for_two_elements_adds_and_removes_both(state_of: Folds) -> None:
@@ -78,9 +85,9 @@ def test_one_id_for_two_elements_adds_and_removes_both(state_of: Folds) -> None:
 def test_a_counter_is_the_sum_of_its_shards_beyond_64_bits(state_of: Folds) -> None:
     most = 2**64 - 1
     bodies = [{"shard": ONE, "delta": most}] * 3 + [{"shard": TWO, "delta": 5}]
-    found = state_of(GrowOnlyCounter(), *bodies)
-    assert found["total"] == 3 * most + 5
-    assert found["shards"] == {ONE.hex(): 3 * most, TWO.hex(): 5}
+    state = state_of(GrowOnlyCounter(), *bodies)
+    assert state["total"] == 3 * most + 5
+    assert state["shards"] == {ONE.hex(): 3 * most, TWO.hex(): 5}
 
 
 def test_a_part_is_the_register_element_or_shard_that_is_named() -> None:
@@ -119,8 +126,8 @@ def test_a_state_that_no_fold_gives_is_refused(kind: Any, tree: Any) -> None:
 )  # fmt: skip
 def test_an_integer_is_the_shortest_twos_complement(value: int, raw: str) -> None:
     assert to_bytes(value).hex() == raw
-    found, end = Integer.as_kind().read(bytes([0x40 + len(raw) // 2]) + bytes.fromhex(raw), 0)
-    assert (found, end) == (value, 1 + len(raw) // 2)
+    result, end = Integer.as_kind().read(bytes([0x40 + len(raw) // 2]) + bytes.fromhex(raw), 0)
+    assert (result, end) == (value, 1 + len(raw) // 2)
 
 
 @pytest.mark.parametrize("raw", ["40", "420000", "42007f", "42ffff", "42ff80", "00", "20"])

@@ -10,17 +10,23 @@ import pytest
 
 from veen.digest import h, u64be
 from veen.errors import Untrusted
-from veen.overlay.event import Event
-from veen.overlay.fold import Fold
-from veen.overlay.gcounter import Counter, GrowOnlyCounter, Shard
-from veen.overlay.integer import Integer
-from veen.overlay.overlay import Folded
-from veen.overlay.registry import overlay_named
-from veen.overlay.summary import Anchor, Scope, SignedRoot, Summary
-from veen.overlay.tree import BLOCK, Node, Run
+from veen.overlay.crdt import Counter, GrowOnlyCounter, Shard
+from veen.overlay.fold import (
+    BLOCK,
+    Fold,
+    FoldSummary,
+    Node,
+    Scope,
+    SeqRun,
+    SignedRoot,
+    SummaryAnchor,
+)
+from veen.overlay.overlay import Event, Folded
+from veen.overlay.snapshot import overlay_named
+from veen.wire.body import Integer
 
 SHARD, ELSEWHERE = h(b"shard"), h(b"a label")
-WHOLE = Run(1, 40)
+WHOLE = SeqRun(1, 40)
 
 
 @pytest.fixture
@@ -34,21 +40,21 @@ def fold(log: Any, label: bytes) -> Fold[Any]:
 
 
 def test_a_warm_fold_reads_no_whole_block_again(log: Any, fold: Fold[Any]) -> None:
-    due = fold.over(Run(1, 39))
+    due = fold.over(SeqRun(1, 39))
     log.asked.clear()
-    assert fold.over(Run(1, 39)) == due
+    assert fold.over(SeqRun(1, 39)) == due
     assert log.asked == {"summary": 2, "events": 3}
 
 
 def test_every_whole_node_is_kept_once(log: Any, fold: Fold[Any]) -> None:
-    fold.over(Run(1, 32))
+    fold.over(SeqRun(1, 32))
     assert len(log.cache) == 8 + 4 + 2 + 1
     fold.over(WHOLE)
     assert len(log.cache) == 15 + 3
 
 
 def test_an_empty_run_is_the_empty_state(log: Any, fold: Fold[Any]) -> None:
-    assert fold.over(Run(7, 6)) == fold.overlay.empty()
+    assert fold.over(SeqRun(7, 6)) == fold.overlay.empty()
     assert not log.asked
 
 
@@ -68,21 +74,21 @@ def test_an_empty_run_is_the_empty_state(log: Any, fold: Fold[Any]) -> None:
 def test_a_cached_summary_of_something_else_is_refused(
     log: Any, fold: Fold[Any], change: dict[str, Any]
 ) -> None:
-    fold.over(Run(1, 32))
+    fold.over(SeqRun(1, 32))
     changed = replace(log.cache[Node(4, 3, 0)], **change)
     log.cache[Node(4, 3, 0)] = replace(changed, digest=changed.expected_digest())
     with pytest.raises(Untrusted):
-        fold.over(Run(1, 32))
+        fold.over(SeqRun(1, 32))
 
 
 def test_a_summary_of_a_log_that_has_forked_is_refused(
     log: Any, fold: Fold[Any], new_log: Callable[..., Any], label: bytes
 ) -> None:
-    fold.over(Run(1, 32))
+    fold.over(SeqRun(1, 32))
     forked = new_log([replace(log.all[0], body=b"other"), *log.all[1:]])
     forked.cache = dict(log.cache)
     with pytest.raises(Untrusted, match="mmr_root"):
-        Fold(fold.overlay, label, forked, 4).over(Run(1, 32))
+        Fold(fold.overlay, label, forked, 4).over(SeqRun(1, 32))
 
 
 def test_a_summary_in_the_place_of_another_is_refused(log: Any, fold: Fold[Any]) -> None:
@@ -133,22 +139,22 @@ class Endless:
     read: int = 0
     body: dict[str, Any] = field(default_factory=lambda: {"shard": SHARD, "delta": 1})
 
-    def summary(self, node: Node) -> Summary:
+    def summary(self, node: Node) -> FoldSummary:
         self.lookups += 1
         state = Counter(shards=(Shard(shard=SHARD, total=Integer(node.run.size)),))
         payload = GrowOnlyCounter().encode(Folded(state))
         scope = Scope(GrowOnlyCounter(), ELSEWHERE)
-        return Summary.of(scope, node, self.root(node.run.to_seq), payload)
+        return FoldSummary.of(scope, node, self.root(node.run.to_seq), payload)
 
-    def keep(self, summary: Summary) -> None:
+    def keep(self, summary: FoldSummary) -> None:
         raise AssertionError(f"{summary.from_seq} to {summary.to_seq} was cached")
 
     def root(self, upto_seq: int) -> SignedRoot:
         return SignedRoot(
-            h(u64be(upto_seq)), Anchor(kind=1, upto_seq=upto_seq, object_hash=h(b"receipt"))
+            h(u64be(upto_seq)), SummaryAnchor(kind=1, upto_seq=upto_seq, object_hash=h(b"receipt"))
         )
 
-    def events(self, run: Run) -> Iterable[Event]:
+    def events(self, run: SeqRun) -> Iterable[Event]:
         self.read += run.size
         seqs = range(run.from_seq, run.to_seq + 1)
         return [self.an_event(self.schema, self.body, stream_seq=seq) for seq in seqs]
@@ -161,7 +167,7 @@ def test_a_warm_fold_costs_the_logarithm_of_the_log(
 ) -> None:
     (schema,) = GrowOnlyCounter.schemas
     source, overlay = Endless(an_event, schema), Counting()
-    folded = Fold(overlay, ELSEWHERE, source).over(Run(first, size))
+    folded = Fold(overlay, ELSEWHERE, source).over(SeqRun(first, size))
     assert folded.state.shards[0].total == size - first + 1
     height = (size // BLOCK).bit_length()
     assert source.lookups <= 2 * height

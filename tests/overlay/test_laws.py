@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from veen.errors import Malformed
 from veen.overlay.overlay import Folded, Overlay, fold_events
-from veen.overlay.registry import OVERLAYS
+from veen.overlay.snapshot import OVERLAYS
 
 SIZE = 40
 overlays = pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda overlay: overlay.name)
@@ -83,11 +83,11 @@ def test_changed_bytes_are_refused_or_another_state(
     raw = bytearray(overlay.encode(folded))
     raw[at % len(raw)] ^= 1 << bit
     try:
-        found = overlay.decode(bytes(raw))
+        result = overlay.decode(bytes(raw))
     except Malformed:
         return
-    assert found != folded
-    assert overlay.encode(Folded(found.state, found.skipped)) == raw
+    assert result != folded
+    assert overlay.encode(Folded(result.state, result.skipped)) == raw
 
 
 @overlays

@@ -10,11 +10,9 @@ import overlay_histories
 import pytest
 
 from veen.errors import Malformed
-from veen.overlay.event import Event
-from veen.overlay.fold import Fold
-from veen.overlay.ledger import Accounts, Ledger, overdrawn
-from veen.overlay.overlay import fold_events
-from veen.overlay.tree import Run
+from veen.overlay.fold import Fold, SeqRun
+from veen.overlay.ledger import Accounts, OverlayLedger, overdrawn
+from veen.overlay.overlay import Event, fold_events
 
 BANK, ANN, BOB = bytes([1]) * 32, bytes([2]) * 32, bytes([3]) * 32
 Pays = Callable[..., Event]
@@ -32,10 +30,10 @@ def pays(an_event: Callable[..., Event]) -> Pays:
     return build
 
 
-def told(*events: Event) -> dict[str, Any]:
-    document = Ledger().document(fold_events(Ledger(), events).state)
-    found: dict[str, Any] = document["accounts"]
-    return found
+def detail(*events: Event) -> dict[str, Any]:
+    document = OverlayLedger().document(fold_events(OverlayLedger(), events).state)
+    result: dict[str, Any] = document["accounts"]
+    return result
 
 
 def row(balance: int, lowest: int = 0, lowest_at: int = 0) -> dict[str, int]:
@@ -43,23 +41,23 @@ def row(balance: int, lowest: int = 0, lowest_at: int = 0) -> dict[str, int]:
 
 
 def test_a_transfer_debits_one_account_and_credits_the_other(pays: Pays) -> None:
-    found = told(pays(1, BANK, ANN, 10), pays(2, ANN, BOB, 4))
-    assert found == {
+    result = detail(pays(1, BANK, ANN, 10), pays(2, ANN, BOB, 4))
+    assert result == {
         BANK.hex(): {"": row(-10, -10, 1)}, ANN.hex(): {"": row(6)}, BOB.hex(): {"": row(4)},
     }  # fmt: skip
 
 
 def test_currencies_do_not_meet_and_an_absent_one_is_the_default_unit(pays: Pays) -> None:
-    found = told(pays(1, BANK, ANN, 10, currency_code="JPY"), pays(2, ANN, BOB, 4))
-    assert found[ANN.hex()] == {"": row(-4, -4, 2), "JPY": row(10)}
+    result = detail(pays(1, BANK, ANN, 10, currency_code="JPY"), pays(2, ANN, BOB, 4))
+    assert result[ANN.hex()] == {"": row(-4, -4, 2), "JPY": row(10)}
 
 
 def test_null_is_an_absent_currency(pays: Pays) -> None:
-    assert told(pays(1, BANK, ANN, 1, currency_code=None)) == told(pays(1, BANK, ANN, 1))
+    assert detail(pays(1, BANK, ANN, 1, currency_code=None)) == detail(pays(1, BANK, ANN, 1))
 
 
 def test_a_transfer_to_oneself_moves_nothing_at_any_balance(pays: Pays) -> None:
-    assert told(pays(1, ANN, ANN, 10)) == {ANN.hex(): {"": row(0)}}
+    assert detail(pays(1, ANN, ANN, 10)) == {ANN.hex(): {"": row(0)}}
 
 
 def test_the_lowest_point_is_kept_with_the_place_that_first_reached_it(pays: Pays) -> None:
@@ -69,15 +67,15 @@ def test_the_lowest_point_is_kept_with_the_place_that_first_reached_it(pays: Pay
         pays(3, ANN, BOB, 9),
         pays(4, BOB, ANN, 1),
     )
-    assert told(*events)[ANN.hex()] == {"": row(-4, -5, 1)}
-    assert told(*events[1:])[ANN.hex()] == {"": row(1)}
+    assert detail(*events)[ANN.hex()] == {"": row(-4, -5, 1)}
+    assert detail(*events[1:])[ANN.hex()] == {"": row(1)}
 
 
 def test_money_is_neither_made_nor_lost(
     a_history: Callable[..., list[Any]], new_log: Callable[..., Any]
 ) -> None:
     for seed in range(20):
-        folded = fold_events(Ledger(), new_log(a_history(seed, 80, Ledger.name)).all)
+        folded = fold_events(OverlayLedger(), new_log(a_history(seed, 80, OverlayLedger.name)).all)
         assert folded.state.operations > 0
         assert sum(account.balance for account in folded.state.accounts) == 0
 
@@ -104,20 +102,20 @@ def test_the_first_overdraft_is_where_a_refusing_wallet_first_refuses(
     new_log: Callable[..., Any],
     label: bytes,
 ) -> None:
-    found = set()
+    result = set()
     for seed in range(100):
         chance = Random(seed)
-        messages = a_history(seed, chance.randrange(1, 120), Ledger.name)
+        messages = a_history(seed, chance.randrange(1, 120), OverlayLedger.name)
         exempt = {overlay_histories.named("account", n) for n in range(4) if chance.random() < 0.8}
         due = first_refused(messages, exempt, overlay_histories.PAID)
-        fold = Fold(Ledger(), label, new_log(messages), chance.randrange(1, 30))
+        fold = Fold(OverlayLedger(), label, new_log(messages), chance.randrange(1, 30))
         condition = overdrawn(exempt)
-        assert condition(fold.over(Run(1, len(messages)))) == (due is not None)
+        assert condition(fold.over(SeqRun(1, len(messages)))) == (due is not None)
         for _ in ("cold or warm", "warm"):
             assert fold.first(condition, len(messages)) == due
-        found.add(due)
-    assert None in found
-    assert len(found) > 10
+        result.add(due)
+    assert None in result
+    assert len(result) > 10
 
 
 def test_the_first_overdraft_is_found_by_few_looks(
@@ -126,8 +124,8 @@ def test_the_first_overdraft_is_found_by_few_looks(
     events = [pays(seq, BANK, ANN, 1) for seq in range(1, 513)]
     events[299] = pays(300, BOB, ANN, 1)
     log = new_log(events)
-    fold = Fold(Ledger(), label, log, 4)
-    fold.over(Run(1, 512))
+    fold = Fold(OverlayLedger(), label, log, 4)
+    fold.over(SeqRun(1, 512))
     log.asked.clear()
     assert fold.first(overdrawn({BANK}), 512) == 300
     assert log.asked["summary"] <= 1 + 7

@@ -12,12 +12,9 @@ import pytest
 
 from veen.digest import h
 from veen.overlay import snapshot
-from veen.overlay.event import Event
-from veen.overlay.overlay import fold_events
-from veen.overlay.registry import OVERLAYS, overlay_named
-from veen.overlay.snapshot import Prefix, StateCheckpoint, state_hash
-from veen.overlay.summary import Anchor, Scope, SignedRoot, Summary
-from veen.overlay.tree import Node
+from veen.overlay.fold import FoldSummary, Node, Scope, SignedRoot, SummaryAnchor
+from veen.overlay.overlay import Event, fold_events
+from veen.overlay.snapshot import OVERLAYS, Prefix, StateCheckpoint, overlay_named, state_hash
 
 FOLDER = Path(__file__).with_name("vectors")
 VECTORS: dict[str, Any] = json.loads((FOLDER / "overlay.json").read_text("utf-8"))
@@ -56,13 +53,13 @@ def test_a_fold_has_the_bytes_of_the_vectors(case: dict[str, Any]) -> None:
 
 
 def test_there_are_vectors_of_every_overlay() -> None:
-    assert {case["overlay"] for case in VECTORS["folds"]} == {one.name for one in OVERLAYS}
+    assert {case["overlay"] for case in VECTORS["folds"]} == {item.name for item in OVERLAYS}
 
 
 def test_a_summary_has_the_bytes_of_the_vectors() -> None:
     case = VECTORS["summary"]
-    anchor = Anchor(kind=1, upto_seq=8, object_hash=h(b"receipt of the vectors"))
-    made = Summary.of(
+    anchor = SummaryAnchor(kind=1, upto_seq=8, object_hash=h(b"receipt of the vectors"))
+    made = FoldSummary.of(
         Scope(overlay_named("wallet.ledger"), LABEL),
         Node(2, 1, 1),
         SignedRoot(ROOT, anchor),

@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 
 from veen.digest import h
-from veen.overlay.event import Event
-from veen.overlay.fold import Fold
-from veen.overlay.overlay import Overlay
-from veen.overlay.registry import OVERLAYS, UnknownOverlay, overlay_named
-from veen.overlay.tree import Run
-from veen.schema import Version
-from veen.wire import WireMap
+from veen.overlay.fold import Fold, SeqRun
+from veen.overlay.overlay import Event, Overlay
+from veen.overlay.snapshot import OVERLAYS, UnknownOverlay, overlay_named
+from veen.wire.objects import WireMap
+from veen.wire.schema import Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,5 +59,5 @@ def test_a_new_overlay_folds_without_any_other_change(
     bodies = [bytes(size) for size in (1, 9, 4, 2, 7)]
     log = new_log([an_event(h(b"note.v1"), body, at) for at, body in enumerate(bodies, 1)])
     fold = Fold(LongestBody(), label, log, 2)
-    assert fold.over(Run(1, 5)).state.size == fold.over(Run(1, 5)).state.size == 9
-    assert fold.over(Run(3, 5)).state.size == 7
+    assert fold.over(SeqRun(1, 5)).state.size == fold.over(SeqRun(1, 5)).state.size == 9
+    assert fold.over(SeqRun(3, 5)).state.size == 7

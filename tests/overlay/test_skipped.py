@@ -12,10 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veen.errors import Malformed
-from veen.overlay.event import Event
-from veen.overlay.overlay import Overlay, fold_events
-from veen.overlay.registry import OVERLAYS, overlay_named
-from veen.overlay.skipped import KEPT_PLACES, Places, Skipped
+from veen.overlay.overlay import KEPT_PLACES, Event, Overlay, Skipped, SkippedPlaces, fold_events
+from veen.overlay.snapshot import OVERLAYS, overlay_named
 
 ID = bytes(range(32))
 PAID = {"operation_type": "t", "operation_args": 1, "payer_account": ID, "payee_account": ID}
@@ -32,14 +30,14 @@ def test_a_message_of_another_schema_is_counted_as_foreign(
 ) -> None:
     folded = overlay.lift(an_event(bytes(32), {"key": 1}, stream_seq=7))
     assert folded.state == overlay.empty().state
-    assert folded.skipped == Skipped(foreign=Places(count=1, first=(7,)))
+    assert folded.skipped == Skipped(foreign=SkippedPlaces(count=1, first=(7,)))
 
 
 @overlays
 def test_a_message_that_was_not_opened_is_counted_as_such(overlay: Overlay[Any]) -> None:
     folded = overlay.lift(Event.unopened(stream_seq=9, hub_ts=1, client_id=ID))
     assert folded.state == overlay.empty().state
-    assert folded.skipped == Skipped(unopened=Places(count=1, first=(9,)))
+    assert folded.skipped == Skipped(unopened=SkippedPlaces(count=1, first=(9,)))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +74,7 @@ def test_a_body_that_its_schema_does_not_allow_is_counted_as_malformed(
     overlay = overlay_named(name)
     folded = overlay.lift(an_event(overlay_histories.SCHEMAS[name], body, stream_seq=5))
     assert folded.state == overlay.empty().state
-    assert folded.skipped == Skipped(malformed=Places(count=1, first=(5,)))
+    assert folded.skipped == Skipped(malformed=SkippedPlaces(count=1, first=(5,)))
 
 
 @pytest.mark.parametrize(
@@ -133,13 +131,17 @@ def test_only_the_first_places_are_kept_and_all_are_counted(
     overlay = overlay_named("lww.map")
     events = [an_event(bytes(32), b"", stream_seq=seq) for seq in range(1, 101)]
     places = fold_events(overlay, events).skipped.foreign
-    assert places == Places(count=100, first=tuple(range(1, KEPT_PLACES + 1)))
+    assert places == SkippedPlaces(count=100, first=tuple(range(1, KEPT_PLACES + 1)))
 
 
 @pytest.mark.parametrize(
     "places",
-    [Places(count=2, first=(1,)), Places(count=1, first=()), Places(count=2, first=(2, 1))],
+    [
+        SkippedPlaces(count=2, first=(1,)),
+        SkippedPlaces(count=1, first=()),
+        SkippedPlaces(count=2, first=(2, 1)),
+    ],
 )
-def test_places_that_do_not_fit_their_count_have_no_encoding(places: Places) -> None:
+def test_places_that_do_not_fit_their_count_have_no_encoding(places: SkippedPlaces) -> None:
     with pytest.raises(Malformed):
         places.encode()

@@ -13,11 +13,16 @@ import pytest
 
 from veen.digest import h
 from veen.errors import Malformed, Untrusted
-from veen.overlay.body import AnyItem
-from veen.overlay.fold import Fold
-from veen.overlay.registry import OVERLAYS, overlay_named
-from veen.overlay.snapshot import Prefix, StateCheckpoint, first_mismatch, verify
-from veen.overlay.tree import Run
+from veen.overlay.fold import Fold, SeqRun
+from veen.overlay.snapshot import (
+    OVERLAYS,
+    Prefix,
+    StateCheckpoint,
+    first_mismatch,
+    overlay_named,
+    verify,
+)
+from veen.wire.body import AnyItem
 
 UPTO = 60
 
@@ -28,7 +33,7 @@ def prefix_of(
 ) -> Callable[..., Prefix[Any]]:
     def build(name: str, upto: int = UPTO) -> Prefix[Any]:
         log, overlay = new_log(a_history(3, UPTO, name)), overlay_named(name)
-        state = Fold(overlay, label, log, 8).over(Run(1, upto)).state
+        state = Fold(overlay, label, log, 8).over(SeqRun(1, upto)).state
         return Prefix(
             overlay=overlay, label=label, upto_seq=upto, mmr_root=log.roots[upto], state=state
         )
@@ -45,8 +50,8 @@ def test_a_snapshot_of_the_whole_state_hashes_the_folds_bytes(
 ) -> None:
     claim = prefix_of(name).checkpoint(label)
     schema = overlay_histories.SCHEMAS[name]
-    told = [m for m in a_history(3, UPTO, name) if m.schema == schema and m.says is not None]
-    serialized = overlay_histories.cbor(overlay_oracle.FOLDS[name](told))
+    detail = [m for m in a_history(3, UPTO, name) if m.schema == schema and m.says is not None]
+    serialized = overlay_histories.cbor(overlay_oracle.FOLDS[name](detail))
     assert claim.state_hash == sha256(f"veen/state-{name}\x00".encode() + serialized).digest()
     verify(StateCheckpoint.decode(claim.encode()), prefix_of(name), label)
 
@@ -78,10 +83,10 @@ def test_the_first_mismatch_is_named(
 ) -> None:
     prefix = prefix_of("lww.map")
     claim = replace(prefix.checkpoint(label), **change)
-    found = first_mismatch(claim, prefix, label)
-    assert found is not None
-    assert found.field == named
-    assert found.claimed != found.found
+    mismatch = first_mismatch(claim, prefix, label)
+    assert mismatch is not None
+    assert mismatch.field == named
+    assert mismatch.claimed != mismatch.found
     with pytest.raises(Untrusted, match=f"^{named} is"):
         verify(claim, prefix, label)
 
@@ -91,9 +96,9 @@ def test_a_root_that_differs_is_named_before_a_hash_that_differs(
 ) -> None:
     prefix = prefix_of("lww.map")
     claim = replace(prefix.checkpoint(label), mmr_root=bytes(32), state_hash=bytes(32))
-    found = first_mismatch(claim, prefix, label)
-    assert found is not None
-    assert found.field == "mmr_root"
+    mismatch = first_mismatch(claim, prefix, label)
+    assert mismatch is not None
+    assert mismatch.field == "mmr_root"
 
 
 def test_a_snapshot_that_agrees_has_no_mismatch(
@@ -108,9 +113,9 @@ def test_an_earlier_state_does_not_verify_as_a_later_one(
 ) -> None:
     earlier, later = prefix_of("counter.map", 40), prefix_of("counter.map")
     moved = replace(later.checkpoint(label), state_hash=earlier.checkpoint(label).state_hash)
-    found = first_mismatch(moved, later, label)
-    assert found is not None
-    assert found.field == "state_hash"
+    mismatch = first_mismatch(moved, later, label)
+    assert mismatch is not None
+    assert mismatch.field == "state_hash"
 
 
 def test_metadata_is_carried_and_not_judged(

@@ -9,8 +9,7 @@ import overlay_histories
 import pytest
 
 from veen.errors import Malformed
-from veen.overlay.event import Event
-from veen.overlay.overlay import fold_events
+from veen.overlay.overlay import Event, fold_events
 from veen.overlay.statistics import RecorderStatistics, Statistics, across
 
 CLIENT, OTHER = bytes([1]) * 32, bytes([2]) * 32
@@ -38,32 +37,32 @@ def folded(*events: Event) -> Statistics:
 def test_events_and_bytes_are_counted_under_each_name(records: Records) -> None:
     first = records(1, 86_399)
     second = records(2, 86_400, OTHER, event_type="logout", event_time=3, payload="x" * 50)
-    found = RecorderStatistics().document(folded(first, second))
+    document = RecorderStatistics().document(folded(first, second))
     small, large = len(first.body), len(second.body)
-    assert found["totals"] == {
+    assert document["totals"] == {
         "events": 2, "size": small + large, "size_min": small, "size_max": large,
         "first_hub_ts": 86_399, "last_hub_ts": 86_400, "first_event_time": 3, "last_event_time": 5,
     }  # fmt: skip
-    one, other = {"events": 1, "bytes": small}, {"events": 1, "bytes": large}
+    item, other = {"events": 1, "bytes": small}, {"events": 1, "bytes": large}
     both = {"events": 2, "bytes": small + large}
-    assert found["by_type"] == {"login": one, "logout": other}
-    assert found["by_subject"] == {"user:1": both}
-    assert found["by_producer"] == {CLIENT.hex(): one, OTHER.hex(): other}
-    assert found["by_origin"] == {"web": both}
-    assert found["by_day"] == {"1970-01-01": one, "1970-01-02": other}
+    assert document["by_type"] == {"login": item, "logout": other}
+    assert document["by_subject"] == {"user:1": both}
+    assert document["by_producer"] == {CLIENT.hex(): item, OTHER.hex(): other}
+    assert document["by_origin"] == {"web": both}
+    assert document["by_day"] == {"1970-01-01": item, "1970-01-02": other}
 
 
 def test_an_event_that_names_another_than_who_signed_it_is_counted_as_malformed(
     records: Records,
 ) -> None:
-    found = fold_events(RecorderStatistics(), [records(1, 0, OTHER, principal_id=CLIENT)])
-    assert found.state == Statistics()
-    assert found.skipped.malformed.count == 1
+    result = fold_events(RecorderStatistics(), [records(1, 0, OTHER, principal_id=CLIENT)])
+    assert result.state == Statistics()
+    assert result.skipped.malformed.count == 1
 
 
 def test_a_day_beyond_the_calendar_is_a_number(records: Records) -> None:
-    found = RecorderStatistics().document(folded(records(1, 2**64 - 1)))
-    assert list(found["by_day"]) == [str((2**64 - 1) // 86_400)]
+    document = RecorderStatistics().document(folded(records(1, 2**64 - 1)))
+    assert list(document["by_day"]) == [str((2**64 - 1) // 86_400)]
 
 
 def test_nothing_has_no_totals() -> None:
@@ -76,13 +75,13 @@ def test_streams_are_told_together_and_apart(records: Records) -> None:
         "record/a": folded(records(1, 50, OTHER)),
         "record/none": Statistics(),
     }
-    found = across(streams)
-    assert found["totals"]["events"] == 3
-    assert (found["totals"]["first_hub_ts"], found["totals"]["last_hub_ts"]) == (50, 200)
-    assert list(found["by_stream"]) == ["record/a", "record/b", "record/none"]
-    assert found["by_stream"]["record/b"]["events"] == 2
-    assert found["by_stream"]["record/none"] is None
-    assert across(dict(reversed(streams.items()))) == found
+    result = across(streams)
+    assert result["totals"]["events"] == 3
+    assert (result["totals"]["first_hub_ts"], result["totals"]["last_hub_ts"]) == (50, 200)
+    assert list(result["by_stream"]) == ["record/a", "record/b", "record/none"]
+    assert result["by_stream"]["record/b"]["events"] == 2
+    assert result["by_stream"]["record/none"] is None
+    assert across(dict(reversed(streams.items()))) == result
 
 
 def test_a_part_is_what_one_producer_sent(records: Records) -> None:

@@ -51,8 +51,8 @@ class AirflowPerson:
         return str(_await(ended, f"the end of {run}"))
 
     def tasks(self, run: Run) -> dict[str, str]:
-        found = self.ask("GET", f"{run.path}/taskInstances")["task_instances"]
-        return {one["task_id"]: one["state"] for one in found}
+        result = self.ask("GET", f"{run.path}/taskInstances")["task_instances"]
+        return {item["task_id"]: item["state"] for item in result}
 
     def await_question(self, run: Run) -> None:
         _await(lambda: self.questions(run), f"a question of {run}")
@@ -71,7 +71,7 @@ class AirflowPerson:
 
 def _await(there: Callable[[], Any], what: str) -> Any:
     deadline = time.monotonic() + PATIENCE_SEC
-    while not (found := there()):
+    while not (result := there()):
         assert time.monotonic() < deadline, f"waited {PATIENCE_SEC:.0f} s in vain for {what}"
         time.sleep(0.5)
-    return found
+    return result

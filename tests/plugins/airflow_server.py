@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import httpx
 
-from cli.zone_environment import DATABASE, environment
-from cli.zone_home import ZoneHome
+from zone.directory import DATABASE, ZoneHome, environment
 
 USERS = {"admin": "admin", "operator": "op", "viewer": "viewer", "nobody": ""}
 """And their roles; one has an account and no right at all."""
@@ -82,7 +81,7 @@ class AirflowServer:
         """All that the page's application answers to."""
         assert self._listing is not None
         said, _ = self._listing.communicate(timeout=_PATIENCE_SEC)
-        return [Route(*one) for one in json.loads(said.splitlines()[-1])]
+        return [Route(*load) for load in json.loads(said.splitlines()[-1])]
 
     def token(self, name: str) -> str:
         given = {"username": name, "password": self._passwords[name]}

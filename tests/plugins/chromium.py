@@ -41,16 +41,16 @@ def programs() -> tuple[str, str] | None:
 
 class Chromium:
     def __init__(self, folder: Path) -> None:
-        found = programs()
-        assert found is not None
+        result = programs()
+        assert result is not None
         options = Options()
-        options.binary_location = found[0]
+        options.binary_location = result[0]
         wide = f"--window-size={_WIDE[0]},{_WIDE[1]}"
         # Root has no sandbox, and a container has little shared memory.
-        for one in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", wide):
-            options.add_argument(one)
+        for item in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", wide):
+            options.add_argument(item)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        self.driver = webdriver.Chrome(options=options, service=Service(found[1]))
+        self.driver = webdriver.Chrome(options=options, service=Service(result[1]))
         self._folder = folder
 
     def close(self) -> None:
@@ -74,10 +74,10 @@ class Chromium:
         """On the one that says so, once it does; a click that raises was none."""
 
         def clicked() -> bool:
-            found = [one for one in self.all(css) if one.text == text]
-            for one in found[:1]:
-                one.click()
-            return bool(found)
+            result = [item for item in self.all(css) if item.text == text]
+            for item in result[:1]:
+                item.click()
+            return bool(result)
 
         self.wait(clicked, text)
 
@@ -123,11 +123,11 @@ class Chromium:
         """Into the test's own folder, and into the one that is to be kept."""
         self.driver.save_screenshot(str(self._folder / f"{name}.png"))
         if os.environ.get(KEPT):
-            kept = Path(os.environ[KEPT])
-            kept.mkdir(parents=True, exist_ok=True)
-            self.driver.save_screenshot(str(kept / f"{name}.png"))
+            path = Path(os.environ[KEPT])
+            path.mkdir(parents=True, exist_ok=True)
+            self.driver.save_screenshot(str(path / f"{name}.png"))
 
     def refused_resources(self) -> list[str]:
         """What a policy of a page did not let it do."""
-        said = [str(one["message"]) for one in self.driver.get_log("browser")]
-        return [one for one in said if "Content Security Policy" in one or "Refused to" in one]
+        said = [str(item["message"]) for item in self.driver.get_log("browser")]
+        return [item for item in said if "Content Security Policy" in item or "Refused to" in item]

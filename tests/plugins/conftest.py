@@ -10,8 +10,8 @@ from typing import Any
 import page_zone
 import pytest
 
-from cli.zone_home import ZoneHome
-from cli.zone_init import Wanted, init
+from zone.directory import ZoneHome
+from zone.init import ZoneRequest, init
 
 
 @pytest.fixture(scope="session")
@@ -35,5 +35,5 @@ def make_zone(make_zone_in: Callable[..., Any], tmp_path: Path) -> Callable[...,
 
 
 def _init(folder: Path, role: str, trust: Path | None) -> None:
-    wanted = Wanted(name=folder.name, role=role, storage=None, trust=trust, medium=None)
-    init(ZoneHome(folder), wanted, now=1_794_000_000, random=os.urandom)
+    request = ZoneRequest(name=folder.name, role=role, storage=None, trust=trust, medium=None)
+    init(ZoneHome(folder), request, now=1_794_000_000, random=os.urandom)

@@ -11,19 +11,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from veen_page_checkpoints import door_of
+from veen_page_log import recorder_services
 from veen_page_overview import overview
-from veen_page_render import Frame, render
-from veen_page_services import Service
-from veen_page_zone import opened
+from veen_page_render import PageFrame, render
+from veen_page_services import ServiceState, opened
 
 from bridge.importer.airlock import Airlock
 from bridge.importer.ledger import ImportLedger
-from recorder.artefact import Artefact, write
-from recorder.checkpoints.home import CheckpointName
-from recorder.checkpoints.shelf import Shelf
-from recorder.zone import VARIABLE
+from recorder.checkpoints.store import CheckpointStore, RecorderCheckpointName
 from veen.recorder_checkpoint import RecorderCheckpoint
+from zone.artefacts import Artefact, write
+from zone.config import VARIABLE
 
 NOW = 1_794_000_600
 
@@ -41,15 +39,17 @@ class PageZone:
             "now": NOW,
             "may_read": lambda _dag_id: True,
             "open_questions": lambda: (),
-            "look": lambda one: Service(one.name, one.url, True, True, "ready"),
+            "look": lambda item: ServiceState(item.name, item.url, True, True, "ready"),
             "heads": lambda _place: None,
             "random": os.urandom,
         }
         return overview(self.place(), **(usual | changes))
 
     def html(self, **changes: Any) -> str:
-        found = self.overview(**changes)
-        text: str = render("veen_page_overview.html", Frame("", NOW), of=found, zone=found.zone)
+        overview = self.overview(**changes)
+        text: str = render(
+            "veen_page_overview.html", PageFrame("", NOW), of=overview, zone=overview.zone
+        )
         return text
 
     def keep(self, **changes: Any) -> Artefact:
@@ -64,16 +64,16 @@ class PageZone:
             "summary": {"streams": 3},
             "path": None,
         }
-        found = Artefact(**(usual | changes))
-        write(self.folder, found)
-        return found
+        artefact = Artefact(**(usual | changes))
+        write(self.folder, artefact)
+        return artefact
 
     def keep_many(self, kind: str, count: int) -> None:
         """As ``keep``, without waiting for the disk each time."""
         folder = self.folder / "artefacts" / kind
         folder.mkdir(parents=True)
         for number in range(count):
-            one = {
+            item = {
                 "kind": kind,
                 "id": f"{number:064x}",
                 "made_at": NOW * 1000 + number,
@@ -84,42 +84,46 @@ class PageZone:
                 "summary": {},
                 "path": None,
             }
-            name = f"{one['made_at']:020d}-{one['id']}.json"
-            (folder / name).write_text(json.dumps(one))
+            name = f"{item['made_at']:020d}-{item['id']}.json"
+            (folder / name).write_text(json.dumps(item))
 
     def sign(self, *checkpoints: RecorderCheckpoint) -> None:
-        shelf: Shelf = door_of(self.place(), os.urandom).shelf()
-        for one in checkpoints:
-            shelf.put(one)
+        checkpoint_store: CheckpointStore = recorder_services(
+            self.place(), os.urandom
+        ).checkpoint_store()
+        for checkpoint in checkpoints:
+            checkpoint_store.put(checkpoint)
 
     def anchored(self, *checkpoints: RecorderCheckpoint) -> None:
         """Signed, and known to the zone's own ledger of anchors."""
         self.sign(*checkpoints)
-        book = door_of(self.place(), os.urandom).book()
-        for one in checkpoints:
-            book.do(book.ask(CheckpointName.of(one), NOW), NOW)
+        book = recorder_services(self.place(), os.urandom).book()
+        for checkpoint in checkpoints:
+            book.do(book.ask(RecorderCheckpointName.of(checkpoint), NOW), NOW)
 
     def old_anchors(self, count: int) -> None:
         """Checkpoints of long ago by their names alone, each with an anchor: nobody reads them."""
-        home = door_of(self.place(), os.urandom).home
+        home = recorder_services(self.place(), os.urandom).home
         home.make()
         for number in range(count):
-            name = CheckpointName(number, number.to_bytes(32, "big"))
+            name = RecorderCheckpointName(number, number.to_bytes(32, "big"))
             (home.checkpoints / name.file).touch()
             home.anchors_of(name.checkpoint_id).mkdir()
             (home.anchors_of(name.checkpoint_id) / "file-1.cbor").touch()
 
     def files(self) -> dict[str, bytes | None]:
         """All that lies in the zone's folder."""
-        found = {str(one): one for one in sorted(self.folder.rglob("*"))}
-        return {name: one.read_bytes() if one.is_file() else None for name, one in found.items()}
+        result = {str(path): path for path in sorted(self.folder.rglob("*"))}
+        return {
+            name: item.read_bytes() if item.is_file() else None for name, item in result.items()
+        }
 
-    def bundles(self, count: int, state: str = "imported", told: str = "") -> Airlock:
+    def bundles(self, count: int, state: str = "imported", detail: str = "") -> Airlock:
         """A ledger with so many bundles in one state."""
         airlock = Airlock(self.folder / "import")
         airlock.create()
         ImportLedger(airlock.ledger).close()
-        names, rest = ("record/app/http", "import/record/app/http"), (b"s" * 32, told)
+        names, rest = ("record/app/http", "import/record/app/http"), (b"s" * 32, detail)
         rows = [
             (n.to_bytes(32, "big"), state, b"h" * 32, *names, n + 1, n + 1, b"c" * 32, NOW, *rest)
             for n in range(count)
@@ -133,11 +137,11 @@ class PageZone:
         return airlock
 
     def quarantine(
-        self, airlock: Airlock, name: str, told: str, at: int = NOW, received: str = "bag"
+        self, airlock: Airlock, name: str, detail: str, at: int = NOW, received: str = "bag"
     ) -> None:
         folder = airlock.quarantine(name)
         folder.mkdir(parents=True)
-        reason = {"code": "E.BUNDLE/BYTES", "told": told, "received": [f"inbox/{received}"]}
+        reason = {"code": "E.BUNDLE/BYTES", "detail": detail, "received": [f"inbox/{received}"]}
         (folder / "reason.json").write_text(json.dumps(reason))
         os.utime(folder, (at, at))
 

@@ -12,7 +12,7 @@ import pytest
 from airflow_server import AirflowServer, Route
 from page_zone import PageZone
 
-from cli.zone_home import ZoneHome
+from zone.directory import ZoneHome
 
 # Airflow makes its database and starts before the first of them.
 pytestmark = pytest.mark.timeout(900)
@@ -39,11 +39,11 @@ def server(
         path=str(report / "report.json"),
         summary={"what": HOSTILE},
     )
-    found = AirflowServer(ZoneHome(zone.folder))
+    airflow_server = AirflowServer(ZoneHome(zone.folder))
     try:
-        yield found.start()
+        yield airflow_server.start()
     finally:
-        found.stop()
+        airflow_server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -53,17 +53,17 @@ def routes(server: AirflowServer) -> list[Route]:
 
 @pytest.fixture(scope="module")
 def pages(routes: list[Route]) -> list[str]:
-    return [path(one) for one in routes if not one.gives_files]
+    return [path(route) for route in routes if not route.gives_files]
 
 
 @pytest.fixture(scope="module")
 def files(routes: list[Route]) -> list[str]:
-    return [path(one) for one in routes if one.gives_files]
+    return [path(route) for route in routes if route.gives_files]
 
 
 def path(route: Route) -> str:
     """One that a person could ask for; a route with a name that is not filled fails all."""
-    return "/veen" + re.sub(r"{(\w+)(:path)?}", lambda found: FILLED[found[1]], route.path)
+    return "/veen" + re.sub(r"{(\w+)(:path)?}", lambda item: FILLED[item[1]], route.path)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def get(server: AirflowServer, path: str, cookie: str | None) -> Any:
 
 
 def statuses(server: AirflowServer, paths: list[str], cookie: str | None) -> dict[str, int]:
-    return {one: get(server, one, cookie).status_code for one in paths}
+    return {path: get(server, path, cookie).status_code for path in paths}
 
 
 def test_every_route_is_tried_here(pages: list[str], files: list[str]) -> None:
@@ -88,15 +88,15 @@ def test_every_route_is_tried_here(pages: list[str], files: list[str]) -> None:
 
 
 def test_every_route_reads_alone_and_asks_who_comes(routes: list[Route]) -> None:
-    assert [one for one in routes if not one.is_guarded or one.methods != ["GET"]] == []
+    assert [route for route in routes if not route.is_guarded or route.methods != ["GET"]] == []
 
 
 def test_refuses_without_a_session(
     server: AirflowServer, pages: list[str], files: list[str]
 ) -> None:
-    for one in [*pages, *files]:
-        reply = get(server, one, None)
-        assert reply.status_code == 401, one
+    for page in [*pages, *files]:
+        reply = get(server, page, None)
+        assert reply.status_code == 401, page
         assert "Log in to Airflow" in reply.text
         assert "reconcile" not in reply.text.replace("/veen/", "")
 
@@ -105,16 +105,16 @@ def test_refuses_a_session_that_is_none(
     server: AirflowServer, pages: list[str], files: list[str]
 ) -> None:
     forged = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZG1pbiJ9."
-    found = statuses(server, [*pages, *files], forged)
-    assert {one: code for one, code in found.items() if code not in (401, 403)} == {}
+    result = statuses(server, [*pages, *files], forged)
+    assert {item: code for item, code in result.items() if code not in (401, 403)} == {}
 
 
 def test_refuses_an_account_without_rights(
     server: AirflowServer, tokens: dict[str, str], pages: list[str], files: list[str]
 ) -> None:
-    for one in [*pages, *files]:
-        reply = get(server, one, tokens["nobody"])
-        assert reply.status_code == 403, one
+    for page in [*pages, *files]:
+        reply = get(server, page, tokens["nobody"])
+        assert reply.status_code == 403, page
         assert HOSTILE not in reply.text
 
 
@@ -143,8 +143,8 @@ def test_shows_its_pages_to_whoever_may_see_runs(
 def test_gives_files_to_whoever_may_start_runs(
     server: AirflowServer, tokens: dict[str, str], files: list[str], name: str
 ) -> None:
-    for one in files:
-        reply = get(server, one, tokens[name])
+    for file in files:
+        reply = get(server, file, tokens[name])
         assert (reply.status_code, reply.text) == (200, '{"whole": true}')
         assert reply.headers["content-disposition"].startswith("attachment")
 

@@ -33,8 +33,8 @@ DAMAGED = "record/infrastructure/hosts"
 
 @pytest.fixture
 def chromium(tmp_path: Path) -> Iterator[Chromium]:
-    with closing(Chromium(tmp_path)) as found:
-        yield found
+    with closing(Chromium(tmp_path)) as result:
+        yield result
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +44,13 @@ def zones() -> Iterator[TwoZones]:
     PostgreSQL runs as another user where we are root, and would not get through pytest's folders.
     """
     with TemporaryDirectory(prefix="veen-zones-") as folder:
-        found = TwoZones(Path(folder)).make()
-        found.damage(DAMAGED)
+        result = TwoZones(Path(folder)).make()
+        result.damage(DAMAGED)
         try:
-            found.up()
-            yield found
+            result.up()
+            yield result
         finally:
-            found.down()
+            result.down()
 
 
 def airflow(zones: TwoZones, name: str) -> AirflowPerson:
@@ -145,7 +145,7 @@ def see_bundle(chromium: Chromium, zones: TwoZones, link: str) -> None:
     follow(chromium, zones, link)
     cells = "td[data-name=State]"
     chromium.find(cells)
-    states = [one.text for one in chromium.all(cells)]
+    states = [item.text for item in chromium.all(cells)]
     assert sorted(states)[:2] == ["imported", "imported"]
     assert len(states) >= 3
     chromium.leave_frame()
@@ -155,14 +155,14 @@ def see_one(chromium: Chromium, zones: TwoZones, link: str, title: str) -> None:
     follow(chromium, zones, link)
     heading = chromium.find("h1")
     chromium.wait(lambda: heading.text.startswith(title), title)
-    assert "Run" in [one.text for one in chromium.all("dt")]
+    assert "Run" in [item.text for item in chromium.all("dt")]
     chromium.leave_frame()
 
 
 def see_receipt(chromium: Chromium, zones: TwoZones, link: str) -> None:
     follow(chromium, zones, link)
     rows = chromium.wait(lambda: chromium.all("tbody tr"), "what the run made")
-    (first, *_) = [one for one in rows if " imported" in one.text]
+    (first, *_) = [row for row in rows if " imported" in row.text]
     chromium.driver.execute_script("arguments[0].querySelector('a.id').click()", first)
     chromium.find("#receipt")
     assert "Words" in chromium.text()
@@ -211,8 +211,8 @@ def test_the_recorders_page_shows_digest_evidence_and_verification(
     state = chromium.find("#state")
     chromium.wait(lambda: "the digest" in state.text, "a verdict")
     assert (state.get_attribute("class"), state.text[:9]) == ("open", "Unproven:")
-    terms = [one.text for one in chromium.all("#digest dt")]
-    facts = dict(zip(terms, [one.text for one in chromium.all("#digest dd")], strict=True))
+    terms = [item.text for item in chromium.all("#digest dt")]
+    facts = dict(zip(terms, [item.text for item in chromium.all("#digest dd")], strict=True))
     assert facts["rows"] == "50"
     assert len(facts["rows_hash"]) == len(facts["evidence_hash"]) == 64
     assert json.loads(facts["evidence"])["mode"] == "full"

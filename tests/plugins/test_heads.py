@@ -13,17 +13,16 @@ from typing import Any
 import poison
 import pytest
 from page_zone import PageZone
-from veen_page_heads import heads
-from veen_page_zone import opened
+from veen_page_log import heads
+from veen_page_services import opened
 
-from cli.cap import read_token
 from cli.demo import workload
-from cli.zone_home import ZoneHome
-from cli.zone_services import hub
-from cli.zone_setup import authorize
-from recorder.zone import VARIABLE
-from veen.keystore.secrets import Secrets
-from veen.sign import PrivateKey
+from veen.captoken import read_token
+from veen.crypto import SigningKey
+from veen.keystore.sealed import Secrets
+from zone.config import VARIABLE
+from zone.directory import ZoneHome
+from zone.services import authorize, hub
 
 POISONED = "record/security/access"
 STREAM = "record/app/http"
@@ -32,18 +31,18 @@ STREAM = "record/app/http"
 @pytest.fixture(scope="module")
 def home(make_zone_in: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZoneHome]:
     """A zone of which the hub runs and nothing else, with three events."""
-    found = ZoneHome(make_zone_in(tmp_path_factory.mktemp("heads")).folder)
-    service = hub(found, found.zone())
-    with (found.root / "hub.log").open("wb") as log:
+    zone_home = ZoneHome(make_zone_in(tmp_path_factory.mktemp("heads")).folder)
+    service = hub(zone_home, zone_home.zone())
+    with (zone_home.root / "hub.log").open("wb") as log:
         process = subprocess.Popen(service.command, stdout=log, stderr=log)
     try:
         deadline = time.monotonic() + 60
         while not service.is_ready():
-            assert time.monotonic() < deadline, (found.root / "hub.log").read_text()
+            assert time.monotonic() < deadline, (zone_home.root / "hub.log").read_text()
             time.sleep(0.1)
-        authorize(found)
-        record(found)
-        yield found
+        authorize(zone_home)
+        record(zone_home)
+        yield zone_home
     finally:
         process.terminate()
         process.wait()
@@ -65,15 +64,15 @@ def place(file: Path) -> Any:
     return opened({VARIABLE: str(file)})
 
 
-def told(file: Path) -> Any:
+def detail(file: Path) -> Any:
     return heads(place(file), lambda: int(time.time()), os.urandom)
 
 
 def test_the_hub_tells_the_heads_of_all_streams_of_the_recorder(home: ZoneHome) -> None:
     before = sorted(home.root.glob("identities/**/*"))
-    found = told(home.file)
-    assert found[STREAM] == 3
-    assert set(found) >= {"record/security/access", "record/infrastructure/hosts"}
+    result = detail(home.file)
+    assert result[STREAM] == 3
+    assert set(result) >= {"record/security/access", "record/infrastructure/hosts"}
     assert sorted(home.root.glob("identities/**/*")) == before
 
 
@@ -91,7 +90,7 @@ def test_a_hub_that_cannot_be_asked_tells_nothing(home: ZoneHome, line: str, oth
     assert line in text
     file = home.root / "other.toml"
     file.write_text(text.replace(line, other, 1))
-    assert told(file) is None
+    assert detail(file) is None
 
 
 def plant(home: ZoneHome) -> None:
@@ -99,7 +98,7 @@ def plant(home: ZoneHome) -> None:
     recipient = home.identity("reader").read_card().recipient(int(time.time()))
     secrets = Secrets.decode(home.identity("access").sealed().open(None))
     auth_ref = read_token(home.capability("access")).auth_ref()
-    writer = poison.Poisoner(PrivateKey(secrets.client.seed), recipient, auth_ref)
+    writer = poison.Poisoner(SigningKey(secrets.client.seed), recipient, auth_ref)
     writer.plant(home.zone().hub_data, POISONED)
 
 
@@ -107,11 +106,11 @@ def test_h07_messages_that_cannot_be_read_are_counted_on_the_page(home: ZoneHome
     plant(home)
     veen("recorder", "index", "follow", "--once", "--openers", "0", "--config", str(home.file))
     zone, bad = PageZone(home.root), len(poison.KINDS)
-    found = zone.overview(heads=lambda _place: told(home.file)).streams.known
-    rows = {one.name: (one.head, one.behind, one.unread) for one in found.rows}
+    known = zone.overview(heads=lambda _place: detail(home.file)).streams.known
+    rows = {row.name: (row.head, row.behind, row.unread) for row in known.rows}
     assert rows[POISONED] == (bad, 0, bad)
     assert rows[STREAM] == (3, 0, 0), "no other stream is held up"
-    assert (found.unread, found.trouble) == (bad, None)
-    html = zone.html(heads=lambda _place: told(home.file))
+    assert (known.unread, known.trouble) == (bad, None)
+    html = zone.html(heads=lambda _place: detail(home.file))
     assert f"{bad} messages cannot be read as events" in html
     assert f'<td data-name="Cannot be read" class="n">{bad}</td>' in html

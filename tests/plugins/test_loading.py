@@ -56,8 +56,8 @@ def test_the_page_is_not_loaded_before_it_is_asked_for(loaded: Any) -> None:
 
 
 def test_our_packages_are_still_ours(loaded: Any) -> None:
-    assert all(Path(one).is_relative_to(ROOT) for one in loaded["packages"])
-    assert not any("plugins" in Path(one).parts for one in loaded["packages"])
+    assert all(Path(item).is_relative_to(ROOT) for item in loaded["packages"])
+    assert not any("plugins" in Path(item).parts for item in loaded["packages"])
 
 
 def test_the_page_is_found_where_airflow_stands_below_a_path(loaded: Any) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from anchor_documents import START, a_checkpoint
 from page_zone import NOW, opened_below, touched_below
+from veen_page_artefacts import OF_RUN, SHORT, by_id, of_run, page
 from veen_page_bridge import HELD, PAGE, quarantine
-from veen_page_made import OF_RUN, SHORT, by_id, of_run, page
 
-from bridge.importer.status import Most, told
+from bridge.importer.status import Most, read_status
 
 FEW, MANY = 100, 10_000
 
@@ -62,18 +62,18 @@ def test_as_many_rows_of_the_ledger_are_read_of_ten_thousand_as_of_a_hundred(
         rows: list[Any] = []
         db = sqlite3.connect(zone.folder / "import" / "ledger.db")
         db.row_factory = lambda _cursor, row, rows=rows: rows.append(row) or row
-        found = told(db, 0, Most(bundles=HELD, streams=50, spans=8))
+        result = read_status(db, 0, Most(bundles=HELD, streams=50, spans=8))
         db.close()
         counts.append(len(rows))
-        assert (len(found.unfinished), len(found.streams)) == (HELD, 1)
-        assert found.streams[0].held == ((1, found.unfinished_total),)
+        assert (len(result.unfinished), len(result.streams)) == (HELD, 1)
+        assert result.streams[0].held == ((1, result.unfinished_total),)
     assert counts[0] == counts[1]
 
 
 def test_the_first_page_reads_what_it_shows_of_ten_thousand(large: Any) -> None:
     with opened_below(large.folder / "artefacts") as names:
         html = large.html()
-    assert len([one for one in names if "/import/" in one]) == SHORT + 1 + HELD, (
+    assert len([name for name in names if "/import/" in name]) == SHORT + 1 + HELD, (
         "one more tells that there are more, and each that is held up has its run"
     )
     assert html.count("/veen/import/") == SHORT
@@ -85,25 +85,25 @@ def test_pages_hold_every_one_of_ten_thousand_once(large: Any) -> None:
     before = None
     for _ in range(5):
         with opened_below(large.folder / "artefacts") as names:
-            found = page(large.folder, "import", 25, lambda _: True, before)
+            result = page(large.folder, "import", 25, lambda _: True, before)
         assert len(names) == 26
-        seen += [one.id for one in found.rows]
-        before = found.next_before
+        seen += [row.id for row in result.rows]
+        before = result.next_before
     assert seen == [f"{MANY - 1 - n:064x}" for n in range(125)]
 
 
 def test_one_of_ten_thousand_is_found_by_reading_one(large: Any) -> None:
     with opened_below(large.folder / "artefacts") as names:
-        found = by_id(large.folder, "import", [f"{17:064x}"])
+        result = by_id(large.folder, "import", [f"{17:064x}"])
     assert len(names) == 1
-    assert [one.run_id for one in found.values()] == ["run-17"]
+    assert [artefact.run_id for artefact in result.values()] == ["run-17"]
 
 
 def test_a_run_of_ten_thousand_is_looked_for_among_those_before_its_end(large: Any) -> None:
     with opened_below(large.folder / "artefacts") as names:
-        found = of_run(large.folder, "veen_import", "run-4000", NOW * 1000 + 4000)
+        result = of_run(large.folder, "veen_import", "run-4000", NOW * 1000 + 4000)
     assert len(names) == OF_RUN
-    assert [one.id for one in found.made] == [f"{4000:064x}"]
+    assert [item.id for item in result.made] == [f"{4000:064x}"]
 
 
 def test_ten_thousand_bundles_are_counted_and_a_page_of_them_shown(large: Any) -> None:
@@ -123,9 +123,9 @@ def test_quarantine_reads_the_reasons_of_one_page(make_zone: Callable[..., Any])
     before = None
     for _ in range(3):
         with opened_below(airlock.root / "quarantine") as names:
-            found = quarantine(airlock, before)
+            result = quarantine(airlock, before)
         assert len(names) == PAGE
-        seen += [one.told for one in found.rows]
-        before = found.next_before
+        seen += [row.detail for row in result.rows]
+        before = result.next_before
     assert seen == [f"why {3 * PAGE - 1 - n}" for n in range(3 * PAGE)]
     assert before is None

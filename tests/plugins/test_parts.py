@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from anchor_documents import START, a_checkpoint
 from page_zone import NOW
+from veen_page_artefacts import OfRun, file_of, picture_of
 from veen_page_bridge import receipt
-from veen_page_made import OfRun, file_of, picture_of
-from veen_page_render import Frame, render
-from veen_page_streams import Kept, streams
-from veen_page_zone import NoZone, opened
+from veen_page_log import CheckpointPair, streams
+from veen_page_render import PageFrame, render
+from veen_page_services import NoZone, opened
 
-from bridge.carrier.bag_path import carrier_name
+from bridge.carrier.directory import carrier_name
 from recorder.index import tables
-from recorder.index.home import Generation
+from recorder.index.tables import IndexGeneration
 
 MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 
@@ -29,10 +29,10 @@ def spoil(database: Path, table: str) -> None:
     """Overwrite the first page of one table; the rest of the database is as it was."""
     with sqlite3.connect(database) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        wanted = (
+        expected = (
             "SELECT rootpage, (SELECT * FROM pragma_page_size) FROM sqlite_master WHERE name = ?"
         )
-        number, size = db.execute(wanted, (table,)).fetchone()
+        number, size = db.execute(expected, (table,)).fetchone()
     db.close()
     with database.open("r+b") as file:
         file.seek((number - 1) * size)
@@ -62,15 +62,15 @@ def test_a_damaged_index_or_ledger_hides_its_own_part_only(make_zone: Callable[.
     home = zone.place().recorder.index
     (home / "g-1").mkdir(parents=True)
     (home / "current").symlink_to("g-1")
-    tables.create(Generation(home / "g-1"), zone.place().zone.hub_id)
+    tables.create(IndexGeneration(home / "g-1"), zone.place().zone.hub_id)
     spoil(home / "g-1" / "index.sqlite", "checkpoints")
     spoil(airlock.ledger, "bundles")
     zone.keep(kind="audit", id="a" * 64, state="whole")
-    found = zone.overview()
-    assert found.streams.known is None
-    assert "veen recorder index rebuild" in found.streams.trouble
-    assert found.importing.known is None
-    assert "--rebuild-ledger" in found.importing.trouble
+    overview = zone.overview()
+    assert overview.streams.known is None
+    assert "veen recorder index rebuild" in overview.streams.trouble
+    assert overview.importing.known is None
+    assert "--rebuild-ledger" in overview.importing.trouble
     assert "/veen/audit/" + "a" * 64 in zone.html()
 
 
@@ -80,39 +80,39 @@ def test_a_checkpoint_that_the_hub_did_not_sign_is_shown_as_such(
     zone = make_zone()
     forged = replace(a_checkpoint(START), hub_sig=bytes(64))
     zone.sign(forged)
-    found = zone.overview().checkpoints.known
-    assert found.verdict.holds is False
-    assert "not signed by its hub" in found.verdict.told
+    known = zone.overview().checkpoints.known
+    assert known.verdict.holds is False
+    assert "not signed by its hub" in known.verdict.detail
     assert 'class="bad">recorder checkpoint' in zone.html()
 
 
 def test_a_checkpoint_that_goes_back_is_shown_as_such(make_zone: Callable[..., Any]) -> None:
     zone = make_zone()
     zone.sign(a_checkpoint(START, (9, 1)), a_checkpoint(START + 60, (4, 1)))
-    found = zone.overview().checkpoints.known
-    assert found.verdict.holds is False
-    assert "is behind that now" in found.verdict.told
+    known = zone.overview().checkpoints.known
+    assert known.verdict.holds is False
+    assert "is behind that now" in known.verdict.detail
 
 
 def test_heads_rates_and_age_follow_from_the_checkpoints(make_zone: Callable[..., Any]) -> None:
     zone = make_zone()
     zone.sign(a_checkpoint(START, (10, 0)), a_checkpoint(START + 300, (40, 5)))
-    found = zone.overview()
-    rows = {one.name: one for one in found.streams.known.rows}
+    overview = zone.overview()
+    rows = {row.name: row for row in overview.streams.known.rows}
     assert (rows["record/app/a"].head, rows["record/app/a"].per_minute) == (40, 6.0)
     assert (rows["record/app/b"].head, rows["record/app/b"].per_minute) == (5, 1.0)
-    assert found.checkpoints.known.verdict.holds is True
+    assert overview.checkpoints.known.verdict.holds is True
     assert "5 minutes ago" in zone.html(now=START + 600)
 
 
 def test_streams_come_a_page_at_a_time(make_zone: Callable[..., Any]) -> None:
     zone = make_zone()
-    kept = Kept(a_checkpoint(START, (3, 2)), None)
+    pair = CheckpointPair(a_checkpoint(START, (3, 2)), None)
     usual: dict[str, Any] = {"now": NOW, "may_read": lambda _dag_id: True}
-    whole = streams(zone.place(), kept, **usual)
-    after = streams(zone.place(), kept, **usual, after="record/app/a")
-    assert [one.name for one in whole.rows] == ["record/app/a", "record/app/b"]
-    assert [one.name for one in after.rows] == ["record/app/b"]
+    whole = streams(zone.place(), pair, **usual)
+    after = streams(zone.place(), pair, **usual, after="record/app/a")
+    assert [row.name for row in whole.rows] == ["record/app/a", "record/app/b"]
+    assert [row.name for row in after.rows] == ["record/app/b"]
     assert (whole.total, whole.next_after) == (2, None)
 
 
@@ -131,13 +131,13 @@ def test_what_comes_from_a_medium_is_text_and_never_markup(make_zone: Callable[.
 def test_the_pages_of_one_artefact_are_text_and_never_markup(
     make_zone: Callable[..., Any],
 ) -> None:
-    one = make_zone().keep(run_id=MARKUP, state=MARKUP, summary={MARKUP: [MARKUP]}, path=MARKUP)
-    seen = OfRun(made=(one,), looked_at=(one,))
+    item = make_zone().keep(run_id=MARKUP, state=MARKUP, summary={MARKUP: [MARKUP]}, path=MARKUP)
+    seen = OfRun(made=(item,), looked_at=(item,))
     more = {"has_file": True, "has_picture": False, "receipt": MARKUP, "where": MARKUP}
     for html in (
-        render("veen_page_artefact.html", Frame("", NOW), one=one, **more),
-        render("veen_page_run.html", Frame("", NOW), dag_id=MARKUP, run_id=MARKUP, found=seen),
-        render("veen_page_refused.html", Frame("", NOW), code=404, told=MARKUP, login=""),
+        render("veen_page_artefact.html", PageFrame("", NOW), one=item, **more),
+        render("veen_page_run.html", PageFrame("", NOW), dag_id=MARKUP, run_id=MARKUP, found=seen),
+        render("veen_page_refused.html", PageFrame("", NOW), code=404, detail=MARKUP, login=""),
     ):
         assert "<script>alert" not in html
         assert "onerror=alert(2)&gt;" in html
@@ -183,9 +183,9 @@ def test_gives_out_reports_and_their_pictures(make_zone: Callable[..., Any]) -> 
     folder.mkdir(parents=True)
     for name in ("report.json", "report.svg"):
         (folder / name).write_text("x")
-    one = zone.keep(kind="reconcile", id="r", path=str(folder / "report.json"))
-    assert file_of(zone.folder, one) == folder / "report.json"
-    assert picture_of(zone.folder, one) == folder / "report.svg"
+    item = zone.keep(kind="reconcile", id="r", path=str(folder / "report.json"))
+    assert file_of(zone.folder, item) == folder / "report.json"
+    assert picture_of(zone.folder, item) == folder / "report.svg"
     assert 'src="/veen/reconcile/r/picture"' not in zone.html(), "an online zone has none"
 
 

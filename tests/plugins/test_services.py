@@ -14,8 +14,8 @@ import pytest
 from local_http import Answering, served
 from veen_page_services import Address, look, services
 
-from cli.free_port import free_port
-from veen.zone_parts import FILE
+from veen.system.zone_parts import FILE
+from zone.services import free_port
 
 
 def address(url: str) -> Any:
@@ -33,10 +33,10 @@ def answering(status: int, body: bytes) -> Iterator[str]:
 
 
 def test_says_that_a_service_is_down() -> None:
-    found = look(address(f"http://127.0.0.1:{free_port()}"))
-    assert (found.is_up, found.is_ready) == (False, False)
-    assert "down: " in found.told
-    assert "refused" in found.told
+    result = look(address(f"http://127.0.0.1:{free_port()}"))
+    assert (result.is_up, result.is_ready) == (False, False)
+    assert "down: " in result.detail
+    assert "refused" in result.detail
 
 
 def test_does_not_wait_for_one_that_is_silent() -> None:
@@ -44,10 +44,10 @@ def test_does_not_wait_for_one_that_is_silent() -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         began = time.monotonic()
-        (found,) = services((address(f"http://127.0.0.1:{silent.getsockname()[1]}"),), look)
+        (result,) = services((address(f"http://127.0.0.1:{silent.getsockname()[1]}"),), look)
         assert time.monotonic() - began < 5
-    assert not found.is_up
-    assert found.told.startswith("down: ")
+    assert not result.is_up
+    assert result.detail.startswith("down: ")
 
 
 def test_does_not_wait_for_one_that_never_ends() -> None:
@@ -56,13 +56,13 @@ def test_does_not_wait_for_one_that_never_ends() -> None:
     def hangs(_address: Any) -> Any:
         ends.wait(60)
 
-    (found,) = services((address("http://127.0.0.1:1"),), hangs)
+    (result,) = services((address("http://127.0.0.1:1"),), hangs)
     ends.set()
-    assert found.told == "down: no answer within 1 s"
+    assert result.detail == "down: no answer within 1 s"
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "detail"),
     [
         (b'{"error_code": "UNAVAILABLE", "message": "there is no index yet"}', "no index yet"),
         (b"not JSON at all", "HTTP 503"),
@@ -71,12 +71,12 @@ def test_does_not_wait_for_one_that_never_ends() -> None:
         (json.dumps({"message": "x" * 100_000}).encode(), "HTTP 503"),
     ],
 )
-def test_says_why_a_service_is_not_ready(body: bytes, told: str) -> None:
+def test_says_why_a_service_is_not_ready(body: bytes, detail: str) -> None:
     with answering(503, body) as url:
-        found = look(address(url))
-    assert (found.is_up, found.is_ready) == (True, False)
-    assert told in found.told
-    assert len(found.told) < 400
+        result = look(address(url))
+    assert (result.is_up, result.is_ready) == (True, False)
+    assert detail in result.detail
+    assert len(result.detail) < 400
 
 
 def test_says_that_a_service_is_ready() -> None:
@@ -87,18 +87,18 @@ def test_says_that_a_service_is_ready() -> None:
 def test_h32_a_warning_of_a_ready_service_is_shown(make_zone: Callable[..., Any]) -> None:
     body = {"ok": True, "warnings": ["the disk is full in 3.0 days <b>", 7, "x" * 1_000]}
     with answering(200, json.dumps(body).encode()) as url:
-        found = look(address(url))
-    assert found.is_ready
-    assert [len(one) for one in found.warnings] == [32, 300]
-    html = make_zone("alone").html(look=lambda _one: found)
+        result = look(address(url))
+    assert result.is_ready
+    assert [len(warning) for warning in result.warnings] == [32, 300]
+    html = make_zone("alone").html(look=lambda _one: result)
     assert "the disk is full in 3.0 days &lt;b&gt;" in html
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"warnings": 7}', b"\xff"])
 def test_h32_an_answer_that_cannot_be_read_warns_of_nothing(body: bytes) -> None:
     with answering(200, body) as url:
-        found = look(address(url))
-    assert (found.is_ready, found.warnings) == (True, ())
+        result = look(address(url))
+    assert (result.is_ready, result.warnings) == (True, ())
 
 
 def test_h23_the_page_names_the_parts_that_do_not_work(make_zone: Callable[..., Any]) -> None:
@@ -135,11 +135,11 @@ def test_the_page_says_plainly_what_is_down(make_zone: Callable[..., Any]) -> No
 
 def test_h35_a_hub_that_is_down_has_told_nothing_just_now(make_zone: Callable[..., Any]) -> None:
     zone = make_zone("online")
-    told = {"heads": lambda _place: {"record/app/http": 3}}
-    assert zone.overview(**told).streams.known.asked_sec == 0
-    found = zone.overview(look=look, **told)
-    assert not found.hub_answers
-    assert found.streams.known.asked_sec != 0
-    html = zone.html(look=look, **told)
+    detail = {"heads": lambda _place: {"record/app/http": 3}}
+    assert zone.overview(**detail).streams.known.asked_sec == 0
+    overview = zone.overview(look=look, **detail)
+    assert not overview.hub_answers
+    assert overview.streams.known.asked_sec != 0
+    html = zone.html(look=look, **detail)
     assert "is down" in html
     assert "The hub told its heads" not in html

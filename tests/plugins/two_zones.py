@@ -17,10 +17,10 @@ from types import MappingProxyType
 from typing import Any
 
 from cli.demo import workload
-from cli.zone_home import ZoneHome
-from cli.zone_init import Wanted, init
-from cli.zone_services import hub as hub_service
-from cli.zone_setup import authorize
+from zone.directory import ZoneHome
+from zone.init import ZoneRequest, init
+from zone.services import authorize
+from zone.services import hub as hub_service
 
 COUNTS = {"gateway": 60, "access": 20, "hosts": 10}
 PAUSED = {"AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True"}
@@ -46,7 +46,7 @@ class TwoZones:
     def damage(self, stream: str) -> None:
         """Turn one bit of the carrier of a stream, as happens on the way."""
         labels = self.medium.glob("agb0/*/LABEL.txt")
-        (bag,) = (one.parent for one in labels if stream in one.read_text())
+        (bag,) = (label.parent for label in labels if stream in label.read_text())
         (volume,) = bag.glob("data/*")
         raw = bytearray(volume.read_bytes())
         raw[len(raw) // 2] ^= 1
@@ -64,10 +64,10 @@ class TwoZones:
         return dict(json.loads(self.offline.passwords.read_bytes()))
 
     def _init(self, home: ZoneHome, role: str, trust: Path | None) -> None:
-        wanted = Wanted(
+        request = ZoneRequest(
             name=home.root.name, role=role, storage=None, trust=trust, medium=self.medium
         )
-        init(home, wanted, now=int(time.time()), random=os.urandom)
+        init(home, request, now=int(time.time()), random=os.urandom)
 
     @contextmanager
     def _hub(self) -> Iterator[None]:
@@ -86,8 +86,8 @@ class TwoZones:
             process.wait()
 
     def _record(self) -> None:
-        found = workload.events(7, START_MS, COUNTS)
-        for name, path in workload.write(self.online.root / "workload", found):
+        events = workload.events(7, START_MS, COUNTS)
+        for name, path in workload.write(self.online.root / "workload", events):
             who = ["--client", str(self.online.root / "identities" / name), "--principal", name]
             cap = ["--cap", str(self.online.capability(name))]
             self._veen("recorder", "emit", *self._config(), *who, *cap, "--file", str(path))

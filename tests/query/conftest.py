@@ -13,10 +13,10 @@ import recorded_log
 from hypothesis import HealthCheck, settings
 
 from recorder.query.descriptor import Descriptor, normalise
-from recorder.query.entry import Entry
-from veen import json_body
-from veen.overlay.body import AnyItem
-from veen.record_event import RecordEvent
+from recorder.query.select import QueryEntry
+from veen.events import RecordEvent
+from veen.wire.body import AnyItem
+from veen.wire.canonical_json import json_to_cbor
 
 LONG_FACTOR = 20 if os.environ.get("VEEN_TEST_LONG") else 1
 
@@ -39,13 +39,13 @@ def as_event(made: Any) -> RecordEvent:
         event_type=made.event_type,
         event_time=made.event_time,
         origin=made.origin,
-        payload=AnyItem(json_body.encode(text)),
+        payload=AnyItem(json_to_cbor(text)),
     )
 
 
-def as_entry(made: Any) -> Entry:
+def as_entry(made: Any) -> QueryEntry:
     event = as_event(made) if made.is_event else None
-    return Entry(made.stream, made.seq, made.hub_ts, bytes.fromhex(made.leaf_hash), event)
+    return QueryEntry(made.stream, made.seq, made.hub_ts, bytes.fromhex(made.leaf_hash), event)
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +54,7 @@ def long_factor() -> int:
 
 
 @pytest.fixture(scope="session")
-def entries_of() -> Callable[[Iterable[Any]], list[Entry]]:
+def entries_of() -> Callable[[Iterable[Any]], list[QueryEntry]]:
     """Entries as an engine hands them over, in the order of rows."""
     return lambda history: sorted(map(as_entry, history), key=lambda entry: entry.order_key)
 

@@ -86,7 +86,7 @@ def queries(seed: int, count: int) -> list[dict[str, Any]]:
 
 def query(draw: random.Random, number: int) -> dict[str, Any]:
     """A valid descriptor as a client might send it, partial or whole."""
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "query_id": f"q-{number}",
         "scope": draw.sample(STREAMS, draw.randint(1, len(STREAMS))),
         "filter": _filter(draw),
@@ -94,12 +94,12 @@ def query(draw: random.Random, number: int) -> dict[str, Any]:
         "evidence": _evidence(draw),
     }
     if draw.random() < 0.5:
-        found["version"] = 1
+        result["version"] = 1
     if draw.random() < 0.3:
-        found["meta"] = {"reason": draw.choice(WORDS), "n": draw.choice((1, 0.5, None))}
+        result["meta"] = {"reason": draw.choice(WORDS), "n": draw.choice((1, 0.5, None))}
     if draw.random() < 0.45:
-        found["aggregate"] = _aggregate(draw)
-    return found
+        result["aggregate"] = _aggregate(draw)
+    return result
 
 
 def value(draw: random.Random, depth: int = 3) -> Any:
@@ -134,18 +134,18 @@ def _made(draw: random.Random, stream: str, seq: int, now: int, number: int) -> 
 
 
 def _filter(draw: random.Random) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     if draw.random() < 0.4:
-        found["subject_id"] = draw.choice((*SUBJECTS, None, "nobody"))
+        result["subject_id"] = draw.choice((*SUBJECTS, None, "nobody"))
     if draw.random() < 0.4:
-        found["event_type"] = draw.choice((None, draw.choices(TYPES, k=draw.randint(1, 3))))
+        result["event_type"] = draw.choice((None, draw.choices(TYPES, k=draw.randint(1, 3))))
     if draw.random() < 0.2:
-        found["origin"] = draw.choice((*ORIGINS, None))
+        result["origin"] = draw.choice((*ORIGINS, None))
     if draw.random() < 0.2:
-        found["principal_id"] = principal(draw.randint(1, 4))
+        result["principal_id"] = principal(draw.randint(1, 4))
     if draw.random() < 0.6:
-        found["time"] = _time(draw)
-    return found
+        result["time"] = _time(draw)
+    return result
 
 
 def _time(draw: random.Random) -> dict[str, Any] | None:
@@ -187,8 +187,8 @@ def _evidence(draw: random.Random) -> dict[str, Any]:
 def _aggregate(draw: random.Random) -> dict[str, Any]:
     names = [*PLAIN, *PATHS]
     measured = ["event_time", *PATHS]
-    calls = [f"{name}({one})" for name in ("min", "max", "sum", "avg") for one in measured]
-    found: dict[str, Any] = {"metrics": draw.sample(["count", *calls], draw.randint(1, 8))}
+    calls = [f"{name}({item})" for name in ("min", "max", "sum", "avg") for item in measured]
+    result: dict[str, Any] = {"metrics": draw.sample(["count", *calls], draw.randint(1, 8))}
     if draw.random() < 0.8:
-        found["group_by"] = draw.sample(names, draw.randint(0, 3))
-    return found
+        result["group_by"] = draw.sample(names, draw.randint(0, 3))
+    return result

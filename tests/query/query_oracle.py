@@ -21,9 +21,9 @@ def jcs(value: Any) -> str:
     """Canonical JSON: RFC 8785 with keys by their UTF-8 bytes."""
     if isinstance(value, dict):
         pairs = sorted(value.items(), key=lambda pair: pair[0].encode())
-        return "{" + ",".join(f"{jcs(key)}:{jcs(one)}" for key, one in pairs) + "}"
+        return "{" + ",".join(f"{jcs(key)}:{jcs(item)}" for key, item in pairs) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(jcs(one) for one in value) + "]"
+        return "[" + ",".join(jcs(item) for item in value) + "]"
     if isinstance(value, float):
         return double(value)
     return json.dumps(value, ensure_ascii=False)
@@ -64,9 +64,9 @@ def to_ms(text: str) -> int:
 
 def answer(query: dict[str, Any], events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows of a query; ``event_time`` is in ms, ``hub_ts`` in seconds, payload is JSON."""
-    found = matching(query, events)
+    result = matching(query, events)
     if query.get("aggregate") is not None:
-        return grouped(query["aggregate"], found)
+        return grouped(query["aggregate"], result)
     names = query["projection"]
     if names == ["*"]:
         names = [
@@ -74,16 +74,16 @@ def answer(query: dict[str, Any], events: Iterable[dict[str, Any]]) -> list[dict
             "event_type", "event_time", "origin", "payload", "receipt_id",
         ]  # fmt: skip
     names = ["payload" if name == "payload.*" else name for name in names]
-    return [{name: field(event, name) for name in names} for event in found]
+    return [{name: field(event, name) for name in names} for event in result]
 
 
 def matching(query: dict[str, Any], events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The events that a query takes, in the order of rows."""
     ordered = sorted(events, key=lambda e: (e["hub_ts"], e["stream"].encode(), e["seq"]))
-    return [event for event in ordered if wanted(query, event)]
+    return [event for event in ordered if requested(query, event)]
 
 
-def wanted(query: dict[str, Any], event: dict[str, Any]) -> bool:
+def requested(query: dict[str, Any], event: dict[str, Any]) -> bool:
     if not event["is_event"] or event["stream"] not in query["scope"]:
         return False
     wish = query["filter"]
@@ -129,9 +129,9 @@ def at_path(payload: Any, name: str) -> Any:
 
 def big_as_text(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: big_as_text(one) for key, one in value.items()}
+        return {key: big_as_text(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [big_as_text(one) for one in value]
+        return [big_as_text(item) for item in value]
     if isinstance(value, int) and not isinstance(value, bool) and not -SAFE <= value <= SAFE:
         return str(value)
     return value
@@ -176,7 +176,7 @@ def of_numbers(function: str, numbers: list[int | float]) -> Any:
     if function in ("min", "max"):
         best = min(numbers) if function == "min" else max(numbers)
         equal = [number for number in numbers if number == best]
-        return big_as_text(next((one for one in equal if isinstance(one, int)), best))
+        return big_as_text(next((item for item in equal if isinstance(item, int)), best))
     total = sum((Fraction(number) for number in numbers), Fraction(0))
     if function == "sum" and all(isinstance(number, int) for number in numbers):
         return big_as_text(int(total))

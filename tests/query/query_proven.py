@@ -8,23 +8,29 @@ from recorded_log import KEYS
 
 from recorder.query.descriptor import Descriptor
 from recorder.query.digest import row_hash
-from recorder.query.package import Anchored, Package, Recorded, RowHashes, Shown
-from recorder.query.run import digest_of, run
-from recorder.query.span import searched, span_of
-from recorder.query.trust import Trust
-from veen import canonical_json, json_body
-from veen.inclusion import InclusionProof
-from veen.overlay.body import AnyItem
-from veen.record_event import RecordEvent
+from recorder.query.execute import digest_of, run, searched, span_of
+from recorder.query.package import (
+    Package,
+    PackageAnchor,
+    PackageTrust,
+    RecordedMessage,
+    RowHashes,
+    ShownWitness,
+)
+from veen.events import RecordEvent
+from veen.proofs import InclusionProof
+from veen.wire import canonical_json
+from veen.wire.body import AnyItem
+from veen.wire.canonical_json import json_to_cbor
 
 EXECUTED_AT = 1_700_009_000_123
 RECORDER = bytes.fromhex(next(iter(KEYS)))
 
 
-def trust_of(log: Any, *recorders: bytes) -> Trust:
+def trust_of(log: Any, *recorders: bytes) -> PackageTrust:
     """The hub of the log, and the client that records queries unless others are named."""
     named = frozenset(recorders or (RECORDER,))
-    return Trust(hub_id=log.hub.hub_id, recorder_ids=named, identity=log.hub)
+    return PackageTrust(hub_id=log.hub.hub_id, recorder_ids=named, identity=log.hub)
 
 
 def result_of(log: Any, descriptor: Descriptor) -> tuple[Any, Any]:
@@ -54,7 +60,8 @@ def package_of(log: Any, descriptor: Descriptor, **changes: Any) -> Package:
         "digest": digest,
         "rows": hashes if changes.pop("hashes", False) else outcome.rows,
         "witnesses": tuple(
-            Shown(one.index, one.entry.stream, log.witness(one.entry)) for one in outcome.sampled
+            ShownWitness(sampled.index, sampled.entry.stream, log.witness(sampled.entry))
+            for sampled in outcome.sampled
         ),
         "hub": log.hub,
         "hub_signature": log.signature,
@@ -62,12 +69,14 @@ def package_of(log: Any, descriptor: Descriptor, **changes: Any) -> Package:
         "later_checkpoint": later,
         "request": request,
         "result": result,
-        "anchors": (Anchored("ledger", b"a reference"),),
+        "anchors": (PackageAnchor("ledger", b"a reference"),),
     }
     return Package(**values | changes)
 
 
-def _records(log: Any, asked: bytes, answered: bytes) -> tuple[Recorded, Recorded, Any]:
+def _records(
+    log: Any, asked: bytes, answered: bytes
+) -> tuple[RecordedMessage, RecordedMessage, Any]:
     entries = [
         log.append("record/query/requests", 1_700_009_000, event("query.submitted", asked)),
         log.append("record/query/results", 1_700_009_001, event("query.result", answered)),
@@ -83,12 +92,12 @@ def event(kind: str, text: bytes, principal_id: bytes = RECORDER) -> RecordEvent
         event_type=kind,
         event_time=EXECUTED_AT,
         origin="here",
-        payload=AnyItem(json_body.encode(text)),
+        payload=AnyItem(json_to_cbor(text)),
     )
 
 
-def _recorded(log: Any, entry: Any, later: Any) -> Recorded:
+def _recorded(log: Any, entry: Any, later: Any) -> RecordedMessage:
     raw, receipt, body_key = log.pairs[entry.stream, entry.seq]
     size = later.end(entry.stream).last_seq
     proof = InclusionProof.build(log.nodes[entry.stream], entry.seq, size)
-    return Recorded(msg=raw, receipt=receipt, body_key=body_key, inclusion=proof)
+    return RecordedMessage(msg=raw, receipt=receipt, body_key=body_key, inclusion=proof)

@@ -9,28 +9,24 @@ from typing import Any
 from query_histories import STREAMS as SEARCHED
 from query_histories import principal, principal_seed
 
-from recorder.query.entry import Entry
 from recorder.query.evidence import Witness
-from recorder.query.span import Span
-from veen import hpke, mmr, msg, receipt
+from recorder.query.execute import StreamSpan
+from recorder.query.select import QueryEntry
+from veen import mmr, msg, receipt
 from veen.checkpoint import Checkpoint
+from veen.crypto import SigningKey, hpke_public_key
 from veen.digest import h
+from veen.events import RECORD_SCHEMA, NotAnEvent, RecordEvent, read_event
 from veen.hub_identity import new_identity
-from veen.inclusion import InclusionProof
-from veen.label import label, routing_key
+from veen.label import DEFAULT_PROFILE, derive_label, routing_key, stream_id
 from veen.limits import Limits
-from veen.payload import PayloadHdr
-from veen.profile import DEFAULT_PROFILE
-from veen.range_proof import RangeProof
-from veen.record_event import SCHEMA, NotAnEvent, RecordEvent, read_event
+from veen.payload import PayloadHdr, SealPlace, open_msg, seal_payload
+from veen.proofs import InclusionProof, RangeProof
 from veen.recorder_checkpoint import EMPTY_ROOT, RecorderCheckpoint, StreamEnd, log_root
-from veen.seal import Place, open_msg, seal
-from veen.sign import PrivateKey
-from veen.stream import stream_id
 
-HUB = PrivateKey(h(b"the hub's key"))
+HUB = SigningKey(h(b"the hub's key"))
 READER = h(b"the reader's key")
-KEYS = {principal(n): PrivateKey(principal_seed(n)) for n in range(1, 4)}
+KEYS = {principal(n): SigningKey(principal_seed(n)) for n in range(1, 4)}
 STREAMS = (*SEARCHED, "record/query/requests", "record/query/results")
 PROFILE_ID = h(b"a recorder's profile")
 
@@ -61,20 +57,22 @@ class RecordedLog:
         self.nodes = {stream: MemoryNodes() for stream in STREAMS}
         self.client_seqs: dict[tuple[str, str], int] = {}
         self.pairs: dict[tuple[str, int], tuple[bytes, bytes, bytes]] = {}
-        found = [self.take(made, as_event(made)) for made in history]
-        self.entries = sorted(found, key=lambda entry: entry.order_key)
+        result = [self.take(made, as_event(made)) for made in history]
+        self.entries = sorted(result, key=lambda entry: entry.order_key)
         self.checkpoint = self.make_checkpoint(max((m.hub_ts for m in history), default=1) + 1)
 
-    def take(self, made: Any, event: RecordEvent) -> Entry:
+    def take(self, made: Any, event: RecordEvent) -> QueryEntry:
         """Send, receipt and keep one message; what is no event has another schema."""
-        schema = SCHEMA if made.is_event else h(b"another schema")
+        schema = RECORD_SCHEMA if made.is_event else h(b"another schema")
         return self.append(made.stream, made.hub_ts, event, schema)
 
-    def append(self, stream: str, hub_ts: int, event: RecordEvent, schema: bytes = SCHEMA) -> Entry:
+    def append(
+        self, stream: str, hub_ts: int, event: RecordEvent, schema: bytes = RECORD_SCHEMA
+    ) -> QueryEntry:
         key = KEYS[event.principal_id.hex()]
         place = self._place(stream, key)
-        sealed = seal(
-            recipient=hpke.public_key(READER),
+        sealed = seal_payload(
+            recipient=hpke_public_key(READER),
             ephemeral=sha256(f"{stream} {place.client_seq} {key.public.hex()}".encode()).digest(),
             place=place, header=PayloadHdr(schema=schema), body=event.encode(), limits=Limits(),
         )  # fmt: skip
@@ -92,10 +90,10 @@ class RecordedLog:
         )
         self.pairs[stream, seq] = raw, receipted, opened.body_key
         try:
-            found = read_event(opened.header.schema, opened.body, key.public)
+            record_event = read_event(opened.header.schema, opened.body, key.public)
         except NotAnEvent:
-            found = None
-        return Entry(stream, seq, hub_ts, leaf, found)
+            record_event = None
+        return QueryEntry(stream, seq, hub_ts, leaf, record_event)
 
     def make_checkpoint(self, created_at: int, streams: Iterable[str] = STREAMS) -> Any:
         named = sorted(streams, key=stream_id)
@@ -112,13 +110,13 @@ class RecordedLog:
             ),
         ).signed(HUB)  # fmt: skip
 
-    def witness(self, entry: Entry, checkpoint: Any = None) -> Witness:
+    def witness(self, entry: QueryEntry, checkpoint: Any = None) -> Witness:
         raw, receipted, body_key = self.pairs[entry.stream, entry.seq]
         size = (checkpoint or self.checkpoint).end(entry.stream).last_seq
         proof = InclusionProof.build(self.nodes[entry.stream], entry.seq, size)
         return Witness(msg=raw, receipt=receipted, body_key=body_key, inclusion=proof)
 
-    def proofs(self, spans: dict[str, Span]) -> dict[str, RangeProof]:
+    def proofs(self, spans: dict[str, StreamSpan]) -> dict[str, RangeProof]:
         return {
             stream: RangeProof.build(
                 self.nodes[stream], span.first, span.last, self.checkpoint.end(stream).last_seq
@@ -126,7 +124,7 @@ class RecordedLog:
             for stream, span in spans.items()
         }
 
-    def within(self, spans: dict[str, Span]) -> list[Entry]:
+    def within(self, spans: dict[str, StreamSpan]) -> list[QueryEntry]:
         return [
             entry
             for entry in self.entries
@@ -138,12 +136,12 @@ class RecordedLog:
         return [entry.hub_ts for entry in self.entries if entry.stream == stream]
 
     def label(self, stream: str) -> bytes:
-        return label(routing_key(self.hub.hub_id), stream_id(stream), 0)
+        return derive_label(routing_key(self.hub.hub_id), stream_id(stream), 0)
 
-    def _place(self, stream: str, key: PrivateKey) -> Place:
+    def _place(self, stream: str, key: SigningKey) -> SealPlace:
         counted = stream, key.public.hex()
         self.client_seqs[counted] = self.client_seqs.get(counted, 0) + 1
-        return Place(
+        return SealPlace(
             profile=DEFAULT_PROFILE, label=self.label(stream), client_id=key.public,
             client_seq=self.client_seqs[counted], prev_ack=0, auth_ref=None,
         )  # fmt: skip

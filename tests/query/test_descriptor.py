@@ -17,12 +17,13 @@ from recorder.query.descriptor import (
     JsonLimits,
     normalise,
     parse_json,
+    read_canonical,
     read_descriptor,
+    read_row,
 )
-from recorder.query.field import ALL
-from recorder.query.json_text import read_canonical, read_row
-from veen import canonical_json
+from recorder.query.filter import ALL
 from veen.errors import Malformed
+from veen.wire import canonical_json
 
 Build = Callable[..., dict[str, Any]]
 DEEP = 10**5
@@ -140,12 +141,12 @@ def test_any_value_anywhere_is_read_or_refused(place: str, value: Any) -> None:
         "scope": ["a"], "filter": {}, "projection": ["*"], "evidence": {"mode": "none"},
     }  # fmt: skip
     try:
-        found = normalise({**whole, place: value}, query_id_if_missing="q")
+        descriptor = normalise({**whole, place: value}, query_id_if_missing="q")
     except BadDescriptor as error:
         code = error.code
     else:
         code = CODES[0]
-        assert normalise(found.document(), query_id_if_missing="-") == found
+        assert normalise(descriptor.document(), query_id_if_missing="-") == descriptor
     assert code in CODES
 
 
@@ -257,11 +258,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "told"), REFUSED, ids=lambda one: ascii(one)[:60])
-def test_refuses(a_query: Build, changes: dict[str, Any], told: str) -> None:
+@pytest.mark.parametrize(("changes", "detail"), REFUSED, ids=lambda item: ascii(item)[:60])
+def test_refuses(a_query: Build, changes: dict[str, Any], detail: str) -> None:
     error = refused(a_query(**changes))
     assert error.code == "invalid_query_descriptor"
-    assert told.replace("\\", "") in str(error)
+    assert detail.replace("\\", "") in str(error)
 
 
 @pytest.mark.parametrize("value", [None, [], "a", 1, True])
@@ -278,8 +279,8 @@ def test_another_version_is_told_apart_even_with_keys_of_its_own(
 
 def test_fills_in_what_is_missing(a_query: Build) -> None:
     asked = a_query(query_id=..., filter={"time": None}, scope=["record/b", "record/a"])
-    found = normalise(asked, query_id_if_missing="q-made").document()
-    assert found == {
+    document = normalise(asked, query_id_if_missing="q-made").document()
+    assert document == {
         "query_id": "q-made",
         "version": 1,
         "scope": ["record/a", "record/b"],
@@ -294,7 +295,7 @@ def test_fills_in_what_is_missing(a_query: Build) -> None:
 
 def test_one_query_has_one_text_however_it_is_written(a_query: Build) -> None:
     time = {"from": "2025-01-01T00:00:00Z"}
-    one = a_query(
+    item = a_query(
         filter={"event_type": ["b", "a", "b"], "time": time}, projection=["payload.*"],
         evidence={"mode": "spot", "sample_rate": 1}, aggregate=None, meta=None, version=1,
     )  # fmt: skip
@@ -305,8 +306,8 @@ def test_one_query_has_one_text_however_it_is_written(a_query: Build) -> None:
         },
         projection=["payload"], evidence={"mode": "spot", "sample_rate": 1.0},
     )  # fmt: skip
-    found = [normalise(query, query_id_if_missing="-").encode() for query in (one, other)]
-    assert found[0] == found[1]
+    result = [normalise(query, query_id_if_missing="-").encode() for query in (item, other)]
+    assert result[0] == result[1]
 
 
 def test_normalising_twice_is_normalising_once() -> None:
@@ -325,8 +326,8 @@ def test_refuses_to_read_a_descriptor_that_is_not_normalised(a_query: Build) -> 
 
 
 def test_two_queries_do_not_share_a_digest(a_descriptor: Callable[..., Descriptor]) -> None:
-    one, other = a_descriptor(), a_descriptor(filter={"origin": "api-1"})
-    assert one.digest() != other.digest()
+    item, other = a_descriptor(), a_descriptor(filter={"origin": "api-1"})
+    assert item.digest() != other.digest()
 
 
 @pytest.mark.parametrize("raw", [b"9007199254740992", b"-9007199254740992", b"1e+21", b"0.1"])

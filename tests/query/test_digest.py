@@ -16,26 +16,26 @@ from hypothesis import strategies as st
 
 from recorder.query.digest import ResultDigest, RowChain, row_hash, rows_hash
 from recorder.query.select import as_json
-from veen import canonical_json
 from veen.errors import Malformed
+from veen.wire import canonical_json
 
 ROWS: list[dict[str, Any]] = [{"b": 1, "a": "\u20ac"}, {}, {"a": [1.5, None]}]
 
 
 @pytest.fixture(scope="module")
 def digest(small_log: Any, a_descriptor: Any) -> ResultDigest:
-    found: ResultDigest = query_proven.result_of(
+    result: ResultDigest = query_proven.result_of(
         small_log, a_descriptor(evidence={"mode": "full"})
     )[1]
-    return found
+    return result
 
 
 @pytest.mark.parametrize("count", range(4))
 def test_rows_hash_is_that_of_the_whole_array(count: int) -> None:
     rows = ROWS[:count]
-    found = rows_hash(row for row in rows)
-    assert found.rows_hash == query_oracle.digest(rows)
-    assert found.row_count == count
+    hash_ = rows_hash(row for row in rows)
+    assert hash_.rows_hash == query_oracle.digest(rows)
+    assert hash_.row_count == count
 
 
 def test_the_chain_follows_from_the_hashes_of_the_rows() -> None:
@@ -46,9 +46,9 @@ def test_the_chain_follows_from_the_hashes_of_the_rows() -> None:
 
 
 def test_the_order_of_rows_is_bound() -> None:
-    one, other = rows_hash(ROWS), rows_hash(ROWS[::-1])
-    assert one.rows_hash != other.rows_hash
-    assert one.chain != other.chain
+    item, other = rows_hash(ROWS), rows_hash(ROWS[::-1])
+    assert item.rows_hash != other.rows_hash
+    assert item.chain != other.chain
 
 
 def test_rows_are_taken_one_at_a_time() -> None:

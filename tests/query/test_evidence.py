@@ -10,10 +10,9 @@ import pytest
 import query_histories
 import query_oracle
 
-from recorder.query.descriptor import Evidence
-from recorder.query.entry import Entry
+from recorder.query.descriptor import EvidencePolicy
 from recorder.query.evidence import (
-    Verified,
+    EvidenceSummary,
     Witness,
     WitnessCheck,
     evidence_hash,
@@ -21,45 +20,46 @@ from recorder.query.evidence import (
     is_sampled,
     verified,
 )
-from veen import canonical_json
+from recorder.query.select import QueryEntry
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.errors import Untrusted, VeenError
 from veen.msg import Msg
-from veen.overlay.body import AnyItem
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
+from veen.wire import canonical_json
+from veen.wire.body import AnyItem
 
 ROOT = bytes(range(32))
-LINES = [Verified("rcpt-1", "aa", "bb"), Verified("rcpt-2", "cc", "dd")]
+LINES = [EvidenceSummary("rcpt-1", "aa", "bb"), EvidenceSummary("rcpt-2", "cc", "dd")]
 
 
 @pytest.fixture(scope="module")
-def entry(small_log: Any) -> Entry:
-    found: Entry = next(e for e in small_log.entries if e.event is not None and e.seq > 3)
-    return found
+def entry(small_log: Any) -> QueryEntry:
+    result: QueryEntry = next(e for e in small_log.entries if e.event is not None and e.seq > 3)
+    return result
 
 
 @pytest.fixture(scope="module")
-def witness(small_log: Any, entry: Entry) -> Witness:
-    found: Witness = small_log.witness(entry)
-    return found
+def witness(small_log: Any, entry: QueryEntry) -> Witness:
+    result: Witness = small_log.witness(entry)
+    return result
 
 
 def test_every_event_can_be_witnessed(small_log: Any) -> None:
     events = [entry for entry in small_log.entries if entry.event is not None]
     assert len(events) > 40
     for entry in events:
-        found = WitnessCheck(small_log.hub, small_log.checkpoint).event(
+        event = WitnessCheck(small_log.hub, small_log.checkpoint).event(
             small_log.witness(entry), entry
         )
-        assert found == entry.event
+        assert event == entry.event
 
 
 def test_a_witness_reads_back_as_itself(witness: Witness) -> None:
     assert Witness.decode(witness.encode()) == witness
 
 
-def lies(entry: Entry) -> Iterator[Entry]:
+def lies(entry: QueryEntry) -> Iterator[QueryEntry]:
     assert entry.event is not None
     event = entry.event
     yield replace(entry, stream="record/app/jobs")
@@ -77,7 +77,7 @@ def lies(entry: Entry) -> Iterator[Entry]:
 
 @pytest.mark.parametrize("number", range(11))
 def test_refuses_an_entry_that_says_otherwise(
-    small_log: Any, entry: Entry, witness: Witness, number: int
+    small_log: Any, entry: QueryEntry, witness: Witness, number: int
 ) -> None:
     assert entry.stream != "record/app/jobs"
     lie = list(lies(entry))[number]
@@ -86,7 +86,7 @@ def test_refuses_an_entry_that_says_otherwise(
 
 
 def test_refuses_every_flipped_bit_of_a_witness(
-    small_log: Any, entry: Entry, witness: Witness
+    small_log: Any, entry: QueryEntry, witness: Witness
 ) -> None:
     raw = witness.encode()
     for bit in range(0, 8 * len(raw), 7):
@@ -98,17 +98,19 @@ def test_refuses_every_flipped_bit_of_a_witness(
             )
 
 
-def test_refuses_a_receipt_of_another_hub(small_log: Any, entry: Entry, witness: Witness) -> None:
-    receipt = Receipt.decode(witness.receipt).signed(PrivateKey(h(b"another hub")))
+def test_refuses_a_receipt_of_another_hub(
+    small_log: Any, entry: QueryEntry, witness: Witness
+) -> None:
+    receipt = Receipt.decode(witness.receipt).signed(SigningKey(h(b"another hub")))
     forged = replace(witness, receipt=receipt.encode())
     with pytest.raises(Untrusted, match="not signed by a key valid at its hub_ts"):
         WitnessCheck(small_log.hub, small_log.checkpoint).event(forged, entry)
 
 
 def test_refuses_a_message_signed_by_another(
-    small_log: Any, entry: Entry, witness: Witness
+    small_log: Any, entry: QueryEntry, witness: Witness
 ) -> None:
-    msg = Msg.decode(witness.msg).signed(PrivateKey(h(b"another client")))
+    msg = Msg.decode(witness.msg).signed(SigningKey(h(b"another client")))
     forged = replace(witness, msg=msg.encode())
     with pytest.raises(Untrusted, match="not signed by its client"):
         WitnessCheck(small_log.hub, small_log.checkpoint).event(forged, entry)
@@ -116,7 +118,7 @@ def test_refuses_a_message_signed_by_another(
 
 @pytest.mark.parametrize("field", ["leaf_hash", "label"])
 def test_refuses_a_receipt_of_another_message_that_the_hub_itself_signed(
-    small_log: Any, entry: Entry, witness: Witness, field: str
+    small_log: Any, entry: QueryEntry, witness: Witness, field: str
 ) -> None:
     receipt = replace(Receipt.decode(witness.receipt), **{field: bytes(32)})
     forged = replace(witness, receipt=receipt.signed(small_log.hub_key).encode())
@@ -156,7 +158,7 @@ def test_refuses_a_message_behind_the_checkpoint(new_log: Callable[..., Any]) ->
 
 
 def test_refuses_a_stream_the_checkpoint_does_not_speak_of(
-    small_log: Any, entry: Entry, witness: Witness
+    small_log: Any, entry: QueryEntry, witness: Witness
 ) -> None:
     checkpoint = small_log.make_checkpoint(1_700_100_000, ["record/query/results"])
     with pytest.raises(Untrusted, match="does not speak of"):
@@ -181,15 +183,17 @@ def test_the_hash_is_that_of_the_summary(
     assert summary == {
         "query_id": "q-1", "result_id": "r-1", **policy,
         "verified": [
-            {"receipt_id": one.receipt_id, "mmr_root": one.mmr_root, "hub_id": one.hub_id}
-            for one in LINES[:count]
+            {"receipt_id": item.receipt_id, "mmr_root": item.mmr_root, "hub_id": item.hub_id}
+            for item in LINES[:count]
         ],
     }  # fmt: skip
     assert evidence_hash(asked, "r-1", LINES[:count]) == query_oracle.digest(summary)
     assert canonical_json.encode(summary).decode() == query_oracle.jcs(summary)
 
 
-def test_a_line_has_the_root_of_the_stream_in_the_checkpoint(small_log: Any, entry: Entry) -> None:
+def test_a_line_has_the_root_of_the_stream_in_the_checkpoint(
+    small_log: Any, entry: QueryEntry
+) -> None:
     line = verified(entry, small_log.checkpoint)
     end = small_log.checkpoint.end(entry.stream)
     assert line == (entry.receipt_id, end.mmr_root.hex(), small_log.hub.hub_id.hex())
@@ -198,24 +202,24 @@ def test_a_line_has_the_root_of_the_stream_in_the_checkpoint(small_log: Any, ent
 
 @pytest.mark.parametrize(("mode", "all_of_them"), [("none", False), ("full", True)])
 def test_none_and_full_do_not_draw(mode: Any, all_of_them: bool) -> None:
-    policy = Evidence(mode)
+    policy = EvidencePolicy(mode)
     assert all(is_sampled(policy, "q", ROOT, i) is all_of_them for i in range(100))
 
 
 def test_a_rate_of_one_takes_every_row_and_the_smallest_none() -> None:
-    assert all(is_sampled(Evidence("spot", 1.0), "q", ROOT, i) for i in range(2000))
-    assert not any(is_sampled(Evidence("spot", 5e-324), "q", ROOT, i) for i in range(2000))
+    assert all(is_sampled(EvidencePolicy("spot", 1.0), "q", ROOT, i) for i in range(2000))
+    assert not any(is_sampled(EvidencePolicy("spot", 5e-324), "q", ROOT, i) for i in range(2000))
 
 
 def test_a_rate_takes_about_its_share_and_more_with_a_higher_rate() -> None:
-    few = {i for i in range(5000) if is_sampled(Evidence("spot", 0.1), "q", ROOT, i)}
-    more = {i for i in range(5000) if is_sampled(Evidence("spot", 0.3), "q", ROOT, i)}
+    few = {i for i in range(5000) if is_sampled(EvidencePolicy("spot", 0.1), "q", ROOT, i)}
+    more = {i for i in range(5000) if is_sampled(EvidencePolicy("spot", 0.3), "q", ROOT, i)}
     assert 400 < len(few) < 600
     assert few < more
 
 
 def test_another_root_or_query_draws_other_rows() -> None:
-    policy = Evidence("spot", 0.5)
+    policy = EvidencePolicy("spot", 0.5)
     picks = {
         tuple(is_sampled(policy, query_id, root, i) for i in range(64))
         for query_id in ("q", "r") for root in (ROOT, bytes(32))

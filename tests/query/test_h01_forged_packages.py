@@ -14,10 +14,16 @@ from recorded_log import KEYS
 
 from recorder.query.digest import rows_hash
 from recorder.query.evidence import WitnessCheck, evidence_hash, verified
-from recorder.query.package import Package, Recorded
-from recorder.query.package_check import check, check_bytes
-from recorder.query.trust import Trust
-from recorder.query.verdict import REQUIRED, Claim, Outcome, State, Verdict
+from recorder.query.package import Package, PackageTrust, RecordedMessage
+from recorder.query.package_verify import (
+    REQUIRED,
+    ClaimOutcome,
+    ClaimState,
+    PackageClaim,
+    PackageVerdict,
+    check,
+    check_bytes,
+)
 from veen.digest import h
 
 FULL = {"mode": "full"}
@@ -33,8 +39,8 @@ def log(new_log: Callable[..., Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def package(log: Any, a_descriptor: Callable[..., Any]) -> Package:
-    found: Package = query_proven.package_of(log, a_descriptor(evidence=FULL))
-    return found
+    result: Package = query_proven.package_of(log, a_descriptor(evidence=FULL))
+    return result
 
 
 def with_rows(package: Package, rows: tuple[Any, ...], **changes: Any) -> Package:
@@ -60,7 +66,7 @@ def recorded_by(log: Any, package: Package, who: bytes) -> Package:
     ):
         entry = log.append(stream, 1_700_009_900, query_proven.event(kind, text, who))
         raw, receipt, body_key = log.pairs[entry.stream, entry.seq]
-        made.append(Recorded(msg=raw, receipt=receipt, body_key=body_key, inclusion=None))
+        made.append(RecordedMessage(msg=raw, receipt=receipt, body_key=body_key, inclusion=None))
     return replace(package, request=made[0], result=made[1], later_checkpoint=None)
 
 
@@ -68,7 +74,7 @@ def test_h01_an_honest_package_is_proven_and_says_that_it_is_complete(
     log: Any, package: Package
 ) -> None:
     verdict = check_bytes(package.encode(), trust_of(log))
-    assert verdict.outcome is Outcome.PROVEN
+    assert verdict.outcome is ClaimOutcome.PROVEN
     first = verdict.summary
     assert first.startswith("proven: the recorder recorded this result")
     assert f"of {package.digest.checkpoint.created_at}, signed by the hub" in first
@@ -79,7 +85,7 @@ def test_h01_an_honest_package_is_proven_and_says_that_it_is_complete(
 
 def test_h01_without_records_nothing_is_proven(log: Any, package: Package) -> None:
     verdict = check(without_records(package), trust_of(log))
-    assert verdict.outcome is Outcome.UNPROVEN
+    assert verdict.outcome is ClaimOutcome.UNPROVEN
     assert verdict.summary.startswith("unproven: request_recorded: the package has no event of")
     assert verdict.document()["holds"] is False
 
@@ -87,7 +93,7 @@ def test_h01_without_records_nothing_is_proven(log: Any, package: Package) -> No
 @pytest.mark.parametrize("missing", ["request", "result"])
 def test_h01_one_record_is_not_enough(log: Any, package: Package, missing: str) -> None:
     verdict = check(replace(package, **{missing: None}), trust_of(log))
-    assert verdict.outcome is Outcome.UNPROVEN
+    assert verdict.outcome is ClaimOutcome.UNPROVEN
     assert verdict.reason.startswith(f"{missing}_recorded: ")
 
 
@@ -101,10 +107,10 @@ def test_h01_invented_rows_without_evidence_are_the_services_word_at_best(
     forged = without_records(with_rows(honest, rows))
     verdict = check(forged, trust_of(log))
     assert verdict.failed == ()
-    assert verdict.outcome is Outcome.UNPROVEN
+    assert verdict.outcome is ClaimOutcome.UNPROVEN
     assert "rows may be missing" in verdict.completeness
     recorded = check(honest, trust_of(log))
-    assert recorded.outcome is Outcome.UNPROVEN
+    assert recorded.outcome is ClaimOutcome.UNPROVEN
     assert recorded.reason == "rows_witnessed: evidence none: the rows are the service's word"
     assert "whether it left out a matching row" in recorded.completeness
 
@@ -121,20 +127,20 @@ def test_h01_dropped_rows_with_all_hashes_made_again_are_never_proven(
     forged = replace(fewer, digest=digest, witnesses=package.witnesses[:cut])
     bare = check(without_records(forged), trust_of(log))
     assert bare.failed == ()
-    assert bare.outcome is Outcome.UNPROVEN
+    assert bare.outcome is ClaimOutcome.UNPROVEN
     assert bare.completeness == "completeness unproven: rows may be missing"
-    assert check(forged, trust_of(log)).outcome is Outcome.FAILED
+    assert check(forged, trust_of(log)).outcome is ClaimOutcome.FAILED
 
 
 def summary_lines(log: Any, package: Package) -> list[Any]:
-    found = WitnessCheck(log.hub, package.checkpoint)
-    entries = [found.entry(one.witness, one.stream) for one in package.witnesses]
+    check = WitnessCheck(log.hub, package.checkpoint)
+    entries = [check.entry(witness.witness, witness.stream) for witness in package.witnesses]
     return [verified(entry, package.checkpoint) for entry in entries]
 
 
 def test_h01_who_recorded_it_must_be_given_to_compare(log: Any, package: Package) -> None:
-    verdict = check(package, Trust(hub_id=log.hub.hub_id))
-    assert verdict.outcome is Outcome.UNPROVEN
+    verdict = check(package, PackageTrust(hub_id=log.hub.hub_id))
+    assert verdict.outcome is ClaimOutcome.UNPROVEN
     assert f"client {RECORDER.hex()}" in verdict.reason
     assert "--recorder-id" in verdict.reason
 
@@ -143,15 +149,15 @@ def test_h01_records_of_another_client_are_refused(log: Any, package: Package) -
     """Whoever may write to the query streams can record any digest there."""
     forged = recorded_by(log, package, STRANGER)
     verdict = check(forged, trust_of(log))
-    assert verdict.outcome is Outcome.FAILED
+    assert verdict.outcome is ClaimOutcome.FAILED
     assert f"expected {RECORDER.hex()}" in verdict.reason
-    assert check(forged, trust_of(log, STRANGER)).outcome is Outcome.PROVEN
+    assert check(forged, trust_of(log, STRANGER)).outcome is ClaimOutcome.PROVEN
 
 
 def test_h01_records_under_another_name_for_the_recorder_are_refused(
     log: Any, package: Package
 ) -> None:
-    assert check(package, trust_of(log, h(b"another"))).outcome is Outcome.FAILED
+    assert check(package, trust_of(log, h(b"another"))).outcome is ClaimOutcome.FAILED
 
 
 def test_h01_a_result_of_another_query_is_refused(
@@ -160,7 +166,7 @@ def test_h01_a_result_of_another_query_is_refused(
     other = query_proven.package_of(log, a_descriptor(query_id="q-2", evidence=FULL))
     verdict = check(replace(package, result=other.result), trust_of(log))
     assert verdict.reason.startswith("result_recorded: ")
-    assert verdict.outcome is Outcome.FAILED
+    assert verdict.outcome is ClaimOutcome.FAILED
 
 
 def test_h01_a_record_of_another_stream_is_refused(log: Any, package: Package) -> None:
@@ -189,7 +195,7 @@ def test_h01_spot_evidence_proves_the_drawn_rows_alone(
     shown, count = len(made.witnesses), made.digest.row_count
     assert 0 < shown < count
     verdict = check(made, trust_of(log))
-    assert verdict.outcome is Outcome.UNPROVEN
+    assert verdict.outcome is ClaimOutcome.UNPROVEN
     assert f"{shown} of {count} rows follow" in verdict.reason
     assert f"other {count - shown} are the service's word" in verdict.reason
 
@@ -199,7 +205,7 @@ def test_h01_that_nothing_matched_is_not_proven(log: Any, a_descriptor: Callable
         log, a_descriptor(filter={"subject_id": "nobody"}, evidence=FULL)
     )
     verdict = check(made, trust_of(log))
-    assert (made.digest.row_count, verdict.outcome) == (0, Outcome.UNPROVEN)
+    assert (made.digest.row_count, verdict.outcome) == (0, ClaimOutcome.UNPROVEN)
     assert "that no event matched is the service's word" in verdict.reason
 
 
@@ -208,7 +214,7 @@ def test_h01_that_an_empty_stream_has_no_rows_is_proven(
 ) -> None:
     log = new_log([])
     verdict = check(query_proven.package_of(log, a_descriptor(evidence=FULL)), trust_of(log))
-    assert verdict.outcome is Outcome.PROVEN
+    assert verdict.outcome is ClaimOutcome.PROVEN
     assert verdict.completeness.startswith("complete: ")
 
 
@@ -227,7 +233,7 @@ def test_h01_an_invented_aggregate_of_nothing_is_refused(
 
 
 def test_h01_a_claim_that_was_never_checked_is_a_gap() -> None:
-    held = [Claim(name, State.HELD, "") for name in REQUIRED]
-    assert Verdict(tuple(held)).outcome is Outcome.PROVEN
-    assert Verdict(tuple(held[:-1])).outcome is Outcome.UNPROVEN
-    assert Verdict(()).outcome is Outcome.UNPROVEN
+    held = [PackageClaim(name, ClaimState.HELD, "") for name in REQUIRED]
+    assert PackageVerdict(tuple(held)).outcome is ClaimOutcome.PROVEN
+    assert PackageVerdict(tuple(held[:-1])).outcome is ClaimOutcome.UNPROVEN
+    assert PackageVerdict(()).outcome is ClaimOutcome.UNPROVEN

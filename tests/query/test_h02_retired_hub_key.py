@@ -16,14 +16,13 @@ from query_proven import RECORDER, trust_of
 from recorded_log import HUB
 
 from recorder.query.package import Package
-from recorder.query.package_check import check
-from recorder.query.verdict import Outcome, State, Verdict
+from recorder.query.package_verify import ClaimOutcome, ClaimState, PackageVerdict, check
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.hub_identity import HubIdentity
-from veen.sign import PrivateKey
 
-NEXT = PrivateKey(h(b"the hub's next key"))
-OTHER = PrivateKey(h(b"a key of the thief"))
+NEXT = SigningKey(h(b"the hub's next key"))
+OTHER = SigningKey(h(b"a key of the thief"))
 RETIRED_AT = 1_000
 """Long before anything in the log."""
 
@@ -37,26 +36,26 @@ def log(new_log: Callable[..., Any]) -> Any:
 @pytest.fixture(scope="module")
 def package(log: Any, a_descriptor: Callable[..., Any]) -> Package:
     """All of it is signed by HUB, and it brings the identity in which HUB is current."""
-    found: Package = query_proven.package_of(log, a_descriptor(evidence={"mode": "full"}))
-    return found
+    result: Package = query_proven.package_of(log, a_descriptor(evidence={"mode": "full"}))
+    return result
 
 
 @pytest.fixture(scope="module")
 def rotated(log: Any) -> HubIdentity:
-    found: HubIdentity = log.hub.rotated(HUB, NEXT.public, RETIRED_AT - 10, 10)
-    return found
+    result: HubIdentity = log.hub.rotated(HUB, NEXT.public, RETIRED_AT - 10, 10)
+    return result
 
 
-def told(verdict: Verdict, name: str) -> tuple[State, str]:
-    return next((one.state, one.told) for one in verdict.claims if one.name == name)
+def detail(verdict: PackageVerdict, name: str) -> tuple[ClaimState, str]:
+    return next((claim.state, claim.detail) for claim in verdict.claims if claim.name == name)
 
 
 def test_h02_a_package_is_proven_only_by_an_identity_known_elsewhere(
     log: Any, package: Package
 ) -> None:
-    assert check(package, trust_of(log)).outcome is Outcome.PROVEN
+    assert check(package, trust_of(log)).outcome is ClaimOutcome.PROVEN
     alone = check(package, replace(trust_of(log), identity=None))
-    assert (alone.outcome, alone.gaps) == (Outcome.UNPROVEN, ("hub_newest",))
+    assert (alone.outcome, alone.gaps) == (ClaimOutcome.UNPROVEN, ("hub_newest",))
     assert (alone.held("complete"), alone.document()["complete"]) == (True, False)
     assert alone.summary.endswith("completeness unproven: the hub's identity may be out of date")
     assert "identity 1 of hub" in alone.reason
@@ -66,23 +65,26 @@ def test_h02_a_package_is_proven_only_by_an_identity_known_elsewhere(
 def test_h02_a_retired_key_signs_no_present_history(
     log: Any, package: Package, rotated: HubIdentity
 ) -> None:
-    found = check(package, replace(trust_of(log), identity=rotated))
-    assert found.outcome is Outcome.FAILED
-    assert told(found, "checkpoint")[0] is State.FAILED
-    state, words = told(found, "hub_newest")
-    assert (state, "identity 2 of hub" in words) == (State.HELD, True)
+    result = check(package, replace(trust_of(log), identity=rotated))
+    assert result.outcome is ClaimOutcome.FAILED
+    assert detail(result, "checkpoint")[0] is ClaimState.FAILED
+    state, words = detail(result, "hub_newest")
+    assert (state, "identity 2 of hub" in words) == (ClaimState.HELD, True)
 
 
 def test_h02_a_key_that_retired_after_all_of_it_still_verifies(log: Any, package: Package) -> None:
     later = log.hub.rotated(HUB, NEXT.public, 1_700_100_000, 10)
-    assert check(package, replace(trust_of(log), identity=later)).outcome is Outcome.PROVEN
+    assert check(package, replace(trust_of(log), identity=later)).outcome is ClaimOutcome.PROVEN
 
 
 def test_h02_a_package_with_a_newer_identity_is_verified_by_it(log: Any, package: Package) -> None:
     later = log.hub.rotated(HUB, NEXT.public, 1_700_100_000, 10)
     newer = replace(package, hub=later, hub_signature=later.signature_by(NEXT))
-    found = check(newer, trust_of(log))
-    assert (found.outcome, "identity 2" in told(found, "hub_newest")[1]) == (Outcome.PROVEN, True)
+    result = check(newer, trust_of(log))
+    assert (result.outcome, "identity 2" in detail(result, "hub_newest")[1]) == (
+        ClaimOutcome.PROVEN,
+        True,
+    )
 
 
 def test_h02_a_rotation_that_a_thief_made_with_the_retired_key_is_refused(
@@ -90,15 +92,15 @@ def test_h02_a_rotation_that_a_thief_made_with_the_retired_key_is_refused(
 ) -> None:
     forged = log.hub.rotated(HUB, OTHER.public, 1_700_100_000, 10)
     thief = replace(package, hub=forged, hub_signature=forged.signature_by(OTHER))
-    found = check(thief, replace(trust_of(log), identity=rotated))
-    assert (found.outcome, told(found, "hub")[0]) == (Outcome.FAILED, State.FAILED)
+    result = check(thief, replace(trust_of(log), identity=rotated))
+    assert (result.outcome, detail(result, "hub")[0]) == (ClaimOutcome.FAILED, ClaimState.FAILED)
 
 
 def test_h02_events_later_than_their_checkpoint_are_refused(log: Any, package: Package) -> None:
     """The thief dates the checkpoint back into the key's time, and not the events."""
     early = replace(package.checkpoint, created_at=1).signed(HUB)
-    found = check(replace(package, checkpoint=early), trust_of(log))
-    assert told(found, "witnesses")[0] is State.FAILED
+    result = check(replace(package, checkpoint=early), trust_of(log))
+    assert detail(result, "witnesses")[0] is ClaimState.FAILED
 
 
 def test_h02_a_record_later_than_the_later_checkpoint_is_refused(
@@ -107,12 +109,12 @@ def test_h02_a_record_later_than_the_later_checkpoint_is_refused(
     """The later checkpoint, too, may be dated back into the time of a retired key."""
     assert package.later_checkpoint is not None
     early = replace(package.later_checkpoint, created_at=package.checkpoint.created_at)
-    found = check(replace(package, later_checkpoint=early.signed(HUB)), trust_of(log))
-    assert told(found, "result_in_log")[0] is State.FAILED
-    assert found.outcome is Outcome.FAILED
+    result = check(replace(package, later_checkpoint=early.signed(HUB)), trust_of(log))
+    assert detail(result, "result_in_log")[0] is ClaimState.FAILED
+    assert result.outcome is ClaimOutcome.FAILED
 
 
-def write_identity(path: Path, identity: HubIdentity, key: PrivateKey) -> None:
+def write_identity(path: Path, identity: HubIdentity, key: SigningKey) -> None:
     path.write_bytes(identity.encode())
     path.with_suffix(".sig").write_bytes(identity.signature_by(key))
 

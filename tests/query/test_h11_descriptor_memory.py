@@ -6,8 +6,8 @@ import tracemalloc
 
 import pytest
 
-from recorder.query.json_text import JsonLimits, parse_json
-from recorder.query.refusal import BadDescriptor
+from recorder.query.descriptor import JsonLimits, parse_json
+from recorder.service.errors import BadDescriptor
 
 MEASURED = JsonLimits(max_bytes=20_000)
 MOST_PER_BYTE = 100

@@ -13,17 +13,15 @@ from query_proven import RECORDER, trust_of
 from recorded_log import MemoryNodes
 
 from recorder import timestamp
-from recorder.query.evidence import Placed, receipted
-from recorder.query.package_check import check
-from recorder.query.replay import Horizon, ResultDiffers, to_read, verify_complete
-from recorder.query.run import digest_of, run
-from recorder.query.span import Span, searched
-from recorder.query.verdict import Outcome, State, Verdict
+from recorder.query.evidence import VerifiedStream, receipted
+from recorder.query.execute import StreamSpan, digest_of, run, searched
+from recorder.query.package_verify import ClaimOutcome, ClaimState, PackageVerdict, check
+from recorder.query.rerun import Horizon, ResultDiffers, to_read, verify_complete
+from veen.crypto import SigningKey
 from veen.digest import h
+from veen.events import IMPORT_SCHEMA, ImportedEvent
 from veen.hub_identity import new_identity
-from veen.import_event import SCHEMA, ImportedEvent
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
 
 TARGET = "import/app"
 DAY = 86_400
@@ -43,26 +41,26 @@ class Carried:
 def imported(log: Any, origin: Any, hub_ts: int, **changes: Any) -> list[Any]:
     """Let all events of one stream of the origin in, in their order."""
     stream = query_histories.STREAMS[0]
-    entries = [one for one in origin.entries if one.stream == stream]
+    entries = [entry for entry in origin.entries if entry.stream == stream]
     entries = entries[::-1] if changes.get("reverse") else entries
-    found = []
+    result = []
     for position, entry in enumerate(entries):
         raw, receipt, body_key = origin.pairs[stream, entry.seq]
         event = ImportedEvent(
             source_hub_id=origin.hub.hub_id, origin_stream=stream, origin_msg=raw,
-            origin_receipt=changes.get("receipt", lambda one: one)(receipt), body_key=body_key,
+            origin_receipt=changes.get("receipt", lambda item: item)(receipt), body_key=body_key,
             bundle_id=h(b"a bundle"), position=position, count=len(entries), import_time=hub_ts,
             bridge_id=RECORDER,
         )  # fmt: skip
-        place = log.append(TARGET, hub_ts + position * DAY, Carried(event.encode()), SCHEMA)
-        at = Placed(TARGET, log.hub)
-        found.append(receipted(*log.pairs[TARGET, place.seq], at))
-    return found
+        place = log.append(TARGET, hub_ts + position * DAY, Carried(event.encode()), IMPORT_SCHEMA)
+        at = VerifiedStream(TARGET, log.hub)
+        result.append(receipted(*log.pairs[TARGET, place.seq], at))
+    return result
 
 
 @pytest.fixture
 def origin(new_log: Callable[..., Any]) -> Any:
-    return new_log([replace(one, is_event=True) for one in query_histories.history(11, 9)])
+    return new_log([replace(item, is_event=True) for item in query_histories.history(11, 9)])
 
 
 @pytest.fixture
@@ -72,19 +70,19 @@ def log(new_log: Callable[..., Any], origin: Any) -> Any:
 
 def zone_of(new_log: Callable[..., Any], origin: Any, **changes: Any) -> Any:
     """Its imports came a day apart, long after they were recorded at their origin."""
-    found = new_log([])
-    found.nodes[TARGET] = MemoryNodes()
-    start = max(one.hub_ts for one in origin.entries) + DAY
-    found.entries = imported(found, origin, start, **changes)
+    result = new_log([])
+    result.nodes[TARGET] = MemoryNodes()
+    start = max(entry.hub_ts for entry in origin.entries) + DAY
+    result.entries = imported(result, origin, start, **changes)
     streams = (TARGET, "record/query/requests", "record/query/results")
-    made = found.make_checkpoint
-    found.make_checkpoint = lambda at: made(at + 100 * DAY, streams)
-    found.checkpoint = made(start + 50 * DAY, streams)
-    return found
+    made = result.make_checkpoint
+    result.make_checkpoint = lambda at: made(at + 100 * DAY, streams)
+    result.checkpoint = made(start + 50 * DAY, streams)
+    return result
 
 
-def told(verdict: Verdict, name: str) -> State:
-    return next(one.state for one in verdict.claims if one.name == name)
+def detail(verdict: PackageVerdict, name: str) -> ClaimState:
+    return next(claim.state for claim in verdict.claims if claim.name == name)
 
 
 def package_over(log: Any, a_descriptor: Callable[..., Any]) -> Any:
@@ -97,10 +95,13 @@ def test_h24_that_an_origin_signed_is_unproven_without_its_identity(
     package = package_over(log, a_descriptor)
     alone = check(package, trust_of(log))
     assert not alone.failed, alone.reason
-    assert (alone.outcome, told(alone, "origins")) == (Outcome.PROVEN, State.NOT_COVERED)
+    assert (alone.outcome, detail(alone, "origins")) == (
+        ClaimOutcome.PROVEN,
+        ClaimState.NOT_COVERED,
+    )
     assert "origins unproven: no identity of hub" in alone.summary
     known = check(package, replace(trust_of(log), origin={origin.hub.hub_id: origin.hub}.get))
-    assert (known.outcome, told(known, "origins")) == (Outcome.PROVEN, State.HELD)
+    assert (known.outcome, detail(known, "origins")) == (ClaimOutcome.PROVEN, ClaimState.HELD)
     assert "origins" not in known.summary
 
 
@@ -108,18 +109,18 @@ def test_h24_a_place_that_no_origin_signed_for_is_refused(
     new_log: Callable[..., Any], origin: Any, a_descriptor: Callable[..., Any]
 ) -> None:
     """A recorder and a bridge invent an event of another zone, with a receipt of their own."""
-    other = PrivateKey(h(b"no key of the origin's hub"))
+    other = SigningKey(h(b"no key of the origin's hub"))
 
     def forged(raw: bytes) -> bytes:
         return replace(Receipt.decode(raw), hub_sig=other.sign(h(raw))).encode()
 
     log = zone_of(new_log, origin, receipt=forged)
     trust = replace(trust_of(log), origin={origin.hub.hub_id: origin.hub}.get)
-    found = check(package_over(log, a_descriptor), trust)
-    assert (found.outcome, told(found, "origins")) == (Outcome.FAILED, State.FAILED)
+    result = check(package_over(log, a_descriptor), trust)
+    assert (result.outcome, detail(result, "origins")) == (ClaimOutcome.FAILED, ClaimState.FAILED)
     stranger = new_identity(other.public, 0, "none")
     trust = replace(trust_of(log), origin=lambda _hub_id: stranger)
-    assert told(check(package_over(log, a_descriptor), trust), "origins") is State.FAILED
+    assert detail(check(package_over(log, a_descriptor), trust), "origins") is ClaimState.FAILED
 
 
 @pytest.mark.parametrize("side", ["from", "to"])
@@ -130,9 +131,9 @@ def test_h24_an_import_stream_is_searched_whole_whatever_the_time(
     middle = timestamp.render(log.entries[1].hub_ts * 1000)
     descriptor = a_descriptor(scope=[TARGET], filter={"time": {side: middle}})
     package = query_proven.package_of(log, descriptor)
-    (one,) = package.digest.searched
-    assert (one.from_seq, one.to_seq) != (1, len(log.entries))
-    assert told(check(package, trust_of(log)), "searched") is State.FAILED
+    (item,) = package.digest.searched
+    assert (item.from_seq, item.to_seq) != (1, len(log.entries))
+    assert detail(check(package, trust_of(log)), "searched") is ClaimState.FAILED
     horizon = Horizon.of(log.checkpoint, descriptor)
     spans = to_read(descriptor, package.digest, horizon)
     with pytest.raises(ResultDiffers, match="was left out"):
@@ -146,10 +147,10 @@ def test_h24_imports_that_came_in_another_order_are_replayed(
     """Rows are in the order of the origin; of a bundle that was not whole none counts."""
     log = zone_of(new_log, origin, reverse=True)
     descriptor = a_descriptor(scope=[TARGET])
-    whole = Span(1, len(log.entries))
+    whole = StreamSpan(1, len(log.entries))
     counted = log.entries[: len(log.entries) - half]
     outcome = run(
-        descriptor, sorted(counted, key=lambda one: one.order_key), log.checkpoint.log_root
+        descriptor, sorted(counted, key=lambda item: item.order_key), log.checkpoint.log_root
     )
     digest = digest_of(
         descriptor, outcome, result_id="r-1", executed_at_ms=1, checkpoint=log.checkpoint,
@@ -157,6 +158,8 @@ def test_h24_imports_that_came_in_another_order_are_replayed(
     )  # fmt: skip
     horizon = Horizon.of(log.checkpoint, descriptor)
     spans = to_read(descriptor, digest, horizon)
-    left = frozenset((TARGET, one.seq) for one in log.entries[len(counted) :])
-    found = verify_complete(descriptor, digest, horizon, log.within(spans), log.proofs(spans), left)
-    assert found == outcome
+    left = frozenset((TARGET, entry.seq) for entry in log.entries[len(counted) :])
+    result = verify_complete(
+        descriptor, digest, horizon, log.within(spans), log.proofs(spans), left
+    )
+    assert result == outcome

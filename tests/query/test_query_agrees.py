@@ -10,12 +10,12 @@ import pytest
 import query_histories
 import query_oracle
 
-from recorder.query import aggregate as aggregates
 from recorder.query.descriptor import normalise
 from recorder.query.digest import rows_hash
-from recorder.query.run import rows_of, run
-from veen import canonical_json
+from recorder.query.execute import rows_of, run
+from recorder.query.select import Cells, aggregate_rows, empty_cells, gather_cells, merge_cells
 from veen.errors import Malformed
+from veen.wire import canonical_json
 
 LOG_ROOT = bytes(range(32))
 
@@ -33,9 +33,11 @@ def test_rows_are_those_of_the_oracle(
     rows, empty = 0, 0
     for query in query_histories.queries(1, 400 * long_factor):
         expected = query_oracle.answer(query, plain)
-        found = run(normalise(query, query_id_if_missing="-"), entries, LOG_ROOT)
-        assert canonical_json.encode(list(found.rows)) == query_oracle.jcs(expected).encode(), query
-        assert rows_hash(found.rows)[:2] == (query_oracle.digest(expected), len(expected))
+        result = run(normalise(query, query_id_if_missing="-"), entries, LOG_ROOT)
+        assert canonical_json.encode(list(result.rows)) == query_oracle.jcs(expected).encode(), (
+            query
+        )
+        assert rows_hash(result.rows)[:2] == (query_oracle.digest(expected), len(expected))
         rows, empty = rows + len(expected), empty + (not expected)
     assert rows > 3_000 * long_factor
     assert empty < 200 * long_factor
@@ -45,15 +47,15 @@ def test_sampling_is_that_of_the_oracle(history: list[Any], entries_of: Any) -> 
     entries = entries_of(history)
     plain = [made.plain() for made in history]
     for query in query_histories.queries(2, 100):
-        found = run(normalise(query, query_id_if_missing="-"), entries, LOG_ROOT)
+        result = run(normalise(query, query_id_if_missing="-"), entries, LOG_ROOT)
         count = len(query_oracle.matching(query, plain))
         mode = query["evidence"]["mode"]
         rate = {"none": 0.0, "full": 1.0}.get(mode, query["evidence"].get("sample_rate"))
         picks = [
             i for i in range(count) if query_oracle.sampled(query["query_id"], LOG_ROOT, rate, i)
         ]
-        assert [one.index for one in found.sampled] == picks
-        assert found.event_count == count
+        assert [sampled.index for sampled in result.sampled] == picks
+        assert result.event_count == count
 
 
 def test_aggregates_merge_in_any_order_and_any_grouping(
@@ -70,13 +72,13 @@ def test_aggregates_merge_in_any_order_and_any_grouping(
         draw.shuffle(entries)
         cuts = sorted(draw.sample(range(len(entries)), 5))
         parts = [entries[a:b] for a, b in zip([0, *cuts], [*cuts, None], strict=True)]
-        merged: dict[bytes, aggregates.Cells] = {}
+        merged: dict[bytes, Cells] = {}
         for part in parts:
-            for key, cells in aggregates.gather(descriptor.aggregate, part).items():
-                before = merged.get(key, aggregates.empty(descriptor.aggregate))
-                merged[key] = aggregates.merge(cells, before)
-        found = aggregates.rows(descriptor.aggregate, merged)
-        assert canonical_json.encode(found) == canonical_json.encode(list(expected))
+            for key, cells in gather_cells(descriptor.aggregate, part).items():
+                before = merged.get(key, empty_cells(descriptor.aggregate))
+                merged[key] = merge_cells(cells, before)
+        rows = aggregate_rows(descriptor.aggregate, merged)
+        assert canonical_json.encode(rows) == canonical_json.encode(list(expected))
 
 
 def test_refuses_entries_out_of_order(
@@ -99,8 +101,8 @@ def test_refuses_an_entry_twice(
 def test_what_is_no_event_is_counted_by_stream(
     history: list[Any], entries_of: Any, a_descriptor: Callable[..., Any]
 ) -> None:
-    found = run(a_descriptor(), entries_of(history), LOG_ROOT)
+    result = run(a_descriptor(), entries_of(history), LOG_ROOT)
     unread = [made.stream for made in history if not made.is_event]
     assert unread
-    assert dict(found.unread) == {made.stream: unread.count(made.stream) for made in history}
-    assert found.event_count == len(history) - len(unread)
+    assert dict(result.unread) == {made.stream: unread.count(made.stream) for made in history}
+    assert result.event_count == len(history) - len(unread)

@@ -12,15 +12,14 @@ import query_proven
 
 from recorder.query.descriptor import normalise
 from recorder.query.digest import ResultDigest
-from recorder.query.replay import (
+from recorder.query.execute import StreamSpan, digest_of, run
+from recorder.query.rerun import (
     Horizon,
     ResultDiffers,
     first_differing_row,
     to_read,
     verify_complete,
 )
-from recorder.query.run import digest_of, run
-from recorder.query.span import Span
 from veen.errors import Untrusted
 
 EARLY, LATE = "2023-11-14T22:14:00Z", "2023-11-14T22:15:30Z"
@@ -39,16 +38,21 @@ def test_every_honest_result_is_complete(small_log: Any, long_factor: int) -> No
         descriptor = normalise(query, query_id_if_missing="-")
         outcome, digest = query_proven.result_of(small_log, descriptor)
         assert replayed(small_log, descriptor, digest) == outcome
-        narrowed += any(one.from_seq > 1 for one in digest.searched)
+        narrowed += any(searched.from_seq > 1 for searched in digest.searched)
     assert narrowed > 5
 
 
 @pytest.mark.parametrize("number", [0, 5, -1])
-@pytest.mark.parametrize("wanted", [{}, WINDOW])
-def test_names_a_row_left_out(small_log: Any, a_descriptor: Any, number: int, wanted: Any) -> None:
-    descriptor = a_descriptor(filter=wanted, evidence={"mode": "full"})
+@pytest.mark.parametrize("requested", [{}, WINDOW])
+def test_names_a_row_left_out(
+    small_log: Any, a_descriptor: Any, number: int, requested: Any
+) -> None:
+    descriptor = a_descriptor(filter=requested, evidence={"mode": "full"})
     _, honest = query_proven.result_of(small_log, descriptor)
-    spans = {one.stream: Span(one.from_seq, one.to_seq) for one in honest.searched}
+    spans = {
+        searched.stream: StreamSpan(searched.from_seq, searched.to_seq)
+        for searched in honest.searched
+    }
     entries = small_log.within(spans)
     entries.remove([entry for entry in entries if entry.event is not None][number])
     outcome = run(descriptor, entries, small_log.checkpoint.log_root)
@@ -91,26 +95,26 @@ Change = Callable[[Any], Any]
 @pytest.mark.parametrize(
     "change",
     [
-        lambda one: replace(one, from_seq=one.from_seq + 1),
-        lambda one: replace(one, to_seq=one.to_seq - 1),
-        lambda one: replace(one, from_seq=one.to_seq + 1),
-        lambda one: replace(one, to_seq=one.from_seq - 1),
-        lambda one: replace(one, from_seq=10**6, to_seq=10**6 - 1),
-        lambda one: replace(one, from_seq=1, to_seq=0),
-        lambda one: replace(one, mmr_root="00" * 32),
-        lambda one: replace(one, unread=one.unread + 1),
-        lambda one: replace(one, stream="record/other"),
+        lambda item: replace(item, from_seq=item.from_seq + 1),
+        lambda item: replace(item, to_seq=item.to_seq - 1),
+        lambda item: replace(item, from_seq=item.to_seq + 1),
+        lambda item: replace(item, to_seq=item.from_seq - 1),
+        lambda item: replace(item, from_seq=10**6, to_seq=10**6 - 1),
+        lambda item: replace(item, from_seq=1, to_seq=0),
+        lambda item: replace(item, mmr_root="00" * 32),
+        lambda item: replace(item, unread=item.unread + 1),
+        lambda item: replace(item, stream="record/other"),
     ],
 )
-@pytest.mark.parametrize("wanted", [{}, WINDOW])
+@pytest.mark.parametrize("requested", [{}, WINDOW])
 def test_names_a_range_that_was_not_searched(
-    small_log: Any, a_descriptor: Any, change: Change, wanted: Any
+    small_log: Any, a_descriptor: Any, change: Change, requested: Any
 ) -> None:
     """Even an engine that makes all of its hashes again over a narrower range is found out."""
-    descriptor = a_descriptor(filter=wanted)
+    descriptor = a_descriptor(filter=requested)
     _, honest = query_proven.result_of(small_log, descriptor)
     searched = (change(honest.searched[0]), *honest.searched[1:])
-    spans = {one.stream: Span(one.from_seq, one.to_seq) for one in searched}
+    spans = {item.stream: StreamSpan(item.from_seq, item.to_seq) for item in searched}
     outcome = run(descriptor, small_log.within(spans), small_log.checkpoint.log_root)
     lie = digest_of(
         descriptor, outcome, result_id="r-1", executed_at_ms=0, checkpoint=small_log.checkpoint,

@@ -23,8 +23,8 @@ def make_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
         return made[-1].start()
 
     yield make
-    for one in made:
-        one.destroy()
+    for item in made:
+        item.destroy()
 
 
 @pytest.fixture(scope="session")
@@ -36,13 +36,13 @@ def hub(make_hub: Callable[..., Any]) -> Any:
 @pytest.fixture(scope="session")
 def zone(hub: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A running service with 60 events in two streams, for tests that leave it so."""
-    with query_world.closing(query_world.Zone(tmp_path_factory.mktemp("zone"), hub)) as found:
-        found.emit("http.request", 50)
-        found.emit("auth.login", 10)
-        found.emit("secret.read", 3)
-        checkpoint = found.checkpoint()
-        found.start().catch_up(checkpoint)
-        yield found
+    with query_world.closing(query_world.Zone(tmp_path_factory.mktemp("zone"), hub)) as result:
+        result.emit("http.request", 50)
+        result.emit("auth.login", 10)
+        result.emit("secret.read", 3)
+        checkpoint = result.checkpoint()
+        result.start().catch_up(checkpoint)
+        yield result
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def gated(make_hub: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
     """A service on a gated hub, with 5 events, that has no capability yet and is not started."""
     folder = tmp_path_factory.mktemp("gated")
     hub = make_hub(gated_zone.hub_toml(folder))
-    with query_world.closing(gated_zone.GatedZone(folder, hub)) as found:
-        found.emit("http.request", 5)
-        yield found
+    with query_world.closing(gated_zone.GatedZone(folder, hub)) as result:
+        result.emit("http.request", 5)
+        yield result
     hub.stop()

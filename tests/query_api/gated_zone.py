@@ -12,11 +12,11 @@ from query_world import ADMIN, OWN, STREAMS, Zone, digest_of
 
 from veen import captoken
 from veen.captoken import CapToken
+from veen.crypto import SigningKey
 from veen.keystore.directory import ClientDir
-from veen.sign import PrivateKey
-from veen.stream import stream_id
+from veen.label import stream_id
 
-ISSUER = PrivateKey(sha256(b"issuer of the zone").digest())
+ISSUER = SigningKey(sha256(b"issuer of the zone").digest())
 
 
 def hub_toml(folder: Path) -> str:
@@ -24,7 +24,7 @@ def hub_toml(folder: Path) -> str:
     service = ClientDir(folder / "service").create(
         now=int(time.time()), random=os.urandom, passphrase=None
     )
-    streams = "".join(f'[[streams]]\nname = "{one}"\n' for one in (*STREAMS, *OWN))
+    streams = "".join(f'[[streams]]\nname = "{item}"\n' for item in (*STREAMS, *OWN))
     return (
         f'issuers = ["{ISSUER.public.hex()}"]\n{streams}'
         f'[[principals]]\nname = "admin"\nrole = "recorder_admin"\nread = ["*"]\n'
@@ -52,7 +52,7 @@ class GatedZone(Zone):
         token = captoken.issue(
             ISSUER,
             subject_pk=ClientDir(self.folder / subject).open(None).client_id,
-            stream_ids=[stream_id(one) for one in streams],
+            stream_ids=[stream_id(stream) for stream in streams],
             ttl=86_400,
         )
         self.admin.authorize(token)

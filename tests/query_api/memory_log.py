@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from recorder.emit.observation import Observation
-from recorder.service.audit import Batch
-from recorder.service.query_state import RecordRef
-from veen.client.errors import Unreachable
+from recorder.emit.emitter import Observation
+from recorder.service.database import RecordRef
+from recorder.service.recording import AuditBatch
+from veen.client.transport import Unreachable
 
 
 class Log:
@@ -38,12 +38,12 @@ class Log:
         )  # fmt: skip
 
     def record(self, events: Sequence[Observation]) -> Iterator[RecordRef]:
-        for one in events:
+        for event in events:
             fails, self.fails = self.fails, None
             if fails == "waits":
-                self.outbox.append(one)
+                self.outbox.append(event)
             elif fails != "lost":
-                self.events.append(one)
+                self.events.append(event)
             if fails is not None:
                 raise Unreachable(fails)
             yield self._ref(len(self.events))
@@ -53,23 +53,23 @@ class Log:
         self.events += self.outbox
         self.outbox = []
 
-    def keep_audits(self, batch: Batch) -> None:
+    def keep_audits(self, batch: AuditBatch) -> None:
         if self._notes.get(batch.incarnation) != batch.token:
-            self.outbox += [self.observed("query.audit", "x", one, 1) for one in batch.entries]
+            self.outbox += [self.observed("query.audit", "x", entry, 1) for entry in batch.entries]
             self._notes[batch.incarnation] = batch.token
 
     def recorded_since(
         self, event_type: str, after: int, key_of: Callable[[Any], str | None]
     ) -> dict[str, RecordRef]:
-        found: dict[str, RecordRef] = {}
-        for seq, one in enumerate(self.events, 1):
-            key = key_of(one.payload)
-            if one.event_type == event_type and seq > after and key is not None:
-                found.setdefault(key, self._ref(seq))
-        return found
+        result: dict[str, RecordRef] = {}
+        for seq, event in enumerate(self.events, 1):
+            key = key_of(event.payload)
+            if event.event_type == event_type and seq > after and key is not None:
+                result.setdefault(key, self._ref(seq))
+        return result
 
     def _ref(self, seq: int) -> RecordRef:
         return RecordRef("record/query/x", seq, "00" * 32, f"rcpt-{seq}")
 
     def of(self, event_type: str) -> list[Any]:
-        return [one.payload for one in self.events if one.event_type == event_type]
+        return [event.payload for event in self.events if event.event_type == event_type]

@@ -17,22 +17,21 @@ from typing import Any
 import httpx
 import psutil
 
-from cli.free_port import free_port
-from recorder.emit.emitter import Emitter
-from recorder.emit.observation import Observation
-from recorder.settings import Settings, load
+from recorder.emit.emitter import Emitter, Observation
+from recorder.settings import RecorderSettings, load
 from veen.client.client import Client
 from veen.client.credentials import Bearer, Principal
 from veen.client.hub_api import HubApi
-from veen.client.surroundings import Surroundings
 from veen.client.transport import Transport
+from veen.crypto import SigningKey
 from veen.keystore.directory import ClientDir
 from veen.recorder_checkpoint import RecorderCheckpoint
-from veen.sign import PrivateKey
+from veen.system.environment import Runtime
+from zone.services import free_port
 
 ADMIN = "the admin's token"
 TOKENS = {name: f"the token of {name}" for name in ("alice", "bob", "auditor")}
-SIGNER = PrivateKey(sha256(b"signer").digest())
+SIGNER = SigningKey(sha256(b"signer").digest())
 STREAMS = {"record/app/http": "http.request", "record/app/auth": "auth.login",
            "record/secret": "secret.read"}  # fmt: skip
 OWN = (
@@ -49,11 +48,11 @@ def digest_of(token: str) -> str:
 
 def identity_of(name: str) -> bytes:
     """The VEEN identity of a principal that has a token."""
-    return PrivateKey(sha256(f"identity of {name}".encode()).digest()).public
+    return SigningKey(sha256(f"identity of {name}".encode()).digest()).public
 
 
 def hub_toml() -> str:
-    streams = "".join(f'[[streams]]\nname = "{one}"\n' for one in (*STREAMS, *OWN))
+    streams = "".join(f'[[streams]]\nname = "{item}"\n' for item in (*STREAMS, *OWN))
     return (
         'admission = "open"\nreads = "open"\n' + streams + '[[principals]]\nname = "admin"\n'
         f'role = "recorder_admin"\ntoken_sha256 = "{digest_of(ADMIN)}"\nread = ["*"]\n'
@@ -86,14 +85,14 @@ def recorder_toml(hub_url: str, hub_id: str, port: int, **more: Any) -> str:
 
 def wait_until(happened: Callable[[], Any], what: str, seconds: float = WAIT_SEC) -> Any:
     deadline = time.monotonic() + seconds
-    while not (found := happened()):
+    while not (result := happened()):
         assert time.monotonic() < deadline, f"{what} did not happen in {seconds} s"
         time.sleep(0.01)
-    return found
+    return result
 
 
-def around() -> Surroundings:
-    return Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
+def around() -> Runtime:
+    return Runtime(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
 
 
 class Zone:
@@ -110,7 +109,7 @@ class Zone:
         self.tls: ssl.SSLContext | bool = False
         self._seen: list[psutil.Process] = []
         folder.mkdir(exist_ok=True)
-        self._transport = Transport(hub.url, surroundings=around(), credentials=Bearer(ADMIN))
+        self._transport = Transport(hub.url, runtime=around(), credentials=Bearer(ADMIN))
         self.admin = HubApi(self._transport)
         self.hub_id = self.admin.status().hub_id
         self.make_client("clerk")
@@ -131,7 +130,7 @@ class Zone:
         )
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> RecorderSettings:
         return load(self.config)
 
     @property
@@ -150,7 +149,7 @@ class Zone:
     def emit(self, event_type: str, count: int, first: int = 0) -> None:
         list(
             self._emitter.send_many(
-                an_event(event_type, one) for one in range(first, first + count)
+                an_event(event_type, item) for item in range(first, first + count)
             )
         )
 
@@ -185,8 +184,8 @@ class Zone:
 
         def reached() -> bool:
             reply = self._get("/readyz")
-            wanted = checkpoint.checkpoint_id.hex()
-            return reply.status_code == 200 and reply.json()["checkpoint_id"] == wanted
+            expected = checkpoint.checkpoint_id.hex()
+            return reply.status_code == 200 and reply.json()["checkpoint_id"] == expected
 
         wait_until(reached, "an index at the checkpoint")
 
@@ -201,12 +200,12 @@ class Zone:
 
     def runner(self) -> psutil.Process:
         children = self.processes()[0].children()
-        return next(one for one in children if "recorder.service" in one.cmdline())
+        return next(child for child in children if "recorder.service" in child.cmdline())
 
     def workers(self) -> list[psutil.Process]:
         """Of gunicorn, which names its processes itself."""
         runner = self.runner()
-        (web,) = [one for one in self.processes()[0].children() if one != runner]
+        (web,) = [child for child in self.processes()[0].children() if child != runner]
         return web.children()
 
     def stop(self) -> None:
@@ -218,8 +217,8 @@ class Zone:
 
     def kill(self) -> None:
         """All processes of the service at once, as a power cut would."""
-        for one in self.processes():
-            one.kill()
+        for process in self.processes():
+            process.kill()
         assert self.process is not None
         self.process.wait(20)
         self.process = None
@@ -231,9 +230,9 @@ class Zone:
             self.processes()
             self.process.kill()
             self.process.wait(20)
-        for one in self._seen:
-            if one.is_running():
-                one.kill()
+        for item in self._seen:
+            if item.is_running():
+                item.kill()
 
     def signed(self, method: str, path: str, body: bytes = b"", **more: Any) -> httpx.Response:
         """A request signed by the principal that has a key."""

@@ -9,17 +9,14 @@ from typing import Any
 import pytest
 
 from recorder.api.app import create_app
+from recorder.checkpoints.store import HubPapers
 from recorder.emit.emitter import Emitter
-from recorder.service.audit import Audits
-from recorder.service.bookkeeping import Bookkeeping
-from recorder.service.database import Database
-from recorder.service.home import ServiceHome
-from recorder.service.hub_papers import HubPapers
-from recorder.service.recording import Recording
-from recorder.service.results import Results
+from recorder.service.database import Database, Results
+from recorder.service.recording import Audits, Bookkeeping, Recording
+from recorder.service.supervisor import ServiceHome
 from recorder.stream_map import AUDIT
 from veen.client.client import Client
-from veen.record_event import read_event
+from veen.events import read_event
 
 
 @pytest.fixture
@@ -29,8 +26,8 @@ def site(hub: Any, make_zone: Callable[..., Any]) -> Any:
 
 @pytest.fixture
 def client(site: Any) -> Iterator[Client]:
-    with Client.open(site.folder / "service", site.hub.url, hub_id=site.hub_id) as found:
-        yield found
+    with Client.open(site.folder / "service", site.hub.url, hub_id=site.hub_id) as result:
+        yield result
 
 
 def in_the_next_minutes() -> int:
@@ -44,13 +41,13 @@ def recorded(site: Any, client: Client) -> list[Any]:
     emitter = Emitter(client, site.settings.streams, clock=in_the_next_minutes)
     Bookkeeping(
         Results(database), Audits(database),
-        Recording(client, emitter, HubPapers(home.papers), "query@z1"),
+        Recording(client, emitter, HubPapers(home.identity_files), "query@z1"),
         principal_of=lambda _: None, clock_ms=in_the_next_minutes,
     ).record_audits()  # fmt: skip
-    own = [one for one in client.read(AUDIT) if one.msg.client_id == emitter.principal_id]
-    opened = (client.open_payload(one.msg) for one in own)
-    events = (read_event(one.header.schema, one.body, emitter.principal_id) for one in opened)
-    return [one.value() for one in events]
+    own = [item for item in client.read(AUDIT) if item.msg.client_id == emitter.principal_id]
+    opened = (client.open_payload(item.msg) for item in own)
+    events = (read_event(item.header.schema, item.body, emitter.principal_id) for item in opened)
+    return [event.value() for event in events]
 
 
 def test_a_forged_token_and_a_path_to_nowhere_are_in_the_log(site: Any, client: Client) -> None:
@@ -59,11 +56,11 @@ def test_a_forged_token_and_a_path_to_nowhere_are_in_the_log(site: Any, client: 
     path = f"/api/query/result/r-{'0' * 32}"
     assert http.get(path, headers=forged).status_code == 401
     assert http.get("/api/query/all", headers=forged).status_code == 404
-    told = [one["metadata"] for one in recorded(site, client)]
-    assert [(one["status"], one["outcome"], one["count"]) for one in told] == [
+    detail = [item["metadata"] for item in recorded(site, client)]
+    assert [(item["status"], item["outcome"], item["count"]) for item in detail] == [
         (401, "unauthorized", 1),
         (404, "query_not_found", 1),
     ]
-    assert told[0]["route"] == "/api/query/result/<result_id>"
-    assert {one["source"] for one in told} == {"127.0.0.1"}
-    assert {one["requester"] for one in told} == {None}
+    assert detail[0]["route"] == "/api/query/result/<result_id>"
+    assert {item["source"] for item in detail} == {"127.0.0.1"}
+    assert {item["requester"] for item in detail} == {None}

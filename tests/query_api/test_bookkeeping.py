@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 from memory_log import Log
 
-from recorder.service.audit import Attempt, Audits
-from recorder.service.bookkeeping import Bookkeeping
-from recorder.service.database import Database
-from recorder.service.query_state import State
-from recorder.service.results import Results
+from recorder.service.database import Database, QueryState, Results
+from recorder.service.recording import AccessAttempt, Audits, Bookkeeping
 
 
 @pytest.fixture
@@ -62,16 +59,16 @@ def test_a_descriptor_is_recorded_once_or_its_query_is_gone(
     add(results, "q-1")
     log.fails = fails
     books.record_requests()
-    found = results.by_query("q-1")
-    assert found is not None
-    assert found.request_event is None
+    query = results.by_query("q-1")
+    assert query is not None
+    assert query.request_event is None
     books = start() if restart else books
     assert books.settle()
     books.record_requests()
-    found = results.by_query("q-1")
+    query = results.by_query("q-1")
     assert log.of("query.submitted") == ([] if fails == "lost" else [{"query_id": "q-1"}])
-    assert (found is None) == (fails == "lost")
-    assert found is None or found.request_event is not None
+    assert (query is None) == (fails == "lost")
+    assert query is None or query.request_event is not None
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["goes on", "restarted"])
@@ -92,11 +89,11 @@ def test_a_digest_is_recorded_exactly_once(
     books = start() if restart else books
     assert books.settle()
     books.record_digests()
-    assert sorted(one["result_id"] for one in log.of("query.result")) == ["r-q-1", "r-q-2"]
+    assert sorted(item["result_id"] for item in log.of("query.result")) == ["r-q-1", "r-q-2"]
     for query_id in ("q-1", "q-2"):
-        found = results.by_query(query_id)
-        assert found is not None
-        assert found.state is State.COMPLETED
+        query = results.by_query(query_id)
+        assert query is not None
+        assert query.state is QueryState.COMPLETED
 
 
 def test_a_digest_does_not_change_once_it_is_materialised(
@@ -109,9 +106,9 @@ def test_a_digest_does_not_change_once_it_is_materialised(
     results.begin("q-1", owner="me", engine="inline", now_ms=1)
     results.materialised("q-1", b'{"result_id":"one"}', 0)
     results.materialised("q-1", b'{"result_id":"two"}', 0)
-    found = results.by_query("q-1")
-    assert found is not None
-    assert found.digest == b'{"result_id":"one"}'
+    query = results.by_query("q-1")
+    assert query is not None
+    assert query.digest == b'{"result_id":"one"}'
     assert results.runnable("another owner") == []
 
 
@@ -146,8 +143,8 @@ def test_audits_that_were_kept_are_not_kept_again(
     assert len(log.of("query.audit")) == 2
 
 
-def an_attempt() -> Attempt:
-    return Attempt(
+def an_attempt() -> AccessAttempt:
+    return AccessAttempt(
         requester="alice", subject_id="user:alice", identity=bytes(32), route="/x",
         resource="query:q",
         parameters={}, purpose=None, outcome="ok", status=200, source="127.0.0.1",

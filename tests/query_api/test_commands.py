@@ -18,10 +18,10 @@ import pytest
 import query_world
 from typer.testing import CliRunner
 
-from cli.failure import Refused, Unproven
-from cli.free_port import free_port
+from cli.errors import Unproven
 from cli.main import app
-from veen.errors import Malformed, Untrusted, VeenError
+from veen.errors import Malformed, Refused, Untrusted, VeenError
+from zone.services import free_port
 
 Veen = Callable[..., Any]
 
@@ -33,16 +33,16 @@ def veen(zone: Any, tmp_path: Path) -> Veen:
 
     def run(*words: object, asks: bool = True) -> Any:
         who = ["--api", zone.url, "--token-file", str(tmp_path / "token")] if asks else []
-        found = Context().run(
+        result = Context().run(
             CliRunner().invoke, app, [*map(str, words), *who, "--json"], env={"NO_PROXY": "*"}
         )
-        if isinstance(found.exception, VeenError):
-            raise found.exception
-        assert found.exit_code in (0, 3, 6), found.output
+        if isinstance(result.exception, VeenError):
+            raise result.exception
+        assert result.exit_code in (0, 3, 6), result.output
         try:
-            return json.loads(found.stdout) | {"exit_code": found.exit_code}
+            return json.loads(result.stdout) | {"exit_code": result.exit_code}
         except ValueError:
-            return [json.loads(line) for line in found.stdout.splitlines()]
+            return [json.loads(line) for line in result.stdout.splitlines()]
 
     return run
 
@@ -51,20 +51,20 @@ def veen(zone: Any, tmp_path: Path) -> Veen:
 def package(veen: Veen, tmp_path: Path) -> Path:
     """The proof of a query that the events of one subject answer."""
     words = ("--stream", "record/app/http", "--subject", "user:2", "--field", "payload.number")
-    found = veen("query", "submit", *words, "--reason", "drill")
-    assert found["status"] == "completed"
-    assert found["row_count"] == 7
-    veen("query", "proof", found["result_id"], "--out", tmp_path / "proof.json")
+    result = veen("query", "submit", *words, "--reason", "drill")
+    assert result["status"] == "completed"
+    assert result["row_count"] == 7
+    veen("query", "proof", result["result_id"], "--out", tmp_path / "proof.json")
     return tmp_path / "proof.json"
 
 
 def test_rows_are_compared_with_the_digest(veen: Veen) -> None:
-    found = veen("query", "submit", "--stream", "record/app/auth", "--evidence", "none")
-    rows = veen("query", "result", found["result_id"])
-    assert len(rows) == found["row_count"] == 10
-    some = veen("query", "result", found["result_id"], "--offset", 8)
-    assert [one["row"] for one in some] == [one["row"] for one in rows[8:]]
-    assert veen("query", "status", found["result_id"])["status"] == "completed"
+    result = veen("query", "submit", "--stream", "record/app/auth", "--evidence", "none")
+    rows = veen("query", "result", result["result_id"])
+    assert len(rows) == result["row_count"] == 10
+    some = veen("query", "result", result["result_id"], "--offset", 8)
+    assert [item["row"] for item in some] == [row["row"] for row in rows[8:]]
+    assert veen("query", "status", result["result_id"])["status"] == "completed"
 
 
 def test_a_client_signs_its_requests(zone: Any, veen: Veen) -> None:
@@ -96,14 +96,14 @@ def test_a_package_holds_offline_and_a_changed_one_does_not(
     zone: Any, veen: Veen, package: Path
 ) -> None:
     trust = trust_of(zone)
-    found = veen("query", "verify", package, *trust, asks=False)
-    assert (found["holds"], found["outcome"], found["exit_code"]) == (True, "proven", 0)
+    result = veen("query", "verify", package, *trust, asks=False)
+    assert (result["holds"], result["outcome"], result["exit_code"]) == (True, "proven", 0)
     document = json.loads(package.read_bytes())
     document["rows"]["whole"][0]["payload.number"] += 1
     forged = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     package.write_text(forged)
-    found = veen("query", "verify", package, *trust, asks=False)
-    assert (found["ok"], found["outcome"], found["exit_code"]) == (False, "failed", 3)
+    result = veen("query", "verify", package, *trust, asks=False)
+    assert (result["ok"], result["outcome"], result["exit_code"]) == (False, "failed", 3)
     other = veen("query", "verify", package, "--hub-id", "ab" * 32, asks=False)
     assert other["holds"] is False
 
@@ -154,8 +154,8 @@ def test_h02_an_identity_of_another_hub_is_told_as_such(
 
 
 def test_a_replay_finds_the_same_digest(zone: Any, veen: Veen, package: Path) -> None:
-    found = veen("query", "replay", package, "--config", zone.config, asks=False)
-    assert (found["verdict"], found["exit_code"]) == ("matches", 0)
+    result = veen("query", "replay", package, "--config", zone.config, asks=False)
+    assert (result["verdict"], result["exit_code"]) == ("matches", 0)
 
 
 def test_a_replay_names_what_is_missing_here(
@@ -165,9 +165,9 @@ def test_a_replay_names_what_is_missing_here(
     with closing(sqlite3.connect(index / "current" / "index.sqlite")) as db:
         db.execute("UPDATE streams SET position = 20 WHERE name = 'record/app/http'")
         db.commit()
-    found = veen("query", "replay", package, "--config", zone.config, "--index", index, asks=False)
-    assert (found["verdict"], found["exit_code"]) == ("differs", 3)
-    assert found["missing"] == [{"stream": "record/app/http", "from_seq": 21, "to_seq": 50}]
+    result = veen("query", "replay", package, "--config", zone.config, "--index", index, asks=False)
+    assert (result["verdict"], result["exit_code"]) == ("differs", 3)
+    assert result["missing"] == [{"stream": "record/app/http", "from_seq": 21, "to_seq": 50}]
 
 
 def test_a_replay_over_tampered_messages_is_refused(
@@ -192,10 +192,10 @@ def test_a_replay_over_tampered_messages_is_refused(
 def test_a_verdict_is_recorded(zone: Any, veen: Veen, package: Path, tmp_path: Path) -> None:
     words = ("--config", zone.config, "--client", zone.folder / "auditor", "--record")
     zone.make_client("auditor")
-    found = veen("query", "replay", package, *words, asks=False)
-    assert found["verdict"] == "matches"
-    assert found["record_event"]["stream"] == "record/query/replays"
-    assert found["record_event"]["seq"] == 1
+    result = veen("query", "replay", package, *words, asks=False)
+    assert result["verdict"] == "matches"
+    assert result["record_event"]["stream"] == "record/query/replays"
+    assert result["record_event"]["seq"] == 1
 
 
 def _copied(zone: Any, tmp_path: Path) -> Path:
@@ -231,7 +231,7 @@ def test_a_service_says_that_it_serves_once_it_takes_connections(
 ) -> None:
     zone = make_zone(hub, workers=1)
     zone.launch("recorder", "serve")
-    told = f"serving queries on {zone.url}; stop with Ctrl-C"
-    query_world.wait_until(lambda: told in zone.log.read_text(), told)
+    detail = f"serving queries on {zone.url}; stop with Ctrl-C"
+    query_world.wait_until(lambda: detail in zone.log.read_text(), detail)
     socket.create_connection(("127.0.0.1", zone.port), timeout=10).close()
     zone.stop()

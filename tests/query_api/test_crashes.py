@@ -17,7 +17,7 @@ import pytest
 import query_world
 
 from veen.client.client import Client
-from veen.record_event import read_event
+from veen.events import read_event
 
 BURST = 40 if os.environ.get("VEEN_TEST_LONG") else 10
 
@@ -42,10 +42,10 @@ def submit(zone: Any, number: int) -> str | None:
     except httpx.HTTPError:
         return None
     assert reply.status_code in (200, 202, 503), reply.text
-    found = reply.json()
+    result = reply.json()
     if reply.status_code == 503:
         return None
-    return str(found["result_digest"]["result_id"] if "rows" in found else found["result_id"])
+    return str(result["result_digest"]["result_id"] if "rows" in result else result["result_id"])
 
 
 def burst(zone: Any, first: int, harm: Any) -> list[str]:
@@ -53,16 +53,16 @@ def burst(zone: Any, first: int, harm: Any) -> list[str]:
     begun = Event()
 
     def one(number: int) -> str | None:
-        found = submit(zone, number)
+        result = submit(zone, number)
         begun.set()
-        return found
+        return result
 
     with ThreadPoolExecutor(4) as many:
         futures = [many.submit(one, number) for number in range(first, first + BURST)]
         begun.wait(30)
         harm()
         found = [future.result() for future in futures]
-    return [one for one in found if one is not None]
+    return [item for item in found if item is not None]
 
 
 def ends(zone: Any, promised: list[str]) -> None:
@@ -77,13 +77,13 @@ def ends(zone: Any, promised: list[str]) -> None:
 
 def recorded(zone: Any, stream: str, key: str) -> Counter[str]:
     """How often each id stands in a stream, read by the service's own identity while it rests."""
-    found: Counter[str] = Counter()
+    counter: Counter[str] = Counter()
     with Client.open(zone.folder / "service", zone.hub.url, hub_id=zone.hub_id) as client:
         for pair in client.read(stream):
             opened = client.open_payload(pair.msg)
             event = read_event(opened.header.schema, opened.body, pair.msg.client_id)
-            found[event.value()[key]] += 1
-    return found
+            counter[event.value()[key]] += 1
+    return counter
 
 
 def test_killed_processes_lose_and_double_nothing(zone: Any) -> None:
@@ -101,13 +101,13 @@ def test_killed_processes_lose_and_double_nothing(zone: Any) -> None:
     zone.stop()
     results = recorded(zone, "record/query/results", "result_id")
     requests = recorded(zone, "record/query/requests", "query_id")
-    assert {results[one] for one in promised} == {1}
+    assert {results[item] for item in promised} == {1}
     assert set(results.values()) == set(requests.values()) == {1}
     with closing(sqlite3.connect(zone.folder / "results" / "service.sqlite")) as db:
         rows = db.execute("SELECT query_id, result_id, state FROM queries").fetchall()
     assert {state for _, _, state in rows} == {"completed"}
-    assert {one for one, _, _ in rows} == set(requests)
-    assert {one for _, one, _ in rows} == set(results)
+    assert {item for item, _, _ in rows} == set(requests)
+    assert {item for _, item, _ in rows} == set(results)
     zone.start("recorder", "serve")
 
 
@@ -124,14 +124,14 @@ def test_an_end_is_final_whoever_writes(zone: Any) -> None:
 
 def test_h18_a_runner_that_cannot_start_for_a_moment_is_started_again(zone: Any) -> None:
     """As on a full disk: the service waits and tries again, and nobody has to start it."""
-    settings, told = zone.config.read_text(), "the runner cannot go on"
-    before = zone.log.read_text().count(told)
+    settings, detail = zone.config.read_text(), "the runner cannot go on"
+    before = zone.log.read_text().count(detail)
     runner = zone.runner()
     zone.config.write_text("this is broken")
     try:
         runner.kill()
         query_world.wait_until(
-            lambda: zone.log.read_text().count(told) > before, "a runner that does not start"
+            lambda: zone.log.read_text().count(detail) > before, "a runner that does not start"
         )
     finally:
         zone.config.write_text(settings)

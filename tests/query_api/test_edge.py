@@ -12,22 +12,19 @@ import query_world
 from flask import Flask
 from flask.testing import FlaskClient
 
-from recorder.anchor.port import AnchorUnavailable
-from recorder.anchor.task import AnchorFailures
+from recorder.anchor.anchors import AnchorFailures, AnchorUnavailable
 from recorder.api.__main__ import options_of
 from recorder.api.app import create_app
-from recorder.checkpoints.home import CheckpointName, Home
-from recorder.index.home import IndexHome
+from recorder.checkpoints.store import CheckpointDirectory, RecorderCheckpointName
 from recorder.index.rebuild import create
+from recorder.index.tables import IndexHome
 from recorder.index.writer import writing
-from recorder.service.audit import MAX_SOURCES, Audits, Counted
-from recorder.service.database import Database
-from recorder.service.query_state import RecordRef
-from recorder.service.refusal import ErrorCode
-from recorder.service.results import Results
-from recorder.service.submission import Waits
+from recorder.service.database import Database, RecordRef, Results
+from recorder.service.errors import ErrorCode
+from recorder.service.recording import MAX_SOURCES, Audits, Counted
+from recorder.service.requests import Waits
 from recorder.settings import load
-from veen.durable import NoSpace
+from veen.system.durable import NoSpace
 
 RESULT_ID = "r-" + "1" * 32
 EVENT = RecordRef("record/query/requests", 1, "00" * 32, "rcpt-" + "00" * 32)
@@ -57,16 +54,16 @@ def database(service: Flask, tmp_path: Path) -> Database:
 @pytest.fixture
 def results(database: Database) -> Results:
     """With one query of alice's that is recorded and has not been run."""
-    found = Results(database)
-    found.add(
+    result = Results(database)
+    result.add(
         query_id="q-1", result_id=RESULT_ID, principal="alice", descriptor=b"{}", now_ms=1_000
     )
-    found.begin_recording("q-1", 0)
-    found.recorded("q-1", EVENT)
-    return found
+    result.begin_recording("q-1", 0)
+    result.recorded("q-1", EVENT)
+    return result
 
 
-def told(reply: Any) -> tuple[int, str]:
+def detail(reply: Any) -> tuple[int, str]:
     return reply.status_code, reply.get_json()["error_code"]
 
 
@@ -74,15 +71,15 @@ def told(reply: Any) -> tuple[int, str]:
 def test_a_result_that_is_not_there_yet_is_not_ready(
     http: FlaskClient, results: Results, kind: str
 ) -> None:
-    assert told(http.get(f"/api/query/{kind}/{RESULT_ID}")) == (425, "result_not_ready")
+    assert detail(http.get(f"/api/query/{kind}/{RESULT_ID}")) == (425, "result_not_ready")
     results.begin("q-1", owner="me", engine="inline", now_ms=1)
-    assert told(http.get(f"/api/query/{kind}/{RESULT_ID}")) == (425, "result_not_ready")
+    assert detail(http.get(f"/api/query/{kind}/{RESULT_ID}")) == (425, "result_not_ready")
     assert http.get(f"/api/query/status/{RESULT_ID}").get_json()["status"] == "running"
 
 
 def test_a_failed_query_says_why_and_gives_nothing(http: FlaskClient, results: Results) -> None:
     results.failed("q-1", ErrorCode.EXECUTION_FAILED, "the index is tampered with", 2)
-    assert told(http.get(f"/api/query/result/{RESULT_ID}")) == (500, "execution_failed")
+    assert detail(http.get(f"/api/query/result/{RESULT_ID}")) == (500, "execution_failed")
     status = http.get(f"/api/query/status/{RESULT_ID}").get_json()
     assert (status["status"], status["error_code"]) == ("failed", "execution_failed")
 
@@ -92,7 +89,7 @@ def test_without_a_runner_a_submission_is_refused_and_leaves_nothing(
 ) -> None:
     for _ in range(2):
         reply = http.post("/api/query/submit", json=query_world.a_query(query_id="q-2"))
-        assert told(reply) == (503, "internal_error")
+        assert detail(reply) == (503, "internal_error")
         assert reply.headers["Retry-After"] == "2"
     assert Results(database).by_query("q-2") is None
 
@@ -104,7 +101,7 @@ def test_a_request_that_cannot_be_audited_is_not_answered(
         db.execute("DROP TABLE audits")
         db.commit()
     reply = http.get(f"/api/query/descriptor/{'q-1'}")
-    assert told(reply) == (500, "internal_error")
+    assert detail(reply) == (500, "internal_error")
     assert "descriptor" not in reply.get_json()
 
 
@@ -115,7 +112,7 @@ def test_a_failure_of_the_service_itself_tells_no_details(
         db.execute("ALTER TABLE queries RENAME TO gone")
         db.commit()
     reply = http.get(f"/api/query/status/{RESULT_ID}")
-    assert told(reply) == (500, "internal_error")
+    assert detail(reply) == (500, "internal_error")
     assert "gone" not in reply.get_json()["message"]
     assert "queries" not in reply.get_json()["message"]
 
@@ -129,9 +126,9 @@ def test_a_flood_of_strangers_is_one_entry_a_minute(service: Flask, database: Da
     audits = Audits(database)
     assert audits.count() == 0
     audits.settle_counts(2**62)
-    counts = {one.entry["metadata"]["source"]: 0 for one in audits.waiting(10)}
-    for one in audits.waiting(10):
-        counts[one.entry["metadata"]["source"]] += one.entry["metadata"]["count"]
+    counts = {item.entry["metadata"]["source"]: 0 for item in audits.waiting(10)}
+    for item in audits.waiting(10):
+        counts[item.entry["metadata"]["source"]] += item.entry["metadata"]["count"]
     assert counts == {"10.0.0.1": 150, "10.0.0.2": 150}
     assert audits.count() <= 4
 
@@ -146,10 +143,10 @@ def test_what_leads_nowhere_is_counted_by_what_was_answered(
     audits = Audits(database)
     audits.settle_counts(2**62)
     counts: dict[tuple[int, str], int] = {}
-    for one in audits.waiting(10):
-        found = one.entry["metadata"]
-        key = found["status"], found["outcome"]
-        counts[key] = counts.get(key, 0) + found["count"]
+    for item in audits.waiting(10):
+        result = item.entry["metadata"]
+        key = result["status"], result["outcome"]
+        counts[key] = counts.get(key, 0) + result["count"]
     assert counts == {(404, "query_not_found"): 3, (405, "query_not_found"): 1}
 
 
@@ -161,9 +158,9 @@ def test_streams_of_another_hub_are_no_scope(
         writer.stream("record/app/own")
         writer.stream("record/app/foreign", b"\1" * 32)
     foreign = http.post("/api/query/submit", json=query_world.a_query(scope=["record/app/foreign"]))
-    assert told(foreign) == (403, "forbidden_scope")
+    assert detail(foreign) == (403, "forbidden_scope")
     own = http.post("/api/query/submit", json=query_world.a_query(scope=["record/app/own"]))
-    assert told(own) == (503, "internal_error")
+    assert detail(own) == (503, "internal_error")
 
 
 def test_what_the_store_and_the_anchors_lack_is_in_metrics_and_health(tmp_path: Path) -> None:
@@ -171,10 +168,10 @@ def test_what_the_store_and_the_anchors_lack_is_in_metrics_and_health(tmp_path: 
     store = '[objects]\nurl = "s3://bucket"\naccept_overwriting_store = true\n'
     (tmp_path / "recorder.toml").write_text(text + store)
     settings = load(tmp_path / "recorder.toml")
-    home = Home(settings.checkpoint.path)
+    home = CheckpointDirectory(settings.checkpoint.path)
     home.make()
     for number in range(3):
-        (home.checkpoints / CheckpointName(number, bytes([number]) * 32).file).touch()
+        (home.checkpoints / RecorderCheckpointName(number, bytes([number]) * 32).file).touch()
     failed = AnchorFailures().with_one(AnchorUnavailable("out"), 1).with_one(NoSpace("full"), 2)
     (home.root / "anchor-failures.cbor").write_bytes(failed.encode())
     http = create_app(settings).test_client()
@@ -196,8 +193,8 @@ def test_strangers_from_everywhere_are_counted_together(database: Database) -> N
             Counted(source=source, route="/api", outcome="unauthorized", status=401, time_ms=1_000)
         )
     assert audits.settle_counts(120_000) == MAX_SOURCES + 1
-    last = [one.entry["metadata"] for one in audits.waiting(1_000)]
-    assert sum(one["count"] for one in last) == MAX_SOURCES + 50
+    last = [item.entry["metadata"] for item in audits.waiting(1_000)]
+    assert sum(item["count"] for item in last) == MAX_SOURCES + 50
 
 
 def test_tls_and_client_certificates_come_from_the_settings(tmp_path: Path) -> None:

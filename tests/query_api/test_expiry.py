@@ -13,15 +13,13 @@ import query_world
 from flask.testing import FlaskClient
 
 from recorder.api.app import create_app
-from recorder.service.audit import Audits
-from recorder.service.database import BadDatabase, Database
-from recorder.service.expiry import Expiry
-from recorder.service.home import ServiceHome
-from recorder.service.query_state import RecordRef
-from recorder.service.refusal import ErrorCode
-from recorder.service.results import Results
-from recorder.service.rows_file import RowsWriter
-from recorder.service.signatures import TakenSignatures
+from recorder.api.auth import TakenSignatures
+from recorder.service.database import BadDatabase, Database, RecordRef, Results
+from recorder.service.errors import ErrorCode
+from recorder.service.execute import RowsWriter
+from recorder.service.recording import Audits
+from recorder.service.runner import Expiry
+from recorder.service.supervisor import ServiceHome
 from recorder.settings import load
 from veen.http_signature import KEPT_SEC, NotSigned
 
@@ -79,37 +77,37 @@ def keeping(tmp_path: Path) -> Callable[..., Kept]:
     return make
 
 
-def asking(kept: Kept) -> FlaskClient:
-    found = kept.app.test_client()
-    found.environ_base["HTTP_AUTHORIZATION"] = f"Bearer {query_world.TOKENS['alice']}"
-    return found
+def asking(stored: Kept) -> FlaskClient:
+    result = stored.app.test_client()
+    result.environ_base["HTTP_AUTHORIZATION"] = f"Bearer {query_world.TOKENS['alice']}"
+    return result
 
 
 def test_nothing_is_removed_unless_it_was_said(keeping: Callable[..., Kept]) -> None:
-    kept = keeping()
-    kept.add(1, day=0)
-    kept.expiry().turn()
-    assert not kept.results.is_expired("r-" + "0" * 31 + "1")
-    assert len(list(kept.home.rows.iterdir())) == 1
+    stored = keeping()
+    stored.add(1, day=0)
+    stored.expiry().turn()
+    assert not stored.results.is_expired("r-" + "0" * 31 + "1")
+    assert len(list(stored.home.rows.iterdir())) == 1
 
 
 def test_only_old_results_that_have_ended_are_removed(keeping: Callable[..., Kept]) -> None:
-    kept = keeping(keep_results_days=30)
-    old, young, running = kept.add(1, day=69), kept.add(2, day=71), kept.add(3, day=-1)
-    failed = kept.add(4, day=1, failed=True)
-    (kept.home.spark / failed).mkdir()
-    kept.expiry().turn()
-    assert {one.name for one in kept.home.rows.iterdir()} == {young, running}
-    assert list(kept.home.spark.iterdir()) == []
-    assert kept.results.is_expired(old)
+    stored = keeping(keep_results_days=30)
+    old, young, running = stored.add(1, day=69), stored.add(2, day=71), stored.add(3, day=-1)
+    failed = stored.add(4, day=1, failed=True)
+    (stored.home.spark / failed).mkdir()
+    stored.expiry().turn()
+    assert {path.name for path in stored.home.rows.iterdir()} == {young, running}
+    assert list(stored.home.spark.iterdir()) == []
+    assert stored.results.is_expired(old)
 
 
 def test_what_was_removed_says_so_and_stays_as_it_ended(keeping: Callable[..., Kept]) -> None:
-    kept = keeping(keep_results_days=30)
-    old = kept.add(1, day=0)
-    http = asking(kept)
+    stored = keeping(keep_results_days=30)
+    old = stored.add(1, day=0)
+    http = asking(stored)
     assert http.get(f"/api/query/result/{old}").status_code == 200
-    kept.expiry().turn()
+    stored.expiry().turn()
     for kind in ("result", "proof"):
         reply = http.get(f"/api/query/{kind}/{old}")
         assert (reply.status_code, reply.get_json()["error_code"]) == (404, "query_not_found")
@@ -117,77 +115,77 @@ def test_what_was_removed_says_so_and_stays_as_it_ended(keeping: Callable[..., K
     status = http.get(f"/api/query/status/{old}").get_json()
     assert (status["status"], status["error_code"]) == ("completed", None)
     assert "kept no longer" in status["message"]
-    found = kept.results.by_result(old)
-    assert found is not None
-    assert (found.digest, found.result_event) == (b"{}", EVENT)
+    by_result = stored.results.by_result(old)
+    assert by_result is not None
+    assert (by_result.digest, by_result.result_event) == (b"{}", EVENT)
 
 
 def test_a_removal_that_was_cut_short_is_finished(keeping: Callable[..., Kept]) -> None:
     """Marked, and then a power cut: the next start removes the rows."""
-    kept = keeping(keep_results_days=30)
-    kept.add(1, day=0)
-    kept.results.expire(NOW, NOW)
-    kept.keep_days = None
-    kept.expiry().turn()
-    assert list(kept.home.rows.iterdir()) == []
+    stored = keeping(keep_results_days=30)
+    stored.add(1, day=0)
+    stored.results.expire(NOW, NOW)
+    stored.keep_days = None
+    stored.expiry().turn()
+    assert list(stored.home.rows.iterdir()) == []
 
 
 def test_it_is_done_once_an_hour(keeping: Callable[..., Kept]) -> None:
-    kept = keeping(keep_results_days=30)
-    expiry = kept.expiry()
+    stored = keeping(keep_results_days=30)
+    expiry = stored.expiry()
     expiry.turn()
-    kept.add(1, day=0)
+    stored.add(1, day=0)
     expiry.turn()
-    assert len(list(kept.home.rows.iterdir())) == 1
-    kept.pass_time(hours=1)
+    assert len(list(stored.home.rows.iterdir())) == 1
+    stored.pass_time(hours=1)
     expiry.turn()
-    assert list(kept.home.rows.iterdir()) == []
+    assert list(stored.home.rows.iterdir()) == []
 
 
 def test_h21_a_clock_that_ran_ahead_for_a_moment_does_not_stop_expiry(
     keeping: Callable[..., Kept],
 ) -> None:
-    kept = keeping(keep_results_days=30)
-    expiry = kept.expiry()
-    kept.now += 20 * DAY
+    stored = keeping(keep_results_days=30)
+    expiry = stored.expiry()
+    stored.now += 20 * DAY
     expiry.turn()
-    kept.now -= 20 * DAY
-    kept.add(1, day=0)
-    kept.pass_time(hours=1)
+    stored.now -= 20 * DAY
+    stored.add(1, day=0)
+    stored.pass_time(hours=1)
     expiry.turn()
-    assert list(kept.home.rows.iterdir()) == []
+    assert list(stored.home.rows.iterdir()) == []
 
 
 def test_h21_a_clock_that_is_ahead_removes_nothing_before_its_time(
     keeping: Callable[..., Kept],
 ) -> None:
-    kept = keeping(keep_results_days=30)
-    kept.add(1, day=90)
-    expiry = kept.expiry()
+    stored = keeping(keep_results_days=30)
+    stored.add(1, day=90)
+    expiry = stored.expiry()
     expiry.turn()
-    kept.now += 400 * DAY
+    stored.now += 400 * DAY
     for _ in range(3):
-        kept.pass_time(hours=1)
+        stored.pass_time(hours=1)
         expiry.turn()
-        assert len(list(kept.home.rows.iterdir())) == 1
-    kept.now -= 400 * DAY
-    kept.pass_time(hours=24 * 40)
+        assert len(list(stored.home.rows.iterdir())) == 1
+    stored.now -= 400 * DAY
+    stored.pass_time(hours=24 * 40)
     expiry.turn()
-    assert list(kept.home.rows.iterdir()) == []
+    assert list(stored.home.rows.iterdir()) == []
 
 
 def test_h21_signatures_are_remembered_by_the_time_since_boot(
     keeping: Callable[..., Kept],
 ) -> None:
-    kept = keeping()
-    taken = TakenSignatures(Database(kept.home.database), lambda: kept.steady)
-    kept.steady = 1_000_000.0
+    stored = keeping()
+    taken = TakenSignatures(Database(stored.home.database), lambda: stored.steady)
+    stored.steady = 1_000_000.0
     taken.take(b"of an earlier boot")
-    kept.steady = 10.0
+    stored.steady = 10.0
     taken.take(b"of this boot")
     with pytest.raises(NotSigned):
         taken.take(b"of an earlier boot")
-    kept.steady += KEPT_SEC + 1
+    stored.steady += KEPT_SEC + 1
     taken.take(b"of this boot")
     taken.take(b"of an earlier boot")
 
@@ -213,22 +211,22 @@ INSERT INTO refusals VALUES (1, '10.0.0.1', 7, '/api');
 def test_a_file_of_an_older_version_is_taken_over(
     keeping: Callable[..., Kept], before: str
 ) -> None:
-    kept = keeping()
-    kept.add(1, day=0)
-    with closing(sqlite3.connect(kept.home.database)) as db:
+    stored = keeping()
+    stored.add(1, day=0)
+    with closing(sqlite3.connect(stored.home.database)) as db:
         db.executescript(before)
-    database = Database(kept.home.database)
+    database = Database(stored.home.database)
     results, audits = Results(database), Audits(database)
     assert results.by_query("q-1") is not None
     assert not results.is_expired("r-" + "0" * 31 + "1")
     audits.settle_counts(NOW)
-    (entry,) = [one.entry["metadata"] for one in audits.waiting(10)]
+    (entry,) = [item.entry["metadata"] for item in audits.waiting(10)]
     assert (entry["count"], entry["status"], entry["outcome"]) == (7, 401, "unauthorized")
 
 
 def test_a_file_of_a_later_version_is_refused(keeping: Callable[..., Kept]) -> None:
-    kept = keeping()
-    with closing(sqlite3.connect(kept.home.database)) as db:
+    stored = keeping()
+    with closing(sqlite3.connect(stored.home.database)) as db:
         db.execute("PRAGMA user_version = 9")
     with pytest.raises(BadDatabase, match="of version 9"):
-        Database(kept.home.database)
+        Database(stored.home.database)

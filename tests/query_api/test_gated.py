@@ -15,7 +15,7 @@ import httpx
 import pytest
 import query_world
 
-from cli.free_port import free_port
+from zone.services import free_port
 
 ROOT = Path(__file__).parents[2]
 _BOX = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -65,11 +65,11 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    found = Site(tmp_path, free_port(), free_port())
+    result = Site(tmp_path, free_port(), free_port())
     try:
-        yield found
+        yield result
     finally:
-        found.stop()
+        result.stop()
 
 
 @pytest.mark.timeout(600)
@@ -104,8 +104,8 @@ def test_without_a_capability_nothing_is_run(gated: Any) -> None:
     gated.stop()
     gated.start("recorder", "serve", "--cap", str(gated.capability(*CAPPED)))
     with gated.as_("alice") as alice:
-        found = query_world.wait_until(lambda: _answered(alice), "a query that is answered")
-    assert found["result_digest"]["row_count"] == 5
+        result = query_world.wait_until(lambda: _answered(alice), "a query that is answered")
+    assert result["result_digest"]["row_count"] == 5
 
 
 def _answered(alice: httpx.Client) -> Any:

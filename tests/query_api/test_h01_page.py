@@ -8,8 +8,8 @@ from pathlib import Path
 import query_world
 
 from recorder.api.app import create_app
-from recorder.query.verdict import Outcome
-from recorder.service.submission import Waits
+from recorder.query.package_verify import ClaimOutcome
+from recorder.service.requests import Waits
 from recorder.settings import load
 
 FORMAT = Path(__file__).parents[2] / "docs" / "query-format.md"
@@ -19,7 +19,7 @@ def test_h01_the_page_calls_what_it_shows_unproven_or_failed(tmp_path: Path) -> 
     config = tmp_path / "recorder.toml"
     config.write_text(query_world.recorder_toml("http://127.0.0.1:1", "00" * 32, 1))
     http = create_app(load(config), Waits(recorded_sec=0, completed_sec=0)).test_client()
-    page, script = (http.get(one).get_data(as_text=True) for one in ("/", "/page.js"))
+    page, script = (http.get(item).get_data(as_text=True) for item in ("/", "/page.js"))
     assert "veen query verify PACKAGE --hub-id HEX --recorder-id HEX" in page
     said = re.findall(r'say\("(\w+):', script)
     assert sorted(set(said)) == ["Failed", "Unproven"]
@@ -28,4 +28,4 @@ def test_h01_the_page_calls_what_it_shows_unproven_or_failed(tmp_path: Path) -> 
 
 def test_h01_the_format_names_the_outcomes_of_the_verifier() -> None:
     rows = re.findall(r"^\| (proven|failed|unproven) \|", FORMAT.read_text(), re.MULTILINE)
-    assert sorted(rows) == sorted(one.value for one in Outcome)
+    assert sorted(rows) == sorted(item.value for item in ClaimOutcome)

@@ -10,7 +10,7 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "recorder.example.toml"
 _PROCESS = """
 import logging, sys
 from pathlib import Path
-from recorder.service.process import Launch, begin
+from recorder.service.supervisor import ServiceLaunch, begin
 begin(Launch(Path(sys.argv[1])))
 for number in range(300):
     logging.getLogger("service").info("line %d", number)
@@ -29,6 +29,6 @@ def test_h12_a_process_of_the_service_rotates_its_log(tmp_path: Path) -> None:
         )
     assert done.returncode == 1
     files = sorted(tmp_path.glob("service.log*"))
-    assert [one.name for one in files] == ["service.log", "service.log.1"]
-    assert all(one.stat().st_size < 8_000 for one in files)
+    assert [file.name for file in files] == ["service.log", "service.log.1"]
+    assert all(file.stat().st_size < 8_000 for file in files)
     assert "RuntimeError: the end" in log.read_text(), "an uncaught error is not in the log"

@@ -12,14 +12,11 @@ from typing import Any
 
 import query_world
 
+from recorder.checkpoints.store import HubPapers
 from recorder.emit.emitter import Emitter
-from recorder.service.audit import Attempt, Audits
-from recorder.service.bookkeeping import Bookkeeping
-from recorder.service.database import VERSION, Database
-from recorder.service.hub_papers import HubPapers
-from recorder.service.recording import Recording
-from recorder.service.results import Results
-from veen.record_event import SCHEMA, read_event
+from recorder.service.database import VERSION, Database, Results
+from recorder.service.recording import AccessAttempt, Audits, Bookkeeping, Recording
+from veen.events import RECORD_SCHEMA, read_event
 
 
 def test_h17_no_audit_entry_is_lost_with_the_file_or_with_an_older_copy_of_it(
@@ -67,9 +64,9 @@ def audited(zone: Any) -> list[str]:
     """What the audit stream holds of this service, in its order."""
     with closing(query_world.Client.open(zone.folder / "service", zone.hub.url)) as client:
         return [
-            read_event(SCHEMA, client.open_payload(pair.msg).body, pair.msg.client_id).value()[
-                "resource_identifier"
-            ]
+            read_event(
+                RECORD_SCHEMA, client.open_payload(pair.msg).body, pair.msg.client_id
+            ).value()["resource_identifier"]
             for pair in client.read("record/query/audit/access")
             if pair.msg.client_id == zone.reader.client_id
         ]
@@ -87,7 +84,11 @@ def test_h17_a_batch_is_the_same_until_it_is_ended(tmp_path: Path) -> None:
     rest = audits.next_batch(3)
     assert rest is not None
     assert rest.token != begun.token
-    assert [one["resource_identifier"] for one in rest.entries] == ["query:3", "query:4", "query:5"]
+    assert [entry["resource_identifier"] for entry in rest.entries] == [
+        "query:3",
+        "query:4",
+        "query:5",
+    ]
     audits.end_batch(rest)
     assert audits.next_batch(3) is None
 
@@ -99,17 +100,17 @@ def test_h17_an_existing_file_gets_an_incarnation_and_keeps_its_entries(tmp_path
         db.executescript(
             "DROP TABLE incarnation; ALTER TABLE audits DROP COLUMN batch; PRAGMA user_version = 3"
         )
-    found = Audits(Database(path)).next_batch(10)
+    batch = Audits(Database(path)).next_batch(10)
     again = Audits(Database(path)).next_batch(10)
-    assert found is not None
-    assert found == again
-    assert (len(found.incarnation), len(found.entries)) == (32, 1)
+    assert batch is not None
+    assert batch == again
+    assert (len(batch.incarnation), len(batch.entries)) == (32, 1)
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
 
 
-def an_attempt(number: int) -> Attempt:
-    return Attempt(
+def an_attempt(number: int) -> AccessAttempt:
+    return AccessAttempt(
         requester="alice", subject_id="user:alice", identity=bytes(32), route="/x",
         resource=f"query:{number}", parameters={}, purpose=None, outcome="ok", status=200,
         source="127.0.0.1", result_digest=None, time_ms=1_000,

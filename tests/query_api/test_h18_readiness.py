@@ -12,13 +12,12 @@ from flask.testing import FlaskClient
 
 from recorder.api.app import create_app
 from recorder.api.health import ASKED_SEC
-from recorder.index.home import IndexHome
 from recorder.index.rebuild import create
-from recorder.index.tables import transaction
+from recorder.index.tables import IndexHome, transaction
 from recorder.index.writer import writing
 from recorder.service.follower_report import SILENT_SEC, Reporter
-from recorder.service.home import ServiceHome
-from recorder.service.submission import Waits
+from recorder.service.requests import Waits
+from recorder.service.supervisor import ServiceHome
 from recorder.settings import load
 
 
@@ -50,15 +49,15 @@ def reporter(folder: Path, ago: float = 0) -> Reporter:
 
 def refused(http: FlaskClient) -> str:
     reply = http.get("/readyz")
-    found: dict[str, Any] = reply.get_json()
-    assert (reply.status_code, found["error_code"]) == (503, "internal_error")
-    return str(found["message"])
+    json: dict[str, Any] = reply.get_json()
+    assert (reply.status_code, json["error_code"]) == (503, "internal_error")
+    return str(json["message"])
 
 
 def up(http: FlaskClient) -> str:
     text = http.get("/metrics").get_data(as_text=True)
-    (found,) = [one for one in text.splitlines() if one.startswith("veen_index_follower_up ")]
-    return found.split()[1]
+    (result,) = [line for line in text.splitlines() if line.startswith("veen_index_follower_up ")]
+    return result.split()[1]
 
 
 def test_h18_a_followed_index_is_ready_and_says_when_the_hub_was_asked(http: FlaskClient) -> None:

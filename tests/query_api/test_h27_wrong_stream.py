@@ -8,9 +8,8 @@ from typing import Any
 
 import query_world
 
-from recorder.emit.emitter import Emitter
-from recorder.emit.observation import Observation
-from recorder.stream_map import RecorderStream, StreamMap
+from recorder.emit.emitter import Emitter, Observation
+from recorder.stream_map import RecorderStream, RecorderStreamMap
 
 HTTP, AUTH = "record/app/http", "record/app/auth"
 
@@ -21,7 +20,7 @@ def test_h27_a_result_names_streams_with_events_of_foreign_types(
     zone = make_zone(make_hub())
     zone.emit("http.request", 4)
     zone.emit("auth.login", 1)
-    other = StreamMap([RecorderStream(name=AUTH, event_types=("http.request",))], ())
+    other = RecorderStreamMap([RecorderStream(name=AUTH, event_types=("http.request",))], ())
     recipient = zone.reader.card.recipient(int(time.time()))
     stranger = Emitter(zone.producer, other, clock=lambda: 0, recipient=recipient)
     foreign = Observation(
@@ -35,10 +34,10 @@ def test_h27_a_result_names_streams_with_events_of_foreign_types(
         result_id = (asked.get("result_digest") or asked)["result_id"]
         path = f"/api/query/result/{result_id}"
         query_world.wait_until(lambda: alice.get(path).json().get("faults") == due, "the fault")
-        found = alice.get(path).json()
+        result = alice.get(path).json()
         # The rows are what the log has; none is left out, and the digest is not touched.
-        assert len(found["rows"]) == 7
-        assert [one["unread"] for one in found["result_digest"]["searched"]] == [0, 0]
+        assert len(result["rows"]) == 7
+        assert [item["unread"] for item in result["result_digest"]["searched"]] == [0, 0]
         clean = alice.post("/api/query/submit", json=query_world.a_query(scope=[HTTP])).json()
         result_id = (clean.get("result_digest") or clean)["result_id"]
         path = f"/api/query/result/{result_id}"

@@ -13,18 +13,16 @@ import query_world
 from typer.testing import CliRunner
 
 from cli.main import app
-from cli.zone_home import ZoneHome
-from cli.zone_init import Wanted, init
 from recorder import settings as recorder_settings
 from recorder.api.app import create_app
 from recorder.service import supervisor
-from recorder.service.principals import Principals
-from recorder.service.process import Launch
-from recorder.service.submission import Waits
-from recorder.settings import Settings, load
-from recorder.settings_query import refuse_unmapped
+from recorder.service.requests import Principals, Waits
+from recorder.service.supervisor import ServiceLaunch
+from recorder.settings import RecorderSettings, load, refuse_unmapped
 from veen.keystore.directory import ClientDir
-from veen.settings_table import BadSettings
+from veen.system.config import BadSettings
+from zone.directory import ZoneHome
+from zone.init import ZoneRequest, init
 
 
 @pytest.fixture
@@ -40,18 +38,18 @@ def unmapped(tmp_path: Path) -> Path:
 
 def test_h28_the_service_does_not_start_with_a_principal_without_identity(unmapped: Path) -> None:
     settings = load(unmapped)
-    told = "name = 'bob': it has no VEEN identity .* public_key or client; .* veen keygen"
-    with pytest.raises(BadSettings, match=told):
-        supervisor.run(Launch(unmapped))
-    with pytest.raises(BadSettings, match=told):
+    detail = "name = 'bob': it has no VEEN identity .* public_key or client; .* veen keygen"
+    with pytest.raises(BadSettings, match=detail):
+        supervisor.run(ServiceLaunch(unmapped))
+    with pytest.raises(BadSettings, match=detail):
         create_app(settings, Waits(recorded_sec=0, completed_sec=0))
 
 
 def test_h28_the_check_of_a_configuration_names_it(unmapped: Path) -> None:
-    found = copy_context().run(
+    run = copy_context().run(
         CliRunner().invoke, app, ["recorder", "config", "check", "--config", str(unmapped)]
     )
-    assert isinstance(found.exception, BadSettings)
+    assert isinstance(run.exception, BadSettings)
 
 
 def test_h28_a_client_directory_is_an_identity(tmp_path: Path, unmapped: Path) -> None:
@@ -70,8 +68,8 @@ def test_h28_accesses_with_a_token_are_audited_under_the_identity(zone: Any) -> 
         zone.catch_up(zone.checkpoint())
         asked = query_world.a_query(scope=["record/query/audit/access"], projection=["payload"])
         rows = zone.signed("POST", "/api/query/submit", json.dumps(asked).encode()).json()["rows"]
-        found = [one["payload"] for one in rows]
-        return [one for one in found if one["resource_identifier"] == "query:q-h28"]
+        result = [row["payload"] for row in rows]
+        return [item for item in result if item["resource_identifier"] == "query:q-h28"]
 
     (entry,) = query_world.wait_until(recorded, "an audit entry")
     assert entry["requester_identity"] == query_world.identity_of("alice").hex()
@@ -82,15 +80,17 @@ def test_h28_a_new_zone_gives_its_analyst_an_identity(tmp_path: Path, role: str)
     home = ZoneHome(tmp_path / "zone")
     init(
         home,
-        Wanted(name="z1", role=role, storage=None, trust=None),
+        ZoneRequest(name="z1", role=role, storage=None, trust=None),
         now=1_900_000_000,
         random=os.urandom,
     )
-    found = recorder_settings.load(home.file)
-    refuse_unmapped(found.query.principals)
-    assert identities(found)["analyst"] == home.identity("analyst").read_card().client_id
+    document = recorder_settings.load(home.file)
+    refuse_unmapped(document.query.principals)
+    assert identities(document)["analyst"] == home.identity("analyst").read_card().client_id
 
 
-def identities(settings: Settings) -> dict[str, bytes]:
-    found = Principals(settings.query.principals)
-    return {one.name: found.identity(one) for one in settings.query.principals}
+def identities(settings: RecorderSettings) -> dict[str, bytes]:
+    principals = Principals(settings.query.principals)
+    return {
+        principal.name: principals.identity(principal) for principal in settings.query.principals
+    }

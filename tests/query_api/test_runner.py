@@ -12,17 +12,14 @@ import pytest
 from memory_log import Log
 from prometheus_client import CollectorRegistry
 
-from recorder.index.plan import TooLarge
+from recorder.index.engine import QueryTooLarge
 from recorder.query.descriptor import Descriptor, normalise
-from recorder.service.audit import Audits
-from recorder.service.bookkeeping import Bookkeeping
-from recorder.service.database import Database
-from recorder.service.metrics import runner_metrics
-from recorder.service.query_state import Query, State
-from recorder.service.results import Results
-from recorder.service.runner import MAX_ATTEMPTS, Runner
-from veen.crew import CrewEnded
+from recorder.service.database import Database, Query, QueryState, Results
+from recorder.service.recording import Audits, Bookkeeping
+from recorder.service.runner import MAX_ATTEMPTS, QueryRunner
+from recorder.service.supervisor import runner_metrics
 from veen.errors import Untrusted
+from veen.system.process_pool import PoolBroken
 
 
 class Digest:
@@ -66,12 +63,12 @@ def log() -> Log:
     return Log()
 
 
-Make = Callable[..., Runner]
+Make = Callable[..., QueryRunner]
 
 
 @pytest.fixture
 def runner(tmp_path: Path, log: Log) -> Make:
-    def make(inline: Engine, spark: Engine | None = None, owner: str = "me") -> Runner:
+    def make(inline: Engine, spark: Engine | None = None, owner: str = "me") -> QueryRunner:
         database = Database(tmp_path / "service.sqlite")
         recording: Any = log
         books = Bookkeeping(
@@ -79,7 +76,7 @@ def runner(tmp_path: Path, log: Log) -> Make:
             principal_of=lambda _: None, clock_ms=lambda: 5_000,
         )  # fmt: skip
         engines: list[Any] = [inline, spark]
-        return Runner(
+        return QueryRunner(
             Results(database), books, *engines, owner=owner, clock_ms=lambda: 5_000,
             metrics=runner_metrics(CollectorRegistry()), done=lambda: None,
         )  # fmt: skip
@@ -99,15 +96,15 @@ def add(results: Results, query_id: str = "q-1") -> None:
     )  # fmt: skip
 
 
-def ended(runner: Runner, results: Results, query_id: str = "q-1") -> Query:
+def ended(runner: QueryRunner, results: Results, query_id: str = "q-1") -> Query:
     deadline = time.monotonic() + 20
     while True:
         runner.turn()
-        found = results.by_query(query_id)
-        assert found is not None
-        if found.has_ended:
+        query = results.by_query(query_id)
+        assert query is not None
+        if query.has_ended:
             runner.close()
-            return found
+            return query
         assert time.monotonic() < deadline
 
 
@@ -123,23 +120,23 @@ def die(runner: Make, owner: str) -> None:
 
 def test_a_query_is_recorded_before_it_is_run(results: Results, runner: Make, log: Log) -> None:
     add(results)
-    found = ended(runner(Engine()), results)
-    assert (found.state, found.engine) == (State.COMPLETED, "inline")
-    assert [one.event_type for one in log.events] == ["query.submitted", "query.result"]
+    result = ended(runner(Engine()), results)
+    assert (result.state, result.engine) == (QueryState.COMPLETED, "inline")
+    assert [event.event_type for event in log.events] == ["query.submitted", "query.result"]
 
 
 def test_what_is_too_large_goes_to_spark(results: Results, runner: Make) -> None:
     add(results)
-    inline, spark = Engine(TooLarge("too many")), Engine()
-    found = ended(runner(inline, spark), results)
-    assert (found.state, found.engine, spark.runs) == (State.COMPLETED, "spark", 1)
-    assert found.attempts == 1
+    inline, spark = Engine(QueryTooLarge("too many")), Engine()
+    result = ended(runner(inline, spark), results)
+    assert (result.state, result.engine, spark.runs) == (QueryState.COMPLETED, "spark", 1)
+    assert result.attempts == 1
 
 
 def test_what_is_too_large_fails_without_spark(results: Results, runner: Make, log: Log) -> None:
     add(results)
-    found = ended(runner(Engine(TooLarge("too many rows"))), results)
-    assert (found.state, found.error_code) == (State.FAILED, "execution_failed")
+    result = ended(runner(Engine(QueryTooLarge("too many rows"))), results)
+    assert (result.state, result.error_code) == (QueryState.FAILED, "execution_failed")
     assert log.of("query.result") == []
 
 
@@ -147,16 +144,16 @@ def test_evidence_that_does_not_hold_fails_and_records_no_digest(
     results: Results, runner: Make, log: Log
 ) -> None:
     add(results)
-    found = ended(runner(Engine(Untrusted("record/app/http 7")), Engine()), results)
-    assert (found.state, found.message) == (State.FAILED, "record/app/http 7")
+    result = ended(runner(Engine(Untrusted("record/app/http 7")), Engine()), results)
+    assert (result.state, result.message) == (QueryState.FAILED, "record/app/http 7")
     assert log.of("query.result") == []
 
 
 def test_a_fault_of_our_own_is_not_told_in_detail(results: Results, runner: Make) -> None:
     add(results)
-    found = ended(runner(Engine(ZeroDivisionError("private"))), results)
-    assert found.state is State.FAILED
-    assert "private" not in (found.message or "")
+    result = ended(runner(Engine(ZeroDivisionError("private"))), results)
+    assert result.state is QueryState.FAILED
+    assert "private" not in (result.message or "")
 
 
 def test_a_query_of_a_dead_runner_is_run_again_under_the_same_ids(
@@ -166,9 +163,9 @@ def test_a_query_of_a_dead_runner_is_run_again_under_the_same_ids(
     die(runner, "dead")
     before = results.by_query("q-1")
     assert before is not None
-    assert before.state is State.RUNNING
-    found = ended(runner(Engine(), owner="next"), results)
-    assert (found.state, found.result_id, found.attempts) == (State.COMPLETED, "r-q-1", 2)
+    assert before.state is QueryState.RUNNING
+    result = ended(runner(Engine(), owner="next"), results)
+    assert (result.state, result.result_id, result.attempts) == (QueryState.COMPLETED, "r-q-1", 2)
     assert len(log.of("query.submitted")) == len(log.of("query.result")) == 1
 
 
@@ -176,9 +173,9 @@ def test_a_query_that_ends_every_runner_is_given_up(results: Results, runner: Ma
     add(results)
     for number in range(MAX_ATTEMPTS):
         die(runner, f"dead-{number}")
-    found = ended(runner(Engine(), owner="last"), results)
-    assert found.state is State.FAILED
-    assert "interrupted" in (found.message or "")
+    result = ended(runner(Engine(), owner="last"), results)
+    assert result.state is QueryState.FAILED
+    assert "interrupted" in (result.message or "")
 
 
 def test_a_process_that_verified_beside_and_died_fails_no_query(
@@ -186,11 +183,11 @@ def test_a_process_that_verified_beside_and_died_fails_no_query(
 ) -> None:
     """The runner ends instead, and the one after it runs the query again."""
     add(results)
-    broken = runner(Engine(CrewEnded("gone")), owner="broken")
-    with pytest.raises(CrewEnded):
+    broken = runner(Engine(PoolBroken("gone")), owner="broken")
+    with pytest.raises(PoolBroken):
         ended(broken, results)
     broken.close()
     before = results.by_query("q-1")
     assert before is not None
-    assert before.state is State.RUNNING
-    assert ended(runner(Engine(), owner="next"), results).state is State.COMPLETED
+    assert before.state is QueryState.RUNNING
+    assert ended(runner(Engine(), owner="next"), results).state is QueryState.COMPLETED

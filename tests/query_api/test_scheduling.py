@@ -17,15 +17,20 @@ from local_http import Answering, served
 from recorder.query.descriptor import Descriptor, normalise
 from recorder.query.digest import rows_hash
 from recorder.service.airflow import AirflowAccount, AirflowScheduler
-from recorder.service.rows_file import RowsFile
-from recorder.service.scheduling import JobFailed, JobTerms, LocalSubmitter, SparkWork
-from recorder.service.spark_engine import SparkEngine
-from recorder.service.time_limit import TimeLimit
-from veen import canonical_json
+from recorder.service.execute import RowsFile
+from recorder.service.spark import (
+    JobFailed,
+    JobTerms,
+    LocalSubmitter,
+    SparkEngine,
+    SparkWork,
+    TimeLimit,
+)
 from veen.digest import h
 from veen.errors import Untrusted
+from veen.label import stream_id
 from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd, log_root
-from veen.stream import stream_id
+from veen.wire import canonical_json
 
 RESULT_ID = "r-" + "2" * 32
 STREAM = "record/app/http"
@@ -65,7 +70,7 @@ def airflow(states: list[str]) -> Iterator[tuple[Airflow, str]]:
                 self._tell(401, {"detail": "who?"})
             elif self.path != "/api/v2/dags/veen_query/dagRuns":
                 self._tell(404, {"detail": self.path})
-            elif body["dag_run_id"] in [one["dag_run_id"] for one in at.started]:
+            elif body["dag_run_id"] in [item["dag_run_id"] for item in at.started]:
                 self._tell(409, {"detail": "it exists"})
             else:
                 at.started.append(body)
@@ -140,15 +145,15 @@ def test_a_local_job_is_told_all_of_its_work(work: SparkWork, tmp_path: Path) ->
         "(out / 'told.json').write_text(json.dumps(sys.argv[1:]))\n"
     )
     LocalSubmitter(terms(job), time.sleep).run(work, never)
-    told = json.loads((work.out / "told.json").read_text())
-    assert told == [
+    document = json.loads((work.out / "told.json").read_text())
+    assert document == [
         "--descriptor", str(work.descriptor), "--result-id", RESULT_ID,
         "--checkpoint", str(work.checkpoint), "--store", "file:///x",
-        "--hub-id", "01" * 32, "--client", "/client", "--out", told[-1],
+        "--hub-id", "01" * 32, "--client", "/client", "--out", document[-1],
     ]  # fmt: skip
-    assert Path(told[-1]).parent == work.directory
-    assert not Path(told[-1]).exists()
-    assert [one.name for one in work.out.iterdir()] == ["told.json"]
+    assert Path(document[-1]).parent == work.directory
+    assert not Path(document[-1]).exists()
+    assert [path.name for path in work.out.iterdir()] == ["told.json"]
 
 
 def test_a_local_job_that_fails_says_its_last_words(work: SparkWork, tmp_path: Path) -> None:
@@ -183,21 +188,21 @@ def test_a_job_that_the_end_of_the_service_ends_is_not_late(work: SparkWork) -> 
 
 
 def test_a_local_job_that_is_given_up_runs_no_more(work: SparkWork, tmp_path: Path) -> None:
-    job, told = tmp_path / "job.py", tmp_path / "pid"
+    job, detail = tmp_path / "job.py", tmp_path / "pid"
     job.write_text(
         "import os, pathlib, time\n"
         f"pathlib.Path({str(tmp_path / 'half')!r}).write_text(str(os.getpid()))\n"
-        f"os.rename({str(tmp_path / 'half')!r}, {str(told)!r})\n"
+        f"os.rename({str(tmp_path / 'half')!r}, {str(detail)!r})\n"
         "time.sleep(600)\n"
     )
 
     def seconds() -> float:
         """Its time is over as soon as it runs."""
-        return 10.0 if told.exists() else 0.0
+        return 10.0 if detail.exists() else 0.0
 
     with pytest.raises(JobFailed, match="spark_timeout_sec"):
         TimeLimit(LocalSubmitter(terms(job), time.sleep), 8, seconds).run(work, never)
-    assert not is_running(int(told.read_text()))
+    assert not is_running(int(detail.read_text()))
 
 
 def is_running(pid: int) -> bool:
@@ -239,7 +244,7 @@ class Job:
 
 
 def leave(out: Path, rows: list[dict[str, Any]], **changes: Any) -> None:
-    (out / "rows.jsonl").write_bytes(b"".join(canonical_json.encode(one) + b"\n" for one in rows))
+    (out / "rows.jsonl").write_bytes(b"".join(canonical_json.encode(row) + b"\n" for row in rows))
     hashed = rows_hash(ROWS)
     searched = {"stream": STREAM, "from_seq": 1, "to_seq": 0, "mmr_root": "00" * 32, "unread": 0}
     parts = {
@@ -256,8 +261,8 @@ def engine(tmp_path: Path, job: Job) -> SparkEngine:
 
 
 def test_what_a_job_leaves_becomes_a_result(tmp_path: Path) -> None:
-    found = engine(tmp_path, Job(lambda out: leave(out, ROWS)))
-    digest = found.run(a_descriptor(), RESULT_ID, a_checkpoint())
+    result = engine(tmp_path, Job(lambda out: leave(out, ROWS)))
+    digest = result.run(a_descriptor(), RESULT_ID, a_checkpoint())
     assert (digest.rows_hash, digest.row_count) == rows_hash(ROWS)[:2]
     assert digest.evidence_hash == "ab" * 32
     assert list(RowsFile(tmp_path / "rows" / RESULT_ID).all()) == ROWS
@@ -269,22 +274,22 @@ def test_what_a_job_leaves_becomes_a_result(tmp_path: Path) -> None:
 def test_rows_that_are_not_those_that_were_hashed_are_no_result(
     tmp_path: Path, rows: list[dict[str, Any]]
 ) -> None:
-    found = engine(tmp_path, Job(lambda out: leave(out, rows)))
+    result = engine(tmp_path, Job(lambda out: leave(out, rows)))
     with pytest.raises(Untrusted, match="not those it hashed"):
-        found.run(a_descriptor(), RESULT_ID, a_checkpoint())
+        result.run(a_descriptor(), RESULT_ID, a_checkpoint())
     assert list((tmp_path / "rows").iterdir()) == []
 
 
 def test_a_job_that_leaves_nothing_has_failed(tmp_path: Path) -> None:
-    found = engine(tmp_path, Job(lambda _: None))
+    result = engine(tmp_path, Job(lambda _: None))
     with pytest.raises(JobFailed, match=r"digest-parts\.json"):
-        found.run(a_descriptor(), RESULT_ID, a_checkpoint())
+        result.run(a_descriptor(), RESULT_ID, a_checkpoint())
 
 
 def test_a_job_that_was_begun_before_speaks_up_to_the_checkpoint_it_was_given(
     tmp_path: Path,
 ) -> None:
-    found = engine(tmp_path, Job(lambda out: leave(out, ROWS)))
-    first = found.run(a_descriptor(), RESULT_ID, a_checkpoint())
-    again = found.run(a_descriptor(), RESULT_ID, replace(a_checkpoint(), created_at=9))
+    result = engine(tmp_path, Job(lambda out: leave(out, ROWS)))
+    first = result.run(a_descriptor(), RESULT_ID, a_checkpoint())
+    again = result.run(a_descriptor(), RESULT_ID, replace(a_checkpoint(), created_at=9))
     assert again == first

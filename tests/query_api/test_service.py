@@ -11,12 +11,11 @@ import pytest
 import query_world
 
 from recorder.query.digest import rows_hash
-from recorder.query.package_check import check_bytes
-from recorder.query.trust import Trust
-from recorder.query.verdict import Outcome, State
-from veen import canonical_json
+from recorder.query.package import PackageTrust
+from recorder.query.package_verify import ClaimOutcome, ClaimState, check_bytes
 from veen.digest import h
-from veen.identity_file import read_signed
+from veen.identity_store import read_signed
+from veen.wire import canonical_json
 
 
 def submitted(zone: Any, descriptor: dict[str, Any], who: str = "alice") -> dict[str, Any]:
@@ -29,35 +28,35 @@ def submitted(zone: Any, descriptor: dict[str, Any], who: str = "alice") -> dict
             time.sleep(0.05)
             reply = http.get(path)
     assert reply.status_code == 200, reply.text
-    found: dict[str, Any] = reply.json()
-    return found
+    result: dict[str, Any] = reply.json()
+    return result
 
 
 @pytest.mark.parametrize(
     "evidence",
     [{"mode": "none"}, {"mode": "spot", "sample_rate": 0.3}, {"mode": "full"}],
-    ids=lambda one: one["mode"],
+    ids=lambda item: item["mode"],
 )
 def test_every_evidence_mode_ends_in_a_package_that_holds_offline(
     zone: Any, evidence: dict[str, Any]
 ) -> None:
-    found = submitted(zone, query_world.a_query(evidence=evidence))
-    assert len(found["rows"]) == 50
+    result = submitted(zone, query_world.a_query(evidence=evidence))
+    assert len(result["rows"]) == 50
     with zone.as_("alice") as alice:
-        path = f"/api/v1/query/proof/{found['result_digest']['result_id']}"
+        path = f"/api/v1/query/proof/{result['result_digest']['result_id']}"
         package = query_world.wait_until(lambda: _completed(alice, path), "a package")
     recorder = frozenset([zone.reader.client_id])
     hub = read_signed(zone.hub.data).identity
-    trust = Trust(hub_id=zone.hub_id, recorder_ids=recorder, identity=hub)
+    trust = PackageTrust(hub_id=zone.hub_id, recorder_ids=recorder, identity=hub)
     verdict = check_bytes(package, trust)
-    states = {one.name: one.state for one in verdict.claims}
+    states = {claim.name: claim.state for claim in verdict.claims}
     assert verdict.failed == ()
-    assert {states[one] for one in ("request_recorded", "result_recorded", "rows_hash")} == {
-        State.HELD
+    assert {states[item] for item in ("request_recorded", "result_recorded", "rows_hash")} == {
+        ClaimState.HELD
     }
     is_full = evidence["mode"] == "full"
-    assert verdict.outcome is (Outcome.PROVEN if is_full else Outcome.UNPROVEN)
-    assert states["complete"] is (State.HELD if is_full else State.NOT_COVERED)
+    assert verdict.outcome is (ClaimOutcome.PROVEN if is_full else ClaimOutcome.UNPROVEN)
+    assert states["complete"] is (ClaimState.HELD if is_full else ClaimState.NOT_COVERED)
 
 
 def _completed(http: Any, path: str) -> bytes | None:
@@ -67,23 +66,24 @@ def _completed(http: Any, path: str) -> bytes | None:
 
 
 def test_the_digest_is_of_the_rows_and_of_the_recorded_descriptor(zone: Any) -> None:
-    found = submitted(zone, query_world.a_query(filter={"subject_id": "user:3"}))
-    digest = found["result_digest"]
-    assert (digest["rows_hash"], digest["row_count"]) == rows_hash(found["rows"])[:2]
-    assert {row["subject_id"] for row in found["rows"]} == {"user:3"}
+    result = submitted(zone, query_world.a_query(filter={"subject_id": "user:3"}))
+    digest = result["result_digest"]
+    assert (digest["rows_hash"], digest["row_count"]) == rows_hash(result["rows"])[:2]
+    assert {row["subject_id"] for row in result["rows"]} == {"user:3"}
     with zone.as_("alice") as alice:
         recorded = alice.get(f"/api/query/descriptor/{digest['query_id']}").json()
     assert h(canonical_json.encode(recorded["descriptor"])).hex() == digest["descriptor_hash"]
     assert recorded["record_event"]["stream"] == "record/query/requests"
-    assert found["record_event"]["stream"] == "record/query/results"
+    assert result["record_event"]["stream"] == "record/query/results"
     assert digest["checkpoint"]["checkpoint_id"] in {
-        one.checkpoint_id.hex() for one in zone.admin.recorder_checkpoints().checkpoints
+        checkpoint.checkpoint_id.hex()
+        for checkpoint in zone.admin.recorder_checkpoints().checkpoints
     }
 
 
 def test_pages_of_any_size_are_the_same_rows_in_the_same_order(zone: Any) -> None:
-    found = submitted(zone, query_world.a_query(scope=["record/app/http", "record/app/auth"]))
-    digest, chance = found["result_digest"], random.Random(7)
+    result = submitted(zone, query_world.a_query(scope=["record/app/http", "record/app/auth"]))
+    digest, chance = result["result_digest"], random.Random(7)
     assert digest["row_count"] == 60
     with zone.as_("alice") as alice:
         for _ in range(3):
@@ -113,13 +113,13 @@ def test_the_bytes_of_the_rows_are_those_that_were_hashed(zone: Any) -> None:
 
 def test_aggregates_come_by_group(zone: Any) -> None:
     aggregate = {"group_by": ["origin"], "metrics": ["count"]}
-    found = submitted(zone, query_world.a_query(aggregate=aggregate, evidence={"mode": "full"}))
-    assert sorted(row["count"] for row in found["rows"]) == [16, 17, 17]
+    result = submitted(zone, query_world.a_query(aggregate=aggregate, evidence={"mode": "full"}))
+    assert sorted(row["count"] for row in result["rows"]) == [16, 17, 17]
 
 
 def test_every_attempt_is_in_the_audit_stream(zone: Any) -> None:
-    found = submitted(zone, query_world.a_query(meta={"reason": "drill"}))
-    digest = found["result_digest"]
+    result = submitted(zone, query_world.a_query(meta={"reason": "drill"}))
+    digest = result["result_digest"]
     with zone.as_("bob") as bob, zone.as_("forged") as forged:
         assert bob.get(f"/api/query/result/{digest['result_id']}").status_code == 404
         secret = query_world.a_query(scope=["record/secret"])
@@ -127,8 +127,10 @@ def test_every_attempt_is_in_the_audit_stream(zone: Any) -> None:
         assert forged.get(f"/api/query/result/{digest['result_id']}").status_code == 401
 
     def recorded() -> list[Any]:
-        entries = [one for one in audits(zone) if digest["query_id"] in one["resource_identifier"]]
-        others = [one for one in audits(zone) if one["metadata"]["requester"] == "bob"]
+        entries = [
+            audit for audit in audits(zone) if digest["query_id"] in audit["resource_identifier"]
+        ]
+        others = [audit for audit in audits(zone) if audit["metadata"]["requester"] == "bob"]
         return entries if entries and len(others) >= 2 else []
 
     (entry,) = query_world.wait_until(recorded, "audit events")
@@ -137,7 +139,9 @@ def test_every_attempt_is_in_the_audit_stream(zone: Any) -> None:
     assert entry["query_parameters"]["descriptor_hash"] == digest["descriptor_hash"]
     assert entry["result_digest"] == h(canonical_json.encode(digest)).hex()
     outcomes = {
-        one["metadata"]["outcome"] for one in audits(zone) if one["metadata"]["requester"] == "bob"
+        audit["metadata"]["outcome"]
+        for audit in audits(zone)
+        if audit["metadata"]["requester"] == "bob"
     }
     assert outcomes >= {"query_not_found", "forbidden_scope"}
 
@@ -152,14 +156,14 @@ def audits(zone: Any) -> list[dict[str, Any]]:
     }  # fmt: skip
     reply = zone.signed("POST", "/api/query/submit", json.dumps(query).encode())
     assert reply.status_code == 200, reply.text
-    return [one["payload"] for one in reply.json()["rows"]]
+    return [item["payload"] for item in reply.json()["rows"]]
 
 
 def test_both_prefixes_serve_the_same(zone: Any) -> None:
     with zone.as_("alice") as alice:
-        found = alice.post("/api/v1/query/submit", json=query_world.a_query()).json()
-        result_id = found["result_digest"]["result_id"]
-        both = [alice.get(f"/api/{one}query/status/{result_id}").json() for one in ("", "v1/")]
+        result = alice.post("/api/v1/query/submit", json=query_world.a_query()).json()
+        result_id = result["result_digest"]["result_id"]
+        both = [alice.get(f"/api/{item}query/status/{result_id}").json() for item in ("", "v1/")]
         assert both[0] == both[1]
         assert both[0]["status"] == "completed"
 

@@ -26,8 +26,8 @@ HALF_BODY = HEAD + b"Content-Length: 1000\r\n\r\n{"
 def zone(hub: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("slow")
     settings = {"workers": 1, "threads": THREADS}
-    with query_world.closing(query_world.Zone(folder, hub, **settings)) as found:
-        yield found.start()
+    with query_world.closing(query_world.Zone(folder, hub, **settings)) as result:
+        yield result.start()
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_h13_half_sent_requests_hold_up_nobody(
 ) -> None:
     lines = [dial(sent) for _ in range(SLOW)]
     answered(zone)
-    assert [_said(one) for one in lines[:THREADS]] == [b""] * THREADS
+    assert [_said(line) for line in lines[:THREADS]] == [b""] * THREADS
 
 
 def test_h13_one_byte_at_a_time_holds_up_nobody(
@@ -69,8 +69,8 @@ def test_h13_one_byte_at_a_time_holds_up_nobody(
     def drip() -> None:
         left = list(lines)
         while left and not over.wait(0.1):
-            cut.extend(one for one in left if not _takes(one))
-            left = [one for one in left if one not in cut]
+            cut.extend(item for item in left if not _takes(item))
+            left = [item for item in left if item not in cut]
 
     thread = threading.Thread(target=drip, daemon=True)
     thread.start()

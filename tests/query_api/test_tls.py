@@ -18,7 +18,7 @@ import query_world
 from typer.testing import CliRunner
 
 from cli.main import app
-from veen.client.errors import Unreachable
+from veen.client.transport import Unreachable
 from veen.errors import VeenError
 
 Asked = Callable[..., Any]
@@ -45,10 +45,10 @@ class Site:
         self.zone.scheme, self.zone.tls = "https", self.context(self.known)
 
     def context(self, shown: tuple[Path, Path] | None, ca: Path | None = None) -> ssl.SSLContext:
-        found = ssl.create_default_context(cafile=ca or self.ca)
+        result = ssl.create_default_context(cafile=ca or self.ca)
         if shown is not None:
-            found.load_cert_chain(*shown)
-        return found
+            result.load_cert_chain(*shown)
+        return result
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +56,12 @@ def site(
     tmp_path_factory: pytest.TempPathFactory, make_hub: Callable[..., Any],
 ) -> Iterator[Site]:  # fmt: skip
     """On a hub of its own: its events are not among those that others count."""
-    found = Site(tmp_path_factory.mktemp("tls"), make_hub())
-    with query_world.closing(found.zone) as zone:
+    result = Site(tmp_path_factory.mktemp("tls"), make_hub())
+    with query_world.closing(result.zone) as zone:
         zone.emit("http.request", 5)
         checkpoint = zone.checkpoint()
         zone.start().catch_up(checkpoint)
-        yield found
+        yield result
 
 
 @pytest.fixture
@@ -72,10 +72,12 @@ def ask(site: Site, tmp_path: Path) -> Asked:
     def run(*words: object, api: str = "") -> Any:
         who = ("--api", api or site.zone.url, "--token-file", tmp_path / "token")
         asked = ("query", "submit", "--stream", "record/app/http", *who, *words, "--json")
-        found = Context().run(CliRunner().invoke, app, list(map(str, asked)), env={"NO_PROXY": "*"})
-        if isinstance(found.exception, VeenError):
-            raise found.exception
-        return found
+        result = Context().run(
+            CliRunner().invoke, app, list(map(str, asked)), env={"NO_PROXY": "*"}
+        )
+        if isinstance(result.exception, VeenError):
+            raise result.exception
+        return result
 
     return run
 
@@ -129,8 +131,8 @@ def test_a_certificate_is_a_gate_and_nobody_by_itself(site: Site) -> None:
 
 def test_a_command_shows_its_certificate(site: Site, ask: Asked, tmp_path: Path) -> None:
     cert, key = site.known
-    found = json.loads(ask("--ca", site.ca, "--cert", cert, "--key", key).stdout)
-    assert (found["status"], found["row_count"]) == ("completed", 5)
+    document = json.loads(ask("--ca", site.ca, "--cert", cert, "--key", key).stdout)
+    assert (document["status"], document["row_count"]) == ("completed", 5)
     both = tmp_path / "both.pem"
     both.write_bytes(cert.read_bytes() + key.read_bytes())
     assert json.loads(ask("--ca", site.ca, "--cert", both).stdout)["row_count"] == 5
@@ -154,9 +156,9 @@ def test_a_command_does_not_believe_another_authority(site: Site, ask: Asked) ->
 def test_a_certificate_and_its_key_belong_together(
     site: Site, ask: Asked, words: tuple[str, ...]
 ) -> None:
-    found = ask("--ca", site.ca, words[0], site.known[0])
-    assert found.exit_code != 0
-    assert "--cert" in str(found.exception) + found.output
+    result = ask("--ca", site.ca, words[0], site.known[0])
+    assert result.exit_code != 0
+    assert "--cert" in str(result.exception) + result.output
 
 
 def test_half_a_handshake_holds_up_nobody(site: Site) -> None:

@@ -14,19 +14,19 @@ import recorder_world
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A gated hub, its recorder's settings, a producer with its capability, and an admin."""
-    found = recorder_world.World(tmp_path_factory.mktemp("world"))
-    found.hub.start()
+    result = recorder_world.World(tmp_path_factory.mktemp("world"))
+    result.hub.start()
     try:
-        yield found
+        yield result
     finally:
-        found.hub.destroy()
+        result.hub.destroy()
 
 
 @pytest.fixture
 def offline(tmp_path: Path) -> Iterator[Any]:
     """An emitter whose hub does not answer."""
-    with recorder_world.offline_emitter(tmp_path) as found:
-        yield found
+    with recorder_world.offline_emitter(tmp_path) as result:
+        yield result
 
 
 @pytest.fixture

@@ -14,23 +14,23 @@ from typing import Any
 
 from hub_process import HubProcess
 
-from recorder.emit.emitter import Emitter
-from recorder.emit.observation import Observation
-from recorder.hub_client import open_client, reader_key
-from recorder.settings import Settings, parse
-from veen import captoken, layout
+from recorder.connect import open_recorder_client, reader_key
+from recorder.emit.emitter import Emitter, Observation
+from recorder.settings import RecorderSettings, parse
+from veen import captoken
 from veen.client.client import Client
-from veen.client.surroundings import Surroundings
-from veen.client.transport import Patience
+from veen.client.transport import RetryPolicy
+from veen.crypto import SigningKey
+from veen.events import RecordEvent, read_event
 from veen.hub_identity import HubIdentity
 from veen.keystore.directory import ClientDir
-from veen.record_event import RecordEvent, read_event
-from veen.sign import PrivateKey
-from veen.stream import stream_id
+from veen.label import stream_id
+from veen.log import layout
+from veen.system.environment import Runtime
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
-ISSUER = PrivateKey(sha256(b"issuer of the recorder").digest())
-HASTY = Patience(attempts=3, first_sec=0.01, most_sec=0.05, timeout_sec=5)
+ISSUER = SigningKey(sha256(b"issuer of the recorder").digest())
+HASTY = RetryPolicy(attempts=3, first_sec=0.01, most_sec=0.05, timeout_sec=5)
 ORDERS, LOGS = "record/app/orders", "record/infrastructure/logs"
 STREAMS: list[dict[str, Any]] = [
     {"name": ORDERS, "event_types": ["order.placed", "order.cancelled"]},
@@ -43,8 +43,8 @@ STREAMS: list[dict[str, Any]] = [
 NOWHERE = "http://127.0.0.1:9"
 
 
-def surroundings() -> Surroundings:
-    return Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
+def runtime() -> Runtime:
+    return Runtime(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
 
 
 def now_ms() -> int:
@@ -80,8 +80,8 @@ def offline_emitter(folder: Path, **changes: Any) -> Iterator[Emitter]:
     if not (folder / "producer").exists():
         an_identity(folder / "producer")
     settings = parse(a_document(**changes), folder)
-    with open_client(
-        settings.hub, passphrase=None, surroundings=surroundings(), patience=HASTY
+    with open_recorder_client(
+        settings.hub, passphrase=None, runtime=runtime(), retry_policy=HASTY
     ) as client:
         yield Emitter(client, settings.streams, clock=now_ms)
 
@@ -96,7 +96,7 @@ class World:
         (folder / "hub" / "hub.toml").write_text(self._hub_toml())
         self.hub.launch = lambda: self.hub.run(self._command())  # type: ignore[method-assign]
 
-    def settings(self, **changes: Any) -> Settings:
+    def settings(self, **changes: Any) -> RecorderSettings:
         return parse(self.document(**changes), self.folder)
 
     def document(self, **changes: Any) -> dict[str, Any]:
@@ -106,36 +106,36 @@ class World:
             "client": "producer",
             "reader": "admin/identity_card.pub",
         }
-        streams = [one | {"producers": [self.ids["producer"].hex()]} for one in STREAMS]
+        streams = [item | {"producers": [self.ids["producer"].hex()]} for item in STREAMS]
         usual = {"hub": hub, "streams": streams, "admins": [self.ids["admin"].hex()]}
         return a_document(**(usual | changes))
 
     def hub_id(self) -> bytes:
-        found = HubIdentity.decode((self.hub.data / layout.IDENTITY).read_bytes())
-        return found.hub_id
+        identity = HubIdentity.decode((self.hub.data / layout.IDENTITY).read_bytes())
+        return identity.hub_id
 
-    def token(self, name: str, settings: Settings) -> captoken.CapToken:
+    def token(self, name: str, settings: RecorderSettings) -> captoken.CapToken:
         streams = [
-            one.name
-            for one in settings.streams.streams
-            if self.ids[name] in settings.streams.writers(one)
+            stream.name
+            for stream in settings.streams.streams
+            if self.ids[name] in settings.streams.writers(stream)
         ]
         return captoken.issue(
             ISSUER,
             subject_pk=self.ids[name],
-            stream_ids=[stream_id(one) for one in streams],
+            stream_ids=[stream_id(stream) for stream in streams],
             ttl=86_400,
         )
 
     @contextmanager
-    def client(self, name: str, settings: Settings) -> Iterator[Client]:
+    def client(self, name: str, settings: RecorderSettings) -> Iterator[Client]:
         """With its capability."""
-        with open_client(
+        with open_recorder_client(
             settings.hub,
             passphrase=None,
-            surroundings=surroundings(),
+            runtime=runtime(),
             directory=self.folder / name,
-            patience=HASTY,
+            retry_policy=HASTY,
         ) as client:
             client.renew(self.token(name, settings))
             yield client
@@ -154,8 +154,8 @@ class World:
         """What a stream holds, verified and opened by the admin."""
         hub = self.document()["hub"] | {"client": "admin", "principal": "admin"}
         settings = self.settings(hub=hub)
-        with open_client(
-            settings.hub, passphrase=None, surroundings=surroundings(), patience=HASTY
+        with open_recorder_client(
+            settings.hub, passphrase=None, runtime=runtime(), retry_policy=HASTY
         ) as reader:
             return [_event(reader, pair.msg) for pair in reader.read(stream)]
 

@@ -14,15 +14,14 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from recorder.connect import open_recorder_client, reader_key
 from recorder.emit.emitter import Emitter
-from recorder.emit.line import LineForm
-from recorder.emit.tail import Tail, TailRules
-from recorder.emit.tail_run import TailRun
-from recorder.hub_client import open_client, reader_key
+from recorder.emit.json_lines import LineForm
+from recorder.emit.tail import FileTail, TailRules, TailRun
 from recorder.settings import load
 from veen.captoken import CapToken
 from veen.client.outbox import Outbox
-from veen.client.surroundings import Surroundings
+from veen.system.environment import Runtime
 
 
 def main() -> None:
@@ -51,8 +50,8 @@ def _live(words: list[str]) -> None:
 
 def _tail(manner: str) -> None:
     settings, path = load(Path(sys.argv[1])), Path(sys.argv[3])
-    world = Surroundings(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
-    with open_client(settings.hub, passphrase=None, surroundings=world) as client:
+    world = Runtime(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
+    with open_recorder_client(settings.hub, passphrase=None, runtime=world) as client:
         client.renew(CapToken.decode(Path(sys.argv[2]).read_bytes()))
         emitter = Emitter(
             client,
@@ -63,7 +62,7 @@ def _tail(manner: str) -> None:
         rules = TailRules(
             form=LineForm(payload=None), subject_id="file", origin="file", settle_ms=50
         )
-        run = TailRun(Tail(path, f"tail/{path}", emitter, rules), emitter, lambda _: None)
+        run = TailRun(FileTail(path, f"tail/{path}", emitter, rules), emitter, lambda _: None)
         if manner == "once":
             run.catch_up(time.sleep, 0.01)
         else:

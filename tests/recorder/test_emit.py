@@ -11,19 +11,17 @@ from typing import Any
 import pytest
 import recorder_world
 
-from recorder.emit.emitter import Emitter
-from recorder.emit.json_lines import MAX_LINE_BYTES, BadLine, emit_lines, lines_of
-from recorder.emit.line import LineForm
-from recorder.emit.observation import NoEvent
+from recorder.emit.emitter import Emitter, NoEvent
+from recorder.emit.json_lines import MAX_LINE_BYTES, BadLine, LineForm, emit_lines, lines_of
 from recorder.stream_map import UnknownType
-from veen.client.errors import Unreachable
+from veen.client.transport import Unreachable
 from veen.errors import VeenError
 
 LINE = {"event_type": "order.placed", "subject_id": "u", "origin": "o", "payload": {"n": 0}}
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "detail"),
     [
         pytest.param({"event_type": "order.lost"}, "'order.lost'; known are log", id="unknown"),
         pytest.param({"subject_id": ""}, "subject_id = '' has 0 bytes", id="no subject"),
@@ -44,17 +42,17 @@ LINE = {"event_type": "order.placed", "subject_id": "u", "origin": "o", "payload
     ],
 )
 def test_refuses_before_anything_is_kept(
-    changes: dict[str, Any], told: str, offline: Emitter
+    changes: dict[str, Any], detail: str, offline: Emitter
 ) -> None:
     good, bad = recorder_world.observed(), recorder_world.observed(**changes)
-    for kept in (offline.emit_many, lambda some: list(offline.send_many(some[1:]))):
-        with pytest.raises((NoEvent, UnknownType), match=told):
-            kept([good, bad])
+    for stored in (offline.emit_many, lambda some: list(offline.send_many(some[1:]))):
+        with pytest.raises((NoEvent, UnknownType), match=detail):
+            stored([good, bad])
     assert offline.pending() == 0
 
 
 def test_refuses_whoever_is_not_among_the_producers(tmp_path: Path) -> None:
-    streams = [one | {"producers": ["aa" * 32]} for one in recorder_world.STREAMS]
+    streams = [item | {"producers": ["aa" * 32]} for item in recorder_world.STREAMS]
     with (
         recorder_world.offline_emitter(tmp_path, streams=streams) as emitter,
         pytest.raises(NoEvent, match="is not among the producers of record/app/orders"),
@@ -105,10 +103,14 @@ def test_each_event_is_in_the_stream_of_its_type_under_its_own_principal(
     emitter = open_emitter()
     emitter.emit_many(observed)
     assert emitter.flush().landed == 5
-    found = {name: world.events(name)[count:] for name, count in before.items()}
-    assert [one.value() for one in found[recorder_world.ORDERS]] == [{"n": 0}, {"n": 2}, {"n": 4}]
-    assert [one.value() for one in found[recorder_world.LOGS]] == [{"n": 1}, {"n": 3}]
-    first = found[recorder_world.ORDERS][0]
+    result = {name: world.events(name)[count:] for name, count in before.items()}
+    assert [item.value() for item in result[recorder_world.ORDERS]] == [
+        {"n": 0},
+        {"n": 2},
+        {"n": 4},
+    ]
+    assert [item.value() for item in result[recorder_world.LOGS]] == [{"n": 1}, {"n": 3}]
+    first = result[recorder_world.ORDERS][0]
     assert first.principal_id == world.ids["producer"]
     assert (first.subject_id, first.origin, first.event_time) == (
         "user:7", "shop", 1_700_000_000_123,
@@ -128,8 +130,10 @@ def test_a_sent_event_has_its_receipt_and_the_time_of_now(
 
 def test_many_are_sent_in_order_across_streams(open_emitter: Callable[..., Emitter]) -> None:
     kinds = ["order.placed"] * 3 + ["log.line"] + ["order.placed"]
-    sent = list(open_emitter().send_many(recorder_world.observed(event_type=one) for one in kinds))
-    seqs = [one.receipt.stream_seq for one in sent]
+    sent = list(
+        open_emitter().send_many(recorder_world.observed(event_type=kind) for kind in kinds)
+    )
+    seqs = [event.receipt.stream_seq for event in sent]
     assert seqs[1:3] == [seqs[0] + 1, seqs[0] + 2]
     assert seqs[4] == seqs[0] + 3
 
@@ -153,12 +157,15 @@ def test_there_is_no_request_beside_the_submits(open_emitter: Callable[..., Emit
 
 
 def lines(*documents: Any) -> io.BytesIO:
-    rows = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in documents]
+    rows = [
+        document if isinstance(document, bytes) else json.dumps(document).encode()
+        for document in documents
+    ]
     return io.BytesIO(b"".join(row + b"\n" for row in rows))
 
 
 @pytest.mark.parametrize(
-    ("bad", "told"),
+    ("bad", "detail"),
     [
         pytest.param(b"{", "not JSON", id="not JSON"),
         pytest.param(b"\xff", "not JSON", id="not UTF-8"),
@@ -176,10 +183,10 @@ def lines(*documents: Any) -> io.BytesIO:
     ],
 )
 def test_a_bad_line_is_named_and_all_before_it_are_kept(
-    bad: Any, told: str, offline: Emitter
+    bad: Any, detail: str, offline: Emitter
 ) -> None:
     source = lines(LINE, b"", LINE, bad, LINE)
-    with pytest.raises(BadLine, match=rf"line 4: .*{told}.*--from-line 4") as raised:
+    with pytest.raises(BadLine, match=rf"line 4: .*{detail}.*--from-line 4") as raised:
         emit_lines(offline, lines_of(source), LineForm())
     assert raised.value.number == 4
     assert offline.pending() == 2
@@ -212,7 +219,7 @@ def test_goes_on_at_a_line(world: Any, open_emitter: Callable[..., Emitter]) -> 
     before = len(world.events(recorder_world.ORDERS))
     source = lines(b"x" * 50, *[LINE | {"payload": n, "event_time": n} for n in range(3)])
     form = LineForm(default_origin="unused")
-    found = emit_lines(open_emitter(), lines_of(source, 3), form)
-    assert (found.kept, found.landed) == (2, 2)
+    emitted = emit_lines(open_emitter(), lines_of(source, 3), form)
+    assert (emitted.stored, emitted.landed) == (2, 2)
     events = world.events(recorder_world.ORDERS)[before:]
-    assert [(one.value(), one.event_time) for one in events] == [(1, 1), (2, 2)]
+    assert [(event.value(), event.event_time) for event in events] == [(1, 1), (2, 2)]

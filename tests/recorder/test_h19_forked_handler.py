@@ -9,11 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from test_log_handler import MAPPING, kept
+from test_log_handler import MAPPING, stored
 
 from recorder.emit.emitter import Emitter
-from recorder.emit.log_handler import RecorderHandler
-from recorder.emit.log_mapping import LogMapping
+from recorder.emit.log_handler import LogMapping, RecorderHandler
 from recorder.stream_map import UnknownType
 
 CHILDREN, LINES = 4, 1_000
@@ -54,7 +53,7 @@ def test_h19_every_record_of_forked_processes_is_recorded_or_counted(offline: Em
     pids = [forked(lambda child=child: work(child)) for child in range(CHILDREN)]  # type: ignore[misc]
     assert [ended(pid) for pid in pids] == [0] * CHILDREN
     handler.close()
-    messages = [event.value()["message"] for event in kept(offline)]
+    messages = [event.value()["message"] for event in stored(offline)]
     due = {f"{child}:{number}" for child in range(CHILDREN) for number in range(LINES)}
     assert sorted(messages) == sorted({"parent", *due})
     assert handler.dropped == 0
@@ -73,7 +72,7 @@ def test_h19_a_forked_process_that_logs_too_much_is_counted(offline: Emitter) ->
 
     assert ended(forked(work)) == 0
     handler.close()
-    cut = [event.value() for event in kept(offline) if event.value().get("cut")]
+    cut = [event.value() for event in stored(offline) if event.value().get("cut")]
     assert len(cut) == 1
     assert cut[0]["message"].startswith("xxx")
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from test_tail import Log
 
-from recorder.emit.event_time import TimeUnit, event_time
-from recorder.emit.observation import NoEvent
+from recorder.emit.emitter import NoEvent
 from recorder.emit.tail_files import RotationOrder
+from recorder.timestamp import TimeUnit, event_time
 from veen.client.outbox import Note
 
 

@@ -9,31 +9,30 @@ from typing import Any
 import pytest
 import recorder_world
 
+from recorder.connect import open_recorder_client
 from recorder.emit.migration import Migration, Target, record, rename
-from recorder.hub_client import open_client
-from recorder.index.follower import Follower
-from recorder.index.home import IndexHome
-from recorder.index.opener import opening
+from recorder.index.follower import Follower, opening
 from recorder.index.placement import MapChanged, refuse_changed, unlogged
+from recorder.index.reader import status
 from recorder.index.rebuild import create
-from recorder.index.status import status
+from recorder.index.tables import IndexHome
 from recorder.index.writer import writing
-from recorder.settings import Settings
+from recorder.settings import RecorderSettings
 from veen.errors import Malformed
-from veen.tooling import RegisterRequest, StreamsResponse
+from veen.wire.api import RegisterRequest, StreamsResponse
 
 ORDERS, LOGS, MOVED = recorder_world.ORDERS, recorder_world.LOGS, "record/app/purchases"
 
 
-def followed(world: Any, home: IndexHome, settings: Settings) -> None:
+def followed(world: Any, home: IndexHome, settings: RecorderSettings) -> None:
     """One look at the hub, as the query service and ``veen recorder index follow`` take it."""
     hub = world.document()["hub"] | {"client": "admin", "principal": "admin"}
     with (
-        open_client(
+        open_recorder_client(
             world.settings(hub=hub).hub,
             passphrase=None,
-            surroundings=recorder_world.surroundings(),
-            patience=recorder_world.HASTY,
+            runtime=recorder_world.runtime(),
+            retry_policy=recorder_world.HASTY,
         ) as reader,
         home.locked(),
         opening(reader.session.identity.readers(), reader.session.limits, 0) as opener,
@@ -47,17 +46,24 @@ def followed(world: Any, home: IndexHome, settings: Settings) -> None:
 
 
 def wrong(home: IndexHome) -> dict[str, int]:
-    return {one.stream: one.wrong_stream for one in status(home, 0).streams if one.wrong_stream}
+    return {
+        stream.stream: stream.wrong_stream
+        for stream in status(home, 0).streams
+        if stream.wrong_stream
+    }
 
 
 def moved_orders(world: Any) -> list[dict[str, Any]]:
     """The usual map, with the stream of orders under another name."""
-    return [one | {"name": MOVED} if one["name"] == ORDERS else one for one in streams(world)]
+    return [
+        stream | {"name": MOVED} if stream["name"] == ORDERS else stream
+        for stream in streams(world)
+    ]
 
 
 def streams(world: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = world.document()["streams"]
-    return found
+    result: list[dict[str, Any]] = world.document()["streams"]
+    return result
 
 
 def test_h27_an_event_of_a_foreign_type_is_found_and_a_changed_map_needs_its_migration(
@@ -71,8 +77,8 @@ def test_h27_an_event_of_a_foreign_type_is_found_and_a_changed_map_needs_its_mig
 
     # Another settings file maps the type of orders to the stream of logs: the hub cannot tell.
     swapped = [
-        one | {"event_types": kinds}
-        for one, kinds in zip(
+        stream | {"event_types": kinds}
+        for stream, kinds in zip(
             streams(world), (["log.line"], ["order.placed", "log.dropped"]), strict=True
         )
     ]
@@ -81,7 +87,7 @@ def test_h27_an_event_of_a_foreign_type_is_found_and_a_changed_map_needs_its_mig
             emitter.send(recorder_world.observed())
     followed(world, home, settings)
     assert wrong(home) == {LOGS: 3}
-    row = next(one for one in status(home, 0).streams if one.stream == LOGS)
+    row = next(stream for stream in status(home, 0).streams if stream.stream == LOGS)
     assert row.unread == 0
 
     # With that file as its own settings, the recorder refuses: nothing tells of a migration.
@@ -117,8 +123,8 @@ def test_h27_the_accepted_map_outlives_the_index_and_is_not_guessed(
     home, settings = IndexHome(tmp_path / "index"), world.settings()
     refuse_changed(home, settings.streams)
     followed(world, home, settings)
-    found = json.loads(home.stream_map.read_bytes())
-    assert found["order.placed"] == ORDERS
+    document = json.loads(home.stream_map.read_bytes())
+    assert document["order.placed"] == ORDERS
     home.stream_map.write_bytes(b"{")
     with pytest.raises(Malformed, match="restore it"):
         refuse_changed(home, settings.streams)

@@ -12,11 +12,10 @@ import pytest
 import recorder_world
 
 from recorder.emit.emitter import Emitter
-from recorder.emit.log_handler import RecorderHandler
-from recorder.emit.log_mapping import LogMapping, LogRule
+from recorder.emit.log_handler import LogMapping, LogRule, RecorderHandler
 from recorder.stream_map import UnknownType
 from veen.client.outbox import OutboxFull
-from veen.record_event import RecordEvent
+from veen.events import RecordEvent
 
 MAPPING = LogMapping(subject_id="service:shop", origin="shop")
 
@@ -34,15 +33,15 @@ def attach() -> Iterator[Callable[..., RecorderHandler]]:
         return made[-1]
 
     yield make
-    for one in made:
-        logger.removeHandler(one)
-        one.close()
+    for item in made:
+        logger.removeHandler(item)
+        item.close()
 
 
-def kept(emitter: Emitter) -> list[RecordEvent]:
+def stored(emitter: Emitter) -> list[RecordEvent]:
     outbox = emitter._client._outbox
     rows = outbox._all("SELECT id FROM events ORDER BY id")
-    return [RecordEvent.decode(outbox.draft(one).body) for (one,) in rows]
+    return [RecordEvent.decode(outbox.draft(item).body) for (item,) in rows]
 
 
 def test_refuses_types_that_have_no_stream(offline: Emitter) -> None:
@@ -61,7 +60,7 @@ def test_records_survive_a_hub_that_is_down(
             "cart %d", 7, extra={"subject_id": "u:7", "size": 3, "odd": {1}}
         )
     handler.flush()
-    (event,) = kept(offline)
+    (event,) = stored(offline)
     value = event.value()
     assert (event.event_type, event.subject_id, event.origin) == ("log.line", "u:7", "shop")
     assert (value["message"], value["level"], value["logger"]) == ("cart 7", "ERROR", "shop.cart")
@@ -81,8 +80,8 @@ def test_the_first_rule_that_speaks_of_a_record_decides(
     logging.getLogger("shop.orders.eu").warning("b")
     logging.getLogger("shop.ordersX").info("c")
     handler.flush()
-    found = [(one.event_type, one.origin) for one in kept(offline)]
-    assert found == [("order.placed", "orders"), ("order.cancelled", "shop"), ("log.line", "shop")]
+    result = [(item.event_type, item.origin) for item in stored(offline)]
+    assert result == [("order.placed", "orders"), ("order.cancelled", "shop"), ("log.line", "shop")]
 
 
 def test_a_record_that_is_too_large_is_cut_and_says_so(
@@ -91,7 +90,7 @@ def test_a_record_that_is_too_large_is_cut_and_says_so(
     handler = attach(offline)
     logging.getLogger("shop").info("x" * 100_000)
     handler.flush()
-    (event,) = kept(offline)
+    (event,) = stored(offline)
     assert event.value()["cut"] is True
     assert event.value()["message"].startswith("xxx")
     assert handler.dropped == 0
@@ -104,7 +103,7 @@ def test_own_loggers_are_not_recorded(
     for name in ("veen.client.sender", "recorder.emit"):
         handler.handle(logging.LogRecord(name, logging.ERROR, "f", 1, "own", None, None))
     handler.flush()
-    assert kept(offline) == []
+    assert stored(offline) == []
 
 
 def test_what_finds_no_room_is_counted_and_the_count_is_recorded(
@@ -124,11 +123,11 @@ def test_what_finds_no_room_is_counted_and_the_count_is_recorded(
     open_again.set()
     handler.flush()
     handler.close()
-    found = kept(offline)
-    told = sum(one.value()["dropped"] for one in found if one.event_type == "log.dropped")
-    lines = [one for one in found if one.event_type == "log.line"]
-    assert told == handler.dropped > 0
-    assert len(lines) + told == 20
+    result = stored(offline)
+    detail = sum(item.value()["dropped"] for item in result if item.event_type == "log.dropped")
+    lines = [item for item in result if item.event_type == "log.line"]
+    assert detail == handler.dropped > 0
+    assert len(lines) + detail == 20
 
 
 def test_what_can_be_kept_nowhere_is_said_loudly_at_the_end(
@@ -157,5 +156,5 @@ def test_what_was_kept_is_sent_after_a_restart(world: Any, tmp_path: Path) -> No
         handler.handle(logging.LogRecord("shop", logging.INFO, "f", 1, "second", None, None))
         handler.close()
         assert emitter.pending() == 0
-    found = [one.value()["message"] for one in world.events(recorder_world.LOGS)[before:]]
-    assert found == ["first life", "second"]
+    result = [event.value()["message"] for event in world.events(recorder_world.LOGS)[before:]]
+    assert result == ["first life", "second"]

@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 import recorder_world
 
+from recorder.emit.emitter import NoEvent
 from recorder.emit.migration import Stay, migrations, record, rename, split, stays
-from recorder.emit.observation import NoEvent
 from recorder.settings import parse
-from recorder.stream_map import CHANGES, StreamMap
+from recorder.stream_map import CHANGES, RecorderStreamMap
 from veen.errors import Malformed
-from veen.overlay.body import AnyItem
-from veen.record_event import RecordEvent
+from veen.events import RecordEvent
+from veen.wire.body import AnyItem
 
 
 @pytest.fixture
-def streams() -> StreamMap:
+def streams() -> RecorderStreamMap:
     return parse(recorder_world.a_document(), Path("/")).streams
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "last_seq", "told"),
+    ("old", "new", "last_seq", "detail"),
     [
         ("app/x", ["record/app/orders"], 1, "no stream that can be renamed"),
         (CHANGES, ["record/app/orders"], 1, "no stream that can be renamed"),
@@ -34,9 +34,11 @@ def streams() -> StreamMap:
         ("record/old", ["record/app/orders"] * 2, 1, "two or more different"),
     ],
 )
-def test_refuses(old: str, new: list[str], last_seq: int, told: str, streams: StreamMap) -> None:
+def test_refuses(
+    old: str, new: list[str], last_seq: int, detail: str, streams: RecorderStreamMap
+) -> None:
     made = split if len(new) > 1 else lambda some, was, now, seq: rename(some, was, now[0], seq)
-    with pytest.raises(NoEvent, match=told):
+    with pytest.raises(NoEvent, match=detail):
         made(streams, old, new, last_seq)
 
 

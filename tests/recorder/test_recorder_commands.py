@@ -14,7 +14,7 @@ import pytest
 import recorder_world
 from typer.testing import CliRunner
 
-from cli.failure import fail
+from cli.errors import fail
 from cli.main import app
 from recorder.stream_map import CHANGES
 from veen.client.outbox import events_in
@@ -29,13 +29,13 @@ OK, USAGE, NETWORK, REFUSED = 0, 1, 2, 4
 class Done(NamedTuple):
     code: int
     out: str
-    told: str
+    detail: str
 
     @property
     def document(self) -> Any:
-        found = json.loads(self.out)
-        assert found.pop("ok") is True
-        return found
+        result = json.loads(self.out)
+        assert result.pop("ok") is True
+        return result
 
 
 Veen = Callable[..., Done]
@@ -45,8 +45,8 @@ def a_toml(document: dict[str, Any]) -> str:
     """Enough of TOML for the settings of these tests; JSON has the same scalars and lists."""
     plain = {key: value for key, value in document.items() if key not in ("hub", "streams")}
     parts = [*_pairs(plain), "[hub]", *_pairs(document["hub"])]
-    for one in document["streams"]:
-        parts += ["[[streams]]", *_pairs(one)]
+    for item in document["streams"]:
+        parts += ["[[streams]]", *_pairs(item)]
     return "\n".join(parts)
 
 
@@ -66,13 +66,13 @@ def veen(capsys: pytest.CaptureFixture[str]) -> Veen:
 
 
 def _invoked(capsys: pytest.CaptureFixture[str], words: list[str], stdin: bytes) -> Done:
-    found = Context().run(CliRunner().invoke, app, ["recorder", *words], input=stdin)
-    if not isinstance(found.exception, VeenError | OSError):
-        return Done(found.exit_code, found.stdout, found.stderr)
+    run = Context().run(CliRunner().invoke, app, ["recorder", *words], input=stdin)
+    if not isinstance(run.exception, VeenError | OSError):
+        return Done(run.exit_code, run.stdout, run.stderr)
     capsys.readouterr()
-    code = fail(found.exception)
-    told = capsys.readouterr()
-    return Done(code, found.stdout, told.err or told.out)
+    code = fail(run.exception)
+    detail = capsys.readouterr()
+    return Done(code, run.stdout, detail.err or detail.out)
 
 
 @pytest.fixture(scope="module")
@@ -85,11 +85,11 @@ def config(world: Any) -> Path:
 @pytest.fixture(scope="module")
 def caps(world: Any, config: Path) -> dict[str, Path]:
     """The files of the capabilities, which the hub does not know yet."""
-    found = {}
+    result = {}
     for name in ("producer", "admin"):
-        found[name] = config.with_name(f"{name}.cap")
-        found[name].write_bytes(world.token(name, world.settings()).encode())
-    return found
+        result[name] = config.with_name(f"{name}.cap")
+        result[name].write_bytes(world.token(name, world.settings()).encode())
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -110,27 +110,27 @@ def registered(world: Any, config: Path) -> None:
     """The admin makes the streams known, before any capability is."""
     settings = ["--config", str(config), "--client", str(world.folder / "admin")]
     words = ["recorder", "streams", "--register", *settings, "--principal", "admin", "--json"]
-    found = Context().run(CliRunner().invoke, app, words)
-    assert found.exit_code == OK, found.exception
-    shown = json.loads(found.stdout)
+    run = Context().run(CliRunner().invoke, app, words)
+    assert run.exit_code == OK, run.exception
+    shown = json.loads(run.stdout)
     assert set(shown["registered"]) >= {"record/app/orders", "record/infrastructure/logs"}
-    assert any(world.ids["producer"].hex() in one for one in shown["issue"])
+    assert any(world.ids["producer"].hex() in item for item in shown["issue"])
 
 
 def lines(*some: dict[str, Any]) -> bytes:
-    return b"".join(json.dumps(LINE | one).encode() + b"\n" for one in some)
+    return b"".join(json.dumps(LINE | item).encode() + b"\n" for item in some)
 
 
 def test_only_a_managing_principal_registers_streams(veen: Veen, world: Any, config: Path) -> None:
-    found = veen("streams", "--register", "--config", config)
-    assert (found.code, "E.UNAUTHORIZED" in found.told) == (REFUSED, True)
+    result = veen("streams", "--register", "--config", config)
+    assert (result.code, "E.UNAUTHORIZED" in result.detail) == (REFUSED, True)
     admin = ("--client", world.folder / "admin", "--principal", "nobody")
     assert veen("streams", "--register", "--config", config, *admin).code == REFUSED
 
 
 def test_streams_say_who_appends(veen: Veen, world: Any, config: Path) -> None:
     shown = veen("streams", "--config", config, "--json").document
-    (orders,) = [one for one in shown["streams"] if one["name"] == "record/app/orders"]
+    (orders,) = [item for item in shown["streams"] if item["name"] == "record/app/orders"]
     assert orders["append"] == [world.ids["producer"].hex()]
     assert "registered" not in shown
     assert "whoever has a capability" in veen("streams", "--config", config).out
@@ -139,29 +139,29 @@ def test_streams_say_who_appends(veen: Veen, world: Any, config: Path) -> None:
 def test_without_a_capability_nothing_is_recorded(
     veen: Veen, world: Any, config: Path, caps: dict[str, Path]
 ) -> None:
-    found = veen("emit", *ONE, "--payload", "{}", "--config", config)
-    assert (found.code, "E.CAP" in found.told) == (REFUSED, True)
+    result = veen("emit", *ONE, "--payload", "{}", "--config", config)
+    assert (result.code, "E.CAP" in result.detail) == (REFUSED, True)
     another = veen("emit", *ONE, "--payload", "{}", "--config", config, "--cap", caps["admin"])
-    assert (another.code, "not ours" in another.told) == (3, True)
+    assert (another.code, "not ours" in another.detail) == (3, True)
     none = veen("emit", *ONE, "--payload", "{}", "--config", config, "--cap", "/nowhere.cap")
-    assert (none.code, "/nowhere.cap" in none.told) == (USAGE, True)
+    assert (none.code, "/nowhere.cap" in none.detail) == (USAGE, True)
     assert world.events("record/app/orders") == []
 
 
 def test_one_event_comes_with_its_receipt(veen: Veen, world: Any, at: tuple[object, ...]) -> None:
     """What an earlier command was refused is not sent again by this one."""
     words = ("--payload", '{"n": 1}', "--time", "2025-11-19T03:20:00.5Z")
-    found = veen("emit", *ONE, *words, *at, "--json")
-    assert found.code == OK
-    assert found.document["stream"] == "record/app/orders"
-    event = world.events("record/app/orders")[found.document["stream_seq"] - 1]
+    result = veen("emit", *ONE, *words, *at, "--json")
+    assert result.code == OK
+    assert result.document["stream"] == "record/app/orders"
+    event = world.events("record/app/orders")[result.document["stream_seq"] - 1]
     assert (event.value(), event.event_time) == ({"n": 1}, 1_763_522_400_500)
-    assert found.document["receipt_id"].startswith("rcpt-")
-    assert found.document["stream_seq"] == 1
+    assert result.document["receipt_id"].startswith("rcpt-")
+    assert result.document["stream_seq"] == 1
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "detail"),
     [
         ((), "give one of --payload"),
         (("--payload", "{}", "--file", "-"), "give one of --payload"),
@@ -171,15 +171,15 @@ def test_one_event_comes_with_its_receipt(veen: Veen, world: Any, at: tuple[obje
     ],
 )
 def test_misuse_is_told(
-    veen: Veen, at: tuple[object, ...], words: tuple[str, ...], told: str
+    veen: Veen, at: tuple[object, ...], words: tuple[str, ...], detail: str
 ) -> None:
-    found = veen("emit", *words, *at)
-    assert found.code != OK
-    assert told in found.told
+    result = veen("emit", *words, *at)
+    assert result.code != OK
+    assert detail in result.detail
 
 
 @pytest.mark.parametrize(
-    ("bad", "told"),
+    ("bad", "detail"),
     [
         ({"event_type": "order.lost", "payload": {}}, "no stream is configured"),
         ({"subject_id": "", "payload": {}}, "subject_id"),
@@ -189,15 +189,15 @@ def test_misuse_is_told(
     ],
 )
 def test_a_bad_line_is_named_and_those_before_it_are_recorded(
-    veen: Veen, world: Any, at: tuple[object, ...], bad: dict[str, Any], told: str
+    veen: Veen, world: Any, at: tuple[object, ...], bad: dict[str, Any], detail: str
 ) -> None:
     before = len(world.events("record/app/orders"))
     source = lines({"payload": 1}) + b"\n" + lines({"payload": 2}, bad, {"payload": 3})
-    found = veen("emit", "--file", "-", *at, stdin=source)
-    assert (found.code, "line 4: " in found.told) == (REFUSED, True)
-    assert told in found.told
+    result = veen("emit", "--file", "-", *at, stdin=source)
+    assert (result.code, "line 4: " in result.detail) == (REFUSED, True)
+    assert detail in result.detail
     recorded = world.events("record/app/orders")[before:]
-    assert [one.value() for one in recorded] == [1, 2]
+    assert [item.value() for item in recorded] == [1, 2]
     rest = veen("emit", "--file", "-", "--from-line", "5", *at, "--json", stdin=source)
     assert rest.document == {"kept": 1, "landed": 1, "pending": 0}
     assert world.events("record/app/orders")[-1].value() == 3
@@ -207,9 +207,9 @@ def test_lines_are_kept_while_the_hub_does_not_answer(veen: Veen, tmp_path: Path
     recorder_world.an_identity(tmp_path / "producer")
     (tmp_path / "recorder.toml").write_text(a_toml(recorder_world.a_document()))
     alone = ("--config", tmp_path / "recorder.toml")
-    found = veen("emit", "--file", "-", *alone, stdin=lines({"payload": 1}, {"payload": 2}))
-    assert found.code == NETWORK
-    assert "2 events were kept; 2 wait in the outbox" in found.told
+    result = veen("emit", "--file", "-", *alone, stdin=lines({"payload": 1}, {"payload": 2}))
+    assert result.code == NETWORK
+    assert "2 events were kept; 2 wait in the outbox" in result.detail
     assert events_in(tmp_path / "producer" / "outbox.sqlite") == 2
 
 
@@ -223,8 +223,8 @@ def test_a_log_is_followed_to_its_end_and_again_from_there(
     log.write_bytes(log.read_bytes() + lines({"n": 3}))
     assert veen(*tail).document["events"] == 1
     assert veen(*tail).document["events"] == 0
-    found = [one.value() for one in world.events("record/app/orders")[before:]]
-    assert found == [{"n": 1}, {"n": 2}, {"n": 3}]
+    result = [event.value() for event in world.events("record/app/orders")[before:]]
+    assert result == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
 def test_a_bad_line_of_a_log_stops_the_tail_or_is_recorded(
@@ -232,10 +232,10 @@ def test_a_bad_line_of_a_log_stops_the_tail_or_is_recorded(
 ) -> None:
     log = tmp_path / "mixed.json"
     log.write_bytes(lines({"n": 1}) + b"not JSON\n")
-    found = veen("tail", log, "--once", *at)
-    assert found.code == REFUSED
-    assert "mixed.json" in found.told
-    assert f"byte {len(lines({'n': 1}))}" in found.told
+    result = veen("tail", log, "--once", *at)
+    assert result.code == REFUSED
+    assert "mixed.json" in result.detail
+    assert f"byte {len(lines({'n': 1}))}" in result.detail
     assert veen("tail", log, "--once", "--on-bad-line", "record", *at).code == OK
     assert world.events("record/infrastructure/logs")[-1].event_type == "log.unparsed"
 
@@ -245,8 +245,8 @@ def test_only_an_admin_records_migrations(
 ) -> None:
     words = ("migrate", "rename", "--from", "record/app/old", "--to", "record/app/orders")
     words = (*words, "--last-seq", "812", "--config", str(config))
-    found = veen(*words, "--cap", authorized["producer"])
-    assert (found.code, "is no admin" in found.told) == (REFUSED, True)
+    result = veen(*words, "--cap", authorized["producer"])
+    assert (result.code, "is no admin" in result.detail) == (REFUSED, True)
     admin = ("--client", world.folder / "admin", "--cap", authorized["admin"])
     shown = veen(*words, *admin, "--json").document
     assert shown["from"] == "record/app/old"
@@ -269,11 +269,11 @@ def test_a_configuration_is_told_or_its_fault_is_named(
     assert shown["profile_id"] == world.settings().profile_id().hex()
     bad = tmp_path / "bad.toml"
     bad.write_text(config.read_text() + "\ncolour = 1\n")
-    found = veen("config", "check", "--config", bad)
-    assert (found.code, "colour" in found.told) == (REFUSED, True)
+    result = veen("config", "check", "--config", bad)
+    assert (result.code, "colour" in result.detail) == (REFUSED, True)
     missing = veen("config", "check", "--config", tmp_path / "none.toml")
     assert missing.code != OK
-    assert "recorder.example.toml" in missing.told
+    assert "recorder.example.toml" in missing.detail
 
 
 @pytest.mark.parametrize(
@@ -298,9 +298,9 @@ def test_the_program_ends_with_the_code_for_it(
 
 def moved(config: Path) -> Path:
     """Settings beside the usual ones, with the same index, that move the stream of orders."""
-    found = config.with_name("moved.toml")
-    found.write_text(config.read_text().replace('"record/app/orders"', f'"{MOVED}"'))
-    return found
+    with_name = config.with_name("moved.toml")
+    with_name.write_text(config.read_text().replace('"record/app/orders"', f'"{MOVED}"'))
+    return with_name
 
 
 def test_h27_no_command_goes_by_a_changed_map_without_its_migration(
@@ -311,7 +311,7 @@ def test_h27_no_command_goes_by_a_changed_map_without_its_migration(
     assert veen("emit", *ONE, "--payload", "{}", "--config", config, "--cap",
                 authorized["producer"]).code == OK  # fmt: skip
     accepted = veen(*follow, "--config", config, "--json")
-    assert accepted.code == OK, accepted.told
+    assert accepted.code == OK, accepted.detail
     to, log = ("--config", moved(config)), tmp_path / "shop.json"
     log.write_bytes(lines({"payload": 1}))
     commands: tuple[tuple[object, ...], ...] = (
@@ -323,25 +323,27 @@ def test_h27_no_command_goes_by_a_changed_map_without_its_migration(
         ("checkpoint", "run", *admin, *to),
     )
     for words in commands:
-        found = veen(*words)
-        assert found.code == REFUSED, (words, found)
-        assert "expected a migration event in record/infrastructure/changes, got none" in found.told
-        assert f"--from record/app/orders --to {MOVED}" in found.told
-    told = veen(*follow, *to, "--json").document
-    assert "expected a migration event" in told["trouble"]
+        result = veen(*words)
+        assert result.code == REFUSED, (words, result)
+        assert (
+            "expected a migration event in record/infrastructure/changes, got none" in result.detail
+        )
+        assert f"--from record/app/orders --to {MOVED}" in result.detail
+    document = veen(*follow, *to, "--json").document
+    assert "expected a migration event" in document["trouble"]
 
     # What comes before the migration goes through, and the migration mends it.
     assert veen("streams", "--register", *admin, *to).code == OK
     rename = ("migrate", "rename", "--from", "record/app/orders", "--to", MOVED, "--last-seq", 99)
     done = veen(*rename, "--client", world.folder / "admin", "--cap", authorized["admin"], *to)
-    assert done.code == OK, done.told
+    assert done.code == OK, done.detail
     assert veen("config", "check", *to).code == REFUSED
     assert veen(*follow, *to, "--json").document["trouble"] is None
     assert veen("config", "check", *to).code == OK
     assert veen("checkpoint", "create", *admin, *to).code == OK
     # The map before it is the one that is refused now.
     back = veen("config", "check", "--config", config)
-    assert (back.code, f"from {MOVED} to record/app/orders" in back.told) == (REFUSED, True)
+    assert (back.code, f"from {MOVED} to record/app/orders" in back.detail) == (REFUSED, True)
 
 
 @pytest.mark.parametrize("retention", ["short_term", "30", "30d", ""])
@@ -356,10 +358,10 @@ def test_h27_a_retention_shorter_than_long_term_is_refused_by_every_command(
         ("emit", *ONE, "--payload", "{}"),
         ("checkpoint", "create"),
     ):
-        found = veen(*words, "--config", bad)
-        assert found.code == REFUSED, (words, found)
-        assert "retention" in found.told
-        assert "long_term" in found.told
+        result = veen(*words, "--config", bad)
+        assert result.code == REFUSED, (words, result)
+        assert "retention" in result.detail
+        assert "long_term" in result.detail
 
 
 @pytest.mark.parametrize(

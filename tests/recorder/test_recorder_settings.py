@@ -12,8 +12,8 @@ import recorder_world
 
 from recorder.settings import load, parse
 from recorder.stream_map import CHANGES
-from veen.objects.settings import FileSettings
-from veen.settings_table import BadSettings
+from veen.objects.port import FileSettings
+from veen.system.config import BadSettings
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "recorder.example.toml"
 A, B = "aa" * 32, "bb" * 32
@@ -26,7 +26,7 @@ def tables(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "detail"),
     [
         pytest.param(tables(zone=""), "zone = ''", id="empty zone"),
         pytest.param(tables(zone="Plant 1"), "zone = 'Plant 1'", id="zone with a space"),
@@ -153,8 +153,8 @@ def tables(**changes: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_refuses(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(BadSettings, match=told):
+def test_refuses(changes: dict[str, Any], detail: str) -> None:
+    with pytest.raises(BadSettings, match=detail):
         parse(recorder_world.a_document(**changes), Path("/etc"))
 
 
@@ -167,16 +167,16 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_the_example_says_every_key_and_its_default() -> None:
-    found = load(EXAMPLE)
+    result = load(EXAMPLE)
     bare = parse(recorder_world.a_document(), EXAMPLE.parent)
-    assert found.checkpoint == bare.checkpoint
-    assert found.anchor == bare.anchor
-    assert found.index == bare.index
+    assert result.checkpoint == bare.checkpoint
+    assert result.anchor == bare.anchor
+    assert result.index == bare.index
     for name in ("listen", "workers", "threads", "row_budget", "max_rows", "engine", "results",
                  "max_descriptor_bytes", "spark_master"):  # fmt: skip
-        assert getattr(found.query, name) == getattr(bare.query, name)
-    assert isinstance(found.objects, FileSettings)
-    assert found.hub.client == EXAMPLE.parent / "client"
+        assert getattr(result.query, name) == getattr(bare.query, name)
+    assert isinstance(result.objects, FileSettings)
+    assert result.hub.client == EXAMPLE.parent / "client"
 
 
 def test_every_key_that_is_known_is_in_the_example() -> None:
@@ -201,7 +201,7 @@ def test_the_profile_does_not_depend_on_order_and_does_on_everything_else() -> N
         other | {"producers": [A]}, other | {"event_types": ["y"]}, other | {"name": "record/c"},
         other | {"max_payload_bytes": 5},
     ]  # fmt: skip
-    assert len({profile(ONE, one) for one in (other, *changed)}) == 5
+    assert len({profile(ONE, item) for item in (other, *changed)}) == 5
 
 
 def test_the_recorders_own_streams_are_always_there() -> None:

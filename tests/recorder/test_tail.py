@@ -14,14 +14,13 @@ import pytest
 import recorder_world
 
 from recorder.emit.emitter import Emitter
-from recorder.emit.event_time import TimeUnit
-from recorder.emit.line import LineForm
-from recorder.emit.tail import OnBadLine, Tail, TailGap, TailRules, TailStopped
-from recorder.emit.tail_lines import CHUNK_BYTES
-from recorder.emit.tail_run import TailRun
+from recorder.emit.json_lines import LineForm
+from recorder.emit.tail import FileTail, OnBadLine, TailGap, TailRules, TailRun, TailStopped
+from recorder.emit.tail_files import CHUNK_BYTES
 from recorder.stream_map import UnknownType
-from veen.client.errors import Unreachable
-from veen.record_event import RecordEvent
+from recorder.timestamp import TimeUnit
+from veen.client.transport import Unreachable
+from veen.events import RecordEvent
 
 TYPE = "order.placed"
 
@@ -61,24 +60,24 @@ class Log:
     def rotated(self, number: int) -> Path:
         return self.path.with_name(f"app.log.{number}")
 
-    def tail(self, **changes: Any) -> Tail:
+    def tail(self, **changes: Any) -> FileTail:
         usual: dict[str, Any] = {
             "form": LineForm(payload=None), "subject_id": "file", "origin": "f", "settle_ms": 0,
         }  # fmt: skip
-        return Tail(self.path, "tail", self.emitter, TailRules(**(usual | changes)))
+        return FileTail(self.path, "tail", self.emitter, TailRules(**(usual | changes)))
 
     def read(self, **changes: Any) -> None:
         """Until there is nothing more; each step by a tail of its own, as after a crash."""
         while not self.tail(**changes).step().is_idle:
             pass
 
-    def kept(self) -> list[RecordEvent]:
+    def stored(self) -> list[RecordEvent]:
         outbox = self.emitter._client._outbox
         rows = outbox._all("SELECT id FROM events ORDER BY id")
-        return [RecordEvent.decode(outbox.draft(one).body) for (one,) in rows]
+        return [RecordEvent.decode(outbox.draft(item).body) for (item,) in rows]
 
     def numbers(self) -> list[int]:
-        return [one.value()["n"] for one in self.kept()]
+        return [item.value()["n"] for item in self.stored()]
 
 
 @pytest.fixture
@@ -99,7 +98,7 @@ def log(open_log: Callable[..., Log]) -> Log:
 
 
 @pytest.mark.parametrize(
-    ("bad", "told"),
+    ("bad", "detail"),
     [
         pytest.param(b"plain text\n", "not JSON.*'plain text'", id="no JSON"),
         pytest.param(b'{"event_type":"?","subject_id":"u","origin":"o"}\n', "no stream", id="type"),
@@ -108,14 +107,14 @@ def log(open_log: Callable[..., Log]) -> Log:
     ],
 )
 def test_stops_at_a_line_that_is_no_event_with_all_before_it_kept(
-    bad: bytes, told: str, log: Log
+    bad: bytes, detail: str, log: Log
 ) -> None:
     log.write(3)
     offset = log.path.stat().st_size
     log.raw(bad)
     log.write(1)
     for _ in range(2):
-        with pytest.raises(TailStopped, match=rf"app\.log, byte {offset}: .*{told}"):
+        with pytest.raises(TailStopped, match=rf"app\.log, byte {offset}: .*{detail}"):
             log.read()
         assert log.numbers() == [0, 1, 2]
 
@@ -125,7 +124,7 @@ def test_records_a_line_that_is_no_event(log: Log) -> None:
     log.raw(b"plain \xff text\n")
     log.write(1)
     log.read(on_bad_line=OnBadLine.RECORD)
-    first, bad, last = log.kept()
+    first, bad, last = log.stored()
     assert (first.value()["n"], last.value()["n"]) == (0, 1)
     assert bad.event_type == "log.unparsed"
     assert bad.value()["text"] == "plain \\xff text"
@@ -137,9 +136,9 @@ def test_records_a_long_line_in_pieces_without_a_gap(log: Log) -> None:
     log.raw(text + b"\n")
     log.write(1)
     log.read(on_bad_line=OnBadLine.RECORD)
-    *pieces, last = [one.value() for one in log.kept()]
-    assert "".join(one["text"] for one in pieces).encode() == text
-    assert [one["offset"] for one in pieces] == sorted(one["offset"] for one in pieces)
+    *pieces, last = [item.value() for item in log.stored()]
+    assert "".join(piece["text"] for piece in pieces).encode() == text
+    assert [piece["offset"] for piece in pieces] == sorted(piece["offset"] for piece in pieces)
     assert last["n"] == 0
 
 
@@ -317,20 +316,20 @@ def test_the_fields_of_a_line_are_those_one_names(log: Log) -> None:
         time_unit=TimeUnit.SECONDS,
     )  # fmt: skip
     log.read(form=form)
-    (event,) = log.kept()
+    (event,) = log.stored()
     assert (event.event_type, event.subject_id, event.origin) == (TYPE, "u:1", "shop")
     assert (event.event_time, event.value()) == (1_250, {"msg": "hello"})
 
 
 def test_reading_goes_on_while_the_hub_does_not_answer(log: Log) -> None:
-    told: list[str] = []
-    run = TailRun(log.tail(), log.emitter, told.append)
+    detail: list[str] = []
+    run = TailRun(log.tail(), log.emitter, detail.append)
     log.write(2)
     run.turn()
     run.turn()
     log.write(2)
     run.turn()
     assert log.numbers() == [0, 1, 2, 3]
-    assert len(told) == 1
+    assert len(detail) == 1
     with pytest.raises(Unreachable):
         run.catch_up(lambda _: None, 0)

@@ -88,7 +88,7 @@ class Zygote:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        self.kept = 0
+        self.stored = 0
 
     def start(self, *words: object) -> int:
         assert self._process.stdin is not None
@@ -107,14 +107,14 @@ class Zygote:
     def close(self) -> None:
         self._process.communicate()
 
-    def _word(self, wanted: str) -> str:
+    def _word(self, requested: str) -> str:
         assert self._process.stdout is not None
         while True:
-            found, value = self._process.stdout.readline().split()
-            self.kept += int(value) if found == "kept" else 0
-            if found == wanted:
+            result, value = self._process.stdout.readline().split()
+            self.stored += int(value) if result == "kept" else 0
+            if result == requested:
                 return value
-            assert found == "kept"
+            assert result == "kept"
 
 
 @pytest.fixture
@@ -138,9 +138,9 @@ def folder(world: Any, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def zygote(folder: Path) -> Iterator[Zygote]:
-    found = Zygote(folder / "recorder.toml", folder / "cap", folder / "app.log")
-    yield found
-    found.close()
+    result = Zygote(folder / "recorder.toml", folder / "cap", folder / "app.log")
+    yield result
+    result.close()
 
 
 @pytest.fixture
@@ -152,9 +152,9 @@ def verify(world: Any, counts: dict[str, int], written: int) -> None:
     """Every number once, and in each stream in the order of the file."""
     numbers = []
     for name, before in counts.items():
-        found = [one.value()["n"] for one in world.events(name)[before:]]
-        assert found == sorted(found)
-        numbers += found
+        result = [event.value()["n"] for event in world.events(name)[before:]]
+        assert result == sorted(result)
+        numbers += result
     assert sorted(numbers) == list(range(written))
 
 
@@ -182,7 +182,7 @@ def test_no_line_is_lost_or_doubled(
         time.sleep(chance.uniform(0, 0.05))
         os.kill(child, signal.SIGKILL)
         assert zygote.wait() == -signal.SIGKILL
-    assert zygote.kept > kills, "the tails that were killed got nowhere"
+    assert zygote.stored > kills, "the tails that were killed got nowhere"
     if rule == "copytruncate":
         writer._file.close()
     else:

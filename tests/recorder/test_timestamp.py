@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from recorder.timestamp import parse, render
 from veen.errors import Malformed
-from veen.record_event import MAX_TIME_MS
+from veen.events import MAX_TIME_MS
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from veen.checkpoint import Checkpoint
+from veen.crypto import SigningKey
 from veen.hub_identity import HubIdentity, new_identity
-from veen.label import EpochLabels, routing_key
-from veen.profile import DEFAULT_PROFILE
+from veen.label import DEFAULT_PROFILE, EpochLabels, routing_key, stream_id
 from veen.recorder_checkpoint import EMPTY_ROOT, RecorderCheckpoint, StreamEnd, log_root
-from veen.sign import PrivateKey
-from veen.stream import stream_id
 
-KEY = PrivateKey(b"anchor test hub".ljust(32, b"."))
+KEY = SigningKey(b"anchor test hub".ljust(32, b"."))
 HUB: HubIdentity = new_identity(KEY.public, 0, "none")
 PROFILE = b"p" * 32
 START = 1_794_000_000
@@ -29,7 +27,7 @@ def a_checkpoint(
         key=lambda end: end.stream_id,
     )
     names = tuple(sorted(STREAMS, key=stream_id))
-    found = RecorderCheckpoint(
+    checkpoint = RecorderCheckpoint(
         hub_id=HUB.hub_id,
         hub_public=KEY.public,
         profile_id=PROFILE,
@@ -41,7 +39,7 @@ def a_checkpoint(
             _checkpoint(name, end) for name, end in zip(names, ends, strict=True) if end.last_seq
         ),
     )
-    return found.signed(KEY)
+    return checkpoint.signed(KEY)
 
 
 def _root(name: str, size: int, mark: bytes) -> bytes:

@@ -11,10 +11,8 @@ import anchor_documents
 import local_tsa
 import pytest
 
-from recorder.checkpoints.home import Home
-from recorder.checkpoints.shelf import Shelf
-from veen.objects.opened import Store
-from veen.objects.settings import FileSettings
+from recorder.checkpoints.store import CheckpointDirectory, CheckpointStore
+from veen.objects.port import FileSettings, Store
 from veen.objects.store import open_store
 
 
@@ -45,13 +43,13 @@ def serve() -> Iterator[Callable[[Any], Any]]:
         return started[-1]
 
     yield start
-    for one in started:
-        one.stop()
+    for item in started:
+        item.stop()
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "home")
+def home(tmp_path: Path) -> CheckpointDirectory:
+    return CheckpointDirectory(tmp_path / "home")
 
 
 @pytest.fixture
@@ -60,5 +58,5 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def shelf(home: Home, store: Store) -> Shelf:
-    return Shelf(home, anchor_documents.HUB.hub_id, store.objects)
+def checkpoint_store(home: CheckpointDirectory, store: Store) -> CheckpointStore:
+    return CheckpointStore(home, anchor_documents.HUB.hub_id, store.objects)

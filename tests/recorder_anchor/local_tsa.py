@@ -79,9 +79,9 @@ class Authority:
 
     def renewed(self, folder: Path) -> Any:
         """The same authority with a new certificate to stamp with."""
-        found = self.copied(folder)
-        found._issue("signer", "/CN=Renewed TSA", "middle", "stamping", 900)
-        return found
+        result = self.copied(folder)
+        result._issue("signer", "/CN=Renewed TSA", "middle", "stamping", 900)
+        return result
 
     def copied(self, folder: Path) -> Any:
         for file in self.folder.iterdir():
@@ -92,8 +92,8 @@ class Authority:
 
     def valid_between(self, folder: Path, start: int, end: int) -> Any:
         """The same authority, whose certificate is valid in these seconds only."""
-        found = self.copied(folder)
-        old = x509.load_pem_x509_certificate(found.pem("signer"))
+        result = self.copied(folder)
+        old = x509.load_pem_x509_certificate(result.pem("signer"))
         issuer = load_pem_private_key((folder / "middle.key").read_bytes(), None)
         builder = (
             x509.CertificateBuilder(old.issuer, old.subject, old.public_key(), old.serial_number)
@@ -104,7 +104,7 @@ class Authority:
             builder = builder.add_extension(extension.value, extension.critical)
         made = builder.sign(issuer, SHA256()).public_bytes(Encoding.PEM)
         (folder / "signer.pem").write_bytes(made)
-        return found
+        return result
 
     def reply(self, query: bytes) -> bytes:
         (self.folder / "query.tsq").write_bytes(query)

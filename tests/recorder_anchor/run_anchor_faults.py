@@ -17,16 +17,16 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "hub" / "faults"))
 from anchor_documents import HUB, START, a_checkpoint
 from faulty_os import FaultyOs
 
-from recorder.anchor import book as books
-from recorder.anchor.book import Book
-from recorder.anchor.ledger import Ledger
-from recorder.anchor.ledger_chain import check
-from recorder.anchor.refs import Refs
-from recorder.checkpoints.cadence import AnchorCadence
-from recorder.checkpoints.home import CheckpointName, Home
-from recorder.checkpoints.shelf import Shelf
+from recorder.anchor.anchors import AnchorScheduler, Refs, verify_anchors
+from recorder.anchor.ledger import AnchorLedger, check
+from recorder.checkpoints.store import (
+    AnchorCadence,
+    CheckpointDirectory,
+    CheckpointStore,
+    RecorderCheckpointName,
+)
 from veen.errors import VeenError
-from veen.objects.settings import FileSettings
+from veen.objects.port import FileSettings
 from veen.objects.store import open_store
 
 CHECKPOINTS = [a_checkpoint(START + n, (3 + n, n)) for n in range(2)]
@@ -34,23 +34,29 @@ LATER = START + 1_000_000
 CADENCE = AnchorCadence(every_checkpoints=1, every_minutes=0)
 
 
-def opened(root: Path) -> tuple[Shelf, Refs, Book]:
-    home, objects = Home(root / "home"), open_store(FileSettings(root / "objects")).objects
-    shelf, refs = Shelf(home, HUB.hub_id, objects), Refs(home, HUB.hub_id, objects)
-    ledger = Ledger(root / "anchors.ledger", lambda size: b"7" * size)
-    return shelf, refs, Book(shelf, refs, ledger, CADENCE)
+def opened(root: Path) -> tuple[CheckpointStore, Refs, AnchorScheduler]:
+    home, objects = (
+        CheckpointDirectory(root / "home"),
+        open_store(FileSettings(root / "objects")).objects,
+    )
+    checkpoint_store, refs = (
+        CheckpointStore(home, HUB.hub_id, objects),
+        Refs(home, HUB.hub_id, objects),
+    )
+    ledger = AnchorLedger(root / "anchors.ledger", lambda size: b"7" * size)
+    return checkpoint_store, refs, AnchorScheduler(checkpoint_store, refs, ledger, CADENCE)
 
 
 def play(root: Path, acknowledge: Callable[[bytes, bytes], None]) -> None:
-    shelf, _, book = opened(root)
-    for one in CHECKPOINTS:
-        shelf.put(one)
-        acknowledge(b"kept", one.checkpoint_id)
-        task = book.ask(CheckpointName.of(one), START)
-        acknowledge(b"asked", one.checkpoint_id)
-        found = book.do(task, START)
-        if found.ref is not None:
-            acknowledge(b"anchored", one.checkpoint_id)
+    checkpoint_store, _, book = opened(root)
+    for item in CHECKPOINTS:
+        checkpoint_store.put(item)
+        acknowledge(b"kept", item.checkpoint_id)
+        task = book.ask(RecorderCheckpointName.of(item), START)
+        acknowledge(b"asked", item.checkpoint_id)
+        outcome = book.do(task, START)
+        if outcome.ref is not None:
+            acknowledge(b"anchored", item.checkpoint_id)
 
 
 def in_child(work: Callable[[], None]) -> int:
@@ -94,28 +100,28 @@ def wrong(root: Path) -> str | None:
     """What was promised and does not hold, after everything is opened again."""
     said = [line.split() for line in (root / "said").read_text().splitlines()]
     promised = {
-        what: {one for w, one in said if w == what} for what in ("kept", "asked", "anchored")
+        what: {item for w, item in said if w == what} for what in ("kept", "asked", "anchored")
     }
-    shelf, refs, book = opened(root)
-    shelf.settle()
-    kept = {name.checkpoint_id.hex() for name in shelf.names()}
-    if not promised["kept"] <= kept:
+    checkpoint_store, refs, book = opened(root)
+    checkpoint_store.settle()
+    stored = {name.checkpoint_id.hex() for name in checkpoint_store.names()}
+    if not promised["kept"] <= stored:
         return "a checkpoint is lost"
     before = refs.anchored()
-    if not promised["anchored"] <= {one.hex() for one in before}:
+    if not promised["anchored"] <= {item.hex() for item in before}:
         return "an anchor is lost"
-    if any(one.error for one in book.work(LATER)) or book.tasks():
+    if any(outcome.error for outcome in book.work(LATER)) or book.tasks():
         return "a task does not come to its end"
-    if not promised["asked"] <= {one.hex() for one in refs.anchored()}:
+    if not promised["asked"] <= {item.hex() for item in refs.anchored()}:
         return "what was asked for is forgotten"
-    return _unproven(root, shelf, refs)
+    return _unproven(root, checkpoint_store, refs)
 
 
-def _unproven(root: Path, shelf: Shelf, refs: Refs) -> str | None:
-    ledger = Ledger(root / "anchors.ledger", os.urandom)
-    for name in shelf.names():
+def _unproven(root: Path, checkpoint_store: CheckpointStore, refs: Refs) -> str | None:
+    ledger = AnchorLedger(root / "anchors.ledger", os.urandom)
+    for name in checkpoint_store.names():
         for ref in refs.of(name.checkpoint_id):
-            books.verify(ledger, shelf.get(name), ref.anchor_ref)
+            verify_anchors(ledger, checkpoint_store.get(name), ref.anchor_ref)
             key = f"recorder/{HUB.hub_id.hex()}/anchors/{name.checkpoint_id.hex()}/{ref.name}"
             if open_store(FileSettings(root / "objects")).objects.get(key) != ref.anchor_ref:
                 return "object storage holds another anchor"
@@ -137,9 +143,9 @@ def main(folder: Path, kind: str) -> None:
             (root / "said").write_text("\n".join((root / "said").read_text().splitlines()[:-1]))
         if count is not None and at > count:
             break
-        found = wrong(root)
-        if found:
-            print(f"{kind} at {at}: {found}")
+        result = wrong(root)
+        if result:
+            print(f"{kind} at {at}: {result}")
         shutil.rmtree(root)
         runs += 1
     print(f"{runs} runs")

@@ -10,20 +10,26 @@ from typing import Any
 import anchor_documents
 import pytest
 
-from recorder.anchor import book as books
-from recorder.anchor.book import Book
-from recorder.anchor.ledger import Ledger
-from recorder.anchor.port import Anchor, Anchored, AnchorUnavailable
-from recorder.anchor.refs import Refs
-from recorder.anchor.rfc3161 import TimeStamps
-from recorder.anchor.tsa import trust_of
-from recorder.anchor.tsa_line import TsaLine
-from recorder.checkpoints.cadence import AnchorCadence
-from recorder.checkpoints.home import CheckpointName, Home
-from recorder.checkpoints.shelf import Shelf
+from recorder.anchor.anchors import (
+    Anchor,
+    AnchorProof,
+    AnchorScheduler,
+    AnchorUnavailable,
+    Refs,
+    anchor_failures,
+    publish_anchor,
+    verify_anchors,
+)
+from recorder.anchor.ledger import AnchorLedger
+from recorder.anchor.rfc3161 import TimeStamps, TsaLine, trust_of
+from recorder.checkpoints.store import (
+    AnchorCadence,
+    CheckpointDirectory,
+    CheckpointStore,
+    RecorderCheckpointName,
+)
 from veen.errors import Malformed, Untrusted
-from veen.objects.opened import Store
-from veen.objects.port import ObjectStore, StoreUnavailable
+from veen.objects.port import ObjectStore, Store, StoreUnavailable
 
 NOW = 1_794_000_100
 EACH = AnchorCadence(every_checkpoints=1, every_minutes=0)
@@ -45,7 +51,7 @@ class Moody:
         self.published += 1
         return self._inner.publish(root, epoch, ts, nonce)
 
-    def verify(self, root: bytes, anchor_ref: bytes) -> Anchored:
+    def verify(self, root: bytes, anchor_ref: bytes) -> AnchorProof:
         return self._inner.verify(root, anchor_ref)
 
 
@@ -64,7 +70,7 @@ class Flaky:
 
 @pytest.fixture
 def anchor(tmp_path: Path, noise: Callable[[int], bytes]) -> Moody:
-    return Moody(Ledger(tmp_path / "anchors.ledger", noise))
+    return Moody(AnchorLedger(tmp_path / "anchors.ledger", noise))
 
 
 @pytest.fixture
@@ -73,33 +79,33 @@ def objects(store: Store) -> Flaky:
 
 
 @pytest.fixture
-def shelf(home: Home, objects: Any) -> Shelf:
-    return Shelf(home, anchor_documents.HUB.hub_id, objects)
+def checkpoint_store(home: CheckpointDirectory, objects: Any) -> CheckpointStore:
+    return CheckpointStore(home, anchor_documents.HUB.hub_id, objects)
 
 
 @pytest.fixture
-def refs(home: Home, objects: Any) -> Refs:
+def refs(home: CheckpointDirectory, objects: Any) -> Refs:
     return Refs(home, anchor_documents.HUB.hub_id, objects)
 
 
 @pytest.fixture
-def book(shelf: Shelf, refs: Refs, anchor: Moody) -> Book:
-    return Book(shelf, refs, anchor, EACH)
+def book(checkpoint_store: CheckpointStore, refs: Refs, anchor: Moody) -> AnchorScheduler:
+    return AnchorScheduler(checkpoint_store, refs, anchor, EACH)
 
 
-def keep(shelf: Shelf, count: int) -> list[Any]:
+def keep(checkpoint_store: CheckpointStore, count: int) -> list[Any]:
     made = [
         anchor_documents.a_checkpoint(anchor_documents.START + n, (3 + n, n)) for n in range(count)
     ]
-    for one in made:
-        shelf.put(one)
+    for item in made:
+        checkpoint_store.put(item)
     return made
 
 
 def test_a_failure_is_kept_counted_and_tried_again_later(
-    book: Book, shelf: Shelf, anchor: Moody
+    book: AnchorScheduler, checkpoint_store: CheckpointStore, anchor: Moody
 ) -> None:
-    keep(shelf, 1)
+    keep(checkpoint_store, 1)
     anchor.is_out = True
     assert book.ask_when_due(NOW) is not None
     waits = []
@@ -123,10 +129,13 @@ def test_a_failure_is_kept_counted_and_tried_again_later(
 
 
 def test_failures_are_counted_beyond_the_anchor_that_came_at_last(
-    book: Book, shelf: Shelf, home: Home, anchor: Moody
+    book: AnchorScheduler,
+    checkpoint_store: CheckpointStore,
+    home: CheckpointDirectory,
+    anchor: Moody,
 ) -> None:
     for number in range(3):
-        shelf.put(
+        checkpoint_store.put(
             anchor_documents.a_checkpoint(anchor_documents.START + number, (3 + number, number))
         )
         book.ask_when_due(NOW)
@@ -136,14 +145,14 @@ def test_failures_are_counted_beyond_the_anchor_that_came_at_last(
         book.work(outcome.task.next_try)
     status = book.status(NOW)
     assert (status.failures, status.attempts, status.failed) == (3, 0, 0)
-    kept = books.failures(home)
-    assert (kept.count, kept.last_at, kept.last_error) == (3, NOW, "out for lunch")
+    failures = anchor_failures(home)
+    assert (failures.count, failures.last_at, failures.last_error) == (3, NOW, "out for lunch")
 
 
 def test_what_was_published_waits_for_the_store(
-    book: Book, shelf: Shelf, anchor: Moody, objects: Flaky
+    book: AnchorScheduler, checkpoint_store: CheckpointStore, anchor: Moody, objects: Flaky
 ) -> None:
-    keep(shelf, 1)
+    keep(checkpoint_store, 1)
     book.ask_when_due(NOW)
     objects.is_out = True
     (outcome,) = book.work(NOW)
@@ -154,58 +163,64 @@ def test_what_was_published_waits_for_the_store(
     assert (outcome.error, anchor.published) == (None, 1)
 
 
-def test_a_damaged_ledger_is_not_silent(book: Book, shelf: Shelf, tmp_path: Path) -> None:
-    keep(shelf, 2)
+def test_a_damaged_ledger_is_not_silent(
+    book: AnchorScheduler, checkpoint_store: CheckpointStore, tmp_path: Path
+) -> None:
+    keep(checkpoint_store, 2)
     book.ask_when_due(NOW)
     book.work(NOW)
     (tmp_path / "anchors.ledger").write_bytes(b"")
-    shelf.put(anchor_documents.a_checkpoint(anchor_documents.START + 9, (9, 9)))
+    checkpoint_store.put(anchor_documents.a_checkpoint(anchor_documents.START + 9, (9, 9)))
     book.ask_when_due(NOW)
     (outcome,) = book.work(NOW)
     assert isinstance(outcome.error, Untrusted)
     assert "was acknowledged" in (book.status(NOW).last_error or "")
 
 
-def test_publishing_again_keeps_both(book: Book, shelf: Shelf, refs: Refs, anchor: Moody) -> None:
-    (one,) = keep(shelf, 1)
+def test_publishing_again_keeps_both(
+    book: AnchorScheduler, checkpoint_store: CheckpointStore, refs: Refs, anchor: Moody
+) -> None:
+    (item,) = keep(checkpoint_store, 1)
     for _ in range(2):
-        book.do(book.ask(CheckpointName.of(one), NOW), NOW)
-    found = refs.of(one.checkpoint_id)
-    assert [ref.name for ref in found] == ["file-1.cbor", "file-2.cbor"]
-    assert len({books.verify(anchor, one, ref.anchor_ref).place for ref in found}) == 2
+        book.do(book.ask(RecorderCheckpointName.of(item), NOW), NOW)
+    result = refs.of(item.checkpoint_id)
+    assert [ref.name for ref in result] == ["file-1.cbor", "file-2.cbor"]
+    assert len({verify_anchors(anchor, item, ref.anchor_ref).place for ref in result}) == 2
 
 
 def test_a_number_that_another_host_took_is_left_to_it(
-    book: Book, shelf: Shelf, refs: Refs, store: Store
+    book: AnchorScheduler, checkpoint_store: CheckpointStore, refs: Refs, store: Store
 ) -> None:
-    (one,) = keep(shelf, 1)
-    prefix = f"recorder/{anchor_documents.HUB.hub_id.hex()}/anchors/{one.checkpoint_id.hex()}/"
+    (item,) = keep(checkpoint_store, 1)
+    prefix = f"recorder/{anchor_documents.HUB.hub_id.hex()}/anchors/{item.checkpoint_id.hex()}/"
     store.objects.put(f"{prefix}file-1.cbor", b"another's")
-    found = book.do(book.ask(CheckpointName.of(one), NOW), NOW)
-    assert found.ref is not None
-    assert found.ref.name == "file-2.cbor"
-    assert refs.fetch(one.checkpoint_id) == 1
+    outcome = book.do(book.ask(RecorderCheckpointName.of(item), NOW), NOW)
+    assert outcome.ref is not None
+    assert outcome.ref.name == "file-2.cbor"
+    assert refs.fetch(item.checkpoint_id) == 1
     assert list(store.objects.keys(prefix)) == [
-        prefix + ref.name for ref in refs.of(one.checkpoint_id)
+        prefix + ref.name for ref in refs.of(item.checkpoint_id)
     ]
 
 
 def test_refuses_an_anchor_of_another_document_with_the_same_root(
-    shelf: Shelf, anchor: Moody
+    checkpoint_store: CheckpointStore, anchor: Moody
 ) -> None:
     mine, other = (
         anchor_documents.a_checkpoint(),
         anchor_documents.a_checkpoint(anchor_documents.START + 1),
     )
     assert mine.log_root == other.log_root
-    ref = books.publish(anchor, other)
+    ref = publish_anchor(anchor, other)
     with pytest.raises(Untrusted, match="with the same root"):
-        books.verify(anchor, mine, ref)
-    assert books.verify(anchor, other, ref).nonce == other.checkpoint_id
+        verify_anchors(anchor, mine, ref)
+    assert verify_anchors(anchor, other, ref).nonce == other.checkpoint_id
 
 
-def test_refuses_a_task_that_cannot_be_read(book: Book, shelf: Shelf, home: Home) -> None:
-    keep(shelf, 1)
+def test_refuses_a_task_that_cannot_be_read(
+    book: AnchorScheduler, checkpoint_store: CheckpointStore, home: CheckpointDirectory
+) -> None:
+    keep(checkpoint_store, 1)
     task = book.ask_when_due(NOW)
     assert task is not None
     (home.tasks / task.file).write_bytes(b"\xff")
@@ -214,11 +229,11 @@ def test_refuses_a_task_that_cannot_be_read(book: Book, shelf: Shelf, home: Home
 
 
 def test_a_task_of_another_kind_is_left_and_counted(
-    book: Book, shelf: Shelf, refs: Refs, authority: Any
+    book: AnchorScheduler, checkpoint_store: CheckpointStore, refs: Refs, authority: Any
 ) -> None:
-    keep(shelf, 1)
+    keep(checkpoint_store, 1)
     stamping = TimeStamps(trust_of(authority.chain), authority.reply)
-    Book(shelf, refs, stamping, EACH).ask_when_due(NOW)
+    AnchorScheduler(checkpoint_store, refs, stamping, EACH).ask_when_due(NOW)
     assert book.work(NOW) == []
     assert book.status(NOW).pending == 1
     assert book.ask_when_due(NOW) is not None
@@ -228,7 +243,7 @@ def test_a_task_of_another_kind_is_left_and_counted(
 
 
 @pytest.mark.parametrize(
-    ("every", "minutes", "kept", "age", "checkpoints", "seconds"),
+    ("every", "minutes", "stored", "age", "checkpoints", "seconds"),
     [
         (1, 0, 0, 0, 0, 0),
         (1, 0, 1, 0, 1, 0),
@@ -241,15 +256,19 @@ def test_a_task_of_another_kind_is_left_and_counted(
     ],
 )
 def test_lateness_goes_by_checkpoints_and_by_minutes(
-    shelf: Shelf, refs: Refs, anchor: Moody, every: int, minutes: int, kept: int,
+    checkpoint_store: CheckpointStore, refs: Refs, anchor: Moody, every: int,
+    minutes: int, stored: int,
     age: int, checkpoints: int, seconds: int,
 ) -> None:  # fmt: skip
-    made = keep(shelf, kept)
+    made = keep(checkpoint_store, stored)
     cadence = AnchorCadence(every_checkpoints=every, every_minutes=minutes)
-    book, now = Book(shelf, refs, anchor, cadence), anchor_documents.START + age
+    book, now = (
+        AnchorScheduler(checkpoint_store, refs, anchor, cadence),
+        anchor_documents.START + age,
+    )
     status = book.status(now)
     assert (status.lateness.checkpoints, status.lateness.seconds) == (checkpoints, seconds)
-    assert status.oldest_waiting == (CheckpointName.of(made[0]) if made else None)
+    assert status.oldest_waiting == (RecorderCheckpointName.of(made[0]) if made else None)
     task = book.ask_when_due(now)
     assert (task is not None) is status.lateness.is_late
     if task is not None:
@@ -258,16 +277,18 @@ def test_lateness_goes_by_checkpoints_and_by_minutes(
 
 
 def test_an_authority_that_comes_back_gets_what_waited(
-    shelf: Shelf, refs: Refs, authority: Any, serve: Callable[..., Any]
+    checkpoint_store: CheckpointStore, refs: Refs, authority: Any, serve: Callable[..., Any]
 ) -> None:
-    (one,) = keep(shelf, 1)
+    (item,) = keep(checkpoint_store, 1)
     server = serve(authority, status=503)
     line = TsaLine(url=server.url)
-    out = Book(shelf, refs, TimeStamps(trust_of(authority.chain), line.ask), EACH)
+    out = AnchorScheduler(
+        checkpoint_store, refs, TimeStamps(trust_of(authority.chain), line.ask), EACH
+    )
     out.ask_when_due(NOW)
     (failed,) = out.work(NOW)
     assert "answered 503" in str(failed.error)
     back = TimeStamps(trust_of(authority.chain), replace(line, url=serve(authority).url).ask)
-    (done,) = Book(shelf, refs, back, EACH).work(failed.task.next_try)
+    (done,) = AnchorScheduler(checkpoint_store, refs, back, EACH).work(failed.task.next_try)
     assert done.ref is not None
-    assert books.verify(back, one, done.ref.anchor_ref).witness == "CN=Test TSA"
+    assert verify_anchors(back, item, done.ref.anchor_ref).witness == "CN=Test TSA"

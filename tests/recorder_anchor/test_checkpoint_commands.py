@@ -17,23 +17,23 @@ import hub_process
 import pytest
 
 from hub.storage.datadir import DataDir
-from hub.storage.retention import Rule, plan, prune
-from recorder.index.home import IndexHome
+from hub.storage.retention import Rule, plan_retention, prune
+from recorder.index.tables import IndexHome
 from recorder.service.follower_report import Reporter
-from recorder.service.following import Following
+from recorder.service.runner import Following
 from veen import identity_store
 from veen.client.client import Client
 from veen.client.credentials import Principal
-from veen.client.transport import Patience
+from veen.client.transport import RetryPolicy
+from veen.crypto import SigningKey
 from veen.digest import h
-from veen.identity_file import read_signed
+from veen.identity_store import read_signed
 from veen.keystore.directory import ClientDir
 from veen.limits import Limits
-from veen.sign import PrivateKey
-from veen.tooling import RegisterRequest, StreamsResponse
+from veen.wire.api import RegisterRequest, StreamsResponse
 
 STREAM = "record/app/orders"
-NEXT = PrivateKey(h(b"the key after"))
+NEXT = SigningKey(h(b"the key after"))
 HUB = """
 admission = "open"
 reads = "open"
@@ -114,11 +114,12 @@ class World:
 
     def _with_client(self, do: Callable[[Client], Any]) -> Any:
         with Client.open(
-            self.folder / "client", self.hub.url, patience=Patience(attempts=4, timeout_sec=10),
+            self.folder / "client", self.hub.url,
+            retry_policy=RetryPolicy(attempts=4, timeout_sec=10),
             credentials=(reader := _Reader()),
         ) as client:  # fmt: skip
             session = client.session
-            around = session.surroundings
+            around = session.runtime
             reader.inner = Principal("recorder", session.identity.client, around.clock, os.urandom)
             return do(client)
 
@@ -139,45 +140,47 @@ class _Reader:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """With two events, one checkpoint over them, and an anchor of that."""
-    found = World(tmp_path_factory.mktemp("world"))
+    result = World(tmp_path_factory.mktemp("world"))
     try:
-        found.record(b"one", b"two")
-        found.made = found.veen("recorder", "checkpoint", "create")
-        found.anchored = found.veen("anchor", "publish")
-        yield found
+        result.record(b"one", b"two")
+        result.made = result.veen("recorder", "checkpoint", "create")
+        result.anchored = result.veen("anchor", "publish")
+        yield result
     finally:
-        found.hub.destroy()
+        result.hub.destroy()
 
 
-def kept(world: World) -> Path:
+def retained(world: World) -> Path:
     return max((world.folder / "checkpoints" / "checkpoints").iterdir())
 
 
 def test_made_kept_anchored_and_proven(world: World) -> None:
     made = world.made
-    ends = {one["name"]: one["last_seq"] for one in made["streams"]}
+    ends = {item["name"]: item["last_seq"] for item in made["streams"]}
     assert (made["is_new"], ends[STREAM]) == (True, 2)
     assert world.veen("recorder", "checkpoint", "create")["is_new"] is False
     (anchored,) = world.anchored["anchors"]
     assert anchored["anchor"] == "file-1.cbor"
     world.record(b"three")
     proven = world.veen("recorder", "checkpoint", "verify")
-    held = {one["name"]: (one["last_seq"], one["head_seq"]) for one in proven["held_by_hub"]}
+    held = {item["name"]: (item["last_seq"], item["head_seq"]) for item in proven["held_by_hub"]}
     assert held[STREAM] == (2, 3)
-    assert [one["kind"] for one in proven["anchors"]] == ["file"]
-    found = world.veen("anchor", "verify", "--checkpoint", kept(world), "--hub-id", world.hub_id)
-    assert found["proven"][0]["root"] == made["log_root"]
+    assert [item["kind"] for item in proven["anchors"]] == ["file"]
+    result = world.veen(
+        "anchor", "verify", "--checkpoint", retained(world), "--hub-id", world.hub_id
+    )
+    assert result["proven"][0]["root"] == made["log_root"]
     listed = world.veen("recorder", "checkpoint", "list")["checkpoints"]
-    assert [(one["checkpoint_id"], one["anchors"]) for one in listed] == [
+    assert [(item["checkpoint_id"], item["anchors"]) for item in listed] == [
         (made["checkpoint_id"], 1)
     ]
     assert world.veen("anchor", "list")["status"]["waiting"] == 0
-    stored = sorted(one.name for one in (world.folder / "objects").rglob("*.cbor"))
-    assert stored == sorted([kept(world).name, "file-1.cbor"])
+    stored = sorted(path.name for path in (world.folder / "objects").rglob("*.cbor"))
+    assert stored == sorted([retained(world).name, "file-1.cbor"])
 
 
 def test_an_anchor_is_refused_where_its_proof_was_touched(world: World, tmp_path: Path) -> None:
-    checkpoint, ledger = kept(world), world.folder / "anchors.ledger"
+    checkpoint, ledger = retained(world), world.folder / "anchors.ledger"
     copy = tmp_path / "copy.ledger"
     copy.write_bytes(ledger.read_bytes().replace(b'"index":1', b'"index":2'))
     words = ("anchor", "verify", "--checkpoint", checkpoint)
@@ -194,7 +197,7 @@ def retired(world: World, folder: Path) -> Path:
     """The hub's identity after a rotation that was before any checkpoint."""
     before = read_signed(world.hub.data).identity
     (seed,) = (world.hub.data / "keys").glob("*.key")
-    after = before.rotated(PrivateKey(seed.read_bytes()), NEXT.public, before.current.valid_from, 0)
+    after = before.rotated(SigningKey(seed.read_bytes()), NEXT.public, before.current.valid_from, 0)
     path = folder / "newer.cbor"
     path.write_bytes(after.encode())
     path.with_suffix(".sig").write_bytes(after.signature_by(NEXT))
@@ -211,16 +214,16 @@ def test_h02_a_checkpoint_of_a_retired_key_is_refused(
     trust = {"given": ("--hub-identity", newer), "remembered": ("--known-hubs", tmp_path / "known")}
     for words in (
         ("recorder", "checkpoint", "verify", "--offline"),
-        ("anchor", "verify", "--checkpoint", kept(world)),
+        ("anchor", "verify", "--checkpoint", retained(world)),
     ):
         assert world.veen(*words)["hub_identity_known"] is True
-        found = world.veen(*words, *trust[way], code=3)
-        assert "is not a key of the hub at that time" in found["detail"]
+        result = world.veen(*words, *trust[way], code=3)
+        assert "is not a key of the hub at that time" in result["detail"]
 
 
 def test_h02_a_checkpoint_without_any_identity_is_unproven(world: World, tmp_path: Path) -> None:
     """It may be of a key that had retired: what is not known is not a yes."""
-    alone = Path(shutil.copy(kept(world), tmp_path / "alone.cbor"))
+    alone = Path(shutil.copy(retained(world), tmp_path / "alone.cbor"))
     (ref,) = (world.folder / "checkpoints" / "anchors").rglob("file-1.cbor")
     words = ("anchor", "verify", "--checkpoint", alone, "--anchor", ref,
              "--ledger", world.folder / "anchors.ledger")  # fmt: skip
@@ -248,10 +251,12 @@ def test_a_time_stamp_is_proven_without_the_authority(
     assert world.veen("anchor", "publish")["anchors"][0]["anchor"] == "rfc3161-1.cbor"
     world.configure("")
     words = [
-        one for name in ("signer", "middle", "root") for one in ("--tsa-certificate", f"{name}.pem")
+        item
+        for name in ("signer", "middle", "root")
+        for item in ("--tsa-certificate", f"{name}.pem")
     ]
-    proven = world.veen("anchor", "verify", "--checkpoint", kept(world), *words)["proven"]
-    assert [one["witness"] for one in proven] == ["CN=Test TSA"]
+    proven = world.veen("anchor", "verify", "--checkpoint", retained(world), *words)["proven"]
+    assert [item["witness"] for item in proven] == ["CN=Test TSA"]
 
 
 def test_runs_until_it_is_told_to_stop(world: World) -> None:
@@ -311,8 +316,8 @@ def test_a_recorder_stream_with_epochs_or_padding_is_refused(tmp_path: Path, how
     try:
         world.record(b"one", b"two")
         for words in (("create",), ("run", "--poll-sec", "1")):
-            told = world.veen("recorder", "checkpoint", *words, code=4)["detail"]
-            assert "the hub keeps record/rolling with epoch_sec" in told
+            detail = world.veen("recorder", "checkpoint", *words, code=4)["detail"]
+            assert "the hub keeps record/rolling with epoch_sec" in detail
         assert not (world.folder / "checkpoints" / "checkpoints").exists()
     finally:
         world.hub.destroy()
@@ -338,11 +343,11 @@ def test_events_that_the_hub_has_taken_away_are_told_of(
         assert "pruned" not in world.veen("recorder", "checkpoint", "verify")
         world.hub.stop()
         hub, later = DataDir(world.hub.data), int(time.time()) + 10**7
-        chunks = plan(hub, [Rule("record/*", 1)], [], later)
+        chunks = plan_retention(hub, [Rule("record/*", 1)], [], later)
         prune(hub, chunks, limits=Limits(max_checkpoint_interval=2), move_to=None, now=later)
         world.hub.start()
-        told = world.veen("recorder", "checkpoint", "verify")["pruned"]
-        assert told == [{"stream": STREAM, "first_seq": 7}]
+        detail = world.veen("recorder", "checkpoint", "verify")["pruned"]
+        assert detail == [{"stream": STREAM, "first_seq": 7}]
         world._with_client(lambda client: followed(client, tmp_path / "index", caplog))
         assert f"{STREAM} is kept long term" in caplog.text
     finally:

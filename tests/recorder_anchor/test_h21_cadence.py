@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from recorder.checkpoints.cadence import AnchorCadence, CheckpointCadence
-from recorder.checkpoints.run import _LastSeen
+from recorder.checkpoints.schedule import _LastSeen
+from recorder.checkpoints.store import AnchorCadence, CheckpointCadence
 
 NOW, DAY = 1_900_000_000, 86_400
 CADENCE = CheckpointCadence(every_minutes=10, every_events=0)

@@ -12,10 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recorder.anchor.ledger import Ledger
-from recorder.anchor.ledger_chain import check, mark_of
-from recorder.anchor.ledger_entry import LedgerRef, read_line
-from recorder.anchor.port import AnchorUnavailable, kind_of
+from recorder.anchor.anchors import AnchorUnavailable, kind_of
+from recorder.anchor.ledger import AnchorLedger, LedgerRef, check, mark_of, read_line
 from veen.digest import ht, u64be
 from veen.errors import Malformed, Untrusted
 
@@ -30,11 +28,11 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ledger(path: Path, noise: Noise) -> Ledger:
-    return Ledger(path, noise)
+def ledger(path: Path, noise: Noise) -> AnchorLedger:
+    return AnchorLedger(path, noise)
 
 
-def fill(ledger: Ledger, count: int = 5) -> list[bytes]:
+def fill(ledger: AnchorLedger, count: int = 5) -> list[bytes]:
     return [ledger.publish(ROOTS[n], 0, 1_000 + n, b"nonce%d" % n) for n in range(count)]
 
 
@@ -42,21 +40,21 @@ def lines(path: Path) -> list[bytes]:
     return path.read_bytes().splitlines(keepends=True)
 
 
-def copy(path: Path, content: bytes) -> Ledger:
+def copy(path: Path, content: bytes) -> AnchorLedger:
     """The ledger as someone else holds it: the file alone."""
     other = path.with_name("copy.ledger")
     other.write_bytes(content)
-    return Ledger(other, os.urandom)
+    return AnchorLedger(other, os.urandom)
 
 
-def test_refuses_another_root(ledger: Ledger) -> None:
+def test_refuses_another_root(ledger: AnchorLedger) -> None:
     refs = fill(ledger)
     with pytest.raises(Untrusted, match="entry 3 holds another root"):
         ledger.verify(ROOTS[3], refs[2])
 
 
-def test_refuses_a_ref_of_another_ledger(ledger: Ledger, tmp_path: Path) -> None:
-    other = Ledger(tmp_path / "other", os.urandom)
+def test_refuses_a_ref_of_another_ledger(ledger: AnchorLedger, tmp_path: Path) -> None:
+    other = AnchorLedger(tmp_path / "other", os.urandom)
     ref = fill(other)[0]
     fill(ledger)
     with pytest.raises(Untrusted, match="look for that file"):
@@ -64,7 +62,7 @@ def test_refuses_a_ref_of_another_ledger(ledger: Ledger, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("junk", [b"", b"\xa0", b"\x01", b"\xa1\x02\x01"])
-def test_refuses_what_is_no_anchor_ref(ledger: Ledger, junk: bytes) -> None:
+def test_refuses_what_is_no_anchor_ref(ledger: AnchorLedger, junk: bytes) -> None:
     fill(ledger)
     with pytest.raises(Malformed):
         kind_of(junk)
@@ -72,7 +70,7 @@ def test_refuses_what_is_no_anchor_ref(ledger: Ledger, junk: bytes) -> None:
         ledger.verify(ROOTS[0], junk)
 
 
-def test_every_changed_bit_breaks_it_where_it_stands(ledger: Ledger, path: Path) -> None:
+def test_every_changed_bit_breaks_it_where_it_stands(ledger: AnchorLedger, path: Path) -> None:
     refs = fill(ledger, 3)
     raw = path.read_bytes()
     for at in range(0, len(raw), 1 if LONG else 7):
@@ -83,7 +81,7 @@ def test_every_changed_bit_breaks_it_where_it_stands(ledger: Ledger, path: Path)
             copy(path, bytes(changed)).verify(ROOTS[0], refs[0])
 
 
-def test_refuses_removed_lines(ledger: Ledger, path: Path) -> None:
+def test_refuses_removed_lines(ledger: AnchorLedger, path: Path) -> None:
     refs, all_lines = fill(ledger), lines(path)
     for gone in range(5):
         shorter = b"".join(all_lines[:gone] + all_lines[gone + 1 :])
@@ -93,14 +91,14 @@ def test_refuses_removed_lines(ledger: Ledger, path: Path) -> None:
         copy(path, b"".join(all_lines[:-1])).verify(ROOTS[4], refs[4])
 
 
-def test_refuses_moved_and_doubled_lines(ledger: Ledger, path: Path) -> None:
-    refs, (zero, one, two, *rest) = fill(ledger), lines(path)
-    for order in ([zero, two, one, *rest], [zero, one, one, two, *rest]):
+def test_refuses_moved_and_doubled_lines(ledger: AnchorLedger, path: Path) -> None:
+    refs, (zero, item, two, *rest) = fill(ledger), lines(path)
+    for order in ([zero, two, item, *rest], [zero, item, item, two, *rest]):
         with pytest.raises(Untrusted, match=r"broken at entry [12]:.*removed or moved"):
             copy(path, b"".join(order)).verify(ROOTS[4], refs[4])
 
 
-def test_refuses_a_fork_that_is_whole_in_itself(ledger: Ledger, path: Path) -> None:
+def test_refuses_a_fork_that_is_whole_in_itself(ledger: AnchorLedger, path: Path) -> None:
     refs = fill(ledger)
     forked = copy(path, b"".join(lines(path)[:3]))
     for n in range(2, 5):
@@ -111,13 +109,15 @@ def test_refuses_a_fork_that_is_whole_in_itself(ledger: Ledger, path: Path) -> N
     assert forked.verify(ROOTS[1], refs[1]).ts == 1_001
 
 
-def test_refuses_half_a_last_line_in_a_copy(ledger: Ledger, path: Path) -> None:
+def test_refuses_half_a_last_line_in_a_copy(ledger: AnchorLedger, path: Path) -> None:
     refs = fill(ledger)
     with pytest.raises(Untrusted, match="broken at entry 5"):
         copy(path, path.read_bytes()[:-10]).verify(ROOTS[0], refs[0])
 
 
-def test_refuses_to_go_on_when_what_was_acknowledged_is_gone(ledger: Ledger, path: Path) -> None:
+def test_refuses_to_go_on_when_what_was_acknowledged_is_gone(
+    ledger: AnchorLedger, path: Path
+) -> None:
     refs, raw = fill(ledger), path.read_bytes()
     for size in (0, 10, len(raw) - 1, len(raw) - 200):
         path.write_bytes(raw[:size])
@@ -131,7 +131,9 @@ def test_refuses_to_go_on_when_what_was_acknowledged_is_gone(ledger: Ledger, pat
 
 
 @pytest.mark.parametrize("torn", [b"{", b"\0" * 40, b'{"epoch":0,"hash"', b"junk\nmore\n"])
-def test_cuts_a_tail_that_was_never_acknowledged(ledger: Ledger, path: Path, torn: bytes) -> None:
+def test_cuts_a_tail_that_was_never_acknowledged(
+    ledger: AnchorLedger, path: Path, torn: bytes
+) -> None:
     refs, raw = fill(ledger), path.read_bytes()
     path.write_bytes(raw + torn)
     sixth = ledger.publish(ROOTS[5], 0, 2_000, b"")
@@ -141,7 +143,7 @@ def test_cuts_a_tail_that_was_never_acknowledged(ledger: Ledger, path: Path, tor
         ledger.verify(root, ref)
 
 
-def test_keeps_a_whole_line_that_was_not_acknowledged(ledger: Ledger, path: Path) -> None:
+def test_keeps_a_whole_line_that_was_not_acknowledged(ledger: AnchorLedger, path: Path) -> None:
     mark = b""
     for n in range(2):
         mark = mark_of(path).read_bytes() if n else b""
@@ -151,7 +153,7 @@ def test_keeps_a_whole_line_that_was_not_acknowledged(ledger: Ledger, path: Path
     assert (ref.index, check(path).last.index) == (3, 3)
 
 
-def test_refuses_a_file_that_is_no_ledger(ledger: Ledger, path: Path) -> None:
+def test_refuses_a_file_that_is_no_ledger(ledger: AnchorLedger, path: Path) -> None:
     for content in (b"letters to a friend", b"letters\n", b"x" * 5_000):
         path.write_bytes(content)
         with pytest.raises(Untrusted):
@@ -159,7 +161,7 @@ def test_refuses_a_file_that_is_no_ledger(ledger: Ledger, path: Path) -> None:
         assert path.read_bytes() == content
 
 
-def test_goes_on_without_its_mark_if_every_byte_is_right(ledger: Ledger, path: Path) -> None:
+def test_goes_on_without_its_mark_if_every_byte_is_right(ledger: AnchorLedger, path: Path) -> None:
     fill(ledger)
     mark_of(path).unlink()
     assert LedgerRef.decode(ledger.publish(ROOTS[5], 0, 0, b"")).index == 6
@@ -169,14 +171,14 @@ def test_goes_on_without_its_mark_if_every_byte_is_right(ledger: Ledger, path: P
         ledger.publish(ROOTS[5], 0, 0, b"")
 
 
-def test_refuses_a_damaged_mark(ledger: Ledger, path: Path) -> None:
+def test_refuses_a_damaged_mark(ledger: AnchorLedger, path: Path) -> None:
     fill(ledger)
     mark_of(path).write_bytes(b"\xa1")
     with pytest.raises(Untrusted, match="how much of the ledger was acknowledged"):
         ledger.publish(ROOTS[5], 0, 0, b"")
 
 
-def test_a_missing_ledger_proves_nothing(ledger: Ledger, path: Path) -> None:
+def test_a_missing_ledger_proves_nothing(ledger: AnchorLedger, path: Path) -> None:
     ref = fill(ledger, 1)[0]
     path.unlink()
     with pytest.raises(Untrusted, match="is missing"):
@@ -186,10 +188,10 @@ def test_a_missing_ledger_proves_nothing(ledger: Ledger, path: Path) -> None:
 def test_says_that_a_ledger_cannot_be_written(path: Path) -> None:
     path.parent.joinpath("file").write_bytes(b"")
     with pytest.raises(AnchorUnavailable):
-        Ledger(path.parent / "file" / "ledger", os.urandom).publish(ROOTS[0], 0, 0, b"")
+        AnchorLedger(path.parent / "file" / "ledger", os.urandom).publish(ROOTS[0], 0, 0, b"")
 
 
-def test_refuses_fields_that_no_entry_has(ledger: Ledger) -> None:
+def test_refuses_fields_that_no_entry_has(ledger: AnchorLedger) -> None:
     for root, nonce in ((b"short", b""), (ROOTS[0], b"n" * 65)):
         with pytest.raises(Malformed):
             ledger.publish(root, 0, 0, nonce)
@@ -199,7 +201,9 @@ def test_refuses_fields_that_no_entry_has(ledger: Ledger) -> None:
 
 def test_threads_append_one_after_another(path: Path) -> None:
     refs: list[bytes] = []
-    threads = [Thread(target=lambda: refs.extend(fill(Ledger(path, os.urandom)))) for _ in range(4)]
+    threads = [
+        Thread(target=lambda: refs.extend(fill(AnchorLedger(path, os.urandom)))) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -208,7 +212,7 @@ def test_threads_append_one_after_another(path: Path) -> None:
     assert check(path).last.index == 20
 
 
-def test_appending_reads_no_more_of_a_long_ledger(ledger: Ledger, path: Path) -> None:
+def test_appending_reads_no_more_of_a_long_ledger(ledger: AnchorLedger, path: Path) -> None:
     """What lies before the last entry is not looked at, so it may even be damaged."""
     refs = fill(ledger)
     raw = bytearray(path.read_bytes())
@@ -219,15 +223,15 @@ def test_appending_reads_no_more_of_a_long_ledger(ledger: Ledger, path: Path) ->
         ledger.verify(ROOTS[0], refs[0])
 
 
-def test_its_lines_can_be_checked_by_hand(ledger: Ledger, path: Path) -> None:
+def test_its_lines_can_be_checked_by_hand(ledger: AnchorLedger, path: Path) -> None:
     fill(ledger, 2)
     before = bytes(32)
     for line in lines(path):
-        one = json.loads(line)
-        parts = [one["previous"], u64be(one["index"]).hex(), one["root"]]
-        parts += [u64be(one["epoch"]).hex(), u64be(one["ts"]).hex(), one["nonce"]]
+        document = json.loads(line)
+        parts = [document["previous"], u64be(document["index"]).hex(), document["root"]]
+        parts += [u64be(document["epoch"]).hex(), u64be(document["ts"]).hex(), document["nonce"]]
         digest = ht("veen/anchor-ledger", bytes.fromhex("".join(parts)))
-        assert (one["hash"], one["previous"]) == (digest.hex(), before.hex())
+        assert (document["hash"], document["previous"]) == (digest.hex(), before.hex())
         before = digest
     with pytest.raises(Malformed):
         read_line(b"[" * 5_000)
@@ -253,7 +257,7 @@ STEPS = st.lists(
 @given(steps=STEPS)
 def test_remembers_what_a_list_remembers(steps: list[tuple[str, int]], tmp_path: Path) -> None:
     path = tmp_path / f"{len(list(tmp_path.iterdir()))}.ledger"
-    ledger, oracle, marks = Ledger(path, os.urandom), [], [None]
+    ledger, oracle, marks = AnchorLedger(path, os.urandom), [], [None]
     for what, n in steps:
         if what == "publish":
             oracle.append((ROOTS[n], n, ledger.publish(ROOTS[n], n, n, b"%d" % n)))
@@ -269,8 +273,8 @@ def test_remembers_what_a_list_remembers(steps: list[tuple[str, int]], tmp_path:
             mark_of(path).write_bytes(marks[-2])
     for place, (root, n, ref) in enumerate(oracle, 1):
         if root is not None:
-            found = ledger.verify(root, ref)
-            assert (found.epoch, found.ts, found.nonce) == (n, n, b"%d" % n)
+            result = ledger.verify(root, ref)
+            assert (result.epoch, result.ts, result.nonce) == (n, n, b"%d" % n)
             assert LedgerRef.decode(ref).index == place
     if oracle:
         assert check(path).last.index == len(oracle)

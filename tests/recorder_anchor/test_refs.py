@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from recorder.anchor.refs import Refs
-from recorder.checkpoints.home import CheckpointName, Home
+from recorder.anchor.anchors import Refs
+from recorder.checkpoints.store import CheckpointDirectory, RecorderCheckpointName
 
-NAMES = [CheckpointName(at, at.to_bytes(32, "big")) for at in range(1, 101)]
+NAMES = [RecorderCheckpointName(at, at.to_bytes(32, "big")) for at in range(1, 101)]
 
 
 @pytest.fixture
 def refs(tmp_path: Path) -> Refs:
-    return Refs(Home(tmp_path), bytes(32), None)
+    return Refs(CheckpointDirectory(tmp_path), bytes(32), None)
 
 
 @pytest.mark.parametrize("anchored", [(), (1,), (100,), (3, 60, 61), tuple(range(1, 98))])
@@ -24,12 +24,12 @@ def test_finds_what_came_after_the_last_anchor(refs: Refs, anchored: tuple[int, 
     for at in anchored:
         refs.add(NAMES[at - 1].checkpoint_id, "file", b"anchor")
     last = max(anchored, default=0)
-    assert list(refs.after_last(NAMES)) == [one for one in NAMES if one.created_at > last]
+    assert list(refs.after_last(NAMES)) == [item for item in NAMES if item.created_at > last]
     assert refs.anchored() == {NAMES[at - 1].checkpoint_id for at in anchored}
 
 
 def test_a_folder_without_an_anchor_is_none(refs: Refs, tmp_path: Path) -> None:
-    Home(tmp_path).anchors_of(NAMES[0].checkpoint_id).mkdir(parents=True)
+    CheckpointDirectory(tmp_path).anchors_of(NAMES[0].checkpoint_id).mkdir(parents=True)
     assert refs.after_last(NAMES[:1]) == NAMES[:1]
 
 

@@ -7,38 +7,48 @@ from pathlib import Path
 import anchor_documents
 import pytest
 
-from recorder.checkpoints import check, hub_papers
-from recorder.checkpoints.cadence import CheckpointCadence
-from recorder.checkpoints.home import CheckpointName, Home, parse_name
-from recorder.checkpoints.shelf import Shelf, read
-from veen import layout
+from recorder.checkpoints.checkpoints import verify_chain, verify_next
+from recorder.checkpoints.store import (
+    CheckpointCadence,
+    CheckpointDirectory,
+    CheckpointStore,
+    RecorderCheckpointName,
+    identity_of_document,
+    parse_name,
+    read_document,
+    read_identity,
+)
+from veen.crypto import SigningKey
 from veen.errors import Malformed, Untrusted
-from veen.objects.opened import Store
-from veen.objects.port import ObjectDamaged, StoreUnavailable
-from veen.sign import PrivateKey
+from veen.log import layout
+from veen.objects.port import ObjectDamaged, Store, StoreUnavailable
 
 
-def test_refuses_a_file_that_is_not_what_it_is_called(shelf: Shelf) -> None:
-    one, other = (
+def test_refuses_a_file_that_is_not_what_it_is_called(checkpoint_store: CheckpointStore) -> None:
+    item, other = (
         anchor_documents.a_checkpoint(),
         anchor_documents.a_checkpoint(anchor_documents.START + 5),
     )
-    shelf.put(one)
-    path = shelf.home.checkpoints / CheckpointName.of(one).file
-    for content in (other.encode(), one.encode()[:-1]):
+    checkpoint_store.put(item)
+    path = checkpoint_store.home.checkpoints / RecorderCheckpointName.of(item).file
+    for content in (other.encode(), item.encode()[:-1]):
         path.chmod(0o600)
         path.write_bytes(content)
         with pytest.raises((Untrusted, Malformed), match=path.name):
-            shelf.latest()
+            checkpoint_store.latest()
 
 
-def test_refuses_damaged_objects(shelf: Shelf, store: Store, tmp_path: Path) -> None:
-    shelf.put(anchor_documents.a_checkpoint())
+def test_refuses_damaged_objects(
+    checkpoint_store: CheckpointStore, store: Store, tmp_path: Path
+) -> None:
+    checkpoint_store.put(anchor_documents.a_checkpoint())
     (stored,) = (tmp_path / "objects").rglob("*-*.cbor")
     stored.chmod(0o600)
     whole = stored.read_bytes()
     stored.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    elsewhere = Shelf(Home(tmp_path / "elsewhere"), anchor_documents.HUB.hub_id, store.objects)
+    elsewhere = CheckpointStore(
+        CheckpointDirectory(tmp_path / "elsewhere"), anchor_documents.HUB.hub_id, store.objects
+    )
     with pytest.raises(ObjectDamaged):
         elsewhere.fetch()
     assert elsewhere.names() == []
@@ -55,54 +65,62 @@ def test_refuses_checkpoints_that_go_back() -> None:
         (anchor_documents.a_checkpoint(anchor_documents.START + 1, (5, 2), b"x"), "two roots"),
     ):
         with pytest.raises(Untrusted, match=f"{later.checkpoint_id.hex()}.*{said}"):
-            check.verify_chain([first, later], anchor_documents.HUB)
-    assert check.verify_chain(
+            verify_chain([first, later], anchor_documents.HUB)
+    assert verify_chain(
         [first, anchor_documents.a_checkpoint(anchor_documents.START, (5, 2))], anchor_documents.HUB
     )
 
 
 def test_refuses_a_document_of_nobody() -> None:
     good = anchor_documents.a_checkpoint()
-    forged = good.signed(PrivateKey(b"f" * 32))
+    forged = good.signed(SigningKey(b"f" * 32))
     with pytest.raises(Untrusted, match="not signed by its hub"):
-        check.verify_next(forged, None, hub_papers.of_document(forged, None))
+        verify_next(forged, None, identity_of_document(forged, None))
 
 
 def test_keeps_here_what_the_store_did_not_take(
-    home: Home, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    home: CheckpointDirectory, checkpoint_store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def out(key: str, body: bytes) -> None:
         raise StoreUnavailable("the store is out")
 
-    one = anchor_documents.a_checkpoint()
+    a_checkpoint = anchor_documents.a_checkpoint()
     with monkeypatch.context() as patch:
-        patch.setattr(shelf._objects, "put", out)
+        patch.setattr(checkpoint_store._objects, "put", out)
         with pytest.raises(StoreUnavailable):
-            shelf.put(one)
-    assert shelf.latest() == one
+            checkpoint_store.put(a_checkpoint)
+    assert checkpoint_store.latest() == a_checkpoint
     assert list(home.unstored.iterdir())
-    assert (shelf.settle(), shelf.settle()) == (1, 0)
+    assert (checkpoint_store.settle(), checkpoint_store.settle()) == (1, 0)
     assert list(home.unstored.iterdir()) == []
 
 
-def test_comes_back_from_the_store_alone(shelf: Shelf, store: Store, tmp_path: Path) -> None:
+def test_comes_back_from_the_store_alone(
+    checkpoint_store: CheckpointStore, store: Store, tmp_path: Path
+) -> None:
     made = [anchor_documents.a_checkpoint(anchor_documents.START + n, (n, 0)) for n in (1, 3, 2)]
-    for one in made:
-        shelf.put(one)
-        shelf.put(one)
-    elsewhere = Shelf(Home(tmp_path / "elsewhere"), anchor_documents.HUB.hub_id, store.objects)
+    for item in made:
+        checkpoint_store.put(item)
+        checkpoint_store.put(item)
+    elsewhere = CheckpointStore(
+        CheckpointDirectory(tmp_path / "elsewhere"), anchor_documents.HUB.hub_id, store.objects
+    )
     assert (elsewhere.fetch(), elsewhere.fetch()) == (3, 0)
-    assert elsewhere.names() == shelf.names()
+    assert elsewhere.names() == checkpoint_store.names()
     assert elsewhere.latest() == made[1]
-    path = elsewhere.home.checkpoints / CheckpointName.of(made[0]).file
-    assert read(path) == made[0]
+    path = elsewhere.home.checkpoints / RecorderCheckpointName.of(made[0]).file
+    assert read_document(path) == made[0]
 
 
-def test_goes_without_a_store(home: Home) -> None:
-    shelf = Shelf(home, anchor_documents.HUB.hub_id, None)
-    assert shelf.latest() is None
-    shelf.put(anchor_documents.a_checkpoint())
-    assert (shelf.settle(), shelf.fetch(), len(shelf.names())) == (0, 0, 1)
+def test_goes_without_a_store(home: CheckpointDirectory) -> None:
+    checkpoint_store = CheckpointStore(home, anchor_documents.HUB.hub_id, None)
+    assert checkpoint_store.latest() is None
+    checkpoint_store.put(anchor_documents.a_checkpoint())
+    assert (checkpoint_store.settle(), checkpoint_store.fetch(), len(checkpoint_store.names())) == (
+        0,
+        0,
+        1,
+    )
 
 
 @pytest.mark.parametrize("file", ["", "x.cbor", "1-2.cbor", f"{0:020d}-{'g' * 64}.cbor"])
@@ -128,28 +146,28 @@ def test_a_checkpoint_is_due_by_time_and_by_volume(
 ) -> None:
     last = anchor_documents.a_checkpoint(anchor_documents.START, (3, 0))
     cadence = CheckpointCadence(every_minutes=minutes, every_events=events)
-    found = cadence.due(anchor_documents.START + age, last, heads)
-    assert found == due or (due is not None and found is not None and found.startswith(due))
+    result = cadence.due(anchor_documents.START + age, last, heads)
+    assert result == due or (due is not None and result is not None and result.startswith(due))
     assert cadence.due(0, None, {}) == "there is none yet"
 
 
-def test_a_hub_is_known_by_its_first_key_or_by_its_papers(home: Home) -> None:
-    old, new = anchor_documents.KEY, PrivateKey(b"n" * 32)
+def test_a_hub_is_known_by_its_first_key_or_by_its_papers(home: CheckpointDirectory) -> None:
+    old, new = anchor_documents.KEY, SigningKey(b"n" * 32)
     rotated = anchor_documents.HUB.rotated(old, new.public, anchor_documents.START, 0)
     late = anchor_documents.a_checkpoint(anchor_documents.START + 1)
     late = type(late)(**{**_fields(late), "hub_public": new.public}).signed(new)
     with pytest.raises(Untrusted, match="--identity"):
-        hub_papers.of_document(late, None)
+        identity_of_document(late, None)
     home.make()
     (home.root / layout.IDENTITY).write_bytes(rotated.encode())
     (home.root / layout.IDENTITY_SIG).write_bytes(rotated.signature_by(new))
-    late.verify(hub_papers.of_document(late, hub_papers.read(home.root)))
+    late.verify(identity_of_document(late, read_identity(home.root)))
     (home.root / layout.IDENTITY_SIG).write_bytes(rotated.signature_by(old))
     with pytest.raises(Untrusted, match=layout.IDENTITY):
-        hub_papers.read(home.root)
+        read_identity(home.root)
 
 
 def _fields(document: object) -> dict[str, object]:
     from dataclasses import fields  # noqa: PLC0415
 
-    return {one.name: getattr(document, one.name) for one in fields(document)}  # type: ignore[arg-type]
+    return {field.name: getattr(document, field.name) for field in fields(document)}  # type: ignore[arg-type]

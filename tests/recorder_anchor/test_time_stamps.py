@@ -13,10 +13,8 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from recorder.anchor.port import AnchorUnavailable, kind_of
-from recorder.anchor.rfc3161 import TimeStampRef, TimeStamps
-from recorder.anchor.tsa import BadTsa, trust_of
-from recorder.anchor.tsa_line import TsaLine
+from recorder.anchor.anchors import AnchorUnavailable, kind_of
+from recorder.anchor.rfc3161 import BadTsa, TimeStampRef, TimeStamps, TsaLine, trust_of
 from veen.digest import h
 from veen.errors import Malformed, Untrusted
 
@@ -41,8 +39,8 @@ def ref(authority: Any) -> bytes:
 
 
 def changed(ref: bytes, **fields: Any) -> bytes:
-    found = replace(TimeStampRef.decode(ref), **fields)
-    return replace(found, response_hash=h(found.response)).encode()
+    result = replace(TimeStampRef.decode(ref), **fields)
+    return replace(result, response_hash=h(result.response)).encode()
 
 
 def test_refuses_another_root(authority: Any, ref: bytes) -> None:
@@ -82,10 +80,10 @@ def test_a_forged_response_proves_nothing_else(authority: Any, ref: bytes) -> No
         raw = bytearray(response)
         raw[at] ^= 1 << at % 8
         try:
-            found = mine.verify(ROOT, changed(ref, response=bytes(raw)))
+            result = mine.verify(ROOT, changed(ref, response=bytes(raw)))
         except (Malformed, Untrusted):
             continue
-        assert found == proven
+        assert result == proven
         held += 1
     assert held < 12  # the name of the signature's algorithm, which the key settles anyway
 
@@ -105,7 +103,7 @@ def test_refuses_a_certificate_that_is_not_pinned(
         with pytest.raises(Untrusted, match="add it beside the old one"):
             stamps(mine).verify(ROOT, other)
     both = TimeStamps(trust_of([*authority.chain, renewed.pem("signer")], POLICY), never)
-    assert {both.verify(ROOT, one).witness for one in (ref, late)} == {
+    assert {both.verify(ROOT, item).witness for item in (ref, late)} == {
         "CN=Test TSA",
         "CN=Renewed TSA",
     }
@@ -237,11 +235,11 @@ def test_refuses_an_answer_over_http_that_is_none(
 def test_a_stamp_over_http_verifies_without_it(authority: Any, serve: Callable[..., Any]) -> None:
     server = serve(authority)
     ref = stamps(authority, TsaLine(url=server.url).ask).publish(ROOT, EPOCH, TS, NONCE)
-    found = stamps(authority).verify(ROOT, ref)
-    assert kind_of(ref) == found.kind == "rfc3161"
-    assert (found.root, found.epoch, found.ts, found.nonce) == (ROOT, EPOCH, TS, NONCE)
-    assert found.witness == "CN=Test TSA"
-    assert POLICY in found.place
+    result = stamps(authority).verify(ROOT, ref)
+    assert kind_of(ref) == result.kind == "rfc3161"
+    assert (result.root, result.epoch, result.ts, result.nonce) == (ROOT, EPOCH, TS, NONCE)
+    assert result.witness == "CN=Test TSA"
+    assert POLICY in result.place
     assert len(server.queries) == 1
 
 

@@ -26,9 +26,9 @@ def make_hub(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     with ExitStack() as ending:
 
         def make(name: str = "hub") -> Any:
-            found = index_recorded.a_hub(tmp_path / name)
-            ending.callback(found.destroy)
-            return found
+            result = index_recorded.a_hub(tmp_path / name)
+            ending.callback(result.destroy)
+            return result
 
         yield make
 
@@ -37,11 +37,11 @@ def make_hub(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 def shared_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A running hub for all tests of a file, with a stream for each: ``record/1`` and so on."""
     names = tuple(f"record/{number}" for number in range(1, 10))
-    found = index_recorded.a_hub(tmp_path_factory.mktemp("shared") / "hub", names)
+    result = index_recorded.a_hub(tmp_path_factory.mktemp("shared") / "hub", names)
     try:
-        yield found.start()
+        yield result.start()
     finally:
-        found.destroy()
+        result.destroy()
 
 
 @pytest.fixture

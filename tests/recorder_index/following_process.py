@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 
 from recorder.index import follower as following
-from recorder.index.home import IndexHome
-from recorder.index.opener import opening
+from recorder.index.follower import opening
 from recorder.index.rebuild import create
+from recorder.index.tables import IndexHome
 from recorder.index.writer import writing
 from veen.client.client import Client
 

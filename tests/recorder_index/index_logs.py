@@ -13,23 +13,23 @@ from typing import Any
 from query_histories import STREAMS, history
 from recorded_log import HUB, READER, RecordedLog
 
-from recorder.index import checkpoints, tables
-from recorder.index.home import IndexHome
-from recorder.index.reading import Reader
+from recorder.index import tables
+from recorder.index.proofs import check_checkpoint
 from recorder.index.rebuild import create
-from recorder.index.writer import IndexWriter, writing
-from veen import json_body
-from veen.client.pair import Pair
+from recorder.index.tables import IndexHome
+from recorder.index.writer import EntryReader, IndexWriter, writing
+from veen.client.log_head import Pair
+from veen.crypto import SigningKey
 from veen.digest import h
+from veen.events import RecordEvent
 from veen.hub_identity import key_id, new_identity
+from veen.label import stream_id
 from veen.limits import Limits
 from veen.msg import Msg
-from veen.overlay.body import AnyItem
 from veen.receipt import Receipt
-from veen.record_event import RecordEvent
 from veen.recorder_checkpoint import log_root
-from veen.sign import PrivateKey
-from veen.stream import stream_id
+from veen.wire.body import AnyItem
+from veen.wire.canonical_json import json_to_cbor
 
 MOST_TOGETHER = 37
 
@@ -41,7 +41,7 @@ def as_event(made: Any) -> RecordEvent:
         event_type=made.event_type,
         event_time=made.event_time,
         origin=made.origin,
-        payload=AnyItem(json_body.encode(json.dumps(made.payload, ensure_ascii=False))),
+        payload=AnyItem(json_to_cbor(json.dumps(made.payload, ensure_ascii=False))),
     )
 
 
@@ -49,15 +49,15 @@ def a_log(seed: int, size: int) -> Any:
     """Real messages of a random history; ``made`` is what the oracle is told of them."""
     made = history(seed, size)
     log = RecordedLog(made, as_event)
-    leaves = {(one.stream, one.seq): one.leaf_hash.hex() for one in log.entries}
-    log.made = [one.plain() | {"leaf_hash": leaves[one.stream, one.seq]} for one in made]
+    leaves = {(entry.stream, entry.seq): entry.leaf_hash.hex() for entry in log.entries}
+    log.made = [item.plain() | {"leaf_hash": leaves[item.stream, item.seq]} for item in made]
     return log
 
 
 def pairs_of(log: Any, stream: str) -> list[Pair]:
     places = sorted(seq for name, seq in log.pairs if name == stream)
-    found = (log.pairs[stream, seq] for seq in places)
-    return [Pair(Msg.decode(raw), Receipt.decode(receipt)) for raw, receipt, _ in found]
+    result = (log.pairs[stream, seq] for seq in places)
+    return [Pair(Msg.decode(raw), Receipt.decode(receipt)) for raw, receipt, _ in result]
 
 
 class Index:
@@ -78,13 +78,13 @@ class Index:
         with self.writer() as writer:
             for name in draw.sample(STREAMS, len(STREAMS)):
                 _append(writer, name, pairs_of(self.log, name), draw)
-            for one in documents:
+            for document in documents:
                 writer.db.execute(
                     "INSERT INTO checkpoints (checkpoint_id, created_at, document) "
                     "VALUES (?, ?, ?)",
-                    (one.checkpoint_id, one.created_at, one.encode()),
+                    (document.checkpoint_id, document.created_at, document.encode()),
                 )
-            checkpoints.check(writer)
+            check_checkpoint(writer)
         return self
 
     def execute(self, statement: str, *given: Any) -> int:
@@ -98,27 +98,27 @@ class Index:
 
     def row(self, stream: str) -> Any:
         with tables.connected(self.home.current(), writable=False) as db:
-            return next(one for one in tables.streams(db) if one.name == stream)
+            return next(item for item in tables.streams(db) if item.name == stream)
 
 
 def _append(writer: IndexWriter, name: str, pairs: list[Pair], draw: random.Random) -> None:
-    reader, row = Reader([READER], Limits()), writer.stream(name)
+    reader, row = EntryReader([READER], Limits()), writer.stream(name)
     while row.position < len(pairs):
         some = pairs[row.position : row.position + draw.randint(1, MOST_TOGETHER)]
-        row = writer.append(row, some, [reader.read(one.msg.encode()) for one in some])
+        row = writer.append(row, some, [reader.read(item.msg.encode()) for item in some])
 
 
 def another_hub() -> Any:
     """Who has the hub's name and not its key."""
-    key = PrivateKey(h(b"another key"))
-    found = new_identity(HUB.public, 0, "none")
-    forged = replace(found.hub_keys[0], hub_pk=key.public, key_id=key_id(key.public))
-    return replace(found, hub_keys=(forged,))
+    key = SigningKey(h(b"another key"))
+    identity = new_identity(HUB.public, 0, "none")
+    forged = replace(identity.hub_keys[0], hub_pk=key.public, key_id=key_id(key.public))
+    return replace(identity, hub_keys=(forged,))
 
 
 def read(pairs: list[Pair]) -> list[Any]:
-    reader = Reader([READER], Limits())
-    return [reader.read(one.msg.encode()) for one in pairs]
+    reader = EntryReader([READER], Limits())
+    return [reader.read(pair.msg.encode()) for pair in pairs]
 
 
 def receipted(pair: Pair, **changes: Any) -> Pair:
@@ -130,14 +130,14 @@ def forged_checkpoint(log: Any, stream: str) -> Any:
     """One that the hub has signed, with a root in it that its stream never had."""
     honest = log.checkpoint
     ends = tuple(
-        replace(one, mmr_root=h(b"another root")) if one.stream_id == stream_id(stream) else one
-        for one in honest.ends
+        replace(end, mmr_root=h(b"another root")) if end.stream_id == stream_id(stream) else end
+        for end in honest.ends
     )
     own = tuple(
-        replace(one, mmr_root=h(b"another root")).signed(HUB)
-        if one.label_curr == log.label(stream)
-        else one
-        for one in honest.checkpoints
+        replace(checkpoint, mmr_root=h(b"another root")).signed(HUB)
+        if checkpoint.label_curr == log.label(stream)
+        else checkpoint
+        for checkpoint in honest.checkpoints
     )
     created_at = honest.created_at + 1
     return replace(

@@ -15,18 +15,17 @@ from typing import Any
 from client_producer import a_client
 from hub_process import HubProcess
 
-from recorder.index.follower import Follower
-from recorder.index.home import IndexHome
-from recorder.index.opener import opening
+from recorder.index.follower import Follower, opening
 from recorder.index.rebuild import create
+from recorder.index.tables import IndexHome
 from recorder.index.writer import writing
-from veen import json_body
 from veen.client.client import Client
 from veen.client.credentials import Bearer
 from veen.digest import h
-from veen.overlay.body import AnyItem
-from veen.record_event import SCHEMA, RecordEvent
-from veen.tooling import RegisterRequest, StreamsResponse
+from veen.events import RECORD_SCHEMA, RecordEvent
+from veen.wire.api import RegisterRequest, StreamsResponse
+from veen.wire.body import AnyItem
+from veen.wire.canonical_json import json_to_cbor
 
 TOKEN = "the admin's token"
 FIRST, SECOND, EMPTY = "record/first", "record/second", "record/empty"
@@ -42,14 +41,14 @@ read = ["*"]
 
 
 def a_hub(folder: Path, names: tuple[str, ...] = (FIRST, SECOND, EMPTY)) -> HubProcess:
-    found = HubProcess(folder)
-    settle(found, names)
-    options = json.dumps({"listen": f"127.0.0.1:{found.port}"})
-    where = ["--data-dir", str(found.data), "--config", str(folder / "hub.toml")]
-    found.launch = lambda: found.run(  # type: ignore[method-assign]
+    process = HubProcess(folder)
+    settle(process, names)
+    options = json.dumps({"listen": f"127.0.0.1:{process.port}"})
+    where = ["--data-dir", str(process.data), "--config", str(folder / "hub.toml")]
+    process.launch = lambda: process.run(  # type: ignore[method-assign]
         [sys.executable, "-m", "hub", *where, "--options", options]
     )
-    return found
+    return process
 
 
 def settle(hub: HubProcess, names: tuple[str, ...]) -> None:
@@ -70,7 +69,7 @@ def record(client: Client, stream: str, reader: Client, numbers: range) -> None:
     for start in range(numbers.start, numbers.stop, 50):
         some = range(start, min(start + 50, numbers.stop))
         events = [an_event(me, number).encode() for number in some]
-        list(client.send_many(stream, events[:-1], schema=SCHEMA, recipient=recipient))
+        list(client.send_many(stream, events[:-1], schema=RECORD_SCHEMA, recipient=recipient))
         list(client.send_many(stream, events[-1:], schema=h(b"none"), recipient=recipient))
 
 
@@ -81,7 +80,7 @@ def an_event(principal: bytes, number: int) -> RecordEvent:
         event_type="test.done",
         event_time=1_700_000_000_000 + number,
         origin=f"line-{number % 2}",
-        payload=AnyItem(json_body.encode(f'{{"n": {number}}}')),
+        payload=AnyItem(json_to_cbor(f'{{"n": {number}}}')),
     )
 
 
@@ -99,7 +98,7 @@ def register(url: str, folder: Path, **stream: Any) -> None:
 
 @contextmanager
 def following(
-    client: Client, home: IndexHome, openers: int = 0, wanted: frozenset[str] | None = None
+    client: Client, home: IndexHome, openers: int = 0, requested: frozenset[str] | None = None
 ) -> Iterator[Follower]:
     """A follower in this process."""
     session = client.meet()
@@ -108,23 +107,23 @@ def following(
         opening(session.identity.readers(), session.limits, openers) as opener,
         writing(create(home, session.hub.hub_id)) as writer,
     ):
-        yield Follower(client, writer, opener, wanted)
+        yield Follower(client, writer, opener, requested)
 
 
 def catch_up(
-    client: Client, home: IndexHome, openers: int = 0, wanted: frozenset[str] | None = None
+    client: Client, home: IndexHome, openers: int = 0, requested: frozenset[str] | None = None
 ) -> int:
-    with following(client, home, openers, wanted) as follower:
+    with following(client, home, openers, requested) as follower:
         done = 0
-        while found := follower.round():
-            done += found
+        while result := follower.round():
+            done += result
         return done
 
 
 def dump(home: IndexHome) -> dict[str, list[tuple[Any, ...]]]:
     """All rows by stream, read without the code under test."""
     db = sqlite3.connect(home.current().root / "index.sqlite")
-    found = {}
+    result = {}
     for number, name, *state in db.execute(
         "SELECT stream_no, name, position, root, last_ts, unread FROM streams"
     ).fetchall():
@@ -138,7 +137,7 @@ def dump(home: IndexHome) -> dict[str, list[tuple[Any, ...]]]:
         ).fetchall()
         nodes = home.current().root / "nodes" / f"{number:08d}"
         count = 2 * state[0] - state[0].bit_count()
-        kept = nodes.read_bytes()[: 32 * count] if state[0] else b""
-        found[name] = [tuple(state), (kept,), *rows]
+        stored = nodes.read_bytes()[: 32 * count] if state[0] else b""
+        result[name] = [tuple(state), (stored,), *rows]
     db.close()
-    return found
+    return result

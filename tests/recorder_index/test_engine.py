@@ -11,14 +11,13 @@ import pytest
 import query_histories
 import query_oracle
 
-from recorder.index.engine import Answer, EngineLimits, answer
-from recorder.index.home import IndexHome, NoIndex
-from recorder.index.plan import TooLarge, plan
-from recorder.index.snapshot import NotReached, snapshot
+from recorder.index.engine import EngineLimits, QueryAnswer, QueryTooLarge, answer, plan
+from recorder.index.reader import NotReached, snapshot
+from recorder.index.tables import IndexHome, NoIndex
 from recorder.query.descriptor import Descriptor, normalise
 from recorder.query.digest import Searched, rows_hash
 from recorder.query.evidence import WitnessCheck
-from recorder.query.run import run
+from recorder.query.execute import run
 from veen.errors import Untrusted
 
 ENOUGH = EngineLimits(row_budget=10**6, max_rows=10**6)
@@ -43,7 +42,7 @@ def a_descriptor(query: dict[str, Any]) -> Descriptor:
     return normalise(query, query_id_if_missing="q")
 
 
-def asked(world: Any, query: dict[str, Any], limits: EngineLimits = ENOUGH) -> Answer:
+def asked(world: Any, query: dict[str, Any], limits: EngineLimits = ENOUGH) -> QueryAnswer:
     return answer(world.index.home, a_descriptor(query), world.checkpoint, world.hub, limits)
 
 
@@ -74,28 +73,28 @@ def test_refuses_a_checkpoint_beyond_its_place(tmp_path: Path) -> None:
 def test_refuses_to_look_at_more_rows_than_its_budget(world: Any) -> None:
     last = world.checkpoint.end("record/users").last_seq
     asked(world, a_query(), EngineLimits(row_budget=last, max_rows=last))
-    with pytest.raises(TooLarge, match="looks at more than"):
+    with pytest.raises(QueryTooLarge, match="looks at more than"):
         asked(world, a_query(), EngineLimits(row_budget=last - 1, max_rows=last))
 
 
 def test_refuses_to_hold_more_rows_than_it_may(world: Any) -> None:
     count = asked(world, a_query()).outcome.event_count
     asked(world, a_query(), EngineLimits(row_budget=10**6, max_rows=count))
-    with pytest.raises(TooLarge, match="holds more than"):
+    with pytest.raises(QueryTooLarge, match="holds more than"):
         asked(world, a_query(), EngineLimits(row_budget=10**6, max_rows=count - 1))
 
 
 def test_aggregates_hold_only_what_is_verified(world: Any) -> None:
     few = EngineLimits(row_budget=10**6, max_rows=1)
     counted = a_query(aggregate={"metrics": ["count"]}, evidence={"mode": "none"})
-    found = asked(world, counted, few)
-    assert found.outcome.rows == ({"count": found.outcome.event_count},)
-    with pytest.raises(TooLarge, match="holds more than"):
+    question = asked(world, counted, few)
+    assert question.outcome.rows == ({"count": question.outcome.event_count},)
+    with pytest.raises(QueryTooLarge, match="holds more than"):
         asked(world, counted | {"evidence": {"mode": "full"}}, few)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "key"),
+    ("requested", "key"),
     [
         ({"subject_id": "user:1"}, "by_subject"),
         ({"event_type": ["login"]}, "by_type"),
@@ -107,19 +106,19 @@ def test_aggregates_hold_only_what_is_verified(world: Any) -> None:
     ],
 )
 def test_walks_by_the_key_that_has_the_fewest_rows(
-    world: Any, wanted: dict[str, Any], key: str | None
+    world: Any, requested: dict[str, Any], key: str | None
 ) -> None:
     with snapshot(world.index.home) as held:
-        query = a_query(filter=wanted, scope=list(query_histories.STREAMS))
-        found = plan(held, a_descriptor(query), world.checkpoint, 10**6)
-    assert found.key.name == key
+        query = a_query(filter=requested, scope=list(query_histories.STREAMS))
+        result = plan(held, a_descriptor(query), world.checkpoint, 10**6)
+    assert result.key.name == key
 
 
 def test_a_narrow_filter_fits_a_budget_that_the_stream_does_not(world: Any) -> None:
-    wanted = a_query(filter={"subject_id": "user:2"})
-    count = asked(world, wanted).outcome.event_count
-    found = asked(world, wanted, EngineLimits(row_budget=count, max_rows=count))
-    assert found.outcome.event_count == count
+    expected = a_query(filter={"subject_id": "user:2"})
+    count = asked(world, expected).outcome.event_count
+    question = asked(world, expected, EngineLimits(row_budget=count, max_rows=count))
+    assert question.outcome.event_count == count
 
 
 @pytest.mark.parametrize(
@@ -135,20 +134,20 @@ def test_walks_each_key_in_the_order_of_rows_without_sorting(
 ) -> None:
     query = f"EXPLAIN QUERY PLAN SELECT * FROM events {source} WHERE {where} ORDER BY place"
     with snapshot(world.index.home) as held:
-        steps = [one[-1] for one in held.db.execute(query, ("x", 1, 9))]
+        steps = [row[-1] for row in held.db.execute(query, ("x", 1, 9))]
     assert len(steps) == 1
     assert "=? AND rowid>? AND rowid<?" in steps[0]
 
 
 def test_agrees_with_the_oracle_on_every_byte(world: Any, long: bool) -> None:
-    kept = 0
+    stored = 0
     for query in query_histories.queries(11, QUERIES * (10 if long else 1)):
         due = query_oracle.answer(query, world.made)
-        found = asked(world, query | {"evidence": {"mode": "none"}}).outcome
-        assert rows_hash(found.rows).rows_hash == query_oracle.digest(due), query
-        assert found.event_count == len(query_oracle.matching(query, world.made))
-        kept += len(due)
-    assert kept > 2_000
+        outcome = asked(world, query | {"evidence": {"mode": "none"}}).outcome
+        assert rows_hash(outcome.rows).rows_hash == query_oracle.digest(due), query
+        assert outcome.event_count == len(query_oracle.matching(query, world.made))
+        stored += len(due)
+    assert stored > 2_000
 
 
 def test_samples_and_searches_what_a_run_in_memory_does(world: Any, long: bool) -> None:
@@ -156,14 +155,14 @@ def test_samples_and_searches_what_a_run_in_memory_does(world: Any, long: bool) 
     for query in query_histories.queries(12, QUERIES if long else 60):
         descriptor = a_descriptor(query)
         due = run(descriptor, _searchable(world, descriptor), world.checkpoint.log_root)
-        found = asked(world, query)
-        assert found.outcome.rows == due.rows
-        assert found.outcome.sampled == due.sampled
-        assert found.searched == tuple(_searched(world, descriptor, name, due.unread)
+        question = asked(world, query)
+        assert question.outcome.rows == due.rows
+        assert question.outcome.sampled == due.sampled
+        assert question.searched == tuple(_searched(world, descriptor, name, due.unread)
                                        for name in descriptor.scope)  # fmt: skip
-        for witness, one in zip(found.witnesses, found.outcome.sampled, strict=True):
-            WitnessCheck(world.hub, world.checkpoint).event(witness, one.entry)
-        sampled += len(found.witnesses)
+        for witness, item in zip(question.witnesses, question.outcome.sampled, strict=True):
+            WitnessCheck(world.hub, world.checkpoint).event(witness, item.entry)
+        sampled += len(question.witnesses)
     assert sampled > 300
 
 
@@ -171,10 +170,10 @@ def test_speaks_up_to_an_older_checkpoint_when_asked(tmp_path: Path) -> None:
     small, large = index_logs.a_log(5, 60), index_logs.a_log(5, 100)
     index = index_logs.Index(tmp_path / "index", large).fill(small.checkpoint, large.checkpoint)
     for log in (small, large):
-        found = answer(index.home, a_descriptor(a_query()), log.checkpoint, log.hub, ENOUGH)
-        events = [one for one in log.entries if one.stream == "record/users" and one.event]
-        assert [one.entry for one in found.outcome.sampled] == events
-        assert found.searched[0].to_seq == log.checkpoint.end("record/users").last_seq
+        result = answer(index.home, a_descriptor(a_query()), log.checkpoint, log.hub, ENOUGH)
+        events = [entry for entry in log.entries if entry.stream == "record/users" and entry.event]
+        assert [sampled.entry for sampled in result.outcome.sampled] == events
+        assert result.searched[0].to_seq == log.checkpoint.end("record/users").last_seq
 
 
 def test_a_query_does_not_see_what_is_written_meanwhile(world: Any) -> None:
@@ -196,16 +195,16 @@ def test_fails_whole_when_another_hub_signed_the_receipts(world: Any) -> None:
 def _searchable(world: Any, descriptor: Descriptor) -> list[Any]:
     spans = {name: _span(world, descriptor, name) for name in descriptor.scope}
     return [
-        one
-        for one in world.entries
-        if one.stream in spans and spans[one.stream][0] <= one.seq <= spans[one.stream][1]
+        entry
+        for entry in world.entries
+        if entry.stream in spans and spans[entry.stream][0] <= entry.seq <= spans[entry.stream][1]
     ]
 
 
 def _span(world: Any, descriptor: Descriptor, name: str) -> tuple[int, int]:
-    times, wanted = [1000 * one for one in world.times(name)], descriptor.filter
-    first = 0 if wanted.from_ms is None else bisect_left(times, wanted.from_ms)
-    last = len(times) if wanted.to_ms is None else bisect_right(times, wanted.to_ms)
+    times, expected = [1000 * time for time in world.times(name)], descriptor.filter
+    first = 0 if expected.from_ms is None else bisect_left(times, expected.from_ms)
+    last = len(times) if expected.to_ms is None else bisect_right(times, expected.to_ms)
     return first + 1, last
 
 

@@ -12,18 +12,16 @@ import pytest
 from recorder.index import rebuild as rebuilding
 from recorder.index import tables
 from recorder.index.engine import EngineLimits, answer
-from recorder.index.home import IndexBusy, IndexHome
-from recorder.index.opener import opening
-from recorder.index.snapshot import NotReached, snapshot
-from recorder.index.status import status
+from recorder.index.follower import opening
+from recorder.index.reader import NotReached, snapshot, status
+from recorder.index.tables import IndexBusy, IndexHome
 from recorder.query.descriptor import normalise
 from recorder.stream_map import StrangeProfile
-from veen.client.errors import Fork
-from veen.client.transport import Patience
+from veen.client.transport import Fork, RetryPolicy
 from veen.errors import Untrusted
 
 NOW = 2_000_000_000
-IMPATIENT = Patience(attempts=1, first_sec=0.01, most_sec=0.01, timeout_sec=2)
+IMPATIENT = RetryPolicy(attempts=1, first_sec=0.01, most_sec=0.01, timeout_sec=2)
 
 
 @pytest.fixture
@@ -45,20 +43,25 @@ def test_follows_streams_and_answers_up_to_a_checkpoint(
     index_recorded.record(writer, second, reader, range(30))
     document = index_recorded.checkpoint(shared_hub.url, tmp_path / "admin")
     index_recorded.record(writer, first, reader, range(50, 60))
-    assert index_recorded.catch_up(reader, home, wanted=frozenset(names)) == 90
+    assert index_recorded.catch_up(reader, home, requested=frozenset(names)) == 90
     query = a_query(*names)
-    found = answer(home, query, document, reader.session.hub, EngineLimits())
-    numbers = [row["payload"]["n"] for row in found.outcome.rows if row["stream"] == first]
+    result = answer(home, query, document, reader.session.hub, EngineLimits())
+    numbers = [row["payload"]["n"] for row in result.outcome.rows if row["stream"] == first]
     assert numbers == list(range(49))
-    assert [(one.stream, one.to_seq, one.unread) for one in found.searched] == [
+    assert [(item.stream, item.to_seq, item.unread) for item in result.searched] == [
         (first, 50, 1), (second, 30, 1), (empty, 0, 0),
     ]  # fmt: skip
-    assert len(found.witnesses) == 78
+    assert len(result.witnesses) == 78
     with snapshot(home) as held:
         assert held.latest([first]) == document
-    told = status(home, NOW)
-    assert (told.entries, told.seconds, told.trouble, told.checkpoints > 0) == (0, 0, None, True)
-    assert told.checkpoint == document.checkpoint_id
+    detail = status(home, NOW)
+    assert (detail.entries, detail.seconds, detail.trouble, detail.checkpoints > 0) == (
+        0,
+        0,
+        None,
+        True,
+    )
+    assert detail.checkpoint == document.checkpoint_id
 
 
 def test_follows_a_stream_that_is_new_and_tells_its_lag_until_then(
@@ -78,7 +81,7 @@ def test_follows_a_stream_that_is_new_and_tells_its_lag_until_then(
     with index_recorded.following(reader, home) as follower:
         follower._meet()
         follower._note_heads(reader.session.api.streams())
-        lags = {one.stream: one.entries for one in status(home, NOW).streams}
+        lags = {stream.stream: stream.entries for stream in status(home, NOW).streams}
         assert lags == {index_recorded.FIRST: 5, index_recorded.SECOND: 20}
         assert status(home, NOW).entries == 25
         assert follower.round() == 25
@@ -89,7 +92,7 @@ def test_waits_for_a_hub_that_is_down_and_says_so(
     make_hub: Any, open_client: Any, home: IndexHome, tmp_path: Path
 ) -> None:
     hub = make_hub().start()
-    reader, writer = open_client(hub.url, "reader", patience=IMPATIENT), open_client(
+    reader, writer = open_client(hub.url, "reader", retry_policy=IMPATIENT), open_client(
         hub.url, "writer"
     )  # fmt: skip
     index_recorded.record(writer, index_recorded.FIRST, reader, range(10))
@@ -159,9 +162,9 @@ def test_opening_beside_gives_the_same_index(
 ) -> None:
     reader, writer = (open_client(shared_hub.url, name) for name in ("reader", "writer"))
     index_recorded.record(writer, "record/1", reader, range(35))
-    index_recorded.catch_up(reader, home, wanted=frozenset({"record/1"}))
+    index_recorded.catch_up(reader, home, requested=frozenset({"record/1"}))
     beside = IndexHome(tmp_path / "beside")
-    index_recorded.catch_up(reader, beside, 2, wanted=frozenset({"record/1"}))
+    index_recorded.catch_up(reader, beside, 2, requested=frozenset({"record/1"}))
     assert index_recorded.dump(home) == index_recorded.dump(beside)
 
 
@@ -169,20 +172,22 @@ def test_rebuilds_beside_and_says_whether_it_agreed(
     shared_hub: Any, open_client: Any, home: IndexHome
 ) -> None:
     reader, writer = (open_client(shared_hub.url, name) for name in ("reader", "writer"))
-    wanted, session = frozenset({"record/2"}), reader.session
+    expected, session = frozenset({"record/2"}), reader.session
     index_recorded.record(writer, "record/2", reader, range(30))
-    index_recorded.catch_up(reader, home, wanted=wanted)
+    index_recorded.catch_up(reader, home, requested=expected)
     with opening(session.identity.readers(), session.limits, 0) as opener:
         first = home.current()
-        clean = rebuilding.verify(home, reader, opener, wanted, _unheard)
+        clean = rebuilding.verify(home, reader, opener, expected, _unheard)
         assert (clean.entries, clean.differences, home.current()) == (30, [], first)
         with tables.connected(first, writable=True) as db:
             db.execute("DELETE FROM events WHERE place = (SELECT max(place) - 3 FROM events)")
-        found = rebuilding.rebuild(home, reader, opener, wanted, _unheard)
-        assert found.compared is not None
-        assert [(one.stream, one.seq) for one in found.compared.differences] == [("record/2", 27)]
+        result = rebuilding.rebuild(home, reader, opener, expected, _unheard)
+        assert result.compared is not None
+        assert [
+            (difference.stream, difference.seq) for difference in result.compared.differences
+        ] == [("record/2", 27)]
         assert (home.current() == first, first.root.exists()) == (False, False)
-        again = rebuilding.rebuild(home, reader, opener, wanted, _unheard)
+        again = rebuilding.rebuild(home, reader, opener, expected, _unheard)
     assert again.compared is not None
     assert (again.entries, again.compared.differences) == (30, [])
 
@@ -191,14 +196,14 @@ def test_does_not_speak_of_a_checkpoint_it_has_not_reached(
     shared_hub: Any, open_client: Any, home: IndexHome, tmp_path: Path
 ) -> None:
     reader, writer = (open_client(shared_hub.url, name) for name in ("reader", "writer"))
-    wanted = frozenset({"record/3"})
+    expected = frozenset({"record/3"})
     index_recorded.record(writer, "record/3", reader, range(10))
-    index_recorded.catch_up(reader, home, wanted=wanted)
+    index_recorded.catch_up(reader, home, requested=expected)
     index_recorded.record(writer, "record/3", reader, range(10, 20))
     document = index_recorded.checkpoint(shared_hub.url, tmp_path / "admin")
     with pytest.raises(NotReached):
         answer(home, a_query("record/3"), document, reader.session.hub, EngineLimits())
-    index_recorded.catch_up(reader, home, wanted=wanted)
+    index_recorded.catch_up(reader, home, requested=expected)
     answer(home, a_query("record/3"), document, reader.session.hub, EngineLimits())
 
 
@@ -209,13 +214,13 @@ def test_a_stream_with_epochs_is_refused_at_the_start(
     text = (hub.data.parent / "hub.toml").read_text()
     (hub.data.parent / "hub.toml").write_text(text + "epoch_sec = 86400\n")
     hub.start()
-    told = f"the hub keeps {index_recorded.EMPTY} with epoch_sec = 86400"
+    detail = f"the hub keeps {index_recorded.EMPTY} with epoch_sec = 86400"
     with (
         index_recorded.following(open_client(hub.url, "reader"), home) as follower,
-        pytest.raises(StrangeProfile, match=told),
+        pytest.raises(StrangeProfile, match=detail),
     ):
         follower.run(lambda: False)
-    assert told in (status(home, NOW).trouble or "")
+    assert detail in (status(home, NOW).trouble or "")
 
 
 def test_a_stream_with_epochs_that_comes_later_does_not_hold_up_the_others(
@@ -232,7 +237,7 @@ def test_a_stream_with_epochs_that_comes_later_does_not_hold_up_the_others(
         index_recorded.register(hub.url, tmp_path / "admin", name="record/rolling", epoch_sec=3_600)
         index_recorded.record(writer, index_recorded.FIRST, reader, range(10))
         assert follower.round() == 10
-    assert {one.stream for one in status(home, NOW).streams} == {
+    assert {stream.stream for stream in status(home, NOW).streams} == {
         index_recorded.FIRST,
         index_recorded.SECOND,
         index_recorded.EMPTY,

@@ -12,8 +12,8 @@ from typing import Any
 
 import index_recorded
 
-from recorder.index.content import compare
-from recorder.index.home import IndexHome
+from recorder.index.rebuild import compare
+from recorder.index.tables import IndexHome
 
 SCRIPT = Path(__file__).with_name("following_process.py")
 EVENTS, KILLS, LONGER = 200, 12, 8
@@ -70,5 +70,5 @@ def _assert_whole(reader: Any, tmp_path: Path, events: int) -> None:
     killed, fresh = IndexHome(tmp_path / "index"), IndexHome(tmp_path / "fresh")
     assert index_recorded.catch_up(reader, fresh) == 2 * events
     assert index_recorded.dump(killed) == index_recorded.dump(fresh)
-    found = compare(killed.current(), fresh.current())
-    assert (found.entries, found.differences) == (2 * events, [])
+    result = compare(killed.current(), fresh.current())
+    assert (result.entries, result.differences) == (2 * events, [])

@@ -6,24 +6,24 @@ from pathlib import Path
 
 import pytest
 
+from recorder.checkpoints.store import HubPapers
 from recorder.index.imports import Imports
-from recorder.service.hub_papers import HubPapers
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity, new_identity
-from veen.sign import PrivateKey
 
-OLD, NEW = PrivateKey(h(b"old")), PrivateKey(h(b"new"))
+OLD, NEW = SigningKey(h(b"old")), SigningKey(h(b"new"))
 FIRST = new_identity(OLD.public, 1_000, "none")
 SECOND = FIRST.rotated(OLD, NEW.public, 2_000, 10)
 
 
 def taken(*identities: HubIdentity) -> HubIdentity:
     imports = Imports()
-    for one in identities:
-        imports = imports.joined((), {one.hub_id: one})
-    (found,) = imports.hubs
-    return found
+    for identity in identities:
+        imports = imports.joined((), {identity.hub_id: identity})
+    (result,) = imports.hubs
+    return result
 
 
 def test_h02_an_index_keeps_the_newest_identity_of_an_imported_hub() -> None:

@@ -14,9 +14,9 @@ import index_recorded
 import psutil
 import pytest
 
-from recorder.index.home import IndexHome, NoIndex
-from recorder.index.status import IndexStatus, status
-from recorder.service import follower_report, following
+from recorder.index.reader import IndexStatus, status
+from recorder.index.tables import IndexHome, NoIndex
+from recorder.service import follower_report, runner
 from recorder.service.follower_report import (
     ELSEWHERE,
     ENDED,
@@ -26,9 +26,9 @@ from recorder.service.follower_report import (
     FollowerReport,
     Reporter,
 )
-from recorder.service.following import Following
-from veen import durable
-from veen.client import replay
+from recorder.service.runner import Following
+from veen.client import verified_read
+from veen.system import durable
 
 WAIT_SEC = 30.0
 
@@ -43,12 +43,12 @@ class Follower:
 
     @contextmanager
     def running(self, openers: int = 0) -> Iterator[None]:
-        found = Following(self._reader, self.home, openers, Reporter(self.report))
-        found.start()
+        following = Following(self._reader, self.home, openers, Reporter(self.report))
+        following.start()
         try:
             yield
         finally:
-            found.stop()
+            following.stop()
 
     def status(self) -> IndexStatus | None:
         try:
@@ -57,25 +57,25 @@ class Follower:
             return None
 
     def indexed(self, stream: str) -> int:
-        found = self.status()
-        streams = found.streams if found else ()
-        return next((one.indexed for one in streams if one.stream == stream), 0)
+        status = self.status()
+        streams = status.streams if status else ()
+        return next((item.indexed for item in streams if item.stream == stream), 0)
 
     def trouble(self) -> str | None:
-        found = self.status()
-        return found.trouble if found else "no index"
+        status = self.status()
+        return status.trouble if status else "no index"
 
     def state(self) -> str | None:
-        found = follower_report.read(self.report)
-        return found.state if found else None
+        result = follower_report.read(self.report)
+        return result.state if result else None
 
 
 def wait_until(happened: Callable[[], Any], what: str) -> Any:
     deadline = time.monotonic() + WAIT_SEC
-    while not (found := happened()):
+    while not (result := happened()):
         assert time.monotonic() < deadline, what
         time.sleep(0.01)
-    return found
+    return result
 
 
 @pytest.fixture
@@ -113,7 +113,11 @@ def test_h18_a_helper_that_is_killed_is_replaced(
 
 def helpers() -> list[psutil.Process]:
     children = psutil.Process().children()
-    return [one for one in children if any("veen.crew" in word for word in one.cmdline())]
+    return [
+        child
+        for child in children
+        if any("veen.system.process_pool" in word for word in child.cmdline())
+    ]
 
 
 def test_h18_a_disk_that_was_full_for_a_moment_is_no_end(
@@ -134,9 +138,9 @@ def test_h18_a_disk_that_was_full_for_a_moment_is_no_end(
         is_full[0] = True
         index_recorded.record(writer, stream, reader, range(10, 20))
         wait_until(lambda: follower.state() == FAILED, "a report that it failed")
-        told = follower_report.problem(follower.report)
-        assert told is not None
-        assert "No space left" in told
+        detail = follower_report.problem(follower.report)
+        assert detail is not None
+        assert "No space left" in detail
         assert follower.trouble() is not None
         is_full[0] = False
         wait_until(lambda: follower.indexed(stream) == 20, "events after there was room")
@@ -147,7 +151,7 @@ def test_h18_any_other_failure_is_no_end_either(
     follower: Follower, reader: Any, writer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error that nobody foresaw, twice, where the thread begins to follow."""
-    stream, opening, failures = "record/9", following.opening, []
+    stream, opening, failures = "record/9", runner.opening, []
 
     def broken(*words: Any) -> Any:
         if len(failures) < 2:
@@ -155,7 +159,7 @@ def test_h18_any_other_failure_is_no_end_either(
             raise RuntimeError("unforeseen")
         return opening(*words)
 
-    monkeypatch.setattr(following, "opening", broken)
+    monkeypatch.setattr(runner, "opening", broken)
     index_recorded.record(writer, stream, reader, range(5))
     with follower.running():
         wait_until(lambda: follower.indexed(stream) == 5, "events are indexed")
@@ -169,7 +173,7 @@ def test_h18_a_first_event_between_two_answers_of_the_hub_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The hub does not know a label without entries; then the first comes before it is asked."""
-    stream, ask, asked = "record/10", replay._has_entries, []
+    stream, ask, asked = "record/10", verified_read._has_entries, []
 
     def after_the_first(session: Any, log: Any) -> bool:
         if log.name == stream and not asked:
@@ -177,9 +181,9 @@ def test_h18_a_first_event_between_two_answers_of_the_hub_is_read(
             index_recorded.record(writer, stream, reader, range(3))
         return ask(session, log)
 
-    monkeypatch.setattr(replay, "_has_entries", after_the_first)
-    found = [one.receipt.stream_seq for one in reader.read(stream)]
-    assert (found, asked) == ([1, 2, 3], [1])
+    monkeypatch.setattr(verified_read, "_has_entries", after_the_first)
+    result = [item.receipt.stream_seq for item in reader.read(stream)]
+    assert (result, asked) == ([1, 2, 3], [1])
 
 
 def test_h18_an_index_that_another_process_writes_is_followed_elsewhere(follower: Follower) -> None:
@@ -200,7 +204,7 @@ def test_h18_an_index_that_another_process_writes_is_followed_elsewhere(follower
     ],
 )
 def test_h18_what_a_report_says(state: str, beat: float, is_problem: bool) -> None:
-    report = FollowerReport(state=state, told="why", restarts=0, beat=beat)
+    report = FollowerReport(state=state, detail="why", restarts=0, beat=beat)
     assert (report.problem(1_000.0) is not None) is is_problem
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from recorder.index.prover import Prover
+from recorder.index.proofs import Prover
 from veen import mmr
-from veen.inclusion import InclusionProof
+from veen.proofs import InclusionProof
 
 MOST = 40
 

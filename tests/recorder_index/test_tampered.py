@@ -11,11 +11,10 @@ from typing import Any
 import index_logs
 import pytest
 
-from recorder.index import checkpoints
-from recorder.index.content import compare
 from recorder.index.engine import EngineLimits, answer
-from recorder.index.snapshot import IndexAlarm
-from recorder.index.status import status
+from recorder.index.proofs import Disagreement, check_checkpoint
+from recorder.index.reader import IndexAlarm, status
+from recorder.index.rebuild import compare
 from recorder.index.tables import BadIndex
 from recorder.query.descriptor import normalise
 from veen import mmr
@@ -30,7 +29,7 @@ SEQ = 5
 def built(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """An index whose entry 5 of the stream below is an event."""
     log = index_logs.a_log(9, 80)
-    assert next(one.event for one in log.entries if (one.stream, one.seq) == (STREAM, SEQ))
+    assert next(entry.event for entry in log.entries if (entry.stream, entry.seq) == (STREAM, SEQ))
     return index_logs.Index(tmp_path_factory.mktemp("built") / "index", log).fill(log.checkpoint)
 
 
@@ -41,8 +40,13 @@ def index(built: Any, tmp_path: Path) -> Any:
     return index_logs.Index(tmp_path / "index", built.log)
 
 
-def asked(index: Any, mode: str = "full", **wanted: Any) -> Any:
-    query = {"scope": [STREAM], "filter": wanted, "projection": ["*"], "evidence": {"mode": mode}}
+def asked(index: Any, mode: str = "full", **requested: Any) -> Any:
+    query = {
+        "scope": [STREAM],
+        "filter": requested,
+        "projection": ["*"],
+        "evidence": {"mode": mode},
+    }
     descriptor = normalise(query, query_id_if_missing="q")
     return answer(
         index.home, descriptor, index.log.checkpoint, index.log.hub, EngineLimits()
@@ -76,9 +80,9 @@ def test_a_changed_row_fails_the_query(index: Any, change: str) -> None:
 
 def test_a_swapped_message_fails_the_query(index: Any) -> None:
     here, there = index.row(STREAM).place(SEQ), index.row(STREAM).place(SEQ + 1)
-    one = index.fetch("SELECT msg, receipt, body_key FROM pairs WHERE place = ?", here)
+    item = index.fetch("SELECT msg, receipt, body_key FROM pairs WHERE place = ?", here)
     other = index.fetch("SELECT msg, receipt, body_key FROM pairs WHERE place = ?", there)
-    for place, pair in ((here, other), (there, one)):
+    for place, pair in ((here, other), (there, item)):
         index.execute(
             "UPDATE pairs SET msg = ?, receipt = ?, body_key = ? WHERE place = ?", *pair, place
         )
@@ -116,8 +120,8 @@ def test_a_row_that_is_not_returned_any_more_is_found_by_comparing(
     before = asked(index).outcome.event_count
     index.execute("DELETE FROM events WHERE place = ?", index.row(STREAM).place(SEQ))
     assert asked(index).outcome.event_count == before - 1
-    found = compare(index.home.current(), honest.home.current()).differences
-    assert [(one.stream, one.seq) for one in found] == [(STREAM, SEQ)]
+    differences = compare(index.home.current(), honest.home.current()).differences
+    assert [(difference.stream, difference.seq) for difference in differences] == [(STREAM, SEQ)]
 
 
 @pytest.mark.parametrize(
@@ -144,8 +148,8 @@ def test_comparing_finds_what_queries_do_not_look_at(
     index: Any, built: Any, meddle: Callable[[Any], None]
 ) -> None:
     meddle(index)
-    found = compare(index.home.current(), built.home.current()).differences
-    assert [one.stream for one in found] == [STREAM]
+    differences = compare(index.home.current(), built.home.current()).differences
+    assert [difference.stream for difference in differences] == [STREAM]
 
 
 def test_a_writer_does_not_go_on_from_nodes_that_are_not_its_own(index: Any) -> None:
@@ -164,12 +168,12 @@ def test_a_writer_refuses_another_root_a_gap_and_a_time_that_goes_back(
     index = index_logs.Index(tmp_path / "index", log)
     with index.writer() as writer:
         row = writer.stream(STREAM)
-        for wrong, told in (
+        for wrong, detail in (
             (pairs[1:3], "2 follows 0"),
             ([index_logs.receipted(pairs[0], mmr_root=bytes(32))], "another root"),
             ([pairs[0], index_logs.receipted(pairs[1], hub_ts=1)], "went back"),
         ):
-            with pytest.raises(Untrusted, match=told):
+            with pytest.raises(Untrusted, match=detail):
                 writer.append(row, wrong, index_logs.read(wrong))
         assert writer.stream(STREAM).position == 0
 
@@ -183,14 +187,14 @@ def test_a_checkpoint_with_another_root_is_an_alarm_that_stops_every_query(index
             "INSERT INTO checkpoints (checkpoint_id, created_at, document) VALUES (?, ?, ?)",
             (forged.checkpoint_id, forged.created_at, forged.encode()),
         )
-        with pytest.raises(checkpoints.Disagreement, match=STREAM):
-            checkpoints.check(writer)
+        with pytest.raises(Disagreement, match=STREAM):
+            check_checkpoint(writer)
     with pytest.raises(IndexAlarm, match=STREAM):
         asked(index, "none")
     assert STREAM in status(index.home, 2_000_000_000).alarms[0]
-    kept = index.fetch("SELECT document, receipt FROM alarms")
-    assert kept[0] == forged.encode()
-    assert kept[1] == log.pairs[STREAM, forged.end(STREAM).last_seq][1]
+    stored = index.fetch("SELECT document, receipt FROM alarms")
+    assert stored[0] == forged.encode()
+    assert stored[1] == log.pairs[STREAM, forged.end(STREAM).last_seq][1]
 
 
 def _nodes(index: Any) -> Path:

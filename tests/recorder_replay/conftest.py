@@ -27,8 +27,8 @@ class World:
     checkpoint: RecorderCheckpoint
     folder: Path
 
-    def job(self, wanted: Any, **more: Any) -> Any:
-        return replay_notary.a_job(self.client, wanted, self.checkpoint, **more)
+    def job(self, requested: Any, **more: Any) -> Any:
+        return replay_notary.a_job(self.client, requested, self.checkpoint, **more)
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def quick_path(tmp_path: Path) -> Iterator[Path]:
     if not memory.is_dir():
         yield tmp_path
         return
-    with tempfile.TemporaryDirectory(prefix="veen-replay-", dir=memory) as found:
-        yield Path(found)
+    with tempfile.TemporaryDirectory(prefix="veen-replay-", dir=memory) as directory:
+        yield Path(directory)
 
 
 @pytest.fixture

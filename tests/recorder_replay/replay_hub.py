@@ -14,21 +14,21 @@ from typing import Any
 from hub_process import HubProcess, wait_until
 
 from recorder.replay.job import Job
-from recorder.replay.source import HubSource
-from veen import json_body
+from recorder.replay.plan import HubSource
 from veen.client.client import Client
 from veen.client.credentials import Bearer
-from veen.client.transport import Patience
+from veen.client.transport import RetryPolicy
 from veen.digest import h
+from veen.events import RECORD_SCHEMA, RecordEvent
 from veen.keystore.directory import ClientDir
-from veen.overlay.body import AnyItem
-from veen.record_event import SCHEMA, RecordEvent
 from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.wire.body import AnyItem
+from veen.wire.canonical_json import json_to_cbor
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 TOKEN = "the admin's token"
 STREAMS = ("record/a", "record/b")
-HASTY = Patience(attempts=2, first_sec=0.01, most_sec=0.05, timeout_sec=10)
+HASTY = RetryPolicy(attempts=2, first_sec=0.01, most_sec=0.05, timeout_sec=10)
 SETTINGS = f"""
 admission = "open"
 reads = "open"
@@ -51,34 +51,34 @@ read = ["*"]
 
 
 def a_hub(folder: Path) -> HubProcess:
-    found = HubProcess(folder)
+    process = HubProcess(folder)
     (folder / "hub.toml").write_text(SETTINGS)
-    options = json.dumps({"listen": f"127.0.0.1:{found.port}"})
-    where = ["--data-dir", str(found.data), "--config", str(folder / "hub.toml")]
-    found.launch = lambda: found.run(  # type: ignore[method-assign]
+    options = json.dumps({"listen": f"127.0.0.1:{process.port}"})
+    where = ["--data-dir", str(process.data), "--config", str(folder / "hub.toml")]
+    process.launch = lambda: process.run(  # type: ignore[method-assign]
         [sys.executable, "-m", "hub", *where, "--options", options]
     )
-    return found
+    return process
 
 
 def a_copy(data: Path, folder: Path) -> HubProcess:
     """The same hub elsewhere, from the directory of one that had stopped."""
-    found = a_hub(folder)
-    shutil.copytree(data, found.data)
-    return found
+    result = a_hub(folder)
+    shutil.copytree(data, result.data)
+    return result
 
 
 def a_client(directory: Path, url: str) -> Client:
     home = ClientDir(directory)
     if not home.keystore.exists():
         home.create(now=int(time.time()), random=os.urandom, passphrase=None)
-    return Client.open(directory, url, patience=HASTY, credentials=Bearer(TOKEN))
+    return Client.open(directory, url, retry_policy=HASTY, credentials=Bearer(TOKEN))
 
 
 def record(client: Client, stream: str, recipient: bytes, numbers: range) -> None:
     me = client.session.identity.client_id
     bodies = [an_event(me, number).encode() for number in numbers]
-    list(client.send_many(stream, bodies, schema=SCHEMA, recipient=recipient))
+    list(client.send_many(stream, bodies, schema=RECORD_SCHEMA, recipient=recipient))
 
 
 def an_event(principal: bytes, number: int) -> RecordEvent:
@@ -88,7 +88,7 @@ def an_event(principal: bytes, number: int) -> RecordEvent:
         event_type="test.done",
         event_time=1_700_000_000_000 + number,
         origin="line-1",
-        payload=AnyItem(json_body.encode(f'{{"n": {number}}}')),
+        payload=AnyItem(json_to_cbor(f'{{"n": {number}}}')),
     )
 
 
@@ -105,5 +105,7 @@ def checkpoint(url: str, folder: Path) -> RecorderCheckpoint:
         return client.session.api.recorder_checkpoint(h(b"a profile"))
 
 
-def a_job(client: Client, wanted: Any, chosen: RecorderCheckpoint, **more: Any) -> Job:
-    return Job(source=HubSource(client), wanted=lambda _: wanted, latest=lambda: chosen, **more)
+def a_job(client: Client, requested: Any, chosen: RecorderCheckpoint, **more: Any) -> Job:
+    return Job(
+        source=HubSource(client), requested=lambda _: requested, latest=lambda: chosen, **more
+    )

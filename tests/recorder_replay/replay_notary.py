@@ -10,27 +10,26 @@ from typing import Any
 from lying_hub import NOON, LyingHub, NotThere, TheLog
 
 from recorder.replay.job import Job
-from recorder.replay.source import HubSource
-from veen import json_body, tooling
+from recorder.replay.plan import HubSource
 from veen.client.client import Client
-from veen.client.surroundings import Surroundings
-from veen.client.transport import Patience
+from veen.client.transport import RetryPolicy
+from veen.crypto import SigningKey
 from veen.digest import h
+from veen.events import RECORD_SCHEMA, RecordEvent
 from veen.keystore.directory import ClientDir
+from veen.label import DEFAULT_PROFILE, stream_id
 from veen.limits import Limits
 from veen.msg import Msg
-from veen.overlay.body import AnyItem
-from veen.payload import PayloadHdr
-from veen.profile import DEFAULT_PROFILE
+from veen.payload import PayloadHdr, SealPlace, seal_payload
 from veen.receipt import Receipt
-from veen.record_event import SCHEMA, RecordEvent
 from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd, log_root
-from veen.seal import Place, seal
-from veen.sign import PrivateKey
-from veen.stream import stream_id
+from veen.system.environment import Runtime
+from veen.wire import api
+from veen.wire.body import AnyItem
+from veen.wire.canonical_json import json_to_cbor
 
 STREAMS = ("record/a", "record/b", "record/c")
-HASTY = Patience(attempts=1, first_sec=0.01, most_sec=0.02, timeout_sec=5)
+HASTY = RetryPolicy(attempts=1, first_sec=0.01, most_sec=0.02, timeout_sec=5)
 PROFILE_ID = h(b"a profile")
 
 
@@ -40,11 +39,11 @@ class Notary(LyingHub):
     def _honest(self, path: str, target: str, body: bytes) -> tuple[Any, Any]:
         if path != "/tooling/locate":
             return super()._honest(path, target, body)
-        asked = tooling.LocateRequest.decode(body)
+        asked = api.LocateRequest.decode(body)
         times = [Receipt.decode(raw).hub_ts for _, raw in self.the(asked.label).pairs]
         place = bisect_left(times, asked.hub_ts) + 1
-        found = [tooling.Place(label=asked.label, stream_seq=place)]
-        return asked, tooling.LocateResponse(places=tuple(found if place <= len(times) else []))
+        places = [api.EntryPlace(label=asked.label, stream_seq=place)]
+        return asked, api.LocateResponse(places=tuple(places if place <= len(times) else []))
 
 
 @dataclass
@@ -55,19 +54,19 @@ class Author:
     counts: dict[bytes, int] | None = None
 
     @property
-    def key(self) -> PrivateKey:
-        return PrivateKey(h(b"author " + self.name))
+    def key(self) -> SigningKey:
+        return SigningKey(h(b"author " + self.name))
 
-    def msg(self, log: TheLog, recipient: bytes, body: bytes, schema: bytes = SCHEMA) -> Msg:
+    def msg(self, log: TheLog, recipient: bytes, body: bytes, schema: bytes = RECORD_SCHEMA) -> Msg:
         self.counts = self.counts or {}
         number = self.counts[log.label] = self.counts.get(log.label, 0) + 1
         return a_msg(self.key, log.label, number, recipient, body, schema)
 
 
 def a_msg(
-    key: PrivateKey, label: bytes, number: int, recipient: bytes, body: bytes, schema: bytes
+    key: SigningKey, label: bytes, number: int, recipient: bytes, body: bytes, schema: bytes
 ) -> Msg:
-    place = Place(
+    place = SealPlace(
         profile=DEFAULT_PROFILE,
         label=label,
         client_id=key.public,
@@ -75,7 +74,7 @@ def a_msg(
         prev_ack=0,
         auth_ref=None,
     )
-    sealed = seal(
+    sealed = seal_payload(
         recipient=recipient,
         ephemeral=h(label + key.public + number.to_bytes(8, "big")),
         place=place,
@@ -102,7 +101,7 @@ def an_event(principal: bytes, number: int = 1, **changes: Any) -> RecordEvent:
         "event_type": "test.done",
         "event_time": (NOON + number) * 1000 + 7,
         "origin": "line-1",
-        "payload": AnyItem(json_body.encode(f'{{"n": {number}, "x": 1.5, "text": "zwölf\\n"}}')),
+        "payload": AnyItem(json_to_cbor(f'{{"n": {number}, "x": 1.5, "text": "zwölf\\n"}}')),
     }
     return RecordEvent(**(usual | changes))
 
@@ -144,8 +143,8 @@ def a_reader(directory: Path, url: str) -> Client:
     home = ClientDir(directory)
     if not home.keystore.exists():
         home.create(now=NOON - 100, random=_Bytes(), passphrase=None)
-    around = Surroundings(clock=lambda: NOON, random=_Bytes(), sleep=lambda _: None)
-    return Client.open(directory, url, patience=HASTY, surroundings=around)
+    around = Runtime(clock=lambda: NOON, random=_Bytes(), sleep=lambda _: None)
+    return Client.open(directory, url, retry_policy=HASTY, runtime=around)
 
 
 class _Bytes:
@@ -157,8 +156,10 @@ class _Bytes:
         return h(b"reader" + self._count.to_bytes(8, "big")).ljust(size, b".")[:size]
 
 
-def a_job(client: Client, wanted: Any, checkpoint: RecorderCheckpoint, **more: Any) -> Job:
-    return Job(source=HubSource(client), wanted=lambda _: wanted, latest=lambda: checkpoint, **more)
+def a_job(client: Client, requested: Any, checkpoint: RecorderCheckpoint, **more: Any) -> Job:
+    return Job(
+        source=HubSource(client), requested=lambda _: requested, latest=lambda: checkpoint, **more
+    )
 
 
 def rebuilt(hub: Notary, stream: str, msgs: list[Msg]) -> None:

@@ -9,9 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-from recorder.replay import output, source
+from recorder.replay import output, plan
 from recorder.replay.job import Job
-from recorder.replay.wanted import by_time
+from recorder.replay.plan import by_time
 from veen.client.client import Client
 from veen.recorder_checkpoint import RecorderCheckpoint
 
@@ -25,8 +25,8 @@ class Slow(output.FileSink):
 
 
 def main(url: str, client: str, checkpoint: str, out: str, form: str) -> None:
-    made = source.Range
-    source.Range = lambda **more: made(page_items=3, **more)  # type: ignore[misc,assignment]
+    made = plan.Range
+    plan.Range = lambda **more: made(page_items=3, **more)  # type: ignore[misc,assignment]
     output._BLOCK = 1  # type: ignore[misc]
     import recorder.replay.job as job  # noqa: PLC0415, PLR0402
 
@@ -34,8 +34,8 @@ def main(url: str, client: str, checkpoint: str, out: str, form: str) -> None:
     chosen = RecorderCheckpoint.decode(Path(checkpoint).read_bytes())
     with Client.open(Path(client), url) as reader:
         Job(
-            source=source.HubSource(reader),
-            wanted=lambda _: by_time(STREAMS, None, None, with_proofs=True),
+            source=plan.HubSource(reader),
+            requested=lambda _: by_time(STREAMS, None, None, with_proofs=True),
             latest=lambda: chosen,
         ).to_file(Path(out), output.form_named(form), resume=True)
 

@@ -8,28 +8,28 @@ from typing import Any
 import pytest
 import replay_notary
 
-from recorder.replay.check import check_file
 from recorder.replay.output import form_named
-from recorder.replay.wanted import by_place
+from recorder.replay.plan import by_place
+from recorder.replay.verify import check_file
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
-from veen.sign import PrivateKey
 
-NEXT = PrivateKey(h(b"the next key"))
+NEXT = SigningKey(h(b"the next key"))
 
 
 @pytest.fixture
 def out(world: Any) -> Path:
     path: Path = world.folder / "out.jsonl"
-    wanted = by_place("record/a", 3, 7, with_proofs=True)
-    world.job(wanted).to_file(path, form_named("jsonl"), resume=False)
+    expected = by_place("record/a", 3, 7, with_proofs=True)
+    world.job(expected).to_file(path, form_named("jsonl"), resume=False)
     return path
 
 
 def rotated(hub: Any, at: int) -> HubIdentity:
-    found: HubIdentity = hub.identity.rotated(hub.key, NEXT.public, at, 0)
-    return found
+    result: HubIdentity = hub.identity.rotated(hub.key, NEXT.public, at, 0)
+    return result
 
 
 def test_h02_an_output_of_a_retired_key_is_refused(world: Any, out: Path) -> None:
@@ -42,5 +42,5 @@ def test_h02_an_output_of_a_retired_key_is_refused(world: Any, out: Path) -> Non
 
 def test_h02_a_key_that_retired_later_still_verifies(world: Any, out: Path) -> None:
     later = rotated(world.hub, replay_notary.NOON + 10**6)
-    found = check_file(out, world.hub.identity.hub_id, known=later)
-    assert (found.hub, found.proven) == (later, 5)
+    verified = check_file(out, world.hub.identity.hub_id, known=later)
+    assert (verified.hub, verified.proven) == (later, 5)

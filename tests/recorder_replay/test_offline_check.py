@@ -10,46 +10,46 @@ from typing import Any
 import pytest
 import replay_notary
 
-from recorder.replay.check import NotCheckable, check_file
 from recorder.replay.output import form_named
-from recorder.replay.wanted import Wanted, by_place, by_time
+from recorder.replay.plan import ReplayRequest, by_place, by_time
+from recorder.replay.verify import NotCheckable, check_file
 from veen.digest import h
 from veen.errors import Malformed, Untrusted, VeenError
 
 FORMS = ("jsonl", "cbor")
 
 
-def output(world: Any, wanted: Wanted, form: str) -> Path:
+def output(world: Any, requested: ReplayRequest, form: str) -> Path:
     path: Path = world.folder / f"out.{form}"
     path.unlink(missing_ok=True)
-    world.job(wanted).to_file(path, form_named(form), resume=False)
+    world.job(requested).to_file(path, form_named(form), resume=False)
     return path
 
 
 def records(path: Path, form: str) -> list[bytes]:
-    raw, at, found = path.read_bytes(), 0, []
+    raw, at, result = path.read_bytes(), 0, []
     while at < len(raw):
         end = form_named(form).end(raw, at)
         assert end is not None
-        found.append(raw[at:end])
+        result.append(raw[at:end])
         at = end
-    return found
+    return result
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_an_untouched_output_holds(world: Any, form: str) -> None:
     noon = replay_notary.NOON * 1000
-    for wanted in (
+    for expected in (
         by_time(replay_notary.STREAMS, None, None, with_proofs=True),
         by_time(replay_notary.STREAMS, noon + 2_000, noon + 4_000, with_proofs=True),
         by_time(replay_notary.STREAMS, noon + 90_000, None, with_proofs=True),
         by_place("record/a", 3, 7, with_proofs=True),
         by_place("record/a", 3, 7, with_proofs=True, opened=False),
     ):
-        path = output(world, wanted, form)
-        found = check_file(path, world.hub.identity.hub_id, world.checkpoint)
-        assert found.proven == found.plan.count
-        assert found.unproven == found.told == 0
+        path = output(world, expected, form)
+        verified = check_file(path, world.hub.identity.hub_id, world.checkpoint)
+        assert verified.proven == verified.plan.count
+        assert verified.unproven == verified.detail == 0
 
 
 def test_what_only_the_readers_key_shows_is_counted(world: Any) -> None:
@@ -62,11 +62,11 @@ def test_what_only_the_readers_key_shows_is_counted(world: Any) -> None:
     log.append(author.msg(log, mine, replay_notary.an_event(public).encode()), world.hub.key)
     world.checkpoint = replay_notary.checkpoint_of(world.hub, ("record/d",))
     log.append(author.msg(log, mine, replay_notary.an_event(public).encode()), world.hub.key)
-    wanted = by_place("record/d", None, None, with_proofs=True, unproven=True)
+    expected = by_place("record/d", None, None, with_proofs=True, unproven=True)
     for form in FORMS:
-        found = check_file(output(world, wanted, form), world.hub.identity.hub_id)
-        assert (found.proven, found.unproven, found.told) == (4, 1, 2)
-        assert found.kinds == {"other": 3, "event": 2}
+        verified = check_file(output(world, expected, form), world.hub.identity.hub_id)
+        assert (verified.proven, verified.unproven, verified.detail) == (4, 1, 2)
+        assert verified.kinds == {"other": 3, "event": 2}
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -16,7 +16,7 @@ import pytest
 import replay_hub
 
 from recorder.replay.output import form_named
-from recorder.replay.wanted import Wanted, by_place, by_time
+from recorder.replay.plan import ReplayRequest, by_place, by_time
 from veen.errors import VeenError
 
 STREAM = "record/a"
@@ -24,14 +24,14 @@ COUNT = 12
 ALL = ("record/a", "record/b")
 
 
-def replayed(recorded: Any, folder: Path, wanted: Wanted, url: str = "") -> list[Any]:
+def replayed(recorded: Any, folder: Path, requested: ReplayRequest, url: str = "") -> list[Any]:
     """By a reader who was never here before."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(recorded.folder / "reader", folder)
     with replay_hub.a_client(folder, url or recorded.hub.url) as client:
-        job = replay_hub.a_job(client, wanted, recorded.checkpoint)
+        job = replay_hub.a_job(client, requested, recorded.checkpoint)
         job.to_file(folder / "out.jsonl", form_named("jsonl"), resume=False)
-    return [json.loads(one) for one in (folder / "out.jsonl").read_text().splitlines()][1:]
+    return [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()][1:]
 
 
 def test_windows_of_a_second_each_hold_what_was_recorded_then(
@@ -42,21 +42,21 @@ def test_windows_of_a_second_each_hold_what_was_recorded_then(
     parts = []
     bounds = [0, *recorded.seconds[1:], recorded.seconds[-1] + 60]
     for start, end in pairwise(bounds):
-        wanted = by_time(ALL, start * 1000, end * 1000 - 1)
-        parts += replayed(recorded, quick_path / "r", wanted)
+        expected = by_time(ALL, start * 1000, end * 1000 - 1)
+        parts += replayed(recorded, quick_path / "r", expected)
     assert parts == whole
-    keys = [(one["hub_commit_time"], one["stream"], one["hub_commit_seq"]) for one in whole]
+    keys = [(item["hub_commit_time"], item["stream"], item["hub_commit_seq"]) for item in whole]
     assert keys == sorted(keys)
 
 
 def test_events_of_a_principal_are_all_uses_of_its_client(recorded: Any, quick_path: Path) -> None:
-    found = replayed(recorded, quick_path / "r", by_time(ALL, None, None))
+    result = replayed(recorded, quick_path / "r", by_time(ALL, None, None))
     reader = recorded.hub.client()
     for principal in recorded.authors:
         events = {
-            (one["stream"], one["receipt_id"])
-            for one in found
-            if one["kind"] == "event" and one["principal_id"] == principal.hex()
+            (item["stream"], item["receipt_id"])
+            for item in result
+            if item["kind"] == "event" and item["principal_id"] == principal.hex()
         }
         used = {
             (stream, f"rcpt-{receipt[3].hex()}")
@@ -82,15 +82,15 @@ class Forger:
         self.forged = 0
 
     def reply(self, middle: Any, request: Any) -> tuple[bytes, bool]:
-        found = middle.ask(request.raw)
-        if b" /v1/stream " in request.head and found.is_ok:
-            said = cbor2.loads(found.body)
+        result = middle.ask(request.raw)
+        if b" /v1/stream " in request.head and result.is_ok:
+            said = cbor2.loads(result.body)
             said[5] = self._forge(said[5])
             self.forged += 1
             body = cbor2.dumps(said)
             head = b"HTTP/1.1 200 x\r\nContent-Type: application/cbor\r\n"
             return head + b"Content-Length: %d\r\n\r\n" % len(body) + body, True
-        return found.raw, True
+        return result.raw, True
 
 
 def drop(items: list[Any], k: int) -> list[Any]:
@@ -98,15 +98,15 @@ def drop(items: list[Any], k: int) -> list[Any]:
 
 
 def drop_and_renumber(items: list[Any], k: int) -> list[Any]:
-    kept = drop(items, k)
-    return [{**one, 1: number} for number, one in enumerate(kept, 1)]
+    stored = drop(items, k)
+    return [{**item, 1: number} for number, item in enumerate(stored, 1)]
 
 
 def swap(items: list[Any], k: int) -> list[Any]:
     other = (k + 1) % len(items)
-    found = list(items)
-    found[k], found[other] = {**items[other], 1: k + 1}, {**items[k], 1: other + 1}
-    return found
+    result = list(items)
+    result[k], result[other] = {**items[other], 1: k + 1}, {**items[k], 1: other + 1}
+    return result
 
 
 def double(items: list[Any], k: int) -> list[Any]:
@@ -115,41 +115,41 @@ def double(items: list[Any], k: int) -> list[Any]:
 
 def substitute(items: list[Any], k: int) -> list[Any]:
     """The message of one place with the receipt of its own, and another's words."""
-    found = [dict(one) for one in items]
-    found[k][2] = items[(k + 3) % len(items)][2]
-    return found
+    result = [dict(item) for item in items]
+    result[k][2] = items[(k + 3) % len(items)][2]
+    return result
 
 
 def change_body(items: list[Any], k: int) -> list[Any]:
-    found = [dict(one) for one in items]
-    msg = list(found[k][2])
+    result = [dict(item) for item in items]
+    msg = list(result[k][2])
     msg[8] = msg[8][:-1] + bytes([msg[8][-1] ^ 1])
-    found[k][2] = msg
-    return found
+    result[k][2] = msg
+    return result
 
 
 def backdate(items: list[Any], k: int) -> list[Any]:
-    found = [dict(one) for one in items]
-    receipt = list(found[k][3])
+    result = [dict(item) for item in items]
+    receipt = list(result[k][3])
     receipt[5] -= 1
-    found[k][3] = receipt
-    return found
+    result[k][3] = receipt
+    return result
 
 
 @pytest.fixture
 def man(recorded: Any) -> Iterator[Any]:
-    found = man_in_the_middle.Middle(recorded.hub.port)
-    yield found
-    found.close()
+    middle = man_in_the_middle.Middle(recorded.hub.port)
+    yield middle
+    middle.close()
 
 
 def test_a_man_in_the_middle_who_does_nothing_changes_nothing(
     recorded: Any, man: Any, quick_path: Path
 ) -> None:
     man.plan = Forger(list)
-    wanted = by_place(STREAM, None, None)
-    direct = replayed(recorded, quick_path / "r", wanted)
-    assert replayed(recorded, quick_path / "s", wanted, man.url) == direct
+    expected = by_place(STREAM, None, None)
+    direct = replayed(recorded, quick_path / "r", expected)
+    assert replayed(recorded, quick_path / "s", expected, man.url) == direct
     assert man.plan.forged
 
 
@@ -175,18 +175,18 @@ def test_no_flipped_bit_of_a_page_passes(recorded: Any, man: Any, quick_path: Pa
         def flip(items: list[Any], k: int = k, field: int = field, at: float = at) -> list[Any]:
             raw = bytearray(cbor2.dumps(items[k][field]))
             raw[int(at * len(raw))] ^= bit  # noqa: B023 - used before the next turn
-            found = [dict(one) for one in items]
+            result = [dict(item) for item in items]
             try:
-                found[k][field] = cbor2.loads(bytes(raw))
+                result[k][field] = cbor2.loads(bytes(raw))
             except (cbor2.CBORDecodeError, UnicodeDecodeError, ValueError):
-                found[k][field] = bytes(raw)
-            return found
+                result[k][field] = bytes(raw)
+            return result
 
         man.plan = Forger(flip)
         refusal(recorded, quick_path, by_place(STREAM, None, None), man.url)
 
 
-def refusal(recorded: Any, folder: Path, wanted: Wanted, url: str) -> str:
+def refusal(recorded: Any, folder: Path, requested: ReplayRequest, url: str) -> str:
     with pytest.raises(VeenError) as caught:
-        replayed(recorded, folder / "r", wanted, url)
+        replayed(recorded, folder / "r", requested, url)
     return "; ".join([str(caught.value), *getattr(caught.value, "__notes__", [])])

@@ -37,11 +37,11 @@ def test_items_go_to_stdout_and_the_file_is_checked_offline(
 ) -> None:
     at = ("--hub", recorded.hub.url, "--client", reader)
     chosen = ("--checkpoint", recorded.folder / "checkpoint.cbor")
-    found = veen(*at, *chosen, "--stream", "record/a", "--from", 2, "--to", 5)
-    assert found.returncode == 0, found.stderr
-    lines = [json.loads(one) for one in found.stdout.splitlines()]
-    assert [one["kind"] for one in lines] == ["replay", *["event"] * 4]
-    assert "4 messages, proven against checkpoint" in found.stderr
+    result = veen(*at, *chosen, "--stream", "record/a", "--from", 2, "--to", 5)
+    assert result.returncode == 0, result.stderr
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [line["kind"] for line in lines] == ["replay", *["event"] * 4]
+    assert "4 messages, proven against checkpoint" in result.stderr
 
     out = quick_path / "out.cbor"
     made = veen(*at, *chosen, "--with-proofs", "--format", "cbor", "--out", out, "--json")
@@ -72,9 +72,9 @@ def test_items_go_to_stdout_and_the_file_is_checked_offline(
     ],
 )
 def test_refuses_what_does_not_go_together(arguments: tuple[object, ...], said: str) -> None:
-    found = veen(*arguments)
-    assert found.returncode == 1
-    assert said in found.stderr
+    result = veen(*arguments)
+    assert result.returncode == 1
+    assert said in result.stderr
 
 
 @pytest.mark.parametrize("form", ["jsonl", "cbor"])

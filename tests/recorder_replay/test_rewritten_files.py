@@ -13,15 +13,13 @@ import pytest
 import replay_hub
 
 from recorder.replay.output import form_named
-from recorder.replay.wanted import by_place
-from veen.chunk import read_entries
+from recorder.replay.plan import by_place
 from veen.digest import h
-from veen.entry import Entry
 from veen.errors import VeenError
-from veen.label import EpochLabels, routing_key
+from veen.label import DEFAULT_PROFILE, EpochLabels, routing_key, stream_id
 from veen.limits import Limits
-from veen.profile import DEFAULT_PROFILE
-from veen.stream import stream_id
+from veen.log.chunk import read_entries
+from veen.log.entry import Entry
 
 COUNT = 12
 Edit = Callable[[list["Framed"], int], None]
@@ -68,8 +66,8 @@ def chunk_with(data: Path, hub_id: bytes, stream: str, seq: int) -> tuple[Path, 
             Framed(header.label, header.stream_seq, entry)
             for _, header, entry in read_entries(path.read_bytes(), Limits())
         ]
-        for k, one in enumerate(entries):
-            if one.seq == seq and len(entries) > 1:
+        for k, framed in enumerate(entries):
+            if framed.seq == seq and len(entries) > 1:
                 return path, entries, k
     return chunk_with(data, hub_id, stream, seq - 1)
 
@@ -86,7 +84,7 @@ def test_a_changed_file_is_never_replayed_as_if_it_were_whole(
             path, entries, k = chunk_with(hub.data, recorded.checkpoint.hub_id, stream, seq)
             were[stream] = path, path.read_bytes()
             edit(entries, k)
-            path.write_bytes(b"".join(one.encode() for one in entries))
+            path.write_bytes(b"".join(entry.encode() for entry in entries))
         try:
             if starts(hub):
                 changed = [stream for stream in were if not is_mended(hub, *were[stream])]
@@ -116,7 +114,7 @@ def test_a_hub_does_not_start_on_a_log_that_lost_its_last_entry(
     hub = replay_hub.a_copy(recorded.pristine, quick_path / "hub")
     path, entries, k = chunk_with(hub.data, recorded.checkpoint.hub_id, "record/a", COUNT)
     drop(entries, k)
-    path.write_bytes(b"".join(one.encode() for one in entries))
+    path.write_bytes(b"".join(entry.encode() for entry in entries))
     try:
         assert not starts(hub)
     finally:
@@ -140,4 +138,4 @@ def written(path: Path) -> list[Any]:
     """What had been proven before the refusal; the file may not be there at all."""
     if not path.exists():
         return []
-    return [json.loads(one) for one in path.read_text().splitlines()][1:]
+    return [json.loads(line) for line in path.read_text().splitlines()][1:]

@@ -11,11 +11,11 @@ import pytest
 import replay_notary
 
 from recorder.replay.output import form_named
-from recorder.replay.wanted import by_place, by_time
-from veen import tooling
+from recorder.replay.plan import by_place, by_time
 from veen.errors import Untrusted, VeenError
 from veen.msg import Msg
-from veen.range_proof import RangeProof
+from veen.proofs import RangeProof
+from veen.wire import api
 
 STREAM = "record/a"
 PLACES = range(12)
@@ -39,9 +39,9 @@ def insert(msgs: list[Msg], k: int, new: Msg) -> list[Msg]:
 
 def swap(msgs: list[Msg], k: int, _new: Msg) -> list[Msg]:
     other = (k + 1) % len(msgs)
-    found = list(msgs)
-    found[k], found[other] = found[other], found[k]
-    return found
+    result = list(msgs)
+    result[k], result[other] = result[other], result[k]
+    return result
 
 
 @pytest.mark.parametrize("rewrite", [omit, omit_and_fill, change, insert, swap])
@@ -75,9 +75,9 @@ def a_twin(world: Any, msg: Msg) -> Msg:
     """Another message of the same author and number: author and hub lie together."""
     mine = world.client.session.identity.card.recipient(replay_notary.NOON)
     (author,) = (
-        one
-        for one in (replay_notary.Author(b"p"), replay_notary.Author(b"q"))
-        if one.key.public == msg.client_id
+        author
+        for author in (replay_notary.Author(b"p"), replay_notary.Author(b"q"))
+        if author.key.public == msg.client_id
     )
     body = replay_notary.an_event(msg.client_id, 99).encode()
     return replay_notary.a_msg(
@@ -103,8 +103,8 @@ def test_an_index_that_lies_about_time_hides_nothing(
     world: Any, quick_path: Path, off: int
 ) -> None:
     noon = replay_notary.NOON
-    wanted = by_time([STREAM], (noon + 2) * 1000, (noon + 4) * 1000)
-    world.job(wanted).to_file(quick_path / "honest", form_named("jsonl"), resume=False)
+    expected = by_time([STREAM], (noon + 2) * 1000, (noon + 4) * 1000)
+    world.job(expected).to_file(quick_path / "honest", form_named("jsonl"), resume=False)
 
     for which in (noon + 2, noon + 5):
 
@@ -112,27 +112,27 @@ def test_an_index_that_lies_about_time_hides_nothing(
             if path != "/tooling/locate" or asked.hub_ts != which:
                 return answer
             place = answer.places[0]
-            moved = tooling.Place(label=place.label, stream_seq=place.stream_seq + off)
-            return tooling.LocateResponse(places=(moved,))
+            moved = api.EntryPlace(label=place.label, stream_seq=place.stream_seq + off)
+            return api.LocateResponse(places=(moved,))
 
         world.hub.lie = lie
         out = quick_path / f"told-{which}"
         if off == 0:
-            world.job(wanted).to_file(out, form_named("jsonl"), resume=False)
+            world.job(expected).to_file(out, form_named("jsonl"), resume=False)
             assert out.read_bytes() == (quick_path / "honest").read_bytes()
         else:
             with pytest.raises(Untrusted, match=f"{STREAM}, stream_seq "):
-                world.job(wanted).to_file(out, form_named("jsonl"), resume=False)
+                world.job(expected).to_file(out, form_named("jsonl"), resume=False)
 
 
 def test_an_index_that_has_nothing_hides_nothing(world: Any, quick_path: Path) -> None:
     def lie(path: str, _asked: Any, answer: Any) -> Any:
-        return tooling.LocateResponse(places=()) if path == "/tooling/locate" else answer
+        return api.LocateResponse(places=()) if path == "/tooling/locate" else answer
 
     world.hub.lie = lie
-    wanted = by_time([STREAM], replay_notary.NOON * 1000, None)
+    expected = by_time([STREAM], replay_notary.NOON * 1000, None)
     with pytest.raises(Untrusted, match=f"{STREAM}, stream_seq 12"):
-        world.job(wanted).to_file(quick_path / "out", form_named("jsonl"), resume=False)
+        world.job(expected).to_file(quick_path / "out", form_named("jsonl"), resume=False)
 
 
 def test_a_wrong_proof_names_the_first_place_that_is_not_proven(
@@ -147,7 +147,7 @@ def test_a_wrong_proof_names_the_first_place_that_is_not_proven(
         if path != "/tooling/range_proof":
             return answer
         proof = RangeProof.build(log, asked.from_seq, asked.to_seq, asked.size)
-        return tooling.RangeProofResponse(proof=proof)
+        return api.RangeProofResponse(proof=proof)
 
     world.hub.lie = lie
     for k in PLACES:
@@ -156,13 +156,13 @@ def test_a_wrong_proof_names_the_first_place_that_is_not_proven(
         assert f"{STREAM}, stream_seq {k + 1}: not what the checkpoint" in said
 
 
-def refusal(world: Any, folder: Path, wanted: Any) -> str:
+def refusal(world: Any, folder: Path, requested: Any) -> str:
     """What a reader says who has never seen this hub before, but has the checkpoint."""
     home = world.folder / "reader"
     (home / "state.json").unlink(missing_ok=True)
     shutil.copytree(home, folder / "reader")
     with replay_notary.a_reader(folder / "reader", world.hub.url) as client:
-        job = replay_notary.a_job(client, wanted, world.checkpoint)
+        job = replay_notary.a_job(client, requested, world.checkpoint)
         with pytest.raises(VeenError) as caught:
             job.to_file(folder / "out.jsonl", form_named("jsonl"), resume=False)
     return "; ".join([str(caught.value), *getattr(caught.value, "__notes__", [])])

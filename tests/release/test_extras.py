@@ -119,7 +119,9 @@ def test_hooks_before_a_commit_run_the_tools_of_make_check() -> None:
     assert {command[0] for command in commands} == {
         f".venv/bin/{name}" for name in ("ruff", "mypy", "lint-imports")
     }
-    assert all(Path(sys.executable).with_name(Path(one[0]).name).exists() for one in commands)
+    assert all(
+        Path(sys.executable).with_name(Path(command[0]).name).exists() for command in commands
+    )
     plan = ["make", "--no-print-directory", "-n", "check"]
     check = subprocess.run(plan, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     assert all(command[0] in check for command in commands)

@@ -105,7 +105,7 @@ def test_takes_the_hashes_of_the_lock(gather: ModuleType) -> None:
     hashes = re.findall(r"--hash=(\S+)", line)
     assert line.startswith("rfc8785==0.1.4 --hash=sha256:")
     assert len(hashes) >= 1
-    assert all(one in (ROOT / "requirements.lock").read_text() for one in hashes)
+    assert all(hash_ in (ROOT / "requirements.lock").read_text() for hash_ in hashes)
 
 
 def test_refuses_what_the_lock_does_not_have(gather: ModuleType) -> None:

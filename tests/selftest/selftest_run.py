@@ -25,16 +25,16 @@ class Done:
 
     @property
     def document(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.out)
-        return found
+        result: dict[str, Any] = json.loads(self.out)
+        return result
 
     def failed(self) -> dict[str, str]:
         """What the steps that failed say, by name."""
-        return {one["name"]: one["detail"] for one in self.document["steps"] if not one["ok"]}
+        return {item["name"]: item["detail"] for item in self.document["steps"] if not item["ok"]}
 
 
 def environment(folder: Path, mutant: str | None = None) -> dict[str, str]:
-    found = {
+    result = {
         "HOME": str(folder),
         "PATH": f"{VEEN.parent}:/usr/bin:/bin",
         "LANG": "C.UTF-8",
@@ -42,8 +42,8 @@ def environment(folder: Path, mutant: str | None = None) -> dict[str, str]:
         "TMPDIR": str(folder),
     }
     if mutant is not None:
-        found |= {"PYTHONPATH": str(MUTANTS), "VEEN_MUTANT": mutant}
-    return found
+        result |= {"PYTHONPATH": str(MUTANTS), "VEEN_MUTANT": mutant}
+    return result
 
 
 def begin(folder: Path, *arguments: object, mutant: str | None = None) -> subprocess.Popen[str]:
@@ -88,12 +88,12 @@ def running(folder: Path, *arguments: object) -> Iterator[subprocess.Popen[str]]
 
 def processes_of(folder: Path) -> list[psutil.Process]:
     """Whatever a run has started: all of it works in its folder."""
-    return [one for one in psutil.process_iter() if _is_of(one, folder)]
+    return [item for item in psutil.process_iter() if _is_of(item, folder)]
 
 
 def hub_of(folder: Path) -> list[psutil.Process]:
     """The same without the program itself."""
-    return [one for one in processes_of(folder) if str(VEEN) not in one.cmdline()]
+    return [process for process in processes_of(folder) if str(VEEN) not in process.cmdline()]
 
 
 def _is_of(process: psutil.Process, folder: Path) -> bool:

@@ -8,14 +8,25 @@ from pathlib import Path
 import pytest
 import selftest_run
 
-from cli.selftest import naive
-from cli.selftest.noncanonical import heads, variants
-from cli.selftest.samples import TYPES, carries_raw_items, sample
-from cli.selftest.step import Step, Unexpected, expect, expect_raises, run
+from cli.selftest.samples import (
+    TYPES,
+    SelftestStep,
+    Unexpected,
+    carries_raw_items,
+    expect,
+    expect_raises,
+    heads,
+    naive_peaks,
+    naive_root,
+    naive_subtree,
+    run,
+    sample,
+    variants,
+)
 from cli.selftest.world import a_world
-from veen import cbor
-from veen.envelope import StreamResponse, SubmitRequest
 from veen.receipt import Receipt
+from veen.wire import cbor
+from veen.wire.api import StreamResponse, SubmitRequest
 
 
 def failing(_: str) -> None:
@@ -30,13 +41,17 @@ def passing(_: str) -> None:
     expect("the answer", 42, 42)
 
 
-STEPS = [Step("fails", failing), Step("crashes", crashing), Step("passes", passing)]
+STEPS = [
+    SelftestStep("fails", failing),
+    SelftestStep("crashes", crashing),
+    SelftestStep("passes", passing),
+]
 
 
 def test_a_step_that_fails_is_named_and_the_others_still_run() -> None:
     ticks = count()
-    found = list(run("suite", STEPS, str.upper, lambda: float(next(ticks))))
-    assert [(one.name, one.ok, one.detail, one.seconds) for one in found] == [
+    result = list(run("suite", STEPS, str.upper, lambda: float(next(ticks))))
+    assert [(item.name, item.ok, item.detail, item.seconds) for item in result] == [
         ("fails", False, "the answer: expected 42, found 41", 1.0),
         ("crashes", False, 'KeyError: "nobody\'s fault"', 1.0),
         ("passes", True, None, 1.0),
@@ -47,8 +62,8 @@ def test_a_step_that_cannot_begin_has_failed() -> None:
     def begin(name: str) -> str:
         raise Unexpected(f"nothing there for {name}")
 
-    (found,) = run("suite", STEPS[2:], begin, lambda: 0.0)
-    assert (found.ok, found.detail) == (False, "nothing there for passes")
+    (result,) = run("suite", STEPS[2:], begin, lambda: 0.0)
+    assert (result.ok, result.detail) == (False, "nothing there for passes")
 
 
 def test_an_interrupt_is_no_failure_of_a_step() -> None:
@@ -56,7 +71,7 @@ def test_an_interrupt_is_no_failure_of_a_step() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(run("suite", [Step("long", interrupted)], str.upper, lambda: 0.0))
+        list(run("suite", [SelftestStep("long", interrupted)], str.upper, lambda: 0.0))
 
 
 def test_an_error_of_another_kind_is_not_the_expected_one() -> None:
@@ -88,25 +103,25 @@ def test_a_world_is_gone_after_a_failure(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_the_naive_tree_is_that_of_the_specification() -> None:
     leaves = [bytes([n]) * 32 for n in range(3)]
-    pair = naive.subtree(leaves[:2])
-    assert naive.peaks(leaves) == [leaves[2], pair]
-    assert naive.root(leaves[:1]) == leaves[0]
-    assert naive.root(leaves[:2]) == pair
-    assert len({naive.root(leaves[:size]) for size in (1, 2, 3)}) == 3
+    pair = naive_subtree(leaves[:2])
+    assert naive_peaks(leaves) == [leaves[2], pair]
+    assert naive_root(leaves[:1]) == leaves[0]
+    assert naive_root(leaves[:2]) == pair
+    assert len({naive_root(leaves[:size]) for size in (1, 2, 3)}) == 3
 
 
 def test_every_head_of_an_item_is_found() -> None:
     raw = cbor.encode({1: [2, b"xyz"], 3: "é" * 12})
-    assert [(one.major, one.argument) for one in heads(raw)] == [
+    assert [(head.major, head.argument) for head in heads(raw)] == [
         (5, 2), (0, 1), (4, 2), (0, 2), (2, 3), (0, 3), (3, 24),
     ]  # fmt: skip
-    assert all(one[1] != raw for one in variants(raw, only_outermost=False))
+    assert all(variant[1] != raw for variant in variants(raw, only_outermost=False))
 
 
 def test_samples_are_made_of_every_type_on_the_wire() -> None:
     assert len(TYPES) > 45
     assert {"Msg", "Receipt", "Checkpoint", "MmrProof", "CapToken"} <= {
-        one.__name__ for one in TYPES
+        item.__name__ for item in TYPES
     }
     assert carries_raw_items(SubmitRequest)
     assert carries_raw_items(StreamResponse)
@@ -135,7 +150,7 @@ def test_the_same_run_says_the_same(tmp_path: Path) -> None:
     said.append(
         selftest_run.run(tmp_path, "props", "--json", "--count", 3, "--only", "range-proofs")
     )
-    first, second = (one.document for one in said)
-    for one in (*first["steps"], *second["steps"]):
-        one.pop("seconds")
+    first, second = (item.document for item in said)
+    for item in (*first["steps"], *second["steps"]):
+        item.pop("seconds")
     assert first == second

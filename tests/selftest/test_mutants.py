@@ -36,8 +36,8 @@ class Outcome(NamedTuple):
 
 
 BROKEN = [
-    Broken(*one)
-    for one in [
+    Broken(*item)
+    for item in [
         ("does not start", "core", "hub-start", "broken on purpose"),
         ("wrong root", "core", "send-and-receive", "root"),
         ("foreign receipts", "core", "send-and-receive", "not signed"),
@@ -158,24 +158,24 @@ def companies(chosen: list[Broken]) -> list[list[Broken]]:
 
     In the long form each is on its own.
     """
-    found: list[list[Broken]] = []
-    for mutant in dict.fromkeys((one.mutant, one.suite) for one in chosen):
-        mine = [one for one in chosen if (one.mutant, one.suite) == mutant]
-        host = None if LONG else next((one for one in found if _goes_with(mine, one)), None)
+    result: list[list[Broken]] = []
+    for mutant in dict.fromkeys((broken.mutant, broken.suite) for broken in chosen):
+        mine = [broken for broken in chosen if (broken.mutant, broken.suite) == mutant]
+        host = None if LONG else next((item for item in result if _goes_with(mine, item)), None)
         if host is None:
-            found.append(mine)
+            result.append(mine)
         else:
             host.extend(mine)
-    return found
+    return result
 
 
 def _goes_with(mine: list[Broken], others: list[Broken]) -> bool:
-    mutants = {one.mutant for one in others}
+    mutants = {other.mutant for other in others}
     return (
         not ALONE & {*mutants, mine[0].mutant}
         and len(mutants) < TOGETHER
         and mine[0].suite == others[0].suite
-        and not {one.step for one in mine} & {one.step for one in others}
+        and not {broken.step for broken in mine} & {other.step for other in others}
     )
 
 
@@ -184,27 +184,29 @@ def outcomes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[Broken, Future[Outcome]]]:
     """Every mutant that is asked for, a few runs at a time."""
-    items = [one for one in request.session.items if one.path == request.path]
-    chosen = [one.callspec.params["broken"] for one in items if hasattr(one, "callspec")]
+    items = [item for item in request.session.items if item.path == request.path]
+    chosen = [item.callspec.params["broken"] for item in items if hasattr(item, "callspec")]
     folder = tmp_path_factory.mktemp("mutants")
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = {}
+        result = {}
         for number, company in enumerate(companies(chosen)):
             run = pool.submit(_run, folder / str(number), company)
-            found |= dict.fromkeys(company, run)
-        yield found
+            result |= dict.fromkeys(company, run)
+        yield result
 
 
 def _run(folder: Path, company: list[Broken]) -> Outcome:
     suite = company[0].suite
-    steps = sorted({SOUND[suite], *(one.step for one in company)})
+    steps = sorted({SOUND[suite], *(broken.step for broken in company)})
     only = [word for step in steps for word in ("--only", step)]
-    mutants = "|".join(dict.fromkeys(one.mutant for one in company))
+    mutants = "|".join(dict.fromkeys(broken.mutant for broken in company))
     done = selftest_run.run(folder, suite, "--json", *only, mutant=mutants)
     return Outcome(company, done, list(folder.iterdir()), selftest_run.processes_of(folder))
 
 
-@pytest.mark.parametrize("broken", CHOSEN, ids=lambda one: f"{one.mutant}: {one.suite}/{one.step}")
+@pytest.mark.parametrize(
+    "broken", CHOSEN, ids=lambda item: f"{item.mutant}: {item.suite}/{item.step}"
+)
 def test_the_step_that_guards_it_fails(
     broken: Broken, outcomes: dict[Broken, Future[Outcome]]
 ) -> None:
@@ -212,12 +214,12 @@ def test_the_step_that_guards_it_fails(
     assert done.code == 5, done
     failed = done.failed()
     assert broken.words in failed[broken.step]
-    assert broken.mutant in FATAL or set(failed) == {one.step for one in company}
+    assert broken.mutant in FATAL or set(failed) == {item.step for item in company}
     assert broken.step in done.document["detail"]
     assert (files, processes) == ([], [])
 
 
 def test_every_step_is_shown_to_fail() -> None:
-    guarded = {(one.suite, one.step) for one in BROKEN}
+    guarded = {(item.suite, item.step) for item in BROKEN}
     steps = {(suite.name, step.name) for suite in SUITES for step in suite.steps}
     assert steps == guarded

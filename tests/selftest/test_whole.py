@@ -29,9 +29,9 @@ def test_all_is_green_and_leaves_nothing(tmp_path: Path) -> None:
     done = selftest_run.finish(selftest_run.begin(tmp_path, "all", "--json", *LARGE), timeout=2_900)
     assert done.failed() == {}
     assert (done.code, done.err) == (0, "")
-    found = done.document
-    assert (found["ok"], found["suite"]) == (True, "all")
-    names = [(one["suite"], one["name"]) for one in found["steps"]]
+    document = done.document
+    assert (document["ok"], document["suite"]) == (True, "all")
+    names = [(item["suite"], item["name"]) for item in document["steps"]]
     assert names == [(suite.name, step.name) for suite in SUITES for step in suite.steps]
     assert list(tmp_path.iterdir()) == []
     assert selftest_run.processes_of(tmp_path) == []
@@ -86,9 +86,9 @@ def test_a_hub_that_is_killed_fails_its_step_and_the_next_one_has_another(tmp_pa
     with selftest_run.running(tmp_path, "fuzz", "--json", *only) as process:
         _wait_for_work(tmp_path)
         # The first process first, and wholly: while it lives, the hub counts as running.
-        for one in sorted(selftest_run.hub_of(tmp_path), key=psutil.Process.create_time):
-            _kill(one)
-            _wait_until(lambda one=one: _is_dead(one))
+        for item in sorted(selftest_run.hub_of(tmp_path), key=psutil.Process.create_time):
+            _kill(item)
+            _wait_until(lambda item=item: _is_dead(item))
         done = selftest_run.finish(process)
     assert done.code == 5, done
     assert list(done.failed()) == ["hub-messages"], done.failed()
@@ -109,8 +109,8 @@ def test_other_hubs_are_left_alone(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, json.loads(done.stdout)["ok"]) == (0, True)
-    assert [one.name for one in tmp_path.iterdir()] == ["hub"]
-    assert [one.name for one in folder.iterdir()] == ["here"]
+    assert [path.name for path in tmp_path.iterdir()] == ["hub"]
+    assert [path.name for path in folder.iterdir()] == ["here"]
 
 
 def _wait_for_work(folder: Path) -> None:
@@ -128,11 +128,11 @@ def _wait_until(happened: Callable[[], Any], seconds: float = 60) -> None:
 
 def _runners(folder: Path) -> list[psutil.Process]:
     """Of a query service: the process that has its client."""
-    found = []
-    for one in selftest_run.hub_of(folder):
+    result = []
+    for item in selftest_run.hub_of(folder):
         with suppress(psutil.NoSuchProcess):
-            found += [one] if "recorder.service" in one.cmdline() else []
-    return found
+            result += [item] if "recorder.service" in item.cmdline() else []
+    return result
 
 
 def _is_dead(process: psutil.Process) -> bool:

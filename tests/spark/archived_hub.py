@@ -8,15 +8,15 @@ from pathlib import Path
 import boto3
 import object_servers
 
-from recorder.archive.keys import HubKeys
+from recorder.archive.manifest import ArchiveKeys
 from recorder.archive.push import push
-from recorder.archive.source import Source
+from recorder.archive.source import PushSource
 from recorder.archive.store import HubArchive
-from spark_jobs.store_door import StoreDoor
-from veen import layout
 from veen.limits import Limits
-from veen.objects.files import Layout, path_of
-from veen.objects.settings import S3Settings, StoreSettings
+from veen.log import layout
+from veen.objects.files import StoreLayout, path_of
+from veen.objects.port import S3Settings, StoreSettings
+from veen.objects.store import StoreRef
 
 
 @dataclass
@@ -28,8 +28,8 @@ class Archived:
     hub_id: bytes
 
     @property
-    def door(self) -> StoreDoor:
-        return StoreDoor(self.settings)
+    def services(self) -> StoreRef:
+        return StoreRef(self.settings)
 
     @property
     def url(self) -> str:
@@ -39,7 +39,7 @@ class Archived:
 
     @property
     def archive(self) -> HubArchive:
-        return HubArchive(self.door.to_read(), self.hub_id)
+        return HubArchive(self.services.to_read(), self.hub_id)
 
     def plant(self, name: str, body: bytes | None) -> None:
         """Other bytes for a file of the log, or none: as whoever owns disk and bucket could."""
@@ -54,13 +54,13 @@ class Archived:
         if isinstance(self.settings, S3Settings):
             _overwrite_in_bucket(self.settings, key, body)
             return
-        path = path_of(Layout(self.settings.root).objects, key)
+        path = path_of(StoreLayout(self.settings.root).objects, key)
         path.unlink()
         if body is not None:
             path.write_bytes(body)
 
     def key_of(self, name: str) -> str:
-        keys = HubKeys(self.hub_id)
+        keys = ArchiveKeys(self.hub_id)
         opened = layout.parse_open_chunk(name)
         if opened is None:
             return keys.file(name)
@@ -88,8 +88,8 @@ def _overwrite_in_bucket(settings: S3Settings, key: str, body: bytes | None) -> 
 
 
 def archived(root: Path, settings: StoreSettings) -> Archived:
-    source = Source(root, Limits())
+    source = PushSource(root, Limits())
     done = push(
-        source, StoreDoor(settings).to_write(), sealer=None, progress=lambda *_: None
+        source, StoreRef(settings).to_write(), sealer=None, progress=lambda *_: None
     )  # fmt: skip
     return Archived(root, settings, done.hub_id)

@@ -19,9 +19,9 @@ import spark_standalone
 from pyspark.sql import SparkSession
 from sealed_hub import SealedHub, a_reader, send
 
-from spark_jobs.audit_terms import AuditTerms
+from recorder.archive.audit import AuditTerms
 from spark_jobs.session import PUSHDOWN
-from veen.objects.settings import FileSettings, StoreSettings
+from veen.objects.port import FileSettings, StoreSettings
 
 HERE = Path(__file__).parent
 _NUMBER = itertools.count(1)
@@ -48,7 +48,7 @@ def environment() -> dict[str, str]:
 @pytest.fixture(scope="session")
 def spark(environment: dict[str, str]) -> Iterator[SparkSession]:
     """Two cores; a task may fail three times before its job does."""
-    found = (
+    result = (
         SparkSession.builder.master("local[2,4]")
         .appName("tests")
         .config("spark.ui.enabled", "false")
@@ -61,8 +61,8 @@ def spark(environment: dict[str, str]) -> Iterator[SparkSession]:
         .config(PUSHDOWN, "true")
         .getOrCreate()
     )
-    yield found
-    found.stop()
+    yield result
+    result.stop()
 
 
 @pytest.fixture(scope="session")
@@ -98,8 +98,8 @@ def golden_hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bench = driven_hub.Bench(tmp_path_factory.mktemp("golden") / "hub")
     driven_hub.fill(bench)
     bench.stop()
-    found: Path = bench.root
-    return found
+    root: Path = bench.root
+    return root
 
 
 @pytest.fixture
@@ -110,8 +110,8 @@ def settings_for(
         if kind == "files":
             return FileSettings(tmp_path / "store")
         endpoint = request.getfixturevalue("moto").endpoint
-        found: StoreSettings = object_servers.s3_settings(endpoint, f"spark-{next(_NUMBER)}/")
-        return found
+        result: StoreSettings = object_servers.s3_settings(endpoint, f"spark-{next(_NUMBER)}/")
+        return result
 
     return settings
 
@@ -151,8 +151,8 @@ def sealed_in(golden_sealed: Any, tmp_path: Path) -> Callable[[StoreSettings], S
 
     def sealed(settings: StoreSettings) -> SealedHub:
         root = shutil.copytree(bench.root, tmp_path / "sealed")
-        found = archived_hub.archived(root, settings)
-        return SealedHub(found, client, dict(sent), bench.sent, bench.now)
+        paths = archived_hub.archived(root, settings)
+        return SealedHub(paths, client, dict(sent), bench.sent, bench.now)
 
     return sealed
 

@@ -20,8 +20,8 @@ class FailingFiles:
     def read(self, name: str) -> bytes | None:
         if name.endswith(".log"):
             fail_once(self.marks, name)
-        found: bytes | None = self.files.read(name)
-        return found
+        result: bytes | None = self.files.read(name)
+        return result
 
 
 def fail_once(marks: Path, name: str) -> None:

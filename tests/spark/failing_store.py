@@ -10,9 +10,8 @@ from typing import Any
 
 from failing_files import fail_once
 
-from spark_jobs.store_door import StoreDoor
-from veen.objects.opened import Store
-from veen.objects.port import StoreUnavailable
+from veen.objects.port import Store, StoreUnavailable
+from veen.objects.store import StoreRef
 
 LOST = 3
 
@@ -57,24 +56,24 @@ class _SlowObjects(_Objects):
 
 
 @dataclass(frozen=True)
-class LosingDoor(StoreDoor):
+class LosingDoor(StoreRef):
     """Some puts are done, and their answers are lost."""
 
     marks: Path = Path()
 
     def to_put(self) -> Store:
-        store = StoreDoor(self.settings, self.keeps_conditions).to_put()
+        store = StoreRef(self.settings, self.keeps_conditions).to_put()
         objects: Any = _Objects(store.objects, self.marks)
         return Store(objects, store.heads, store.status)
 
 
 @dataclass(frozen=True)
-class SlowDoor(StoreDoor):
+class SlowDoor(StoreRef):
     """One task does not end before a second copy of it has done its work."""
 
     marks: Path = Path()
 
     def to_put(self) -> Store:
-        store = StoreDoor(self.settings, self.keeps_conditions).to_put()
+        store = StoreRef(self.settings, self.keeps_conditions).to_put()
         objects: Any = _SlowObjects(store.objects, self.marks)
         return Store(objects, store.heads, store.status)

@@ -16,37 +16,36 @@ import query_oracle
 import sealed_hub
 from driven_hub import ISSUER, Bench
 
-from hub.admission.verified import Verified
-from recorder.index import checkpoints
-from recorder.index.home import IndexHome
-from recorder.index.reading import Reader
+from hub.admission import VerifiedMsg
+from recorder.index.proofs import check_checkpoint
 from recorder.index.rebuild import create
-from recorder.index.writer import writing
-from spark_jobs import event_work
-from spark_jobs.query_run import Question, Site
-from spark_jobs.signer import identity_in
-from veen import captoken, json_body
-from veen.chunk import read_entries
-from veen.client.pair import Pair
-from veen.control import StreamRecord
+from recorder.index.tables import IndexHome
+from recorder.index.writer import EntryReader, writing
+from spark_jobs.event_files import ReaderIdentity
+from spark_jobs.query_digest import QuerySite, SparkQuestion
+from spark_jobs.session import identity_in
+from veen import captoken
+from veen.client.log_head import Pair
+from veen.crypto import SigningKey
 from veen.digest import h, ht
+from veen.events import RECORD_SCHEMA, RecordEvent
 from veen.keystore.directory import ClientDir
+from veen.label import DEFAULT_PROFILE
 from veen.limits import Limits
+from veen.log.chunk import read_entries
+from veen.log.entry import StreamRecord
 from veen.msg import Msg
-from veen.objects.settings import StoreSettings
-from veen.overlay.body import AnyItem
-from veen.payload import PayloadHdr
-from veen.profile import DEFAULT_PROFILE
-from veen.record_event import SCHEMA, RecordEvent
-from veen.seal import Place, seal
-from veen.sign import PrivateKey
+from veen.objects.port import StoreSettings
+from veen.payload import PayloadHdr, SealPlace, seal_payload
+from veen.wire.body import AnyItem
+from veen.wire.canonical_json import json_to_cbor
 
 EMPTY = "record/zz-empty"
 STREAMS = (*query_histories.STREAMS, EMPTY)
 CHUNK = 7
 """Entries in a chunk: no power of two, so that the nodes of the range cross its ends."""
 KEYS = {
-    query_histories.principal(n): PrivateKey(query_histories.principal_seed(n)) for n in (1, 2, 3)
+    query_histories.principal(n): SigningKey(query_histories.principal_seed(n)) for n in (1, 2, 3)
 }
 RESULT = "r-{}"
 
@@ -58,7 +57,7 @@ def as_event(made: Any) -> RecordEvent:
         event_type=made.event_type,
         event_time=made.event_time,
         origin=made.origin,
-        payload=AnyItem(json_body.encode(json.dumps(made.payload, ensure_ascii=False))),
+        payload=AnyItem(json_to_cbor(json.dumps(made.payload, ensure_ascii=False))),
     )
 
 
@@ -67,7 +66,7 @@ class Sender:
 
     def __init__(self, bench: Bench, reader: Path) -> None:
         self.bench = bench
-        self.streams = {one: StreamRecord(name=one, profile=DEFAULT_PROFILE) for one in STREAMS}
+        self.streams = {item: StreamRecord(name=item, profile=DEFAULT_PROFILE) for item in STREAMS}
         self._recipient = ClientDir(reader).read_card().prekeys[0].prekey
         self._numbers: dict[tuple[bytes, bytes], int] = {}
         for stream in self.streams.values():
@@ -80,7 +79,7 @@ class Sender:
         client, label = KEYS[made.principal_id], self.label(made.stream)
         number = self._numbers.get((label, client.public), 0) + 1
         self._numbers[label, client.public] = number
-        place = Place(
+        place = SealPlace(
             profile=DEFAULT_PROFILE, label=label, client_id=client.public, client_seq=number,
             prev_ack=0, auth_ref=self._tokens[made.principal_id].auth_ref(),
         )  # fmt: skip
@@ -88,11 +87,11 @@ class Sender:
         sealed = (
             poison.unopenable(number, place, self._recipient)
             if is_strange
-            else seal(
+            else seal_payload(
                 recipient=self._recipient,
                 ephemeral=ht("tests/ephemeral", label, client.public, number.to_bytes(4, "big")),
                 place=place,
-                header=PayloadHdr(schema=SCHEMA if made.is_event else h(b"another")),
+                header=PayloadHdr(schema=RECORD_SCHEMA if made.is_event else h(b"another")),
                 body=as_event(made).encode(),
                 limits=self.bench.limits,
             ).ciphertext
@@ -102,13 +101,13 @@ class Sender:
             client_seq=number, prev_ack=0, auth_ref=place.auth_ref,
             ct_hash=h(sealed), ciphertext=sealed,
         ).signed(client)  # fmt: skip
-        (done,) = self.bench.committer.commit([Verified.of(msg)], made.hub_ts)
+        (done,) = self.bench.committer.commit([VerifiedMsg.of(msg)], made.hub_ts)
         assert isinstance(done, bytes), done
         return msg.leaf_hash().hex()
 
     def label(self, stream: str) -> bytes:
-        found: bytes = self.bench.label(self.streams[stream])
-        return found
+        result: bytes = self.bench.label(self.streams[stream])
+        return result
 
     def checkpoint(self) -> Any:
         committer, now = self.bench.committer, self.bench.now
@@ -118,10 +117,10 @@ class Sender:
                 committer.checkpoint(self.label(stream), known.head_seq, now)
         return committer.recorder_checkpoint(h(b"a recorder's profile"), now, force=True)
 
-    def _token(self, client: PrivateKey) -> Any:
+    def _token(self, client: SigningKey) -> Any:
         token = captoken.issue(
             ISSUER, subject_pk=client.public, ttl=10**9, rate=None,
-            stream_ids=[one.stream_id() for one in self.streams.values()],
+            stream_ids=[stream.stream_id() for stream in self.streams.values()],
         )  # fmt: skip
         self.bench.committer.authorize(token, self.bench.now)
         return token
@@ -137,16 +136,16 @@ class World:
     root: Path
     client: Path
     hub: Any
-    hub_key: PrivateKey
+    hub_key: SigningKey
     early: Any
     checkpoint: Any
     made: list[dict[str, Any]]
     labels: dict[str, bytes]
     index: IndexHome | None = None
 
-    def site(self, archived: Any) -> Site:
-        reader = event_work.Reader(self.client, self.client.with_suffix(".passphrase"))
-        return Site(archived.door, archived.hub_id, reader)
+    def site(self, archived: Any) -> QuerySite:
+        reader = ReaderIdentity(self.client, self.client.with_suffix(".passphrase"))
+        return QuerySite(archived.services, archived.hub_id, reader)
 
     def archived(self, settings: StoreSettings) -> Any:
         return archived_hub.archived(self.root, settings)
@@ -157,9 +156,9 @@ class World:
 
     def files(self, stream: str) -> list[str]:
         """The sealed chunks of a stream, and then its open one."""
-        found = (self.root / "log").glob(f"chunk-{self.labels[stream].hex()}-*")
-        names = sorted(one.name for one in found if one.suffix in (".log", ".open"))
-        return [f"log/{one}" for one in names]
+        result = (self.root / "log").glob(f"chunk-{self.labels[stream].hex()}-*")
+        names = sorted(item.name for item in result if item.suffix in (".log", ".open"))
+        return [f"log/{name}" for name in names]
 
     def pairs(self, stream: str) -> Iterator[Pair]:
         for name in self.files(stream):
@@ -170,24 +169,24 @@ class World:
         """The index of the same log, as the follower writes it."""
         keys = identity_in(self.client, self.client.with_suffix(".passphrase")).readers()
         self.index = IndexHome(home)
-        reader = Reader(keys, Limits())
+        reader = EntryReader(keys, Limits())
         with (
             self.index.locked(),
             writing(create(self.index, self.hub.hub_id)) as writer,
         ):
             for stream in STREAMS:
                 pairs = list(self.pairs(stream))
-                read = [reader.read(one.msg.encode()) for one in pairs]
+                read = [reader.read(pair.msg.encode()) for pair in pairs]
                 row = writer.stream(stream)
                 if pairs:
                     writer.append(row, pairs, read)
-            for one in (self.early, self.checkpoint):
+            for item in (self.early, self.checkpoint):
                 writer.db.execute(
                     "INSERT INTO checkpoints (checkpoint_id, created_at, document) "
                     "VALUES (?, ?, ?)",
-                    (one.checkpoint_id, one.created_at, one.encode()),
+                    (item.checkpoint_id, item.created_at, item.encode()),
                 )
-            checkpoints.check(writer)
+            check_checkpoint(writer)
 
 
 def a_world(folder: Path, seed: int, size: int) -> World:
@@ -195,7 +194,7 @@ def a_world(folder: Path, seed: int, size: int) -> World:
     bench = Bench(folder / "hub", limits=Limits(max_checkpoint_interval=CHUNK))
     sender = Sender(bench, folder / "reader")
     made = []
-    for number, one in enumerate(query_histories.history(seed, size + size // 8)):
+    for number, item in enumerate(query_histories.history(seed, size + size // 8)):
         if number == size // 3:
             early = sender.checkpoint()
             bench.stop()
@@ -203,9 +202,9 @@ def a_world(folder: Path, seed: int, size: int) -> World:
             bench.start()
         if number == size:
             checkpoint = sender.checkpoint()
-        leaf = sender.send(one)
+        leaf = sender.send(item)
         if number < size:
-            made.append(one.plain() | {"leaf_hash": leaf})
+            made.append(item.plain() | {"leaf_hash": leaf})
     keys = bench.committer.log.keys
     labels = {stream: sender.label(stream) for stream in STREAMS}
     bench.stop()
@@ -215,10 +214,10 @@ def a_world(folder: Path, seed: int, size: int) -> World:
     )  # fmt: skip
 
 
-def questions_of(descriptors: Sequence[Any], out: Path) -> list[Question]:
+def questions_of(descriptors: Sequence[Any], out: Path) -> list[SparkQuestion]:
     return [
-        Question(one, RESULT.format(number), out / str(number))
-        for number, one in enumerate(descriptors)
+        SparkQuestion(descriptor, RESULT.format(number), out / str(number))
+        for number, descriptor in enumerate(descriptors)
     ]
 
 
@@ -227,12 +226,12 @@ def due(world: World, query: dict[str, Any], result_id: str) -> dict[str, Any]:
     rows = query_oracle.answer(query, world.made)
     matching = query_oracle.matching(query, world.made)
     return {
-        "rows": [query_oracle.jcs(one).encode() for one in rows],
+        "rows": [query_oracle.jcs(row).encode() for row in rows],
         "row_count": len(rows),
         "event_count": len(matching),
         "rows_hash": query_oracle.digest(rows),
         "evidence_hash": query_oracle.digest(_evidence(world, query, matching, result_id)),
-        "searched": [_searched(world, query, one) for one in sorted(query["scope"], key=_utf8)],
+        "searched": [_searched(world, query, item) for item in sorted(query["scope"], key=_utf8)],
     }
 
 
@@ -249,33 +248,33 @@ def _evidence(
         for index, event in enumerate(matching)
         if query_oracle.sampled(query["query_id"], log_root, rate, index)
     ]
-    told = {"query_id": query["query_id"], "result_id": result_id, "mode": mode}
+    detail = {"query_id": query["query_id"], "result_id": result_id, "mode": mode}
     if mode == "spot":
-        told["sample_rate"] = float(rate)
-    told["verified"] = [
+        detail["sample_rate"] = float(rate)
+    detail["verified"] = [
         {
-            "receipt_id": "rcpt-" + one["leaf_hash"],
-            "mmr_root": world.checkpoint.end(one["stream"]).mmr_root.hex(),
+            "receipt_id": "rcpt-" + item["leaf_hash"],
+            "mmr_root": world.checkpoint.end(item["stream"]).mmr_root.hex(),
             "hub_id": world.hub.hub_id.hex(),
         }
-        for one in drawn
+        for item in drawn
     ]
-    return told
+    return detail
 
 
 def _searched(world: World, query: dict[str, Any], stream: str) -> dict[str, Any]:
-    own = [one for one in world.made if one["stream"] == stream]
+    own = [item for item in world.made if item["stream"] == stream]
     time = query["filter"].get("time") or {}
     start, end = (time.get(name) and query_oracle.to_ms(time[name]) for name in ("from", "to"))
-    early = [start is not None and one["hub_ts"] * 1000 < start for one in own]
-    late = [end is not None and one["hub_ts"] * 1000 > end for one in own]
-    inside = [one for one, *out in zip(own, early, late, strict=True) if not any(out)]
+    early = [start is not None and item["hub_ts"] * 1000 < start for item in own]
+    late = [end is not None and item["hub_ts"] * 1000 > end for item in own]
+    inside = [item for item, *out in zip(own, early, late, strict=True) if not any(out)]
     return {
         "stream": stream,
         "from_seq": sum(early) + 1,
         "to_seq": len(own) - sum(late),
         "mmr_root": world.checkpoint.end(stream).mmr_root.hex(),
-        "unread": sum(not one["is_event"] for one in inside),
+        "unread": sum(not item["is_event"] for item in inside),
     }
 
 

@@ -10,13 +10,12 @@ import archived_hub
 import poison
 from driven_hub import STREAMS, Bench, a_key
 
-from hub.admission.verified import Verified
+from hub.admission import VerifiedMsg
 from veen.digest import h, ht, u64be
 from veen.keystore.directory import ClientDir
 from veen.keystore.sealed import LEAST
 from veen.msg import Msg
-from veen.payload import PayloadHdr
-from veen.seal import Place, seal
+from veen.payload import PayloadHdr, SealPlace, seal_payload
 
 PASSPHRASE = b"the passphrase of the tests"
 SCHEMA = h(b"record.event.v1")
@@ -64,9 +63,9 @@ def send(bench: Bench, reader: Path, count: int) -> dict[bytes, Sent]:
         )
         sealed = body if is_open else None
         msg = _message(bench, client, stream, token, recipient, header, sealed)
-        bench.committer.commit([Verified.of(msg)], bench.now)
-        kept = (body, header.parent_id, header.expires_at) if is_open else (None, None, None)
-        sent[msg.leaf_hash()] = Sent(stream.name, bench.now, client.public, *kept)
+        bench.committer.commit([VerifiedMsg.of(msg)], bench.now)
+        stored = (body, header.parent_id, header.expires_at) if is_open else (None, None, None)
+        sent[msg.leaf_hash()] = Sent(stream.name, bench.now, client.public, *stored)
         bench.now += 4_500
         bench.committer.tick(bench.now)
     return sent
@@ -108,7 +107,7 @@ def _message(
     number = bench.sent.get((label, client.public), 0) + 1
     bench.sent[label, client.public] = number
     known = bench.committer.log.label(label)
-    place = Place(
+    place = SealPlace(
         profile=stream.profile, label=label, client_id=client.public, client_seq=number,
         prev_ack=known.head_seq if known else 0, auth_ref=token.auth_ref(),
     )  # fmt: skip
@@ -116,7 +115,7 @@ def _message(
     if body is None:
         sealed = poison.unopenable(number, place, to)
     else:
-        sealed = seal(
+        sealed = seal_payload(
             recipient=to, ephemeral=ephemeral, place=place, header=header, body=body,
             limits=bench.limits,
         ).ciphertext  # fmt: skip

@@ -53,8 +53,8 @@ class Daemon:
         seen = []
         for line in self.process.stdout:
             seen.append(line)
-            if found := says.search(line):
-                return found[0]
+            if match := says.search(line):
+                return match[0]
         raise AssertionError("".join(seen))
 
     def _drain(self) -> None:
@@ -73,18 +73,18 @@ def cluster(environment: dict[str, str], work: Path) -> Iterator[str]:
     try:
         # A second copy of a task never runs on the host of the first.
         for host in ("127.0.0.1", "127.0.0.2"):
-            one = Daemon(
+            item = Daemon(
                 environment, host, "worker.Worker", *options, says="Successfully registered"
             )
-            started.append(one)
+            started.append(item)
         yield url
     finally:
-        for one in reversed(started):
-            one.stop()
+        for daemon in reversed(started):
+            daemon.stop()
 
 
 def submit(environment: dict[str, str], master: str, *words: str | Path, conf: Any = ()) -> Any:
-    given = [part for one in (*LIGHT, *conf) for part in ("--conf", one)]
+    given = [part for item in (*LIGHT, *conf) for part in ("--conf", item)]
     return subprocess.run(
         [BIN / "spark-submit", "--master", master, *given, *words],
         env=environment, capture_output=True, text=True, check=False, timeout=240,

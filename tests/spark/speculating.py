@@ -8,18 +8,18 @@ from pathlib import Path
 from failing_store import SlowDoor
 from pyspark.sql import SparkSession
 
-from spark_jobs.audit_terms import read_terms
-from spark_jobs.event_work import Reader
+from recorder.archive.audit import read_terms
+from spark_jobs.event_files import ReaderIdentity
 from spark_jobs.events_table import EventsJob
-from veen.objects.settings import FileSettings
+from veen.objects.port import FileSettings
 
 
 def main(store: Path, hub_id: str, client: Path, terms: Path, marks: Path) -> None:
     job = EventsJob(
-        door=SlowDoor(FileSettings(store), marks=marks),
+        services=SlowDoor(FileSettings(store), marks=marks),
         hub_id=bytes.fromhex(hub_id),
         table="events",
-        reader=Reader(client, client.with_suffix(".passphrase")),
+        reader=ReaderIdentity(client, client.with_suffix(".passphrase")),
         terms=read_terms(terms),
     )
     spark = SparkSession.builder.appName("speculating").getOrCreate()

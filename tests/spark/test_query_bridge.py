@@ -8,12 +8,11 @@ from itertools import accumulate
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from spark_jobs.query_bridge import gaps
-from spark_jobs.query_nodes import Top, Upper, proof, trees
+from spark_jobs.query_nodes import Top, Upper, gaps, proof, trees
 from veen import mmr
 from veen.digest import h
-from veen.inclusion import InclusionProof
 from veen.mmr import Peaks
+from veen.proofs import InclusionProof
 
 SIZES = some.lists(some.integers(1, 24), min_size=2, max_size=25)
 
@@ -31,7 +30,7 @@ def peaks_at(size: int) -> Peaks:
 
 def tops(after: int, upto: int) -> list[Top]:
     leaves = [leaf(seq) for seq in range(after + 1, upto + 1)]
-    return [one.top for one in trees(after + 1, leaves)]
+    return [tree.top for tree in trees(after + 1, leaves)]
 
 
 @settings(deadline=None)
@@ -42,14 +41,14 @@ def test_leads_to_the_root_of_all_leaves(sizes: list[int], near: int) -> None:
     if not beyond:
         return
     upper = Upper(peaks_at(start))
-    found = list(gaps(start, beyond))
-    for one in found:
-        first = beyond[one.chunk - 1] if one.chunk else start
-        assert first <= one.cut.after < one.cut.upto <= beyond[one.chunk]
-        upper.graft(one.top(one.within(peaks_at(one.cut.after)), tops(*one.cut)))
+    result = list(gaps(start, beyond))
+    for item in result:
+        first = beyond[item.chunk - 1] if item.chunk else start
+        assert first <= item.cut.after < item.cut.upto <= beyond[item.chunk]
+        upper.graft(item.top(item.within(peaks_at(item.cut.after)), tops(*item.cut)))
     assert upper.peaks == peaks_at(ends[-1])
-    assert [one.chunk for one in found] == sorted(one.chunk for one in found)
-    assert len(found) <= 2 * ends[-1].bit_length()
+    assert [item.chunk for item in result] == sorted(item.chunk for item in result)
+    assert len(result) <= 2 * ends[-1].bit_length()
 
 
 @settings(deadline=None)
@@ -60,12 +59,12 @@ def test_proofs_of_what_was_read_are_those_of_whoever_has_every_node(sizes: list
     upper, own = Upper(mmr.EMPTY), list(trees(1, read))
     for tree in own:
         upper.graft(tree.top)
-    for one in gaps(ends[0], ends[1:]):
-        upper.graft(one.top(one.within(peaks_at(one.cut.after)), tops(*one.cut)))
+    for gap in gaps(ends[0], ends[1:]):
+        upper.graft(gap.top(gap.within(peaks_at(gap.cut.after)), tops(*gap.cut)))
     whole = Upper(mmr.EMPTY)
     for seq in range(1, ends[-1] + 1):
         whole.graft(Top(0, leaf(seq)))
     for seq in range(1, ends[0] + 1):
         tree = next(tree for tree in own if seq in tree.seqs)
-        found: InclusionProof = proof(seq, ends[-1], tree.path(seq), upper.nodes)
-        assert found == proof(seq, ends[-1], (), whole.nodes)
+        result: InclusionProof = proof(seq, ends[-1], tree.path(seq), upper.nodes)
+        assert result == proof(seq, ends[-1], (), whole.nodes)

@@ -16,18 +16,17 @@ import query_histories as histories
 from pyspark.sql import SparkSession
 
 from recorder import timestamp
-from recorder.index.engine import Answer, EngineLimits
+from recorder.index.engine import EngineLimits, QueryAnswer
 from recorder.index.engine import answer as inline
 from recorder.query.descriptor import Descriptor, normalise
 from recorder.query.digest import ResultDigest, rows_hash
 from recorder.query.evidence import evidence_hash, verified
-from recorder.query.run import digest_of
-from recorder.service.scheduling import JobFailed, JobTerms, LocalSubmitter, store_arguments
-from recorder.service.spark_engine import SparkEngine
-from spark_jobs import query_digest, query_reading
+from recorder.query.execute import digest_of
+from recorder.service.spark import JobFailed, JobTerms, LocalSubmitter, SparkEngine, store_arguments
+from spark_jobs import query_collect, query_digest
+from spark_jobs.query_digest import SparkQuestion, answer
 from spark_jobs.query_plan import plans
-from spark_jobs.query_run import Question, answer
-from veen.objects.settings import FileSettings
+from veen.objects.port import FileSettings
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 SIZE, QUERIES = (2_400, 3_000) if LONG else (320, 320)
@@ -37,9 +36,9 @@ ENOUGH = EngineLimits(row_budget=10**9, max_rows=10**9)
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("world")
-    found = archives.a_world(folder, 21, SIZE)
-    found.make_index(folder / "index")
-    return found
+    worlds = archives.a_world(folder, 21, SIZE)
+    worlds.make_index(folder / "index")
+    return worlds
 
 
 @pytest.fixture(scope="module")
@@ -58,16 +57,16 @@ def read(query: dict[str, Any]) -> Descriptor:
 
 def run(
     spark: SparkSession, world: Any, archived: Any, out: Path, *queries: dict[str, Any], **more: Any
-) -> list[Question]:
-    questions = archives.questions_of([read(one) for one in queries], out)
-    found = more.pop("checkpoint", world.checkpoint)
-    answer(spark.sparkContext, world.site(archived), found, questions, **more)
+) -> list[SparkQuestion]:
+    questions = archives.questions_of([read(query) for query in queries], out)
+    result = more.pop("checkpoint", world.checkpoint)
+    answer(spark.sparkContext, world.site(archived), result, questions, **more)
     return questions
 
 
 def parts_of(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((out / "digest-parts.json").read_bytes())
-    return found
+    document: dict[str, Any] = json.loads((out / "digest-parts.json").read_bytes())
+    return document
 
 
 def rows_in(out: Path) -> list[bytes]:
@@ -76,11 +75,11 @@ def rows_in(out: Path) -> list[bytes]:
 
 def queries_for(count: int) -> list[dict[str, Any]]:
     """Generated ones; some ask about a stream without messages too."""
-    found = histories.queries(31, count)
-    for number, one in enumerate(found):
+    result = histories.queries(31, count)
+    for number, item in enumerate(result):
         if number % 9 == 0:
-            one["scope"] = [*one["scope"], archives.EMPTY]
-    return list(found)
+            item["scope"] = [*item["scope"], archives.EMPTY]
+    return list(result)
 
 
 def test_three_engines_agree_on_every_byte(
@@ -96,20 +95,20 @@ def test_three_engines_agree_on_every_byte(
     assert witnesses > 10 * QUERIES
 
 
-def agree(world: Any, query: dict[str, Any], question: Question) -> Answer:
+def agree(world: Any, query: dict[str, Any], question: SparkQuestion) -> QueryAnswer:
     """What Spark left is what the oracle and the inline engine say."""
-    told = parts_of(question.out)
+    parts = parts_of(question.out)
     due = archives.due(world, query, question.result_id)
     assert rows_in(question.out) == due.pop("rows"), query
-    chain = told.pop("rows_chain")
-    assert told == due, query
+    chain = parts.pop("rows_chain")
+    assert parts == due, query
     beside = inline(world.index, question.descriptor, world.checkpoint, world.hub, ENOUGH)
-    assert rows_hash(beside.outcome.rows) == (told["rows_hash"], told["row_count"], chain)
-    lines = [verified(one.entry, world.checkpoint) for one in beside.outcome.sampled]
-    found = evidence_hash(question.descriptor, question.result_id, lines)
-    assert found == told["evidence_hash"]
-    assert [one.document() for one in beside.searched] == told["searched"]
-    raw = b"".join(one.encode() for one in beside.witnesses)
+    assert rows_hash(beside.outcome.rows) == (parts["rows_hash"], parts["row_count"], chain)
+    lines = [verified(sampled.entry, world.checkpoint) for sampled in beside.outcome.sampled]
+    result = evidence_hash(question.descriptor, question.result_id, lines)
+    assert result == parts["evidence_hash"]
+    assert [searched.document() for searched in beside.searched] == parts["searched"]
+    raw = b"".join(witness.encode() for witness in beside.witnesses)
     assert (question.out / "witnesses.cborseq").read_bytes() == raw
     return beside
 
@@ -118,7 +117,7 @@ def agree(world: Any, query: dict[str, Any], question: Question) -> Answer:
 def test_a_span_of_time_whose_followers_are_not_read_gives_the_same_bytes(
     spark: SparkSession, world: Any, archived: Any, tmp_path: Path, first: float | None, last: float
 ) -> None:
-    times = sorted(one["hub_ts"] for one in world.made)
+    times = sorted(item["hub_ts"] for item in world.made)
     ends = {
         name: timestamp.render(times[int(share * len(times))] * 1_000)
         for name, share in (("from", first), ("to", last))
@@ -128,12 +127,12 @@ def test_a_span_of_time_whose_followers_are_not_read_gives_the_same_bytes(
     (question,) = run(spark, world, archived, tmp_path, query)
     assert agree(world, query, question).witnesses
     archive = archived.archive
-    found = plans(archive, archive.latest(), world.checkpoint, [question.descriptor])
-    assert any(one.bridges for one in found)
+    stream_plans = plans(archive, archive.latest(), world.checkpoint, [question.descriptor])
+    assert any(plan.bridges for plan in stream_plans)
 
 
 def files_of(out: Path) -> dict[str, bytes]:
-    return {one.name: one.read_bytes() for one in out.iterdir()}
+    return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
 def mixed() -> list[dict[str, Any]]:
@@ -159,16 +158,16 @@ def test_neither_tasks_nor_sorted_parts_nor_company_change_a_byte(
 ) -> None:
     together = run(spark, world, archived, tmp_path / "together", *mixed())
     alone = [
-        Question(one.descriptor, one.result_id, tmp_path / "alone" / one.result_id)
-        for one in together
+        SparkQuestion(item.descriptor, item.result_id, tmp_path / "alone" / item.result_id)
+        for item in together
     ]
-    monkeypatch.setattr(query_reading, "_SORTED", 60)
-    for number, one in enumerate(alone[:2]):
+    monkeypatch.setattr(query_collect, "_SORTED", 60)
+    for number, question in enumerate(alone[:2]):
         site = world.site(archived)
-        answer(spark.sparkContext, site, world.checkpoint, [one], partitions=1 + 4 * number)
-        assert files_of(one.out) == files_of(together[number].out)
+        answer(spark.sparkContext, site, world.checkpoint, [question], partitions=1 + 4 * number)
+        assert files_of(question.out) == files_of(together[number].out)
     again = run(spark, world, archived, tmp_path / "again", *mixed(), partitions=3)
-    assert [files_of(one.out) for one in again] == [files_of(one.out) for one in together]
+    assert [files_of(item.out) for item in again] == [files_of(item.out) for item in together]
     assert len(rows_in(together[0].out)) > 250
     assert 20 < len(rows_in(together[1].out)) == len(rows_in(together[2].out))
     assert rows_in(together[3].out) == []
@@ -183,7 +182,7 @@ def test_an_earlier_checkpoint_is_answered_from_a_longer_archive(
     assert len(rows_in(question.out)) == len(beside.outcome.rows)
     assert 0.2 < share < 0.35
     assert rows_hash(beside.outcome.rows).rows_hash == parts_of(question.out)["rows_hash"]
-    raw = b"".join(one.encode() for one in beside.witnesses)
+    raw = b"".join(witness.encode() for witness in beside.witnesses)
     assert (question.out / "witnesses.cborseq").read_bytes() == raw
 
 
@@ -192,13 +191,13 @@ def test_a_bucket_gives_the_same_bytes(
 ) -> None:
     in_bucket = world.archived(settings_for("s3"))
     query = a_query(filter={"time": {"from": "2023-11-14T22:30:00Z"}})
-    found = [
-        run(spark, world, one, tmp_path / str(number), query)
-        for number, one in enumerate((archived, in_bucket))
+    result = [
+        run(spark, world, item, tmp_path / str(number), query)
+        for number, item in enumerate((archived, in_bucket))
     ]
-    one, other = (files_of(each[0].out) for each in found)
-    assert one == other
-    assert len(one["rows.jsonl"]) > 1_000
+    value, other = (files_of(each[0].out) for each in result)
+    assert value == other
+    assert len(value["rows.jsonl"]) > 1_000
 
 
 class Submitted:
@@ -229,8 +228,8 @@ def test_a_submitted_query_has_the_digest_of_the_inline_engine(
     )  # fmt: skip
     submitted = Submitted(world, archived, tmp_path)
     assert submitted.run(query, "r-7").encode() == due.encode()
-    kept = (tmp_path / "results" / "r-7" / "witnesses.cborseq").read_bytes()
-    assert kept == b"".join(one.encode() for one in beside.witnesses)
+    raw = (tmp_path / "results" / "r-7" / "witnesses.cborseq").read_bytes()
+    assert raw == b"".join(witness.encode() for witness in beside.witnesses)
     assert "the passphrase" not in (submitted.work / "r-7" / "spark.log").read_text()
 
 
@@ -247,5 +246,5 @@ def test_a_submitted_query_fails_with_the_name_of_what_is_wrong(
     submitted = Submitted(world, broken, tmp_path)
     with pytest.raises(JobFailed, match=f"ended with 3: .*query_digest: record/users: {name}"):
         submitted.run(a_query(scope=["record/users"]), "r-8")
-    assert [one.name for one in (submitted.work / "r-8").iterdir() if one.is_dir()] == []
+    assert [path.name for path in (submitted.work / "r-8").iterdir() if path.is_dir()] == []
     assert not (tmp_path / "results").exists()

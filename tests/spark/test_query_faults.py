@@ -19,18 +19,17 @@ from query_histories import STREAMS as FILLED
 from recorder.archive.manifest import LabelManifest
 from recorder.archive.store import HubArchive
 from recorder.query.descriptor import normalise
-from spark_jobs.query_chunk import Terms, look, reader_scope
-from spark_jobs.query_findings import findings
-from spark_jobs.query_found import Facts, Refused
-from spark_jobs.query_plan import NotInArchive, Piece, plans
-from spark_jobs.query_run import answer
-from veen import layout
-from veen.chunk import PeakSnapshot, read_entries
+from spark_jobs.query_chunk import QueryTerms, look, reader_scope
+from spark_jobs.query_collect import findings
+from spark_jobs.query_digest import answer
+from spark_jobs.query_plan import ChunkFacts, ChunkTask, NotInArchive, Refused, plans
 from veen.digest import h
 from veen.errors import Untrusted
 from veen.limits import Limits
+from veen.log import layout
+from veen.log.chunk import PeakSnapshot, read_entries
 from veen.mmr import Peaks
-from veen.objects.settings import FileSettings
+from veen.objects.port import FileSettings
 
 HTTP = FILLED[0]
 START = 1_700_000_000
@@ -71,27 +70,29 @@ class Looked:
     def __init__(self, world: Any, archived: Any, question: Any, checkpoint: Any = None) -> None:
         site = world.site(archived)
         self.checkpoint = checkpoint or world.checkpoint
-        self.terms = Terms(
-            door=site.door, hub=world.hub, checkpoint=self.checkpoint, reader=site.reader,
+        self.terms = QueryTerms(
+            services=site.services, hub=world.hub, checkpoint=self.checkpoint, reader=site.reader,
             reader_scope=reader_scope(site.reader.keys()), questions=(question,),
         )  # fmt: skip
         archive = archived.archive
         self.plans = plans(archive, archive.latest(), self.checkpoint, (question,))
 
-    def facts(self, *again: Piece, known: dict[int, Facts] | None = None) -> dict[int, Facts]:
-        pieces = again or [piece for one in self.plans for piece in one.to_read]
-        found = dict(known or {})
+    def facts(
+        self, *again: ChunkTask, known: dict[int, ChunkFacts] | None = None
+    ) -> dict[int, ChunkFacts]:
+        pieces = again or [piece for plan in self.plans for piece in plan.to_read]
+        result = dict(known or {})
         for piece in pieces:
-            for one in look(self.terms, piece):
-                if isinstance(one, Refused):
-                    raise Untrusted(one.told)
-                if isinstance(one, Facts):
-                    found[one.number] = one
-        return found
+            for item in look(self.terms, piece):
+                if isinstance(item, Refused):
+                    raise Untrusted(item.detail)
+                if isinstance(item, ChunkFacts):
+                    result[item.number] = item
+        return result
 
-    def judge(self, facts: dict[int, Facts]) -> None:
-        for one in self.plans:
-            findings(one, facts)
+    def judge(self, facts: dict[int, ChunkFacts]) -> None:
+        for plan in self.plans:
+            findings(plan, facts)
 
 
 def refused(world: Any, archived: Any, question: Any) -> str:
@@ -102,8 +103,8 @@ def refused(world: Any, archived: Any, question: Any) -> str:
 
 
 def judged(world: Any, archived: Any, question: Any) -> None:
-    found = Looked(world, archived, question)
-    found.judge(found.facts())
+    looked = Looked(world, archived, question)
+    looked.judge(looked.facts())
 
 
 def change(archived: Any, world: Any, name: str, edit: Callable[[bytes], bytes | None]) -> None:
@@ -115,11 +116,13 @@ def test_an_archive_that_ends_before_the_checkpoint_is_named(
     spark: SparkSession, world: Any, tmp_path: Path
 ) -> None:
     behind = world.archived_early(FileSettings(tmp_path / "store"))
-    ends = [one.end(HTTP).last_seq for one in (world.early, world.checkpoint)]
+    ends = [item.end(HTTP).last_seq for item in (world.early, world.checkpoint)]
     assert 0 < ends[0] < ends[1]
     questions = questions_of([a_question()], tmp_path / "out")
-    told = f"ends at stream_seq {ends[0]} of {HTTP}, the checkpoint at {ends[1]}: run veen archive"
-    with pytest.raises(NotInArchive, match=told):
+    detail = (
+        f"ends at stream_seq {ends[0]} of {HTTP}, the checkpoint at {ends[1]}: run veen archive"
+    )
+    with pytest.raises(NotInArchive, match=detail):
         answer(spark.sparkContext, world.site(behind), world.checkpoint, questions)
     assert not (tmp_path / "out").exists()
 
@@ -146,26 +149,26 @@ def test_a_checkpoint_that_the_hub_did_not_sign_is_refused(
 
 def test_no_flipped_bit_below_the_checkpoint_is_silent(world: Any, archived: Any) -> None:
     draw = random.Random("bits")
-    found = Looked(world, archived, a_question(scope=list(FILLED)))
-    good = found.facts()
-    found.judge(good)
-    pieces = [piece for one in found.plans for piece in one.to_read]
+    looked = Looked(world, archived, a_question(scope=list(FILLED)))
+    good = looked.facts()
+    looked.judge(good)
+    pieces = [piece for plan in looked.plans for piece in plan.to_read]
     for piece in pieces * (8 if driven_hub.LONG else 1):
-        raw = archived.door.to_read().objects.get(piece.chunk.key)
+        raw = archived.services.to_read().objects.get(piece.chunk.key)
         at = draw.randrange(_end_of(raw, piece.last_seq))
         flipped = bytearray(raw)
         flipped[at] ^= 1 << draw.randrange(8)
         archived.overwrite(piece.chunk.key, bytes(flipped))
         with pytest.raises(Untrusted, match=r"chunk-|do not lead"):
-            found.judge(found.facts(piece, known=good))
+            looked.judge(looked.facts(piece, known=good))
         archived.overwrite(piece.chunk.key, raw)
-    found.judge(found.facts())
+    looked.judge(looked.facts())
 
 
 def _end_of(raw: bytes, last_seq: int) -> int:
     """Where the last entry that counts ends."""
     entries = read_entries(raw, Limits())
-    return max(at + one.whole_size for at, one, _ in entries if one.stream_seq <= last_seq)
+    return max(at + item.whole_size for at, item, _ in entries if item.stream_seq <= last_seq)
 
 
 def edits(world: Any) -> Iterator[tuple[Callable[[list[Any]], object], str]]:
@@ -201,21 +204,21 @@ def edits(world: Any) -> Iterator[tuple[Callable[[list[Any]], object], str]]:
 
 @pytest.mark.parametrize("number", range(5))
 def test_a_rewritten_chunk_is_refused(world: Any, archived: Any, number: int) -> None:
-    edit, told = list(edits(world))[number]
+    edit, detail = list(edits(world))[number]
     name = world.files(HTTP)[2]
     change(archived, world, name, lambda raw: audit_files.forged(raw, edit))
-    assert told in refused(world, archived, a_question())
+    assert detail in refused(world, archived, a_question())
 
 
 def test_a_hidden_message_at_the_end_of_the_span_is_refused(world: Any, archived: Any) -> None:
     """Whoever moves a message out of the span of time has to sign for the hub."""
     name = world.files(HTTP)[2]
     raw = (world.root / name).read_bytes()
-    times = [one.receipt().hub_ts for _, _, one in read_entries(raw, Limits())]
+    times = [item.receipt().hub_ts for _, _, item in read_entries(raw, Limits())]
 
     def hide(entries: list[Any]) -> None:
-        for one in entries[3:]:
-            one.receipt = replace(one.receipt, hub_ts=times[-1])
+        for entry in entries[3:]:
+            entry.receipt = replace(entry.receipt, hub_ts=times[-1])
 
     minute, second = divmod(13 * 60 + 20 + times[3] - START, 60)
     upto = {"time": {"to": f"2023-11-14T22:{minute:02d}:{second:02d}Z"}}
@@ -226,15 +229,15 @@ def test_a_hidden_message_at_the_end_of_the_span_is_refused(world: Any, archived
 
 def test_a_span_of_time_reads_from_its_start_on(world: Any, archived: Any) -> None:
     question = a_question(filter=after(600))
-    found = Looked(world, archived, question)
-    (plan,) = found.plans
+    looked = Looked(world, archived, question)
+    (plan,) = looked.plans
     first = plan.pieces[0].chunk.name.start_seq
     assert plan.peaks.size == first - 1 > 14
     for name in world.files(HTTP):
         chunk = layout.parse_chunk(name)
         if chunk is not None and chunk.end_seq < first:
             change(archived, world, name, lambda _: None)
-    found.judge(found.facts())
+    looked.judge(looked.facts())
 
 
 def upto(seconds: int) -> dict[str, Any]:
@@ -245,15 +248,15 @@ def upto(seconds: int) -> dict[str, Any]:
 def test_a_span_of_time_that_ends_early_leaves_what_follows_unread(
     world: Any, archived: Any
 ) -> None:
-    found = Looked(world, archived, a_question(filter=upto(60)))
-    (plan,) = found.plans
-    read = {one.chunk.file for one in plan.to_read}
+    looked = Looked(world, archived, a_question(filter=upto(60)))
+    (plan,) = looked.plans
+    read = {item.chunk.file for item in plan.to_read}
     left = [name for name in world.files(HTTP) if layout.parse_chunk(name) and name not in read]
     assert plan.bridges
     assert left
     for name in left:
         change(archived, world, name, lambda _: None)
-    found.judge(found.facts())
+    looked.judge(looked.facts())
 
 
 def test_nodes_that_stand_for_chunks_and_are_not_the_hubs_are_refused(
@@ -261,9 +264,9 @@ def test_nodes_that_stand_for_chunks_and_are_not_the_hubs_are_refused(
 ) -> None:
     question = a_question(filter=upto(60))
     (plan,) = Looked(world, archived, question).plans
-    told = [one.gap.cut.after for one in plan.bridges if one.within.size]
-    assert told
-    for size in told:
+    detail = [bridge.gap.cut.after for bridge in plan.bridges if bridge.within.size]
+    assert detail
+    for size in detail:
         name = layout.peaks(world.labels[HTTP], size)
         raw = (world.root / name).read_bytes()
         peaks = PeakSnapshot.decode(raw)
@@ -281,7 +284,7 @@ def test_a_manifest_whose_times_would_hide_the_end_of_a_span_is_refused(
     question = a_question(filter=upto(200))
     (plan,) = Looked(world, archived, question).plans
     late = plan.pieces[-1].chunk.name.end_seq
-    _rewrite(world, archived, lambda one: one.end_seq > 7, START + 10**6)
+    _rewrite(world, archived, lambda item: item.end_seq > 7, START + 10**6)
     assert late > 14
     assert "times of its manifest" in refused(world, archived, question)
 
@@ -306,7 +309,7 @@ def test_a_manifest_whose_times_would_hide_chunks_is_refused(world: Any, archive
     question = a_question(filter=after(300))
     (plan,) = Looked(world, archived, question).plans
     start = plan.pieces[0].chunk.name.start_seq
-    _rewrite(world, archived, lambda one: one.start_seq <= start + 7)
+    _rewrite(world, archived, lambda item: item.start_seq <= start + 7)
     assert "times of its manifest" in refused(world, archived, question)
 
 
@@ -314,18 +317,19 @@ def _rewrite(
     world: Any, archived: Any, is_moved: Callable[[Any], bool], to: int = START - 1
 ) -> None:
     """A manifest that says of some chunks that they are of another time."""
-    archive = HubArchive(archived.door.to_write(), archived.hub_id)
+    archive = HubArchive(archived.services.to_write(), archived.hub_id)
     manifest = archive.latest()
     label = archive.label(manifest, world.labels[HTTP])
     segments = tuple(
-        replace(one, first_ts=to, last_ts=to) if is_moved(one) else one for one in label.segments
+        replace(segment, first_ts=to, last_ts=to) if is_moved(segment) else segment
+        for segment in label.segments
     )
     tail = replace(label.tail, first_ts=max(to, label.tail.first_ts), last_ts=max(to, START * 2))
     raw = replace(label, segments=segments, tail=tail).encode()
     LabelManifest.decode(raw)
     refs = tuple(
-        replace(one, sha256=archive.put_version(raw)) if one.label == label.label else one
-        for one in manifest.labels
+        replace(item, sha256=archive.put_version(raw)) if item.label == label.label else item
+        for item in manifest.labels
     )
     head = archive.head()
     new = replace(manifest, labels=refs).encode()
@@ -333,10 +337,10 @@ def _rewrite(
 
 
 def test_another_reader_on_an_executor_is_refused(world: Any, archived: Any) -> None:
-    found = Looked(world, archived, a_question())
-    found.terms = replace(found.terms, reader_scope=bytes(32))
+    looked = Looked(world, archived, a_question())
+    looked.terms = replace(looked.terms, reader_scope=bytes(32))
     with pytest.raises(Untrusted, match="has other keys on this host"):
-        found.facts()
+        looked.facts()
 
 
 def test_a_stream_that_the_checkpoint_does_not_know_is_refused(world: Any, archived: Any) -> None:
@@ -346,7 +350,7 @@ def test_a_stream_that_the_checkpoint_does_not_know_is_refused(world: Any, archi
 
 
 def test_a_stream_without_messages_is_searched_and_empty(world: Any, archived: Any) -> None:
-    found = Looked(world, archived, a_question(scope=[STREAMS[-1]]))
-    (plan,) = found.plans
+    looked = Looked(world, archived, a_question(scope=[STREAMS[-1]]))
+    (plan,) = looked.plans
     assert plan.pieces == ()
-    assert findings(plan, found.facts()).spans == {0: (1, 0)}
+    assert findings(plan, looked.facts()).spans == {0: (1, 0)}

@@ -11,26 +11,30 @@ import pytest
 from query_archive import EMPTY, a_world
 from query_histories import STREAMS
 
+from recorder.archive.store import archive_in
 from recorder.query.descriptor import Descriptor, normalise
 from recorder.query.digest import ResultDigest
-from recorder.service.archived import ArchivedCheckpoints, NotArchived
-from recorder.service.engine import NoCheckpoint
-from recorder.service.scheduling import JobFailed, SparkWork
-from recorder.service.spark_engine import SparkEngine
-from recorder.service.spark_queries import SparkQueries
-from recorder.service.store import archive_in
+from recorder.service.execute import NoCheckpoint
+from recorder.service.spark import (
+    ArchivedCheckpoints,
+    JobFailed,
+    NotArchived,
+    SparkEngine,
+    SparkQueries,
+    SparkWork,
+)
 from veen.errors import Untrusted
 from veen.hub_identity import HubIdentity
-from veen.objects.settings import FileSettings
+from veen.objects.port import FileSettings
 from veen.recorder_checkpoint import RecorderCheckpoint
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("reach")
-    found = a_world(folder, 11, 90)
-    found.make_index(folder / "index")
-    return found
+    worlds = a_world(folder, 11, 90)
+    worlds.make_index(folder / "index")
+    return worlds
 
 
 @pytest.fixture
@@ -46,8 +50,8 @@ def a_question(*scope: str) -> Descriptor:
 @pytest.fixture
 def archived(world: Any, store: FileSettings) -> ArchivedCheckpoints:
     def hub() -> HubIdentity:
-        found: HubIdentity = world.hub
-        return found
+        result: HubIdentity = world.hub
+        return result
 
     return ArchivedCheckpoints(
         world.index, archive=lambda: archive_in(store, world.hub.hub_id, {}), hub=hub
@@ -100,13 +104,13 @@ def test_a_checkpoint_that_the_hub_has_not_signed_is_refused(
     world: Any, store: FileSettings
 ) -> None:
     world.archived(store)
-    found = ArchivedCheckpoints(
+    checkpoints = ArchivedCheckpoints(
         world.index,
         archive=lambda: archive_in(store, world.hub.hub_id, {}),
         hub=lambda: replace(world.hub, hub_keys=()),
     )
     with pytest.raises(Untrusted):
-        found.latest(a_question())
+        checkpoints.latest(a_question())
 
 
 class Scheduled:

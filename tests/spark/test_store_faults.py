@@ -12,15 +12,14 @@ import pytest
 from pyspark.sql import SparkSession
 from table_rows import due, rows_of, said
 
-from spark_jobs.audit_terms import AuditTerms
-from spark_jobs.event_manifest import EventTable
-from spark_jobs.event_work import Reader
+from recorder.archive.audit import AuditTerms
+from recorder.archive.log_files import in_archive
+from spark_jobs.event_files import EventTable, ReaderIdentity
 from spark_jobs.events_table import EventsJob
-from spark_jobs.log_files import in_archive
-from spark_jobs.store_door import StoreDoor
 from spark_jobs.verify_log import SparkCrew, audit
 from veen.audit.context import Depth
-from veen.objects.settings import S3Settings, StoreSettings
+from veen.objects.port import S3Settings, StoreSettings
+from veen.objects.store import StoreRef
 
 
 @pytest.fixture
@@ -29,11 +28,11 @@ def proxy(moto: Any) -> Iterator[Any]:
         yield running
 
 
-def through(proxy: Any, settings: StoreSettings) -> StoreDoor:
+def through(proxy: Any, settings: StoreSettings) -> StoreRef:
     """The same bucket by way of the proxy; whoever gets no answer does not wait for long."""
     assert isinstance(settings, S3Settings)
     hasty = replace(settings, endpoint=proxy.endpoint, timeout_seconds=1.0, attempts=12)
-    return StoreDoor(hasty)
+    return StoreRef(hasty)
 
 
 def check_that_it_was_hit(proxy: Any) -> None:
@@ -46,16 +45,16 @@ def check_that_it_was_hit(proxy: Any) -> None:
 def test_an_audit_among_faults_gives_the_report_of_the_hub(
     spark: SparkSession, in_bucket: Any, terms: AuditTerms, proxy: Any
 ) -> None:
-    path = max((in_bucket.root / "log").glob("*.log"), key=lambda one: one.stat().st_size)
+    path = max((in_bucket.root / "log").glob("*.log"), key=lambda item: item.stat().st_size)
     raw = bytearray(path.read_bytes())
     raw[500] ^= 1
     in_bucket.plant(f"log/{path.name}", bytes(raw))
     proxy.plan(7, out_of=300)
     inventory = in_archive(through(proxy, in_bucket.settings), in_bucket.hub_id)
-    crew = SparkCrew(spark.sparkContext, inventory.files).crew()
-    report = audit(inventory, terms, Depth.FULL, crew)
+    pool = SparkCrew(spark.sparkContext, inventory.files).pool()
+    report = audit(inventory, terms, Depth.FULL, pool)
     check_that_it_was_hit(proxy)
-    assert [one.file for one in report.faults] == [f"log/{path.name}"]
+    assert [fault.file for fault in report.faults] == [f"log/{path.name}"]
     assert report.to_json() == driven_hub.check(in_bucket.root).to_json()
 
 
@@ -67,17 +66,17 @@ def test_a_table_written_among_faults_has_every_event_once(
     proxy: Any,
 ) -> None:
     sealed_hub = sealed_in(settings_for("s3"))
-    found = sealed_hub.archived
+    archived = sealed_hub.archived
     job = EventsJob(
-        door=through(proxy, found.settings),
-        hub_id=found.hub_id,
+        services=through(proxy, archived.settings),
+        hub_id=archived.hub_id,
         table="events",
-        reader=Reader(sealed_hub.client, sealed_hub.passphrase_file),
+        reader=ReaderIdentity(sealed_hub.client, sealed_hub.passphrase_file),
         terms=terms,
     )
     proxy.plan(11, out_of=300)
     outcome = job.run(spark.sparkContext)
     check_that_it_was_hit(proxy)
-    table = EventTable(found.door.to_read(), "events", found.hub_id)
+    table = EventTable(archived.services.to_read(), "events", archived.hub_id)
     assert outcome.refused == ()
     assert said(rows_of(table)) == due(sealed_hub)

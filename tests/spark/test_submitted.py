@@ -12,52 +12,51 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from recorder.archive.audit import AuditTerms
 from spark_jobs import events_table
-from spark_jobs.audit_terms import AuditTerms
-from spark_jobs.event_manifest import EventTable
-from spark_jobs.event_work import Reader
+from spark_jobs.event_files import EventTable, ReaderIdentity
 from spark_jobs.events_table import EventsJob
-from spark_jobs.store_door import StoreDoor, add_options, door_of
-from spark_jobs.veen_log import VeenLog
-from veen.objects.port import StoreRefused
-from veen.objects.settings import S3Settings, StoreSettings
+from spark_jobs.log_source import VeenLog
+from veen.objects.port import S3Settings, StoreRefused, StoreSettings
+from veen.objects.store import StoreRef, add_options, store_ref
 
 
 def words_of(sealed: Any, terms: Path) -> tuple[str | Path, ...]:
     """What the job is told of a hub in a bucket, and of who reads it."""
-    found, settings = sealed.archived, sealed.archived.settings
+    result, settings = sealed.archived, sealed.archived.settings
     return (
         events_table.__file__, "--store", settings.url, "--endpoint", settings.endpoint,
-        "--addressing", "path", "--hub-id", found.hub_id.hex(), "--terms", terms,
+        "--addressing", "path", "--hub-id", result.hub_id.hex(), "--terms", terms,
         "--client", sealed.client, "--passphrase-file", sealed.passphrase_file,
     )  # fmt: skip
 
 
 def a_job(sealed: Any, terms: AuditTerms, table: str, settings: StoreSettings) -> EventsJob:
     return EventsJob(
-        door=StoreDoor(settings),
+        services=StoreRef(settings),
         hub_id=sealed.archived.hub_id,
         table=table,
-        reader=Reader(sealed.client, sealed.passphrase_file),
+        reader=ReaderIdentity(sealed.client, sealed.passphrase_file),
         terms=terms,
     )
 
 
 def files_of(sealed: Any, table: str) -> set[tuple[Any, ...]]:
     """Every committed file, by its name below the table, with its hash."""
-    found = EventTable(sealed.archived.door.to_read(), table, sealed.archived.hub_id)
+    event_table = EventTable(sealed.archived.services.to_read(), table, sealed.archived.hub_id)
     return {
-        (one.key.removeprefix(f"{table}/"), one.day, one.rows, one.sha256) for one in found.files()
+        (file.key.removeprefix(f"{table}/"), file.day, file.rows, file.sha256)
+        for file in event_table.files()
     }
 
 
 def bodies_of(sealed: Any, table: str) -> list[bytes]:
-    found = EventTable(sealed.archived.door.to_read(), table, sealed.archived.hub_id)
+    event_table = EventTable(sealed.archived.services.to_read(), table, sealed.archived.hub_id)
     return sorted(
         row["body"]
-        for file in found.files()
+        for file in event_table.files()
         for row in pq.read_table(
-            pa.BufferReader(found.store.objects.get(file.key, expect=file.sha256))
+            pa.BufferReader(event_table.store.objects.get(file.key, expect=file.sha256))
         ).to_pylist()
         if row["opened"]
     )
@@ -87,7 +86,7 @@ def test_a_cluster_over_a_bucket_makes_the_same_files_as_local_mode(
     here = a_job(sealed, terms, "here", sealed.archived.settings).run(spark.sparkContext)
     assert f"{here.chunks} new chunks, {here.rows} events" in done.stdout
     assert files_of(sealed, "there") == files_of(sealed, "here")
-    sent = {one.body for one in sealed.sent.values() if one.body is not None}
+    sent = {item.body for item in sealed.sent.values() if item.body is not None}
     bodies = bodies_of(sealed, "there")
     assert len(bodies) == len(set(bodies)) == here.opened > 30
     assert set(bodies) <= sent
@@ -104,7 +103,7 @@ def test_nothing_is_written_in_the_clear_unless_it_is_said(
     done = submit(*words_of(sealed, terms_file))
     assert done.returncode == events_table.REFUSED
     assert "--plaintext-at-rest yes" in done.stdout + done.stderr
-    assert list(sealed.archived.door.to_read().objects.keys("events/")) == []
+    assert list(sealed.archived.services.to_read().objects.keys("events/")) == []
 
 
 def test_a_store_that_overwrites_takes_a_table_only_when_it_is_accepted(
@@ -116,13 +115,13 @@ def test_a_store_that_overwrites_takes_a_table_only_when_it_is_accepted(
     sealed, parser = sealed_in(overwriting), ArgumentParser()
     add_options(parser)
     words = ["--endpoint", overwriting.endpoint or "", "--addressing", "path"]
-    strict = door_of(overwriting.url, vars(parser.parse_args(words)))
+    strict = store_ref(overwriting.url, vars(parser.parse_args(words)))
     with pytest.raises(StoreRefused, match="ignores If-None-Match"):
         a_job(sealed, terms, "events", strict.settings).run(spark.sparkContext)
     assert files_of(sealed, "events") == set()
     accepting = parser.parse_args([*words, "--accept-overwriting-store"])
-    door = door_of(overwriting.url, vars(accepting))
-    done = a_job(sealed, terms, "events", door.settings).run(spark.sparkContext)
+    services = store_ref(overwriting.url, vars(accepting))
+    done = a_job(sealed, terms, "events", services.settings).run(spark.sparkContext)
     assert len(files_of(sealed, "events")) >= done.chunks > 3
 
 
@@ -146,8 +145,8 @@ def test_a_submitted_job_takes_a_store_that_overwrites_only_when_it_is_told(
 def test_a_store_that_overwrites_is_queried_without_being_accepted(
     spark: SparkSession, sealed_in: Callable[[StoreSettings], Any], overwriting: S3Settings
 ) -> None:
-    found = sealed_in(overwriting).archived
+    archived = sealed_in(overwriting).archived
     spark.dataSource.register(VeenLog)
-    options = {"store": overwriting.url, "hub_id": found.hub_id.hex(),
+    options = {"store": overwriting.url, "hub_id": archived.hub_id.hex(),
                "endpoint": overwriting.endpoint, "addressing": "path"}  # fmt: skip
     assert spark.read.format("veen_log").options(**options).load().count() > 40

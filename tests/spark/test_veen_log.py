@@ -11,13 +11,13 @@ from pyspark.sql import functions as f
 from pyspark.sql.datasource import EqualTo, GreaterThan, In, IsNotNull, LessThanOrEqual, Not
 
 from spark_jobs.chunk_window import WINDOW, chunk_of, windows
-from spark_jobs.log_bounds import LogBounds, Span
-from spark_jobs.veen_log import ARROW, ChunkPartition, LogReader, VeenLog, batch, narrowed
-from veen import layout
-from veen.chunk import read_entries
+from spark_jobs.log_source import ARROW, ChunkPartition, SparkLogReader, VeenLog, batch, narrowed
+from spark_jobs.query_plan import LogBounds, LogSpan
 from veen.errors import Untrusted
 from veen.limits import Limits
-from veen.objects.settings import S3Settings
+from veen.log import layout
+from veen.log.chunk import read_entries
+from veen.objects.port import S3Settings
 
 LABEL, OTHER = b"l" * 32, b"o" * 32
 
@@ -58,16 +58,16 @@ def entries_of(found: Any) -> list[tuple[Any, ...]]:
 
 
 def plain(row: Any) -> tuple[Any, ...]:
-    return tuple(bytes(one) if isinstance(one, bytearray) else one for one in row)
+    return tuple(bytes(item) if isinstance(item, bytearray) else item for item in row)
 
 
 @pytest.mark.parametrize("kind", ["in_files", "in_bucket"])
 def test_every_field_of_every_sealed_entry(
     spark: SparkSession, request: pytest.FixtureRequest, kind: str
 ) -> None:
-    found = request.getfixturevalue(kind)
-    rows = sorted(plain(row) for row in table(spark, found).collect())
-    assert rows == sorted(entries_of(found))
+    result = request.getfixturevalue(kind)
+    rows = sorted(plain(row) for row in table(spark, result).collect())
+    assert rows == sorted(entries_of(result))
     assert len(rows) >= 24
 
 
@@ -77,32 +77,34 @@ def keep_only(found: Any, needed: Callable[[Any, Any], bool]) -> int:
     for file, (label, segment) in chunks.items():
         if not needed(label, segment):
             found.plant(file, None)
-    left = sum(needed(*one) for one in chunks.values())
+    left = sum(needed(*chunk) for chunk in chunks.values())
     assert 0 < left < len(chunks)
     return left
 
 
 def test_only_the_chunks_of_a_sequence_are_opened(spark: SparkSession, in_files: Any) -> None:
-    label = next(one.label for one, segment in segments(in_files).values() if segment.start_seq > 8)
-    keep_only(in_files, lambda one, segment: one.label == label and segment.start_seq == 9)
-    wanted = table(spark, in_files).where(
+    label = next(
+        item.label for item, segment in segments(in_files).values() if segment.start_seq > 8
+    )
+    keep_only(in_files, lambda item, segment: item.label == label and segment.start_seq == 9)
+    expected = table(spark, in_files).where(
         (f.col("label") == f.lit(label)) & f.col("stream_seq").between(10, 12)
     )
-    assert sorted(row.stream_seq for row in wanted.collect()) == [10, 11, 12]
+    assert sorted(row.stream_seq for row in expected.collect()) == [10, 11, 12]
 
 
 def test_only_the_chunks_of_some_labels_are_opened(spark: SparkSession, in_files: Any) -> None:
-    labels = sorted({one.label for one, _ in segments(in_files).values()})[:2]
-    keep_only(in_files, lambda one, _: one.label in labels)
-    wanted = table(spark, in_files).where(f.col("label").isin(labels))
-    assert {bytes(row.label) for row in wanted.collect()} == set(labels)
+    labels = sorted({item.label for item, _ in segments(in_files).values()})[:2]
+    keep_only(in_files, lambda item, _: item.label in labels)
+    expected = table(spark, in_files).where(f.col("label").isin(labels))
+    assert {bytes(row.label) for row in expected.collect()} == set(labels)
 
 
 def test_only_the_chunks_of_a_time_are_opened(spark: SparkSession, in_files: Any) -> None:
     times = sorted(segment.last_ts for _, segment in segments(in_files).values())
     keep_only(in_files, lambda _, segment: segment.last_ts == times[-1])
-    wanted = table(spark, in_files).where(f.col("hub_ts") >= times[-1])
-    assert wanted.count() > 0
+    expected = table(spark, in_files).where(f.col("hub_ts") >= times[-1])
+    assert expected.count() > 0
 
 
 def test_a_damaged_chunk_is_named_and_gives_no_rows(in_files: Any) -> None:
@@ -110,14 +112,14 @@ def test_a_damaged_chunk_is_named_and_gives_no_rows(in_files: Any) -> None:
     raw = bytearray((in_files.root / file).read_bytes())
     raw[120] ^= 1
     in_files.plant(file, bytes(raw))
-    reader = LogReader(in_files.door, in_files.hub_id, WINDOW)
+    reader = SparkLogReader(in_files.services, in_files.hub_id, WINDOW)
     partition = ChunkPartition(chunk_of(in_files.hub_id, label, segment))
     with pytest.raises(Untrusted, match=f"{file} at byte 0"):
         next(reader.read(partition))
 
 
 def test_an_empty_range_opens_no_chunk(in_files: Any) -> None:
-    reader = LogReader(in_files.door, in_files.hub_id, WINDOW)
+    reader = SparkLogReader(in_files.services, in_files.hub_id, WINDOW)
     assert reader.partitions()
     given = [GreaterThan(("stream_seq",), 10**6)]
     assert list(reader.pushFilters(given)) == given
@@ -132,30 +134,30 @@ def test_an_empty_range_opens_no_chunk(in_files: Any) -> None:
             [In(("label",), (LABEL, OTHER)), EqualTo(("label",), OTHER)],
             LogBounds(frozenset({OTHER})),
         ),
-        ([GreaterThan(("stream_seq",), 4)], LogBounds(stream_seq=Span(first=5))),
-        ([In(("stream_seq",), (4, 9))], LogBounds(stream_seq=Span(4, 9))),
-        ([LessThanOrEqual(("hub_ts",), 7)], LogBounds(hub_ts=Span(last=7))),
+        ([GreaterThan(("stream_seq",), 4)], LogBounds(stream_seq=LogSpan(first=5))),
+        ([In(("stream_seq",), (4, 9))], LogBounds(stream_seq=LogSpan(4, 9))),
+        ([LessThanOrEqual(("hub_ts",), 7)], LogBounds(hub_ts=LogSpan(last=7))),
         ([Not(EqualTo(("hub_ts",), 7)), IsNotNull(("label",))], LogBounds()),
         ([EqualTo(("client_seq",), 7), EqualTo(("stream_seq",), None)], LogBounds()),
     ],
 )  # fmt: skip
 def test_conditions_narrow_what_is_looked_at(conditions: list[Any], bounds: LogBounds) -> None:
-    found = LogBounds()
-    for one in conditions:
-        found = narrowed(found, one)
-    assert found == bounds
+    log_bounds = LogBounds()
+    for condition in conditions:
+        log_bounds = narrowed(log_bounds, condition)
+    assert log_bounds == bounds
 
 
 def test_a_window_holds_a_bounded_part_of_a_chunk(in_files: Any) -> None:
     """Chunks much larger than a window are read piece by piece, and every entry comes once."""
     limits = Limits(max_msg_bytes=1_000)
-    label, segment = max(segments(in_files).values(), key=lambda one: one[1].size)
+    label, segment = max(segments(in_files).values(), key=lambda item: item[1].size)
     chunk = chunk_of(in_files.hub_id, label, segment)
-    found = list(windows(in_files.archive.objects, chunk, limits, window=limits.largest_entry))
-    assert len(found) >= 3
-    seqs = [one.framed.receipt.stream_seq for part in found for one in part]
+    result = list(windows(in_files.archive.objects, chunk, limits, window=limits.largest_entry))
+    assert len(result) >= 3
+    seqs = [item.framed.receipt.stream_seq for part in result for item in part]
     assert seqs == list(range(segment.start_seq, segment.end_seq + 1))
-    assert batch(found[0], chunk.file).schema == ARROW
+    assert batch(result[0], chunk.file).schema == ARROW
 
 
 @pytest.mark.parametrize("cut", [-1, -500])

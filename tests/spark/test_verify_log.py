@@ -11,14 +11,14 @@ import failing_files
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.audit_terms import AuditTerms, parse_terms
-from spark_jobs.log_files import in_archive, in_directory
+from recorder.archive.audit import AuditTerms, parse_terms
+from recorder.archive.log_files import in_archive, in_directory
 from spark_jobs.verify_log import SparkCrew, audit, here
-from veen import layout
 from veen.audit.context import Depth
-from veen.audit.report import Report
+from veen.audit.report import AuditReport
+from veen.crypto import SigningKey
 from veen.errors import Untrusted, VeenError
-from veen.sign import PrivateKey
+from veen.log import layout
 
 PLANTS = (
     "flip", "drop", "drop_first", "drop_last", "swap", "duplicate", "wrong_root",
@@ -29,30 +29,32 @@ PLANTS = (
 
 def by_spark(
     spark: SparkSession, found: Any, terms: AuditTerms, partitions: int | None = None
-) -> Report:
-    inventory = in_archive(found.door, found.hub_id)
-    crew = SparkCrew(spark.sparkContext, inventory.files, partitions).crew()
-    return audit(inventory, terms, Depth.FULL, crew)
+) -> AuditReport:
+    inventory = in_archive(found.services, found.hub_id)
+    pool = SparkCrew(spark.sparkContext, inventory.files, partitions).pool()
+    return audit(inventory, terms, Depth.FULL, pool)
 
 
-def in_process(found: Any, terms: AuditTerms, depth: Depth = Depth.FULL) -> Report:
-    inventory = in_archive(found.door, found.hub_id)
+def in_process(found: Any, terms: AuditTerms, depth: Depth = Depth.FULL) -> AuditReport:
+    inventory = in_archive(found.services, found.hub_id)
     return audit(inventory, terms, depth, here(inventory.files))
 
 
 def place_in(found: Any, start_seq: int = 9) -> Any:
     """A sealed chunk of the plain stream, and what the planting of faults needs to know of it."""
-    names = [layout.parse_chunk(f"log/{one.name}") for one in (found.root / "log").iterdir()]
-    labels = {one.label for one in names if one and one.start_seq == 9}
-    (name,) = (one for one in names if one and one.label in labels and one.start_seq == start_seq)
+    names = [layout.parse_chunk(f"log/{path.name}") for path in (found.root / "log").iterdir()]
+    labels = {name.label for name in names if name and name.start_seq == 9}
+    (name,) = (
+        name for name in names if name and name.label in labels and name.start_seq == start_seq
+    )
     (seed,) = (found.root / "keys").iterdir()
     size = (found.root / layout.chunk(name)).stat().st_size // 8
-    return audit_plants.Place(name, size, PrivateKey(seed.read_bytes()))
+    return audit_plants.Place(name, size, SigningKey(seed.read_bytes()))
 
 
 def plant(found: Any, fault: str, place: Any) -> None:
     """The same damage in the directory and in the archive."""
-    before = {f"log/{one.name}": one.read_bytes() for one in (found.root / "log").iterdir()}
+    before = {f"log/{path.name}": path.read_bytes() for path in (found.root / "log").iterdir()}
     after = dict(before)
     getattr(audit_plants, fault)(after, place)
     changed = [name for name in before if after.get(name) != before[name]]
@@ -86,7 +88,7 @@ def test_every_planted_fault_gives_the_report_of_the_hub(
 
 
 def test_the_list_of_planted_faults_is_whole() -> None:
-    assert sorted(PLANTS) == sorted(one.__name__ for one in audit_plants.PLANTS)
+    assert sorted(PLANTS) == sorted(item.__name__ for item in audit_plants.PLANTS)
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 7])
@@ -99,38 +101,38 @@ def test_any_number_of_partitions_gives_the_same_bytes(
     plant(in_files, "wrong_root", place_in(in_files))
     plant(in_files, "forged_peaks", place_in(in_files, 1))
     report = by_spark(spark, in_files, terms, partitions)
-    assert {one.code for one in report.faults} == {"I3", "PEAKS"}
+    assert {fault.code for fault in report.faults} == {"I3", "PEAKS"}
     assert report.to_json() == in_process(in_files, terms).to_json()
 
 
 def test_faults_in_a_bucket_and_in_its_tail_are_found(
     spark: SparkSession, in_bucket: Any, terms: AuditTerms
 ) -> None:
-    path = max((in_bucket.root / "log").glob("*.open"), key=lambda one: one.stat().st_size)
+    path = max((in_bucket.root / "log").glob("*.open"), key=lambda item: item.stat().st_size)
     raw = bytearray(path.read_bytes())
     raw[200] ^= 1
     in_bucket.plant(f"log/{path.name}", bytes(raw))
     report = by_spark(spark, in_bucket, terms)
-    assert [(one.file, one.code) for one in report.faults] == [(f"log/{path.name}", "FRAME")]
+    assert [(fault.file, fault.code) for fault in report.faults] == [(f"log/{path.name}", "FRAME")]
     assert report.to_json() == driven_hub.check(in_bucket.root).to_json()
 
 
 def test_a_failed_task_is_tried_again_and_changes_nothing(
     spark: SparkSession, in_files: Any, terms: AuditTerms, tmp_path: Path
 ) -> None:
-    inventory = in_archive(in_files.door, in_files.hub_id)
+    inventory = in_archive(in_files.services, in_files.hub_id)
     files = failing_files.FailingFiles(inventory.files, tmp_path / "failed")
-    crew = SparkCrew(spark.sparkContext, files).crew()
-    report = audit(inventory, terms, Depth.FULL, crew)
+    pool = SparkCrew(spark.sparkContext, files).pool()
+    report = audit(inventory, terms, Depth.FULL, pool)
     assert len(list((tmp_path / "failed").iterdir())) >= 3
     assert report.to_json() == in_process(in_files, terms).to_json()
 
 
 def test_hashes_only_leaves_out_signatures_alone(in_files: Any, terms: AuditTerms) -> None:
     plant(in_files, "bad_message_signature", place_in(in_files))
-    assert [one.code for one in in_process(in_files, terms).faults] == ["SIG"]
-    found = in_process(in_files, terms, Depth.HASHES)
-    assert [one.code for one in found.faults] == ["SUMMARY"]
+    assert [fault.code for fault in in_process(in_files, terms).faults] == ["SIG"]
+    result = in_process(in_files, terms, Depth.HASHES)
+    assert [fault.code for fault in result.faults] == ["SUMMARY"]
 
 
 def test_a_directory_is_audited_as_its_archive(in_files: Any, terms: AuditTerms) -> None:
@@ -148,7 +150,7 @@ def test_a_label_whose_manifest_is_damaged_is_still_audited(
     ref = manifest.ref(place.name.label)
     in_files.overwrite(in_files.archive.keys.version(ref.sha256), b"not a manifest")
     report = in_process(in_files, terms)
-    codes = {one.code for one in report.faults}
+    codes = {fault.code for fault in report.faults}
     assert {"FRAME", "MANIFEST"} <= codes
 
 
@@ -156,15 +158,15 @@ def test_a_log_cut_off_at_its_end_is_found_by_the_manifest(
     in_files: Any, terms: AuditTerms
 ) -> None:
     """Whoever deletes the tail in the store cannot make the archive forget how far it went."""
-    path = max((in_files.root / "log").glob("*.open"), key=lambda one: one.stat().st_size)
+    path = max((in_files.root / "log").glob("*.open"), key=lambda item: item.stat().st_size)
     in_files.plant(f"log/{path.name}", None)
-    codes = [one.code for one in in_process(in_files, terms).faults]
+    codes = [fault.code for fault in in_process(in_files, terms).faults]
     assert codes == ["MISSING"]
 
 
 def test_a_store_without_the_hub_is_refused(tmp_path: Path, in_files: Any) -> None:
     with pytest.raises(Untrusted, match="no archive of hub"):
-        in_archive(in_files.door, bytes(32))
+        in_archive(in_files.services, bytes(32))
     with pytest.raises(VeenError, match="has no log"):
         in_directory(tmp_path, {})
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from spark_jobs.chunk_window import ArchivedChunk
 from veen.digest import h
-from veen.entry import Entry
-from veen.layout import ChunkName
 from veen.limits import Limits
+from veen.log.entry import Entry
+from veen.log.layout import ChunkName
 from veen.msg import Msg
-from veen.objects.settings import FileSettings
+from veen.objects.port import FileSettings
 from veen.objects.store import open_store
 from veen.receipt import Receipt
 

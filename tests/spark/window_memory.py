@@ -6,21 +6,21 @@ import sys
 from pathlib import Path
 
 from spark_jobs.chunk_window import ArchivedChunk
-from spark_jobs.store_door import StoreDoor
-from spark_jobs.veen_log import ChunkPartition, LogReader
-from veen.layout import ChunkName
-from veen.objects.settings import FileSettings
+from spark_jobs.log_source import ChunkPartition, SparkLogReader
+from veen.log.layout import ChunkName
+from veen.objects.port import FileSettings
+from veen.objects.store import StoreRef
 
 
 def most_memory() -> int:
     """In bytes. What getrusage tells is not less than what the parent once held."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    (found,) = (line for line in lines if line.startswith("VmHWM:"))
-    return int(found.split()[1]) * 1_024
+    (result,) = (line for line in lines if line.startswith("VmHWM:"))
+    return int(result.split()[1]) * 1_024
 
 
 def main(store: Path, hub_id: bytes, label: bytes, entries: int, size: int, window: int) -> None:
-    reader = LogReader(StoreDoor(FileSettings(store)), hub_id, window)
+    reader = SparkLogReader(StoreRef(FileSettings(store)), hub_id, window)
     chunk = ArchivedChunk(hub_id, ChunkName(label, 1, entries), size)
     rows = sum(part.num_rows for part in reader.read(ChunkPartition(chunk)))
     print(rows, most_memory())

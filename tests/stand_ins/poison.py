@@ -10,23 +10,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hub.admission.verified import Verified
-from hub.sequencer.client import SequencerClient
+from hub.admission import VerifiedMsg
+from hub.sequencer.ipc import SequencerClient
 from hub.storage.datadir import DataDir
-from veen import aead, hpke, layout
-from veen.ciphertext import Ciphertext
+from veen.crypto import AEAD_KEY_BYTES, HpkeSender, SigningKey, aead_encrypt, hpke_public_key
 from veen.digest import h
+from veen.events import RECORD_SCHEMA
 from veen.hub_identity import HubIdentity
-from veen.label import label, routing_key
+from veen.label import DEFAULT_PROFILE, derive_label, routing_key, stream_id
 from veen.limits import Limits
+from veen.log import layout
 from veen.msg import Msg
-from veen.payload import PayloadHdr
-from veen.profile import DEFAULT_PROFILE
+from veen.payload import Ciphertext, PayloadHdr, SealPlace, seal_payload
 from veen.receipt import Receipt
-from veen.record_event import SCHEMA
-from veen.seal import Place, seal
-from veen.sign import PrivateKey
-from veen.stream import stream_id
 
 KINDS = (
     "padding", "frame", "header", "cap_ref", "other key", "no encapsulation", "body", "no event",
@@ -42,18 +38,18 @@ class Poisoner(NamedTuple):
     ``auth_ref`` names the client's capability where the hub is gated.
     """
 
-    key: PrivateKey
+    key: SigningKey
     recipient: bytes
     auth_ref: bytes | None = None
 
     @classmethod
     def new(cls, recipient: bytes) -> Poisoner:
-        return cls(PrivateKey(os.urandom(32)), recipient)
+        return cls(SigningKey(os.urandom(32)), recipient)
 
     def messages(self, data: Path, stream: str) -> list[Msg]:
         """One message of each kind, for a stream to which this client has written nothing yet."""
         hub = HubIdentity.decode((data / layout.IDENTITY).read_bytes())
-        name = label(routing_key(hub.hub_id), stream_id(stream), 0)
+        name = derive_label(routing_key(hub.hub_id), stream_id(stream), 0)
         return [self._message(kind, number, name) for number, kind in enumerate(KINDS, 1)]
 
     def plant(self, data: Path, stream: str) -> list[Receipt]:
@@ -61,7 +57,7 @@ class Poisoner(NamedTuple):
         return plant(data, self.messages(data, stream))
 
     def _message(self, kind: str, seq: int, name: bytes) -> Msg:
-        place = Place(
+        place = SealPlace(
             profile=DEFAULT_PROFILE,
             label=name,
             client_id=self.key.public,
@@ -82,16 +78,16 @@ class Poisoner(NamedTuple):
         ).signed(self.key)
 
 
-def ciphertext(kind: str, place: Place, recipient: bytes) -> bytes:
+def ciphertext(kind: str, place: SealPlace, recipient: bytes) -> bytes:
     """What a client can send instead of a sealed event, by what is wrong with it."""
     if kind == "header":
         return _with_header(place, b"\xff no map", recipient)
     if kind == "frame":
         return bytes(40)
     cap = h(b"another") if kind == "cap_ref" else place.auth_ref
-    header = PayloadHdr(schema=SCHEMA, cap_ref=cap)
-    whole = seal(
-        recipient=hpke.public_key(h(b"nobody")) if kind == "other key" else recipient,
+    header = PayloadHdr(schema=RECORD_SCHEMA, cap_ref=cap)
+    whole = seal_payload(
+        recipient=hpke_public_key(h(b"nobody")) if kind == "other key" else recipient,
         ephemeral=os.urandom(32),
         place=place,
         header=header,
@@ -105,22 +101,24 @@ def ciphertext(kind: str, place: Place, recipient: bytes) -> bytes:
     return whole[:-1] + bytes([whole[-1] ^ 1]) if kind == "body" else whole
 
 
-def unopenable(number: int, place: Place, recipient: bytes) -> bytes:
+def unopenable(number: int, place: SealPlace, recipient: bytes) -> bytes:
     """One kind after another, by number."""
     return ciphertext(UNOPENABLE[number % len(UNOPENABLE)], place, recipient)
 
 
-def _with_header(place: Place, header: bytes, recipient: bytes) -> bytes:
-    sender = hpke.Sender(recipient, os.urandom(32))
-    key = sender.export(b"veen/body-k", aead.KEY_BYTES)
-    body = aead.encrypt(key, place.nonce(), place.aad(), b"no event")
+def _with_header(place: SealPlace, header: bytes, recipient: bytes) -> bytes:
+    sender = HpkeSender(recipient, os.urandom(32))
+    key = sender.export(b"veen/body-k", AEAD_KEY_BYTES)
+    body = aead_encrypt(key, place.nonce(), place.aad(), b"no event")
     return Ciphertext(sender.enc, sender.seal(place.aad(), header), body).encode(0)
 
 
 def plant(data: Path, messages: Sequence[Msg]) -> list[Receipt]:
-    outcomes = SequencerClient(DataDir(data), 64).commit([Verified.of(one) for one in messages])
-    found = []
-    for one in outcomes:
-        assert isinstance(one, bytes), one
-        found.append(Receipt.decode(one))
-    return found
+    outcomes = SequencerClient(DataDir(data), 64).commit(
+        [VerifiedMsg.of(message) for message in messages]
+    )
+    result = []
+    for outcome in outcomes:
+        assert isinstance(outcome, bytes), outcome
+        result.append(Receipt.decode(outcome))
+    return result

@@ -82,17 +82,17 @@ def tree(leaves: list[bytes]) -> bytes:
 
 def peaks(leaves: list[bytes]) -> list[bytes]:
     """The peaks from left to right, by the bits of the size."""
-    found, at = [], 0
+    result, at = [], 0
     for height in reversed(range(len(leaves).bit_length())):
         if len(leaves) >> height & 1:
-            found.append(tree(leaves[at : at + (1 << height)]))
+            result.append(tree(leaves[at : at + (1 << height)]))
             at += 1 << height
-    return found
+    return result
 
 
 def root(leaves: list[bytes]) -> bytes:
-    found = peaks(leaves)
-    return found[0] if len(found) == 1 else ht("veen/mmr-root", b"".join(found[::-1]))
+    result = peaks(leaves)
+    return result[0] if len(result) == 1 else ht("veen/mmr-root", b"".join(result[::-1]))
 
 
 def receipt(seq: int, leaves: list[bytes]) -> list[Any]:
@@ -103,27 +103,27 @@ def receipt(seq: int, leaves: list[bytes]) -> list[Any]:
 def checkpoint(leaves: list[bytes]) -> dict[int, Any]:
     ends = [[h(STREAM.encode()), SIZE, root(leaves)]]
     fields = [1, label(), label(), SIZE, root(leaves), 0]
-    one = [*fields, sign(HUB, ht("veen/sig", cbor(fields)))]
-    found = {
+    item = [*fields, sign(HUB, ht("veen/sig", cbor(fields)))]
+    result = {
         1: 1, 2: hub_id(), 3: ed25519_public(HUB), 4: PROFILE_ID, 5: START + 100,
-        6: ht("veen/log-root", cbor(ends)), 7: ends, 8: [STREAM], 9: [one], 10: bytes(64),
+        6: ht("veen/log-root", cbor(ends)), 7: ends, 8: [STREAM], 9: [item], 10: bytes(64),
     }  # fmt: skip
-    return {**found, 10: sign(HUB, ht("veen/recorder-checkpoint", cbor(found)))}
+    return {**result, 10: sign(HUB, ht("veen/recorder-checkpoint", cbor(result)))}
 
 
 def event(seq: int, leaves: list[bytes]) -> list[Any]:
     """The first is told and disclosed, the second told, the third neither."""
-    told = body(seq)
+    detail = body(seq)
     metadata = [
-        told["subject_id"], told["principal_id"], told["event_type"], told["event_time"],
-        START + seq, told["origin"],
+        detail["subject_id"], detail["principal_id"], detail["event_type"], detail["event_time"],
+        START + seq, detail["origin"],
     ]  # fmt: skip
-    found = [
+    result = [
         cbor(message(seq)),
         metadata if seq < LAST else None,
         cbor(receipt(seq, leaves)),
     ]
-    return [*found, body_key(seq)] if seq == FIRST else found
+    return [*result, body_key(seq)] if seq == FIRST else result
 
 
 def bundle() -> tuple[bytes, bytes, dict[int, Any]]:
@@ -182,12 +182,12 @@ def carrier() -> dict[str, bytes]:
 
 def proquints(raw: bytes) -> str:
     """Sixteen bits a word, by draft-rayner-proquint; with spaces for people."""
-    found = []
+    result = []
     for (bits,) in struct.iter_unpack(">H", raw):
         letters = ["bdfghjklmnprstvz"[bits >> shift & 15] for shift in (12, 6, 0)]
         vowels = ["aiou"[bits >> shift & 3] for shift in (10, 4)]
-        found.append(letters[0] + vowels[0] + letters[1] + vowels[1] + letters[2])
-    return " ".join(found)
+        result.append(letters[0] + vowels[0] + letters[1] + vowels[1] + letters[2])
+    return " ".join(result)
 
 
 LABEL = """Carrier of the VEEN air-gap bridge (AGB0)

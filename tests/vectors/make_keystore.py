@@ -81,8 +81,8 @@ def sealed(key: bytes, header: dict[int, Any]) -> bytes:
 
 
 def keystore() -> bytes:
-    stretch = Argon2id(salt=SALT, length=32, iterations=PASSES, lanes=1, memory_cost=MEMORY // 1024)
-    return sealed(stretch.derive(PASSPHRASE), {1: 1, 2: "argon2id", 3: SALT, 4: PASSES, 5: MEMORY})
+    kdf = Argon2id(salt=SALT, length=32, iterations=PASSES, lanes=1, memory_cost=MEMORY // 1024)
+    return sealed(kdf.derive(PASSPHRASE), {1: 1, 2: "argon2id", 3: SALT, 4: PASSES, 5: MEMORY})
 
 
 def plain_keystore() -> bytes:

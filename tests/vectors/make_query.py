@@ -137,17 +137,17 @@ def answers() -> list[dict[str, Any]]:
         "query_id": "q-1", "scope": ["record/a", "record/app"], "filter": {},
         "projection": ["origin"], "evidence": {"mode": "none"},
     }  # fmt: skip
-    found = []
+    result = []
     for changes in QUERIES:
         query = least | changes
         rows = query_oracle.answer(query, EVENTS)
-        found.append(
+        result.append(
             {
                 "query": query, "rows": query_oracle.jcs(rows),
                 "rows_hash": query_oracle.digest(rows), "rows_chain": chain(rows),
             }
         )  # fmt: skip
-    return found
+    return result
 
 
 def summary(policy: dict[str, Any], count: int) -> dict[str, Any]:

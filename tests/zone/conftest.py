@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from cli.zone_home import ZoneHome
-from cli.zone_init import Wanted, init
+from zone.directory import ZoneHome
+from zone.init import ZoneRequest, init
 
 MakeZone = Callable[..., ZoneHome]
 
 
 def make_zone(root: Path, role: str = "online", **more: Any) -> ZoneHome:
     home, usual = ZoneHome(root), {"name": root.name, "storage": None, "trust": None}
-    wanted = Wanted(role=role, **(usual | more))
-    init(home, wanted, now=int(time.time()), random=os.urandom)
+    request = ZoneRequest(role=role, **(usual | more))
+    init(home, request, now=int(time.time()), random=os.urandom)
     return home
 
 

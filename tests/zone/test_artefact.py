@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from recorder.artefact import OVER, Artefact, BadArtefact, Seen, newest, standing, write
+from zone.artefacts import OVER, Artefact, BadArtefact, Seen, newest, standing, write
 
 
 def an_artefact(**changes: Any) -> Artefact:
@@ -24,7 +24,7 @@ def an_artefact(**changes: Any) -> Artefact:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "detail"),
     [
         ({"kind": "thing"}, "kind 'thing'"),
         ({"id": "../x"}, "id '../x'"),
@@ -36,23 +36,23 @@ def an_artefact(**changes: Any) -> Artefact:
         ({"made_at": 10**20}, "made_at 1000"),
     ],
 )
-def test_refuses(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(BadArtefact, match=re.escape(told)):
+def test_refuses(changes: dict[str, Any], detail: str) -> None:
+    with pytest.raises(BadArtefact, match=re.escape(detail)):
         an_artefact(**changes)
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda found: found.pop("state"),
-        lambda found: found.update(more=1),
-        lambda found: found.update(made_at="1"),
-        lambda found: found.update(made_at=5),
-        lambda found: found.update(id="other"),
-        lambda found: found.update(summary=[]),
-        lambda found: found.update(path=3),
-        lambda found: found.update(seen="run"),
-        lambda found: found.update(seen={"dag_id": "veen_export"}),
+        lambda item: item.pop("state"),
+        lambda item: item.update(more=1),
+        lambda item: item.update(made_at="1"),
+        lambda item: item.update(made_at=5),
+        lambda item: item.update(id="other"),
+        lambda item: item.update(summary=[]),
+        lambda item: item.update(path=3),
+        lambda item: item.update(seen="run"),
+        lambda item: item.update(seen={"dag_id": "veen_export"}),
     ],
 )
 def test_refuses_a_file_that_is_none(tmp_path: Path, damage: Any) -> None:
@@ -81,28 +81,28 @@ def test_the_same_thing_again_is_the_same_file_with_the_newer_state(tmp_path: Pa
     first = write(tmp_path, an_artefact())
     second = write(tmp_path, an_artefact(made_at=1_795_000_000_000, state="carried"))
     assert first == second
-    (found,) = newest(tmp_path, "export", 9)
-    assert (found.made_at, found.state) == (1_794_000_000_000, "carried")
+    (result,) = newest(tmp_path, "export", 9)
+    assert (result.made_at, result.state) == (1_794_000_000_000, "carried")
 
 
 def test_who_looks_again_never_becomes_the_maker(tmp_path: Path) -> None:
     write(tmp_path, an_artefact(run_id="made"))
     for number in (1, 2):
         write(tmp_path, an_artefact(run_id=f"looked-{number}", dag_id="d", made_at=10**13 + number))
-    (found,) = newest(tmp_path, "export", 9)
-    assert (found.dag_id, found.run_id, found.task_id) == ("veen_export", "made", "export")
-    assert found.seen == Seen(dag_id="d", run_id="looked-2", seen_at=10**13 + 2)
+    (result,) = newest(tmp_path, "export", 9)
+    assert (result.dag_id, result.run_id, result.task_id) == ("veen_export", "made", "export")
+    assert result.seen == Seen(dag_id="d", run_id="looked-2", seen_at=10**13 + 2)
 
 
 def test_the_maker_that_tells_again_is_nobody_else(tmp_path: Path) -> None:
     write(tmp_path, an_artefact())
     write(tmp_path, an_artefact(state="intact", task_id="check"))
-    (found,) = newest(tmp_path, "export", 9)
-    assert (found.task_id, found.state, found.seen) == ("export", "intact", None)
+    (result,) = newest(tmp_path, "export", 9)
+    assert (result.task_id, result.state, result.seen) == ("export", "intact", None)
 
 
 @pytest.mark.parametrize(
-    ("before", "told", "after"),
+    ("before", "detail", "after"),
     [
         ("signed", "verified", "verified"),
         ("verified", "signed", "verified"),
@@ -113,11 +113,11 @@ def test_the_maker_that_tells_again_is_nobody_else(tmp_path: Path) -> None:
     ],
 )
 def test_what_was_verified_is_not_merely_signed_again(
-    tmp_path: Path, before: str, told: str, after: str
+    tmp_path: Path, before: str, detail: str, after: str
 ) -> None:
     write(tmp_path, an_artefact(state=before))
-    write(tmp_path, an_artefact(state=told, run_id="later"))
-    assert [one.state for one in newest(tmp_path, "export", 9)] == [after]
+    write(tmp_path, an_artefact(state=detail, run_id="later"))
+    assert [item.state for item in newest(tmp_path, "export", 9)] == [after]
 
 
 def test_an_alarm_stands_until_it_is_over_and_again_when_it_is_raised_again(
@@ -127,17 +127,17 @@ def test_an_alarm_stands_until_it_is_over_and_again_when_it_is_raised_again(
     seen = []
     for state in ("raised", "raised", OVER, OVER, "raised"):
         write(tmp_path, replace(alarm, state=state))
-        seen.append([one.state for one in standing(tmp_path, 9)])
+        seen.append([item.state for item in standing(tmp_path, 9)])
     assert seen == [["raised"], ["raised"], [], [], ["raised"]]
 
 
 def test_an_old_alarm_that_stands_is_found_behind_many_that_are_over(tmp_path: Path) -> None:
     write(tmp_path, an_artefact(kind="alarm", id="old", state="raised", made_at=1))
     for number in range(30):
-        told = an_artefact(kind="alarm", id=f"new-{number}", made_at=2 + number, state="raised")
-        write(tmp_path, told)
-        write(tmp_path, replace(told, state=OVER)).write_text("read by nobody")
-    assert [one.id for one in standing(tmp_path, 2)] == ["old"]
+        detail = an_artefact(kind="alarm", id=f"new-{number}", made_at=2 + number, state="raised")
+        write(tmp_path, detail)
+        write(tmp_path, replace(detail, state=OVER)).write_text("read by nobody")
+    assert [item.id for item in standing(tmp_path, 2)] == ["old"]
 
 
 def test_an_alarm_whose_writing_was_cut_off_stands_in_nobodys_way(tmp_path: Path) -> None:
@@ -148,25 +148,25 @@ def test_an_alarm_whose_writing_was_cut_off_stands_in_nobodys_way(tmp_path: Path
 def test_an_id_that_ends_like_another_is_another(tmp_path: Path) -> None:
     write(tmp_path, an_artefact(id="a-b"))
     write(tmp_path, an_artefact(id="b", made_at=1))
-    assert [one.id for one in newest(tmp_path, "export", 9)] == ["a-b", "b"]
+    assert [item.id for item in newest(tmp_path, "export", 9)] == ["a-b", "b"]
 
 
 def test_pages_go_back_in_time_and_miss_nothing(tmp_path: Path) -> None:
     made = [an_artefact(id=f"{n:03d}", made_at=1_000 + n // 3) for n in range(20)]
-    for one in made:
-        write(tmp_path, one)
+    for item in made:
+        write(tmp_path, item)
     pages: list[str] = []
     page = newest(tmp_path, "export", 6)
     while page:
-        pages += [one.id for one in page]
+        pages += [item.id for item in page]
         page = newest(tmp_path, "export", 6, before=page[-1].name)
-    assert pages == [one.id for one in reversed(made)]
+    assert pages == [item.id for item in reversed(made)]
 
 
 def test_what_is_not_returned_is_not_read(tmp_path: Path) -> None:
     write(tmp_path, an_artefact(id="old", made_at=1)).write_text("damaged")
     write(tmp_path, an_artefact(id="new", made_at=2))
-    assert [one.id for one in newest(tmp_path, "export", 1)] == ["new"]
+    assert [item.id for item in newest(tmp_path, "export", 1)] == ["new"]
 
 
 def test_a_zone_that_made_nothing_has_none(tmp_path: Path) -> None:

@@ -15,14 +15,15 @@ from pathlib import Path
 import pytest
 
 from cli.demo import workload
-from cli.demo.claim import Claims, table
-from cli.demo.tampering import turn_one_bit
-from cli.failure import INTERRUPTED, Refused
-from cli.zone_home import ZoneHome
-from cli.zone_process import below
+from cli.demo.scenes import turn_one_bit
+from cli.demo.zones import Claims, table
+from cli.errors import INTERRUPTED
 from hub import settings as hub_settings
 from recorder import settings as recorder_settings
 from veen.digest import h
+from veen.errors import Refused
+from veen.system.child_process import below
+from zone.directory import ZoneHome
 
 LIMIT_SEC = 3_000
 EARLY = "z1: hub: ready"
@@ -38,18 +39,18 @@ COMMAND = [sys.executable, "-P", "-m", "cli.main", "demo"]
 
 def test_a_claim_that_does_not_hold_is_shown_and_counted() -> None:
     claims = Claims()
-    claims.judge("one", True, told="seen", link="/a")
-    claims.judge("two", False, told="not seen", link="/b")
-    assert [one.says for one in claims.broken] == ["two"]
+    claims.judge("one", True, detail="seen", link="/a")
+    claims.judge("two", False, detail="not seen", link="/b")
+    assert [item.says for item in claims.broken] == ["two"]
     assert "two  NO    not seen" in "\n".join(table(claims.judged))
 
 
 def test_the_workload_is_the_same_for_the_same_seed() -> None:
     counts = {"gateway": 40, "access": 30, "hosts": 20}
-    found = workload.events(5, 1_000, counts)
-    assert found == workload.events(5, 1_000, counts)
-    assert found != workload.events(6, 1_000, counts)
-    assert {name: len(lines) for name, lines in found.items()} == counts
+    events = workload.events(5, 1_000, counts)
+    assert events == workload.events(5, 1_000, counts)
+    assert events != workload.events(6, 1_000, counts)
+    assert {name: len(lines) for name, lines in events.items()} == counts
 
 
 def test_one_bit_is_turned_and_the_manifests_made_to_fit(tmp_path: Path) -> None:
@@ -75,7 +76,7 @@ def test_refuses_to_remove_what_no_demonstration_left(tmp_path: Path) -> None:
 
 def processes_in(folder: Path) -> list[str]:
     """Command lines of whatever still works there."""
-    found = []
+    result = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and int(entry.name) != os.getpid():
             try:
@@ -86,13 +87,13 @@ def processes_in(folder: Path) -> list[str]:
             except OSError:
                 continue
             if str(folder) in words or place.startswith(str(folder)):
-                found.append(words)
-    return found
+                result.append(words)
+    return result
 
 
 def taken(folder: Path) -> list[str]:
     """Addresses of the zones there on which somebody listens."""
-    homes = [ZoneHome(one.parent) for one in folder.glob("*/veen.toml")]
+    homes = [ZoneHome(path.parent) for path in folder.glob("*/veen.toml")]
     assert len(homes) == 2
     places = [
         listen
@@ -103,7 +104,7 @@ def taken(folder: Path) -> list[str]:
             home.zone().airflow.listen,
         )
     ]
-    return [one for one in places if listens(one)]
+    return [place for place in places if listens(place)]
 
 
 def listens(place: str) -> bool:
@@ -134,20 +135,22 @@ def test_every_claim_of_the_demonstration_holds(tmp_path: Path, store: str) -> N
     with demonstration(folder, "--store", store, "--json") as done:
         out, err = done.communicate(timeout=LIMIT_SEC - 60)
     assert done.returncode == 0, (out, err)
-    found = json.loads(out)
-    assert [one["says"] for one in found["claims"] if not one["holds"]] == []
-    assert len(found["claims"]) >= 20
-    (by_airflow,) = (one for one in found["claims"] if one["says"].startswith("Airflow had Spark"))
+    document = json.loads(out)
+    assert [item["says"] for item in document["claims"] if not item["holds"]] == []
+    assert len(document["claims"]) >= 20
+    (by_airflow,) = (
+        item for item in document["claims"] if item["says"].startswith("Airflow had Spark")
+    )
     assert "/dag_id=veen_query/run_id=r-" in by_airflow["link"]
-    for one in found["claims"]:
-        if one["link"].startswith("/"):
-            assert Path(one["link"]).exists(), one
+    for item in document["claims"]:
+        if item["link"].startswith("/"):
+            assert Path(item["link"]).exists(), item
     assert processes_in(folder) == []
     assert taken(folder) == []
 
 
 @pytest.mark.parametrize(
-    "moment", [EARLY, *(pytest.param(one, marks=pytest.mark.long) for one in LATER)]
+    "moment", [EARLY, *(pytest.param(item, marks=pytest.mark.long) for item in LATER)]
 )
 @pytest.mark.timeout(LIMIT_SEC)
 def test_ctrl_c_stops_all_of_it_and_says_so(tmp_path: Path, moment: str) -> None:
@@ -162,7 +165,7 @@ def test_ctrl_c_stops_all_of_it_and_says_so(tmp_path: Path, moment: str) -> None
     assert (begun.returncode, out) == (INTERRUPTED, "")
     assert err.rstrip().splitlines()[-1].startswith("interrupted: all that was started is stopped")
     assert "Traceback" not in err
-    assert [one for one in those if one.is_alive()] == []
+    assert [item for item in those if item.is_alive()] == []
     assert processes_in(folder) == []
     assert taken(folder) == []
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from cli import zone_logs
-from cli.zone_child import start
-from cli.zone_home import ZoneHome
-from cli.zone_logs import MAX_BYTES, bound, last_words, rotate
-from cli.zone_services import Service
-from cli.zone_supervisor import Supervisor
+from zone import logs
+from zone.directory import ZoneHome
+from zone.logs import MAX_BYTES, bound, last_words, rotate
+from zone.services import ZoneService
+from zone.state import start
+from zone.supervisor import Supervisor
 
 MakeZone = Callable[..., ZoneHome]
 WRITES = """
@@ -31,7 +31,7 @@ def loses_nothing(folder: Path) -> bool:
     with (folder / "probe").open("w+b") as file:
         file.write(bytes(10 * 4096))
         file.flush()
-        return zone_logs._cut_off(file.fileno(), 4096)
+        return logs._cut_off(file.fileno(), 4096)
 
 
 def test_h12_a_small_log_and_a_missing_one_are_let_be(tmp_path: Path) -> None:
@@ -49,8 +49,8 @@ def test_h12_logs_are_rotated_by_size_and_the_oldest_goes(tmp_path: Path) -> Non
         log.chmod(0o600)
         assert rotate(log, 10, backups=3)
         assert log.read_bytes() == b""
-    found = {one.name: one.read_bytes() for one in tmp_path.iterdir()}
-    assert found == {
+    result = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert result == {
         "hub.log": b"", "hub.log.1": b"4" * 11, "hub.log.2": b"3" * 11, "hub.log.3": b"2" * 11,
     }  # fmt: skip
     assert (tmp_path / "hub.log.1").stat().st_mode & 0o777 == 0o600
@@ -60,7 +60,7 @@ def test_h12_a_process_goes_on_writing_through_a_rotation(tmp_path: Path, a_zone
     """It holds its log open as the supervisor opened it; what it writes next is at the start."""
     home, count = a_zone(tmp_path / "z1", "alone"), 40_000
     log = tmp_path / "part.log"
-    service = Service(
+    service = ZoneService(
         name="part", command=[sys.executable, "-c", WRITES, str(count)], probe=lambda _: True
     )
     process, rotations = start(service, home, dict(os.environ), log), 0
@@ -70,7 +70,7 @@ def test_h12_a_process_goes_on_writing_through_a_rotation(tmp_path: Path, a_zone
     assert process.returncode == 0
     assert rotations > 1
     rotated = [log.with_name(f"part.log.{number}") for number in range(rotations, 0, -1)]
-    text = b"".join(one.read_bytes() for one in (*rotated, log))
+    text = b"".join(item.read_bytes() for item in (*rotated, log))
     assert b"\0" not in text
     assert text.endswith(b"line %08d\n" % (count - 1))
     if loses_nothing(tmp_path):
@@ -108,12 +108,12 @@ def test_h12_the_supervisor_rotates_every_log_of_its_zone(
     home = a_zone(tmp_path / "z1", "alone")
     home.logs.mkdir()
     supervisor = Supervisor(home, None)
-    names = [one.log.name for one in supervisor.parts] + ["supervisor.log"]
+    names = [part.log.name for part in supervisor.parts] + ["supervisor.log"]
     for name in names:
         with (home.logs / name).open("wb") as file:
             file.truncate(MAX_BYTES + 1)
     supervisor.parts = ()
-    monkeypatch.setattr("cli.zone_supervisor._ROTATE_SEC", 0.0)
+    monkeypatch.setattr("zone.supervisor._ROTATE_SEC", 0.0)
     supervisor._rotate_logs()
     assert len(names) == 9
     for name in names:
@@ -133,14 +133,14 @@ def test_h12_the_oldest_logs_of_task_runs_go_when_all_take_too_much(tmp_path: Pa
     assert bound(tmp_path, 1_000, 900) == 2
     assert not (tmp_path / "dag_id=1" / "attempt=1.log").exists()
     assert (tmp_path / "dag_id=2" / "attempt=1.log").exists()
-    assert zone_logs.bound(tmp_path / "missing") == 0
+    assert logs.bound(tmp_path / "missing") == 0
 
 
 def test_h12_a_full_disk_does_not_keep_a_part_from_starting(
     tmp_path: Path, a_zone: MakeZone
 ) -> None:
     home = a_zone(tmp_path / "z1", "alone")
-    service = Service(name="part", command=["echo", "said"], probe=lambda _: True)
+    service = ZoneService(name="part", command=["echo", "said"], probe=lambda _: True)
     process = start(service, home, dict(os.environ), tmp_path / "no such folder" / "part.log")
     assert process.wait(20) == 0
     assert isinstance(process, subprocess.Popen)

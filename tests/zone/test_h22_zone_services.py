@@ -15,13 +15,12 @@ from typing import Any
 import pytest
 from local_http import Answering, served
 
-from cli import zone_services as services
-from cli.free_port import free_port
-from cli.zone_home import ZoneHome
-from cli.zone_postgres import Postgres
-from cli.zone_process import Born
-from cli.zone_services import Instance
-from cli.zone_toml import Ports
+from veen.system.child_process import Born
+from zone import services
+from zone.directory import ZoneHome
+from zone.init import Ports
+from zone.postgres import Postgres
+from zone.services import Instance, free_port
 
 MakeZone = Callable[..., ZoneHome]
 OTHER = Instance(Born(1, 1), 0.0)
@@ -70,20 +69,20 @@ def test_h22_a_stranger_does_not_answer_for_the_query_service(
 
 
 def test_h22_postgresql_is_the_process_that_holds_the_cluster(tmp_path: Path) -> None:
-    found = Postgres(tmp_path)
-    assert not found.is_ready(os.getpid())
-    found.data.mkdir()
-    (found.data / "postmaster.pid").write_text("1\n/data\n")
-    assert not found.is_ready(os.getpid())
+    postgres = Postgres(tmp_path)
+    assert not postgres.is_ready(os.getpid())
+    postgres.data.mkdir()
+    (postgres.data / "postmaster.pid").write_text("1\n/data\n")
+    assert not postgres.is_ready(os.getpid())
 
 
 def test_h23_a_lock_of_postgresql_from_before_a_reboot_is_dropped(tmp_path: Path) -> None:
     """Its number belongs to a stranger by now, and PostgreSQL would refuse to start for that."""
-    found = Postgres(tmp_path)
-    found.data.mkdir()
-    lock = found.data / "postmaster.pid"
+    postgres = Postgres(tmp_path)
+    postgres.data.mkdir()
+    lock = postgres.data / "postmaster.pid"
     lock.write_text(f"{os.getpid()}\n/data\n")
-    found._drop_stale_lock()
+    postgres._drop_stale_lock()
     assert not lock.exists()
 
 
@@ -103,7 +102,7 @@ def test_h22_a_heartbeat_from_before_the_start_is_another_process(
 
 @pytest.mark.parametrize("name", ["a+b", "a&b", "a b", "100%", "a?b#c", "a'b"])
 def test_h29_a_zone_path_says_nothing_to_a_database_url(tmp_path: Path, name: str) -> None:
-    found = Postgres(tmp_path / name)
-    assert found.url("psycopg2").endswith(f"/airflow?host={found.socket}")
-    assert not set(str(found.socket)) & set("+& %?#'")
+    postgres = Postgres(tmp_path / name)
+    assert postgres.url("psycopg2").endswith(f"/airflow?host={postgres.socket}")
+    assert not set(str(postgres.socket)) & set("+& %?#'")
     assert Postgres(Path("/srv/z1/postgres")).socket == Path("/srv/z1/postgres/socket")

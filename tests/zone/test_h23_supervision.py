@@ -14,18 +14,33 @@ from pathlib import Path
 
 import pytest
 
-from cli import zone_process, zone_supervised
-from cli import zone_state as states
-from cli.zone import _lines, _told
-from cli.zone_home import ZoneHome
-from cli.zone_process import RUN_VARIABLE, Born, boot_id, born, of_run, of_session
-from cli.zone_run import stop
-from cli.zone_services import Service, answers
-from cli.zone_state import Running, Stage, State, Unstarted
-from cli.zone_supervised import LIMIT, LONGEST_DELAY_SEC, STABLE_SEC, Part, delay_sec
-from cli.zone_supervisor import Supervisor
+from cli.zone import _describe, _lines
 from hub import settings as hub_settings
-from veen.zone_parts import FILE, decode
+from veen.system.child_process import (
+    RUN_VARIABLE,
+    Born,
+    boot_id,
+    born,
+    every_process,
+    of_run,
+    of_session,
+    stat_of,
+)
+from veen.system.zone_parts import FILE, decode
+from zone import state as states
+from zone import supervisor as zone_supervised
+from zone.directory import ZoneHome
+from zone.run import stop
+from zone.services import ZoneService, answers
+from zone.state import Running, Unstarted, ZoneStage, ZoneState
+from zone.supervisor import (
+    LIMIT,
+    LONGEST_DELAY_SEC,
+    STABLE_SEC,
+    SupervisedPart,
+    Supervisor,
+    delay_sec,
+)
 
 MakeZone = Callable[..., ZoneHome]
 OTHER_BOOT = "00000000-0000-0000-0000-000000000000"
@@ -35,10 +50,10 @@ STAYS = ["sleep", "300"]
 
 @pytest.fixture
 def stranger() -> Iterator[subprocess.Popen[bytes]]:
-    found = subprocess.Popen(STAYS, start_new_session=True)
-    yield found
-    found.kill()
-    found.wait()
+    popen = subprocess.Popen(STAYS, start_new_session=True)
+    yield popen
+    popen.kill()
+    popen.wait()
 
 
 @pytest.fixture
@@ -48,23 +63,25 @@ def orphan() -> Iterator[Born]:
     done = subprocess.run(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True, check=True
     )
-    found = born(int(done.stdout))
-    assert found is not None
-    yield found
-    found.send(signal.SIGKILL)
+    result = born(int(done.stdout))
+    assert result is not None
+    yield result
+    result.send(signal.SIGKILL)
 
 
 def session_of(one: Born) -> int:
-    found = zone_process.stat_of(one.pid)
-    assert found is not None
-    return found.session
+    stat = stat_of(one.pid)
+    assert stat is not None
+    return stat.session
 
 
 def left_behind(home: ZoneHome, process: Born, run: str | None = None) -> None:
     """The state that a supervisor leaves that had no time to say anything."""
     home.run.mkdir(parents=True, exist_ok=True)
     running = (Running("hub", process, str(home.logs / "hub.log")),)
-    states.write(home, State(Stage.UP, Born(process.pid, 1, process.boot), running, run=run))
+    states.write(
+        home, ZoneState(ZoneStage.UP, Born(process.pid, 1, process.boot), running, run=run)
+    )
 
 
 def test_h23_nothing_of_another_boot_is_signalled(
@@ -76,7 +93,7 @@ def test_h23_nothing_of_another_boot_is_signalled(
     left_behind(home, replace(now, boot=OTHER_BOOT))
     assert stop(home) is False
     assert stranger.poll() is None
-    assert states.read(home).stage is Stage.DOWN
+    assert states.read(home).stage is ZoneStage.DOWN
 
 
 def test_h23_a_state_without_a_boot_id_proves_nothing(
@@ -91,7 +108,7 @@ def test_h23_a_state_without_a_boot_id_proves_nothing(
         "stage": "up",
         "supervisor": process,
         "running": [{"name": "hub", "process": process, "log": "x"}],
-        "told": [],
+        "detail": [],
     }
     (home.root / FILE).write_text(json.dumps(old))
     assert stop(home) is False
@@ -124,7 +141,7 @@ def test_h23_what_a_killed_part_left_is_known_by_the_mark_of_its_run(
         while not ready.exists():
             assert marked.poll() is None
         left_behind(home, Born(1, 1, boot_id()), run="ours")
-        assert [one.pid for one in of_run("ours")] == [marked.pid]
+        assert [item.pid for item in of_run("ours")] == [marked.pid]
         assert of_run("other") == []
         assert stop(home) is True
         assert marked.wait(20) == -signal.SIGTERM
@@ -151,10 +168,10 @@ def test_h23_a_process_with_a_name_of_any_bytes_stops_no_supervisor() -> None:
         try:
             assert named.stdout is not None
             named.stdout.readline()
-            found = zone_process.stat_of(named.pid)
-            assert found is not None
-            assert found.parent == os.getpid()
-            assert named.pid in {one.pid for one in zone_process.everyone()}
+            result = stat_of(named.pid)
+            assert result is not None
+            assert result.parent == os.getpid()
+            assert named.pid in {stat.pid for stat in every_process()}
         finally:
             named.kill()
 
@@ -166,9 +183,11 @@ class Watched:
         self.now = 0.0
         self.command = command
         self.log = log
-        self.part = Part(Service(name="p", command=command, probe=lambda _: True), log)
+        self.part = SupervisedPart(
+            ZoneService(name="p", command=command, probe=lambda _: True), log
+        )
 
-    def launch(self, _service: Service) -> subprocess.Popen[bytes]:
+    def launch(self, _service: ZoneService) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
             return subprocess.Popen(self.command, stdout=log, start_new_session=True)
 
@@ -226,8 +245,8 @@ def test_h23_a_part_that_stays_has_recovered(tmp_path: Path) -> None:
 
 def test_h23_a_part_waits_for_what_it_needs_and_is_no_hindrance_to_others(tmp_path: Path) -> None:
     at = Watched(tmp_path / "log", ENDS)
-    after = Part(
-        Service(name="after", command=STAYS, probe=lambda _: True),
+    after = SupervisedPart(
+        ZoneService(name="after", command=STAYS, probe=lambda _: True),
         tmp_path / "after.log",
         needs=[at.part],
     )
@@ -245,16 +264,16 @@ def test_h23_a_part_that_cannot_be_started_at_all_is_tried_again(tmp_path: Path)
     assert "p cannot be started" in (at.look() or "")
     assert at.look(0.5) is None
     assert "p cannot be started" in (at.look(0.5) or "")
-    found = at.part.unstarted()
-    assert found is not None
-    assert found.wrong().startswith("p is not ready: p cannot be started: ")
+    unstarted = at.part.unstarted()
+    assert unstarted is not None
+    assert unstarted.wrong().startswith("p is not ready: p cannot be started: ")
     assert (at.part.is_waiting, at.part.state()) == (False, None)
 
 
 def test_h23_a_part_that_runs_once_is_named_while_it_fails(tmp_path: Path) -> None:
     """What waits for the migration of a database is only the consequence."""
     at = Watched(tmp_path / "log", ENDS)
-    at.part = Part(at.part.service, at.log, once=True)
+    at.part = SupervisedPart(at.part.service, at.log, once=True)
     at.look()
     assert at.part.state() is None
     at.ended()
@@ -270,7 +289,9 @@ def test_h23_parts_are_read_from_the_state_that_the_supervisor_writes(
     home.run.mkdir(parents=True, exist_ok=True)
     failing = Running("hub", Born(1, 1), "log", False, 7, True, "hub ended with 1: no")
     unstarted = Unstarted("postgres", True, "postgres cannot be started: no")
-    state = State(Stage.UP, None, (failing,), waiting=("triggerer",), unstarted=(unstarted,))
+    state = ZoneState(
+        ZoneStage.UP, None, (failing,), waiting=("triggerer",), unstarted=(unstarted,)
+    )
     states.write(home, state)
     assert states.read(home) == state
     hub, postgres, triggerer = decode((home.root / FILE).read_bytes())
@@ -292,22 +313,23 @@ def test_h23_a_failing_part_of_airflow_does_not_keep_the_hub_from_running(
     home = a_zone(tmp_path / "z1", "alone")
     home.run.mkdir(parents=True, exist_ok=True)
     supervisor = Supervisor(home, None)
-    broken = Part(
-        Service(name="scheduler", command=ENDS, probe=lambda _: True), home.logs / "scheduler.log"
+    broken = SupervisedPart(
+        ZoneService(name="scheduler", command=ENDS, probe=lambda _: True),
+        home.logs / "scheduler.log",
     )
     supervisor.parts = (supervisor.hub, broken)
     try:
         supervisor._start()
-        found = states.read(home)
-        assert found.stage is Stage.UP
-        assert found.told[-1] == "up without scheduler; see the logs"
-        (trouble,) = found.trouble()
+        result = states.read(home)
+        assert result.stage is ZoneStage.UP
+        assert result.detail[-1] == "up without scheduler; see the logs"
+        (trouble,) = result.trouble()
         assert trouble.startswith("scheduler is failing, restarted 4 times: scheduler ended with 3")
-        hub = next(one for one in found.running if one.name == "hub")
+        hub = next(running for running in result.running if running.name == "hub")
         assert hub.is_ready
         assert hub.process.is_alive()
         assert answers(f"{hub_settings.load(home.file).url}/readyz")
-        first, second, *_ = _lines(_told(home))
+        first, second, *_ = _lines(_describe(home))
         assert (first, second) == ("z1 is up in part", f"  WRONG: {trouble}")
     finally:
         supervisor.stop_parts()
@@ -320,7 +342,9 @@ def test_h23_a_full_disk_stops_the_state_file_and_nothing_else(
     home.run.mkdir(parents=True, exist_ok=True)
     home.logs.mkdir(parents=True, exist_ok=True)
     supervisor = Supervisor(home, None)
-    stays = Part(Service(name="hub", command=STAYS, probe=lambda _: True), home.logs / "hub.log")
+    stays = SupervisedPart(
+        ZoneService(name="hub", command=STAYS, probe=lambda _: True), home.logs / "hub.log"
+    )
     supervisor.hub, supervisor.parts = stays, (stays,)
     # Renaming over a directory fails, as any write does without room.
     (home.root / FILE).mkdir()

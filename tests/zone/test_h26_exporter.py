@@ -5,25 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 from bridge import settings as bridge_settings
-from bridge.prove import Claim
-from bridge.prove_read_only import prove_read_only
-from cli.bridge_actors import zone_actors
-from cli.bridge_granted import Granted
-from cli.cap import read_token
-from cli.zone_home import ZoneHome
-from cli.zone_imports import take_up
-from cli.zone_people import EXPORTED
+from bridge.prove.evidence import BridgeClaim
+from bridge.prove.read_only import prove_read_only
+from cli.bridge_prove import Granted, zone_actors
 from hub import settings as hub_settings
 from recorder import settings as recorder_settings
-from recorder.hub_client import shared_reader_keys
+from recorder.connect import shared_reader_keys
 from recorder.index import imports
-from recorder.index.home import IndexHome
+from recorder.index.tables import IndexHome
+from veen.captoken import read_token
+from zone.directory import ZoneHome
+from zone.imports import take_up
+from zone.people import EXPORTED
 
 Pair = tuple[ZoneHome, ZoneHome]
 
 
-def judged(home: ZoneHome, file: Path) -> Claim:
-    tokens = tuple(read_token(one) for one in sorted(home.capabilities.glob("*.cap")))
+def judged(home: ZoneHome, file: Path) -> BridgeClaim:
+    tokens = tuple(read_token(path) for path in sorted(home.capabilities.glob("*.cap")))
     granted = Granted(entries=len(tokens), root=bytes(32), tokens=tokens, streams=())
     settings = bridge_settings.load(file)
     return prove_read_only(zone_actors(settings, hub_settings.load(file), granted))
@@ -43,7 +42,9 @@ def test_h26_the_claim_fails_on_the_layout_of_the_release_before(pair: Pair) -> 
     home = pair[0]
     text = home.file.read_text()
     before = home.root / "before.toml"
-    exported = next(one for one in text.splitlines() if one.startswith('read = ["record/app/http"'))
+    exported = next(
+        line for line in text.splitlines() if line.startswith('read = ["record/app/http"')
+    )
     reader = '[bridge.reader]\nclient = "identities/service"\nprincipal = "service"\n\n'
     try:
         before.write_text(text.replace(exported, 'read = ["record/*", "bridge/online/log"]'))
@@ -60,7 +61,7 @@ def test_h25_the_reader_of_a_zone_is_a_keystore_alone(pair: Pair) -> None:
         policy = hub_settings.load(home.file).policy
         assert policy.by_key(card.client_id) is policy.by_key(card.id_sign) is None
         assert not home.capability("reader").exists()
-        subjects = {read_token(one).subject_pk for one in home.capabilities.glob("*.cap")}
+        subjects = {read_token(path).subject_pk for path in home.capabilities.glob("*.cap")}
         assert card.client_id not in subjects
 
 
@@ -68,7 +69,7 @@ def test_h25_a_zone_of_the_release_before_is_read_as_it_was(pair: Pair) -> None:
     """Sealed to the service, which opens with its own keys; nothing is taken up for it."""
     home = pair[1]
     text = home.file.read_text().replace("identities/reader/", "identities/service/")
-    lines = [one for one in text.splitlines() if not one.startswith("reader_keys = ")]
+    lines = [line for line in text.splitlines() if not line.startswith("reader_keys = ")]
     start = lines.index("[bridge.import_recorder]")
     before = home.root / "before.toml"
     try:
@@ -78,7 +79,10 @@ def test_h25_a_zone_of_the_release_before_is_read_as_it_was(pair: Pair) -> None:
         bridge = bridge_settings.load(before)
         assert bridge.reader_keys is bridge.import_recorder is None
         take_up(before)
-        assert imports.read(IndexHome(recorder_settings.load(before).index)) == imports.Imports()
+        assert (
+            imports.read_import(IndexHome(recorder_settings.load(before).index))
+            == imports.Imports()
+        )
     finally:
         before.unlink()
 
@@ -86,7 +90,7 @@ def test_h25_a_zone_of_the_release_before_is_read_as_it_was(pair: Pair) -> None:
 def test_h16_an_offline_zone_takes_up_all_that_its_bridge_imports(pair: Pair) -> None:
     home = pair[1]
     take_up(home.file)
-    found = imports.read(IndexHome(recorder_settings.load(home.file).index))
-    targets = {one.target for one in bridge_settings.load(home.file).streams.routes}
-    assert set(found.streams) == targets
-    assert [one.hub_id for one in found.hubs] == [pair[0].zone().hub_id]
+    result = imports.read_import(IndexHome(recorder_settings.load(home.file).index))
+    targets = {route.target for route in bridge_settings.load(home.file).streams.routes}
+    assert set(result.streams) == targets
+    assert [hub.hub_id for hub in result.hubs] == [pair[0].zone().hub_id]

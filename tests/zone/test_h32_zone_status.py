@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from local_http import Answering, served
 
-from cli.free_port import free_port
 from cli.zone import _status_lines
-from cli.zone_services import Readiness, readiness
+from zone.services import Readiness, free_port, readiness
 
 WARNED = "the disk is full in 3.0 days"
 
@@ -39,15 +38,15 @@ def test_h32_a_hub_that_does_not_answer_is_not_ready() -> None:
 
 
 def test_h32_status_shows_warnings_beside_what_is_wrong() -> None:
-    found = {
+    result = {
         "zone": "z1",
         "stage": "up",
-        "told": None,
+        "detail": None,
         "processes": [{"name": "hub", "pid": 7, "runs": True, "restarts": 2}],
         "wrong": ["the hub is not ready: full"],
         "warnings": [WARNED],
     }
-    assert list(_status_lines(found)) == [
+    assert list(_status_lines(result)) == [
         "z1 is up",
         "  hub            runs, pid 7, restarted 2 times",
         "  WRONG: the hub is not ready: full",

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from cli import zone_state as states
-from cli.zone_home import ZoneHome
-from cli.zone_process import Born, born, of_run, of_session
-from cli.zone_run import stop
-from cli.zone_services import HUB, RECORDER, answers
-from cli.zone_state import Stage
 from hub import settings as hub_settings
+from veen.system.child_process import Born, born, of_run, of_session
+from zone import state as states
+from zone.directory import ZoneHome
+from zone.run import stop
+from zone.services import HUB, RECORDER, answers
+from zone.state import ZoneStage
 
 MakeZone = Callable[..., ZoneHome]
 WAIT_SEC = 270.0
@@ -39,9 +39,9 @@ def veen(*words: str | Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def home(a_zone: MakeZone, tmp_path: Path) -> Iterator[ZoneHome]:
     """A zone of the test's own, of which nothing runs afterwards."""
-    found = a_zone(tmp_path / "z1")
-    yield found
-    stop(found)
+    zone = a_zone(tmp_path / "z1")
+    yield zone
+    stop(zone)
 
 
 def wait_until(there: Callable[[], object]) -> None:
@@ -58,7 +58,7 @@ def starting(home: ZoneHome) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        wait_until(lambda: any("hub: ready" in line for line in states.read(home).told))
+        wait_until(lambda: any("hub: ready" in line for line in states.read(home).detail))
     except BaseException:
         up.terminate()
         up.wait()
@@ -69,13 +69,13 @@ def starting(home: ZoneHome) -> subprocess.Popen[bytes]:
 def started(home: ZoneHome) -> list[Born]:
     state = states.read(home)
     assert state.supervisor is not None
-    return [state.supervisor, *(one.process for one in state.running)]
+    return [state.supervisor, *(running.process for running in state.running)]
 
 
 def left(those: list[Born], run: str | None) -> list[Born]:
     assert run is not None
-    found = {one for leader in those for one in (leader, *of_session(leader))} | {*of_run(run)}
-    return [one for one in found if one.is_alive()]
+    result = {item for leader in those for item in (leader, *of_session(leader))} | {*of_run(run)}
+    return [item for item in result if item.is_alive()]
 
 
 def port_is_free(home: ZoneHome) -> bool:
@@ -97,7 +97,7 @@ def test_a_taken_port_is_refused_and_named(home: ZoneHome) -> None:
     assert done.returncode == 4
     assert f"{host}:{port} is not to be had" in done.stderr
     assert "[hub] listen" in done.stderr
-    assert states.read(home).stage is Stage.DOWN
+    assert states.read(home).stage is ZoneStage.DOWN
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -110,7 +110,7 @@ def test_a_start_that_is_ended_leaves_nothing(home: ZoneHome, number: signal.Sig
     wait_until(lambda: not left(those, run))
     assert not states.is_held(home)
     assert port_is_free(home)
-    assert states.read(home).stage is Stage.DOWN
+    assert states.read(home).stage is ZoneStage.DOWN
 
 
 def test_what_a_killed_supervisor_leaves_is_stopped_by_down(home: ZoneHome) -> None:
@@ -118,8 +118,8 @@ def test_what_a_killed_supervisor_leaves_is_stopped_by_down(home: ZoneHome) -> N
     those, run = started(home), states.read(home).run
     os.kill(those[0].pid, signal.SIGKILL)
     assert up.wait(WAIT_SEC) != 0
-    told = veen("zone", "status", "--directory", home.root)
-    assert "crashed" in told.stdout or "down" in told.stdout
+    result = veen("zone", "status", "--directory", home.root)
+    assert "crashed" in result.stdout or "down" in result.stdout
     assert veen("zone", "down", "--directory", home.root).returncode == 0
     assert left(those, run) == []
     assert port_is_free(home)
@@ -142,9 +142,9 @@ def test_a_process_that_cannot_run_is_named_with_its_last_words(home: ZoneHome) 
     assert done.returncode == 4
     assert "hub ended with" in done.stderr
     assert states.read(home).running == ()
-    told = veen("zone", "status", "--directory", home.root)
-    assert told.returncode == 4
-    assert "z1 is failed: hub ended with" in told.stdout
+    result = veen("zone", "status", "--directory", home.root)
+    assert result.returncode == 4
+    assert "z1 is failed: hub ended with" in result.stdout
 
 
 def test_h23_a_zone_that_is_up_in_part_is_told_with_4_and_records(home: ZoneHome) -> None:
@@ -155,7 +155,7 @@ def test_h23_a_zone_that_is_up_in_part_is_told_with_4_and_records(home: ZoneHome
     first, wrong, *_ = done.stdout.splitlines()
     assert first == "z1 is up in part"
     assert wrong.startswith("  WRONG: postgres is failing: postgres cannot be started")
-    assert {one.name for one in states.read(home).running if one.process.is_alive()} == {
+    assert {item.name for item in states.read(home).running if item.process.is_alive()} == {
         HUB, RECORDER,
     }  # fmt: skip
     assert answers(f"{hub_settings.load(home.file).url}/readyz")
@@ -175,14 +175,14 @@ def test_a_number_that_is_somebody_elses_by_now_is_let_be() -> None:
     """Down goes by number and birth: a process of the same number, born later, is a stranger."""
     stranger = subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
-        found = born(stranger.pid)
-        assert found is not None
-        earlier = replace(found, born=found.born - 1)
+        result = born(stranger.pid)
+        assert result is not None
+        earlier = replace(result, born=result.born - 1)
         assert not earlier.is_alive()
         assert of_session(earlier) == []
         earlier.send(signal.SIGKILL)
-        assert found.is_alive()
-        assert of_session(found) == [found]
+        assert result.is_alive()
+        assert of_session(result) == [result]
     finally:
         stranger.kill()
         stranger.wait()

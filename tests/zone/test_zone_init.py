@@ -13,19 +13,18 @@ import pytest
 
 from bridge import settings as bridge_settings
 from bridge.trust import TrustStore
-from cli.failure import Refused
-from cli.zone_environment import USERS, environment
-from cli.zone_home import ZoneHome
-from cli.zone_people import EXPORTED, PRODUCERS
-from cli.zone_postgres import Postgres
-from cli.zone_run import start
 from hub import settings as hub_settings
 from hub.storage.datadir import DataDir
 from hub.storage.identity import read_identity
 from recorder import settings as recorder_settings
 from veen.captoken import CapToken
 from veen.digest import h
-from veen.stream import stream_id
+from veen.errors import Refused
+from veen.label import stream_id
+from zone.directory import USERS, ZoneHome, environment
+from zone.people import EXPORTED, PRODUCERS
+from zone.postgres import Postgres
+from zone.run import start
 
 Pair = tuple[ZoneHome, ZoneHome]
 MakeZone = Callable[..., ZoneHome]
@@ -87,11 +86,11 @@ def test_refuses_trust_that_names_nobody(a_zone: MakeZone, tmp_path: Path) -> No
 def test_refuses_a_handed_over_hub_that_was_changed(pair: Pair, tmp_path: Path) -> None:
     folder = tmp_path / "handover"
     folder.mkdir()
-    for one in pair[0].handover.iterdir():
-        raw = bytearray(one.read_bytes())
-        if one.suffix == ".sig":
+    for path in pair[0].handover.iterdir():
+        raw = bytearray(path.read_bytes())
+        if path.suffix == ".sig":
             raw[7] ^= 1
-        (folder / one.name).write_bytes(raw)
+        (folder / path.name).write_bytes(raw)
     done = veen(
         "zone", "init", "--directory", tmp_path / "z", "--name", "z", "--role", "offline",
         "--trust", folder, "--json",
@@ -121,10 +120,12 @@ def test_h05_signatures_are_asked_for_where_approvers_are_named_and_nowhere_else
     home = a_zone(tmp_path / "z", "offline", trust=trust, approvers=keys)
     importing = bridge_settings.load(home.file).importing
     assert importing is not None
-    assert {(one.needed, one.approvers) for one in importing.approvals} == {(2, keys)}
-    prefixes = tuple(one.prefix for one in importing.approvals)
+    assert {(approval.needed, approval.approvers) for approval in importing.approvals} == {
+        (2, keys)
+    }
+    prefixes = tuple(approval.prefix for approval in importing.approvals)
     routes = bridge_settings.load(home.file).streams.routes
-    assert [one.source for one in routes if not one.source.startswith(prefixes)] == []
+    assert [route.source for route in routes if not route.source.startswith(prefixes)] == []
     with pytest.raises(Refused, match="the same person twice"):
         a_zone(tmp_path / "y", "offline", trust=trust, approvers=(keys[0], keys[0]))
     with pytest.raises(Refused, match="for an offline zone"):
@@ -134,10 +135,10 @@ def test_h05_signatures_are_asked_for_where_approvers_are_named_and_nowhere_else
 def test_large_queries_go_to_the_airflow_of_the_zone(a_zone: MakeZone, tmp_path: Path) -> None:
     usual, small = a_zone(tmp_path / "z1", "alone"), a_zone(tmp_path / "z2", "alone", row_budget=7)
     for home, budget in ((usual, 100_000), (small, 7)):
-        found = recorder_settings.load(home.file)
-        assert (found.query.engine, found.query.row_budget) == ("auto", budget)
-        assert found.query.airflow_url == home.zone().airflow.url
-        assert found.objects is not None
+        document = recorder_settings.load(home.file)
+        assert (document.query.engine, document.query.row_budget) == ("auto", budget)
+        assert document.query.airflow_url == home.zone().airflow.url
+        assert document.objects is not None
 
 
 def test_all_listen_on_the_loopback_on_ports_of_their_own(pair: Pair) -> None:
@@ -150,7 +151,7 @@ def test_all_listen_on_the_loopback_on_ports_of_their_own(pair: Pair) -> None:
             home.zone().airflow.listen,
         )
     ]
-    assert all(one.startswith("127.0.0.1:") for one in places)
+    assert all(place.startswith("127.0.0.1:") for place in places)
     assert len(set(places)) == len(places)
 
 
@@ -160,13 +161,14 @@ def test_the_offline_zone_trusts_the_online_one_and_takes_its_streams(pair: Pair
     assert list(trust.hubs) == [online.zone().hub_id]
     assert list(trust.exporters.values()) == ["z1"]
     routes = bridge_settings.load(offline.file).streams.routes
-    assert {one.source for one in routes} == {*EXPORTED, "bridge/online/log"}
-    assert {one.hub_id for one in routes} == {online.zone().hub_id}
+    assert {route.source for route in routes} == {*EXPORTED, "bridge/online/log"}
+    assert {route.hub_id for route in routes} == {online.zone().hub_id}
 
 
 def test_no_key_is_in_both_zones(pair: Pair) -> None:
     keys = [
-        {one.public_key for one in hub_settings.load(home.file).policy.principals} for home in pair
+        {principal.public_key for principal in hub_settings.load(home.file).policy.principals}
+        for home in pair
     ]
     assert keys[0].isdisjoint(keys[1])
     issuers = [hub_settings.load(home.file).issuers for home in pair]
@@ -183,7 +185,7 @@ def test_a_capability_covers_its_streams_and_no_other(pair: Pair) -> None:
 
 def test_nothing_handed_over_is_secret(pair: Pair) -> None:
     """Names, a public key and what the hub signed; no private key is a part of any of it."""
-    handed = b"".join(one.read_bytes() for one in pair[0].handover.iterdir())
+    handed = b"".join(path.read_bytes() for path in pair[0].handover.iterdir())
     for key in (pair[0].hub / "keys").iterdir():
         assert key.read_bytes() not in handed
         assert key.read_bytes().hex().encode() not in handed
@@ -204,16 +206,16 @@ def test_what_is_secret_is_private_and_not_in_the_file(pair: Pair) -> None:
 
 def test_the_environment_has_what_airflow_and_spark_need(pair: Pair) -> None:
     home = pair[0]
-    found = environment(home, home.zone(), {"PATH": "/bin", "HOME": "/root"})
-    assert len(bytes.fromhex(found["AIRFLOW__API_AUTH__JWT_SECRET"])) >= 64
-    assert found["AIRFLOW_HOME"] == str(home.airflow)
-    assert found["VEEN_ZONE"] == str(home.file)
-    assert found["AIRFLOW__CORE__LOAD_EXAMPLES"] == "False"
-    assert json.loads(found["AIRFLOW_CONN_SPARK_DEFAULT"])["host"] == "local[2]"
-    assert found["SPARK_LOCAL_IP"] == "127.0.0.1"
-    assert found["PATH"].endswith(":/bin")
-    users = found["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"].split(",")
-    named = dict(one.split(":") for one in users)
+    result = environment(home, home.zone(), {"PATH": "/bin", "HOME": "/root"})
+    assert len(bytes.fromhex(result["AIRFLOW__API_AUTH__JWT_SECRET"])) >= 64
+    assert result["AIRFLOW_HOME"] == str(home.airflow)
+    assert result["VEEN_ZONE"] == str(home.file)
+    assert result["AIRFLOW__CORE__LOAD_EXAMPLES"] == "False"
+    assert json.loads(result["AIRFLOW_CONN_SPARK_DEFAULT"])["host"] == "local[2]"
+    assert result["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert result["PATH"].endswith(":/bin")
+    users = result["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"].split(",")
+    named = dict(user.split(":") for user in users)
     assert named == dict(USERS)
     assert set(json.loads(home.passwords.read_text())) == set(named)
 
@@ -221,19 +223,19 @@ def test_the_environment_has_what_airflow_and_spark_need(pair: Pair) -> None:
 def test_what_the_caller_says_of_airflow_holds_but_for_where_it_is(pair: Pair) -> None:
     home = pair[0]
     given = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "postgresql+psycopg2://db/airflow"}
-    found = environment(home, home.zone(), given | {"AIRFLOW__API__PORT": "1"})
-    assert found | given == found
-    assert found["AIRFLOW__API__PORT"] == home.zone().airflow.listen.rpartition(":")[2]
+    result = environment(home, home.zone(), given | {"AIRFLOW__API__PORT": "1"})
+    assert result | given == result
+    assert result["AIRFLOW__API__PORT"] == home.zone().airflow.listen.rpartition(":")[2]
 
 
 def test_the_command_tells_what_to_do_next(tmp_path: Path) -> None:
     done = veen("zone", "init", "--directory", tmp_path / "z", "--name", "z", "--json")
     assert done.returncode == 0, done
-    found = json.loads(done.stdout)
-    assert found["role"] == "alone"
-    assert found["next"].startswith("veen zone up")
-    told = veen("zone", "status", "--directory", tmp_path / "z", "--json")
-    assert json.loads(told.stdout)["zones"][0]["stage"] == "down"
+    document = json.loads(done.stdout)
+    assert document["role"] == "alone"
+    assert document["next"].startswith("veen zone up")
+    result = veen("zone", "status", "--directory", tmp_path / "z", "--json")
+    assert json.loads(result.stdout)["zones"][0]["stage"] == "down"
     assert veen("zone", "status", "--directory", tmp_path).returncode == 0
 
 

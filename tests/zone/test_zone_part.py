@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.failure import REFUSED
-from cli.zone_home import ZoneHome
+from cli.errors import REFUSED
 from hub import settings as hub_settings
-from recorder import zone as zones
+from zone import config as zones
+from zone.directory import ZoneHome
 
 WAIT_SEC = 120.0
 VEEN = [sys.executable, "-P", "-m", "cli.main", "zone"]

@@ -15,11 +15,18 @@ import pytest
 from bridge import settings as bridge_settings
 from hub import settings as hub_settings
 from recorder import settings as recorder_settings
-from recorder.zone import AirflowSettings, SparkSettings, StorageSettings, Zone, load, parse
-from recorder.zone_acting import ActingSettings, ApprovalSettings, FoldSettings
-from recorder.zone_dags import DagSettings
-from veen.objects.settings import FileSettings
-from veen.settings_table import BadSettings
+from recorder.settings import ActingSettings, ApprovalSettings, FoldSettings
+from veen.objects.port import FileSettings
+from veen.system.config import BadSettings
+from zone.config import (
+    AirflowSettings,
+    DagSettings,
+    SparkSettings,
+    StorageSettings,
+    ZoneConfig,
+    load,
+    parse,
+)
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = DOCS / "veen.example.toml"
@@ -34,12 +41,12 @@ def a_document(**changes: Any) -> dict[str, Any]:
     return {"zone": "z1", "hub_id": HUB_ID, "recorder": {}} | changes
 
 
-def read(**changes: Any) -> Zone:
+def read(**changes: Any) -> ZoneConfig:
     return parse(a_document(**changes), Path("/zones/z1/veen.toml"))
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "detail"),
     [
         ({"zone": "Z 1"}, "zone = 'Z 1'"),
         ({"zone": 7}, "zone = 7"),
@@ -70,8 +77,8 @@ def read(**changes: Any) -> Zone:
         ({"dags": {"minutes": 1}}, "dags.minutes = 1: there is no such key"),
     ],
 )
-def test_refuses(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(BadSettings, match=re.escape(told)):
+def test_refuses(changes: dict[str, Any], detail: str) -> None:
+    with pytest.raises(BadSettings, match=re.escape(detail)):
         read(**changes)
 
 
@@ -81,25 +88,25 @@ def test_refuses_the_file_of_a_recorder_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [(None, "No such file"), ("zone = ", "not TOML"), ("zone = 'x'", "no file")]
+    ("text", "detail"), [(None, "No such file"), ("zone = ", "not TOML"), ("zone = 'x'", "no file")]
 )
-def test_an_unreadable_file_is_named(tmp_path: Path, text: str | None, told: str) -> None:
+def test_an_unreadable_file_is_named(tmp_path: Path, text: str | None, detail: str) -> None:
     path = tmp_path / "veen.toml"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(BadSettings, match=f"{re.escape(str(path))}: .*{told}"):
+    with pytest.raises(BadSettings, match=f"{re.escape(str(path))}: .*{detail}"):
         load(path)
 
 
 def test_what_is_not_said_has_safe_defaults() -> None:
-    found = read()
-    assert (found.role, found.exports, found.imports) == ("alone", False, False)
-    assert (found.folder, found.hub_data) == (Path("/zones/z1"), Path("/zones/z1/hub"))
-    assert found.storage is None
-    assert (found.spark.master, dict(found.spark.conf)) == ("local[2]", {})
-    assert (found.airflow.url, found.airflow.parallelism) == ("http://127.0.0.1:8081", 4)
-    assert (found.dags.checkpoint_minutes, found.dags.notify) == (5, "log")
-    assert found.dags.medium == Path("/zones/z1/medium")
+    result = read()
+    assert (result.role, result.exports, result.imports) == ("alone", False, False)
+    assert (result.folder, result.hub_data) == (Path("/zones/z1"), Path("/zones/z1/hub"))
+    assert result.storage is None
+    assert (result.spark.master, dict(result.spark.conf)) == ("local[2]", {})
+    assert (result.airflow.url, result.airflow.parallelism) == ("http://127.0.0.1:8081", 4)
+    assert (result.dags.checkpoint_minutes, result.dags.notify) == (5, "log")
+    assert result.dags.medium == Path("/zones/z1/medium")
 
 
 def test_a_schedule_can_be_off() -> None:
@@ -108,14 +115,14 @@ def test_a_schedule_can_be_off() -> None:
 
 @pytest.mark.parametrize(("zone", "exports"), [("online", True), ("offline", False)])
 def test_the_bridge_gives_the_role(zone: str, exports: bool) -> None:
-    found = read(bridge={"zone": zone})
-    assert (found.role, found.exports, found.imports) == (zone, exports, not exports)
+    result = read(bridge={"zone": zone})
+    assert (result.role, result.exports, result.imports) == (zone, exports, not exports)
 
 
 def test_storage_is_handed_to_commands_without_a_secret() -> None:
-    found = read(storage={"url": "s3://b/p", "endpoint": "http://127.0.0.1:1"}).storage
-    assert found is not None
-    assert found.options() == (
+    storage = read(storage={"url": "s3://b/p", "endpoint": "http://127.0.0.1:1"}).storage
+    assert storage is not None
+    assert storage.options() == (
         *("--store", "s3://b/p", "--region", "us-east-1", "--addressing", "auto"),
         *("--endpoint", "http://127.0.0.1:1"),
     )
@@ -140,7 +147,7 @@ def test_the_example_loads_by_every_loader_at_the_defaults_it_names() -> None:
 
 @pytest.mark.parametrize(
     "key",
-    sorted({one.name for kind in KINDS for one in fields(kind)}),
+    sorted({field.name for kind in KINDS for field in fields(kind)}),
 )
 def test_every_key_is_in_the_example(key: str) -> None:
     assert re.search(rf"^(# |\[spark\.|\[dags\.)?{key}\b", EXAMPLE.read_text(), re.MULTILINE)
@@ -173,7 +180,7 @@ def example(**of_recorder: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "detail"),
     [
         ({"zone": "z2"}, "recorder.zone: in the file of a zone this is zone, at the top"),
         ({"objects": {}}, "recorder.objects: in the file of a zone this is [storage]"),
@@ -182,15 +189,15 @@ def example(**of_recorder: Any) -> dict[str, Any]:
         ({"query": {"listen": 1}}, "recorder.query.listen = 1"),
     ],
 )
-def test_an_error_names_the_table_of_the_zone_file(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(BadSettings, match=re.escape(told)):
+def test_an_error_names_the_table_of_the_zone_file(changes: dict[str, Any], detail: str) -> None:
+    with pytest.raises(BadSettings, match=re.escape(detail)):
         recorder_settings.parse(example(**changes), Path("/x"))
 
 
 def test_a_part_may_say_another_hub_than_the_zone() -> None:
     other = {"url": "https://elsewhere", "hub_id": "22" * 32, "client": "c"}
-    found = recorder_settings.parse(example(hub=other), Path("/x"))
-    assert (found.hub.url, found.hub.hub_id.hex()) == ("https://elsewhere", "22" * 32)
+    result = recorder_settings.parse(example(hub=other), Path("/x"))
+    assert (result.hub.url, result.hub.hub_id.hex()) == ("https://elsewhere", "22" * 32)
 
 
 def test_a_hub_with_tls_is_found_by_https() -> None:
@@ -202,8 +209,8 @@ def test_a_hub_with_tls_is_found_by_https() -> None:
 def test_reading_a_zone_imports_little() -> None:
     """Airflow reads it at every parse of every DAG."""
     code = (
-        "import sys, recorder.zone, recorder.artefact;"
+        "import sys, recorder.zone, zone.artefacts;"
         "print([one for one in ('cbor2','nacl','pyarrow','httpx','boto3') if one in sys.modules])"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

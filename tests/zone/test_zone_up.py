@@ -16,14 +16,14 @@ import httpx
 import psutil
 import pytest
 
-from cli import zone_state as states
-from cli.demo.airflow_api import AirflowApi
-from cli.failure import Refused
-from cli.zone_home import ZoneHome
-from cli.zone_process import Born
-from cli.zone_run import stop
-from cli.zone_services import HUB, POSTGRES, RECORDER
+from cli.demo.zones import AirflowApi
 from hub import settings as hub_settings
+from veen.errors import Refused
+from veen.system.child_process import Born
+from zone import state as states
+from zone.directory import ZoneHome
+from zone.run import stop
+from zone.services import HUB, POSTGRES, RECORDER
 
 MakeZone = Callable[..., ZoneHome]
 ROOT = Path(__file__).parents[2]
@@ -36,9 +36,9 @@ QUIET = {
 @pytest.fixture(scope="module")
 def home(a_zone: MakeZone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZoneHome]:
     # H29: characters that mean something in a URL.
-    found = a_zone(tmp_path_factory.mktemp("up+&") / "z1")
-    yield found
-    stop(found)
+    zone = a_zone(tmp_path_factory.mktemp("up+&") / "z1")
+    yield zone
+    stop(zone)
 
 
 def veen(home: ZoneHome, *words: str | Path) -> dict[str, Any]:
@@ -47,8 +47,8 @@ def veen(home: ZoneHome, *words: str | Path) -> dict[str, Any]:
         env={**_environ(), **QUIET}, capture_output=True, check=False, timeout=WAIT_SEC,
     )  # fmt: skip
     assert done.returncode == 0, (words, done.stdout, done.stderr, _logs(home))
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
 
 
 def _environ() -> dict[str, str]:
@@ -65,10 +65,10 @@ def listening(home: ZoneHome) -> set[str]:
     assert supervisor is not None
     family = psutil.Process(supervisor.pid).children(recursive=True)
     return {
-        one.laddr.ip
+        net_connection.laddr.ip
         for process in family
-        for one in process.net_connections("tcp")
-        if one.status == psutil.CONN_LISTEN
+        for net_connection in process.net_connections("tcp")
+        if net_connection.status == psutil.CONN_LISTEN
     }
 
 
@@ -77,13 +77,13 @@ def made(target: str, folder: str) -> list[str]:
     words = ["make", "--dry-run", "--no-print-directory", target, f"DIR={folder}"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     lines = done.stdout.replace("\\\n", "").splitlines()
-    return [" ".join(one.split()) for one in lines if "/veen " in one]
+    return [" ".join(line.split()) for line in lines if "/veen " in line]
 
 
 def test_make_up_and_down_run_these_commands() -> None:
-    one, two, up = made("up", "d")
+    item, two, up = made("up", "d")
     init = ".venv/bin/veen zone init --directory"
-    assert one.endswith(f"{init} d/z1 --name z1 --role online --medium d/medium")
+    assert item.endswith(f"{init} d/z1 --name z1 --role online --medium d/medium")
     trusting = "--role offline --trust d/z1/handover --medium d/medium"
     assert two.endswith(f"{init} d/z2 --name z2 {trusting}")
     assert up == ".venv/bin/veen zone up --directory d"
@@ -101,7 +101,7 @@ def test_a_zone_goes_up_and_down_and_up_again(home: ZoneHome) -> None:
     emitted = _emit(home)
     before = states.read(home)
     assert veen(home, "zone", "down", "--directory", home.root)["stopped"] == {"z1": True}
-    assert not any(one.process.is_alive() for one in before.running)
+    assert not any(running.process.is_alive() for running in before.running)
     assert veen(home, "zone", "down", "--directory", home.root)["stopped"] == {"z1": False}
     assert veen(home, "zone", "status", "--directory", home.root)["zones"][0]["stage"] == "down"
     again = veen(home, "zone", "up", "--directory", home.root)["zones"][0]
@@ -114,20 +114,20 @@ def test_a_zone_goes_up_and_down_and_up_again(home: ZoneHome) -> None:
 
 
 def _looks_healthy(home: ZoneHome) -> None:
-    found = veen(home, "zone", "status", "--directory", home.root)["zones"][0]
-    assert (found["stage"], found["wrong"]) == ("up", [])
-    assert [one["name"] for one in found["processes"]] == [
+    result = veen(home, "zone", "status", "--directory", home.root)["zones"][0]
+    assert (result["stage"], result["wrong"]) == ("up", [])
+    assert [item["name"] for item in result["processes"]] == [
         "hub", "recorder", "postgres", "api-server", "scheduler", "dag-processor", "triggerer",
     ]  # fmt: skip
-    assert not any(one["restarts"] or one["failing"] for one in found["processes"])
+    assert not any(item["restarts"] or item["failing"] for item in result["processes"])
     assert listening(home) == {"127.0.0.1"}
 
 
 def _parts_are_killed_and_recording_goes_on(home: ZoneHome) -> None:
     """H23: an event is recorded while each part in turn is dead; what was killed comes back."""
-    found = {one.name: one.process for one in states.read(home).running}
+    result = {running.name: running.process for running in states.read(home).running}
     # The database last: without it the parts of Airflow end by themselves.
-    first = {name: found[name] for name in sorted(found, key=lambda one: one == POSTGRES)}
+    first = {name: result[name] for name in sorted(result, key=lambda item: item == POSTGRES)}
     for name, process in first.items():
         before = _process(home, HUB)
         process.send(signal.SIGKILL)
@@ -142,7 +142,7 @@ def _parts_are_killed_and_recording_goes_on(home: ZoneHome) -> None:
         _wait(lambda name=name, old=process: _is_back(home, name, old))
     status = veen(home, "zone", "status", "--directory", home.root)["zones"][0]
     assert (status["stage"], status["wrong"]) == ("up", [])
-    assert all(one["restarts"] >= 1 and not one["failing"] for one in status["processes"])
+    assert all(item["restarts"] >= 1 and not item["failing"] for item in status["processes"])
     text = httpx.get(f"{hub_settings.load(home.file).url}/metrics").text
     assert 'veen_zone_part_up{part="scheduler"} 1.0' in text
     assert re.search(r'veen_zone_part_restarts_total\{part="scheduler"\} [1-9]', text)
@@ -150,14 +150,14 @@ def _parts_are_killed_and_recording_goes_on(home: ZoneHome) -> None:
 
 
 def _process(home: ZoneHome, name: str) -> Born:
-    return next(one.process for one in states.read(home).running if one.name == name)
+    return next(running.process for running in states.read(home).running if running.name == name)
 
 
 def _is_back(home: ZoneHome, name: str, old: Born) -> bool:
     return any(
-        one.is_ready and one.process != old and one.process.is_alive()
-        for one in states.read(home).running
-        if one.name == name
+        running.is_ready and running.process != old and running.process.is_alive()
+        for running in states.read(home).running
+        if running.name == name
     )
 
 
@@ -174,8 +174,8 @@ def _the_hub_is_stopped_and_started_by_hand(home: ZoneHome) -> None:
     veen(home, "hub", "stop", *at)
     veen(home, "hub", "verify", *at, "--config", home.file)
     veen(home, "hub", "start", *at, "--config", home.file)
-    found = veen(home, "zone", "status", "--directory", home.root)["zones"][0]
-    assert (found["stage"], found["wrong"]) == ("up", [])
+    result = veen(home, "zone", "status", "--directory", home.root)["zones"][0]
+    assert (result["stage"], result["wrong"]) == ("up", [])
     assert not home.resting.exists()
 
 
@@ -190,20 +190,20 @@ def _people_may_what_they_may(home: ZoneHome, passwords: dict[str, str]) -> None
     assert operator.ask("GET", "/api/v2/importErrors")["total_entries"] == 0
     refused = viewer.reply("PATCH", "/api/v2/dags/veen_export", {"is_paused": True})
     assert refused.status_code == httpx.codes.FORBIDDEN
-    for one in (operator, viewer):
-        one.close()
+    for item in (operator, viewer):
+        item.close()
 
 
 def _emit(home: ZoneHome) -> int:
     who = ("--client", home.identity("gateway").root, "--cap", home.capability("gateway"))
     event = ("--type", "http.access", "--subject", "user:1", "--origin", "shop")
-    found = veen(
+    result = veen(
         home, "recorder", "emit", "--config", home.file, *who, *event, "--payload", '{"n": 1}'
     )
-    return int(found["stream_seq"])
+    return int(result["stream_seq"])
 
 
 def _head(home: ZoneHome) -> int:
     who = ("--client", home.identity("admin").root, "--principal", "admin")
-    found = veen(home, "recorder", "checkpoint", "create", "--config", home.file, *who)
-    return next(one["last_seq"] for one in found["streams"] if one["name"] == "record/app/http")
+    result = veen(home, "recorder", "checkpoint", "create", "--config", home.file, *who)
+    return next(item["last_seq"] for item in result["streams"] if item["name"] == "record/app/http")

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from zone_processes import RunningZone, make_zone, running
 
-from cli.zone_people import HTTP
-from veen.keystore.directory import ClientDir, Lock, Locked
+from veen.keystore.directory import ClientDir, ClientDirLock, Locked
+from zone.people import HTTP
 
 RUNBOOK = Path(__file__).parents[2] / "docs" / "runbook.md"
 _BOX = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -26,9 +26,9 @@ def boxes() -> list[str]:
 
 @pytest.fixture
 def zone(tmp_path: Path) -> Iterator[RunningZone]:
-    with running(make_zone(tmp_path / "z1")) as found:
-        found.emit(5)
-        yield found
+    with running(make_zone(tmp_path / "z1")) as result:
+        result.emit(5)
+        yield result
 
 
 def variables(zone: RunningZone) -> dict[str, str]:
@@ -48,13 +48,13 @@ def variables(zone: RunningZone) -> dict[str, str]:
 
 
 def events(file: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(one) for one in file.read_text().splitlines()]
-    return [one for one in lines if one["kind"] == "event" and one["stream"] == HTTP]
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    return [line for line in lines if line["kind"] == "event" and line["stream"] == HTTP]
 
 
 def is_held(client: ClientDir) -> bool:
     try:
-        Lock(client).release()
+        ClientDirLock(client).release()
     except Locked:
         return True
     return False
@@ -80,10 +80,10 @@ def test_h34_every_command_of_the_runbook_works_beside_a_running_zone(
         if number == 0:
             assert (work / "now.cbor").exists()
     for name in ("safe.jsonl", "incident.jsonl"):
-        found = events(work / name)
-        assert [one["payload"]["n"] for one in found] == [0, 1, 2, 3, 4]
-        assert all(one["proven"] for one in found)
-    assert [one["proven"] for one in events(work / "all.jsonl")] == [True] * 5 + [False] * 2
+        result = events(work / name)
+        assert [item["payload"]["n"] for item in result] == [0, 1, 2, 3, 4]
+        assert all(item["proven"] for item in result)
+    assert [event["proven"] for event in events(work / "all.jsonl")] == [True] * 5 + [False] * 2
 
 
 def test_h34_an_identity_that_is_held_names_its_holder_and_what_to_do(zone: RunningZone) -> None:

@@ -12,21 +12,20 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from cli import zone_services as services
-from cli.zone_home import ZoneHome
-from cli.zone_init import Wanted, init
-from cli.zone_services import Service
-from cli.zone_setup import authorize
 from recorder import settings as recorder_settings
-from recorder.index.home import IndexHome, NoIndex
-from recorder.index.status import status
+from recorder.index.reader import status
+from recorder.index.tables import IndexHome, NoIndex
+from zone import services
+from zone.directory import ZoneHome
+from zone.init import ZoneRequest, init
+from zone.services import ZoneService, authorize
 
 _START_SEC = 90.0
 
 
 def make_zone(root: Path, role: str = "online", **more: Any) -> ZoneHome:
     home, usual = ZoneHome(root), {"name": root.name, "storage": None, "trust": None}
-    init(home, Wanted(role=role, **(usual | more)), now=int(time.time()), random=os.urandom)
+    init(home, ZoneRequest(role=role, **(usual | more)), now=int(time.time()), random=os.urandom)
     return home
 
 
@@ -115,7 +114,7 @@ def running(home: ZoneHome) -> Iterator[RunningZone]:
 
 
 @contextmanager
-def _process(home: ZoneHome, one: Service) -> Iterator[None]:
+def _process(home: ZoneHome, one: ZoneService) -> Iterator[None]:
     log = home.root / f"{one.name}.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -130,8 +129,8 @@ def _process(home: ZoneHome, one: Service) -> Iterator[None]:
         process.wait(60)
 
 
-def until(happened: Callable[[], bool], told: Callable[[], str]) -> None:
+def until(happened: Callable[[], bool], detail: Callable[[], str]) -> None:
     deadline = time.monotonic() + _START_SEC
     while not happened():
-        assert time.monotonic() < deadline, told()
+        assert time.monotonic() < deadline, detail()
         time.sleep(0.05)

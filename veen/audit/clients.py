@@ -1,78 +1,200 @@
-"""The numbers of each client in a chunk: every one follows the last of the same client (I6-I9)."""
+"""Gaps in the numbers of the clients of a label, and the lost entries that may fill them (I9).
+
+A lost entry was one number of one client. It fills a gap only if it was lost after the last entry
+of that client, and it fills no second one. Where it turns up out of its place it is known whose it
+was; else nobody can tell, and a note names the entries.
+
+Rates, which span labels: every use of a capability in the order of hub time (I7).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from veen.audit.findings import Jump, Loss
-from veen.audit.report import Fault
-from veen.invariants import ClientCursor
-from veen.msg import Msg
+from veen.audit.context import ChunkFindings, Context, Jump, Loss, RateUse, Read, Stray
+from veen.audit.entries import Good, split
+from veen.audit.report import AuditFault
+from veen.captoken import Rate, TokenBucket
+from veen.log import layout
+from veen.log.layout import leaf_file, unpack_leaves
 
 
-class Clients:
-    """A client's first entry is taken to follow what came before, unless a cursor was given."""
+@dataclass(slots=True)
+class _Hole:
+    """Lost entries, one after another; of ``left`` nobody has said whose they were."""
 
-    def __init__(self, given: Iterable[tuple[bytes, ClientCursor]]) -> None:
-        self._given = dict(given)
-        self._losses = 0
-        self._lost_upto = 0
-        self._seen: Callable[[], int] = lambda: 0
-        self.lasts: dict[bytes, ClientCursor] = dict(self._given)
-        self.firsts: dict[bytes, ClientCursor] = {}
-        self.gaps: list[Jump | Loss] = []
-        self.after: dict[bytes, int] = {}
+    first: int
+    last: int
+    left: int
 
-    def place_by(self, seen: Callable[[], int]) -> None:
-        """Whoever walks tells how far it has come: what is lost comes next."""
-        self._seen = seen
+    def __str__(self) -> str:
+        return f"{self.first}" if self.first == self.last else f"{self.first} to {self.last}"
 
-    def check(self, msg: Msg, file: str, at: int, seq: int) -> Fault | None:
-        """What is wrong with the next message of a client; a gap is kept for later."""
-        last = self.lasts.get(msg.client_id)
-        if last is None:
-            self.firsts[msg.client_id] = ClientCursor(msg.client_seq, msg.prev_ack)
-            last = ClientCursor(msg.client_seq - 1, msg.prev_ack)
-        if msg.client_seq > last.client_seq:
-            self.lasts[msg.client_id] = ClientCursor(msg.client_seq, msg.prev_ack)
-        if msg.prev_ack >= seq:
-            what = f"prev_ack {msg.prev_ack} was not there to be seen"
-            found: Fault | None = Fault(file, at, seq, what, "I6")
-        elif msg.client_seq == 0:
-            found = Fault(file, at, seq, "client_seq starts at 1", "I9")
-        else:
-            found = self._follows(msg, last, file, at, seq)
-        if self._losses and msg.client_seq > last.client_seq:
-            self.after[msg.client_id] = self._losses
-        return found
 
-    def salvage(self, msg: Msg) -> None:
-        """A message whose frame is broken, but which its receipt names: nothing else is sure."""
-        self.lasts[msg.client_id] = ClientCursor(msg.client_seq, 0)
-        if self._losses:
-            self.after[msg.client_id] = self._losses
+@dataclass(slots=True)
+class Gaps:
+    _holes: list[_Hole] = field(default_factory=list)
+    _since: dict[bytes, int] = field(default_factory=dict)
+    """How many holes came before the last entry of a client."""
+    _known: dict[bytes, set[int]] = field(default_factory=dict)
+    """The numbers of clients that turned up out of place."""
+    _named: set[int] = field(default_factory=set)
+    _filled: dict[bytes, list[range]] = field(default_factory=dict)
+    faults: list[AuditFault] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
-    def lose(self, count: int) -> None:
-        """So many entries are lost; of two losses at one place the second comes behind."""
-        first = max(self._seen(), self._lost_upto) + 1
-        self.gaps.append(Loss(first, count))
-        self._lost_upto = first + count - 1
-        self._losses += 1
+    def lose(self, first: int, last: int) -> None:
+        self._holes.append(_Hole(first, last, last - first + 1))
 
-    def _follows(
-        self, msg: Msg, last: ClientCursor, file: str, at: int, seq: int
-    ) -> Fault | None:  # fmt: skip
-        if msg.client_seq <= last.client_seq:
-            return Fault(file, at, seq, f"client_seq {msg.client_seq} is there already", "I8")
-        gap = msg.client_seq - last.client_seq - 1
-        if gap:
-            what = f"client_seq {msg.client_seq} follows {last.client_seq}"
-            is_given = self._given.get(msg.client_id) is last
-            since = None if is_given else self.after.get(msg.client_id, 0)
-            fault = Fault(file, at, seq, what, "I9")
-            self.gaps.append(Jump(msg.client_id, last.client_seq + 1, gap, since, fault))
+    def settle(self, findings: ChunkFindings) -> bool:
+        """Take the next chunk; whether lost entries may fill each gap in it."""
+        base, is_whole = len(self._holes), True
+        filled: list[Jump] = []
+        by: dict[int, _Hole] = {}
+        self._name(findings.misplaced)
+        for gap in findings.gaps:
+            if isinstance(gap, Loss):
+                last = gap.first + gap.entries - 1
+                self.lose(gap.first, last)
+                self._name(
+                    each for each in findings.misplaced if gap.first <= each.stream_seq <= last
+                )
+                continue
+            since = self._since.get(gap.client, 0) if gap.since is None else base + gap.since
+            taken = self._fill(gap, since)
+            if taken is None:
+                self.faults.append(gap.fault)
+                is_whole = False
+            elif taken:
+                filled.append(gap)
+                by |= {hole.first: hole for hole in taken}
+        if filled:
+            self._note(filled, list(by.values()))
+        if self._holes:
+            after = dict(findings.after)
+            self._since |= {client: base + after.get(client, 0) for client, _ in findings.lasts}
+        return is_whole
+
+    def _fill(self, jump: Jump, since: int) -> list[_Hole] | None:
+        """The holes that the numbers of a gap are taken from; None where there are too few.
+
+        The earliest go first: a later one may also fill gaps that begin later.
+        """
+        known = self._known.get(jump.client, set())
+        expected = jump.gap - sum(0 <= item - jump.first < jump.gap for item in known)
+        takes: list[tuple[_Hole, int]] = []
+        for hole in self._left(since):
+            if not expected:
+                break
+            takes.append((hole, min(hole.left, expected)))
+            expected -= takes[-1][1]
+        if expected:
             return None
-        if msg.prev_ack < last.prev_ack:
-            what = f"prev_ack went back from {last.prev_ack} to {msg.prev_ack}"
-            return Fault(file, at, seq, what, "I6")
-        return None
+        for hole, count in takes:
+            hole.left -= count
+        if takes:
+            gap = range(jump.first, jump.first + jump.gap)
+            self._filled.setdefault(jump.client, []).append(gap)
+        return [hole for hole, _ in takes]
+
+    def _left(self, since: int) -> Iterator[_Hole]:
+        return (self._holes[at] for at in range(since, len(self._holes)) if self._holes[at].left)
+
+    def _name(self, misplaced: Iterable[Stray]) -> None:
+        """Entries that turned up are lost no more; they fill gaps of their own client alone."""
+        for seq, client, number in misplaced:
+            hole = self._hole_of(seq)
+            if hole is None or seq in self._named:
+                continue
+            self._named.add(seq)
+            self._known.setdefault(client, set()).add(number)
+            # A gap that was filled before the entry turned up has taken its place in the hole.
+            is_filled = any(number in gap for gap in self._filled.get(client, ()))
+            hole.left -= not is_filled and hole.left > 0
+
+    def _hole_of(self, seq: int) -> _Hole | None:
+        at = bisect_right(self._holes, seq, key=lambda item: item.first)
+        return self._holes[at - 1] if at and seq <= self._holes[at - 1].last else None
+
+    def _note(self, filled: list[Jump], holes: list[_Hole]) -> None:
+        file, entries = (
+            filled[0].fault.file,
+            ", ".join(str(jump.fault.stream_seq) for jump in filled),
+        )
+        lost = ", ".join(map(str, holes))
+        self.notes.append(
+            f"{file}: before entries {entries} client_seq leaves gaps that are faults unless the "
+            f"lost entries {lost} were these clients'"
+        )
+
+
+class RateUses(NamedTuple):
+    """Uses of one second in one chunk."""
+
+    file: str
+    label: bytes
+    start_seq: int
+    use: RateUse
+
+
+class _Excess(NamedTuple):
+    placed: RateUses
+    times: int
+
+
+def check_rates(uses: Iterable[RateUses], context: Context, read: Read) -> Iterator[AuditFault]:
+    """Debit every use; those beyond what the rate allows are looked up and told."""
+    by_ref: dict[bytes, list[RateUses]] = {}
+    for placed in uses:
+        by_ref.setdefault(placed.use.auth_ref, []).append(placed)
+    for ref, result in by_ref.items():
+        token, issued_at = context.capabilities[ref]
+        if token.allow.rate is None:
+            continue
+        for excess in _debited(result, token.allow.rate, issued_at):
+            yield from _describe(excess, context, read)
+
+
+def _debited(uses: list[RateUses], rate: Rate, issued_at: int) -> Iterator[_Excess]:
+    bucket = TokenBucket.full(rate, issued_at)
+    for placed in sorted(uses, key=lambda item: (item.use.hub_ts, item.label, item.start_seq)):
+        bucket = bucket.refilled(rate, placed.use.hub_ts)
+        allowed = min(bucket.tokens, placed.use.times)
+        bucket = TokenBucket(bucket.tokens - allowed, bucket.at)
+        if placed.use.times > allowed:
+            yield _Excess(placed, placed.use.times - allowed)
+
+
+def _describe(excess: _Excess, context: Context, read: Read) -> Iterator[AuditFault]:
+    """The last uses of the second are those that were too many."""
+    places = sorted(dict(_places(excess.placed, context, read)).items())
+    for seq, at in places[-excess.times :]:
+        what = "faster than the capability allows"
+        yield AuditFault(excess.placed.file, at, seq, what, "I7")
+
+
+def _places(placed: RateUses, context: Context, read: Read) -> Iterator[tuple[int, int]]:
+    """stream_seq and offset of the entries of one second under one capability."""
+    raw = read(placed.file)
+    if raw is None:
+        yield from _pruned(placed, read)
+        return
+    for frame in split(raw, placed.label, context.limits):
+        if not isinstance(frame, Good):
+            continue
+        msg, receipt = frame.framed.msg, frame.framed.receipt
+        if (msg.auth_ref, receipt.hub_ts) == (placed.use.auth_ref, placed.use.hub_ts):
+            yield receipt.stream_seq, frame.at
+
+
+def _pruned(placed: RateUses, read: Read) -> Iterator[tuple[int, int]]:
+    name = layout.parse_chunk(placed.file)
+    if name is None:
+        return
+    records = unpack_leaves(read(leaf_file(name)) or b"", name)
+    for seq, record in enumerate(records, name.start_seq):
+        if (record.auth_ref, record.hub_ts) == (placed.use.auth_ref, placed.use.hub_ts):
+            yield seq, record.at

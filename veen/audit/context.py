@@ -1,18 +1,34 @@
-"""What an audit of any chunk goes by: the hub, its limits, and what its control log made known."""
+"""What an audit of any chunk goes by: the hub, its limits, and what its control log made known.
+
+What is asked of the audit of one chunk, and what it answers; all of it travels.
+
+The files of a log, sorted by label and kind from their names alone (spec 4.8.3).
+
+The tasks of one label: its chunks in order, each with what stands beside it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
+from veen.audit.report import AuditFault
 from veen.captoken import CapToken
-from veen.control import ControlRecord, StreamRecord
+from veen.errors import Malformed
 from veen.hub_identity import HubIdentity
-from veen.label import EpochLabels, routing_key
+from veen.invariants import ClientCursor
+from veen.label import DEFAULT_PROFILE, EpochLabels, Profile, routing_key
 from veen.limits import Limits
-from veen.profile import DEFAULT_PROFILE, Profile
+from veen.log import layout
+from veen.log.chunk import CheckpointRef, ChunkTally, decode_checkpoint_index
+from veen.log.entry import ControlRecord, StreamRecord
+from veen.log.layout import ChunkName, OpenChunkName, parse_tombstone
+from veen.mmr import Peaks
 
 # How far from its first entry the epoch of a label is looked for, beyond the skew window.
 _RECOGNISED_SEC: Final = 86_400
@@ -27,7 +43,7 @@ class Depth(Enum):
     """All but the two signatures of each entry; whatever else is signed is still verified."""
 
 
-class Told(NamedTuple):
+class LoggedControl(NamedTuple):
     """One record of the control log."""
 
     record: ControlRecord
@@ -40,14 +56,14 @@ class Capability(NamedTuple):
     issued_at: int
 
 
-class Known(NamedTuple):
+class KnownLabels(NamedTuple):
     """The labels of a stream, and since when the hub has known it."""
 
     labels: EpochLabels
     since: int
 
 
-class Origin(NamedTuple):
+class LabelOrigin(NamedTuple):
     """The stream and epoch that a label is of."""
 
     labels: EpochLabels
@@ -58,22 +74,22 @@ class Origin(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Streams:
-    fixed: Mapping[bytes, Known]
+class AuditStreams:
+    fixed: Mapping[bytes, KnownLabels]
     """Streams without epochs, by the one label of each."""
-    rolling: tuple[Known, ...]
+    rolling: tuple[KnownLabels, ...]
 
-    def origin(self, label: bytes, first_ts: int, skew_sec: int) -> Origin | None:
+    def origin(self, label: bytes, first_ts: int, skew_sec: int) -> LabelOrigin | None:
         """Where a label comes from whose first entry has this hub_ts."""
         known = self.fixed.get(label)
         if known is not None:
-            return Origin(known.labels, 0, known.since, known.since <= first_ts)
-        for one in self.rolling:
-            profile = one.labels.profile
+            return LabelOrigin(known.labels, 0, known.since, known.since <= first_ts)
+        for labels in self.rolling:
+            profile = labels.labels.profile
             reach = min(_RECOGNISED_SEC, _MAX_RECOGNISED_EPOCHS * profile.epoch_sec) + skew_sec
             for epoch in profile.epochs(first_ts, reach):
-                if one.labels.at(epoch) == label:
-                    return Origin(one.labels, epoch, one.since, one.since <= first_ts)
+                if labels.labels.at(epoch) == label:
+                    return LabelOrigin(labels.labels, epoch, labels.since, labels.since <= first_ts)
         return None
 
 
@@ -84,23 +100,27 @@ class Context:
     profiles: Mapping[bytes, Profile]
     configured: tuple[StreamRecord, ...]
     depth: Depth
-    streams: Streams
+    streams: AuditStreams
     capabilities: Mapping[bytes, Capability]
     rated: frozenset[bytes]
     """The capabilities that have a rate."""
     control_is_whole: bool
     """Whether every capability that was ever made known could be read."""
 
-    def told(self, records: Iterable[Told], *, is_whole: bool) -> Context:
+    def with_control_records(self, records: Iterable[LoggedControl], *, is_whole: bool) -> Context:
         """The context of all other labels, once the control label has been audited."""
         capabilities: dict[bytes, Capability] = {}
-        learnt = [(one, 0) for one in self.configured]
-        for told in records:
-            token = told.record.token()
+        learnt = [(record, 0) for record in self.configured]
+        for logged in records:
+            token = logged.record.token()
             if token is not None:
-                capabilities.setdefault(token.auth_ref(), Capability(token, told.hub_ts))
-            learnt += [(one, told.hub_ts) for one in told.record.streams()]
-        rated = (ref for ref, one in capabilities.items() if one.token.allow.rate is not None)
+                capabilities.setdefault(token.auth_ref(), Capability(token, logged.hub_ts))
+            learnt += [(stream, logged.hub_ts) for stream in logged.record.streams()]
+        rated = (
+            ref
+            for ref, capability in capabilities.items()
+            if capability.token.allow.rate is not None
+        )
         return replace(
             self,
             streams=_streams(routing_key(self.hub.hub_id), learnt),
@@ -109,7 +129,7 @@ class Context:
             control_is_whole=is_whole,
         )
 
-    def origin(self, label: bytes, first_ts: int) -> Origin | None:
+    def origin(self, label: bytes, first_ts: int) -> LabelOrigin | None:
         return self.streams.origin(label, first_ts, self.limits.max_epoch_skew_sec)
 
 
@@ -125,35 +145,336 @@ def begin(
     bare = Context(
         hub=hub,
         limits=limits,
-        profiles={one.profile_id(): one for one in (DEFAULT_PROFILE, *profiles)},
+        profiles={profile.profile_id(): profile for profile in (DEFAULT_PROFILE, *profiles)},
         configured=tuple(streams),
         depth=depth,
-        streams=Streams({}, ()),
+        streams=AuditStreams({}, ()),
         capabilities={},
         rated=frozenset(),
         control_is_whole=True,
     )
-    return bare.told((), is_whole=True)
+    return bare.with_control_records((), is_whole=True)
 
 
-def _streams(routing: bytes, learnt: Iterable[tuple[StreamRecord, int]]) -> Streams:
+def _streams(routing: bytes, learnt: Iterable[tuple[StreamRecord, int]]) -> AuditStreams:
     """A stream is known from its first record; a name may come later, and its profile with it."""
     known: dict[bytes, StreamRecord] = {}
     since: dict[bytes, int] = {}
-    fixed: dict[bytes, Known] = {}
-    rolling: list[Known] = []
+    fixed: dict[bytes, KnownLabels] = {}
+    rolling: list[KnownLabels] = []
     for stream, hub_ts in learnt:
         name, before = stream.stream_id(), known.get(stream.stream_id())
         if before is not None and not before.is_nameless():
             continue
         known[name] = stream
-        found = Known(
+        labels = KnownLabels(
             EpochLabels(routing, name, stream.profile), since.setdefault(name, hub_ts)
         )  # fmt: skip
         if before is not None and before.profile == stream.profile:
             continue
         if stream.profile.epoch_sec:
-            rolling.append(found)
+            rolling.append(labels)
         else:
-            fixed[found.labels.at(0)] = found
-    return Streams(fixed, tuple(rolling))
+            fixed[labels.labels.at(0)] = labels
+    return AuditStreams(fixed, tuple(rolling))
+
+
+Read = Callable[[str], bytes | None]
+"""The bytes of a file of the log by its name, or None when there is none."""
+ANY: Final = 1 << 64
+"""Beyond every stream_seq."""
+
+
+class FindingKind(Enum):
+    SEALED = "sealed"
+    OPEN = "open"
+    PRUNED = "pruned"
+    ABSENT = "absent"
+    """No chunk at all: only what stands beside one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The state of a label just before a chunk; ``peaks`` is None when it is unknown."""
+
+    seen: int
+    peaks: Peaks | None
+    last_ts: int
+    origin: LabelOrigin | None
+    cursors: tuple[tuple[bytes, ClientCursor], ...] = ()
+    """Of the clients whose first entry in the chunk does not follow their last before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One chunk to audit. Without ``start`` it begins where its name and its snapshot say."""
+
+    kind: FindingKind
+    segment: ChunkName | OpenChunkName
+    due: frozenset[int]
+    """Every stream_seq of this chunk at which a checkpoint must stand, if it gets there."""
+    claimed: frozenset[int]
+    """Those of them at which one stands, or is said to."""
+    snapshots: frozenset[int]
+    summaries: frozenset[ChunkName]
+    promised: int
+    """The last stream_seq that the hub has vouched for in the label."""
+    first_ts: int | None = None
+    """The hub_ts of the first entry of the label, where it is known."""
+    start: Start | None = None
+
+    @property
+    def label(self) -> bytes:
+        return self.segment.label
+
+    @property
+    def file(self) -> str:
+        if isinstance(self.segment, OpenChunkName):
+            return layout.open_chunk(self.segment)
+        return layout.chunk(self.segment)
+
+
+class Jump(NamedTuple):
+    """A client whose numbers leave a gap: a fault, unless entries that were lost may fill it."""
+
+    client: bytes
+    first: int
+    """The first number that is not there."""
+    gap: int
+    since: int | None
+    """How many losses of the chunk came before the client's last entry; None if it has none."""
+    fault: AuditFault
+
+
+class Loss(NamedTuple):
+    """Entries of which no client is known."""
+
+    first: int
+    entries: int
+
+
+class Stray(NamedTuple):
+    """An entry that stands out of its place, and whose number it is by the hub's receipt."""
+
+    stream_seq: int
+    client: bytes
+    client_seq: int
+
+
+class RateUse(NamedTuple):
+    """How often a capability with a rate was used in one second of hub time."""
+
+    auth_ref: bytes
+    hub_ts: int
+    times: int
+
+
+class Binding(NamedTuple):
+    """The lines that the binding manifest may hold for one checkpoint; none when any may stand."""
+
+    upto_seq: int
+    lines: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkFindings:
+    task: Task
+    start: Start
+    """What the chunk was audited from."""
+    seen: int
+    last_ts: int
+    peaks: Peaks | None = None
+    is_confirmed: bool = False
+    """Whether the first root in the chunk bears the starting peaks out, or a checkpoint does."""
+    first_seq: int | None = None
+    first_ts: int | None = None
+    excused: int = 0
+    """Up to where bytes that nobody can read may have been the entries that are missing."""
+    size: int = 0
+    entries: int = 0
+    checkpoints: int = 0
+    faults: tuple[AuditFault, ...] = ()
+    if_whole: tuple[AuditFault, ...] = ()
+    """Faults that hold when no jump turns out to be one, and in the other case ``if_not``."""
+    if_not: tuple[AuditFault, ...] = ()
+    notes: tuple[str, ...] = ()
+    firsts: tuple[tuple[bytes, ClientCursor], ...] = ()
+    lasts: tuple[tuple[bytes, ClientCursor], ...] = ()
+    gaps: tuple[Jump | Loss, ...] = ()
+    after: tuple[tuple[bytes, int], ...] = ()
+    """How many losses of the chunk came before the last entry of a client; else none did."""
+    misplaced: tuple[Stray, ...] = ()
+    uses: tuple[RateUse, ...] = ()
+    control_records: tuple[LoggedControl, ...] = ()
+    refs: tuple[tuple[int, CheckpointRef], ...] = ()
+    bindings: tuple[Binding, ...] = ()
+    rolled: ChunkTally | None = None
+    """What was in it, when it is sealed and whole."""
+    first_size: int | None = None
+    """The size of its first entry, when that is whole."""
+
+
+_BY_SEQ: Final = re.compile(r"log/(peaks|checkpoint)-([0-9a-f]{64})-([0-9]{20})\.cbor")
+_BY_RANGE: Final = re.compile(
+    r"log/(?:(chunk)|leaves)-([0-9a-f]{64})-([0-9]{20})-([0-9]{20})\.(?(1)summary|bin)"
+)
+_INDEX: Final = re.compile(r"log/checkpoint-index-[0-9a-f]{64}\.cbor")
+
+
+@dataclass(slots=True)
+class LabelStock:
+    label: bytes
+    chunks: set[ChunkName] = field(default_factory=set)
+    opened: set[OpenChunkName] = field(default_factory=set)
+    tombstones: set[ChunkName] = field(default_factory=set)
+    summaries: set[ChunkName] = field(default_factory=set)
+    leaves: set[ChunkName] = field(default_factory=set)
+    peaks: set[int] = field(default_factory=set)
+    checkpoints: set[int] = field(default_factory=set)
+
+    def segments(self) -> list[ChunkName | OpenChunkName]:
+        """Chunks, gone or present, in the order of the label; the sealed one of a pair first."""
+        result: list[ChunkName | OpenChunkName] = [*self.chunks | self.tombstones, *self.opened]
+        return sorted(result, key=lambda item: (item.start_seq, len(item) == 2, item))
+
+    def missing(self, first: int, last: int) -> list[str]:
+        """The chunks that ought to hold these entries, by the summaries they left."""
+        return missing(self.label, self.summaries, first, last)
+
+
+@dataclass(slots=True)
+class Stock:
+    labels: dict[bytes, LabelStock] = field(default_factory=dict)
+    recorder: list[str] = field(default_factory=list)
+    """Recorder checkpoints, which are of all labels."""
+    unknown: list[str] = field(default_factory=list)
+
+    def of(self, label: bytes) -> LabelStock:
+        return self.labels.setdefault(label, LabelStock(label))
+
+
+def missing(label: bytes, summaries: Iterable[ChunkName], first: int, last: int) -> list[str]:
+    gone = sorted(summary for summary in summaries if first <= summary.start_seq <= last)
+    return [layout.chunk(item) for item in gone or [ChunkName(label, first, last)]]
+
+
+def take_inventory(names: Iterable[str]) -> Stock:
+    """Sort names such as ``log/chunk-….log``; what is no file of a log is kept apart."""
+    inventory = Stock()
+    for name in sorted(names):
+        if layout.parse_recorder_checkpoint(name):
+            inventory.recorder.append(name)
+        elif not (_chunk(inventory, name) or _artefact(inventory, name)):
+            inventory.unknown.append(name)
+    return inventory
+
+
+def _chunk(inventory: Stock, name: str) -> bool:
+    sealed, opened = layout.parse_chunk(name), layout.parse_open_chunk(name)
+    gone = parse_tombstone(name)
+    if sealed is not None:
+        inventory.of(sealed.label).chunks.add(sealed)
+    elif opened is not None:
+        inventory.of(opened.label).opened.add(opened)
+    elif gone is not None:
+        inventory.of(gone.label).tombstones.add(gone)
+    return any((sealed, opened, gone))
+
+
+def _artefact(inventory: Stock, name: str) -> bool:
+    if match := _BY_SEQ.fullmatch(name):
+        files = inventory.of(bytes.fromhex(match[2]))
+        (files.peaks if match[1] == "peaks" else files.checkpoints).add(int(match[3]))
+    elif match := _BY_RANGE.fullmatch(name):
+        files = inventory.of(bytes.fromhex(match[2]))
+        kind = files.summaries if match[1] else files.leaves
+        kind.add(ChunkName(files.label, int(match[3]), int(match[4])))
+    elif match := _INDEX.fullmatch(name):
+        inventory.of(bytes.fromhex(name[21:85]))
+    return match is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelPlan:
+    label: bytes
+    tasks: tuple[Task, ...]
+    claimed: frozenset[int]
+    """Every stream_seq at which there is a checkpoint, or is said to be."""
+    promised: int
+    summaries: frozenset[ChunkName]
+
+    def missing(self, first: int, last: int) -> list[str]:
+        """The chunks that ought to hold these entries, by the summaries they left."""
+        return missing(self.label, self.summaries, first, last)
+
+
+def plan(
+    files: LabelStock,
+    index: bytes | None,
+    bound: Collection[tuple[bytes, int]],
+    acknowledged: int,
+) -> LabelPlan:
+    """``acknowledged`` is the last stream_seq for which a receipt is known to have gone out.
+
+    Checkpoints that both the index and the binding manifest name must be there too.
+    """
+    claimed = set(files.checkpoints)
+    with suppress(Malformed):
+        listed = decode_checkpoint_index(index or b"")
+        claimed |= {upto for upto in listed if (files.label, upto) in bound}
+    promised = max(acknowledged, *claimed, 0)
+    return LabelPlan(
+        label=files.label,
+        tasks=tuple(_tasks(files, frozenset(claimed), promised)),
+        claimed=frozenset(claimed),
+        promised=promised,
+        summaries=frozenset(files.summaries),
+    )
+
+
+def _tasks(files: LabelStock, claimed: frozenset[int], promised: int) -> Iterator[Task]:
+    """Whatever has a stream_seq stands beside one chunk: that which holds it, or the last before.
+
+    So a chunk whose name is wrong still finds what it left, and nothing is left over.
+    """
+    segments = files.segments() or [OpenChunkName(files.label, 1)]
+    ends = {chunk.end_seq for chunk in files.chunks | files.tombstones}
+    due, known, peaks = sorted(claimed | ends), sorted(claimed), sorted(files.peaks)
+    summaries = sorted(files.summaries)
+    taken = 0
+    for place, segment in enumerate(segments):
+        end = segment.end_seq if isinstance(segment, ChunkName) else 0
+        following = segments[place + 1].start_seq - 1 if place + 1 < len(segments) else ANY
+        upto = max(end, following, taken)
+        begin = min(taken + 1, segment.start_seq)
+        yield Task(
+            kind=_kind(segment, files),
+            segment=segment,
+            due=frozenset(_between(due, taken, upto)),
+            claimed=frozenset(_between(known, taken, upto)),
+            snapshots=frozenset(_between(peaks, taken, upto)),
+            summaries=frozenset(_starting(summaries, begin, upto)),
+            promised=promised,
+        )
+        taken = upto
+
+
+def _between(value: list[int], after: int, upto: int) -> list[int]:
+    return value[bisect_right(value, after) : bisect_right(value, upto)]
+
+
+def _starting(names: list[ChunkName], first: int, last: int) -> list[ChunkName]:
+    begin = bisect_left(names, first, key=_start_seq)
+    return names[begin : bisect_right(names, last, key=_start_seq)]
+
+
+def _start_seq(name: ChunkName) -> int:
+    return name.start_seq
+
+
+def _kind(segment: ChunkName | OpenChunkName, files: LabelStock) -> FindingKind:
+    if segment in files.chunks:
+        return FindingKind.SEALED
+    if segment in files.opened:
+        return FindingKind.OPEN
+    return FindingKind.PRUNED if segment in files.tombstones else FindingKind.ABSENT

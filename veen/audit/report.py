@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from veen import canonical_json, sign
+from veen.crypto import SigningKey, signature_is_valid
 from veen.digest import ht
 from veen.errors import Malformed, Untrusted
+from veen.wire import canonical_json
 
 
-class Fault(NamedTuple):
+class AuditFault(NamedTuple):
     """One place where the log is not what its hub signed, and the rule that it breaks."""
 
     file: str
@@ -26,7 +27,7 @@ class Fault(NamedTuple):
         return self.file, self.offset, self.stream_seq or 0, self.code, self.what
 
 
-class Head(NamedTuple):
+class LabelHead(NamedTuple):
     """Where a label ends; ``root`` is None when a fault leaves it unknown."""
 
     head_seq: int
@@ -34,13 +35,13 @@ class Head(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class AuditReport:
     labels: int
     chunks: int
     entries: int
     checkpoints: int
-    heads: dict[bytes, Head]
-    faults: tuple[Fault, ...]
+    heads: dict[bytes, LabelHead]
+    faults: tuple[AuditFault, ...]
     notes: tuple[str, ...]
     derived: tuple[str, ...]
 
@@ -53,12 +54,12 @@ class Report:
         return canonical_json.encode(self._plain())
 
     @classmethod
-    def from_json(cls, raw: bytes) -> Report:
+    def from_json(cls, raw: bytes) -> AuditReport:
         """The report of which ``raw`` is the one JSON form; Malformed otherwise."""
         return _same(_read(_parse(raw)), raw)
 
-    def signed(self, key: sign.PrivateKey) -> SignedReport:
-        return SignedReport(self, key.public, key.sign(_digest(self)))
+    def signed(self, key: SigningKey) -> SignedAuditReport:
+        return SignedAuditReport(self, key.public, key.sign(_digest(self)))
 
     def _plain(self) -> dict[str, Any]:
         return {
@@ -75,17 +76,17 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class SignedReport:
+class SignedAuditReport:
     """A report and who stands for it, under a tag that nothing else is signed with."""
 
-    report: Report
+    report: AuditReport
     signed_by: bytes
     sig: bytes
 
-    def verify(self, public: bytes) -> Report:
+    def verify(self, public: bytes) -> AuditReport:
         """The report, if the holder of ``public`` has signed it."""
         is_theirs = self.signed_by == public
-        if not (is_theirs and sign.is_valid(public, self.sig, _digest(self.report))):
+        if not (is_theirs and signature_is_valid(public, self.sig, _digest(self.report))):
             raise Untrusted(f"the audit report is not signed by {public.hex()}")
         return self.report
 
@@ -99,24 +100,24 @@ class SignedReport:
         )
 
     @classmethod
-    def from_json(cls, raw: bytes) -> SignedReport:
-        found = _parse(raw)
+    def from_json(cls, raw: bytes) -> SignedAuditReport:
+        result = _parse(raw)
         try:
-            report = _read(found["report"])
-            signed = cls(report, bytes.fromhex(found["signed_by"]), bytes.fromhex(found["sig"]))
+            report = _read(result["report"])
+            signed = cls(report, bytes.fromhex(result["signed_by"]), bytes.fromhex(result["sig"]))
         except (KeyError, TypeError, ValueError) as error:
             raise Malformed(f"no signed audit report: {error}") from error
         return _same(signed, raw)
 
 
-J = TypeVar("J", Report, SignedReport)
+J = TypeVar("J", AuditReport, SignedAuditReport)
 
 
-def _digest(report: Report) -> bytes:
+def _digest(report: AuditReport) -> bytes:
     return ht("veen/audit-report", report.to_json())
 
 
-def _head(head: Head) -> dict[str, object]:
+def _head(head: LabelHead) -> dict[str, object]:
     return {"head_seq": head.head_seq, "root": head.root.hex() if head.root else None}
 
 
@@ -127,34 +128,34 @@ def _parse(raw: bytes) -> Any:
         raise Malformed(f"an audit report is JSON: {error}") from error
 
 
-def _same(found: J, raw: bytes) -> J:
-    if found.to_json() != raw:
+def _same(j: J, raw: bytes) -> J:
+    if j.to_json() != raw:
         raise Malformed("not the one JSON form of an audit report")
-    return found
+    return j
 
 
-def _read(found: Any) -> Report:
+def _read(value: Any) -> AuditReport:
     try:
-        return Report(
-            labels=int(found["labels"]),
-            chunks=int(found["chunks"]),
-            entries=int(found["entries"]),
-            checkpoints=int(found["checkpoints"]),
-            heads=_heads(found["heads"]),
-            faults=tuple(Fault(**fault) for fault in found["faults"]),
-            notes=tuple(found["notes"]),
-            derived=tuple(found["derived"]),
+        return AuditReport(
+            labels=int(value["labels"]),
+            chunks=int(value["chunks"]),
+            entries=int(value["entries"]),
+            checkpoints=int(value["checkpoints"]),
+            heads=_heads(value["heads"]),
+            faults=tuple(AuditFault(**fault) for fault in value["faults"]),
+            notes=tuple(value["notes"]),
+            derived=tuple(value["derived"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Malformed(f"no audit report: {error}") from error
 
 
-def _heads(found: Mapping[str, Any]) -> dict[bytes, Head]:
+def _heads(value: Mapping[str, Any]) -> dict[bytes, LabelHead]:
     return {
-        bytes.fromhex(label): Head(one["head_seq"], _root(one["root"]))
-        for label, one in found.items()
+        bytes.fromhex(label): LabelHead(item["head_seq"], _root(item["root"]))
+        for label, item in value.items()
     }
 
 
-def _root(found: str | None) -> bytes | None:
-    return None if found is None else bytes.fromhex(found)
+def _root(value: str | None) -> bytes | None:
+    return None if value is None else bytes.fromhex(value)

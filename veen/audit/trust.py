@@ -6,14 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from veen import cbor, layout
 from veen.audit.artefacts import first_difference
-from veen.audit.findings import Read
-from veen.audit.report import Fault
-from veen.client.trust import newest
+from veen.audit.context import Read
+from veen.audit.report import AuditFault
+from veen.client.session import newest_identity
 from veen.errors import Malformed, Untrusted, VeenError
 from veen.hub_identity import HubIdentity, HubKey, key_id
 from veen.label import hub_id
+from veen.log import layout
+from veen.wire import cbor
 
 JOURNAL: Final = "hub-identity.next"
 _UNDATED: Final = "key-map"
@@ -26,7 +27,7 @@ class Nameless(VeenError):
 
 @dataclass(slots=True)
 class TrustCheck:
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[AuditFault] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def read_hub(self, read: Read) -> HubIdentity:
@@ -56,15 +57,15 @@ class TrustCheck:
                 "that key has retired, may exist"
             )
             return own
-        found = known
+        identity = known
         if own.anchoring != _UNDATED:
             try:
-                found = newest(known, own)
+                identity = newest_identity(known, own)
             except Untrusted as error:
                 what = f"{error} (expected it to agree with {known.described()})"
                 self._fault(layout.IDENTITY, 0, what, "IDENTITY")
-        self.notes.append(f"judged by {found.described()}")
-        return found
+        self.notes.append(f"judged by {identity.described()}")
+        return identity
 
     def _documents(self, read: Read) -> dict[str, bytes]:
         """The documents as they lie, or as a change that a crash interrupted will leave them."""
@@ -77,11 +78,11 @@ class TrustCheck:
         if pending is not None:
             self.notes.append(f"{JOURNAL}: a change of identity that the next start will finish")
             return dict(zip(_NAMES, pending, strict=True))
-        found = {name: read(name) for name in _NAMES}
-        for name, document in found.items():
+        result = {name: read(name) for name in _NAMES}
+        for name, document in result.items():
             if document is None:
                 self._fault(name, 0, "the file is missing", "MISSING")
-        return {name: document for name, document in found.items() if document is not None}
+        return {name: document for name, document in result.items() if document is not None}
 
     def _identity(self, documents: dict[str, bytes]) -> HubIdentity | None:
         if layout.IDENTITY not in documents:
@@ -119,7 +120,7 @@ class TrustCheck:
         return True
 
     def _fault(self, name: str, at: int, what: str, code: str) -> None:
-        self.faults.append(Fault(name, at, None, what, code))
+        self.faults.append(AuditFault(name, at, None, what, code))
 
 
 def _mapped(raw: bytes) -> list[bytes] | None:
@@ -132,5 +133,5 @@ def _mapped(raw: bytes) -> list[bytes] | None:
 
 
 def _undated(keys: Iterable[bytes]) -> HubIdentity:
-    found = tuple(HubKey(key_id=key_id(one), hub_pk=one, valid_from=0) for one in keys)
-    return HubIdentity(hub_id=hub_id(found[0].hub_pk), hub_keys=found, anchoring=_UNDATED)
+    hub_keys = tuple(HubKey(key_id=key_id(key), hub_pk=key, valid_from=0) for key in keys)
+    return HubIdentity(hub_id=hub_id(hub_keys[0].hub_pk), hub_keys=hub_keys, anchoring=_UNDATED)

@@ -1,37 +1,52 @@
-"""The checkpoints of a label, one after another, each signed and of its stream (spec 4.4.1)."""
+"""The checkpoints of a label, one after another, each signed and of its stream (spec 4.4.1).
+
+Recorder checkpoints that a client believes: of the pinned hub, and never behind an earlier one.
+
+Whoever keeps the last document it has seen hands it in as ``earlier``.
+
+The root of a label computed again from the messages that a hub serves (spec 4.4.1).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from veen.checkpoint import Checkpoint
-from veen.client.errors import HubRefused
-from veen.client.head import is_missing
-from veen.client.pair import Log
+from veen.client.hub_api import HubApi
+from veen.client.log_head import LabelLogRef, is_missing
 from veen.client.session import Session
-from veen.errors import Untrusted
+from veen.client.transport import HubRefused
+from veen.client.verified_read import LabelRange, pages
+from veen.errors import Code, Untrusted
+from veen.hub_identity import HubIdentity
+from veen.mmr import EMPTY, Peaks
+from veen.msg import Msg
 from veen.receipt import Receipt
-from veen.tooling import CheckpointRangeResponse
+from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.system.environment import Progress, no_progress
+from veen.wire.api import CheckpointRangeResponse
 
 
-def checkpoints(session: Session, log: Log, from_seq: int) -> Iterator[Checkpoint]:
+def checkpoints(session: Session, log: LabelLogRef, from_seq: int) -> Iterator[Checkpoint]:
     """Those from a place on, unverified but for order and label: each is for ``verify``."""
     following: int | None = from_seq
     last = from_seq - 1
     while following is not None:
         page = _page(session, log, following)
-        for one in page.checkpoints:
-            if one.upto_seq <= last:
-                raise Untrusted(f"{log.at(one.upto_seq)}: a checkpoint out of order")
-            _verify_label(log, one)
-            last = one.upto_seq
-            yield one
+        for checkpoint in page.checkpoints:
+            if checkpoint.upto_seq <= last:
+                raise Untrusted(f"{log.at(checkpoint.upto_seq)}: a checkpoint out of order")
+            _verify_label(log, checkpoint)
+            last = checkpoint.upto_seq
+            yield checkpoint
         following = page.next_from_seq
         if following is not None and (not page.checkpoints or following != last + 1):
             raise Untrusted(f"{log.at(last)}: checkpoints end here and go on at {following}")
 
 
-def verify(session: Session, log: Log, checkpoint: Checkpoint, receipt: Receipt) -> None:
+def verify_checkpoint(
+    session: Session, log: LabelLogRef, checkpoint: Checkpoint, receipt: Receipt
+) -> None:
     """Refuse a checkpoint that does not agree with the verified receipt at its upto_seq.
 
     The receipt's hub_ts says which keys can have signed it.
@@ -49,7 +64,9 @@ def verify(session: Session, log: Log, checkpoint: Checkpoint, receipt: Receipt)
         )
 
 
-def verify_signature(session: Session, log: Log, checkpoint: Checkpoint, hub_ts: int) -> None:
+def verify_signature(
+    session: Session, log: LabelLogRef, checkpoint: Checkpoint, hub_ts: int
+) -> None:
     """Refuse a checkpoint of another label, or that no pinned key in use after hub_ts signed.
 
     For an entry that retention took away ``hub_ts`` may be that of an earlier one.
@@ -58,16 +75,160 @@ def verify_signature(session: Session, log: Log, checkpoint: Checkpoint, hub_ts:
     session.verify_checkpoint(checkpoint, log.labels.profile, hub_ts)
 
 
-def _verify_label(log: Log, checkpoint: Checkpoint) -> None:
+def _verify_label(log: LabelLogRef, checkpoint: Checkpoint) -> None:
     if checkpoint.label_curr != log.label:
         raise Untrusted(f"{log.at(checkpoint.upto_seq)}: a checkpoint of another label")
     checkpoint.verify_labels(log.labels)
 
 
-def _page(session: Session, log: Log, from_seq: int) -> CheckpointRangeResponse:
+def _page(session: Session, log: LabelLogRef, from_seq: int) -> CheckpointRangeResponse:
     try:
         return session.api.checkpoint_range(log.label, from_seq)
     except HubRefused as error:
         if not is_missing(error):
             raise
         return CheckpointRangeResponse(checkpoints=())
+
+
+def create_recorder_checkpoint(
+    session: Session, profile_id: bytes, earlier: RecorderCheckpoint | None, *, force: bool = False
+) -> RecorderCheckpoint:
+    """One over all streams as they stand; the last again if nothing has moved."""
+    recorder_checkpoint = session.api.recorder_checkpoint(profile_id, force=force)
+    verify_recorder_checkpoint(session, recorder_checkpoint, earlier)
+    if recorder_checkpoint.profile_id != profile_id:
+        raise Untrusted("the hub made a recorder checkpoint for another profile than asked for")
+    return recorder_checkpoint
+
+
+def latest_recorder_checkpoint(
+    session: Session, earlier: RecorderCheckpoint | None
+) -> RecorderCheckpoint | None:
+    """The last one; None when the hub has none, which it must not say once one was seen."""
+    try:
+        result = session.api.recorder_checkpoint_latest()
+    except HubRefused as error:
+        if not is_missing(error):
+            raise
+        if earlier is not None:
+            raise Untrusted(
+                f"the hub has no recorder checkpoint, and made one at {earlier.created_at}: "
+                "its directory was put back, or another hub answers"
+            ) from error
+        return None
+    verify_recorder_checkpoint(session, result, earlier)
+    return result
+
+
+def recorder_checkpoints_since(
+    session: Session, earlier: RecorderCheckpoint | None
+) -> Iterator[RecorderCheckpoint]:
+    """All that were made after ``earlier``, each checked against the one before it."""
+    last = earlier
+    following: int | None = last.created_at if last else 0
+    while following is not None:
+        page = session.api.recorder_checkpoints(following)
+        for checkpoint in page.checkpoints:
+            verify_recorder_checkpoint(session, checkpoint, last)
+            if last is not None and checkpoint.created_at == last.created_at:
+                raise Untrusted(f"two recorder checkpoints of {checkpoint.created_at}")
+            last = checkpoint
+            yield checkpoint
+        following = page.next_after
+        if following is not None and (last is None or following != last.created_at):
+            raise Untrusted(f"recorder checkpoints end here and go on after {following}")
+        if following is not None and not page.checkpoints:
+            raise Untrusted("an empty page of recorder checkpoints that is not the last")
+
+
+def verify_recorder_checkpoint(
+    session: Session, document: RecorderCheckpoint, earlier: RecorderCheckpoint | None
+) -> None:
+    """Refuse what the pinned hub has not signed, or what goes back behind an earlier one."""
+    try:
+        document.verify(session.hub)
+    except Untrusted:
+        # A new key may have come since we last asked.
+        document.verify(session.ask_identity())
+    if earlier is not None:
+        document.verify_follows(earlier)
+
+
+def verify_recomputed(
+    api: HubApi,
+    log: LabelLogRef,
+    hub: HubIdentity,
+    checkpoint: Checkpoint,
+    progress: Progress = no_progress,
+) -> int:
+    """Refuse a checkpoint whose root the messages up to it do not have; how many were read.
+
+    Where retention took the first entries away, the oldest receipt that is left vouches for the
+    peaks before it.
+    """
+    upto = checkpoint.upto_seq
+    first = _first_readable(api, log.label, upto)
+    peaks = EMPTY if first == 1 else _peaks_before(api, log, hub, first)
+    for page in pages(api, log, LabelRange(from_seq=first, to_seq=upto)):
+        for item in page.items:
+            peaks = peaks.append(_leaf(log, item.stream_seq, item.msg))
+        progress(peaks.size - first + 1, upto - first + 1)
+    if peaks.size != upto:
+        raise Untrusted(f"{log.at(upto)}: expected entries up to here, the hub ended {peaks.size}")
+    if peaks.root() != checkpoint.mmr_root:
+        raise Untrusted(
+            f"{log.at(upto)}: the messages have root {peaks.root().hex()}, "
+            f"the checkpoint says {checkpoint.mmr_root.hex()}"
+        )
+    return upto - first + 1
+
+
+def signed_receipt(api: HubApi, log: LabelLogRef, hub: HubIdentity, seq: int) -> Receipt:
+    """The receipt of a place, signed by a key of the hub valid at its hub_ts."""
+    receipt = api.receipt(log.label, seq)
+    if (receipt.label, receipt.stream_seq) != (log.label, seq):
+        raise Untrusted(
+            f"{log.at(seq)}: expected the receipt of this place, got that of {receipt.stream_seq}"
+        )
+    hub.verify_receipt(receipt)
+    return receipt
+
+
+def _leaf(log: LabelLogRef, seq: int, raw: bytes) -> bytes:
+    msg = Msg.decode(raw)
+    if msg.label != log.label or not msg.ct_hash_matches():
+        raise Untrusted(f"{log.at(seq)}: the message is of another label, or not what it was")
+    return msg.leaf_hash()
+
+
+def _peaks_before(api: HubApi, log: LabelLogRef, hub: HubIdentity, first: int) -> Peaks:
+    receipt = signed_receipt(api, log, hub, first)
+    proof = api.consistency(log.label, first - 1, first)
+    peaks = proof.before()
+    if peaks.size != first - 1 or peaks.append(receipt.leaf_hash).root() != receipt.mmr_root:
+        raise Untrusted(f"{log.at(first)}: the hub's peaks do not lead to its receipt")
+    return peaks
+
+
+def _first_readable(api: HubApi, label: bytes, last: int) -> int:
+    """Retention takes entries from the start, without holes."""
+    if _is_readable(api, label, 1):
+        return 1
+    gone, there = 1, last
+    while there - gone > 1:
+        middle = (gone + there) // 2
+        if _is_readable(api, label, middle):
+            there = middle
+        else:
+            gone = middle
+    return there
+
+
+def _is_readable(api: HubApi, label: bytes, seq: int) -> bool:
+    try:
+        api.receipt(label, seq)
+    except HubRefused as error:
+        if error.code != Code.NOT_FOUND.value:
+            raise
+        return False
+    return True

@@ -11,35 +11,45 @@ from pathlib import Path
 from threading import RLock
 from typing import Final, Self, Unpack
 
-from veen import seal
 from veen.captoken import CapToken
-from veen.client import epochs, reader, resync, state_check
-from veen.client.address import HubAddress, resolve
+from veen.client import reader, resync
 from veen.client.credentials import Credentials
-from veen.client.draft import Draft, Form
-from veen.client.errors import HubRefused, StateLost
 from veen.client.hub_api import HubApi
-from veen.client.outbox import Bounds, Late, Note, Outbox
-from veen.client.pair import Pair
-from veen.client.payloads import SealingCrew
-from veen.client.progress import Progress, untold
-from veen.client.receipt_book import ReceiptBook
-from veen.client.remedy import is_lasting
-from veen.client.resync import Resynced
-from veen.client.sealer import Lane, Sealer
+from veen.client.log_head import Pair
+from veen.client.outbox import (
+    Bounds,
+    Flushed,
+    Late,
+    Note,
+    Options,
+    Outbox,
+    SentEvent,
+    batches,
+    form_of,
+)
+from veen.client.queued import MessageTemplate, QueuedMessage
+from veen.client.reader import is_known
+from veen.client.receipts import ReceiptBook
+from veen.client.resync import Resynced, StateVerdict, verify_state
+from veen.client.sealer import MessageSealer, SealingPool, StreamQueue
 from veen.client.sender import BATCH, Sender
-from veen.client.sending import Flushed, Options, Sent, form_of, portions
 from veen.client.session import Session
-from veen.client.state_check import StateVerdict
-from veen.client.surroundings import Surroundings
-from veen.client.transport import Patience, Transport
-from veen.client.verdict import Landed
-from veen.crew import crew
+from veen.client.submit_result import Acknowledged, is_lasting
+from veen.client.transport import (
+    HubAddress,
+    HubRefused,
+    RetryPolicy,
+    StateLost,
+    Transport,
+    resolve_address,
+)
 from veen.errors import Rejected, VeenError, WrongSize
 from veen.keystore.directory import ClientDir, lock_within
+from veen.label import DEFAULT_PROFILE, Profile
 from veen.msg import Msg
-from veen.profile import DEFAULT_PROFILE, Profile
-from veen.seal import Opened
+from veen.payload import Opened, open_with_any
+from veen.system.environment import Progress, Runtime, no_progress
+from veen.system.process_pool import pool
 
 _ALL: Final = (1 << 63) - 1
 _BYTES_AT_A_TIME: Final = 8 << 20
@@ -56,7 +66,7 @@ class Client:
         outbox: Outbox,
         address: HubAddress,
         batch: int,
-        sealing: SealingCrew,
+        sealing: SealingPool,
     ) -> None:
         self.session = session
         self._outbox = outbox
@@ -67,7 +77,7 @@ class Client:
         self._own_prekey, self._own_key_until = b"", -1
         self._closing = ExitStack()
         self._draining = RLock()
-        self._sealer = Sealer(session, directory.attachments, sealing)
+        self._sealer = MessageSealer(session, directory.attachments, sealing)
         book = ReceiptBook(directory.receipts)
         self._batch = batch
         self._sender = Sender(session, outbox, self._sealer, book, batch)
@@ -81,9 +91,9 @@ class Client:
         passphrase: bytes | None = None,
         hub_id: bytes | None = None,
         credentials: Credentials | None = None,
-        patience: Patience | None = None,
+        retry_policy: RetryPolicy | None = None,
         tls: ssl.SSLContext | None = None,
-        surroundings: Surroundings | None = None,
+        runtime: Runtime | None = None,
         bounds: Bounds | None = None,
         batch: int = BATCH,
         sealers: int = 0,
@@ -97,25 +107,25 @@ class Client:
         ``reader_keys`` open messages too, beside the keys of the directory; nothing is signed or
         sealed with them. A directory that another process holds is waited for ``lock_wait_sec``.
         """
-        around = surroundings or Surroundings(
+        around = runtime or Runtime(
             clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep
         )
-        address, home = resolve(hub), ClientDir(directory)
+        address, home = resolve_address(hub), ClientDir(directory)
         with ExitStack() as closing:
             closing.enter_context(lock_within(home, lock_wait_sec, around.sleep))
             identity = home.open(passphrase).opening_also(reader_keys)
             transport = Transport(
                 address.url,
-                surroundings=around,
+                runtime=around,
                 credentials=credentials,
-                patience=patience,
+                retry_policy=retry_policy,
                 tls=tls,
             )
             closing.callback(transport.close)
             session = Session(home.root, identity, HubApi(transport), around)
             outbox = Outbox(home.outbox, identity.outbox_key, around.random, bounds)
             closing.callback(outbox.close)
-            sealing = SealingCrew(lambda: crew(sealers))
+            sealing = SealingPool(lambda: pool(sealers))
             closing.callback(sealing.close)
             client = cls(home, session, outbox, address, batch, sealing)
             client._name_hub(hub_id)
@@ -152,7 +162,7 @@ class Client:
         """Keep events of many streams, and a note with them: all of it or nothing."""
         pairs = list(events)
         forms = {name: self._form(name, options) for name, _ in pairs}
-        drafts = self._sized([Draft(forms[name], body) for name, body in pairs])
+        drafts = self._sized([QueuedMessage(forms[name], body) for name, body in pairs])
         return self._outbox.add(self._hub_id, drafts, note) if drafts or note else []
 
     def note(self, name: str) -> bytes | None:
@@ -163,7 +173,7 @@ class Client:
         """The names of the notes that were kept, of those that begin with ``prefix``."""
         return self._outbox.notes(prefix)
 
-    def send(self, stream: str, body: bytes, **options: Unpack[Options]) -> Sent:
+    def send(self, stream: str, body: bytes, **options: Unpack[Options]) -> SentEvent:
         """Send an event and have its receipt verified.
 
         One that the hub refuses for good is withdrawn. Whatever else is raised leaves the event
@@ -174,7 +184,7 @@ class Client:
 
     def send_many(
         self, stream: str, bodies: Iterable[bytes], **options: Unpack[Options]
-    ) -> Iterator[Sent]:
+    ) -> Iterator[SentEvent]:
         """Send events in batches; each is given back in turn, once it has landed."""
         with self._draining:
             due: dict[int, None] = {}
@@ -185,20 +195,20 @@ class Client:
                 error.add_note(self._left(error, list(due)))
                 raise
 
-    def flush(self, progress: Progress = untold) -> Flushed:
+    def flush(self, progress: Progress = no_progress) -> Flushed:
         """Send all that was emitted. A stream that does not get on does not hold up the others."""
         with self._draining:
             self.meet()
             before, landed, due = len(self._outbox.late()), 0, self.pending()
             failed: list[VeenError] = []
-            for draft in self._outbox.lanes(self._hub_id):
-                lane = self._sealer.lane(draft)
+            for draft in self._outbox.queues(self._hub_id):
+                queue = self._sealer.queue(draft)
                 try:
-                    for _ in self._sender.drain(lane, _ALL, lambda: _ALL, patient=True):
+                    for _ in self._sender.drain(queue, _ALL, lambda: _ALL, patient=True):
                         landed += 1
                         progress(landed, due)
                 except _ABOUT_ONE_STREAM as error:
-                    error.add_note(self._waits(lane))
+                    error.add_note(self._waits(queue))
                     failed.append(error)
             if failed:
                 raise failed[0]
@@ -249,12 +259,12 @@ class Client:
     def knows(self, stream: str, profile: Profile = DEFAULT_PROFILE) -> bool:
         """Whether the hub has the stream at all, be it without messages."""
         labels = self.meet().labels(stream, profile)
-        return epochs.is_known(self.session, labels, stream)
+        return is_known(self.session, labels, stream)
 
     def open_payload(self, msg: Msg, profile: Profile = DEFAULT_PROFILE) -> Opened:
         """The payload of a message with whichever of our keys opens it, or Unopenable."""
         keys = list(self.session.identity.readers())
-        return seal.open_with_any(keys, msg, profile, self.session.limits)
+        return open_with_any(keys, msg, profile, self.session.limits)
 
     def resync(
         self,
@@ -262,7 +272,7 @@ class Client:
         *,
         epoch: int | None = None,
         profile: Profile = DEFAULT_PROFILE,
-        progress: Progress = untold,
+        progress: Progress = no_progress,
     ) -> Resynced:
         labels = self.meet().labels(stream, profile)
         return resync.resync(self.session, labels, stream, epoch=epoch, progress=progress)
@@ -271,7 +281,7 @@ class Client:
         self, stream: str, *, epoch: int | None = None, profile: Profile = DEFAULT_PROFILE
     ) -> StateVerdict:
         labels = self.meet().labels(stream, profile)
-        return state_check.verify_state(self.session, labels, stream, epoch=epoch)
+        return verify_state(self.session, labels, stream, epoch=epoch)
 
     def meet(self) -> Session:
         """The session, once the hub has been asked who it is."""
@@ -290,40 +300,42 @@ class Client:
             pin = self.session.hub
         self._hub_id = hub_id or (pin.hub_id if pin else b"")
 
-    def _drafts(self, stream: str, bodies: Iterable[bytes], options: Options) -> list[Draft]:
+    def _drafts(
+        self, stream: str, bodies: Iterable[bytes], options: Options
+    ) -> list[QueuedMessage]:
         form, attachments = self._form(stream, options), tuple(options.get("attachments", ()))
-        return self._sized([Draft(form, body, attachments) for body in bodies])
+        return self._sized([QueuedMessage(form, body, attachments) for body in bodies])
 
-    def _form(self, stream: str, options: Options) -> Form:
+    def _form(self, stream: str, options: Options) -> MessageTemplate:
         capability = options.get("capability")
         auth_ref = self._sealer.renew(capability) if capability else None
         return form_of(stream, options, options.get("recipient") or self._own_key(), auth_ref)
 
-    def _sized(self, drafts: list[Draft]) -> list[Draft]:
+    def _sized(self, drafts: list[QueuedMessage]) -> list[QueuedMessage]:
         for draft in drafts:
             draft.check_sizes(self.session.limits)
         return drafts
 
     def _own_key(self) -> bytes:
         """Our newest prekey; the card is verified where the last choice does not hold any more."""
-        card, now = self.session.identity.card, self.session.surroundings.clock()
+        card, now = self.session.identity.card, self.session.runtime.clock()
         if now > self._own_key_until:
             self._own_prekey = card.recipient(now)
             self._own_key_until = max(
-                one.expires_at for one in card.prekeys if one.prekey == self._own_prekey
+                prekey.expires_at for prekey in card.prekeys if prekey.prekey == self._own_prekey
             )
         return self._own_prekey
 
     def _supply(
         self, stream: str, bodies: Iterable[bytes], options: Options, due: dict[int, None]
-    ) -> Iterator[Draft]:
+    ) -> Iterator[QueuedMessage]:
         """Keeps a portion of the events each time it is asked; gives one of them back."""
-        for portion in portions(bodies, self._batch, _BYTES_AT_A_TIME):
-            drafts = self._drafts(stream, portion, options)
+        for batch in batches(bodies, self._batch, _BYTES_AT_A_TIME):
+            drafts = self._drafts(stream, batch, options)
             due.update(dict.fromkeys(self._outbox.add(self._hub_id, drafts)))
             yield drafts[0]
 
-    def _landed(self, supply: Iterator[Draft], due: dict[int, None]) -> Iterator[Sent]:
+    def _landed(self, supply: Iterator[QueuedMessage], due: dict[int, None]) -> Iterator[SentEvent]:
         first = next(supply, None)
         if first is None:
             return
@@ -335,14 +347,14 @@ class Client:
             last = max((last, *due))
             return last
 
-        for landed in self._sender.drain(self._lane(first), last, feed, patient=False):
+        for landed in self._sender.drain(self._queue(first), last, feed, patient=False):
             if landed.slot.event_id in due:
                 del due[landed.slot.event_id]
                 yield self._sent(landed)
 
-    def _lane(self, draft: Draft) -> Lane:
+    def _queue(self, draft: QueuedMessage) -> StreamQueue:
         self.meet()
-        return self._sealer.lane(draft)
+        return self._sealer.queue(draft)
 
     def _left(self, error: VeenError, due: list[int]) -> str:
         """Withdraw what can never be sent as it is; what became of the events, in words."""
@@ -353,10 +365,13 @@ class Client:
         what = "withdrawn" if gone else "left in the outbox"
         return f"{what}: {len(due)} events from number {due[0]} on" if due else "all were sent"
 
-    def _waits(self, lane: Lane) -> str:
-        return f"event {self._outbox.first(lane.key)} for {lane.name} is left in the outbox"
+    def _waits(self, queue: StreamQueue) -> str:
+        return f"event {self._outbox.first(queue.key)} for {queue.name} is left in the outbox"
 
-    def _sent(self, landed: Landed) -> Sent:
-        flight = landed.attempt
-        attachments = tuple(self._sealer.path(one).read_bytes() for one in flight.attachment_ids())
-        return Sent(flight.event_id, flight.msg, landed.receipt, attachments, landed.size)
+    def _sent(self, landed: Acknowledged) -> SentEvent:
+        attempt = landed.attempt
+        attachments = tuple(
+            self._sealer.path(attachment_id_).read_bytes()
+            for attachment_id_ in attempt.attachment_ids()
+        )
+        return SentEvent(attempt.event_id, attempt.msg, landed.receipt, attachments, landed.size)

@@ -13,7 +13,7 @@ from http_message_signatures import (
     HTTPSignatureKeyResolver,
 )
 
-from veen import sign
+from veen.crypto import SigningKey
 
 _COVERED = ("@method", "@target-uri")
 
@@ -42,7 +42,7 @@ class Principal:
     """Signs each request with its key (RFC 9421), under the name the hub's policy gives it."""
 
     name: str
-    key: sign.PrivateKey
+    key: SigningKey
     clock: Callable[[], int]
     random: Callable[[int], bytes]
 
@@ -68,10 +68,10 @@ class _Request:
 
 
 class _OneKey(HTTPSignatureKeyResolver):
-    def __init__(self, key: sign.PrivateKey) -> None:
+    def __init__(self, key: SigningKey) -> None:
         self._key = key
 
-    def resolve_private_key(self, key_id: str) -> sign.PrivateKey:  # noqa: ARG002
+    def resolve_private_key(self, key_id: str) -> SigningKey:  # noqa: ARG002
         return self._key
 
 

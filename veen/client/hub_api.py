@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from veen import envelope, tooling
 from veen.captoken import CapToken
 from veen.checkpoint import Checkpoint
-from veen.client.errors import HubRefused, refusal
-from veen.client.transport import Transport
+from veen.client.transport import HubRefused, Transport, refusal
 from veen.errors import Malformed, Rejected
-from veen.inclusion import InclusionProof
-from veen.proof import MmrProof
-from veen.range_proof import RangeProof
+from veen.proofs import InclusionProof, MmrProof, RangeProof
 from veen.receipt import Receipt
 from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.wire import api
 
 Result = bytes | Rejected | HubRefused
 """What became of one message of a batch: the bytes of a receipt, or why not."""
@@ -25,103 +22,95 @@ class HubApi:
         self.transport = transport
 
     def submit(self, msg: bytes) -> Receipt:
-        request = envelope.SubmitRequest(msg=msg)
-        return self.transport.post("/v1/submit", request, envelope.SubmitResponse).receipt
+        request = api.SubmitRequest(msg=msg)
+        return self.transport.post("/v1/submit", request, api.SubmitResponse).receipt
 
     def submit_batch(self, msgs: Sequence[bytes]) -> list[Result]:
-        request = envelope.BatchRequest(msgs=tuple(msgs))
-        answer = self.transport.post("/v1/submit_batch", request, envelope.BatchResponse)
+        request = api.BatchRequest(msgs=tuple(msgs))
+        answer = self.transport.post("/v1/submit_batch", request, api.BatchResponse)
         if len(answer.results) != len(msgs):
             raise Malformed(f"{len(answer.results)} results for {len(msgs)} messages")
-        return [_result(one) for one in answer.results]
+        return [_result(result) for result in answer.results]
 
-    def stream(self, request: envelope.StreamRequest) -> envelope.StreamResponse:
-        return self.transport.post("/v1/stream", request, envelope.StreamResponse)
+    def stream(self, request: api.StreamRequest) -> api.StreamResponse:
+        return self.transport.post("/v1/stream", request, api.StreamResponse)
 
     def receipt(self, label: bytes, stream_seq: int) -> Receipt:
-        request = envelope.ReceiptRequest(label=label, stream_seq=stream_seq)
-        return self.transport.post("/v1/receipt", request, envelope.ReceiptResponse).receipt
+        request = api.ReceiptRequest(label=label, stream_seq=stream_seq)
+        return self.transport.post("/v1/receipt", request, api.ReceiptResponse).receipt
 
     def proof(self, label: bytes, stream_seq: int) -> MmrProof:
-        request = envelope.ProofRequest(label=label, stream_seq=stream_seq)
-        return self.transport.post("/v1/proof", request, envelope.ProofResponse).mmr_proof
+        request = api.ProofRequest(label=label, stream_seq=stream_seq)
+        return self.transport.post("/v1/proof", request, api.ProofResponse).mmr_proof
 
     def checkpoint(self, label: bytes, upto_seq: int) -> Checkpoint:
-        request = envelope.CheckpointRequest(label=label, upto_seq=upto_seq)
-        return self.transport.post(
-            "/v1/checkpoint", request, envelope.CheckpointResponse
-        ).checkpoint
+        request = api.CheckpointRequest(label=label, upto_seq=upto_seq)
+        return self.transport.post("/v1/checkpoint", request, api.CheckpointResponse).checkpoint
 
     def checkpoint_latest(self, label: bytes) -> Checkpoint:
         path = f"/tooling/checkpoint_latest?label={label.hex()}"
-        return self.transport.get(path, envelope.CheckpointResponse).checkpoint
+        return self.transport.get(path, api.CheckpointResponse).checkpoint
 
-    def checkpoint_range(self, label: bytes, from_seq: int) -> tooling.CheckpointRangeResponse:
+    def checkpoint_range(self, label: bytes, from_seq: int) -> api.CheckpointRangeResponse:
         path = f"/tooling/checkpoint_range?label={label.hex()}&from_seq={from_seq}"
-        return self.transport.get(path, tooling.CheckpointRangeResponse)
+        return self.transport.get(path, api.CheckpointRangeResponse)
 
     def recorder_checkpoint(self, profile_id: bytes, *, force: bool = False) -> RecorderCheckpoint:
         """One over all product streams; the last again if none has moved and none is forced."""
-        request = tooling.RecorderCheckpointRequest(profile_id=profile_id, force=force or None)
+        request = api.RecorderCheckpointRequest(profile_id=profile_id, force=force or None)
         return self.transport.post(
-            "/tooling/recorder_checkpoint", request, tooling.RecorderCheckpointResponse
+            "/tooling/recorder_checkpoint", request, api.RecorderCheckpointResponse
         ).checkpoint
 
     def recorder_checkpoint_latest(self) -> RecorderCheckpoint:
         path = "/tooling/recorder_checkpoint_latest"
-        return self.transport.get(path, tooling.RecorderCheckpointResponse).checkpoint
+        return self.transport.get(path, api.RecorderCheckpointResponse).checkpoint
 
     def recorder_checkpoints(
         self, after: int = 0, limit: int = 100
-    ) -> tooling.RecorderCheckpointsResponse:
+    ) -> api.RecorderCheckpointsResponse:
         """Those made later than ``after``, in order."""
         path = f"/tooling/recorder_checkpoints?after={after}&limit={limit}"
-        return self.transport.get(path, tooling.RecorderCheckpointsResponse)
+        return self.transport.get(path, api.RecorderCheckpointsResponse)
 
     def inclusion(self, label: bytes, stream_seq: int, size: int) -> InclusionProof:
-        request = tooling.InclusionRequest(label=label, stream_seq=stream_seq, size=size)
-        return self.transport.post("/tooling/inclusion", request, tooling.InclusionResponse).proof
+        request = api.InclusionRequest(label=label, stream_seq=stream_seq, size=size)
+        return self.transport.post("/tooling/inclusion", request, api.InclusionResponse).proof
 
     def consistency(self, label: bytes, old_size: int, new_size: int) -> RangeProof:
-        request = tooling.ConsistencyRequest(label=label, old_size=old_size, new_size=new_size)
-        return self.transport.post(
-            "/tooling/consistency", request, tooling.RangeProofResponse
-        ).proof
+        request = api.ConsistencyRequest(label=label, old_size=old_size, new_size=new_size)
+        return self.transport.post("/tooling/consistency", request, api.RangeProofResponse).proof
 
     def range_proof(self, label: bytes, from_seq: int, to_seq: int, size: int) -> RangeProof:
-        request = tooling.RangeProofRequest(
-            label=label, from_seq=from_seq, to_seq=to_seq, size=size
-        )
-        return self.transport.post(
-            "/tooling/range_proof", request, tooling.RangeProofResponse
-        ).proof
+        request = api.RangeProofRequest(label=label, from_seq=from_seq, to_seq=to_seq, size=size)
+        return self.transport.post("/tooling/range_proof", request, api.RangeProofResponse).proof
 
-    def status(self) -> tooling.StatusResponse:
-        return self.transport.get("/tooling/status", tooling.StatusResponse)
+    def status(self) -> api.StatusResponse:
+        return self.transport.get("/tooling/status", api.StatusResponse)
 
-    def streams(self) -> tuple[tooling.StreamInfo, ...]:
-        return self.transport.get("/tooling/streams", tooling.StreamsResponse).streams
+    def streams(self) -> tuple[api.StreamInfo, ...]:
+        return self.transport.get("/tooling/streams", api.StreamsResponse).streams
 
-    def authorize(self, token: CapToken) -> tooling.AuthorizeResponse:
-        return self.transport.post("/tooling/authorize", token, tooling.AuthorizeResponse)
+    def authorize(self, token: CapToken) -> api.AuthorizeResponse:
+        return self.transport.post("/tooling/authorize", token, api.AuthorizeResponse)
 
-    def capability(self, auth_ref: bytes) -> tooling.CapabilityResponse:
+    def capability(self, auth_ref: bytes) -> api.CapabilityResponse:
         path = f"/tooling/capability?auth_ref={auth_ref.hex()}"
-        return self.transport.get(path, tooling.CapabilityResponse)
+        return self.transport.get(path, api.CapabilityResponse)
 
-    def locate(self, request: tooling.LocateRequest) -> tuple[tooling.Place, ...]:
-        return self.transport.post("/tooling/locate", request, tooling.LocateResponse).places
+    def locate(self, request: api.LocateRequest) -> tuple[api.EntryPlace, ...]:
+        return self.transport.post("/tooling/locate", request, api.LocateResponse).places
 
     def report_equivocation(self, first: Receipt, second: Receipt) -> bytes:
-        request = tooling.EquivocationReport(first=first, second=second)
+        request = api.EquivocationReport(first=first, second=second)
         return self.transport.post(
-            "/tooling/report_equivocation", request, tooling.EquivocationResponse
+            "/tooling/report_equivocation", request, api.EquivocationResponse
         ).evidence_id
 
 
-def _result(one: envelope.BatchResult) -> Result:
-    if one.receipt is not None:
-        return one.receipt
-    if one.error is None:
+def _result(value: api.BatchResult) -> Result:
+    if value.receipt is not None:
+        return value.receipt
+    if value.error is None:
         raise Malformed("a batch result is a receipt or an error")
-    return refusal(one.error)
+    return refusal(value.error)

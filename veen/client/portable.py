@@ -10,19 +10,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from veen import durable
-from veen.client import own_receipts, portable_export, portable_set, trust
-from veen.client.portable_check import VerifiedSet, verify_set
-from veen.client.portable_export import Exported
-from veen.client.progress import Progress, untold
-from veen.client.session import Session
-from veen.client.state import KnownHub, State, load, save
-from veen.client.view import LabelView
+from veen.client import portable_files, portable_set
+from veen.client.portable_files import PortableExport, VerifiedSet, verify_set
+from veen.client.receipts import rebuilding_receipts
+from veen.client.session import (
+    ClientState,
+    KnownHub,
+    LabelView,
+    Session,
+    followed_identity,
+    load_state,
+    save_state,
+)
 from veen.hub_identity import HubIdentity
 from veen.invariants import ClientCursor
-from veen.keystore.directory import ClientDir, IdentityExists, Lock
-from veen.profile import DEFAULT_PROFILE, Profile
+from veen.keystore.directory import ClientDir, ClientDirLock, IdentityExists
+from veen.label import DEFAULT_PROFILE, Profile
 from veen.receipt import Receipt
+from veen.system import durable
+from veen.system.environment import Progress, no_progress
 
 IMPORTED: Final = "imported"
 """How a pin came about."""
@@ -46,14 +52,14 @@ def export(
     out: Path,
     *,
     profile: Profile = DEFAULT_PROFILE,
-    progress: Progress = untold,
-) -> Exported:
+    progress: Progress = no_progress,
+) -> PortableExport:
     named = [(name, session.labels(name, profile)) for name in streams]
-    return portable_export.export(session, named, out, progress)
+    return portable_files.export(session, named, out, progress)
 
 
 def import_(
-    directory: Path, into: Path, progress: Progress = untold, known: HubIdentity | None = None
+    directory: Path, into: Path, progress: Progress = no_progress, known: HubIdentity | None = None
 ) -> Imported:
     """Verify a set, all of it, and only then make or change a client directory.
 
@@ -64,29 +70,29 @@ def import_(
         manifest = portable_set.taken(directory, stage / "set")
         home = ClientDir(into)
         if os.path.lexists(home.keystore):
-            with Lock(home):
-                state = load(home.state)
-                hubs = [one.identity for one in state.hubs.values()]
+            with ClientDirLock(home):
+                state = load_state(home.state)
+                hubs = [hub.identity for hub in state.hubs.values()]
                 hubs += [known] if known is not None else []
-                found = verify_set(stage / "set", manifest, dict(state.views), progress, hubs)
-                _merge(home, state, found)
-            return _imported(found, is_new=False)
+                set_ = verify_set(stage / "set", manifest, dict(state.views), progress, hubs)
+                _merge(home, state, set_)
+            return _imported(set_, is_new=False)
         _refuse_occupied(into)
         hubs = [known] if known is not None else []
-        found = verify_set(stage / "set", manifest, {}, progress, hubs)
-        _make(stage / "client", found)
+        set_ = verify_set(stage / "set", manifest, {}, progress, hubs)
+        _make(stage / "client", set_)
         durable.rename(stage / "client", into)
-        return _imported(found, is_new=True)
+        return _imported(set_, is_new=True)
 
 
-def _imported(found: VerifiedSet, *, is_new: bool) -> Imported:
+def _imported(set_: VerifiedSet, *, is_new: bool) -> Imported:
     return Imported(
         is_new=is_new,
-        labels=len(found.views),
-        pairs=found.pairs,
-        checkpoints=found.checkpoints,
-        tokens=found.tokens,
-        attachments=len(_attachments(found)),
+        labels=len(set_.views),
+        pairs=set_.pairs,
+        checkpoints=set_.checkpoints,
+        tokens=set_.tokens,
+        attachments=len(_attachments(set_)),
     )
 
 
@@ -106,53 +112,53 @@ def _refuse_occupied(into: Path) -> None:
         raise IdentityExists(f"{into} exists and is no client directory: take another name")
 
 
-def _make(root: Path, found: VerifiedSet) -> None:
+def _make(root: Path, set_: VerifiedSet) -> None:
     """A client directory of its own, complete before it gets its name."""
     home = ClientDir(root)
     for directory in (root, home.attachments, home.evidence):
         directory.mkdir(mode=durable.DIR_MODE)
-    for name in _attachments(found):
-        durable.write(root / name, portable_set.attachment(found.root / name))
-    with own_receipts.rebuilding(root, lambda _: False) as rebuilt:
-        for receipt in found.own_receipts():
+    for name in _attachments(set_):
+        durable.write(root / name, portable_set.attachment(set_.root / name))
+    with rebuilding_receipts(root, lambda _: False) as rebuilt:
+        for receipt in set_.own_receipts():
             rebuilt.add(receipt)
-    hub = KnownHub(identity=found.hub, origin=IMPORTED)
-    save(home.state, State(hubs={found.hub_url: hub}, views=found.views))
-    durable.write(home.card, portable_set.small(found.root / portable_set.CARD))
-    durable.write(home.keystore, portable_set.small(found.root / portable_set.KEYSTORE))
+    hub = KnownHub(identity=set_.hub, origin=IMPORTED)
+    save_state(home.state, ClientState(hubs={set_.hub_url: hub}, views=set_.views))
+    durable.write(home.card, portable_set.small(set_.root / portable_set.CARD))
+    durable.write(home.keystore, portable_set.small(set_.root / portable_set.KEYSTORE))
 
 
-def _merge(home: ClientDir, state: State, found: VerifiedSet) -> None:
+def _merge(home: ClientDir, state: ClientState, set_: VerifiedSet) -> None:
     """The identity stays as it is; what it knows of its streams grows. The state comes last.
 
     A view that ends before a set begins cannot be tied to it here: that takes a resync.
     """
     card = home.read_card()
-    if (card.id_sign, card.client_id) != (found.card.id_sign, found.card.client_id):
+    if (card.id_sign, card.client_id) != (set_.card.id_sign, set_.card.client_id):
         raise IdentityExists(f"{home.root} is the directory of another identity, or of a newer one")
-    for known in state.named(found.hub.hub_id):
-        trust.followed(known.identity, found.hub)
-    for name in _attachments(found):
-        durable.write_once(home.root / name, portable_set.attachment(found.root / name))
-    with own_receipts.rebuilding(home.root, lambda one: _is_outside(found, one)) as rebuilt:
-        for receipt in found.own_receipts():
+    for known in state.named(set_.hub.hub_id):
+        followed_identity(known.identity, set_.hub)
+    for name in _attachments(set_):
+        durable.write_once(home.root / name, portable_set.attachment(set_.root / name))
+    with rebuilding_receipts(home.root, lambda item: _is_outside(set_, item)) as rebuilt:
+        for receipt in set_.own_receipts():
             rebuilt.add(receipt)
-    for label, view in found.views.items():
+    for label, view in set_.views.items():
         ours = state.views.get(label)
-        if ours is None or ours.peaks.size >= found.first_seqs[label] - 1:
+        if ours is None or ours.peaks.size >= set_.first_seqs[label] - 1:
             state = state.with_view(label, _further(ours, view))
-    held = state.hubs.get(found.hub_url)
-    if held is None or held.identity != found.hub:
+    held = state.hubs.get(set_.hub_url)
+    if held is None or held.identity != set_.hub:
         origin = held.origin if held else IMPORTED
-        state = state.with_hub(found.hub_url, KnownHub(identity=found.hub, origin=origin))
-    save(home.state, state)
+        state = state.with_hub(set_.hub_url, KnownHub(identity=set_.hub, origin=origin))
+    save_state(home.state, state)
 
 
-def _is_outside(found: VerifiedSet, receipt: Receipt) -> bool:
-    view = found.views.get(receipt.label)
+def _is_outside(set_: VerifiedSet, receipt: Receipt) -> bool:
+    view = set_.views.get(receipt.label)
     if view is None:
         return True
-    return not found.first_seqs[receipt.label] <= receipt.stream_seq <= view.peaks.size
+    return not set_.first_seqs[receipt.label] <= receipt.stream_seq <= view.peaks.size
 
 
 def _further(ours: LabelView | None, theirs: LabelView) -> LabelView:
@@ -162,7 +168,7 @@ def _further(ours: LabelView | None, theirs: LabelView) -> LabelView:
     cursors: dict[bytes, ClientCursor] = dict(ours.cursors)
     for client_id, cursor in theirs.cursors.items():
         cursors[client_id] = max(
-            cursor, ours.cursor(client_id), key=lambda one: (one.client_seq, one.prev_ack)
+            cursor, ours.cursor(client_id), key=lambda item: (item.client_seq, item.prev_ack)
         )
     if theirs.peaks.size <= ours.peaks.size:
         return replace(ours, cursors=cursors)
@@ -170,5 +176,5 @@ def _further(ours: LabelView | None, theirs: LabelView) -> LabelView:
     return replace(theirs, cursors=cursors, unlinked=ours.unlinked if ahead else None)
 
 
-def _attachments(found: VerifiedSet) -> list[str]:
-    return [one.name for one in found.manifest.files if "/" in one.name]
+def _attachments(set_: VerifiedSet) -> list[str]:
+    return [file.name for file in set_.manifest.files if "/" in file.name]

@@ -14,17 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from veen import durable
-from veen.attachment import coid
 from veen.digest import h_blocks
 from veen.errors import Malformed, Untrusted
-from veen.label import EpochLabels, routing_key
+from veen.label import EpochLabels, Profile, routing_key, stream_id
 from veen.mmr import Peaks
-from veen.profile import Profile
-from veen.schema import Bytes32, Version
-from veen.stream import stream_id
-from veen.tooling import LimitRegistry
-from veen.wire import WireMap
+from veen.payload import attachment_coid
+from veen.system import durable
+from veen.wire.api import LimitRegistry
+from veen.wire.objects import WireMap
+from veen.wire.schema import Bytes32, Version
 
 CARD: Final = "identity_card.pub"
 KEYSTORE: Final = "keystore.enc"
@@ -59,14 +57,14 @@ class FileRef(WireMap):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest(WireMap):
+class PortableManifest(WireMap):
     """Every file of a set, in the order of names."""
 
     ver: Version = 1
     files: tuple[FileRef, ...]
 
     def rule(self) -> None:
-        names = [one.name for one in self.files]
+        names = [file.name for file in self.files]
         if names != sorted(set(names)) or not set(FILES) <= set(names):
             raise Malformed("a manifest with files out of order, doubled or missing")
 
@@ -89,10 +87,10 @@ class LabelState(WireMap):
             raise Malformed(f"a label from {self.first_seq} to {self.last_stream_seq}")
 
     def labels(self, hub_id: bytes) -> EpochLabels:
-        found = EpochLabels(routing_key(hub_id), stream_id(self.stream), self.profile)
-        if found.at(self.epoch) != self.label:
+        epoch_labels = EpochLabels(routing_key(hub_id), stream_id(self.stream), self.profile)
+        if epoch_labels.at(self.epoch) != self.label:
             raise Untrusted(f"{self.stream}: the label is not that of epoch {self.epoch}")
-        return found
+        return epoch_labels
 
     def before(self) -> Peaks:
         return Peaks(self.first_seq - 1, self.peaks_before)
@@ -108,26 +106,28 @@ class SyncState(WireMap):
     labels: tuple[LabelState, ...]
 
     def rule(self) -> None:
-        if len({one.label for one in self.labels}) != len(self.labels):
+        if len({label.label for label in self.labels}) != len(self.labels):
             raise Malformed("a label stands twice in the sync state")
 
 
-def manifest_of(root: Path) -> Manifest:
+def manifest_of(root: Path) -> PortableManifest:
     """The manifest of the files in a directory, read back from it."""
-    found = sorted(path for path in root.rglob("*") if not path.is_dir())
-    return Manifest(files=tuple(_ref(path, path.relative_to(root).as_posix()) for path in found))
+    result = sorted(path for path in root.rglob("*") if not path.is_dir())
+    return PortableManifest(
+        files=tuple(_ref(path, path.relative_to(root).as_posix()) for path in result)
+    )
 
 
-def taken(source: Path, into: Path) -> Manifest:
+def taken(source: Path, into: Path) -> PortableManifest:
     """Copy a set to a place of our own; the copy is what its manifest says, or is refused."""
     into.mkdir(mode=durable.DIR_MODE)
     (into / ATTACHMENTS).mkdir(mode=durable.DIR_MODE)
-    manifest = Manifest.decode(small(source / MANIFEST))
-    for one in manifest.files:
-        with _opened(source / one.name) as file, (into / one.name).open("xb") as copy:
-            (into / one.name).chmod(durable.FILE_MODE)
-            if h_blocks(_copied(file, copy, one)) != one.sha256:
-                raise Untrusted(f"{source / one.name} is not what the manifest says")
+    manifest = PortableManifest.decode(small(source / MANIFEST))
+    for item in manifest.files:
+        with _opened(source / item.name) as file, (into / item.name).open("xb") as copy:
+            (into / item.name).chmod(durable.FILE_MODE)
+            if h_blocks(_copied(file, copy, item)) != item.sha256:
+                raise Untrusted(f"{source / item.name} is not what the manifest says")
     return manifest
 
 
@@ -143,7 +143,7 @@ def small(path: Path, most: int = MAX_SMALL_BYTES) -> bytes:
 def attachment(path: Path) -> bytes:
     """A sealed attachment, which is named by its coid or is refused."""
     raw = small(path, MAX_ATTACHMENT_BYTES)
-    if coid(raw).hex() != path.name:
+    if attachment_coid(raw).hex() != path.name:
         raise Malformed(f"{path} is not the attachment that its name says")
     return raw
 

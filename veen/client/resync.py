@@ -1,26 +1,37 @@
-"""Bringing what we know of a label up to what a hub holds, however we lost it (RESYNC0.2)."""
+"""Bringing what we know of a label up to what a hub holds, however we lost it (RESYNC0.2).
+
+Whether what we know of a label and what a hub shows of it are one history.
+"""
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from veen.checkpoint import Checkpoint
-from veen.client import epochs, evidence, own_receipts
-from veen.client.checkpoints import checkpoints, verify, verify_signature
-from veen.client.head import first_readable, head, is_readable, receipt_at
-from veen.client.pages import Range
-from veen.client.pair import Log
-from veen.client.progress import Progress, untold
-from veen.client.replay import own_client_ids, replay
-from veen.client.session import Session
-from veen.client.signatures import is_signed
-from veen.client.view import LabelView
-from veen.errors import Untrusted
+from veen.client.checkpoints import checkpoints, verify_checkpoint, verify_signature
+from veen.client.log_head import (
+    LabelLogRef,
+    first_readable,
+    is_readable,
+    read_log_head,
+    receipt_at,
+    store_evidence,
+)
+from veen.client.reader import current_epoch
+from veen.client.receipts import RECEIPTS_FILE, cbor_item_at, cbor_items, rebuilding_receipts
+from veen.client.session import LabelView, Session
+from veen.client.verified_read import LabelRange, is_signed, own_client_ids, replay
+from veen.errors import Malformed, Untrusted
 from veen.label import EpochLabels
-from veen.range_proof import verify_consistency
+from veen.mmr import Peaks, peak_nodes
+from veen.proofs import verify_consistency
 from veen.receipt import Receipt
+from veen.system.environment import Progress, no_progress
 
 
 class Was(Enum):
@@ -51,22 +62,22 @@ def resync(
     name: str,
     *,
     epoch: int | None = None,
-    progress: Progress = untold,
+    progress: Progress = no_progress,
 ) -> Resynced:
     """Replay, verified, what the view lacks; a history that is not ours is Fork or Untrusted.
 
     The view is saved after each page, so a resync that is cut short goes on where it was.
     """
-    log = epochs.current(session, labels, name, epoch)
+    log = current_epoch(session, labels, name, epoch)
     view = session.view(log.label, name, log.epoch)
     sound = _sound(session, view)
-    end = head(session, log, sound.seen)
+    end = read_log_head(session, log, sound.seen)
     if end is not None:
         _refuse_fork(session, sound, end)
     first = _first(session, log, sound, end)
     if sound is not view:
-        kept = sound if first == 1 else replace(sound, cursors=view.cursors)
-        session.keep(log.label, kept)
+        label_view = sound if first == 1 else replace(sound, cursors=view.cursors)
+        session.keep(log.label, label_view)
     due = end.stream_seq - first + 1 if end is not None else 0
     replayed, checked = _replay(
         session, log, first, sound.peaks.size, lambda done: progress(done, due)
@@ -96,12 +107,12 @@ def _sound(session: Session, view: LabelView) -> LabelView:
     """
     try:
         view.verify()
-        for one in (view.head, view.unlinked):
-            if one is not None:
-                session.verify_receipt(one)
+        for item in (view.head, view.unlinked):
+            if item is not None:
+                session.verify_receipt(item)
     except Untrusted:
-        signed = [one for one in (view.head, view.unlinked) if one and is_signed(session, one)]
-        newest = max(signed, key=lambda one: one.stream_seq, default=None)
+        signed = [item for item in (view.head, view.unlinked) if item and is_signed(session, item)]
+        newest = max(signed, key=lambda item: item.stream_seq, default=None)
         return LabelView(
             hub_id=session.hub.hub_id, stream=view.stream, epoch=view.epoch, unlinked=newest
         )
@@ -111,11 +122,11 @@ def _sound(session: Session, view: LabelView) -> LabelView:
 def _refuse_fork(session: Session, view: LabelView, end: Receipt) -> None:
     for ours in (view.head, view.unlinked):
         if ours is not None and ours.contradicts(end):
-            raise evidence.keep(session, ours, end)
+            raise store_evidence(session, ours, end)
 
 
 def _replay(
-    session: Session, log: Log, first: int, size: int, tell: Callable[[int], None]
+    session: Session, log: LabelLogRef, first: int, size: int, tell: Callable[[int], None]
 ) -> tuple[int, int]:
     """How many pairs followed, and how many checkpoints stood among them."""
     own, replayed, checked = own_client_ids(session.identity), 0, 0
@@ -125,20 +136,20 @@ def _replay(
     def is_before(receipt: Receipt) -> bool:
         return receipt.label != log.label or receipt.stream_seq <= size
 
-    with own_receipts.rebuilding(session.root, is_before) as rebuilt:
-        for page in replay(session, log, Range(from_seq=first), skips=first > size + 1):
+    with rebuilding_receipts(session.root, is_before) as rebuilt:
+        for page in replay(session, log, LabelRange(from_seq=first), skips=first > size + 1):
             replayed += len(page)
             tell(replayed)
             for msg, receipt in ((pair.msg, pair.receipt) for pair in page):
                 if msg.client_id in own:
                     rebuilt.add(receipt)
                 if due is not None and due.upto_seq == receipt.stream_seq:
-                    verify(session, log, due, receipt)
+                    verify_checkpoint(session, log, due, receipt)
                     checked, due = checked + 1, next(ahead, None)
     return replayed, checked
 
 
-def _first(session: Session, log: Log, view: LabelView, end: Receipt | None) -> int:
+def _first(session: Session, log: LabelLogRef, view: LabelView, end: Receipt | None) -> int:
     """Where a replay begins: after the view, or where the log can first be read."""
     start = view.peaks.size + 1
     if end is None or start > end.stream_seq or is_readable(session, log, start):
@@ -148,16 +159,16 @@ def _first(session: Session, log: Log, view: LabelView, end: Receipt | None) -> 
     return first
 
 
-def _verify_pruned(session: Session, log: Log, view: LabelView, first: Receipt) -> None:
+def _verify_pruned(session: Session, log: LabelLogRef, view: LabelView, first: Receipt) -> None:
     """What was taken away must lead to what is left: our own receipt, and a checkpoint.
 
     A checkpoint beyond ``first`` is compared when the replay comes to it.
     """
     before = first.stream_seq - 1
     ties = []
-    for one in _checkpoint_at(session, log, before):
-        verify_signature(session, log, one, _known_ts(view, before))
-        ties.append((one.upto_seq, one.mmr_root))
+    for checkpoint in _checkpoint_at(session, log, before):
+        verify_signature(session, log, checkpoint, _known_ts(view, before))
+        ties.append((checkpoint.upto_seq, checkpoint.mmr_root))
     if view.unlinked is not None and view.unlinked.stream_seq <= before:
         ties.append((view.unlinked.stream_seq, view.unlinked.mmr_root))
     for size, root in ties:
@@ -176,11 +187,144 @@ def _known_ts(view: LabelView, seq: int) -> int:
     The root at ``seq`` does not rest on it: the first receipt that is left proves it.
     """
     held = (view.head, view.unlinked)
-    return max((one.hub_ts for one in held if one and one.stream_seq <= seq), default=0)
+    return max((item.hub_ts for item in held if item and item.stream_seq <= seq), default=0)
 
 
-def _checkpoint_at(session: Session, log: Log, size: int) -> Iterator[Checkpoint]:
-    for one in checkpoints(session, log, size):
-        if one.upto_seq == size:
-            yield one
+def _checkpoint_at(session: Session, log: LabelLogRef, size: int) -> Iterator[Checkpoint]:
+    for checkpoint in checkpoints(session, log, size):
+        if checkpoint.upto_seq == size:
+            yield checkpoint
         return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateVerdict:
+    """``agrees_to`` is how far both are known to be the same, ``mismatch_at`` the first place
+    where they differ, if what we hold tells it. ``unlinked`` says that a receipt of our own
+    beyond our view has not been tied to it yet.
+    """
+
+    label: bytes
+    consistent: bool
+    local_seq: int
+    local_root: bytes | None
+    hub_seq: int
+    hub_root: bytes | None
+    agrees_to: int
+    mismatch_at: int | None
+    unlinked: bool
+    reason: str | None
+
+
+def verify_state(
+    session: Session, labels: EpochLabels, name: str, *, epoch: int | None = None
+) -> StateVerdict:
+    """Compare a view with the hub's log in O(log n) requests; nothing is changed by it."""
+    log = current_epoch(session, labels, name, epoch)
+    view = session.view(log.label, name, log.epoch)
+    end = read_log_head(session, log, 0)
+    try:
+        _verify_view(session, log, view, end)
+    except Untrusted as error:
+        agreed, differs = _first_difference(session, log, view, end.stream_seq if end else 0)
+        return _verdict(log, view, end, agreed, differs, str(error))
+    return _verdict(log, view, end, view.seen, None, None)
+
+
+def _verdict(
+    log: LabelLogRef,
+    view: LabelView,
+    end: Receipt | None,
+    agrees_to: int,
+    mismatch_at: int | None,
+    reason: str | None,
+) -> StateVerdict:
+    return StateVerdict(
+        label=log.label,
+        consistent=reason is None,
+        local_seq=view.peaks.size,
+        local_root=view.peaks.root() if view.peaks.size else None,
+        hub_seq=end.stream_seq if end else 0,
+        hub_root=end.mmr_root if end else None,
+        agrees_to=agrees_to,
+        mismatch_at=mismatch_at,
+        unlinked=view.unlinked is not None,
+        reason=reason,
+    )
+
+
+def _verify_view(session: Session, log: LabelLogRef, view: LabelView, end: Receipt | None) -> None:
+    view.verify()
+    for ours in (view.head, view.unlinked):
+        if ours is None:
+            continue
+        session.verify_receipt(ours)
+        if end is None or end.stream_seq < ours.stream_seq:
+            raise Untrusted(f"{log.at(ours.stream_seq)}: the hub signed it and has it no more")
+        verify_consistency(
+            session.api.consistency(log.label, ours.stream_seq, end.stream_seq),
+            old_size=ours.stream_seq,
+            old_root=ours.mmr_root,
+            new_size=end.stream_seq,
+            new_root=end.mmr_root,
+        )
+
+
+def _first_difference(
+    session: Session, log: LabelLogRef, view: LabelView, hub_size: int
+) -> tuple[int, int | None]:
+    """How far both agree, and where they part, if that is exactly known.
+
+    A root that agrees makes all before it agree, so receipts can be searched by halves; our
+    peaks then tell within which run of entries of our view the first difference is.
+    """
+    agreed, differs = _by_receipts(session, log, min(view.seen, hub_size))
+    size = view.peaks.size
+    if 0 < size <= hub_size:
+        theirs = session.api.consistency(log.label, size, size).before()
+        agreed, differs = _by_peaks(view.peaks, theirs, agreed, differs)
+    if differs is None and view.seen > hub_size and agreed == hub_size:
+        differs = hub_size + 1
+    return agreed, differs if differs == agreed + 1 else None
+
+
+def _by_receipts(session: Session, log: LabelLogRef, most: int) -> tuple[int, int | None]:
+    seqs, offsets = array("Q"), array("Q")
+    for offset, receipt in _own_receipts(session, log):
+        if receipt.stream_seq <= most and (not seqs or receipt.stream_seq > seqs[-1]):
+            seqs.append(receipt.stream_seq)
+            offsets.append(offset)
+    path = session.root / RECEIPTS_FILE
+    first = bisect_left(
+        range(len(seqs)),
+        True,
+        key=lambda i: _differs(session, log, cbor_item_at(path, offsets[i], Receipt)),
+    )
+    return seqs[first - 1] if first else 0, seqs[first] if first < len(seqs) else None
+
+
+def _own_receipts(session: Session, log: LabelLogRef) -> Iterator[tuple[int, Receipt]]:
+    """Receipts of this label that we hold, and where each begins; up to a torn end."""
+    with suppress(Malformed):
+        for offset, receipt in cbor_items(session.root / RECEIPTS_FILE, Receipt):
+            if receipt.label == log.label:
+                yield offset, receipt
+
+
+def _differs(session: Session, log: LabelLogRef, receipt: Receipt) -> bool:
+    size = receipt.stream_seq
+    return session.api.consistency(log.label, size, size).before().root() != receipt.mmr_root
+
+
+def _by_peaks(
+    ours: Peaks, theirs: Peaks, agreed: int, differs: int | None
+) -> tuple[int, int | None]:
+    """The oldest peak comes last, and covers the first entries."""
+    runs = reversed(list(zip(peak_nodes(ours.size), ours.hashes, theirs.hashes, strict=True)))
+    for (height, index), mine, other in runs:
+        first, last = (index << height) + 1, (index + 1) << height
+        if mine != other:
+            by_peak = last if height == 0 else None
+            return max(agreed, first - 1), differs or by_peak
+        agreed = max(agreed, last)
+    return agreed, differs

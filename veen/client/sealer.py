@@ -1,28 +1,133 @@
-"""From drafts to flights: each gets the next client_seq of its label, a seal and a signature."""
+"""From drafts to flights: each gets the next client_seq of its label, a seal and a signature.
+
+Whether files are the attachments that a message commits to, each in its place (spec 4.6).
+
+Payloads for neighbouring places of a label, sealed together: here, or by a process beside.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from itertools import count, groupby
+from itertools import chain, count, groupby
 from pathlib import Path
+from typing import Final, NamedTuple
 
-from veen import attachment, durable, msg
+from veen import msg
 from veen.captoken import CapToken
-from veen.client.draft import Draft
-from veen.client.errors import StateLost
-from veen.client.flight import Flight
-from veen.client.payloads import Payload, Payloads, SealingCrew
+from veen.client.queued import MessageTemplate, QueuedMessage, SubmitAttempt
 from veen.client.session import Session
+from veen.client.transport import StateLost
+from veen.crypto import HPKE_KEY_BYTES
 from veen.errors import Malformed
-from veen.hpke import KEY_BYTES
-from veen.label import EpochLabels
-from veen.seal import Sealed as SealedPayload
-from veen.stream import stream_id
+from veen.label import EpochLabels, stream_id
+from veen.limits import Limits
+from veen.payload import (
+    Opened,
+    Sealed,
+    SealPlace,
+    attachment_coid,
+    check_attachment_sizes,
+    seal_payload,
+    verify_attachment_root,
+)
+from veen.payload import Sealed as SealedPayload
+from veen.system import durable
+from veen.system.process_pool import IN_PROCESS, PoolBroken, WorkerPool
+
+
+def verify_files(opened: Opened, files: Sequence[bytes], limits: Limits) -> list[bytes]:
+    """The coid of each file, once all of them together give the header's att_root."""
+    check_attachment_sizes(files, limits)
+    sealed = [opened.keys.seal(index, file) for index, file in enumerate(files)]
+    verify_attachment_root(opened.header.att_root, sealed, limits)
+    return [attachment_coid(item) for item in sealed]
+
+
+TOGETHER: Final = 64
+"""As many are handed over in one go; fewer are sealed here."""
+_log = logging.getLogger(__name__)
+
+OpenCrew = Callable[[], AbstractContextManager[WorkerPool]]
+
+
+class OutgoingPayload(NamedTuple):
+    client_seq: int
+    ephemeral: bytes
+    body: bytes
+    attachments: tuple[bytes, ...]
+
+
+class Payloads(NamedTuple):
+    form: MessageTemplate
+    limits: Limits
+    label: bytes
+    client_id: bytes
+    prev_ack: int
+    auth_ref: bytes | None
+    each: Sequence[OutgoingPayload]
+
+    def parts(self) -> Iterator[Payloads]:
+        for start in range(0, len(self.each), TOGETHER):
+            yield self._replace(each=self.each[start : start + TOGETHER])
+
+
+def seal_all(some: Payloads) -> list[Sealed]:
+    """Touches nothing but its arguments."""
+    return [
+        seal_payload(
+            recipient=some.form.recipient,
+            ephemeral=payload.ephemeral,
+            place=SealPlace(
+                profile=some.form.profile,
+                label=some.label,
+                client_id=some.client_id,
+                client_seq=payload.client_seq,
+                prev_ack=some.prev_ack,
+                auth_ref=some.auth_ref,
+            ),
+            header=some.form.header,
+            body=payload.body,
+            attachments=payload.attachments,
+            limits=some.limits,
+        )
+        for payload in some.each
+    ]
+
+
+class SealingPool:
+    """Starts its processes when there is enough to seal, and does without those that ended."""
+
+    def __init__(self, open_pool: OpenCrew) -> None:
+        self._open_pool = open_pool
+        self._pool: WorkerPool | None = None
+        self._closing = ExitStack()
+
+    def seal(self, payloadses: Iterable[Payloads]) -> list[Sealed]:
+        """Each payload, in order. None of them leaves this machine, nor does any secret of ours."""
+        parts = [part for some in payloadses for part in some.parts()]
+        if sum(len(part.each) for part in parts) < TOGETHER:
+            return [*chain.from_iterable(map(seal_all, parts))]
+        try:
+            return [*chain.from_iterable(self._started().run(seal_all, parts))]
+        except PoolBroken as error:
+            _log.warning("%s; payloads are sealed by this process from now on", error)
+            self._pool = IN_PROCESS
+            return [*chain.from_iterable(map(seal_all, parts))]
+
+    def close(self) -> None:
+        self._closing.close()
+
+    def _started(self) -> WorkerPool:
+        if self._pool is None:
+            self._pool = self._closing.enter_context(self._open_pool())
+        return self._pool
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class StreamQueue:
     """One stream of one hub: what is sent in order."""
 
     key: bytes
@@ -31,7 +136,7 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Berth:
+class SequencePosition:
     """A place in a label, and what its client has seen of the label so far."""
 
     label: bytes
@@ -41,18 +146,18 @@ class Berth:
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class SealedMessage:
     """A flight with its sealed attachments, which the hub does not keep for anyone."""
 
-    flight: Flight
+    attempt: SubmitAttempt
     attachments: tuple[bytes, ...]
 
 
-class Sealer:
-    def __init__(self, session: Session, attachments: Path, crew: SealingCrew) -> None:
+class MessageSealer:
+    def __init__(self, session: Session, attachments: Path, pool: SealingPool) -> None:
         self._session = session
         self._attachments = attachments
-        self._crew = crew
+        self._pool = pool
         self._auth_refs: dict[bytes, bytes] = {}
 
     def renew(self, token: CapToken) -> bytes:
@@ -63,92 +168,104 @@ class Sealer:
         self._auth_refs.update(dict.fromkeys(token.allow.stream_ids, auth_ref))
         return auth_ref
 
-    def auth_ref(self, draft: Draft) -> bytes | None:
+    def auth_ref(self, draft: QueuedMessage) -> bytes | None:
         form = draft.form
         if not self._auth_refs:
             return form.auth_ref
         return self._auth_refs.get(stream_id(form.stream), form.auth_ref)
 
-    def lane(self, draft: Draft) -> Lane:
+    def queue(self, draft: QueuedMessage) -> StreamQueue:
         form = draft.form
         labels = self._session.labels(form.stream, form.profile)
-        return Lane(form.lane(self._session.hub.hub_id), form.stream, labels)
+        return StreamQueue(form.queue(self._session.hub.hub_id), form.stream, labels)
 
-    def berth(self, lane: Lane) -> Berth:
+    def position(self, queue: StreamQueue) -> SequencePosition:
         """The place after all that have landed, in the label of now."""
-        epoch = lane.labels.profile.epoch(self._session.hub_now())
-        label = lane.labels.at(epoch)
-        view = self._session.view(label, lane.name, epoch)
+        epoch = queue.labels.profile.epoch(self._session.hub_now())
+        label = queue.labels.at(epoch)
+        view = self._session.view(label, queue.name, epoch)
         cursor = view.cursor(self._session.identity.client_id)
         if cursor.prev_ack > view.seen:
-            raise StateLost(f"{lane.name}: more was acknowledged than is known; run veen resync")
-        return Berth(label, epoch, cursor.client_seq + 1, view.seen)
+            raise StateLost(f"{queue.name}: more was acknowledged than is known; run veen resync")
+        return SequencePosition(label, epoch, cursor.client_seq + 1, view.seen)
 
-    def seal(self, berth: Berth, events: Sequence[tuple[int, Draft]]) -> list[Sealed]:
+    def seal(
+        self, position: SequencePosition, events: Sequence[tuple[int, QueuedMessage]]
+    ) -> list[SealedMessage]:
         """Touches nothing but its arguments and chance: another thread may run it."""
-        payloads = self._crew.seal(self._payloads(berth, [draft for _, draft in events]))
+        payloads = self._pool.seal(self._payloads(position, [draft for _, draft in events]))
         return [
-            self._signed(replace(berth, client_seq=seq), event_id, draft, payload)
+            self._signed(replace(position, client_seq=seq), event_id, draft, payload)
             for seq, ((event_id, draft), payload) in enumerate(
-                zip(events, payloads, strict=True), berth.client_seq
+                zip(events, payloads, strict=True), position.client_seq
             )
         ]
 
-    def store(self, sealed: Sequence[Sealed]) -> list[Flight]:
+    def store(self, sealed: Sequence[SealedMessage]) -> list[SubmitAttempt]:
         """The flights, once their attachments are on disk to be handed on."""
-        for one in sealed:
-            for raw in one.attachments:
-                durable.write_once(self.path(attachment.coid(raw)), raw)
-        return [one.flight for one in sealed]
+        for message in sealed:
+            for raw in message.attachments:
+                durable.write_once(self.path(attachment_coid(raw)), raw)
+        return [message.attempt for message in sealed]
 
-    def discard(self, flights: Iterable[Flight]) -> None:
+    def discard(self, attempts: Iterable[SubmitAttempt]) -> None:
         """Remove the attachments of attempts that came to nothing."""
-        for one in flights:
-            for coid in one.attachment_ids():
+        for attempt in attempts:
+            for coid in attempt.attachment_ids():
                 self.path(coid).unlink(missing_ok=True)
 
     def path(self, coid: bytes) -> Path:
         return self._attachments / coid.hex()
 
-    def _payloads(self, berth: Berth, drafts: Sequence[Draft]) -> Iterator[Payloads]:
+    def _payloads(
+        self, position: SequencePosition, drafts: Sequence[QueuedMessage]
+    ) -> Iterator[Payloads]:
         """What is to be sealed, in runs of the same form."""
-        random = self._session.surroundings.random
-        seqs = count(berth.client_seq)
-        for (form, auth_ref), some in groupby(drafts, lambda one: (one.form, self.auth_ref(one))):
+        random = self._session.runtime.random
+        seqs = count(position.client_seq)
+        for (form, auth_ref), some in groupby(
+            drafts, lambda item: (item.form, self.auth_ref(item))
+        ):
             yield Payloads(
                 form=form,
                 limits=self._session.limits,
-                label=berth.label,
+                label=position.label,
                 client_id=self._session.identity.client_id,
-                prev_ack=berth.prev_ack,
+                prev_ack=position.prev_ack,
                 auth_ref=auth_ref,
                 each=[
-                    Payload(next(seqs), random(KEY_BYTES), one.body, one.attachments)
-                    for one in some
+                    OutgoingPayload(next(seqs), random(HPKE_KEY_BYTES), item.body, item.attachments)
+                    for item in some
                 ],
             )
 
-    def _signed(self, berth: Berth, event_id: int, draft: Draft, payload: SealedPayload) -> Sealed:
+    def _signed(
+        self,
+        position: SequencePosition,
+        event_id: int,
+        draft: QueuedMessage,
+        payload: SealedPayload,
+    ) -> SealedMessage:
         identity, auth_ref = self._session.identity, self.auth_ref(draft)
         issued = msg.issue(
             identity.client,
             profile_id=draft.form.profile.profile_id(),
-            label=berth.label,
-            client_seq=berth.client_seq,
-            prev_ack=berth.prev_ack,
+            label=position.label,
+            client_seq=position.client_seq,
+            prev_ack=position.prev_ack,
             auth_ref=auth_ref,
             ciphertext=payload.ciphertext,
         )
-        flight = Flight(
+        attempt = SubmitAttempt(
             event_id=event_id,
-            label=berth.label,
-            epoch=berth.epoch,
+            label=position.label,
+            epoch=position.epoch,
             client_id=identity.client_id,
-            client_seq=berth.client_seq,
-            prev_ack=berth.prev_ack,
+            client_seq=position.client_seq,
+            prev_ack=position.prev_ack,
             auth_ref=auth_ref,
             leaf=issued.leaf,
-            coids=b"".join(attachment.coid(one) for one in payload.attachments),
+            coids=b"".join(attachment_coid(attachment) for attachment in payload.attachments),
             msg=issued.raw,
         )
-        return Sealed(flight, payload.attachments)
+        return SealedMessage(attempt, payload.attachments)

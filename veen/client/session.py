@@ -1,28 +1,264 @@
-"""One client directory against one hub: who we are, whom we believe, what we remember."""
+"""One client directory against one hub: who we are, whom we believe, what we remember.
+
+Which hub a client believes: a pinned name, and keys that only ever follow on (KEX0.1).
+
+What a client knows of one label: a verified range, its own place in it, and receipts.
+
+state.json: what a client remembers between runs, replaced whole or not at all (RESYNC0.4).
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import RLock
-from typing import Final
+from typing import Any, Final
 
-from veen import stream
 from veen.checkpoint import Checkpoint
-from veen.client import trust
-from veen.client.address import HubAddress
 from veen.client.hub_api import HubApi
-from veen.client.state import KnownHub, State, load, save
-from veen.client.surroundings import Surroundings
-from veen.client.view import LabelView
-from veen.errors import Untrusted
-from veen.hub_identity import HubIdentity
-from veen.invariants import Rules
-from veen.keystore.identity import Identity
-from veen.label import EpochLabels, routing_key
+from veen.client.transport import HubAddress
+from veen.errors import Malformed, Untrusted, VeenError
+from veen.hub_identity import HubIdentity, HubKey
+from veen.invariants import NEW_CLIENT, ClientCursor, Rules
+from veen.keystore.card import Identity
+from veen.label import EpochLabels, Profile, routing_key, stream_id
 from veen.limits import Limits
-from veen.profile import Profile
+from veen.mmr import EMPTY, Peaks
+from veen.proofs import RangeProof
 from veen.receipt import Receipt
+from veen.system import durable
+from veen.system.environment import Runtime
+
+
+def pinned_identity(offered: HubIdentity, hub_id: bytes) -> HubIdentity:
+    """The identity on offer, if it is that of the hub we were told of."""
+    if offered.hub_id != hub_id:
+        raise Untrusted(
+            f"the hub is {offered.hub_id.hex()}, not {hub_id.hex()} as pinned: "
+            "another hub answers at this address, or someone stands in between"
+        )
+    return offered
+
+
+def followed_identity(known: HubIdentity, offered: HubIdentity) -> HubIdentity:
+    """The identity on offer, if it says all that the known one said, and maybe more."""
+    pinned_identity(offered, known.hub_id)
+    if len(offered.hub_keys) < len(known.hub_keys):
+        raise Untrusted("the hub shows fewer keys than it had: its identity was put back")
+    for old, new in zip(known.hub_keys, offered.hub_keys, strict=False):
+        if _opened(old) != _opened(new) or (old.valid_until not in (None, new.valid_until)):
+            raise Untrusted(f"hub key {old.key_id.hex()} is not what it was: two chains of keys")
+    return offered
+
+
+def newest_identity(known: HubIdentity, offered: HubIdentity) -> HubIdentity:
+    """Whichever of two identities of a hub has more keys; Untrusted if one does not extend the
+    other. What is signed is verified by it: it alone says when the older keys retired.
+    """
+    if len(offered.hub_keys) < len(known.hub_keys):
+        pinned_identity(offered, known.hub_id)
+        return followed_identity(offered, known)
+    return followed_identity(known, offered)
+
+
+def _opened(key: HubKey) -> HubKey:
+    """A key without its end, which is set when the next key comes."""
+    return replace(key, valid_until=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelView:
+    """``head`` is the receipt at peaks.size. ``unlinked`` is the newest receipt of our own beyond
+    it, where the right to read was missing to prove that the two are of one history.
+    """
+
+    hub_id: bytes
+    stream: str
+    epoch: int
+    peaks: Peaks = EMPTY
+    head: Receipt | None = None
+    unlinked: Receipt | None = None
+    cursors: Mapping[bytes, ClientCursor] = field(default_factory=dict)
+
+    @property
+    def seen(self) -> int:
+        """The largest stream_seq that the hub has signed to us: what prev_ack may name."""
+        return max(self.peaks.size, self.unlinked.stream_seq if self.unlinked else 0)
+
+    def cursor(self, client_id: bytes) -> ClientCursor:
+        return self.cursors.get(client_id, NEW_CLIENT)
+
+    def verify(self) -> None:
+        """Refuse a view that its own receipt does not bear out."""
+        if self.peaks.size == 0 and self.head is None:
+            return
+        if self.head is None or self.head.stream_seq != self.peaks.size:
+            raise Untrusted("the view has no receipt for its size")
+        if self.head.mmr_root != self.peaks.root():
+            raise Untrusted(f"the peaks are not those of the root signed at {self.peaks.size}")
+
+    def appended(self, receipt: Receipt) -> LabelView:
+        """The view after the next entry; I3 and I12 hold for it or it is Untrusted."""
+        if receipt.stream_seq != self.peaks.size + 1:
+            raise Untrusted(f"receipt {receipt.stream_seq} does not follow {self.peaks.size}")
+        return self._moved(self.peaks.append(receipt.leaf_hash), receipt)
+
+    def linked(self, proof: RangeProof, receipt: Receipt) -> LabelView:
+        """The view after a later entry; the proof leads from our peaks to just before it."""
+        before = receipt.stream_seq - 1
+        if (proof.from_seq, proof.to_seq, proof.size) != (
+            self.peaks.size + 1, self.peaks.size, before,
+        ):  # fmt: skip
+            raise Untrusted(f"not a proof from {self.peaks.size} to {before}")
+        if proof.before() != self.peaks:
+            raise Untrusted(f"the hub's peaks at {self.peaks.size} are not ours")
+        return self._moved(proof.after(self.peaks).append(receipt.leaf_hash), receipt)
+
+    def noted(self, receipt: Receipt) -> LabelView:
+        """The view with a receipt that could not be linked to it."""
+        return replace(self, unlinked=receipt)
+
+    def with_cursor(self, client_id: bytes, cursor: ClientCursor) -> LabelView:
+        return replace(self, cursors={**self.cursors, client_id: cursor})
+
+    def _moved(self, peaks: Peaks, receipt: Receipt) -> LabelView:
+        if peaks.root() != receipt.mmr_root:
+            raise Untrusted(f"the root signed at {receipt.stream_seq} is not that of our history")
+        passed = self.unlinked is None or self.unlinked.stream_seq <= peaks.size
+        return replace(self, peaks=peaks, head=receipt, unlinked=None if passed else self.unlinked)
+
+
+_VERSION = 1
+
+
+class BadState(VeenError):
+    """A state file that cannot be read; nothing is sent from it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownHub:
+    """A pinned hub; ``origin`` says how the pin came about."""
+
+    identity: HubIdentity
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientState:
+    """Hubs by address, views by label."""
+
+    hubs: Mapping[str, KnownHub] = field(default_factory=dict)
+    views: Mapping[bytes, LabelView] = field(default_factory=dict)
+
+    def named(self, hub_id: bytes) -> tuple[KnownHub, ...]:
+        """What is known of a hub, at whichever addresses it answered."""
+        return tuple(hub for hub in self.hubs.values() if hub.identity.hub_id == hub_id)
+
+    def with_hub(self, url: str, hub: KnownHub) -> ClientState:
+        return replace(self, hubs={**self.hubs, url: hub})
+
+    def with_view(self, label: bytes, view: LabelView) -> ClientState:
+        return replace(self, views={**self.views, label: view})
+
+
+def load_state(path: Path) -> ClientState:
+    """The state in a file; a client that has none yet knows nothing."""
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return ClientState()
+    try:
+        return _parse(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError, Untrusted) as error:
+        raise BadState(f"{path} is damaged ({error}); move it away, then: veen resync") from error
+
+
+def save_state(path: Path, state: ClientState) -> None:
+    durable.write(path, json.dumps(_plain(state), indent=1, sort_keys=True).encode() + b"\n")
+
+
+def _plain(state: ClientState) -> dict[str, Any]:
+    return {
+        "ver": _VERSION,
+        "hubs": {
+            url: {
+                "hub_id": hub.identity.hub_id.hex(),
+                "identity": hub.identity.encode().hex(),
+                "origin": hub.origin,
+            }
+            for url, hub in state.hubs.items()
+        },
+        "labels": {label.hex(): _plain_view(view) for label, view in state.views.items()},
+    }
+
+
+def _plain_view(view: LabelView) -> dict[str, Any]:
+    return {
+        "hub_id": view.hub_id.hex(),
+        "stream": view.stream,
+        "epoch": view.epoch,
+        "last_stream_seq": view.peaks.size,
+        "last_mmr_root": view.peaks.root().hex() if view.peaks.size else None,
+        "prev_ack": view.seen,
+        "peaks": [hash_.hex() for hash_ in view.peaks.hashes],
+        "receipt": _plain_receipt(view.head),
+        "unlinked": _plain_receipt(view.unlinked),
+        "clients": {
+            client_id.hex(): {"client_seq": cursor.client_seq, "prev_ack": cursor.prev_ack}
+            for client_id, cursor in view.cursors.items()
+        },
+    }
+
+
+def _plain_receipt(receipt: Receipt | None) -> str | None:
+    return receipt.encode().hex() if receipt else None
+
+
+def _parse(document: Any) -> ClientState:
+    if document["ver"] != _VERSION:
+        raise Malformed(f"version {document['ver']!r}")
+    return ClientState(
+        hubs={url: _hub(item) for url, item in document["hubs"].items()},
+        views={bytes.fromhex(label): _view(item) for label, item in document["labels"].items()},
+    )
+
+
+def _hub(value: Any) -> KnownHub:
+    identity = HubIdentity.decode(bytes.fromhex(value["identity"]))
+    return KnownHub(identity=identity, origin=str(value["origin"]))
+
+
+def _view(value: Any) -> LabelView:
+    return LabelView(
+        hub_id=bytes.fromhex(value["hub_id"]),
+        stream=str(value["stream"]),
+        epoch=_count(value["epoch"]),
+        peaks=Peaks(
+            _count(value["last_stream_seq"]), tuple(bytes.fromhex(item) for item in value["peaks"])
+        ),
+        head=_receipt(value["receipt"]),
+        unlinked=_receipt(value["unlinked"]),
+        cursors={
+            bytes.fromhex(client_id): ClientCursor(
+                _count(cursor["client_seq"]), _count(cursor["prev_ack"])
+            )
+            for client_id, cursor in value["clients"].items()
+        },
+    )
+
+
+def _receipt(value: Any) -> Receipt | None:
+    return None if value is None else Receipt.decode(bytes.fromhex(value))
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise Malformed(f"{value!r} is no count")
+    return value
+
 
 MAX_SKEW_SEC: Final = 60
 _log = logging.getLogger(__name__)
@@ -50,13 +286,13 @@ class Session:
         root: Path,
         identity: Identity,
         api: HubApi,
-        surroundings: Surroundings,
+        runtime: Runtime,
     ) -> None:
         self.root = root
         self.identity = identity
         self.api = api
-        self.surroundings = surroundings
-        self._state = load(self._path)
+        self.runtime = runtime
+        self._state = load_state(self._path)
         self.moving = RLock()
         self.limits = Limits()
         self.hub_time_ahead = 0
@@ -66,7 +302,7 @@ class Session:
         return self.root / "state.json"
 
     @property
-    def state(self) -> State:
+    def state(self) -> ClientState:
         return self._state
 
     @property
@@ -82,13 +318,13 @@ class Session:
         status = self.api.status()
         offered = status.identity()
         if hub_id is not None:
-            trust.pinned(offered, hub_id)
+            pinned_identity(offered, hub_id)
         if address.identity is not None:
-            trust.followed(address.identity, offered)
+            followed_identity(address.identity, offered)
         known = self._state.hubs.get(address.url)
-        for one in (known, *self._state.named(offered.hub_id)):
-            if one is not None:
-                trust.followed(one.identity, offered)
+        for item in (known, *self._state.named(offered.hub_id)):
+            if item is not None:
+                followed_identity(item.identity, offered)
         self.limits = Limits(**status.limits.to_json())
         self._set_time(status.hub_ts)
         self._pin(address, known, offered, GIVEN if hub_id is not None else None)
@@ -119,13 +355,13 @@ class Session:
         """The hub's identity and time as of now; a newer identity that follows on is pinned."""
         known = self._state.hubs[self.api.transport.url]
         status = self.api.status()
-        offered = trust.followed(known.identity, status.identity())
+        offered = followed_identity(known.identity, status.identity())
         self._set_time(status.hub_ts)
         self._pin(HubAddress(self.api.transport.url, None), known, offered, None)
         return offered
 
     def labels(self, name: str, profile: Profile) -> EpochLabels:
-        return EpochLabels(routing_key(self.hub.hub_id), stream.stream_id(name), profile)
+        return EpochLabels(routing_key(self.hub.hub_id), stream_id(name), profile)
 
     def rules(self, labels: EpochLabels) -> Rules:
         profiles = {labels.profile.profile_id(): labels.profile}
@@ -133,7 +369,7 @@ class Session:
 
     def hub_now(self) -> int:
         """The hub's time as far as we know it; epochs go by it."""
-        return self.surroundings.clock() + self.hub_time_ahead
+        return self.runtime.clock() + self.hub_time_ahead
 
     def ask_time(self) -> None:
         self._set_time(self.api.status().hub_ts)
@@ -151,7 +387,7 @@ class Session:
             self._save(self._state.with_view(label, view))
 
     def _set_time(self, hub_ts: int) -> None:
-        before, self.hub_time_ahead = self.hub_time_ahead, hub_ts - self.surroundings.clock()
+        before, self.hub_time_ahead = self.hub_time_ahead, hub_ts - self.runtime.clock()
         if (warning := skew_warning(self.hub_time_ahead)) and not skew_warning(before):
             _log.warning("%s: %s", self.api.transport.url, warning)
 
@@ -160,11 +396,11 @@ class Session:
     ) -> None:
         if known is not None and known.identity == offered:
             return
-        found = origin or (DIRECTORY if address.identity is not None else FIRST_CONTACT)
-        hub = KnownHub(identity=offered, origin=known.origin if known else found)
+        result = origin or (DIRECTORY if address.identity is not None else FIRST_CONTACT)
+        hub = KnownHub(identity=offered, origin=known.origin if known else result)
         with self.moving:
             self._save(self._state.with_hub(address.url, hub))
 
-    def _save(self, new: State) -> None:
-        save(self._path, new)
+    def _save(self, new: ClientState) -> None:
+        save_state(self._path, new)
         self._state = new

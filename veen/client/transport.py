@@ -1,20 +1,184 @@
-"""One hub over HTTP: connections kept, requests repeated with back-off, answers bounded."""
+"""One hub over HTTP: connections kept, requests repeated with back-off, answers bounded.
+
+How a hub can fail its client, beside a message it does not admit (``veen.errors.Rejected``).
+
+Where a hub answers: an address, or the data directory of a hub that runs on this host.
+
+How the connection to a hub is protected: TLS version, cipher and certificate (SH0).
+"""
 
 from __future__ import annotations
 
+import shlex
+import socket
 import ssl
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import unquote, urlsplit
 
 import httpx
 
 from veen.client.credentials import Anonymous, Credentials
-from veen.client.errors import HubRefused, Unreachable, refusal
-from veen.client.surroundings import Surroundings
-from veen.envelope import ErrorEnvelope
-from veen.errors import Malformed, Rejected
+from veen.errors import Code, Failure, Malformed, Rejected, Untrusted, VeenError
+from veen.hub_identity import HubIdentity
+from veen.log import layout
+from veen.system.environment import Runtime
 from veen.version import VERSION
-from veen.wire import WireObject
+from veen.wire.api import ErrorEnvelope
+from veen.wire.objects import WireObject
+
+_FAILURES = {(item.code.value, item.detail_enum): item for item in Failure}
+
+
+class Unreachable(VeenError):
+    """A hub that did not answer, or answered nothing that is an answer."""
+
+
+class HubRefused(VeenError):
+    """A hub that said no to a request, with its code."""
+
+    def __init__(
+        self, code: str, message: str, detail: dict[str, Any], retry_after: int | None
+    ) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.detail = detail
+        self.retry_after = retry_after
+
+    @property
+    def is_about_access(self) -> bool:
+        return self.code in (Code.UNAUTHORIZED.value, Code.FORBIDDEN.value)
+
+
+class StateLost(VeenError):
+    """The log holds what this client does not remember: its directory is a copy, or older."""
+
+
+class Fork(Untrusted):
+    """A hub signed two histories; ``evidence`` is where the two receipts are kept."""
+
+    def __init__(self, message: str, evidence: Path) -> None:
+        super().__init__(f"{message}; the evidence is in {evidence}")
+        self.evidence = evidence
+
+
+def refusal(envelope: ErrorEnvelope) -> Rejected | HubRefused:
+    """The error an envelope tells of: about a message where it names a row of the table."""
+    detail = envelope.detail or {}
+    failure = _FAILURES.get((envelope.code, str(detail.get("detail_enum"))))
+    if failure is None:
+        return HubRefused(envelope.code, envelope.message, detail, envelope.retry_after)
+    return Rejected(
+        failure,
+        envelope.message,
+        stream_seq=_of(int, detail.get("stream_seq")),
+        retry_after=envelope.retry_after,
+        receipt=_of(bytes, detail.get("receipt")),
+    )
+
+
+def _of(expected: type, value: Any) -> Any:
+    return value if type(value) is expected else None
+
+
+_URL_FILE = "run/hub.url"
+
+
+@dataclass(frozen=True, slots=True)
+class HubAddress:
+    """``identity`` is there when the directory itself could be read, and then is the pin."""
+
+    url: str
+    identity: HubIdentity | None
+
+
+def resolve_address(hub: str) -> HubAddress:
+    """What ``--hub`` names: http(s)://…, a path, or file://…."""
+    parts = urlsplit(hub)
+    if parts.scheme in ("http", "https"):
+        if not parts.hostname or parts.username or parts.query or parts.fragment:
+            raise Malformed(f"{hub!r} is no address of a hub, like http://127.0.0.1:8080")
+        return HubAddress(hub.rstrip("/"), None)
+    if parts.scheme not in ("", "file"):
+        raise Malformed(f"{hub!r}: a hub is an http(s) address or a data directory")
+    return _on_this_host(Path(unquote(parts.path) if parts.scheme else hub))
+
+
+def _on_this_host(root: Path) -> HubAddress:
+    if not root.is_dir():
+        raise Unreachable(
+            f"there is no data directory {root}: --hub takes one, or an address like "
+            "http://127.0.0.1:8080"
+        )
+    try:
+        url = (root / _URL_FILE).read_text().strip(" \t\r\n")
+    except FileNotFoundError:
+        raise Unreachable(
+            f"no hub runs on {root}; start one with: veen hub start --data-dir "
+            f"{shlex.quote(str(root))}"
+        ) from None
+    identity = HubIdentity.decode((root / layout.IDENTITY).read_bytes())
+    identity.verify((root / layout.IDENTITY_SIG).read_bytes())
+    return HubAddress(url, identity)
+
+
+_PORT: Final = 443
+_AEAD: Final = ("GCM", "CHACHA20", "CCM")
+
+
+class NoTls(VeenError):
+    """An address without TLS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsInfo:
+    version: str
+    cipher: str
+    compression: str | None
+    subject: str
+    issuer: str
+    not_after: int
+
+    @property
+    def is_aead(self) -> bool:
+        return any(name in self.cipher for name in _AEAD)
+
+
+def tls_info(url: str, tls: ssl.SSLContext | None, timeout_sec: float) -> TlsInfo:
+    """Shake hands as a client would, and tell what was agreed upon."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" or parts.hostname is None:
+        raise NoTls(f"{url} has no TLS: what goes there can be read on the way")
+    context = tls or ssl.create_default_context()
+    where = (parts.hostname, parts.port or _PORT)
+    try:
+        with (
+            socket.create_connection(where, timeout=timeout_sec) as line,
+            context.wrap_socket(line, server_hostname=parts.hostname) as secured,
+        ):
+            return _describe(secured)
+    except OSError as error:
+        raise Unreachable(f"{url} does not answer: {error}") from error
+
+
+def _describe(secured: ssl.SSLSocket) -> TlsInfo:
+    certificate: dict[str, Any] = secured.getpeercert() or {}
+    name, _, _ = secured.cipher() or ("none", "", 0)
+    return TlsInfo(
+        version=secured.version() or "none",
+        cipher=name,
+        compression=secured.compression(),
+        subject=_name(certificate["subject"]),
+        issuer=_name(certificate["issuer"]),
+        not_after=int(ssl.cert_time_to_seconds(certificate["notAfter"])),
+    )
+
+
+def _name(parts: tuple[tuple[tuple[str, str], ...], ...]) -> str:
+    return ", ".join(f"{key}={value}" for part in parts for key, value in part)
+
 
 W = TypeVar("W", bound=WireObject)
 
@@ -26,7 +190,7 @@ _TRY_AGAIN: Final = {502, 503, 504}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class RetryPolicy:
     """How often a request is repeated, and how long to wait in between."""
 
     attempts: int = 5
@@ -41,7 +205,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     status: int
     retry_after: int | None
     body: bytes = field(repr=False)
@@ -61,17 +225,17 @@ class Transport:
         self,
         url: str,
         *,
-        surroundings: Surroundings,
+        runtime: Runtime,
         credentials: Credentials | None = None,
-        patience: Patience | None = None,
+        retry_policy: RetryPolicy | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.url = url.rstrip("/")
-        self.patience = patience or Patience()
-        self._surroundings = surroundings
+        self.retry_policy = retry_policy or RetryPolicy()
+        self._runtime = runtime
         self._credentials = credentials or Anonymous()
         self._http = httpx.Client(
-            timeout=self.patience.timeout_sec,
+            timeout=self.retry_policy.timeout_sec,
             headers={
                 "Accept": CBOR,
                 "Accept-Encoding": "identity",
@@ -85,52 +249,52 @@ class Transport:
     def close(self) -> None:
         self._http.close()
 
-    def post(self, path: str, message: WireObject, wanted: type[W]) -> W:
-        return self._ask("POST", path, message.encode(), wanted)
+    def post(self, path: str, message: WireObject, value: type[W]) -> W:
+        return self._ask("POST", path, message.encode(), value)
 
-    def get(self, path: str, wanted: type[W]) -> W:
-        return self._ask("GET", path, b"", wanted)
+    def get(self, path: str, value: type[W]) -> W:
+        return self._ask("GET", path, b"", value)
 
     def pause(self, attempt: int, retry_after: int | None) -> None:
-        wait = self.patience.pause(attempt, retry_after, self._surroundings.fraction())
-        self._surroundings.sleep(wait)
+        wait = self.retry_policy.pause(attempt, retry_after, self._runtime.fraction())
+        self._runtime.sleep(wait)
 
-    def _ask(self, method: str, path: str, body: bytes, wanted: type[W]) -> W:
+    def _ask(self, method: str, path: str, body: bytes, value: type[W]) -> W:
         """Repeated while nothing came, or what came is no answer; a refusal is an answer."""
-        for attempt in range(self.patience.attempts - 1):
+        for attempt in range(self.retry_policy.attempts - 1):
             try:
-                return self._once(method, path, body, wanted)
+                return self._once(method, path, body, value)
             except (Unreachable, Malformed):
                 self.pause(attempt, None)
             except _Busy as busy:
                 self.pause(attempt, busy.answer.retry_after)
         try:
-            return self._once(method, path, body, wanted)
+            return self._once(method, path, body, value)
         except _Busy as busy:
             raise self._error(busy.answer) from None
 
-    def _once(self, method: str, path: str, body: bytes, wanted: type[W]) -> W:
+    def _once(self, method: str, path: str, body: bytes, value: type[W]) -> W:
         answer = self._send(method, path, body)
         if answer.is_ok:
-            return wanted.decode(answer.body)
+            return value.decode(answer.body)
         if answer.status in _TRY_AGAIN:
             raise _Busy(answer)
         raise self._error(answer)
 
-    def _error(self, answer: Answer) -> Rejected | HubRefused | Unreachable:
+    def _error(self, answer: HttpAnswer) -> Rejected | HubRefused | Unreachable:
         try:
             return answer.error()
         except Malformed:
             return Unreachable(f"{self.url} answered {answer.status} without saying why")
 
-    def _send(self, method: str, path: str, body: bytes) -> Answer:
+    def _send(self, method: str, path: str, body: bytes) -> HttpAnswer:
         url = f"{self.url}{path}"
         headers = self._credentials.headers(method, url, body)
         if body:
             headers["Content-Type"] = CBOR
         try:
             with self._http.stream(method, url, content=body, headers=headers) as reply:
-                return Answer(reply.status_code, _retry_after(reply), _bounded(reply))
+                return HttpAnswer(reply.status_code, _retry_after(reply), _bounded(reply))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unreachable(
                 f"{self.url} does not answer: {str(error) or type(error).__name__}"
@@ -138,7 +302,7 @@ class Transport:
 
 
 class _Busy(Exception):
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: HttpAnswer) -> None:
         super().__init__(answer.status)
         self.answer = answer
 

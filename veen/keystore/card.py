@@ -2,20 +2,65 @@
 
 Both keys that the card names have signed it: id_sign speaks for the rest, and no one can put
 another's client_id on a card of their own.
+
+Signed prekeys: the X25519 keys that others seal to, each for a time (spec 3, KEX0.2).
+
+An opened identity: the keys a client signs and reads with, and the card it shows.
+
+identity_card.pub on disk: derived from the keystore, and made again when it is behind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 
-from veen import cbor, sign
-from veen.digest import ht
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+
+from veen.crypto import SigningKey, hpke_public_key, signature_is_valid
+from veen.digest import ht, u64be
 from veen.errors import Malformed, Untrusted, VeenError
-from veen.keystore.prekey import SignedPrekey, verify_dh_key
-from veen.schema import Bytes32, Bytes64, Version
-from veen.wire import WireMap
+from veen.keystore.sealed import PRIVATE_WRITE_FLAGS, RetiredClient, Secrets, read_private_file
+from veen.system import durable
+from veen.wire import cbor
+from veen.wire.objects import WireMap
+from veen.wire.schema import Bytes32, Bytes64, Version
+
+_ANY_PRIVATE: Final = X25519PrivateKey.from_private_bytes(b"\x01" * 32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedPrekey(WireMap):
+    """A prekey, the last second at which it may be sealed to, and id_sign's word for both."""
+
+    prekey: Bytes32
+    expires_at: int
+    sig: Bytes64 = bytes(64)
+
+    def signed(self, id_sign: SigningKey) -> SignedPrekey:
+        return replace(self, sig=id_sign.sign(self._digest(id_sign.public)))
+
+    def verify(self, id_sign: bytes) -> None:
+        if not signature_is_valid(id_sign, self.sig, self._digest(id_sign)):
+            raise Untrusted(f"prekey {self.prekey.hex()} is not signed by its owner")
+        verify_dh_key(self.prekey)
+
+    def is_expired(self, now: int) -> bool:
+        return now > self.expires_at
+
+    def _digest(self, id_sign: bytes) -> bytes:
+        return ht("veen/prekey", id_sign, self.prekey, u64be(self.expires_at))
+
+
+def verify_dh_key(public: bytes) -> None:
+    """Refuse an X25519 key of low order: what is sealed to it, everybody opens."""
+    try:
+        _ANY_PRIVATE.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        raise Untrusted(f"X25519 key {public.hex()} is of low order") from None
+
 
 MAX_PREKEYS: Final = 16
 _SIGNATURES: Final = (7, 8)
@@ -50,9 +95,9 @@ class IdentityCard(WireMap):
     def verify(self) -> None:
         """Refuse a card that its owner did not make; small-order keys verify nothing."""
         digest = self.signed_digest()
-        if not sign.is_valid(self.id_sign, self.sig, digest):
+        if not signature_is_valid(self.id_sign, self.sig, digest):
             raise Untrusted(f"the card is not signed by its id_sign {self.id_sign.hex()}")
-        if not sign.is_valid(self.client_id, self.client_sig, digest):
+        if not signature_is_valid(self.client_id, self.client_sig, digest):
             raise Untrusted(f"the card is not signed by its client_id {self.client_id.hex()}")
         verify_dh_key(self.id_dh)
         for prekey in self.prekeys:
@@ -79,8 +124,8 @@ class IdentityCard(WireMap):
 
 
 def issue(
-    id_sign: sign.PrivateKey,
-    client: sign.PrivateKey,
+    id_sign: SigningKey,
+    client: SigningKey,
     *,
     id_dh: bytes,
     prekeys: Iterable[SignedPrekey],
@@ -96,3 +141,90 @@ def issue(
     )
     digest = bare.signed_digest()
     return replace(bare, client_sig=client.sign(digest), sig=id_sign.sign(digest))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    client: SigningKey
+    id_sign: SigningKey
+    card: IdentityCard
+    retired_client_ids: tuple[RetiredClient, ...]
+    """The oldest first; none of them can sign any more."""
+    is_plain: bool
+    outbox_key: bytes = field(repr=False)
+    _readers: tuple[bytes, ...] = field(repr=False)
+
+    @property
+    def client_id(self) -> bytes:
+        return self.client.public
+
+    def readers(self) -> tuple[bytes, ...]:
+        """Private X25519 keys to open with: prekeys, the newest first, then id_dh."""
+        return self._readers
+
+    def opening_also(self, keys: Iterable[bytes]) -> Identity:
+        """The same identity; it tries these keys before its own when it opens a message."""
+        return replace(self, _readers=tuple(dict.fromkeys((*keys, *self._readers))))
+
+
+def identity_of(secrets: Secrets, *, is_plain: bool) -> Identity:
+    """The identity behind opened secrets; the same secrets give the same card."""
+    secrets.check()
+    id_sign, client = SigningKey(secrets.id_sign), SigningKey(secrets.client.seed)
+    newest = secrets.prekeys[-1]
+    prekey = SignedPrekey(prekey=hpke_public_key(newest.private), expires_at=newest.expires_at)
+    return Identity(
+        client=client,
+        id_sign=id_sign,
+        card=issue(
+            id_sign,
+            client,
+            id_dh=hpke_public_key(secrets.id_dh),
+            prekeys=[prekey.signed(id_sign)],
+            created_at=secrets.client.created_at,
+        ),
+        retired_client_ids=secrets.retired,
+        is_plain=is_plain,
+        outbox_key=secrets.outbox_key,
+        _readers=secrets.readers(),
+    )
+
+
+def read_card(path: Path) -> IdentityCard:
+    """The card of a directory, verified; others may read it, but not write it."""
+    raw = read_private_file(path, PRIVATE_WRITE_FLAGS)
+    try:
+        card = IdentityCard.decode(raw)
+        card.verify()
+    except (Malformed, Untrusted) as error:
+        raise Untrusted(
+            f"{path}: {error}. Delete it, and the next command that opens the keystore "
+            "makes it again"
+        ) from error
+    return card
+
+
+def repair_card_file(path: Path, identity: Identity) -> None:
+    """Put the card of ``identity`` in place of none, or of one from before a rotation."""
+    try:
+        card = read_card(path)
+    except FileNotFoundError:
+        card = None
+    if card == identity.card:
+        return
+    if card is not None:
+        _refuse_unless_outdated(path, card, identity)
+    durable.write(path, identity.card.encode())
+
+
+def _refuse_unless_outdated(path: Path, card: IdentityCard, identity: Identity) -> None:
+    if card.id_sign != identity.card.id_sign:
+        raise Untrusted(f"{path} is the card of somebody else: delete it, and it is made again")
+    if card.client_id not in {
+        retired_client_id_.client_id for retired_client_id_ in identity.retired_client_ids
+    }:
+        raise Untrusted(
+            f"{path} names client_id {card.client_id.hex()}, which the keystore beside it does "
+            "not know: that is an old copy. Put the newest one back; to go on with the old copy "
+            "all the same, delete the card and run veen id rotate"
+        )

@@ -13,20 +13,24 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from veen import durable
 from veen.errors import Malformed, Untrusted, VeenError
-from veen.keystore import card_file, private_file
-from veen.keystore.card import IdentityCard
-from veen.keystore.identity import Identity, identity_of
+from veen.keystore.card import Identity, IdentityCard, identity_of, read_card, repair_card_file
 from veen.keystore.sealed import (
     MODERATE,
+    PREKEY_SEC,
     Cost,
     PassphraseNeeded,
     Randomness,
     SealedSecrets,
+    Secrets,
+    generate_secrets,
+    make_private_directory,
+    open_unlinked,
+    read_private_file,
     seal,
+    verify_private_file,
 )
-from veen.keystore.secrets import PREKEY_SEC, Secrets, generate
+from veen.system import durable
 
 _PROGRAM_WORDS: Final = 3
 _PROGRAM_LENGTH: Final = 120
@@ -114,12 +118,12 @@ class ClientDir:
 
         The keystore comes last: before it is there, nothing is.
         """
-        secrets = generate(now, random, prekey_sec)
+        secrets = generate_secrets(now, random, prekey_sec)
         identity = identity_of(secrets, is_plain=passphrase is None)
         sealed = seal(secrets.encode(), passphrase, random=random, cost=cost)
         self.refuse_inhabited()
-        private_file.make_directory(self.root)
-        with Lock(self):
+        make_private_directory(self.root)
+        with ClientDirLock(self):
             self.refuse_inhabited()
             for directory in (self.evidence, self.attachments):
                 durable.make_directory(directory)
@@ -151,13 +155,13 @@ class ClientDir:
     def rotate(self, now: int, random: Randomness, passphrase: bytes | None) -> Identity:
         """Another client_id and another prekey; only the keystore knows of the old ones."""
         self._verify_private()
-        with Lock(self):
+        with ClientDirLock(self):
             return self._rotated(now, random, passphrase)
 
     def sealed(self) -> SealedSecrets:
         """The keystore as it lies there; how it is protected can be seen without opening it."""
         self._verify_private()
-        raw = private_file.read(self.keystore)
+        raw = read_private_file(self.keystore)
         try:
             return SealedSecrets.decode(raw)
         except Malformed as error:
@@ -167,7 +171,7 @@ class ClientDir:
         """The card of the directory, verified; no passphrase is needed."""
         self._verify_private()
         try:
-            return card_file.read(self.card)
+            return read_card(self.card)
         except FileNotFoundError:
             raise NoIdentity(
                 f"{self.card} is missing: whatever opens the keystore makes it again, "
@@ -187,14 +191,14 @@ class ClientDir:
         except (Malformed, Untrusted, PassphraseNeeded) as error:
             raise type(error)(f"{self.keystore}: {error}") from error
         identity = identity_of(secrets, is_plain=sealed.is_plain)
-        card_file.mend(self.card, identity)
+        repair_card_file(self.card, identity)
         return _Opened(identity, secrets, sealed.cost)
 
     def _rotated(self, now: int, random: Randomness, passphrase: bytes | None) -> Identity:
-        found = self._opened(passphrase)
-        secrets = found.secrets.rotated(now, random)
-        identity = identity_of(secrets, is_plain=found.identity.is_plain)
-        sealed = seal(secrets.encode(), passphrase, random=random, cost=found.cost)
+        result = self._opened(passphrase)
+        secrets = result.secrets.rotated(now, random)
+        identity = identity_of(secrets, is_plain=result.identity.is_plain)
+        sealed = seal(secrets.encode(), passphrase, random=random, cost=result.cost)
         durable.write(self.keystore, sealed.encode())
         durable.write(self.card, identity.card.encode())
         return identity
@@ -202,10 +206,10 @@ class ClientDir:
     def _verify_private(self) -> None:
         if not os.path.lexists(self.keystore):
             raise self.no_identity()
-        private_file.verify(self.root.resolve())
+        verify_private_file(self.root.resolve())
         for path in (self.state, self.outbox, self.receipts):
             if os.path.lexists(path):
-                private_file.verify(path)
+                verify_private_file(path)
 
 
 def _program() -> str:
@@ -217,12 +221,12 @@ def _program() -> str:
     return " ".join([name or "python", *plain])[:_PROGRAM_LENGTH]
 
 
-class Lock:
+class ClientDirLock:
     """One process's hold on a client directory, released at the latest by its end."""
 
     def __init__(self, directory: ClientDir) -> None:
         try:
-            self._fd = private_file.open_unlinked(directory.lock, os.O_RDWR | os.O_CREAT)
+            self._fd = open_unlinked(directory.lock, os.O_RDWR | os.O_CREAT)
         except FileNotFoundError:
             raise directory.no_identity() from None
         try:
@@ -258,12 +262,14 @@ class Lock:
         self.release()
 
 
-def lock_within(directory: ClientDir, seconds: float, sleep: Callable[[float], None]) -> Lock:
+def lock_within(
+    directory: ClientDir, seconds: float, sleep: Callable[[float], None]
+) -> ClientDirLock:
     """The lock, asked for again until it is free or so many seconds were waited; then Locked."""
     waited = 0.0
     while True:
         try:
-            return Lock(directory)
+            return ClientDirLock(directory)
         except Locked:
             if waited >= seconds:
                 raise

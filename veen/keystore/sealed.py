@@ -2,22 +2,121 @@
 
 Without a passphrase the key is one that everybody can compute: it hides nothing, but a damaged
 file is told from a whole one all the same.
+
+Files that are their owner's alone: no one else reads them, writes them or puts them there.
+
+What keystore.enc holds: the private keys of a client, and which client_ids were its own.
+
+Of a retired client_id only the public key is left: it tells own messages from others', and
+nothing can be signed with it any more. Prekeys stay, for what was sealed to them.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import shlex
+import stat
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
 from nacl.exceptions import RuntimeError as SodiumFailed
 from nacl.pwhash import argon2id
 
-from veen import aead, cbor
+from veen.crypto import AEAD_KEY_BYTES, HPKE_KEY_BYTES, SigningKey, aead_decrypt, aead_encrypt
 from veen.digest import ht
 from veen.errors import Malformed, Undecryptable, Untrusted, VeenError
-from veen.schema import Size, Version
-from veen.wire import WireMap
+from veen.system import durable
+from veen.wire import cbor
+from veen.wire.objects import WireMap
+from veen.wire.schema import Bytes32, Size, Version
+
+ANY_ACCESS: Final = 0o077
+PRIVATE_WRITE_FLAGS: Final = 0o022
+MAX_BYTES: Final = 64 << 20
+
+
+class NotPrivate(VeenError):
+    """Somebody else may read or change what only its owner may."""
+
+
+def read_private_file(path: Path, forbidden: int = ANY_ACCESS) -> bytes:
+    """A regular file of ours on which nobody else has the rights of ``forbidden``."""
+    # Not to wait for a writer, should it be a pipe.
+    handle = open_unlinked(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise NotPrivate(f"{path} is not a regular file")
+        _verify(path, status, forbidden)
+        if status.st_size > MAX_BYTES:
+            raise Malformed(f"{path} has {status.st_size} bytes, at most {MAX_BYTES} are read")
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read(MAX_BYTES)
+    finally:
+        os.close(handle)
+
+
+def open_unlinked(path: Path, flags: int) -> int:
+    """A descriptor of the file itself: a symbolic link under its name is not followed."""
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, durable.FILE_MODE)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _linked(path) from error
+        raise
+
+
+def verify_private_file(path: Path, forbidden: int = ANY_ACCESS) -> None:
+    """Refuse a file or directory that is not ours, or to which others have a right."""
+    _verify(path, path.lstat(), forbidden)
+
+
+def make_private_directory(path: Path) -> None:
+    """A directory of ours alone, on disk on return; one that others had access to must be empty."""
+    if not path.is_dir():
+        _make_directories(path)
+    elif path.stat().st_mode & ANY_ACCESS:
+        _refuse_unless_empty(path)
+        path.chmod(durable.DIR_MODE)
+        # Once more: until now somebody could have put there what secrets would be written to.
+        _refuse_unless_empty(path)
+    verify_private_file(path.resolve())
+
+
+def _make_directories(path: Path) -> None:
+    if not path.parent.is_dir():
+        _make_directories(path.parent)
+    path.mkdir(mode=durable.DIR_MODE, exist_ok=True)
+    durable.sync_directory(path.parent)
+
+
+def _refuse_unless_empty(path: Path) -> None:
+    if any(path.iterdir()):
+        raise NotPrivate(
+            f"others have access to {path}, and it is not empty: "
+            "take a directory that is not there yet"
+        )
+
+
+def _verify(path: Path, status: os.stat_result, forbidden: int) -> None:
+    if stat.S_ISLNK(status.st_mode):
+        raise _linked(path)
+    if status.st_uid != os.geteuid():
+        raise NotPrivate(f"{path} belongs to user {status.st_uid}: run veen as that user")
+    if status.st_mode & forbidden:
+        right = 0o700 if stat.S_ISDIR(status.st_mode) else 0o600
+        raise NotPrivate(
+            f"others have access to {path} (mode {stat.S_IMODE(status.st_mode):04o}): "
+            f"run chmod {right:o} {shlex.quote(str(path))}"
+        )
+
+
+def _linked(path: Path) -> NotPrivate:
+    return NotPrivate(f"{path} is a symbolic link: put the file itself there")
+
 
 Randomness = Callable[[int], bytes]
 """Gives as many fresh random bytes as it is asked for."""
@@ -83,7 +182,7 @@ class SealedSecrets(WireMap):
         """The secrets; None opens a plain keystore and no other."""
         key = self._key(passphrase)
         try:
-            return aead.decrypt(key, self.nonce, self._header(), self.body)
+            return aead_decrypt(key, self.nonce, self._header(), self.body)
         except Undecryptable:
             if self.is_plain:
                 raise Untrusted("its bytes were changed; put a good copy back") from None
@@ -92,7 +191,7 @@ class SealedSecrets(WireMap):
             ) from None
 
     def sealing(self, secrets: bytes, passphrase: bytes | None) -> SealedSecrets:
-        sealed = aead.encrypt(self._key(passphrase), self.nonce, self._header(), secrets)
+        sealed = aead_encrypt(self._key(passphrase), self.nonce, self._header(), secrets)
         return replace(self, body=sealed)
 
     def _key(self, passphrase: bytes | None) -> bytes:
@@ -132,8 +231,109 @@ def seal(
 
 def _stretched(passphrase: bytes, salt: bytes, cost: Cost) -> bytes:
     try:
-        return argon2id.kdf(aead.KEY_BYTES, passphrase, salt, cost.passes, cost.memory)
+        return argon2id.kdf(AEAD_KEY_BYTES, passphrase, salt, cost.passes, cost.memory)
     except SodiumFailed as error:
         raise VeenError(
             f"Argon2id needs {cost.memory >> 20} MiB of memory, and they are not to be had"
         ) from error
+
+
+DAY_SEC: Final = 86_400
+PREKEY_SEC: Final = 365 * DAY_SEC
+_KEY_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSecret(WireMap):
+    """The key that signs messages now."""
+
+    seed: Bytes32 = field(repr=False)
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetiredClient(WireMap):
+    """A client_id of the past, with the time in which it was in use."""
+
+    client_id: Bytes32
+    created_at: int
+    retired_at: int
+
+    def rule(self) -> None:
+        if self.retired_at < self.created_at:
+            raise Malformed("a client_id that was retired before it was made")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrekeySecret(WireMap):
+    private: Bytes32 = field(repr=False)
+    created_at: int
+    expires_at: int
+
+    def rule(self) -> None:
+        if self.expires_at <= self.created_at:
+            raise Malformed("a prekey that expires before it can be used")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secrets(WireMap):
+    ver: Version = 1
+    id_sign: Bytes32 = field(repr=False)
+    id_dh: Bytes32 = field(repr=False)
+    client: ClientSecret
+    retired: tuple[RetiredClient, ...]
+    """The oldest first, as the prekeys."""
+    prekeys: tuple[PrekeySecret, ...]
+    outbox_key: Bytes32 = field(repr=False)
+
+    def rule(self) -> None:
+        if not self.prekeys:
+            raise Malformed("a keystore without a prekey")
+        clients = [SigningKey(self.client.seed).public]
+        clients += [retired.client_id for retired in self.retired]
+        privates = [self.id_dh, *(prekey.private for prekey in self.prekeys)]
+        if len(set(clients)) != len(clients) or len(set(privates)) != len(privates):
+            raise Malformed("a key stands twice in the keystore")
+
+    def rotated(self, now: int, random: Randomness) -> Secrets:
+        """A new client key and a new prekey, for as long as the one before.
+
+        A clock that went back does not make a client_id end before it began.
+        """
+        at = max(now, self.client.created_at)
+        last = self.prekeys[-1]
+        retired = RetiredClient(
+            client_id=SigningKey(self.client.seed).public,
+            created_at=self.client.created_at,
+            retired_at=at,
+        )
+        return replace(
+            self,
+            client=_new_client(at, random),
+            retired=(*self.retired, retired),
+            prekeys=(*self.prekeys, _new_prekey(at, random, last.expires_at - last.created_at)),
+        )
+
+    def readers(self) -> tuple[bytes, ...]:
+        """The private X25519 keys that open what was sealed to this client, newest first."""
+        newest_first = [prekey.private for prekey in reversed(self.prekeys)]
+        return (*newest_first, self.id_dh)
+
+
+def generate_secrets(now: int, random: Randomness, prekey_sec: int = PREKEY_SEC) -> Secrets:
+    return Secrets(
+        id_sign=random(_KEY_BYTES),
+        id_dh=random(_KEY_BYTES),
+        client=_new_client(now, random),
+        retired=(),
+        prekeys=(_new_prekey(now, random, prekey_sec),),
+        outbox_key=random(_KEY_BYTES),
+    )
+
+
+def _new_client(now: int, random: Randomness) -> ClientSecret:
+    return ClientSecret(seed=random(_KEY_BYTES), created_at=now)
+
+
+def _new_prekey(now: int, random: Randomness, seconds: int) -> PrekeySecret:
+    return PrekeySecret(private=random(HPKE_KEY_BYTES), created_at=now, expires_at=now + seconds)

@@ -3,31 +3,133 @@
 ``objects/`` holds the objects: a slash of a key is a directory, marked with a percent sign so
 that ``a`` and ``a/b`` can both be there. ``heads/`` holds the heads, ``staging/`` what is still
 being written.
+
+Files that are whole or absent, and on disk when it is said so.
+
+HeadStore on a directory: a small file for each head, swapped under one lock.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedRandom
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, cast
 
 from veen.digest import h
-from veen.durable import sync_directory
-from veen.objects import body as bodies
-from veen.objects import disk
-from veen.objects.body import Body
-from veen.objects.key import check_key, check_text, is_key
-from veen.objects.port import ObjectConflict, ObjectMissing, StoreRefused, StoreUnavailable
+from veen.objects.port import (
+    PIECE,
+    HeadMoved,
+    ObjectBody,
+    ObjectConflict,
+    ObjectMissing,
+    StoreHead,
+    StoreRefused,
+    StoreUnavailable,
+    body_of_bytes,
+    body_of_file,
+    check_key,
+    check_text,
+    digest_of,
+    is_key,
+    is_same_body,
+    verify_digest,
+)
+from veen.system.durable import DIR_MODE, FILE_MODE, sync, sync_directory
+
+OBJECT_MODE: Final = 0o400
+_NEVER: Final = {
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
+    errno.EOPNOTSUPP,
+}  # fmt: skip
+
+
+def make_object_directory(directory: Path, root: Path) -> None:
+    """A directory below ``root`` that survives, also when another process has just made it."""
+    directory.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+    while directory != root:
+        directory = directory.parent
+        sync_directory(directory)
+
+
+@contextmanager
+def locked(path: Path, kind: int) -> Iterator[None]:
+    """Holds ``path`` with flock, shared or exclusive, against threads and processes alike."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        fcntl.flock(handle, kind)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def locked_to_read(path: Path) -> Iterator[bool]:
+    """Holds ``path`` shared without the right to write; False where no writer has made it yet."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        yield True
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def staged(folder: Path, body: ObjectBody) -> Iterator[Path]:
+    """A synced file with these bytes in ``folder``, gone afterwards under that name."""
+    with tempfile.NamedTemporaryFile(dir=folder, prefix="put-") as file:
+        with body.open() as source:
+            shutil.copyfileobj(source, file, PIECE)
+        file.flush()
+        verify_digest(
+            "the file that was put", digest_of(cast("BufferedRandom", file.file)), body.sha256
+        )
+        os.fchmod(file.fileno(), OBJECT_MODE)
+        sync(file.fileno())
+        yield Path(file.name)
+
+
+@contextmanager
+def replacing(target: Path, folder: Path) -> Iterator[BufferedRandom]:
+    """A file in ``folder`` that takes the place of ``target`` once it is whole and on disk."""
+    handle, name = tempfile.mkstemp(dir=folder, prefix=".new-")
+    try:
+        with os.fdopen(handle, "w+b") as file:
+            yield file
+            file.flush()
+            sync(file.fileno())
+        Path(name).rename(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    sync_directory(target.parent)
+
+
+@contextmanager
+def disk_errors_translated(what: str) -> Iterator[None]:
+    """Failures of the disk, as the port names them."""
+    try:
+        yield
+    except OSError as error:
+        refused = StoreRefused if error.errno in _NEVER else StoreUnavailable
+        raise refused(f"{what}: {error.strerror or error}") from error
+
 
 DIRECTORY_MARK: Final = "%"
 
 
-class Layout:
+class StoreLayout:
     """Where everything of one store lies."""
 
     def __init__(self, root: Path) -> None:
@@ -41,11 +143,11 @@ class Layout:
     def prepare(self) -> None:
         """Make what is missing, drop what a killed writer left, and see that links work."""
         _refuse_other_names()
-        with disk.translated(str(self.root)):
+        with disk_errors_translated(str(self.root)):
             for folder in (self.objects, self.heads, self.staging):
-                disk.make_directory(folder, self.root.parent)
+                make_object_directory(folder, self.root.parent)
             self._sweep()
-            with self.staged(bodies.of_bytes(b"")) as file:
+            with self.staged(body_of_bytes(b"")) as file:
                 self._see_that_links_work(file)
 
     def refuse_unless_there(self) -> None:
@@ -55,18 +157,18 @@ class Layout:
             raise StoreRefused(f"{self.root} holds no store, or none that we may read")
 
     @contextmanager
-    def staged(self, body: Body) -> Iterator[Path]:
+    def staged(self, body: ObjectBody) -> Iterator[Path]:
         """A synced file with these bytes that nobody sweeps away."""
         with (
-            disk.locked(self.staging_lock, fcntl.LOCK_SH),
-            disk.staged(self.staging, body) as file,
+            locked(self.staging_lock, fcntl.LOCK_SH),
+            staged(self.staging, body) as file,
         ):
             yield file
 
     def _sweep(self) -> None:
         """Every writer holds the lock shared; who gets it alone knows that nobody writes."""
         try:
-            with disk.locked(self.staging_lock, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            with locked(self.staging_lock, fcntl.LOCK_EX | fcntl.LOCK_NB):
                 for left in self.staging.iterdir():
                     left.unlink()
         except BlockingIOError:
@@ -92,32 +194,32 @@ def path_of(folder: Path, key: str) -> Path:
 
 
 class FileObjects:
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: StoreLayout) -> None:
         self._layout = layout
         self._durable: set[Path] = set()
 
     def put(self, key: str, body: bytes) -> None:
-        self._put(key, bodies.of_bytes(body))
+        self._put(key, body_of_bytes(body))
 
     def put_file(self, key: str, source: Path) -> None:
-        self._put(key, bodies.of_file(source))
+        self._put(key, body_of_file(source))
 
     def get(self, key: str, *, expect: bytes | None = None) -> bytes:
-        with self._opened(key) as file, disk.translated(key):
+        with self._opened(key) as file, disk_errors_translated(key):
             data = file.read()
-        bodies.verify_digest(key, h(data), expect)
+        verify_digest(key, h(data), expect)
         return data
 
     def get_file(self, key: str, to: Path, *, expect: bytes | None = None) -> None:
-        with self._opened(key) as file, disk.replacing(to, to.parent) as target:
-            shutil.copyfileobj(file, target, bodies.PIECE)
+        with self._opened(key) as file, replacing(to, to.parent) as target:
+            shutil.copyfileobj(file, target, PIECE)
             if expect is not None:
-                bodies.verify_digest(key, bodies.digest_of(target), expect)
+                verify_digest(key, digest_of(target), expect)
 
     def get_range(self, key: str, start: int, size: int) -> bytes:
         if start < 0 or size < 0:
             raise ValueError(f"a range of {size} bytes from {start}")
-        with self._opened(key) as file, disk.translated(key):
+        with self._opened(key) as file, disk_errors_translated(key):
             file.seek(start)
             return file.read(min(size, os.fstat(file.fileno()).st_size))
 
@@ -128,17 +230,17 @@ class FileObjects:
     def keys(self, prefix: str = "", *, start_after: str = "") -> Iterator[str]:
         check_text(prefix)
         check_text(start_after)
-        with disk.translated(prefix):
+        with disk_errors_translated(prefix):
             yield from _walk(self._layout.objects, "", prefix, start_after)
 
-    def _put(self, key: str, body: Body) -> None:
+    def _put(self, key: str, body: ObjectBody) -> None:
         path = path_of(self._layout.objects, key)
-        with disk.translated(key):
+        with disk_errors_translated(key):
             if not self._holds(key, body):
                 self._link(path, body, key)
             sync_directory(path.parent)
 
-    def _link(self, path: Path, body: Body, key: str) -> None:
+    def _link(self, path: Path, body: ObjectBody, key: str) -> None:
         self._make_directory(path.parent)
         with self._layout.staged(body) as file:
             try:
@@ -148,11 +250,11 @@ class FileObjects:
                 if not self._holds(key, body):
                     raise StoreUnavailable(f"{key} was deleted while it was put") from None
 
-    def _holds(self, key: str, body: Body) -> bool:
+    def _holds(self, key: str, body: ObjectBody) -> bool:
         """Whether these bytes are there; other bytes are a conflict."""
         try:
             with self._opened(key) as there, body.open() as ours:
-                if not bodies.is_same(there, ours):
+                if not is_same_body(there, ours):
                     raise ObjectConflict(f"{key} holds other bytes")
         except ObjectMissing:
             return False
@@ -160,7 +262,7 @@ class FileObjects:
 
     def _opened(self, key: str) -> BinaryIO:
         path = path_of(self._layout.objects, key)
-        with disk.translated(key):
+        with disk_errors_translated(key):
             try:
                 return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
             except FileNotFoundError:
@@ -168,17 +270,17 @@ class FileObjects:
 
     def _make_directory(self, directory: Path) -> None:
         if directory not in self._durable:
-            disk.make_directory(directory, self._layout.objects)
+            make_object_directory(directory, self._layout.objects)
             self._durable.add(directory)
 
 
 class FileRetention:
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: StoreLayout) -> None:
         self._layout = layout
 
     def delete(self, key: str) -> None:
         path = path_of(self._layout.objects, key)
-        with disk.translated(key):
+        with disk_errors_translated(key):
             try:
                 path.unlink()
                 sync_directory(path.parent)
@@ -210,3 +312,48 @@ def _names(folder: Path, base: str) -> Iterator[str]:
 def _may_hold(directory: str, prefix: str, after: str) -> bool:
     is_below = directory.startswith(prefix) or prefix.startswith(directory)
     return is_below and (directory > after or after.startswith(directory))
+
+
+class FileHeads:
+    def __init__(self, layout: StoreLayout) -> None:
+        self._layout = layout
+
+    def read(self, name: str) -> StoreHead:
+        result, is_held = self._look(name)
+        # Without a lock nobody had swapped yet. If there is a value all the same, someone has
+        # meanwhile, or it is a copy of a store that came without its locks.
+        return result if is_held or result.value is None else self._look(name)[0]
+
+    def swap(self, old: StoreHead, value: bytes) -> StoreHead:
+        path = self._path(old.name)
+        with (
+            disk_errors_translated(old.name),
+            locked(self._layout.heads_lock, fcntl.LOCK_EX),
+            locked(self._layout.staging_lock, fcntl.LOCK_SH),
+        ):
+            if _read(path, old.name) != old:
+                raise HeadMoved(f"head {old.name} has moved")
+            make_object_directory(path.parent, self._layout.heads)
+            with replacing(path, self._layout.staging) as file:
+                file.write(value)
+        return StoreHead(old.name, value, h(value).hex())
+
+    def _look(self, name: str) -> tuple[StoreHead, bool]:
+        """The head, read under the shared lock if there is one: a swap that is visible but not
+        yet on disk is waited for."""
+        with (
+            disk_errors_translated(name),
+            locked_to_read(self._layout.heads_lock) as is_held,
+        ):
+            return _read(self._path(name), name), is_held
+
+    def _path(self, name: str) -> Path:
+        return path_of(self._layout.heads, name)
+
+
+def _read(path: Path, name: str) -> StoreHead:
+    try:
+        value = path.read_bytes()
+    except FileNotFoundError:
+        return StoreHead(name, None, "")
+    return StoreHead(name, value, h(value).hex())

@@ -1,16 +1,72 @@
 """The port to object storage: immutable objects by key, and heads that move by compare-and-swap.
 
-Keys and head names follow ``veen.objects.key``; a name outside of it raises InvalidKey.
+Keys and head names follow ``veen.objects.port``; a name outside of it raises InvalidKey.
+
+What may name an object or a head: the same in every store, on a disk and in a URL.
+
+A percent sign is refused because stores and proxies disagree on how often to decode it; so the
+directory can use it as a mark of its own.
+
+The bytes of one object on their way in or out, in memory or in a file.
+
+An opened store: its objects, its heads, and what is known about how far it can be trusted.
+
+Which store to use and how to reach it, as an entry point hands it over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from hashlib import file_digest, md5
 from pathlib import Path
-from typing import Final, Protocol
+from typing import BinaryIO, Final, Protocol, cast
+from urllib.parse import unquote, urlsplit
 
+from veen.digest import h, h_file
 from veen.errors import Untrusted, VeenError
+
+MAX_KEY_BYTES: Final = 900
+MAX_SEGMENT_BYTES: Final = 250
+
+# Control characters, what XML cannot carry, lone surrogates, and the two signs above all else
+# that break paths and URLs.
+_REFUSED: Final = re.compile("[\x00-\x1f\x7f%\\\\\ud800-\udfff\ufffe\uffff]")
+
+
+class InvalidKey(VeenError, ValueError):
+    """A key that no store takes."""
+
+
+def check_key(key: str) -> None:
+    """Segments between slashes, none of them empty, ".", ".." or too long."""
+    check_text(key)
+    for segment in key.split("/"):
+        if segment in {"", ".", ".."}:
+            raise InvalidKey(f"key {key!r} has the segment {segment!r}")
+        if len(segment.encode()) > MAX_SEGMENT_BYTES:
+            raise InvalidKey(f"key {key!r} has a segment of more than {MAX_SEGMENT_BYTES} bytes")
+    if len(key.encode()) > MAX_KEY_BYTES:
+        raise InvalidKey(f"key {key!r} has more than {MAX_KEY_BYTES} bytes")
+
+
+def check_text(text: str) -> None:
+    """What holds for a part of a key too, such as a prefix."""
+    match = _REFUSED.search(text)
+    if match:
+        raise InvalidKey(f"{text!r} has the character {match[0]!r}")
+
+
+def is_key(text: str) -> bool:
+    try:
+        check_key(text)
+    except InvalidKey:
+        return False
+    return True
+
 
 MAX_OBJECT_BYTES: Final = 5 * 2**30
 """What one put may carry: the most an S3 store takes in a single request."""
@@ -88,7 +144,7 @@ class ObjectStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class StoreHead:
     """A mutable value as it was read; ``value`` is None when nobody has written it yet."""
 
     name: str
@@ -99,10 +155,10 @@ class Head:
 class HeadStore(Protocol):
     """The few values that change. Their names are apart from the keys of objects."""
 
-    def read(self, name: str) -> Head:
+    def read(self, name: str) -> StoreHead:
         """The head as it is now."""
 
-    def swap(self, old: Head, value: bytes) -> Head:
+    def swap(self, old: StoreHead, value: bytes) -> StoreHead:
         """Put ``value`` in place of ``old`` durably, or raise HeadMoved when the head is not
         ``old`` any more. Of many that swap the same ``old`` exactly one succeeds. HeadUnknown
         tells that no one can say whether it was done."""
@@ -113,3 +169,225 @@ class Retention(Protocol):
 
     def delete(self, key: str) -> None:
         """Delete the object; a missing one is fine, so that a cut-off retention can go on."""
+
+
+PIECE: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectBody:
+    """What a put carries; it can be opened again for every attempt."""
+
+    size: int
+    sha256: bytes
+    open: Callable[[], BinaryIO]
+
+
+def body_of_bytes(data: bytes) -> ObjectBody:
+    return ObjectBody(_checked_size(len(data)), h(data), lambda: io.BytesIO(data))
+
+
+def body_of_file(source: Path) -> ObjectBody:
+    size = _checked_size(source.stat().st_size)
+    with source.open("rb") as file:
+        return ObjectBody(size, digest_of(file), lambda: source.open("rb"))
+
+
+def digest_of(file: io.BufferedIOBase) -> bytes:
+    """The SHA-256 of an open file, from its start."""
+    file.seek(0)
+    return h_file(file)
+
+
+def md5_of(body: ObjectBody) -> bytes:
+    """What stores that know no other checksum check an upload by; no one relies on more."""
+    with body.open() as stream:
+        return file_digest(
+            cast("io.BufferedIOBase", stream), lambda: md5(usedforsecurity=False)
+        ).digest()
+
+
+def verify_digest(key: str, value: bytes, expect: bytes | None) -> None:
+    if expect is not None and value != expect:
+        raise ObjectDamaged(f"{key}: digest {value.hex()}, expected {expect.hex()}")
+
+
+def is_same_body(left: BinaryIO, right: BinaryIO) -> bool:
+    """Whether two streams hold the same bytes; a short read of one is not its end."""
+    while True:
+        ours, theirs = _piece(left), _piece(right)
+        if ours != theirs:
+            return False
+        if not ours:
+            return True
+
+
+def _piece(stream: BinaryIO) -> bytes:
+    pieces, missing = [], PIECE
+    while missing:
+        got = stream.read(missing)
+        if not got:
+            break
+        pieces.append(got)
+        missing -= len(got)
+    return b"".join(pieces)
+
+
+def _checked_size(size: int) -> int:
+    if size > MAX_OBJECT_BYTES:
+        raise StoreRefused(f"an object of {size} bytes; at most {MAX_OBJECT_BYTES} fit")
+    return size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreStatus:
+    """What a probe found, for status and metrics; None is what nobody has looked at."""
+
+    kind: str
+    url: str
+    keeps_if_none_match: bool | None = None
+    keeps_if_match: bool | None = None
+
+    @property
+    def keeps_conditions(self) -> bool | None:
+        result = {self.keeps_if_none_match, self.keeps_if_match}
+        return False if False in result else None if None in result else True
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        result = []
+        if self.keeps_if_none_match is False:
+            result.append(
+                f"{self.url} ignores If-None-Match: two writers at once can overwrite an object"
+            )
+        if self.keeps_if_match is False:
+            result.append(f"{self.url} ignores If-Match: of two swaps of a head one can be lost")
+        return tuple(result)
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    objects: ObjectStore
+    heads: HeadStore
+    status: StoreStatus
+
+
+MAX_PREFIX_BYTES: Final = 100
+
+
+class BadStoreSettings(VeenError, ValueError):
+    """Settings that name no store."""
+
+
+class Addressing(Enum):
+    """Where the name of the bucket goes: before the host, or into the path."""
+
+    AUTO = "auto"
+    PATH = "path"
+    VIRTUAL = "virtual"
+
+
+@dataclass(frozen=True, slots=True)
+class FileSettings:
+    root: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Settings:
+    """``prefix`` is empty or ends with a slash."""
+
+    bucket: str
+    prefix: str = ""
+    endpoint: str | None = None
+    region: str = "us-east-1"
+    addressing: Addressing = Addressing.AUTO
+    accept_overwriting_store: bool = False
+    timeout_seconds: float = 60.0
+    attempts: int = 8
+    page_keys: int = 1_000
+
+    def __post_init__(self) -> None:
+        if not self.bucket:
+            raise BadStoreSettings("the store has no bucket")
+        if self.attempts < 1 or self.timeout_seconds <= 0 or self.page_keys < 1:
+            raise BadStoreSettings("attempts, timeout_seconds and page_keys are above zero")
+        if self.endpoint is not None and urlsplit(self.endpoint).scheme not in {"http", "https"}:
+            raise BadStoreSettings(f"endpoint {self.endpoint!r} is no http or https URL")
+        if self.prefix:
+            _check_prefix(self.prefix)
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}"
+
+
+StoreSettings = FileSettings | S3Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreCredentials:
+    access_key: str
+    secret_key: str = field(repr=False)
+    session_token: str | None = field(default=None, repr=False)
+
+
+def credentials_in(environment: Mapping[str, str], prefix: str = "") -> StoreCredentials | None:
+    """Those of the usual variables, where both keys are set: no secret stands on a command line."""
+    access, secret, token = (
+        environment.get(f"{prefix}AWS_{name}") or None
+        for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")
+    )
+    if access is None or secret is None:
+        return None
+    return StoreCredentials(access_key=access, secret_key=secret, session_token=token)
+
+
+def settings_of(
+    url: str,
+    *,
+    endpoint: str | None = None,
+    region: str = "us-east-1",
+    addressing: str = "auto",
+    accept_overwriting_store: bool = False,
+) -> StoreSettings:
+    """Settings from ``file:///path`` or ``s3://bucket/prefix`` and what else a store needs."""
+    parts = urlsplit(url)
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise BadStoreSettings("the URL of a store is file:///path or s3://bucket/prefix alone")
+    if parts.scheme == "file":
+        return _file_settings(parts.netloc, unquote(parts.path))
+    if parts.scheme != "s3":
+        raise BadStoreSettings(f"the URL of a store starts with file:// or s3://, not {url!r}")
+    prefix = parts.path.strip("/")
+    return S3Settings(
+        bucket=parts.netloc,
+        prefix=prefix + "/" if prefix else "",
+        endpoint=endpoint,
+        region=region,
+        addressing=_addressing(addressing),
+        accept_overwriting_store=accept_overwriting_store,
+    )
+
+
+def _file_settings(host: str, path: str) -> FileSettings:
+    if host not in {"", "localhost"} or not path.startswith("/"):
+        raise BadStoreSettings("a directory is given as file:///absolute/path")
+    return FileSettings(Path(path))
+
+
+def _addressing(name: str) -> Addressing:
+    try:
+        return Addressing(name)
+    except ValueError:
+        raise BadStoreSettings(f"addressing {name!r}: auto, path or virtual is due") from None
+
+
+def _check_prefix(prefix: str) -> None:
+    if not prefix.endswith("/") or len(prefix.encode()) > MAX_PREFIX_BYTES:
+        raise BadStoreSettings(
+            f"prefix {prefix!r} must end with a slash and have at most {MAX_PREFIX_BYTES} bytes"
+        )
+    try:
+        check_key(prefix[:-1])
+    except InvalidKey as error:
+        raise BadStoreSettings(f"prefix {prefix!r}: {error}") from error

@@ -2,32 +2,260 @@
 
 A fold over any run looks at O(log n) nodes and reads at most two parts of blocks; what it has to
 make for itself it gives back to the cache.
+
+The canonical tree over the places of a label: blocks of one size, paired up and up again.
+
+Its shape depends on the block size alone, so everyone who folds a log makes the same summaries,
+however the log is cut into chunks, partitions or runs.
+
+A cached summary: what an overlay makes of one node of the tree, bound to its log (spec 11.3).
+
+Its digest shows damage, not malice: whoever can write to the cache can write a summary that
+verifies. It saves work for those who trust the cache; an auditor folds without it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Generic, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from veen.errors import Malformed, Untrusted
-from veen.overlay.event import Event
-from veen.overlay.overlay import Folded, Overlay, S, fold_events
-from veen.overlay.summary import Scope, SignedRoot, Summary
-from veen.overlay.tree import BLOCK, Node, Run, Steps, cover, over
+from veen.checkpoint import Checkpoint
+from veen.digest import h, ht
+from veen.errors import Malformed, Untrusted, VeenError
+from veen.overlay.overlay import Event, Folded, Overlay, S, fold_events
+from veen.receipt import Receipt
+from veen.wire.objects import WireArray, WireMap
+from veen.wire.schema import Bytes32, Version
+
+BLOCK: Final = 1_024
+
+T = TypeVar("T")
+
+
+class BadRange(VeenError, ValueError):
+    """Places that no log has, or blocks of no size."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SeqRun:
+    """The places from .. to, both included; empty when ``to_seq`` is ``from_seq`` - 1."""
+
+    from_seq: int
+    to_seq: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.from_seq <= self.to_seq + 1:
+            raise BadRange(f"no places from {self.from_seq} to {self.to_seq}")
+
+    @property
+    def size(self) -> int:
+        return self.to_seq - self.from_seq + 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Node:
+    """The ``index``-th run of 2^height blocks, counted from 0."""
+
+    block: int
+    height: int
+    index: int
+
+    def __post_init__(self) -> None:
+        if self.block < 1 or self.height < 0 or self.index < 0:
+            raise BadRange(f"no node {self.index} of height {self.height}, block {self.block}")
+
+    @property
+    def run(self) -> SeqRun:
+        span = self.block << self.height
+        return SeqRun(self.index * span + 1, (self.index + 1) * span)
+
+    @property
+    def children(self) -> tuple[Node, Node]:
+        left = Node(self.block, self.height - 1, 2 * self.index)
+        return left, Node(self.block, self.height - 1, 2 * self.index + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSteps(Generic[T]):
+    """What to make of a whole node, of a part of one block, and of two neighbours."""
+
+    whole: Callable[[Node], T]
+    part: Callable[[SeqRun], T]
+    join: Callable[[T, T], T]
+
+
+def over(run: SeqRun, block: int, steps: TreeSteps[T]) -> T:
+    """The steps taken over a run that is not empty, in the shape of the tree."""
+    return _over(_top(run.to_seq, block), run, steps)
+
+
+def cover(run: SeqRun, block: int) -> tuple[Node | SeqRun, ...]:
+    """The fewest nodes that lie within the run, with the parts of blocks at its ends, in order."""
+    if not run.size:
+        return ()
+    return over(run, block, TreeSteps(_alone, _alone, _concatenated))
+
+
+def completed(run: SeqRun, block: int) -> Iterator[Node]:
+    """Every node whose last place lies in the run, children before parents: what a log that
+    has grown by the run has to store."""
+    for last in range(-(-run.from_seq // block), run.to_seq // block + 1):
+        for height in range((last & -last).bit_length()):
+            yield Node(block, height, (last >> height) - 1)
+
+
+def _over(node: Node, run: SeqRun, steps: TreeSteps[T]) -> T:
+    own = node.run
+    if run.from_seq <= own.from_seq and own.to_seq <= run.to_seq:
+        return steps.whole(node)
+    if node.height == 0:
+        return steps.part(SeqRun(max(run.from_seq, own.from_seq), min(run.to_seq, own.to_seq)))
+    left, right = node.children
+    if run.to_seq <= left.run.to_seq:
+        return _over(left, run, steps)
+    if run.from_seq >= right.run.from_seq:
+        return _over(right, run, steps)
+    return steps.join(_over(left, run, steps), _over(right, run, steps))
+
+
+def _top(to_seq: int, block: int) -> Node:
+    """The lowest node from the first place on that reaches ``to_seq``."""
+    if block < 1:
+        raise BadRange(f"blocks of {block}")
+    return Node(block, (-(-to_seq // block) - 1).bit_length(), 0)
+
+
+def _alone(piece: Node | SeqRun) -> tuple[Node | SeqRun, ...]:
+    return (piece,)
+
+
+def _concatenated(
+    left: tuple[Node | SeqRun, ...], right: tuple[Node | SeqRun, ...]
+) -> tuple[Node | SeqRun, ...]:
+    return left + right
+
+
+class AnchorKind(IntEnum):
+    RECEIPT = 1
+    CHECKPOINT = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryAnchor(WireArray):
+    """Which object, signed by the hub, gives the root of a label at a size; it is hashed whole."""
+
+    kind: int
+    upto_seq: int
+    object_hash: Bytes32
+
+    def rule(self) -> None:
+        if self.kind not in tuple(AnchorKind):
+            raise Malformed(f"an anchor of kind {self.kind}")
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRoot:
+    """The root of a label at a size, from an object whose signature the caller has verified."""
+
+    mmr_root: bytes
+    anchor: SummaryAnchor
+
+    @classmethod
+    def of_receipt(cls, receipt: Receipt) -> SignedRoot:
+        anchor = SummaryAnchor(
+            kind=int(AnchorKind.RECEIPT),
+            upto_seq=receipt.stream_seq,
+            object_hash=h(receipt.encode()),
+        )
+        return cls(receipt.mmr_root, anchor)
+
+    @classmethod
+    def of_checkpoint(cls, checkpoint: Checkpoint) -> SignedRoot:
+        anchor = SummaryAnchor(
+            kind=int(AnchorKind.CHECKPOINT),
+            upto_seq=checkpoint.upto_seq,
+            object_hash=h(checkpoint.encode()),
+        )
+        return cls(checkpoint.mmr_root, anchor)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is folded: by which overlay, of which label."""
+
+    overlay: Overlay[Any]
+    label: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldSummary(WireMap):
+    ver: Version = 1
+    overlay: str
+    schema_set: Bytes32
+    label: Bytes32
+    block: int
+    from_seq: int
+    to_seq: int
+    mmr_root: Bytes32
+    anchor: SummaryAnchor
+    payload: bytes
+    digest: Bytes32 = bytes(32)
+
+    def rule(self) -> None:
+        if self.block < 1 or not 1 <= self.from_seq <= self.to_seq:
+            raise Malformed(f"a summary from {self.from_seq} to {self.to_seq} by {self.block}")
+
+    @classmethod
+    def of(cls, scope: Scope, node: Node, root: SignedRoot, payload: bytes) -> FoldSummary:
+        bare = cls(
+            overlay=scope.overlay.name,
+            schema_set=scope.overlay.schema_set(),
+            label=scope.label,
+            block=node.block,
+            from_seq=node.run.from_seq,
+            to_seq=node.run.to_seq,
+            mmr_root=root.mmr_root,
+            anchor=root.anchor,
+            payload=payload,
+        )
+        return replace(bare, digest=bare.expected_digest())
+
+    def expected_digest(self) -> bytes:
+        return ht("veen/overlay-summary", replace(self, digest=bytes(32)).encode())
+
+    def verify(self, scope: Scope, node: Node, mmr_root: bytes) -> None:
+        """Refuse unless this is the summary of ``node`` in a log with that root at its end."""
+        run = node.run
+        claims = {
+            "overlay": (self.overlay, scope.overlay.name),
+            "schema_set": (self.schema_set, scope.overlay.schema_set()),
+            "label": (self.label, scope.label),
+            "block": (self.block, node.block),
+            "from_seq": (self.from_seq, run.from_seq),
+            "to_seq": (self.to_seq, run.to_seq),
+            "anchor": (self.anchor.upto_seq, run.to_seq),
+            "mmr_root": (self.mmr_root, mmr_root),
+            "digest": (self.digest, self.expected_digest()),
+        }
+        for name, (claimed, due) in claims.items():
+            if claimed != due:
+                raise Untrusted(f"the summary of {run.from_seq} to {run.to_seq} has another {name}")
+
 
 Condition = Callable[[Folded[S]], bool]
 
 
-class Source(Protocol):
+class FoldSource(Protocol):
     """Where a fold of one label by one overlay finds what it needs."""
 
-    def summary(self, node: Node) -> Summary | None:
+    def summary(self, node: Node) -> FoldSummary | None:
         """The cached summary of a node, believed only once it is verified; None if there is
         none."""
 
-    def keep(self, summary: Summary) -> None:
+    def keep(self, summary: FoldSummary) -> None:
         """Cache a summary that had to be made; its bytes are the same whoever makes it, as long
         as the root comes from the same object."""
 
@@ -35,7 +263,7 @@ class Source(Protocol):
         """The root of the label at that size, from a verified object of the hub: the receipt of
         the last message, which there always is."""
 
-    def events(self, run: Run) -> Iterable[Event]:
+    def events(self, run: SeqRun) -> Iterable[Event]:
         """Every event of the run in order, verified against the log and opened."""
 
 
@@ -43,14 +271,14 @@ class Source(Protocol):
 class Fold(Generic[S]):
     overlay: Overlay[S]
     label: bytes
-    source: Source
+    source: FoldSource
     block: int = BLOCK
 
-    def over(self, run: Run) -> Folded[S]:
+    def over(self, run: SeqRun) -> Folded[S]:
         """What the run has come to."""
         if not run.size:
             return self.overlay.empty()
-        return over(run, self.block, Steps(self.node, self._part, self.overlay.merge))
+        return over(run, self.block, TreeSteps(self.node, self._part, self.overlay.merge))
 
     def node(self, node: Node) -> Folded[S]:
         """What a whole node has come to, from the cache or made and cached."""
@@ -63,15 +291,15 @@ class Fold(Generic[S]):
         A condition that holds for a prefix has to hold for every longer one.
         """
         before = self.overlay.empty()
-        for piece in cover(Run(1, upto_seq), self.block):
-            found = self.node(piece) if isinstance(piece, Node) else self._part(piece)
-            after = self.overlay.merge(before, found)
+        for piece in cover(SeqRun(1, upto_seq), self.block):
+            result = self.node(piece) if isinstance(piece, Node) else self._part(piece)
+            after = self.overlay.merge(before, result)
             if condition(after):
                 return self._within(piece, before, condition)
             before = after
         return None
 
-    def _within(self, piece: Node | Run, before: Folded[S], condition: Condition[S]) -> int:
+    def _within(self, piece: Node | SeqRun, before: Folded[S], condition: Condition[S]) -> int:
         """The same, known to lie in ``piece``, which ``before`` comes before."""
         while isinstance(piece, Node) and piece.height:
             left, right = piece.children
@@ -96,10 +324,10 @@ class Fold(Generic[S]):
             folded = self._part(node.run)
         root = self.source.root(node.run.to_seq)
         scope = Scope(self.overlay, self.label)
-        self.source.keep(Summary.of(scope, node, root, self.overlay.encode(folded)))
+        self.source.keep(FoldSummary.of(scope, node, root, self.overlay.encode(folded)))
         return folded
 
-    def _opened(self, summary: Summary, node: Node) -> Folded[S]:
+    def _opened(self, summary: FoldSummary, node: Node) -> Folded[S]:
         root = self.source.root(node.run.to_seq)
         summary.verify(Scope(self.overlay, self.label), node, root.mmr_root)
         try:
@@ -107,10 +335,10 @@ class Fold(Generic[S]):
         except Malformed as error:
             raise Untrusted(f"the summary up to {node.run.to_seq} holds no state") from error
 
-    def _part(self, run: Run) -> Folded[S]:
+    def _part(self, run: SeqRun) -> Folded[S]:
         return fold_events(self.overlay, self._read(run))
 
-    def _read(self, run: Run) -> Sequence[Event]:
+    def _read(self, run: SeqRun) -> Sequence[Event]:
         events = tuple(self.source.events(run))
         places = [event.stream_seq for event in events]
         if places != list(range(run.from_seq, run.to_seq + 1)):

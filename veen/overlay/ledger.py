@@ -14,20 +14,17 @@ from typing import Any
 
 from veen.digest import h
 from veen.errors import Malformed
-from veen.overlay.body import AnyItem, Body
-from veen.overlay.event import Event
-from veen.overlay.integer import Integer
-from veen.overlay.overlay import Folded, Overlay
-from veen.overlay.rows import merged, refuse_disorder
-from veen.schema import Bytes32, Version
-from veen.wire import WireArray, WireMap
+from veen.overlay.overlay import Event, Folded, Overlay, merged, refuse_disorder
+from veen.wire.body import AnyItem, EventBody, Integer
+from veen.wire.objects import WireArray, WireMap
+from veen.wire.schema import Bytes32, Version
 
 SCHEMA = h(b"veen/schema:paid.operation.v1")
 DEFAULT_UNIT = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PaidOperation(Body):
+class PaidOperation(EventBody):
     operation_type: str
     operation_args: AnyItem
     payer_account: Bytes32
@@ -69,7 +66,7 @@ class Accounts(WireMap):
         refuse_disorder(map(_key, self.accounts))
 
 
-class Ledger(Overlay[Accounts]):
+class OverlayLedger(Overlay[Accounts]):
     name = "wallet.ledger"
     schemas = frozenset({SCHEMA})
     kind = Accounts
@@ -96,7 +93,7 @@ class Ledger(Overlay[Accounts]):
     def document(self, state: Accounts) -> dict[str, Any]:
         accounts: dict[str, dict[str, Any]] = {}
         for row in state.accounts:
-            accounts.setdefault(row.account.hex(), {})[row.currency] = _told(row)
+            accounts.setdefault(row.account.hex(), {})[row.currency] = _describe(row)
         return {"operations": state.operations, "accounts": accounts}
 
 
@@ -135,7 +132,7 @@ def _one_after_the_other(left: Account, right: Account) -> Account:
     )
 
 
-def _told(row: Account) -> dict[str, int]:
+def _describe(row: Account) -> dict[str, int]:
     return {
         "balance": int(row.balance),
         "lowest": int(row.lowest),

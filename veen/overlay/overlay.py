@@ -2,21 +2,118 @@
 
 A subclass says what one event amounts to, how two states join, and how a state is told to people.
 What does not belong is counted here, in the same way for every overlay.
+
+An event as an overlay sees it: its place in the log, and what a reader opened (spec 11).
+
+Rows of a state: sorted by their keys, each key once, so that a state has one encoding.
+
+What a fold left out: how many messages for each reason, and where the first ones stand.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from itertools import pairwise
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from veen.digest import ht
 from veen.errors import Malformed
-from veen.overlay.event import Event
-from veen.overlay.skipped import NOTHING, Places, Skipped
-from veen.schema import RawItem, Version
-from veen.wire import WireMap
+from veen.wire.objects import WireArray, WireMap
+from veen.wire.schema import RawItem, Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One message at its place. A message that the reader's key does not open has no schema."""
+
+    stream_seq: int
+    hub_ts: int
+    client_id: bytes
+    schema: bytes
+    body: bytes
+
+    @classmethod
+    def unopened(cls, *, stream_seq: int, hub_ts: int, client_id: bytes) -> Event:
+        return cls(
+            stream_seq=stream_seq, hub_ts=hub_ts, client_id=client_id, schema=b"", body=b""
+        )  # fmt: skip
+
+    @property
+    def is_open(self) -> bool:
+        return self.schema != b""
+
+
+R = TypeVar("R")
+
+
+def merged(
+    left: tuple[R, ...],
+    right: tuple[R, ...],
+    key: Callable[[R], Any],
+    both: Callable[[R, R], R],
+) -> tuple[R, ...]:
+    """The rows of both sides by key; ``both`` makes one row of two under the same key."""
+    if not left or not right:
+        return left or right
+    rows = {key(row): row for row in left}
+    for row in right:
+        at = key(row)
+        rows[at] = both(rows[at], row) if at in rows else row
+    return tuple(rows[at] for at in sorted(rows))
+
+
+def refuse_disorder(keys: Iterable[Any]) -> None:
+    if any(left >= right for left, right in pairwise(keys)):
+        raise Malformed("rows out of order or doubled")
+
+
+KEPT_PLACES: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedPlaces(WireArray):
+    """A count of messages, and the stream_seq of the first of them."""
+
+    count: int = 0
+    first: tuple[int, ...] = ()
+
+    def rule(self) -> None:
+        if len(self.first) != min(self.count, KEPT_PLACES):
+            raise Malformed(f"{len(self.first)} places of {self.count} messages")
+        refuse_disorder(self.first)
+
+    @classmethod
+    def at(cls, stream_seq: int) -> SkippedPlaces:
+        return cls(count=1, first=(stream_seq,))
+
+    def then(self, later: SkippedPlaces) -> SkippedPlaces:
+        first = (self.first + later.first)[:KEPT_PLACES]
+        return SkippedPlaces(count=self.count + later.count, first=first)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped(WireArray):
+    """Messages of another schema, bodies that are not what their schema says, and messages
+    that the reader's key does not open."""
+
+    foreign: SkippedPlaces = SkippedPlaces()
+    malformed: SkippedPlaces = SkippedPlaces()
+    unopened: SkippedPlaces = SkippedPlaces()
+
+    def then(self, later: Skipped) -> Skipped:
+        if later == NOTHING:
+            return self
+        return Skipped(
+            foreign=self.foreign.then(later.foreign),
+            malformed=self.malformed.then(later.malformed),
+            unopened=self.unopened.then(later.unopened),
+        )
+
+
+NOTHING: Final = Skipped()
+
 
 S = TypeVar("S", bound=WireMap)
 
@@ -65,7 +162,7 @@ class Overlay(ABC, Generic[S]):
         return Folded(self.kind())
 
     def lift(self, event: Event) -> Folded[S]:
-        place = Places.at(event.stream_seq)
+        place = SkippedPlaces.at(event.stream_seq)
         if not event.is_open:
             return Folded(self.kind(), Skipped(unopened=place))
         if event.schema not in self.schemas:
@@ -82,18 +179,18 @@ class Overlay(ABC, Generic[S]):
         return FoldedItem(state=folded.state.encode(), skipped=folded.skipped).encode()
 
     def decode(self, raw: bytes) -> Folded[S]:
-        found = FoldedItem.decode(raw)
-        return Folded(self.kind.decode(found.state), found.skipped)
+        folded_item = FoldedItem.decode(raw)
+        return Folded(self.kind.decode(folded_item.state), folded_item.skipped)
 
     def state(self, folded: Folded[S]) -> dict[str, Any]:
-        return {"state": self.document(folded.state), "skipped": _told(folded.skipped)}
+        return {"state": self.document(folded.state), "skipped": _describe(folded.skipped)}
 
     def schema_set(self) -> bytes:
         """What a cached summary names in place of the list of schemas."""
         return ht("veen/overlay-schemas", *sorted(self.schemas))
 
 
-def _told(skipped: Skipped) -> dict[str, Any]:
+def _describe(skipped: Skipped) -> dict[str, Any]:
     reasons = {
         "foreign": skipped.foreign,
         "malformed": skipped.malformed,

@@ -1,21 +1,48 @@
-"""State snapshots: the hash of a folded state at a place of the log (operation profiles, 7)."""
+"""State snapshots: the hash of a folded state at a place of the log (operation profiles, 7).
+
+The overlays by name. A new one is one file, its import here and its line in the tuple.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any, Final, Generic
 
 from veen.digest import h, ht
-from veen.errors import Malformed, Untrusted
-from veen.overlay.body import AnyItem, Body
+from veen.errors import Malformed, Untrusted, VeenError
+from veen.overlay.crdt import GrowOnlyCounter, LastWriterWins, ObservedRemoveSet
+from veen.overlay.ledger import OverlayLedger
 from veen.overlay.overlay import Overlay, S
-from veen.schema import Bytes32
+from veen.overlay.statistics import RecorderStatistics
+from veen.wire.body import AnyItem, EventBody
+from veen.wire.schema import Bytes32
+
+
+class UnknownOverlay(VeenError, LookupError):
+    """No overlay has this name."""
+
+
+OVERLAYS: Final[tuple[Overlay[Any], ...]] = (
+    GrowOnlyCounter(),
+    LastWriterWins(),
+    OverlayLedger(),
+    ObservedRemoveSet(),
+    RecorderStatistics(),
+)
+_BY_NAME: Final = {overlay.name: overlay for overlay in OVERLAYS}
+
+
+def overlay_named(name: str) -> Overlay[Any]:
+    if name not in _BY_NAME:
+        raise UnknownOverlay(f"no overlay is named {name!r}; there are {', '.join(_BY_NAME)}")
+    return _BY_NAME[name]
+
 
 SCHEMA = h(b"veen/schema:state.checkpoint.v1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateCheckpoint(Body):
+class StateCheckpoint(EventBody):
     state_id: Bytes32
     upto_stream_seq: int
     mmr_root: Bytes32
@@ -84,6 +111,6 @@ def first_mismatch(claim: StateCheckpoint, prefix: Prefix[S], state_id: bytes) -
 
 def verify(claim: StateCheckpoint, prefix: Prefix[S], state_id: bytes) -> None:
     """Refuse a snapshot that the log does not bear out (7.4)."""
-    found = first_mismatch(claim, prefix, state_id)
-    if found is not None:
-        raise Untrusted(f"{found.field} is {found.claimed}, the log gives {found.found}")
+    mismatch = first_mismatch(claim, prefix, state_id)
+    if mismatch is not None:
+        raise Untrusted(f"{mismatch.field} is {mismatch.claimed}, the log gives {mismatch.found}")

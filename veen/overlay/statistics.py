@@ -9,12 +9,10 @@ from functools import reduce
 from typing import Any, Final, TypeVar
 
 from veen.errors import Malformed
-from veen.overlay.event import Event
-from veen.overlay.overlay import Overlay
-from veen.overlay.rows import merged, refuse_disorder
-from veen.record_event import SCHEMA, read_event
-from veen.schema import Bytes32, Version
-from veen.wire import WireArray, WireMap
+from veen.events import RECORD_SCHEMA, read_event
+from veen.overlay.overlay import Event, Overlay, merged, refuse_disorder
+from veen.wire.objects import WireArray, WireMap
+from veen.wire.schema import Bytes32, Version
 
 _DAY: Final = 86_400
 _EPOCH: Final = date(1970, 1, 1).toordinal()
@@ -89,22 +87,22 @@ class Statistics(WireMap):
 
 class RecorderStatistics(Overlay[Statistics]):
     name = "recorder.statistics"
-    schemas = frozenset({SCHEMA})
+    schemas = frozenset({RECORD_SCHEMA})
     kind = Statistics
 
     def read(self, event: Event) -> Statistics:
-        found = read_event(event.schema, event.body, event.client_id)
+        record_event = read_event(event.schema, event.body, event.client_id)
         size = len(event.body)
         return Statistics(
             totals=Totals(
                 events=1, size=size, size_min=size, size_max=size,
                 first_hub_ts=event.hub_ts, last_hub_ts=event.hub_ts,
-                first_event_time=found.event_time, last_event_time=found.event_time,
+                first_event_time=record_event.event_time, last_event_time=record_event.event_time,
             ),
-            by_type=(NamedCount(name=found.event_type, events=1, size=size),),
-            by_subject=(NamedCount(name=found.subject_id, events=1, size=size),),
+            by_type=(NamedCount(name=record_event.event_type, events=1, size=size),),
+            by_subject=(NamedCount(name=record_event.subject_id, events=1, size=size),),
             by_producer=(ProducerCount(name=event.client_id, events=1, size=size),),
-            by_origin=(NamedCount(name=found.origin, events=1, size=size),),
+            by_origin=(NamedCount(name=record_event.origin, events=1, size=size),),
             by_day=(DayCount(name=event.hub_ts // _DAY, events=1, size=size),),
         )  # fmt: skip
 
@@ -125,11 +123,11 @@ class RecorderStatistics(Overlay[Statistics]):
     def document(self, state: Statistics) -> dict[str, Any]:
         return {
             "totals": state.totals and dict(zip(_TOTALS, state.totals.to_json(), strict=True)),
-            "by_type": {c.name: _told(c) for c in state.by_type},
-            "by_subject": {c.name: _told(c) for c in state.by_subject},
-            "by_producer": {c.name.hex(): _told(c) for c in state.by_producer},
-            "by_origin": {c.name: _told(c) for c in state.by_origin},
-            "by_day": {_day(c.name): _told(c) for c in state.by_day},
+            "by_type": {c.name: _describe(c) for c in state.by_type},
+            "by_subject": {c.name: _describe(c) for c in state.by_subject},
+            "by_producer": {c.name.hex(): _describe(c) for c in state.by_producer},
+            "by_origin": {c.name: _describe(c) for c in state.by_origin},
+            "by_day": {_day(c.name): _describe(c) for c in state.by_day},
         }
 
 
@@ -167,7 +165,7 @@ def _total(left: Totals | None, right: Totals | None) -> Totals | None:
     )
 
 
-def _told(count: AnyCount) -> dict[str, int]:
+def _describe(count: AnyCount) -> dict[str, int]:
     return {"events": count.events, "bytes": count.size}
 
 

@@ -14,9 +14,9 @@ import reading_support
 from veen import captoken
 from veen.client import portable
 from veen.client.session import Session
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.keystore.directory import ClientDir
-from veen.sign import PrivateKey
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def make_lying_hub() -> Iterator[Callable[..., Any]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for item in made:
+        item.close()
 
 
 @pytest.fixture
@@ -47,16 +47,16 @@ def make_session(tmp_path: Path) -> Iterator[Callable[..., Any]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.api.transport.close()
+    for item in made:
+        item.api.transport.close()
 
 
 @pytest.fixture(scope="module")
 def real_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A hub as an operator runs it, where anyone may write and read."""
-    found = hub_process.HubProcess(tmp_path_factory.mktemp("hub"), *hub_process.OPEN)
-    yield found.start()
-    found.destroy()
+    process = hub_process.HubProcess(tmp_path_factory.mktemp("hub"), *hub_process.OPEN)
+    yield process.start()
+    process.destroy()
 
 
 PORTABLE_NAMES = ("record/a", "record/b")
@@ -65,10 +65,10 @@ PORTABLE_ATTACHMENT = b"a sealed attachment"
 
 @pytest.fixture
 def home(tmp_path: Path) -> ClientDir:
-    found = ClientDir(tmp_path / "home")
-    found.create(now=1_000, random=reading_support.Randomness(b"home"), passphrase=None)
-    (found.attachments / h(PORTABLE_ATTACHMENT).hex()).write_bytes(PORTABLE_ATTACHMENT)
-    return found
+    client_dir = ClientDir(tmp_path / "home")
+    client_dir.create(now=1_000, random=reading_support.Randomness(b"home"), passphrase=None)
+    (client_dir.attachments / h(PORTABLE_ATTACHMENT).hex()).write_bytes(PORTABLE_ATTACHMENT)
+    return client_dir
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def owner(hub: Any, home: ClientDir, make_session: Callable[..., Session]) -> Se
     """Two streams of ours and another's, with checkpoints and a capability."""
     identity = home.open(None)
     token = captoken.issue(
-        PrivateKey(h(b"issuer")), subject_pk=identity.client_id, stream_ids=[h(b"s")], ttl=10**6
+        SigningKey(h(b"issuer")), subject_pk=identity.client_id, stream_ids=[h(b"s")], ttl=10**6
     )
     hub.tokens[token.auth_ref()] = token
     me = reading_support.Writer(b"me", key=identity.client, auth_ref=token.auth_ref())

@@ -9,22 +9,19 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from veen import envelope, hub_identity, mmr, tooling
+from veen import hub_identity, mmr
 from veen.captoken import CapToken
 from veen.checkpoint import Checkpoint
+from veen.crypto import SigningKey
 from veen.digest import h
-from veen.inclusion import InclusionProof
-from veen.label import EpochLabels, routing_key
+from veen.label import DEFAULT_PROFILE, EpochLabels, Profile, routing_key, stream_id
 from veen.limits import Limits
 from veen.mmr import EMPTY, Peaks
 from veen.msg import Msg
-from veen.profile import DEFAULT_PROFILE, Profile
-from veen.proof import MmrProof
-from veen.range_proof import RangeProof, consistency
+from veen.proofs import InclusionProof, MmrProof, RangeProof, consistency
 from veen.receipt import Receipt, issue
-from veen.sign import PrivateKey
-from veen.stream import stream_id
-from veen.wire import WireObject
+from veen.wire import api
+from veen.wire.objects import WireObject
 
 NOON = 1_900_000_000
 Lie = Callable[[str, Any, Any], Any]
@@ -52,7 +49,7 @@ class TheLog:
     def node(self, height: int, index: int) -> bytes:
         return self.nodes[mmr.position(height, index)]
 
-    def append(self, msg: Msg, key: PrivateKey) -> Receipt:
+    def append(self, msg: Msg, key: SigningKey) -> Receipt:
         leaf = msg.leaf_hash()
         self.peaks, completed = mmr.grow(self.peaks, leaf)
         self.nodes += completed
@@ -67,7 +64,7 @@ class TheLog:
         self.pairs.append((msg.encode(), raw))
         return Receipt.decode(raw)
 
-    def checkpoint(self, key: PrivateKey) -> Checkpoint:
+    def checkpoint(self, key: SigningKey) -> Checkpoint:
         made = Checkpoint(
             label_prev=self.label if self.checkpoints else (self.label_prev or self.label),
             label_curr=self.label,
@@ -86,7 +83,7 @@ class TheLog:
 
 class LyingHub:
     def __init__(self, name: bytes = b"hub", profile: Profile = DEFAULT_PROFILE) -> None:
-        self.key = PrivateKey(h(name))
+        self.key = SigningKey(h(name))
         self.identity = hub_identity.new_identity(self.key.public, NOON - 10**6, "none")
         self.profile = profile
         self.logs: dict[bytes, TheLog] = {}
@@ -96,7 +93,7 @@ class LyingHub:
         self.broken = False
         self.tokens: dict[bytes, CapToken] = {}
         self.asked: list[str] = []
-        self.reports: list[tooling.EquivocationReport] = []
+        self.reports: list[api.EquivocationReport] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
@@ -125,7 +122,7 @@ class LyingHub:
         return self.logs[label]
 
     def rotate(self, name: bytes, at: int, overlap_sec: int = 0) -> None:
-        new = PrivateKey(h(name))
+        new = SigningKey(h(name))
         self.identity = self.identity.rotated(self.key, new.public, at, overlap_sec)
         self.key = new
 
@@ -135,7 +132,7 @@ class LyingHub:
         asked, answer = self._honest(path, target, body)
         if self.lie is not None:
             answer = self.lie(path, asked, answer)
-        if isinstance(answer, envelope.ErrorEnvelope):
+        if isinstance(answer, api.ErrorEnvelope):
             return 404 if answer.code == "E.NOT_FOUND" else 403, answer.encode()
         return 200, answer if isinstance(answer, bytes) else answer.encode()
 
@@ -145,7 +142,7 @@ class LyingHub:
         try:
             return asked, reply(self, asked)
         except NotThere as error:
-            return asked, envelope.ErrorEnvelope(code="E.NOT_FOUND", message=str(error))
+            return asked, api.ErrorEnvelope(code="E.NOT_FOUND", message=str(error))
 
     def the(self, label: bytes, size: int = 1) -> TheLog:
         log = self.logs.get(label)
@@ -153,33 +150,33 @@ class LyingHub:
             raise NotThere(f"no {size} in {label.hex()}")
         return log
 
-    def status(self, _: object) -> tooling.StatusResponse:
-        profile = tooling.ProfileStatus(
+    def status(self, _: object) -> api.StatusResponse:
+        profile = api.ProfileStatus(
             profile_id=self.profile.profile_id(), profile=self.profile, epoch=0
         )
-        return tooling.StatusResponse(
+        return api.StatusResponse(
             server_version="lying", role="standalone", hub_id=self.identity.hub_id,
             hub_pk=self.identity.current.hub_pk, hub_keys=self.identity.hub_keys,
             profile_ids=(self.profile.profile_id(),), profiles=(profile,), epoch=0,
             hub_ts=self.hub_ts, admission="open", reads="open", stream_scoping="off", features=(),
-            limits=tooling.LimitRegistry(**asdict(Limits())), uptime_sec=0, labels=0,
+            limits=api.LimitRegistry(**asdict(Limits())), uptime_sec=0, labels=0,
             peaks_count=0, last_stream_seq=0, last_hub_ts=self.hub_ts, anchoring="none",
             identity_sig=self.identity.signature_by(self.key),
         )  # fmt: skip
 
-    def stream(self, asked: envelope.StreamRequest) -> envelope.StreamResponse:
+    def stream(self, asked: api.StreamRequest) -> api.StreamResponse:
         log = self.the(asked.label)
         end = log.peaks.size if asked.to_seq is None else min(asked.to_seq, log.peaks.size)
         last = min(end, asked.from_seq + (asked.max_items or 1_000) - 1)
         if log.pruned >= asked.from_seq:
             raise NotThere(f"{asked.from_seq} was pruned")
         items = tuple(
-            envelope.StreamItem(stream_seq=seq, msg=msg, receipt=receipt)
+            api.StreamItem(stream_seq=seq, msg=msg, receipt=receipt)
             for seq in range(asked.from_seq, last + 1)
             for msg, receipt in [log.pairs[seq - 1]]
         )
         proved = asked.with_mmr_proof and items
-        return envelope.StreamResponse(
+        return api.StreamResponse(
             label=log.label,
             from_seq=asked.from_seq,
             to_seq=asked.to_seq,
@@ -188,58 +185,60 @@ class LyingHub:
             mmr_proof=MmrProof.build(log, last) if proved else None,
         )
 
-    def receipt(self, asked: envelope.ReceiptRequest) -> envelope.ReceiptResponse:
-        return envelope.ReceiptResponse(receipt=self.the(asked.label).receipt(asked.stream_seq))
+    def receipt(self, asked: api.ReceiptRequest) -> api.ReceiptResponse:
+        return api.ReceiptResponse(receipt=self.the(asked.label).receipt(asked.stream_seq))
 
-    def proof(self, asked: envelope.ProofRequest) -> envelope.ProofResponse:
+    def proof(self, asked: api.ProofRequest) -> api.ProofResponse:
         log = self.the(asked.label, asked.stream_seq)
-        return envelope.ProofResponse(mmr_proof=MmrProof.build(log, asked.stream_seq))
+        return api.ProofResponse(mmr_proof=MmrProof.build(log, asked.stream_seq))
 
-    def inclusion(self, asked: tooling.InclusionRequest) -> tooling.InclusionResponse:
+    def inclusion(self, asked: api.InclusionRequest) -> api.InclusionResponse:
         log = self.the(asked.label, asked.size)
         proof = InclusionProof.build(log, asked.stream_seq, asked.size)
-        return tooling.InclusionResponse(proof=proof)
+        return api.InclusionResponse(proof=proof)
 
-    def consistency(self, asked: tooling.ConsistencyRequest) -> tooling.RangeProofResponse:
+    def consistency(self, asked: api.ConsistencyRequest) -> api.RangeProofResponse:
         log = self.the(asked.label, asked.new_size)
         proof = consistency(log, asked.old_size, asked.new_size)
-        return tooling.RangeProofResponse(proof=proof)
+        return api.RangeProofResponse(proof=proof)
 
-    def range_proof(self, asked: tooling.RangeProofRequest) -> tooling.RangeProofResponse:
+    def range_proof(self, asked: api.RangeProofRequest) -> api.RangeProofResponse:
         log = self.the(asked.label, asked.size)
         proof = RangeProof.build(log, asked.from_seq, asked.to_seq, asked.size)
-        return tooling.RangeProofResponse(proof=proof)
+        return api.RangeProofResponse(proof=proof)
 
-    def checkpoint(self, asked: envelope.CheckpointRequest) -> envelope.CheckpointResponse:
+    def checkpoint(self, asked: api.CheckpointRequest) -> api.CheckpointResponse:
         log = self.the(asked.label, asked.upto_seq)
-        found = (one for one in log.checkpoints if one.upto_seq == asked.upto_seq)
-        made = next(found, None) or log.checkpoint(self.key)
-        return envelope.CheckpointResponse(checkpoint=made)
+        result = (
+            checkpoint for checkpoint in log.checkpoints if checkpoint.upto_seq == asked.upto_seq
+        )
+        made = next(result, None) or log.checkpoint(self.key)
+        return api.CheckpointResponse(checkpoint=made)
 
-    def checkpoint_latest(self, asked: dict[str, str]) -> envelope.CheckpointResponse:
+    def checkpoint_latest(self, asked: dict[str, str]) -> api.CheckpointResponse:
         log = self.the(bytes.fromhex(asked["label"]))
         if not log.checkpoints:
             raise NotThere("no checkpoint")
-        return envelope.CheckpointResponse(checkpoint=log.checkpoints[-1])
+        return api.CheckpointResponse(checkpoint=log.checkpoints[-1])
 
-    def checkpoint_range(self, asked: dict[str, str]) -> tooling.CheckpointRangeResponse:
+    def checkpoint_range(self, asked: dict[str, str]) -> api.CheckpointRangeResponse:
         log = self.the(bytes.fromhex(asked["label"]))
         start = int(asked["from_seq"])
-        found = tuple(one for one in log.checkpoints if one.upto_seq >= start)
-        more = found[1].upto_seq + 1 if len(found) > 2 else None
-        return tooling.CheckpointRangeResponse(checkpoints=found[:2], next_from_seq=more)
+        result = tuple(checkpoint for checkpoint in log.checkpoints if checkpoint.upto_seq >= start)
+        more = result[1].upto_seq + 1 if len(result) > 2 else None
+        return api.CheckpointRangeResponse(checkpoints=result[:2], next_from_seq=more)
 
-    def streams(self, _: object) -> tooling.StreamsResponse:
-        return tooling.StreamsResponse(streams=tuple(self._info(name) for name in self.names))
+    def streams(self, _: object) -> api.StreamsResponse:
+        return api.StreamsResponse(streams=tuple(self._info(name) for name in self.names))
 
-    def _info(self, name: str) -> tooling.StreamInfo:
+    def _info(self, name: str) -> api.StreamInfo:
         labels = self.labels(name)
         logs = [log for log in self.logs.values() if log.label == labels.at(log.epoch)]
-        return tooling.StreamInfo(
+        return api.StreamInfo(
             name=name, stream_id=labels.stream_id, profile_id=self.profile.profile_id(),
             epoch_sec=self.profile.epoch_sec, pad_block=self.profile.pad_block,
             labels=tuple(
-                tooling.LabelInfo(
+                api.LabelInfo(
                     label=log.label, epoch=log.epoch, last_stream_seq=log.peaks.size,
                     last_hub_ts=log.hub_ts, closed=False,
                 )
@@ -247,17 +246,17 @@ class LyingHub:
             ),
         )  # fmt: skip
 
-    def capability(self, asked: dict[str, str]) -> tooling.CapabilityResponse:
+    def capability(self, asked: dict[str, str]) -> api.CapabilityResponse:
         token = self.tokens.get(bytes.fromhex(asked["auth_ref"]))
         if token is None:
             raise NotThere("no such capability")
-        return tooling.CapabilityResponse(
+        return api.CapabilityResponse(
             token=token, issued_at=0, expires_at=self.hub_ts, hub_ts=self.hub_ts
         )
 
-    def report(self, asked: tooling.EquivocationReport) -> tooling.EquivocationResponse:
+    def report(self, asked: api.EquivocationReport) -> api.EquivocationResponse:
         self.reports.append(asked)
-        return tooling.EquivocationResponse(evidence_id=h(asked.encode()))
+        return api.EquivocationResponse(evidence_id=h(asked.encode()))
 
     def _handler(hub: LyingHub) -> type[BaseHTTPRequestHandler]:  # noqa: N805
         class Handler(BaseHTTPRequestHandler):
@@ -283,7 +282,7 @@ class LyingHub:
         return Handler
 
 
-def fork(hub: LyingHub, name: str, size: int, key: PrivateKey | None = None) -> TheLog:
+def fork(hub: LyingHub, name: str, size: int, key: SigningKey | None = None) -> TheLog:
     """Another history from ``size`` on, signed by the same key, in place of what was there."""
     old = hub.log(name)
     new = replace(TheLog(old.label, old.epoch, old.label_prev), hub_ts=old.hub_ts)
@@ -303,12 +302,12 @@ _ROUTES: dict[str, tuple[type[WireObject] | None, Callable[[LyingHub, Any], Wire
     "/tooling/checkpoint_latest": (None, LyingHub.checkpoint_latest),
     "/tooling/checkpoint_range": (None, LyingHub.checkpoint_range),
     "/tooling/capability": (None, LyingHub.capability),
-    "/v1/checkpoint": (envelope.CheckpointRequest, LyingHub.checkpoint),
-    "/v1/stream": (envelope.StreamRequest, LyingHub.stream),
-    "/v1/receipt": (envelope.ReceiptRequest, LyingHub.receipt),
-    "/v1/proof": (envelope.ProofRequest, LyingHub.proof),
-    "/tooling/inclusion": (tooling.InclusionRequest, LyingHub.inclusion),
-    "/tooling/consistency": (tooling.ConsistencyRequest, LyingHub.consistency),
-    "/tooling/range_proof": (tooling.RangeProofRequest, LyingHub.range_proof),
-    "/tooling/report_equivocation": (tooling.EquivocationReport, LyingHub.report),
+    "/v1/checkpoint": (api.CheckpointRequest, LyingHub.checkpoint),
+    "/v1/stream": (api.StreamRequest, LyingHub.stream),
+    "/v1/receipt": (api.ReceiptRequest, LyingHub.receipt),
+    "/v1/proof": (api.ProofRequest, LyingHub.proof),
+    "/tooling/inclusion": (api.InclusionRequest, LyingHub.inclusion),
+    "/tooling/consistency": (api.ConsistencyRequest, LyingHub.consistency),
+    "/tooling/range_proof": (api.RangeProofRequest, LyingHub.range_proof),
+    "/tooling/report_equivocation": (api.EquivocationReport, LyingHub.report),
 }

@@ -9,20 +9,18 @@ from typing import Any
 
 from lying_hub import LyingHub, TheLog
 
-from veen.client.address import HubAddress
 from veen.client.hub_api import HubApi
 from veen.client.session import Session
-from veen.client.surroundings import Surroundings
-from veen.client.transport import Patience, Transport
+from veen.client.transport import HubAddress, RetryPolicy, Transport
+from veen.crypto import SigningKey
 from veen.digest import h
-from veen.keystore import secrets
-from veen.keystore.identity import Identity, identity_of
+from veen.keystore.card import Identity, identity_of
+from veen.keystore.sealed import generate_secrets
+from veen.label import DEFAULT_PROFILE, Profile
 from veen.limits import Limits
 from veen.msg import Msg
-from veen.payload import PayloadHdr
-from veen.profile import DEFAULT_PROFILE, Profile
-from veen.seal import Place, seal
-from veen.sign import PrivateKey
+from veen.payload import PayloadHdr, SealPlace, seal_payload
+from veen.system.environment import Runtime
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 CLEAR = bytes(40)
@@ -57,10 +55,10 @@ class Time:
 
 
 def an_identity(name: bytes = b"reader", rotations: int = 0) -> Identity:
-    found = secrets.generate(1_000, Randomness(name))
+    secrets = generate_secrets(1_000, Randomness(name))
     for number in range(rotations):
-        found = found.rotated(2_000 + number, Randomness(name + b"%d" % number))
-    return identity_of(found, is_plain=True)
+        secrets = secrets.rotated(2_000 + number, Randomness(name + b"%d" % number))
+    return identity_of(secrets, is_plain=True)
 
 
 def a_session(
@@ -75,8 +73,8 @@ def a_session(
     """A client directory against a hub, which it meets."""
     root.mkdir(exist_ok=True, parents=True)
     time = time or Time(1_900_000_000)
-    around = Surroundings(clock=time.clock, random=Randomness(b"session"), sleep=time.sleep)
-    transport = Transport(url, surroundings=around, patience=Patience(attempts=attempts), **more)
+    around = Runtime(clock=time.clock, random=Randomness(b"session"), sleep=time.sleep)
+    transport = Transport(url, runtime=around, retry_policy=RetryPolicy(attempts=attempts), **more)
     session = Session(root, identity or an_identity(), HubApi(transport), around)
     session.meet(HubAddress(transport.url, None), None)
     return session
@@ -88,18 +86,18 @@ class Writer:
 
     name: bytes
     profile: Profile = DEFAULT_PROFILE
-    key: PrivateKey | None = None
+    key: SigningKey | None = None
     auth_ref: bytes | None = None
     sent: dict[bytes, int] = field(default_factory=dict)
 
     @property
-    def signer(self) -> PrivateKey:
-        return self.key or PrivateKey(h(self.name))
+    def signer(self) -> SigningKey:
+        return self.key or SigningKey(h(self.name))
 
     def msg(self, label: bytes, prev_ack: int = 0, body: bytes | None = None, **to: Any) -> Msg:
         signer = self.signer
         seq = self.sent[label] = self.sent.get(label, 0) + 1
-        place = Place(
+        place = SealPlace(
             profile=self.profile, label=label, client_id=signer.public, client_seq=seq,
             prev_ack=prev_ack, auth_ref=self.auth_ref,
         )  # fmt: skip
@@ -110,9 +108,9 @@ class Writer:
             ciphertext=ciphertext,
         ).signed(signer)  # fmt: skip
 
-    def _sealed(self, place: Place, body: bytes, recipient: bytes) -> bytes:
+    def _sealed(self, place: SealPlace, body: bytes, recipient: bytes) -> bytes:
         ephemeral = h(b"%d" % place.client_seq + place.label + self.name)
-        return seal(
+        return seal_payload(
             recipient=recipient, ephemeral=ephemeral, place=place,
             header=PayloadHdr(schema=h(b"test.v1")), body=body, limits=Limits(),
         ).ciphertext  # fmt: skip

@@ -12,14 +12,14 @@ import reading_support
 
 from veen.client.reader import follow, read
 from veen.errors import Untrusted
-from veen.profile import Profile
+from veen.label import Profile
 
 NAME = "record/a"
 HOURLY = Profile(epoch_sec=3_600)
 
 
 def places(pairs: Any, count: int) -> list[int]:
-    return [one.receipt.stream_seq for one in islice(pairs, count)]
+    return [pair.receipt.stream_seq for pair in islice(pairs, count)]
 
 
 class GrowingTime:
@@ -124,10 +124,10 @@ def hourly(make_lying_hub: Callable[..., Any]) -> Any:
 
 
 def test_reads_the_epochs_in_order(hourly: Any, make_session: Callable[..., Any]) -> None:
-    found = list(read(make_session(hourly.url), hourly.labels(NAME), NAME, from_seq=2))
+    result = list(read(make_session(hourly.url), hourly.labels(NAME), NAME, from_seq=2))
     now, labels = hourly.now, hourly.labels(NAME)
     due = [(labels.at(epoch), seq) for epoch in (now - 4, now - 3, now - 2, now) for seq in (2, 3)]
-    assert [(one.receipt.label, one.receipt.stream_seq) for one in found] == due
+    assert [(item.receipt.label, item.receipt.stream_seq) for item in result] == due
 
 
 def test_without_a_list_of_streams_the_unbroken_run_is_found(
@@ -136,11 +136,11 @@ def test_without_a_list_of_streams_the_unbroken_run_is_found(
     labels, now = hourly.labels(NAME), hourly.now
     hourly.names.clear()
     session = make_session(hourly.url)
-    assert {one.receipt.label for one in read(session, labels, NAME)} == {labels.at(now)}
-    hourly.hub_ts = session.surroundings.clock() - 2 * 3_600
+    assert {item.receipt.label for item in read(session, labels, NAME)} == {labels.at(now)}
+    hourly.hub_ts = session.runtime.clock() - 2 * 3_600
     session = make_session(hourly.url, "earlier")
-    found = [one.receipt.label for one in read(session, labels, NAME, to_seq=1)]
-    assert found == [labels.at(now - 4), labels.at(now - 3), labels.at(now - 2)]
+    result = [item.receipt.label for item in read(session, labels, NAME, to_seq=1)]
+    assert result == [labels.at(now - 4), labels.at(now - 3), labels.at(now - 2)]
 
 
 def test_an_epoch_that_we_read_and_the_hub_hides_is_missed(
@@ -170,7 +170,7 @@ def test_follows_into_the_next_epoch(
 
     time = GrowingTime(lying_hub.NOON, nothing, an_hour_later)
     session = make_session(hub.url, time=time)
-    found = list(islice(follow(session, labels, NAME, from_seq=1), 4))
-    assert [(one.receipt.label, one.receipt.stream_seq) for one in found] == [
+    result = list(islice(follow(session, labels, NAME, from_seq=1), 4))
+    assert [(item.receipt.label, item.receipt.stream_seq) for item in result] == [
         (labels.at(epoch), seq) for epoch in (now, now + 1) for seq in (1, 2)
     ]

@@ -14,13 +14,13 @@ import reading_support
 
 from veen.client import portable
 from veen.client.resync import resync
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.errors import Untrusted
 from veen.mmr import EMPTY
-from veen.sign import PrivateKey
 
 NAME = "record/a"
-OLD = PrivateKey(h(b"hub"))
+OLD = SigningKey(h(b"hub"))
 OVERLAP = 100
 
 
@@ -61,8 +61,8 @@ def test_h03_a_checkpoint_of_the_overlap_without_both_witnesses_is_refused(
     keys = {"old": OLD, "new": rotated.key}
     log = rotated.log(NAME)
     made = log.checkpoint(keys[signer])
-    for one in witnesses:
-        made = made.witnessed(keys[one])
+    for witness in witnesses:
+        made = made.witnessed(keys[witness])
     log.checkpoints = [made]
     with pytest.raises(Untrusted, match="expected witness_sigs of both"):
         synced(rotated, make_session(rotated.url))
@@ -128,9 +128,9 @@ def test_h03_hub_checkpoint_pins_by_name_file_or_client(
     ):
         done = asked(hub, tmp_path, *pin)
         assert done.code == 0, done.err
-        found = json.loads(done.out)
+        document = json.loads(done.out)
         root = hub.log(NAME).peaks.root().hex()
-        assert (found["mmr_root"], found["recomputed_from"]) == (root, 8)
+        assert (document["mmr_root"], document["recomputed_from"]) == (root, 8)
 
 
 def test_h03_hub_checkpoint_refuses_another_hub_and_an_identity_put_back(

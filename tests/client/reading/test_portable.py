@@ -15,18 +15,17 @@ import lying_hub
 import pytest
 import reading_support
 
-from veen import durable
 from veen.client import portable
 from veen.client.portable_set import manifest_of
 from veen.client.reader import read
-from veen.client.session import Session
-from veen.client.state import load
+from veen.client.session import Session, load_state
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.errors import Untrusted, VeenError
 from veen.invariants import ClientCursor
 from veen.keystore.directory import ClientDir, IdentityExists
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
+from veen.system import durable
 
 NAMES = ("record/a", "record/b")
 ATTACHMENT = b"a sealed attachment"
@@ -43,10 +42,10 @@ def test_holds_what_the_log_holds(owner: Session, hub: Any, tmp_path: Path) -> N
     done = portable.export(owner, NAMES, tmp_path / "set")
     assert (done.labels, done.pairs, done.checkpoints) == (2, 22, 4)
     assert (done.tokens, done.attachments) == (1, 1)
-    pairs = [one for name in NAMES for one in hub.log(name).pairs]
+    pairs = [pair for name in NAMES for pair in hub.log(name).pairs]
     out = tmp_path / "set"
     assert list(items(out / "payloads.cborseq")) == [cbor2.loads(msg) for msg, _ in pairs]
-    assert list(items(out / "receipts.cborseq")) == [cbor2.loads(one) for _, one in pairs]
+    assert list(items(out / "receipts.cborseq")) == [cbor2.loads(item) for _, item in pairs]
     assert len(list(items(out / "checkpoints.cborseq"))) == 4
     assert (out / "attachments" / h(ATTACHMENT).hex()).read_bytes() == ATTACHMENT
     assert {path.stat().st_mode & 0o77 for path in out.rglob("*")} == {0}
@@ -54,11 +53,11 @@ def test_holds_what_the_log_holds(owner: Session, hub: Any, tmp_path: Path) -> N
 
 
 def test_both_ways_tell_how_far_they_have_come(owner: Session, tmp_path: Path) -> None:
-    told: list[tuple[int, int | None]] = []
-    portable.export(owner, NAMES, tmp_path / "set", progress=lambda *one: told.append(one))
-    assert told[-1] == (22, None)
-    portable.import_(tmp_path / "set", tmp_path / "new", lambda *one: told.append(one))
-    assert told[-1] == (22, 22)
+    detail: list[tuple[int, int | None]] = []
+    portable.export(owner, NAMES, tmp_path / "set", progress=lambda *one: detail.append(one))
+    assert detail[-1] == (22, None)
+    portable.import_(tmp_path / "set", tmp_path / "new", lambda *one: detail.append(one))
+    assert detail[-1] == (22, 22)
 
 
 def test_the_same_log_gives_the_same_bytes(owner: Session, out: Path, tmp_path: Path) -> None:
@@ -94,7 +93,7 @@ def test_comes_in_as_a_client_directory(
     new = ClientDir(tmp_path / "new")
     assert new.open(None).client_id == owner.identity.client_id
     assert new.keystore.read_bytes() == (owner.root / "keystore.enc").read_bytes()
-    state = load(new.state)
+    state = load_state(new.state)
     assert state.hubs[hub.url].identity == owner.hub
     for name in NAMES:
         view = state.views[hub.log(name).label]
@@ -111,11 +110,11 @@ def test_comes_in_as_a_client_directory(
 def test_comes_back_into_the_directory_it_came_from(
     out: Path, owner: Session, home: ClientDir, hub: Any
 ) -> None:
-    before = load(home.state)
+    before = load_state(home.state)
     home.state.unlink()
     done = portable.import_(out, home.root)
     assert (done.is_new, done.pairs) == (False, 22)
-    assert load(home.state).views == before.views
+    assert load_state(home.state).views == before.views
     assert len(list(items(home.receipts))) == 12
     portable.import_(out, home.root)
     assert len(list(items(home.receipts))) == 12
@@ -126,9 +125,9 @@ def test_a_newer_view_stays_when_an_older_set_comes_in(
 ) -> None:
     reading_support.fill(hub, hub.log(NAMES[0]), 3, reading_support.Writer(b"third"))
     list(read(owner, hub.labels(NAMES[0]), NAMES[0]))
-    before = load(home.state)
+    before = load_state(home.state)
     portable.import_(out, home.root)
-    assert load(home.state) == before
+    assert load_state(home.state) == before
 
 
 def test_a_set_of_another_history_is_refused(
@@ -173,7 +172,7 @@ def test_a_pruned_beginning_is_carried_by_its_peaks(
     done = portable.export(owner, NAMES, tmp_path / "set")
     assert done.pairs == 18
     assert portable.import_(tmp_path / "set", tmp_path / "new").pairs == 18
-    view = load(tmp_path / "new" / "state.json").views[hub.log(NAMES[0]).label]
+    view = load_state(tmp_path / "new" / "state.json").views[hub.log(NAMES[0]).label]
     assert view.peaks == hub.log(NAMES[0]).peaks
 
 
@@ -222,7 +221,7 @@ def _crashing(
     assert (into / "state.json").exists() == done
     assert merges or into.exists() == done
     portable.import_(out, into)
-    assert len(load(into / "state.json").views) == 2
+    assert len(load_state(into / "state.json").views) == 2
     return count
 
 
@@ -248,10 +247,10 @@ def test_memory_does_not_grow_with_the_set(owner: Session, hub: Any, tmp_path: P
 def test_h02_a_set_is_verified_by_the_newest_identity_that_is_known(
     hub: Any, out: Path, tmp_path: Path
 ) -> None:
-    later = hub.identity.rotated(hub.key, PrivateKey(h(b"next")).public, hub.hub_ts + 10, 0)
-    retired = hub.identity.rotated(hub.key, PrivateKey(h(b"next")).public, hub.hub_ts - 10, 0)
+    later = hub.identity.rotated(hub.key, SigningKey(h(b"next")).public, hub.hub_ts + 10, 0)
+    retired = hub.identity.rotated(hub.key, SigningKey(h(b"next")).public, hub.hub_ts - 10, 0)
     portable.import_(out, tmp_path / "later", known=later)
-    assert load(tmp_path / "later" / "state.json").named(later.hub_id)[0].identity == later
+    assert load_state(tmp_path / "later" / "state.json").named(later.hub_id)[0].identity == later
     with pytest.raises(Untrusted, match="valid at its hub_ts"):
         portable.import_(out, tmp_path / "retired", known=retired)
     assert not (tmp_path / "retired").exists()

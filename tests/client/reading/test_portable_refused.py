@@ -13,13 +13,13 @@ import cbor2
 import pytest
 
 from veen.client import portable, portable_set
-from veen.client.portable_set import Manifest, SyncState, manifest_of
+from veen.client.portable_set import PortableManifest, SyncState, manifest_of
 from veen.digest import h
 from veen.errors import Malformed, Untrusted
 
 ATTACHMENT = b"a sealed attachment"
 # The others hold what nobody signed: an address and limits, and keys under a passphrase.
-SIGNED = [one for one in portable_set.FILES if one not in ("sync_state.cbor", "keystore.enc")]
+SIGNED = [item for item in portable_set.FILES if item not in ("sync_state.cbor", "keystore.enc")]
 
 
 def items(path: Path) -> Iterator[Any]:
@@ -36,8 +36,8 @@ def resealed(out: Path) -> None:
     (out / "manifest.cbor").write_bytes(raw)
 
 
-def refused(out: Path, into: Path, told: str | None = None) -> None:
-    with pytest.raises((Untrusted, Malformed), match=told):
+def refused(out: Path, into: Path, detail: str | None = None) -> None:
+    with pytest.raises((Untrusted, Malformed), match=detail):
         portable.import_(out, into)
     assert not into.exists()
     assert not list(into.parent.glob(".*"))
@@ -75,18 +75,18 @@ def test_a_changed_byte_is_found_behind_a_manifest_that_fits(
 
 
 def changed(path: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
-    found = [cbor2.dumps(one) for one in items(path)]
-    path.write_bytes(b"".join(change(found)))
+    result = [cbor2.dumps(stream_item) for stream_item in items(path)]
+    path.write_bytes(b"".join(change(result)))
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda found: found[:-1],
-        lambda found: [*found, found[-1]],
-        lambda found: [found[1], found[0], *found[2:]],
-        lambda found: found[1:],
-        lambda found: [*found[11:], *found[:11]],
+        lambda item: item[:-1],
+        lambda item: [*item, item[-1]],
+        lambda item: [item[1], item[0], *item[2:]],
+        lambda item: item[1:],
+        lambda item: [*item[11:], *item[:11]],
         lambda _: [],
     ],
 )
@@ -121,8 +121,8 @@ def test_a_sync_state_that_does_not_fit_is_found(
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "attachments/../../x", "state.json"])
 def test_a_manifest_names_only_files_of_a_set(name: str, out: Path, tmp_path: Path) -> None:
-    manifest = Manifest.decode((out / "manifest.cbor").read_bytes())
+    manifest = PortableManifest.decode((out / "manifest.cbor").read_bytes())
     plain = cbor2.loads(manifest.encode())
-    plain[2] = sorted([*plain[2], {1: name, 2: 0, 3: h(b"")}], key=lambda one: one[1])
+    plain[2] = sorted([*plain[2], {1: name, 2: 0, 3: h(b"")}], key=lambda item: item[1])
     (out / "manifest.cbor").write_bytes(cbor2.dumps(plain, canonical=True))
     refused(out, tmp_path / "new", "has no file")

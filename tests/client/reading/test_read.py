@@ -15,17 +15,17 @@ import lying_hub
 import pytest
 import reading_support
 
-from veen.client.errors import HubRefused
 from veen.client.reader import open_pair, read
+from veen.client.transport import HubRefused
 from veen.errors import Undecryptable
 from veen.invariants import ClientCursor
-from veen.profile import DEFAULT_PROFILE
+from veen.label import DEFAULT_PROFILE
 
 NAME = "record/a"
 
 
-def seqs(session: Any, hub: Any, **wanted: Any) -> list[int]:
-    return [one.receipt.stream_seq for one in read(session, hub.labels(NAME), NAME, **wanted)]
+def seqs(session: Any, hub: Any, **requested: Any) -> list[int]:
+    return [item.receipt.stream_seq for item in read(session, hub.labels(NAME), NAME, **requested)]
 
 
 def view_of(session: Any, hub: Any) -> Any:
@@ -34,8 +34,8 @@ def view_of(session: Any, hub: Any) -> Any:
 
 def test_reads_what_the_log_holds_byte_by_byte(hub: Any, make_session: Callable[..., Any]) -> None:
     reading_support.fill(hub, hub.log(NAME), 25)
-    found = read(make_session(hub.url), hub.labels(NAME), NAME, page_items=7, with_proof=True)
-    assert [(one.msg.encode(), one.receipt.encode()) for one in found] == hub.log(NAME).pairs
+    result = read(make_session(hub.url), hub.labels(NAME), NAME, page_items=7, with_proof=True)
+    assert [(item.msg.encode(), item.receipt.encode()) for item in result] == hub.log(NAME).pairs
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -50,7 +50,7 @@ def test_any_ranges_in_any_order_equal_the_log(
         size = log.peaks.size
         first = chance.randrange(0, size + 4)
         last = chance.choice([None, chance.randrange(0, size + 6)])
-        wanted = {
+        expected = {
             "from_seq": first,
             "to_seq": last,
             "with_proof": chance.random() < 0.5,
@@ -58,7 +58,7 @@ def test_any_ranges_in_any_order_equal_the_log(
         }
         due = range(max(first, 1), min(size, size if last is None else last) + 1)
         before = view_of(session, hub).peaks.size
-        assert seqs(session, hub, **wanted) == list(due)
+        assert seqs(session, hub, **expected) == list(due)
         after = view_of(session, hub)
         after.verify()
         reached = due[-1] if due and due[0] <= before + 1 else 0
@@ -134,8 +134,8 @@ def test_opens_with_whichever_key_it_was_sealed_to(
         to = card.prekeys[0].prekey
         log.append(alice.msg(log.label, body=b"body %d" % number, recipient=to), hub.key)
     session = make_session(hub.url, identity=new)
-    found = read(session, hub.labels(NAME), NAME)
-    bodies = [open_pair(session, one, DEFAULT_PROFILE).body for one in found]
+    result = read(session, hub.labels(NAME), NAME)
+    bodies = [open_pair(session, item, DEFAULT_PROFILE).body for item in result]
     assert bodies == [b"body 0", b"body 1", b"body 2"]
 
 
@@ -180,20 +180,20 @@ def test_a_reader_does_not_take_back_what_a_sender_remembers_meanwhile(
     reading_support.fill(hub, log, 300, alice)
     session = make_session(hub.url)
     me = session.identity.client_id
-    kept = 0
+    stored = 0
 
     def send() -> None:
-        nonlocal kept
+        nonlocal stored
         while not reader.done():
             with session.moving:
                 view = view_of(session, hub)
-                kept += 1
-                session.keep(log.label, view.with_cursor(me, ClientCursor(kept, 0)))
-            assert view_of(session, hub).cursor(me).client_seq == kept
+                stored += 1
+                session.keep(log.label, view.with_cursor(me, ClientCursor(stored, 0)))
+            assert view_of(session, hub).cursor(me).client_seq == stored
 
     with ThreadPoolExecutor(1) as pool:
         reader = pool.submit(seqs, session, hub, page_items=3)
         send()
     assert reader.result() == list(range(1, 301))
     view = view_of(session, hub)
-    assert (view.peaks, view.cursor(me).client_seq) == (log.peaks, kept)
+    assert (view.peaks, view.cursor(me).client_seq) == (log.peaks, stored)

@@ -12,17 +12,17 @@ import reading_support
 
 from veen import hub_identity
 from veen.client.reader import read
+from veen.crypto import SigningKey
 from veen.digest import h
-from veen.envelope import StreamItem, StreamResponse
 from veen.errors import Untrusted
 from veen.msg import Msg
-from veen.range_proof import RangeProof
+from veen.proofs import RangeProof
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
+from veen.wire.api import StreamItem, StreamResponse
 
 NAME = "record/a"
 SIZE = 12
-OTHER = PrivateKey(h(b"another hub"))
+OTHER = SigningKey(h(b"another hub"))
 
 
 def on(path: str, change: Callable[[Any, Any], Any]) -> Callable[[str, Any, Any], Any]:
@@ -37,7 +37,7 @@ def page(change: Callable[[StreamResponse], StreamResponse]) -> Any:
 
 def item(seq: int, change: Callable[[StreamItem], StreamItem]) -> Any:
     def changed(answer: StreamResponse) -> StreamResponse:
-        items = [change(one) if one.stream_seq == seq else one for one in answer.items]
+        items = [change(item) if item.stream_seq == seq else item for item in answer.items]
         return replace(answer, items=tuple(items))
 
     return page(changed)
@@ -46,7 +46,7 @@ def item(seq: int, change: Callable[[StreamItem], StreamItem]) -> Any:
 def without(seq: int) -> Any:
     return page(
         lambda answer: replace(
-            answer, items=tuple(one for one in answer.items if one.stream_seq != seq)
+            answer, items=tuple(item for item in answer.items if item.stream_seq != seq)
         )
     )
 
@@ -59,7 +59,7 @@ def receipt(seq: int, change: Callable[[Receipt], Receipt]) -> Any:
 
 
 def msg(seq: int, change: Callable[[Msg], Msg]) -> Any:
-    return item(seq, lambda one: replace(one, msg=change(Msg.decode(one.msg)).encode()))
+    return item(seq, lambda item: replace(item, msg=change(Msg.decode(item.msg)).encode()))
 
 
 def flipped(raw: bytes, at: int = -1) -> bytes:
@@ -87,7 +87,7 @@ def beyond(answer: StreamResponse) -> StreamResponse:
 
 
 def resigned(one: Receipt, **changes: Any) -> Receipt:
-    return replace(one, **changes).signed(PrivateKey(h(b"hub")))
+    return replace(one, **changes).signed(SigningKey(h(b"hub")))
 
 
 PAGES = {
@@ -96,56 +96,56 @@ PAGES = {
     "items in another order": (page(swapped), "stream_seq 5"),
     "an item twice": (page(doubled), "stream_seq 6"),
     "more items than asked": (page(beyond), "stream_seq 5: 5 items, 4 were asked"),
-    "a page of another label": (page(lambda one: replace(one, label=h(b"x"))), "stream_seq 5"),
-    "a page of another range": (page(lambda one: replace(one, from_seq=4)), "stream_seq 5"),
-    "a range that was not asked": (page(lambda one: replace(one, to_seq=11)), "stream_seq 5"),
+    "a page of another label": (page(lambda item: replace(item, label=h(b"x"))), "stream_seq 5"),
+    "a page of another range": (page(lambda item: replace(item, from_seq=4)), "stream_seq 5"),
+    "a range that was not asked": (page(lambda item: replace(item, to_seq=11)), "stream_seq 5"),
     "an item without receipt": (
-        item(7, lambda one: replace(one, receipt=None)), "stream_seq 7"
+        item(7, lambda item: replace(item, receipt=None)), "stream_seq 7"
     ),
     "a receipt that is no receipt": (
-        item(7, lambda one: replace(one, receipt=b"\x01")), "stream_seq 7"
+        item(7, lambda item: replace(item, receipt=b"\x01")), "stream_seq 7"
     ),
     "a message that is no message": (
-        item(7, lambda one: replace(one, msg=b"\x01")), "stream_seq 7"
+        item(7, lambda item: replace(item, msg=b"\x01")), "stream_seq 7"
     ),
     "a cursor that stands still": (
-        page(lambda one: replace(one, next_cursor=5)), "goes on at 5"
+        page(lambda item: replace(item, next_cursor=5)), "goes on at 5"
     ),
-    "a cursor that goes back": (page(lambda one: replace(one, next_cursor=1)), "goes on at 1"),
-    "a cursor that leaps": (page(lambda one: replace(one, next_cursor=10)), "goes on at 10"),
-    "a cursor without items": (page(lambda one: replace(one, items=())), "stream_seq 5"),
+    "a cursor that goes back": (page(lambda item: replace(item, next_cursor=1)), "goes on at 1"),
+    "a cursor that leaps": (page(lambda item: replace(item, next_cursor=10)), "goes on at 10"),
+    "a cursor without items": (page(lambda item: replace(item, items=())), "stream_seq 5"),
     "an altered ciphertext": (
-        msg(6, lambda one: replace(one, ciphertext=flipped(one.ciphertext, 0))),
+        msg(6, lambda item: replace(item, ciphertext=flipped(item.ciphertext, 0))),
         "I1 at stream_seq 6",
     ),
     "an altered message whose hash fits": (
-        msg(6, lambda one: replace(
-            one, ciphertext=bytes(41), ct_hash=h(bytes(41)))), "stream_seq 6"
+        msg(6, lambda item: replace(
+            item, ciphertext=bytes(41), ct_hash=h(bytes(41)))), "stream_seq 6"
     ),
     "a message with another's signature": (
-        msg(6, lambda one: replace(one, sig=flipped(one.sig))), "SIG at stream_seq 6"
+        msg(6, lambda item: replace(item, sig=flipped(item.sig))), "SIG at stream_seq 6"
     ),
     "a message of another label": (
-        msg(6, lambda one: replace(one, label=h(b"x"))), "I2 at stream_seq 6"
+        msg(6, lambda item: replace(item, label=h(b"x"))), "I2 at stream_seq 6"
     ),
-    "an altered prev_ack": (msg(6, lambda one: replace(one, prev_ack=0)), "stream_seq 6"),
+    "an altered prev_ack": (msg(6, lambda item: replace(item, prev_ack=0)), "stream_seq 6"),
     "a receipt with a broken signature": (
-        receipt(6, lambda one: replace(one, hub_sig=flipped(one.hub_sig))), "SIG at stream_seq 6"
+        receipt(6, lambda item: replace(item, hub_sig=flipped(item.hub_sig))), "SIG at stream_seq 6"
     ),
     "a receipt of another hub": (
-        receipt(6, lambda one: one.signed(OTHER)), "SIG at stream_seq 6"
+        receipt(6, lambda item: item.signed(OTHER)), "SIG at stream_seq 6"
     ),
     "a receipt of another label": (
-        receipt(6, lambda one: resigned(one, label=h(b"x"))), "stream_seq 6"
+        receipt(6, lambda item: resigned(item, label=h(b"x"))), "stream_seq 6"
     ),
     "a receipt of another place": (
-        receipt(6, lambda one: resigned(one, stream_seq=7)), "stream_seq 6"
+        receipt(6, lambda item: resigned(item, stream_seq=7)), "stream_seq 6"
     ),
     "a signed root that is not the root": (
-        receipt(6, lambda one: resigned(one, mmr_root=h(b"x"))), "I3 at stream_seq 6"
+        receipt(6, lambda item: resigned(item, mmr_root=h(b"x"))), "I3 at stream_seq 6"
     ),
     "a receipt from before the hub had a key": (
-        receipt(6, lambda one: resigned(one, hub_ts=7)), "SIG at stream_seq 6"
+        receipt(6, lambda item: resigned(item, hub_ts=7)), "SIG at stream_seq 6"
     ),
 }  # fmt: skip
 
@@ -156,27 +156,27 @@ def session(hub: Any, make_session: Callable[..., Any]) -> Any:
     return make_session(hub.url)
 
 
-def handed_out(session: Any, hub: Any, told: str, **wanted: Any) -> list[int]:
+def handed_out(session: Any, hub: Any, detail: str, **requested: Any) -> list[int]:
     """What was handed out before the refusal."""
-    found = []
-    pairs = read(session, hub.labels(NAME), NAME, page_items=4, **wanted)
-    with pytest.raises(Untrusted, match=told):
-        found.extend(one.receipt.stream_seq for one in pairs)
-    return found
+    result = []
+    pairs = read(session, hub.labels(NAME), NAME, page_items=4, **requested)
+    with pytest.raises(Untrusted, match=detail):
+        result.extend(pair.receipt.stream_seq for pair in pairs)
+    return result
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_refuses(name: str, hub: Any, session: Any) -> None:
-    hub.lie, told = PAGES[name]
-    assert handed_out(session, hub, told) == [1, 2, 3, 4]
+    hub.lie, detail = PAGES[name]
+    assert handed_out(session, hub, detail) == [1, 2, 3, 4]
     assert session.view(hub.log(NAME).label, NAME, 0).peaks.size == 4
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_refuses_it_below_a_view_too(name: str, hub: Any, session: Any) -> None:
     list(read(session, hub.labels(NAME), NAME))
-    hub.lie, told = PAGES[name]
-    assert handed_out(session, hub, told, from_seq=5) == []
+    hub.lie, detail = PAGES[name]
+    assert handed_out(session, hub, detail, from_seq=5) == []
 
 
 def test_refuses_items_beyond_the_end_that_was_asked(hub: Any, session: Any) -> None:
@@ -188,23 +188,27 @@ def test_refuses_items_beyond_the_end_that_was_asked(hub: Any, session: Any) -> 
 
 
 def test_refuses_a_proof_that_is_missing_or_wrong(hub: Any, session: Any) -> None:
-    hub.lie = page(lambda one: replace(one, mmr_proof=None))
-    told = "stream_seq 8: the proof asked for is missing"
-    assert handed_out(session, hub, told, with_proof=True) == [1, 2, 3, 4]
+    hub.lie = page(lambda item: replace(item, mmr_proof=None))
+    detail = "stream_seq 8: the proof asked for is missing"
+    assert handed_out(session, hub, detail, with_proof=True) == [1, 2, 3, 4]
     for change in ({"peaks_after": (h(b"x"),)}, {"path": ()}, {"leaf_hash": h(b"x")}):
         hub.lie = page(
-            lambda one, change=change: replace(one, mmr_proof=replace(one.mmr_proof, **change))
+            lambda item, change=change: replace(item, mmr_proof=replace(item.mmr_proof, **change))
         )
         assert handed_out(session, hub, "stream_seq 8", from_seq=5, with_proof=True) == []
 
 
 PROOFS = {
-    "other peaks": lambda one: replace(one, peaks_before=tuple(h(b"x") for _ in one.peaks_before)),
-    "too few peaks": lambda one: replace(one, peaks_before=one.peaks_before[1:]),
-    "too few subtrees": lambda one: replace(one, subtrees_after=one.subtrees_after[:-1]),
-    "other subtrees": lambda one: replace(one, subtrees_after=(h(b"x"),) * len(one.subtrees_after)),
-    "another size": lambda one: replace(one, size=one.size + 1),
-    "another start": lambda one: replace(one, from_seq=1, to_seq=0, peaks_before=()),
+    "other peaks": lambda item: replace(
+        item, peaks_before=tuple(h(b"x") for _ in item.peaks_before)
+    ),
+    "too few peaks": lambda item: replace(item, peaks_before=item.peaks_before[1:]),
+    "too few subtrees": lambda item: replace(item, subtrees_after=item.subtrees_after[:-1]),
+    "other subtrees": lambda item: replace(
+        item, subtrees_after=(h(b"x"),) * len(item.subtrees_after)
+    ),
+    "another size": lambda item: replace(item, size=item.size + 1),
+    "another start": lambda item: replace(item, from_seq=1, to_seq=0, peaks_before=()),
 }
 
 
@@ -239,7 +243,7 @@ def test_refuses_another_hub_at_the_address(hub: Any, session: Any) -> None:
     pairs = hub.log(NAME).pairs
     hub.identity = hub_identity.new_identity(OTHER.public, 0, "none")
     hub.key = OTHER
-    pairs[:] = [(raw, Receipt.decode(one).signed(OTHER).encode()) for raw, one in pairs]
+    pairs[:] = [(raw, Receipt.decode(item).signed(OTHER).encode()) for raw, item in pairs]
     labels = session.labels(NAME, hub.profile)
     with pytest.raises(Untrusted, match="SIG at stream_seq 1"):
         list(read(session, labels, NAME))

@@ -13,15 +13,14 @@ import reading_support
 from hub_process import HubProcess, veen
 
 from veen.client import portable
-from veen.client.pair import Log
+from veen.client.log_head import LabelLogRef
 from veen.client.reader import follow, open_pair, read
-from veen.client.receipt_check import verify_with_hub
-from veen.client.resync import Was, resync
+from veen.client.receipts import verify_with_hub
+from veen.client.resync import Was, resync, verify_state
 from veen.client.session import Session
-from veen.client.state_check import verify_state
 from veen.hub_identity import HubIdentity
 from veen.keystore.directory import ClientDir
-from veen.profile import DEFAULT_PROFILE
+from veen.label import DEFAULT_PROFILE
 
 NAME = "record/real"
 SIZE = 700
@@ -40,9 +39,9 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A hub whose chunks are small, so that a log has many."""
     root = tmp_path_factory.mktemp("hub")
     (root / "hub.toml").write_text(MANY_CHUNKS)
-    found = HubProcess(root, "--config", root / "hub.toml")
-    yield found.start()
-    found.destroy()
+    process = HubProcess(root, "--config", root / "hub.toml")
+    yield process.start()
+    process.destroy()
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +57,7 @@ def log(hub: Any, tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
             (alice, bob)[seq % 2].msg(label, body=b"event %d" % seq, recipient=to).encode()
             for seq in range(start, start + 100)
         ]
-        receipts += [one for one in session.api.submit_batch(msgs) if isinstance(one, bytes)]
+        receipts += [item for item in session.api.submit_batch(msgs) if isinstance(item, bytes)]
     session.api.transport.close()
     assert len(receipts) == SIZE
     return receipts
@@ -74,9 +73,9 @@ def labels(session: Session) -> Any:
 
 
 def test_reads_and_opens_every_entry(session: Session, log: list[bytes]) -> None:
-    found = list(read(session, labels(session), NAME, page_items=150, with_proof=True))
-    assert [one.receipt.encode() for one in found] == log
-    bodies = [open_pair(session, one, DEFAULT_PROFILE).body for one in found[::70]]
+    result = list(read(session, labels(session), NAME, page_items=150, with_proof=True))
+    assert [item.receipt.encode() for item in result] == log
+    bodies = [open_pair(session, item, DEFAULT_PROFILE).body for item in result[::70]]
     assert bodies == [b"event %d" % seq for seq in range(0, SIZE, 70)]
 
 
@@ -86,8 +85,8 @@ def test_any_range_equals_the_log(seed: int, session: Session, log: list[bytes])
     for _ in range(8):
         first = chance.randrange(1, SIZE + 20)
         last = chance.choice([None, chance.randrange(first, SIZE + 30)])
-        found = read(session, labels(session), NAME, from_seq=first, to_seq=last, page_items=99)
-        assert [one.receipt.encode() for one in found] == log[first - 1 : last]
+        result = read(session, labels(session), NAME, from_seq=first, to_seq=last, page_items=99)
+        assert [item.receipt.encode() for item in result] == log[first - 1 : last]
 
 
 def test_resync_checks_every_checkpoint(session: Session) -> None:
@@ -101,7 +100,7 @@ def test_resync_checks_every_checkpoint(session: Session) -> None:
 
 def test_a_receipt_is_proved_against_the_head(session: Session) -> None:
     (pair,) = read(session, labels(session), NAME, from_seq=123, to_seq=123)
-    where = Log(labels(session), NAME, 0)
+    where = LabelLogRef(labels(session), NAME, 0)
     assert verify_with_hub(session, pair.receipt, pair.msg, where).head_seq == SIZE
 
 
@@ -129,7 +128,7 @@ def test_follows_a_real_hub(hub: Any, make_session: Callable[..., Session], tmp_
 
     reader = make_session(hub.url, "reader", time=Writes(1_900_000_000))
     pairs = follow(reader, reader.labels(name, DEFAULT_PROFILE), name, from_seq=1)
-    assert [one.receipt.stream_seq for one in islice(pairs, 5)] == [1, 2, 3, 4, 5]
+    assert [pair.receipt.stream_seq for pair in islice(pairs, 5)] == [1, 2, 3, 4, 5]
 
 
 def test_a_hub_that_rotates_its_key_is_followed(

@@ -11,17 +11,17 @@ import pytest
 import reading_support
 
 from veen.checkpoint import Checkpoint
-from veen.client import cbor_sequence
-from veen.client.errors import Fork
 from veen.client.reader import read
+from veen.client.receipts import cbor_items
 from veen.client.resync import Was, resync
 from veen.client.session import Session
+from veen.client.transport import Fork
 from veen.digest import h
 from veen.errors import Untrusted
 from veen.invariants import ClientCursor
 from veen.mmr import Peaks
 from veen.receipt import Receipt
-from veen.tooling import CheckpointRangeResponse
+from veen.wire.api import CheckpointRangeResponse
 
 NAME = "record/a"
 
@@ -52,14 +52,14 @@ def view_of(session: Session, log: Any) -> Any:
 
 
 def receipts(session: Session) -> list[Receipt]:
-    return [one for _, one in cbor_sequence.items(session.root / "receipts.cborseq", Receipt)]
+    return [item for _, item in cbor_items(session.root / "receipts.cborseq", Receipt)]
 
 
 def test_a_resync_tells_how_far_it_has_come(hub: Any, log: Any, session: Any) -> None:
-    told: list[tuple[int, int | None]] = []
-    resync(session, hub.labels(NAME), NAME, progress=lambda *how_far: told.append(how_far))
-    assert told == sorted(told)
-    assert told[-1] == (23, 23)
+    detail: list[tuple[int, int | None]] = []
+    resync(session, hub.labels(NAME), NAME, progress=lambda *how_far: detail.append(how_far))
+    assert detail == sorted(detail)
+    assert detail[-1] == (23, 23)
 
 
 def test_a_lost_view_is_replayed_from_the_start(hub: Any, log: Any, session: Any) -> None:
@@ -174,7 +174,7 @@ def wrong_checkpoint(hub: Any, **changes: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "detail"),
     [
         ({"mmr_root": h(b"x")}, "stream_seq 8: the hub signed another root"),
         ({"label_curr": h(b"x")}, "stream_seq 8: a checkpoint of another label"),
@@ -184,10 +184,10 @@ def wrong_checkpoint(hub: Any, **changes: Any) -> Any:
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_refused(
-    changes: dict[str, Any], told: str, hub: Any, session: Any
+    changes: dict[str, Any], detail: str, hub: Any, session: Any
 ) -> None:
     hub.lie = wrong_checkpoint(hub, **changes)
-    with pytest.raises(Untrusted, match=told):
+    with pytest.raises(Untrusted, match=detail):
         synced(session, hub)
 
 

@@ -10,17 +10,17 @@ import lying_hub
 import pytest
 import reading_support
 
-from veen.client.pair import Log
+from veen.client.log_head import LabelLogRef
 from veen.client.reader import read
-from veen.client.receipt_check import verify_receipt, verify_with_hub
-from veen.client.state_check import verify_state
+from veen.client.receipts import verify_receipt, verify_with_hub
+from veen.client.resync import verify_state
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.errors import Untrusted
 from veen.invariants import Violation
 from veen.mmr import Peaks
 from veen.msg import Msg
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
 
 NAME = "record/a"
 SIZE = 300
@@ -34,41 +34,41 @@ def log(hub: Any) -> Any:
 
 @pytest.fixture
 def session(hub: Any, log: Any, make_session: Callable[..., Any]) -> Any:
-    found = make_session(hub.url)
-    list(read(found, hub.labels(NAME), NAME))
-    return found
+    result = make_session(hub.url)
+    list(read(result, hub.labels(NAME), NAME))
+    return result
 
 
 def verdict(session: Any, hub: Any) -> Any:
     before = session.state
-    found = verify_state(session, hub.labels(NAME), NAME)
+    result = verify_state(session, hub.labels(NAME), NAME)
     assert session.state == before
-    return found
+    return result
 
 
 def test_one_history(hub: Any, log: Any, session: Any) -> None:
-    found = verdict(session, hub)
-    assert (found.consistent, found.mismatch_at, found.reason) == (True, None, None)
-    assert (found.local_seq, found.local_root) == (SIZE, log.peaks.root())
+    result = verdict(session, hub)
+    assert (result.consistent, result.mismatch_at, result.reason) == (True, None, None)
+    assert (result.local_seq, result.local_root) == (SIZE, log.peaks.root())
     log.append(reading_support.Writer(b"bob").msg(log.label), hub.key)
-    found = verdict(session, hub)
-    assert (found.consistent, found.hub_seq, found.agrees_to) == (True, SIZE + 1, SIZE)
-    assert found.hub_root == log.peaks.root()
+    result = verdict(session, hub)
+    assert (result.consistent, result.hub_seq, result.agrees_to) == (True, SIZE + 1, SIZE)
+    assert result.hub_root == log.peaks.root()
 
 
 def test_nothing_known_of_nothing_is_consistent(hub: Any, make_session: Callable[..., Any]) -> None:
-    found = verdict(make_session(hub.url), hub)
-    assert (found.consistent, found.local_seq, found.hub_seq) == (True, 0, 0)
-    assert (found.local_root, found.hub_root) == (None, None)
+    result = verdict(make_session(hub.url), hub)
+    assert (result.consistent, result.local_seq, result.hub_seq) == (True, 0, 0)
+    assert (result.local_root, result.hub_root) == (None, None)
 
 
 def test_a_receipt_that_is_not_linked_yet_is_said(hub: Any, log: Any, session: Any) -> None:
     view = session.view(log.label, NAME, 0)
     ahead = replace(log.receipt(SIZE), stream_seq=SIZE + 5).signed(hub.key)
     session.keep(log.label, view.noted(ahead))
-    found = verdict(session, hub)
-    assert (found.unlinked, found.consistent) == (True, False)
-    assert f"stream_seq {SIZE + 5}" in found.reason
+    result = verdict(session, hub)
+    assert (result.unlinked, result.consistent) == (True, False)
+    assert f"stream_seq {SIZE + 5}" in result.reason
 
 
 @pytest.mark.parametrize("agreed", [0, 1, 100, 255, 256, 299])
@@ -81,32 +81,32 @@ def test_finds_where_the_histories_part_in_few_requests(
     other = lying_hub.fork(hub, NAME, agreed)
     reading_support.fill(hub, other, grown - agreed, reading_support.Writer(b"mallory"))
     hub.asked.clear()
-    found = verdict(session, hub)
-    assert (found.consistent, found.agrees_to, found.mismatch_at) == (False, agreed, agreed + 1)
+    result = verdict(session, hub)
+    assert (result.consistent, result.agrees_to, result.mismatch_at) == (False, agreed, agreed + 1)
     assert len(hub.asked) <= 4 * SIZE.bit_length() + 4
 
 
 def test_without_receipts_the_peaks_tell_what_they_can(hub: Any, log: Any, session: Any) -> None:
     other = lying_hub.fork(hub, NAME, 270)
     reading_support.fill(hub, other, 60, reading_support.Writer(b"mallory"))
-    found = verdict(session, hub)
-    assert (found.consistent, found.agrees_to, found.mismatch_at) == (False, 256, None)
+    result = verdict(session, hub)
+    assert (result.consistent, result.agrees_to, result.mismatch_at) == (False, 256, None)
 
 
 def test_a_log_that_went_back_parts_after_its_end(hub: Any, log: Any, session: Any) -> None:
     (session.root / "receipts.cborseq").write_bytes(b"".join(raw for _, raw in log.pairs))
     lying_hub.fork(hub, NAME, 200)
-    found = verdict(session, hub)
-    assert (found.consistent, found.hub_seq, found.mismatch_at) == (False, 200, 201)
-    assert f"stream_seq {SIZE}" in found.reason
+    result = verdict(session, hub)
+    assert (result.consistent, result.hub_seq, result.mismatch_at) == (False, 200, 201)
+    assert f"stream_seq {SIZE}" in result.reason
 
 
 def test_a_damaged_view_is_not_consistent(hub: Any, log: Any, session: Any) -> None:
     view = session.view(log.label, NAME, 0)
     session.keep(log.label, replace(view, peaks=Peaks(SIZE, (h(b"x"),) * 4)))
-    found = verdict(session, hub)
-    assert (found.consistent, found.mismatch_at) == (False, None)
-    assert "peaks" in found.reason
+    result = verdict(session, hub)
+    assert (result.consistent, result.mismatch_at) == (False, None)
+    assert "peaks" in result.reason
 
 
 @pytest.mark.parametrize("seq", [1, 2, 255, SIZE])
@@ -118,13 +118,13 @@ def test_a_receipt_holds_by_itself_and_at_the_head(
     assert alone.checked == ("signature", "label", "I1", "I2", "message signature") + (
         ("I3",) if seq == 1 else ()
     )
-    found = verify_with_hub(session, log.receipt(seq), msg, Log(labels, NAME, 0))
-    assert set(found.checked) == {*alone.checked, "I3", "consistency", "inclusion"}
-    assert found.head_seq == SIZE
+    verdict = verify_with_hub(session, log.receipt(seq), msg, LabelLogRef(labels, NAME, 0))
+    assert set(verdict.checked) == {*alone.checked, "I3", "consistency", "inclusion"}
+    assert verdict.head_seq == SIZE
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "detail"),
     [
         ({"leaf_hash": h(b"x")}, "I2 at stream_seq 7"),
         ({"label": h(b"x")}, "I12 at stream_seq 7"),
@@ -132,16 +132,16 @@ def test_a_receipt_holds_by_itself_and_at_the_head(
     ],
 )
 def test_a_receipt_of_something_else_is_refused(
-    change: dict[str, Any], told: str, hub: Any, log: Any, session: Any
+    change: dict[str, Any], detail: str, hub: Any, log: Any, session: Any
 ) -> None:
     wrong = replace(log.receipt(7), **change).signed(hub.key)
     msg = Msg.decode(log.pairs[6][0])
-    with pytest.raises(Violation, match=told):
+    with pytest.raises(Violation, match=detail):
         verify_receipt(wrong, msg, session.hub, hub.labels(NAME))
 
 
 def test_a_receipt_of_another_hub_is_refused(hub: Any, log: Any, session: Any) -> None:
-    forged = log.receipt(7).signed(PrivateKey(h(b"forger")))
+    forged = log.receipt(7).signed(SigningKey(h(b"forger")))
     with pytest.raises(Untrusted, match="not signed"):
         verify_receipt(forged, None, session.hub, None)
 
@@ -155,15 +155,15 @@ def test_an_altered_message_is_refused(field: str, hub: Any, log: Any, session: 
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "detail"),
     [
         ({"mmr_root": h(b"x")}, "I3 at stream_seq 7"),
         ({"leaf_hash": h(b"x")}, "I3 at stream_seq 7"),
     ],
 )
 def test_a_receipt_the_log_does_not_hold_is_refused(
-    change: dict[str, Any], told: str, hub: Any, log: Any, session: Any
+    change: dict[str, Any], detail: str, hub: Any, log: Any, session: Any
 ) -> None:
     wrong: Receipt = replace(log.receipt(7), **change).signed(hub.key)
-    with pytest.raises(Violation, match=told):
-        verify_with_hub(session, wrong, None, Log(hub.labels(NAME), NAME, 0))
+    with pytest.raises(Violation, match=detail):
+        verify_with_hub(session, wrong, None, LabelLogRef(hub.labels(NAME), NAME, 0))

@@ -15,21 +15,20 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from hub.api.app import create_app
-from hub.settings import Settings, load
+from hub.settings import HubSettings, load
 from hub.storage.datadir import DataDir
 from hub.storage.identity import read_identity
-from veen import captoken, cbor
-from veen.ciphertext import Ciphertext
+from veen import captoken
+from veen.crypto import SigningKey
 from veen.digest import h
-from veen.envelope import SubmitRequest
 from veen.hub_identity import HubIdentity
-from veen.label import label, routing_key
+from veen.label import DEFAULT_PROFILE, Profile, derive_label, routing_key, stream_id
 from veen.msg import Msg
-from veen.profile import DEFAULT_PROFILE, Profile
+from veen.payload import Ciphertext
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
-from veen.stream import stream_id
-from veen.wire import WireObject
+from veen.wire import cbor
+from veen.wire.api import SubmitRequest
+from veen.wire.objects import WireObject
 
 CBOR = "application/cbor"
 NOON = 1_900_000_000
@@ -51,22 +50,22 @@ sequencer.run()
 """
 
 
-def key(name: str) -> PrivateKey:
-    return PrivateKey(h(name.encode()))
+def key(name: str) -> SigningKey:
+    return SigningKey(h(name.encode()))
 
 
 @dataclass
 class Hub:
     """The edge under test, and builders of what a client would send it."""
 
-    settings: Settings
+    settings: HubSettings
     datadir: DataDir
     clock: Path
     process: subprocess.Popen[str]
     http: FlaskClient
 
     @staticmethod
-    def key(name: str) -> PrivateKey:
+    def key(name: str) -> SigningKey:
         return key(name)
 
     @property
@@ -80,7 +79,7 @@ class Hub:
         new.replace(self.clock)
 
     def label(self, stream: str, epoch: int = 0) -> bytes:
-        return label(routing_key(self.identity.hub_id), stream_id(stream), epoch)
+        return derive_label(routing_key(self.identity.hub_id), stream_id(stream), epoch)
 
     def post(self, path: str, body: WireObject | bytes, **headers: str) -> TestResponse:
         raw = body if isinstance(body, bytes) else body.encode()
@@ -97,7 +96,7 @@ class Hub:
         assert answer.status_code == 200, answer.data
         return token.auth_ref()
 
-    def token(self, subject: PrivateKey, *streams: str, **more: Any) -> captoken.CapToken:
+    def token(self, subject: SigningKey, *streams: str, **more: Any) -> captoken.CapToken:
         ids = [stream_id(name) for name in streams]
         given = {"ttl": 1_000_000, **more}
         return captoken.issue(key("issuer"), subject_pk=subject.public, stream_ids=ids, **given)
@@ -111,7 +110,7 @@ class Hub:
 @dataclass(frozen=True)
 class Writer:
     hub: Hub
-    key: PrivateKey
+    key: SigningKey
     label: bytes
     auth_ref: bytes | None
 
@@ -135,8 +134,8 @@ class Writer:
 
     def write(self, first: int, last: int) -> list[Receipt]:
         answers = [self.submit(self.msg(seq)) for seq in range(first, last + 1)]
-        assert {one.status_code for one in answers} == {200}
-        return [Receipt.decode(cbor.encode(cbor.decode(one.data)[2])) for one in answers]
+        assert {answer.status_code for answer in answers} == {200}
+        return [Receipt.decode(cbor.encode(cbor.decode(answer.data)[2])) for answer in answers]
 
 
 def config(**plain: str) -> str:

@@ -7,9 +7,14 @@ from typing import Any
 
 import pytest
 
-from veen.control import control_label
-from veen.envelope import ErrorEnvelope, ReceiptRequest
-from veen.tooling import LocateRequest, LocateResponse, StreamsResponse
+from veen.log.entry import control_label
+from veen.wire.api import (
+    ErrorEnvelope,
+    LocateRequest,
+    LocateResponse,
+    ReceiptRequest,
+    StreamsResponse,
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +44,8 @@ def test_a_principal_reads_its_own_streams_and_no_other(hub: Any, written: Any) 
 )
 def test_refuses_forged_credentials(hub: Any, written: Any, authorization: str) -> None:
     label = written["record/a"].label
-    found = receipt_of(hub, label, Authorization=authorization)
-    assert found == (401, "E.UNAUTHORIZED")
+    receipt = receipt_of(hub, label, Authorization=authorization)
+    assert receipt == (401, "E.UNAUTHORIZED")
 
 
 PROTECTED = [
@@ -80,11 +85,11 @@ def test_a_label_of_no_named_stream_is_for_who_reads_everything(hub: Any, writte
 
 def test_lists_and_locations_leave_out_what_must_not_be_read(hub: Any, written: Any) -> None:
     answer = hub.get("/tooling/streams", as_="exporter", Accept="application/cbor")
-    assert [one.name for one in StreamsResponse.decode(answer.data).streams] == ["export/x"]
-    wanted = LocateRequest(leaf_hash=written["record/a"].leaf_hash)
-    hidden = hub.post("/tooling/locate", wanted, as_="exporter")
+    assert [stream.name for stream in StreamsResponse.decode(answer.data).streams] == ["export/x"]
+    request = LocateRequest(leaf_hash=written["record/a"].leaf_hash)
+    hidden = hub.post("/tooling/locate", request, as_="exporter")
     assert LocateResponse.decode(hidden.data).places == ()
-    shown = hub.post("/tooling/locate", wanted, as_="admin")
+    shown = hub.post("/tooling/locate", request, as_="admin")
     assert LocateResponse.decode(shown.data).places[0].label == written["record/a"].label
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from hub.storage import identity
 from veen.digest import h
-from veen.envelope import ErrorEnvelope
-from veen.tooling import EquivocationReport, EquivocationResponse
+from veen.wire.api import EquivocationReport, EquivocationResponse, ErrorEnvelope
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +36,11 @@ def test_a_proven_equivocation_is_kept_once_and_logged(
     answer = report(hub, receipt, forked)
     evidence_id = EquivocationResponse.decode(answer.data).evidence_id
     assert report(hub, forked, receipt).data == answer.data
-    (kept,) = hub.datadir.evidence.iterdir()
-    assert h(kept.read_bytes()) == evidence_id
-    found = EquivocationReport.decode(kept.read_bytes())
-    assert {found.first, found.second} == {receipt, forked}
-    assert [one.levelno for one in caplog.records] == [logging.CRITICAL] * 2
+    (stored,) = hub.datadir.evidence.iterdir()
+    assert h(stored.read_bytes()) == evidence_id
+    equivocation_report = EquivocationReport.decode(stored.read_bytes())
+    assert {equivocation_report.first, equivocation_report.second} == {receipt, forked}
+    assert [record.levelno for record in caplog.records] == [logging.CRITICAL] * 2
 
 
 def test_one_message_at_two_places_is_kept_too(hub: Any, receipt: Any) -> None:

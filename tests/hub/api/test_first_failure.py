@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from veen import cbor
 from veen.digest import h
-from veen.envelope import ErrorEnvelope
+from veen.wire import cbor
+from veen.wire.api import ErrorEnvelope
 
 # In the order of the table. Each fault changes fields of a message; what is signed again is
 # signed after them. The last pair of columns says whether the signature is left broken.
@@ -43,7 +43,7 @@ def test_the_worker_tells_the_first_fault(alice: Any, first: str, second: str) -
     fields = cbor.decode(alice.msg(1).encode())
     for index, value in {**FAULTS[second], **FAULTS[first]}.items():
         fields[index] = value
-    assert told(alice.submit(cbor.encode(fields))) == first
+    assert detail(alice.submit(cbor.encode(fields))) == first
 
 
 @pytest.mark.parametrize(
@@ -60,20 +60,20 @@ def test_h29_sizes_are_told_before_the_version(alice: Any, ciphertext: bytes) ->
     """Those inside the ciphertext too, where the table has sizes above versions."""
     fields = cbor.decode(alice.msg(1).encode())
     fields[0], fields[8] = 2, ciphertext
-    assert told(alice.submit(cbor.encode(fields))) == "FIELD_SIZE"
+    assert detail(alice.submit(cbor.encode(fields))) == "FIELD_SIZE"
     fields[8] = bytes(40)
-    assert told(alice.submit(cbor.encode(fields))) == "VERSION"
+    assert detail(alice.submit(cbor.encode(fields))) == "VERSION"
 
 
 @pytest.mark.parametrize(("first", "second"), list(combinations(LATER, 2)))
 def test_the_sequencer_tells_the_first_fault(alice: Any, first: str, second: str) -> None:
-    assert told(alice.submit(alice.msg(1, **LATER[second], **LATER[first]))) == first
+    assert detail(alice.submit(alice.msg(1, **LATER[second], **LATER[first]))) == first
 
 
 @pytest.mark.parametrize("later", LATER)
 def test_a_broken_signature_is_told_before_what_the_sequencer_knows(alice: Any, later: str) -> None:
     message = replace(alice.msg(1, **LATER[later]), sig=bytes(64))
-    assert told(alice.submit(message)) == "SIG_INVALID"
+    assert detail(alice.submit(message)) == "SIG_INVALID"
 
 
 def test_an_expired_capability_is_told_before_its_rate_and_a_duplicate(hub: Any) -> None:
@@ -81,14 +81,14 @@ def test_an_expired_capability_is_told_before_its_rate_and_a_duplicate(hub: Any)
     brief = hub.writer("brief", "record/a", ttl=0)
     brief.write(1, 1)
     hub.set_clock(1_900_000_101)
-    assert told(brief.submit(brief.msg(1))) == "CAP_TTL"
+    assert detail(brief.submit(brief.msg(1))) == "CAP_TTL"
 
 
 def test_a_foreign_capability_is_told_before_it_has_expired(hub: Any) -> None:
     hub.set_clock(1_900_000_200)
     owner, thief = hub.writer("owner", "record/a", ttl=0), hub.writer("thief", "record/a")
     hub.set_clock(1_900_000_201)
-    assert told(thief.submit(thief.msg(1, auth_ref=owner.auth_ref))) == "AUTH_REF"
+    assert detail(thief.submit(thief.msg(1, auth_ref=owner.auth_ref))) == "AUTH_REF"
 
 
 def test_an_earlier_message_with_an_ack_that_went_back_tells_its_place(hub: Any) -> None:
@@ -100,7 +100,7 @@ def test_an_earlier_message_with_an_ack_that_went_back_tells_its_place(hub: Any)
     assert (detail["detail_enum"], detail["stream_seq"]) == ("PREV_ACK", 1)
 
 
-def told(answer: Any) -> str:
-    found = ErrorEnvelope.decode(answer.data).detail["detail_enum"]
-    assert isinstance(found, str)
-    return found
+def detail(answer: Any) -> str:
+    result = ErrorEnvelope.decode(answer.data).detail["detail_enum"]
+    assert isinstance(result, str)
+    return result

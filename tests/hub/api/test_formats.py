@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from veen import cbor
-from veen.envelope import (
+from veen.receipt import Receipt
+from veen.wire import cbor
+from veen.wire.api import (
     ErrorEnvelope,
     ReceiptRequest,
     StreamRequest,
@@ -16,7 +17,6 @@ from veen.envelope import (
     SubmitRequest,
     SubmitResponse,
 )
-from veen.receipt import Receipt
 
 CBOR, JSON = "application/cbor", "application/json"
 
@@ -39,9 +39,9 @@ def test_a_message_in_json_gets_a_receipt_in_json(hub: Any) -> None:
 
 
 def test_both_forms_of_a_page_are_the_same_page(alice: Any) -> None:
-    wanted = StreamRequest(label=alice.label, from_seq=1, with_receipts=True, with_mmr_proof=True)
-    binary = alice.hub.post("/v1/stream", wanted, as_="admin")
-    text = alice.hub.post_json("/v1/stream", wanted.to_json(), as_="admin")
+    request = StreamRequest(label=alice.label, from_seq=1, with_receipts=True, with_mmr_proof=True)
+    binary = alice.hub.post("/v1/stream", request, as_="admin")
+    text = alice.hub.post_json("/v1/stream", request.to_json(), as_="admin")
     assert StreamResponse.decode(binary.data) == StreamResponse.from_json(text.json)
     assert binary.mimetype == CBOR
     assert text.mimetype == JSON
@@ -56,21 +56,21 @@ def test_both_forms_of_a_refusal_are_the_same_refusal(alice: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("index", "value", "told"),
+    ("index", "value", "detail"),
     [(2, "00" * 31, "FIELD_SIZE"), (0, 2, "VERSION"), (4, "00", "CBOR_INVALID")],
 )
 def test_a_fault_of_the_message_is_its_own_in_json_too(
-    alice: Any, index: int, value: Any, told: str
+    alice: Any, index: int, value: Any, detail: str
 ) -> None:
     fields = alice.msg(4).to_json()
     fields[index] = value
     answer = alice.hub.post_json("/v1/submit", {"ver": 1, "msg": fields})
-    assert answer.json["detail"]["detail_enum"] == told
+    assert answer.json["detail"]["detail_enum"] == detail
 
 
 def test_accept_overrides_the_format_of_the_answer(alice: Any) -> None:
-    wanted = ReceiptRequest(label=alice.label, stream_seq=1)
-    answer = alice.hub.post("/v1/receipt", wanted, as_="admin", Accept=JSON)
+    request = ReceiptRequest(label=alice.label, stream_seq=1)
+    answer = alice.hub.post("/v1/receipt", request, as_="admin", Accept=JSON)
     assert answer.mimetype == JSON
     status = alice.hub.get("/tooling/status", Accept=CBOR)
     assert cbor.decode(status.data)[1] == 1
@@ -105,21 +105,21 @@ def test_refuses_json_that_is_no_envelope(hub: Any, body: str) -> None:
     "raw", [b"", b"\xa0", b"\xa1\x01\x01", b"\xa2\x01\x01\x02\x80\x00", b"\xff"]
 )
 def test_refuses_cbor_that_is_no_envelope(hub: Any, raw: bytes) -> None:
-    assert told(hub.post("/v1/submit", raw)) == (400, "E.BAD_REQUEST")
+    assert detail(hub.post("/v1/submit", raw)) == (400, "E.BAD_REQUEST")
 
 
 def test_refuses_another_version_of_the_envelope(hub: Any) -> None:
-    assert told(hub.post("/v1/submit", cbor.encode({1: 2, 2: []}))) == (400, "E.VERSION")
+    assert detail(hub.post("/v1/submit", cbor.encode({1: 2, 2: []}))) == (400, "E.VERSION")
     assert hub.post_json("/v1/submit", {"ver": 2, "msg": []}).json["code"] == "E.VERSION"
 
 
 @pytest.mark.parametrize("path", ["/v2/submit", "/v0/stream", "/v10/submit", "/v2", "/v01/submit"])
 def test_refuses_another_version_of_the_api(hub: Any, path: str) -> None:
-    assert told(hub.post(path, b"")) == (400, "E.VERSION")
+    assert detail(hub.post(path, b"")) == (400, "E.VERSION")
 
 
 def test_unknown_routes_and_methods_are_told_apart(hub: Any) -> None:
-    assert told(hub.post("/v1/nothing", b"")) == (404, "E.NOT_FOUND")
+    assert detail(hub.post("/v1/nothing", b"")) == (404, "E.NOT_FOUND")
     assert hub.get("/v1/submit").json["code"] == "E.BAD_REQUEST"
 
 
@@ -130,7 +130,7 @@ def test_refuses_an_unknown_content_type(hub: Any, content_type: str | None) -> 
 
 
 def test_refuses_a_compressed_body(hub: Any) -> None:
-    assert told(hub.post("/v1/submit", b"", Content_Encoding="gzip")) == (400, "E.BAD_REQUEST")
+    assert detail(hub.post("/v1/submit", b"", Content_Encoding="gzip")) == (400, "E.BAD_REQUEST")
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_refuses_an_oversize_body(
         content_type=CBOR,
         environ_overrides={} if announced else chunked,
     )
-    assert told(answer) == (413, code)
+    assert detail(answer) == (413, code)
     assert (body.tell() == 0) is announced
 
 
@@ -171,5 +171,5 @@ class KeptOpen(BytesIO):
         return
 
 
-def told(answer: Any) -> tuple[int, str]:
+def detail(answer: Any) -> tuple[int, str]:
     return answer.status_code, ErrorEnvelope.decode(answer.data).code

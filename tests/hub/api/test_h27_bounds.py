@@ -10,14 +10,14 @@ import pytest
 
 from hub.settings import BadSettings, StreamBound, load, parse
 from hub.storage.retention import BadRetention
-from veen.envelope import ErrorEnvelope
+from veen.wire.api import ErrorEnvelope
 
 BOUND = 700
 
 
-def told(answer: Any) -> tuple[str, str]:
-    found = ErrorEnvelope.decode(answer.data)
-    return found.code, found.detail["detail_enum"]
+def detail(answer: Any) -> tuple[str, str]:
+    envelope = ErrorEnvelope.decode(answer.data)
+    return envelope.code, envelope.detail["detail_enum"]
 
 
 def test_h27_a_message_above_the_bound_of_its_stream_is_refused(hub: Any) -> None:
@@ -26,7 +26,7 @@ def test_h27_a_message_above_the_bound_of_its_stream_is_refused(hub: Any) -> Non
     fits = writer.msg(1, bytes(BOUND - around))
     assert len(fits.encode()) == BOUND
     over = writer.msg(1, bytes(BOUND - around + 1))
-    assert told(writer.submit(over)) == ("E.SIZE", "FIELD_SIZE")
+    assert detail(writer.submit(over)) == ("E.SIZE", "FIELD_SIZE")
     assert writer.submit(fits).status_code == 200
     # Another stream of the hub takes it.
     elsewhere = hub.writer("bounded", "record/a")
@@ -36,14 +36,14 @@ def test_h27_a_message_above_the_bound_of_its_stream_is_refused(hub: Any) -> Non
 def test_h27_the_bound_is_told_after_the_signature_and_before_the_capability(hub: Any) -> None:
     writer = hub.writer("bounded too", "bounded/a")
     over = writer.msg(1, bytes(BOUND))
-    assert told(writer.submit(replace(over, sig=bytes(64)))) == ("E.SIG", "SIG_INVALID")
+    assert detail(writer.submit(replace(over, sig=bytes(64)))) == ("E.SIG", "SIG_INVALID")
     ungranted = writer.msg(1, bytes(BOUND), auth_ref=None)
-    assert told(writer.submit(ungranted)) == ("E.SIZE", "FIELD_SIZE")
+    assert detail(writer.submit(ungranted)) == ("E.SIZE", "FIELD_SIZE")
 
 
 def test_h27_bounds_are_read_from_the_settings() -> None:
-    found = parse({"streams": [{"name": "record/a", "max_msg_bytes": 5}, {"name": "record/b"}]})
-    assert found.bounds == (StreamBound("record/a", 5),)
+    result = parse({"streams": [{"name": "record/a", "max_msg_bytes": 5}, {"name": "record/b"}]})
+    assert result.bounds == (StreamBound("record/a", 5),)
     for wrong in (0, -1, "5", True):
         with pytest.raises(BadSettings, match="max_msg_bytes"):
             parse({"streams": [{"name": "record/a", "max_msg_bytes": wrong}]})
@@ -53,8 +53,8 @@ def test_h27_bounds_are_read_from_the_settings() -> None:
 def test_h27_no_rule_lets_recorder_streams_go(tmp_path: Path, pattern: str) -> None:
     with pytest.raises(BadRetention, match="expected 'long_term'"):
         parse({"retention": [{"streams": pattern, "keep_days": 3650}]})
-    kept = parse({"retention": [{"streams": pattern, "keep_days": "long_term"}]})
-    assert [one.keep_days for one in kept.retention] == [None]
+    stored = parse({"retention": [{"streams": pattern, "keep_days": "long_term"}]})
+    assert [item.keep_days for item in stored.retention] == [None]
     toml = tmp_path / "hub.toml"
     toml.write_text(f'[[retention]]\nstreams = "{pattern}"\nkeep_days = 1\n')
     with pytest.raises(BadSettings, match="remove the rule"):

@@ -12,19 +12,19 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hub.api.app import create_app
-from hub.api.message_signature import SignatureGuard
+from hub.api.context import SignatureGuard
 from hub.clock import ClockStepped, HubClock
 from hub.metrics import sequencer_metrics
 from hub.policy import Policy
-from hub.sequencer.client import SequencerClient
 from hub.sequencer.committer import Unavailable
+from hub.sequencer.ipc import SequencerClient
 from hub.sequencer.service import Sequencer
-from hub.settings import BadSettings, Settings, parse
+from hub.settings import BadSettings, HubSettings, parse
 from hub.storage.datadir import DataDir
 from veen.client.session import skew_warning
-from veen.control import StreamRecord
 from veen.http_signature import KEPT_SEC, NotSigned
-from veen.profile import DEFAULT_PROFILE
+from veen.label import DEFAULT_PROFILE
+from veen.log.entry import StreamRecord
 
 START, DAY = 1_900_000_000, 86_400
 JSON = {"Accept": "application/json"}
@@ -126,7 +126,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
     times, registry = Times(), CollectorRegistry()
     datadir = DataDir(tmp_path / "hub")
     datadir.create()
-    sequencer = Sequencer(datadir, Settings(admission="open"), os.urandom, times.clock())
+    sequencer = Sequencer(datadir, HubSettings(admission="open"), os.urandom, times.clock())
     sequencer.observe_clock(sequencer_metrics(registry).clock_read)
     thread = threading.Thread(target=sequencer.run)
     thread.start()
@@ -168,7 +168,7 @@ def test_h33_hub_time_that_stands_still_is_reported(running: Running) -> None:
 def test_h33_readiness_fails_for_a_step_and_warns_of_time_that_stands_still(
     running: Running,
 ) -> None:
-    http = create_app(Settings(admission="open"), running.datadir).test_client()
+    http = create_app(HubSettings(admission="open"), running.datadir).test_client()
     register(running.client, "record/before")
     assert http.get("/readyz", headers=JSON).get_json()["ok"] is True
     running.times.wall += 2 * DAY
@@ -177,10 +177,10 @@ def test_h33_readiness_fails_for_a_step_and_warns_of_time_that_stands_still(
     assert "stepped ahead by 172800 s" in reply.get_json()["message"]
     running.times.wall -= 22 * DAY
     reply = http.get("/readyz", headers=JSON)
-    found = reply.get_json()
-    assert (reply.status_code, found["ok"]) == (200, False)
-    assert found["hub_time_ahead_sec"] == 20 * DAY
-    assert "stands still" in found["warnings"][-1]
+    json = reply.get_json()
+    assert (reply.status_code, json["ok"]) == (200, False)
+    assert json["hub_time_ahead_sec"] == 20 * DAY
+    assert "stands still" in json["warnings"][-1]
 
 
 def test_h33_a_client_warns_of_a_hub_whose_time_is_not_its_own() -> None:
@@ -207,7 +207,7 @@ def test_h21_signatures_are_forgotten_by_a_clock_that_nobody_sets() -> None:
 def test_h21_a_principal_that_signs_too_often_keeps_no_other_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hub.api.message_signature._REMEMBERED", 3)
+    monkeypatch.setattr("hub.api.context._REMEMBERED", 3)
     guard = SignatureGuard(Policy(), steady=lambda: 0.0)
     for number in range(3):
         guard._take("producer", bytes([number]))

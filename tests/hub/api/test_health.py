@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from veen.envelope import BatchRequest, ErrorEnvelope
-from veen.profile import DEFAULT_PROFILE
-from veen.rate import Rate
+from veen.captoken import Rate
+from veen.label import DEFAULT_PROFILE
+from veen.wire.api import BatchRequest, ErrorEnvelope
 
 
 def test_a_new_hub_is_healthy_and_ready(start_hub: Callable[..., Any]) -> None:
@@ -34,9 +34,9 @@ def test_health_tells_the_head_of_the_latest_label(hub: Any) -> None:
     writer = hub.writer("alice", "record/a")
     hub.set_clock(1_900_000_001)
     last = writer.write(1, 3)[-1]
-    found = hub.get("/healthz").json
-    assert (found["last_stream_seq"], found["peaks_count"]) == (3, 2)
-    assert found["last_mmr_root"] == last.mmr_root.hex()
+    json = hub.get("/healthz").json
+    assert (json["last_stream_seq"], json["peaks_count"]) == (3, 2)
+    assert json["last_mmr_root"] == last.mmr_root.hex()
 
 
 def test_without_its_sequencer_a_hub_is_not_ready_but_still_reads(

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from veen.checkpoint import Checkpoint
-from veen.envelope import BatchResult, ErrorEnvelope, StreamRequest, SubmitRequest
+from veen.crypto import SigningKey
 from veen.errors import Malformed, WrongSize, WrongVersion
 from veen.hub_identity import HubIdentity, new_identity
 from veen.msg import Msg
-from veen.proof import MmrProof, Step
-from veen.sign import PrivateKey
+from veen.proofs import MmrProof, ProofStep
+from veen.wire.api import BatchResult, ErrorEnvelope, StreamRequest, SubmitRequest
 
 B32, B64 = b"\x01" * 32, b"\x02" * 64
 MSG = Msg(
@@ -25,10 +25,10 @@ CHECKPOINT = Checkpoint(
 OBJECTS = [
     MSG,
     CHECKPOINT,
-    CHECKPOINT.witnessed(PrivateKey(B32)),
+    CHECKPOINT.witnessed(SigningKey(B32)),
     StreamRequest(label=B32, from_seq=0, with_receipts=False),
     SubmitRequest(msg=MSG.encode()),
-    MmrProof(leaf_hash=B32, path=(Step(dir=1, sib=B32),), peaks_after=()),
+    MmrProof(leaf_hash=B32, path=(ProofStep(dir=1, sib=B32),), peaks_after=()),
     new_identity(B32, 7, "data-directory"),
     BatchResult(error=ErrorEnvelope(code="E.SEQ", message="é", detail={"stream_seq": 1})),
 ]
@@ -36,7 +36,7 @@ MSG_JSON = MSG.to_json()
 STREAM_JSON = {"ver": 1, "label": B32.hex(), "from_seq": 0}
 
 
-@pytest.mark.parametrize("found", OBJECTS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("found", OBJECTS, ids=lambda item: type(item).__name__)
 def test_an_object_comes_back_from_json(found: Any) -> None:
     assert type(found).from_json(found.to_json()) == found
     assert type(found).from_json(found.to_json()).encode() == found.encode()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from veen.envelope import BatchRequest
+from veen.wire.api import BatchRequest
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def valid(document: Any, schema: Any, value: Any) -> bool:
 def references(node: Any) -> list[str]:
     if isinstance(node, dict):
         own = [node["$ref"]] if "$ref" in node else []
-        return own + [found for child in node.values() for found in references(child)]
+        return own + [result for child in node.values() for result in references(child)]
     if isinstance(node, list):
-        return [found for child in node for found in references(child)]
+        return [result for child in node for result in references(child)]
     return []

@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
-from veen.envelope import CheckpointRequest, CheckpointResponse
-from veen.range_proof import verify_consistency
-from veen.tooling import (
+from veen.proofs import verify_consistency
+from veen.wire.api import (
     CheckpointRangeResponse,
+    CheckpointRequest,
+    CheckpointResponse,
     ConsistencyRequest,
+    EntryPlace,
     InclusionRequest,
     InclusionResponse,
     LocateRequest,
     LocateResponse,
-    Place,
     RangeProofRequest,
     RangeProofResponse,
 )
@@ -32,11 +33,11 @@ def alice(hub: Any) -> Any:
 @pytest.fixture(scope="module")
 def receipts(alice: Any) -> Any:
     """Eleven of them, one for each second from noon on."""
-    found = []
+    result = []
     for seq in range(1, 12):
         alice.hub.set_clock(NOON + seq)
-        found += alice.write(seq, seq)
-    return found
+        result += alice.write(seq, seq)
+    return result
 
 
 def ask(alice: Any, path: str, request: Any) -> Any:
@@ -47,9 +48,9 @@ def test_every_leaf_is_included_at_every_later_size(alice: Any, receipts: Any) -
     for receipt in receipts:
         for head in receipts[receipt.stream_seq - 1 :]:
             seq, size = receipt.stream_seq, head.stream_seq
-            wanted = InclusionRequest(label=alice.label, stream_seq=seq, size=size)
-            found = InclusionResponse.decode(ask(alice, "/tooling/inclusion", wanted).data)
-            found.proof.verify(
+            request = InclusionRequest(label=alice.label, stream_seq=seq, size=size)
+            response = InclusionResponse.decode(ask(alice, "/tooling/inclusion", request).data)
+            response.proof.verify(
                 leaf_hash=receipt.leaf_hash, stream_seq=seq, size=size, root=head.mmr_root
             )
 
@@ -57,19 +58,19 @@ def test_every_leaf_is_included_at_every_later_size(alice: Any, receipts: Any) -
 def test_later_sizes_are_consistent_with_earlier_ones(alice: Any, receipts: Any) -> None:
     new = receipts[-1]
     for old in receipts:
-        wanted = ConsistencyRequest(label=alice.label, old_size=old.stream_seq, new_size=11)
-        found = RangeProofResponse.decode(ask(alice, "/tooling/consistency", wanted).data)
+        request = ConsistencyRequest(label=alice.label, old_size=old.stream_seq, new_size=11)
+        response = RangeProofResponse.decode(ask(alice, "/tooling/consistency", request).data)
         verify_consistency(
-            found.proof,
+            response.proof,
             old_size=old.stream_seq, old_root=old.mmr_root, new_size=11, new_root=new.mmr_root,
         )  # fmt: skip
 
 
 def test_a_run_of_leaves_stands_in_the_log(alice: Any, receipts: Any) -> None:
-    wanted = RangeProofRequest(label=alice.label, from_seq=3, to_seq=7, size=11)
-    found = RangeProofResponse.decode(ask(alice, "/tooling/range_proof", wanted).data)
-    leaves = [one.leaf_hash for one in receipts[2:7]]
-    found.proof.verify(leaves=leaves, size=11, root=receipts[-1].mmr_root)
+    request = RangeProofRequest(label=alice.label, from_seq=3, to_seq=7, size=11)
+    response = RangeProofResponse.decode(ask(alice, "/tooling/range_proof", request).data)
+    leaves = [receipt.leaf_hash for receipt in receipts[2:7]]
+    response.proof.verify(leaves=leaves, size=11, root=receipts[-1].mmr_root)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +95,9 @@ def test_what_is_no_part_of_the_log_is_not_found(
 
 
 def test_a_leaf_is_found_where_it_stands(alice: Any, receipts: Any) -> None:
-    wanted = LocateRequest(leaf_hash=receipts[4].leaf_hash)
-    found = LocateResponse.decode(ask(alice, "/tooling/locate", wanted).data)
-    assert found.places == (Place(label=alice.label, stream_seq=5),)
+    request = LocateRequest(leaf_hash=receipts[4].leaf_hash)
+    response = LocateResponse.decode(ask(alice, "/tooling/locate", request).data)
+    assert response.places == (EntryPlace(label=alice.label, stream_seq=5),)
     nowhere = ask(alice, "/tooling/locate", LocateRequest(leaf_hash=bytes(32)))
     assert LocateResponse.decode(nowhere.data).places == ()
 
@@ -105,9 +106,9 @@ def test_a_leaf_is_found_where_it_stands(alice: Any, receipts: Any) -> None:
 def test_the_first_place_not_before_a_time(
     alice: Any, receipts: Any, hub_ts: int, seqs: list[int]
 ) -> None:
-    wanted = LocateRequest(label=alice.label, hub_ts=hub_ts)
-    found = LocateResponse.decode(ask(alice, "/tooling/locate", wanted).data)
-    assert [one.stream_seq for one in found.places] == seqs
+    request = LocateRequest(label=alice.label, hub_ts=hub_ts)
+    response = LocateResponse.decode(ask(alice, "/tooling/locate", request).data)
+    assert [place.stream_seq for place in response.places] == seqs
 
 
 @pytest.mark.parametrize("body", [{}, {"label": "00" * 32}, {"leaf_hash": "00" * 32, "hub_ts": 1}])
@@ -123,9 +124,15 @@ def test_checkpoints_are_listed_in_order_and_the_latest_is_the_last(
         assert ask(alice, "/v1/checkpoint", request).status_code == 200
     query = f"/tooling/checkpoint_range?label={alice.label.hex()}"
     whole = ranged(alice.hub, query)
-    assert ([one.upto_seq for one in whole.checkpoints], whole.next_from_seq) == ([2, 5, 8], None)
+    assert ([checkpoint.upto_seq for checkpoint in whole.checkpoints], whole.next_from_seq) == (
+        [2, 5, 8],
+        None,
+    )
     first = ranged(alice.hub, f"{query}&from_seq=3&limit=1")
-    assert ([one.upto_seq for one in first.checkpoints], first.next_from_seq) == ([5], 6)
+    assert ([checkpoint.upto_seq for checkpoint in first.checkpoints], first.next_from_seq) == (
+        [5],
+        6,
+    )
     assert ranged(alice.hub, f"{query}&from_seq={2**64 - 1}").checkpoints == ()
     latest = alice.hub.get(
         f"/tooling/checkpoint_latest?label={alice.label.hex()}", as_="admin", Accept=CBOR

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from veen import cbor
 from veen.recorder_checkpoint import EMPTY_ROOT, RecorderCheckpoint
-from veen.tooling import RecorderCheckpointRequest, RecorderCheckpointsResponse
+from veen.wire import cbor
+from veen.wire.api import RecorderCheckpointRequest, RecorderCheckpointsResponse
 
 PATH = "/tooling/recorder_checkpoint"
 PROFILE = bytes(range(32))
@@ -23,8 +23,8 @@ def hub(start_hub: Any) -> Any:
 
 
 def asked(hub: Any, *, profile: bytes = PROFILE, force: bool | None = None) -> Any:
-    wanted = RecorderCheckpointRequest(profile_id=profile, force=force)
-    return hub.post(PATH, wanted, as_="admin")
+    request = RecorderCheckpointRequest(profile_id=profile, force=force)
+    return hub.post(PATH, request, as_="admin")
 
 
 def made(hub: Any, **more: Any) -> RecorderCheckpoint:
@@ -77,13 +77,13 @@ def test_has_none_at_first(hub: Any) -> None:
 def test_speaks_of_every_product_stream_without_epochs(hub: Any) -> None:
     hub.writer("alice", "record/a").write(1, 3)
     hub.writer("roller", "record/roll")
-    found = made(hub)
-    found.verify(hub.identity)
-    assert set(found.names) == {"record/a", "record/b", "export/x"}
-    assert found.end("record/a").last_seq == 3
-    empty = found.end("record/b")
+    result = made(hub)
+    result.verify(hub.identity)
+    assert set(result.names) == {"record/a", "record/b", "export/x"}
+    assert result.end("record/a").last_seq == 3
+    empty = result.end("record/b")
     assert (empty.last_seq, empty.mmr_root) == (0, EMPTY_ROOT)
-    assert (found.profile_id, found.created_at) == (PROFILE, NOON)
+    assert (result.profile_id, result.created_at) == (PROFILE, NOON)
 
 
 def test_gives_the_same_again_until_a_stream_moves(hub: Any) -> None:
@@ -114,14 +114,16 @@ def test_makes_a_new_one_for_another_profile(hub: Any) -> None:
 
 def test_no_two_have_the_same_time_even_within_a_second(hub: Any) -> None:
     alice = hub.writer("alice", "record/a")
-    found = []
+    result = []
     for seq in range(1, 5):
         alice.write(seq, seq)
-        found.append(made(hub))
-    assert [one.created_at for one in found] == [NOON, NOON + 1, NOON + 2, NOON + 3]
+        result.append(made(hub))
+    assert [item.created_at for item in result] == [NOON, NOON + 1, NOON + 2, NOON + 3]
     names = sorted(hub.datadir.recorder_names())
-    assert [RecorderCheckpoint.decode(hub.datadir.file(one).read_bytes()) for one in names] == found
-    for earlier, later in pairwise(found):
+    assert [
+        RecorderCheckpoint.decode(hub.datadir.file(name).read_bytes()) for name in names
+    ] == result
+    for earlier, later in pairwise(result):
         later.verify(hub.identity)
         later.verify_follows(earlier)
 
@@ -145,19 +147,19 @@ def test_takes_up_streams_that_are_registered_later(hub: Any) -> None:
 
 def test_lists_them_in_order_by_pages(hub: Any) -> None:
     alice = hub.writer("alice", "record/a")
-    found = []
+    result = []
     for seq in range(1, 6):
         alice.write(seq, seq)
-        found.append(made(hub))
-    assert listed(hub, "").checkpoints == tuple(found)
+        result.append(made(hub))
+    assert listed(hub, "").checkpoints == tuple(result)
     page = listed(hub, "?limit=2")
-    assert (page.checkpoints, page.next_after) == (tuple(found[:2]), found[1].created_at)
-    page = listed(hub, f"?after={found[2].created_at}&limit=2")
-    assert (page.checkpoints, page.next_after) == (tuple(found[3:]), None)
+    assert (page.checkpoints, page.next_after) == (tuple(result[:2]), result[1].created_at)
+    page = listed(hub, f"?after={result[2].created_at}&limit=2")
+    assert (page.checkpoints, page.next_after) == (tuple(result[3:]), None)
     assert listed(hub, "?limit=0").checkpoints == ()
     assert hub.get(f"{PATH}s?after=01", as_="admin").status_code == 400
     latest = hub.get(f"{PATH}_latest", as_="asker").json["checkpoint"]
-    assert RecorderCheckpoint.from_json(latest) == found[-1]
+    assert RecorderCheckpoint.from_json(latest) == result[-1]
 
 
 def test_many_who_ask_at_once_get_documents_that_follow_each_other(hub: Any) -> None:
@@ -167,10 +169,10 @@ def test_many_who_ask_at_once_get_documents_that_follow_each_other(hub: Any) -> 
     def work(place: int) -> RecorderCheckpoint:
         if place < len(writers):
             writers[place].write(1, 1)
-        wanted = RecorderCheckpointRequest(profile_id=PROFILE, force=True)
+        request = RecorderCheckpointRequest(profile_id=PROFILE, force=True)
         answer = application.test_client().post(
             PATH,
-            data=wanted.encode(),
+            data=request.encode(),
             content_type="application/cbor",
             headers={"Authorization": "Bearer admin"},
         )
@@ -178,8 +180,8 @@ def test_many_who_ask_at_once_get_documents_that_follow_each_other(hub: Any) -> 
         return RecorderCheckpoint.decode(cbor.encode(cbor.decode(answer.data)[2]))
 
     with ThreadPoolExecutor(8) as pool:
-        found = sorted(pool.map(work, range(24)), key=lambda one: one.created_at)
-    for earlier, later in pairwise(found):
+        result = sorted(pool.map(work, range(24)), key=lambda item: item.created_at)
+    for earlier, later in pairwise(result):
         later.verify(hub.identity)
         later.verify_follows(earlier)
         assert earlier.created_at < later.created_at or earlier == later

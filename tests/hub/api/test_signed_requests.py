@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from http_message_signatures import HTTPMessageSigner, HTTPSignatureAlgorithm, MappingKeyResolver
 
-from veen.envelope import ErrorEnvelope, ReceiptRequest
+from veen.wire.api import ErrorEnvelope, ReceiptRequest
 
 TARGET = ("@method", "@target-uri")
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from hub.api import stream
-from veen.envelope import ErrorEnvelope, StreamRequest, StreamResponse
+from hub.api import read as stream
 from veen.msg import Msg
 from veen.receipt import Receipt
+from veen.wire.api import ErrorEnvelope, StreamRequest, StreamResponse
 
 COUNT = 10
 
@@ -22,31 +22,31 @@ def alice(hub: Any) -> Any:
 
 
 def test_reads_the_whole_label(alice: Any) -> None:
-    found = page(alice, from_seq=1)
-    assert seqs(found) == list(range(1, COUNT + 1))
-    assert found.next_cursor is None
-    assert found.items[0].receipt is None
-    assert [Msg.decode(one.msg).client_seq for one in found.items] == list(range(1, COUNT + 1))
+    result = page(alice, from_seq=1)
+    assert seqs(result) == list(range(1, COUNT + 1))
+    assert result.next_cursor is None
+    assert result.items[0].receipt is None
+    assert [Msg.decode(item.msg).client_seq for item in result.items] == list(range(1, COUNT + 1))
 
 
 def test_from_seq_zero_is_read_as_one(alice: Any) -> None:
-    found = page(alice, from_seq=0, max_items=1)
-    assert (seqs(found), found.from_seq) == ([1], 1)
+    result = page(alice, from_seq=0, max_items=1)
+    assert (seqs(result), result.from_seq) == ([1], 1)
 
 
 def test_bounds_are_inclusive(alice: Any) -> None:
-    found = page(alice, from_seq=3, to_seq=5)
-    assert (seqs(found), found.to_seq, found.next_cursor) == ([3, 4, 5], 5, None)
+    result = page(alice, from_seq=3, to_seq=5)
+    assert (seqs(result), result.to_seq, result.next_cursor) == ([3, 4, 5], 5, None)
 
 
 def test_pages_follow_each_other_to_the_end(alice: Any) -> None:
     read, cursor = [], None
     while True:
-        found = page(alice, from_seq=2, to_seq=9, max_items=3, cursor=cursor)
-        read += seqs(found)
-        if found.next_cursor is None:
+        result = page(alice, from_seq=2, to_seq=9, max_items=3, cursor=cursor)
+        read += seqs(result)
+        if result.next_cursor is None:
             break
-        cursor = found.next_cursor
+        cursor = result.next_cursor
     assert read == list(range(2, 10))
 
 
@@ -70,8 +70,8 @@ def test_a_page_that_ends_with_the_range_has_no_cursor(alice: Any) -> None:
     ],
 )
 def test_an_empty_range_has_no_items(alice: Any, bounds: dict[str, int]) -> None:
-    found = page(alice, with_mmr_proof=True, **bounds)
-    assert (found.items, found.next_cursor, found.mmr_proof) == ((), None, None)
+    result = page(alice, with_mmr_proof=True, **bounds)
+    assert (result.items, result.next_cursor, result.mmr_proof) == ((), None, None)
 
 
 def test_a_page_of_no_items_leads_on(alice: Any) -> None:
@@ -80,16 +80,16 @@ def test_a_page_of_no_items_leads_on(alice: Any) -> None:
 
 def test_the_server_bounds_a_page_by_its_bytes(alice: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "PAGE_BYTES", 1)
-    found = page(alice, from_seq=2)
-    assert (seqs(found), found.next_cursor) == ([2], 3)
+    result = page(alice, from_seq=2)
+    assert (seqs(result), result.next_cursor) == ([2], 3)
 
 
 def test_the_proof_is_of_the_last_item(alice: Any) -> None:
-    found = page(alice, from_seq=1, max_items=7, with_receipts=True, with_mmr_proof=True)
-    receipt = Receipt.decode(found.items[-1].receipt)
+    result = page(alice, from_seq=1, max_items=7, with_receipts=True, with_mmr_proof=True)
+    receipt = Receipt.decode(result.items[-1].receipt)
     alice.hub.identity.verify_receipt(receipt)
-    leaf = Msg.decode(found.items[-1].msg).leaf_hash()
-    found.mmr_proof.verify(leaf_hash=leaf, stream_seq=7, root=receipt.mmr_root)
+    leaf = Msg.decode(result.items[-1].msg).leaf_hash()
+    result.mmr_proof.verify(leaf_hash=leaf, stream_seq=7, root=receipt.mmr_root)
 
 
 def test_an_unknown_label_is_not_found(hub: Any) -> None:
@@ -103,4 +103,4 @@ def page(alice: Any, **fields: Any) -> StreamResponse:
 
 
 def seqs(found: StreamResponse) -> list[int]:
-    return [one.stream_seq for one in found.items]
+    return [item.stream_seq for item in found.items]

@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from veen import cbor
-from veen.captoken import issue
-from veen.ciphertext import Ciphertext
+from veen.captoken import Rate, issue
 from veen.digest import h
-from veen.envelope import ErrorEnvelope
 from veen.errors import Failure
-from veen.rate import Rate
+from veen.payload import Ciphertext
 from veen.receipt import Receipt
+from veen.wire import cbor
+from veen.wire.api import ErrorEnvelope
 
 NOON = 1_900_000_000
 MSG_FIELDS = 10
@@ -60,7 +59,7 @@ def h07_padding_that_is_not_zero(alice: Any) -> bytes:
 
 
 def h07_padding_of_another_length(alice: Any) -> bytes:
-    (padded,) = (one for one in alice.hub.settings.profiles if one.pad_block)
+    (padded,) = (profile for profile in alice.hub.settings.profiles if profile.pad_block)
     return alice.msg(4, profile_id=padded.profile_id()).encode()
 
 
@@ -137,7 +136,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(
-    ("fault", "failure", "status"), ROWS, ids=lambda one: getattr(one, "__name__", None)
+    ("fault", "failure", "status"), ROWS, ids=lambda item: getattr(item, "__name__", None)
 )
 def test_each_fault_has_its_row(alice: Any, fault: Any, failure: Failure, status: int) -> None:
     assert refused(alice.submit(fault(alice))) == (row(failure), status)
@@ -148,7 +147,7 @@ def test_h07_zeros_behind_a_ciphertext_are_ignored(hub: Any) -> None:
     whole = Ciphertext(bytes(32), b"header", b"body").encode(0)
     assert writer.submit(writer.msg(1, ciphertext=whole + bytes(3))).status_code == 200
     padded = hub.writer("padding", "padded/a")
-    profile = next(one for one in hub.settings.profiles if one.pad_block)
+    profile = next(profile for profile in hub.settings.profiles if profile.pad_block)
     whole = Ciphertext(bytes(32), b"header", b"body").encode(profile.pad_block)
     message = padded.msg(1, ciphertext=whole, profile_id=profile.profile_id())
     assert padded.submit(message).status_code == 200
@@ -178,7 +177,7 @@ def test_refuses_what_is_faster_than_the_capability_allows(hub: Any) -> None:
 
 def test_refuses_an_epoch_outside_the_window(hub: Any) -> None:
     writer = hub.writer("late", "record/roll")
-    rolling = next(one for one in hub.settings.profiles if one.epoch_sec)
+    rolling = next(profile for profile in hub.settings.profiles if profile.epoch_sec)
     stale = hub.label("record/roll", rolling.epoch(NOON) - 20)
     message = writer.msg(1, label=stale, profile_id=rolling.profile_id())
     assert refused(writer.submit(message)) == (row(Failure.EPOCH), 400)
@@ -203,9 +202,13 @@ def row(failure: Failure) -> tuple[str, str, str]:
 
 
 def refused(answer: Any) -> tuple[tuple[str, str, str], int]:
-    found = ErrorEnvelope.decode(answer.data)
-    assert found.request_id == answer.headers["X-Request-Id"]
-    return (found.code, found.detail["stage"], found.detail["detail_enum"]), answer.status_code
+    envelope = ErrorEnvelope.decode(answer.data)
+    assert envelope.request_id == answer.headers["X-Request-Id"]
+    return (
+        envelope.code,
+        envelope.detail["stage"],
+        envelope.detail["detail_enum"],
+    ), answer.status_code
 
 
 def with_field(raw: bytes, index: int, value: object) -> bytes:

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from hub.storage import identity
-from veen.captoken import Allow
-from veen.control import control_label
-from veen.envelope import ErrorEnvelope
+from veen.captoken import Allow, Rate
 from veen.errors import Untrusted
-from veen.rate import Rate
-from veen.stream import stream_id
-from veen.tooling import AuthorizeResponse, CapabilityResponse, StatusResponse
+from veen.label import stream_id
+from veen.log.entry import control_label
+from veen.wire.api import AuthorizeResponse, CapabilityResponse, ErrorEnvelope, StatusResponse
 
 CBOR = "application/cbor"
 NOON = 1_900_000_000
@@ -30,17 +28,17 @@ def test_authorising_twice_changes_nothing(hub: Any) -> None:
     hub.set_clock(NOON + 5)
     assert hub.post("/tooling/authorize", token).data == first.data
     assert hub.post_json("/tooling/authorize", token.to_json(), Accept=CBOR).data == first.data
-    found = AuthorizeResponse.decode(first.data)
-    assert found.auth_ref == token.auth_ref()
-    assert found.expires_at == found.issued_at + 100
+    response = AuthorizeResponse.decode(first.data)
+    assert response.auth_ref == token.auth_ref()
+    assert response.expires_at == response.issued_at + 100
 
 
 def test_the_receipt_of_an_authorisation_is_of_the_control_log(hub: Any) -> None:
     answer = hub.post("/tooling/authorize", hub.token(hub.key("bob"), "record/a"))
-    found = AuthorizeResponse.decode(answer.data)
-    hub.identity.verify_receipt(found.receipt)
-    assert found.receipt.label == control_label(hub.identity.hub_id)
-    assert found.receipt.hub_ts == found.issued_at
+    response = AuthorizeResponse.decode(answer.data)
+    hub.identity.verify_receipt(response.receipt)
+    assert response.receipt.label == control_label(hub.identity.hub_id)
+    assert response.receipt.hub_ts == response.issued_at
 
 
 def test_the_end_of_an_endless_capability_fits_its_field(hub: Any) -> None:
@@ -52,8 +50,8 @@ def test_a_known_capability_is_told_with_its_end(hub: Any) -> None:
     token = hub.token(hub.key("alice"), "record/a", ttl=100)
     hub.post("/tooling/authorize", token)
     answer = hub.get(f"/tooling/capability?auth_ref={token.auth_ref().hex()}", Accept=CBOR)
-    found = CapabilityResponse.decode(answer.data)
-    assert (found.token, found.expires_at) == (token, found.issued_at + 100)
+    response = CapabilityResponse.decode(answer.data)
+    assert (response.token, response.expires_at) == (token, response.issued_at + 100)
 
 
 def test_an_unknown_capability_is_not_found(hub: Any) -> None:
@@ -62,10 +60,10 @@ def test_an_unknown_capability_is_not_found(hub: Any) -> None:
 
 
 def test_the_status_carries_a_signed_identity(hub: Any) -> None:
-    found = StatusResponse.decode(hub.get("/tooling/status", Accept=CBOR).data)
-    assert found.identity() == hub.identity
+    response = StatusResponse.decode(hub.get("/tooling/status", Accept=CBOR).data)
+    assert response.identity() == hub.identity
     with pytest.raises(Untrusted):
-        replace(found, anchoring="elsewhere").identity()
+        replace(response, anchoring="elsewhere").identity()
 
 
 @pytest.mark.parametrize("raw", [b"", b"\xa0", b"\xa1\x01\x02"])
@@ -124,29 +122,29 @@ def test_the_status_tells_who_the_hub_is_and_where_it_stands(hub: Any) -> None:
     writer = hub.writer("carol", "record/b")
     hub.set_clock(NOON + 60)
     receipts = writer.write(1, 3)
-    found = StatusResponse.decode(hub.get("/tooling/status", Accept=CBOR).data)
-    assert (found.hub_id, found.hub_keys) == (hub.identity.hub_id, hub.identity.hub_keys)
-    assert (found.role, found.admission, found.reads) == ("standalone", "gated", "policy")
-    assert found.stream_scoping == "enforced"
-    assert (found.hub_ts, found.epoch) == (NOON + 60, 0)
-    assert [one.epoch for one in found.profiles] == [0, (NOON + 60) // 60, 0]
-    assert (found.last_stream_seq, found.peaks_count) == (3, 2)
-    assert (found.last_label, found.last_mmr_root) == (writer.label, receipts[-1].mmr_root)
-    assert found.limits.max_msg_bytes == 4096
+    response = StatusResponse.decode(hub.get("/tooling/status", Accept=CBOR).data)
+    assert (response.hub_id, response.hub_keys) == (hub.identity.hub_id, hub.identity.hub_keys)
+    assert (response.role, response.admission, response.reads) == ("standalone", "gated", "policy")
+    assert response.stream_scoping == "enforced"
+    assert (response.hub_ts, response.epoch) == (NOON + 60, 0)
+    assert [profile.epoch for profile in response.profiles] == [0, (NOON + 60) // 60, 0]
+    assert (response.last_stream_seq, response.peaks_count) == (3, 2)
+    assert (response.last_label, response.last_mmr_root) == (writer.label, receipts[-1].mmr_root)
+    assert response.limits.max_msg_bytes == 4096
     assert hub.get("/tooling/status").json["hub_id"] == hub.identity.hub_id.hex()
 
 
 def test_a_registered_stream_is_listed_and_can_be_granted(hub: Any) -> None:
-    wanted = {"name": "record/new"}
-    assert hub.post_json("/tooling/streams", wanted, as_="admin").status_code == 200
-    assert hub.post_json("/tooling/streams", wanted, as_="admin").status_code == 200
-    names = [one["name"] for one in hub.get("/tooling/streams", as_="admin").json["streams"]]
+    expected = {"name": "record/new"}
+    assert hub.post_json("/tooling/streams", expected, as_="admin").status_code == 200
+    assert hub.post_json("/tooling/streams", expected, as_="admin").status_code == 200
+    names = [item["name"] for item in hub.get("/tooling/streams", as_="admin").json["streams"]]
     usual = ["bounded/a", "export/x", "padded/a", "record/a", "record/b"]
     assert names == [*usual, "record/new", "record/roll"]
     hub.writer("dave", "record/new").write(1, 2)
     listed = hub.get("/tooling/streams", as_="admin").json["streams"]
-    labels = next(one["labels"] for one in listed if one["name"] == "record/new")
-    assert [one["last_stream_seq"] for one in labels] == [2]
+    labels = next(item["labels"] for item in listed if item["name"] == "record/new")
+    assert [label["last_stream_seq"] for label in labels] == [2]
 
 
 @pytest.mark.parametrize(

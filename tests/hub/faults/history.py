@@ -7,23 +7,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hub.admission.capability import Gate
-from hub.admission.verified import Verified
+from hub.admission import Gate, VerifiedMsg
 from hub.sequencer.committer import Committer, Unavailable
 from hub.storage import identity
-from hub.storage.datadir import DataDir, Lock
+from hub.storage.datadir import DataDir, DataDirLock
 from hub.storage.log import HubLog
 from veen import captoken, label
-from veen.control import StreamRecord
+from veen.crypto import SigningKey
 from veen.digest import h
+from veen.label import DEFAULT_PROFILE, Profile
 from veen.limits import Limits
+from veen.log.entry import StreamRecord
 from veen.msg import Msg
-from veen.profile import DEFAULT_PROFILE, Profile
-from veen.sign import PrivateKey
 
 LIMITS = Limits(max_checkpoint_interval=4)
-ISSUER = PrivateKey(b"i" * 32)
-CLIENTS = [PrivateKey(bytes([n]) * 32) for n in (1, 2)]
+ISSUER = SigningKey(b"i" * 32)
+CLIENTS = [SigningKey(bytes([n]) * 32) for n in (1, 2)]
 HOURLY = Profile(epoch_sec=3_600)
 PLAIN = [
     StreamRecord(name=name, profile=DEFAULT_PROFILE) for name in ("record/app/a", "record/app/b")
@@ -41,10 +40,10 @@ Acknowledge = Callable[[bytes, bytes], None]
 
 def label_of(hub_id: bytes, stream: StreamRecord, clock: int) -> bytes:
     epoch = stream.profile.epoch(clock)
-    return label.label(label.routing_key(hub_id), stream.stream_id(), epoch)
+    return label.derive_label(label.routing_key(hub_id), stream.stream_id(), epoch)
 
 
-def message(name: bytes, profile: Profile, client: PrivateKey, seq: int, token: bytes) -> Msg:
+def message(name: bytes, profile: Profile, client: SigningKey, seq: int, token: bytes) -> Msg:
     ciphertext = bytes(32) + bytes(3) + b"\x10" + bytes(3) + b"\x10" + seq.to_bytes(32, "big")
     return Msg(
         profile_id=profile.profile_id(),
@@ -62,7 +61,7 @@ def message(name: bytes, profile: Profile, client: PrivateKey, seq: int, token: 
 def opened(root: Path) -> Iterator[Committer]:
     datadir = DataDir(root)
     datadir.create()
-    lock = Lock(datadir)
+    lock = DataDirLock(datadir)
     keys = identity.load_or_create(datadir, b"hub key seed".ljust, CLOCK)
     log = HubLog(datadir, keys, LIMITS, STREAMS)
     yield Committer(log, Gate(True, frozenset({ISSUER.public})))
@@ -105,7 +104,7 @@ def _send(
         for client, token in zip(CLIENTS, tokens, strict=True):
             seq = _last_seq(committer, name, client) + 1
             batch.append(message(name, stream.profile, client, seq, token))
-    outcomes = committer.commit([Verified.of(msg) for msg in batch], clock)
+    outcomes = committer.commit([VerifiedMsg.of(msg) for msg in batch], clock)
     for msg, outcome in zip(batch, outcomes, strict=True):
         if isinstance(outcome, bytes):
             acknowledge(msg.encode(), outcome)
@@ -121,13 +120,13 @@ def _checkpoint(committer: Committer, name: bytes, clock: int) -> None:
         committer.checkpoint(name, label_log.head_seq - 1, clock)
 
 
-def _authorized(committer: Committer, client: PrivateKey) -> bytes:
+def _authorized(committer: Committer, client: SigningKey) -> bytes:
     ids = [stream.stream_id() for stream in STREAMS]
     token = captoken.issue(ISSUER, subject_pk=client.public, stream_ids=ids, ttl=10**6)
     return committer.authorize(token, CLOCK).auth_ref
 
 
-def _last_seq(committer: Committer, name: bytes, client: PrivateKey) -> int:
+def _last_seq(committer: Committer, name: bytes, client: SigningKey) -> int:
     label_log = committer.log.label(name)
     if label_log is None:
         return 0

@@ -22,18 +22,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 from faulty_os import FaultyOs
 from history import HOURLY, LIMITS, STREAMS, in_child, opened, play
 
-from hub.fsck.verify import verify
+from hub.fsck.fsck import verify
 from hub.sequencer.committer import Committer
 from hub.storage.datadir import DataDir
 from hub.storage.reader import LogReader
-from veen.durable import NoSpace
 from veen.errors import VeenError
 from veen.hub_identity import HubIdentity
+from veen.label import DEFAULT_PROFILE
 from veen.limits import Limits
 from veen.msg import Msg
-from veen.profile import DEFAULT_PROFILE
 from veen.receipt import Receipt
 from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.system.durable import NoSpace
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 FIRST, EVERY = {"kill": 0, "eio": 4, "enospc": 2, "short": 1}, 8
@@ -119,15 +119,15 @@ def check_promises(committer: Committer, acknowledged: Path) -> None:
     for msg, receipt in promised:
         if not receipt:
             continue
-        found = Receipt.decode(receipt)
-        identity.verify_receipt(found)
-        place = (found.label, found.stream_seq)
+        result = Receipt.decode(receipt)
+        identity.verify_receipt(result)
+        place = (result.label, result.stream_seq)
         assert places.setdefault(place, receipt) == receipt, f"two receipts for {place}"
         stored = reader.entry(*place)
         assert (stored.msg_bytes, stored.receipt_bytes) == (msg, receipt), f"lost {place}"
-        assert Msg.decode(msg).leaf_hash() == found.leaf_hash
+        assert Msg.decode(msg).leaf_hash() == result.leaf_hash
         reader.proof(*place).verify(
-            leaf_hash=found.leaf_hash, stream_seq=found.stream_seq, root=found.mmr_root
+            leaf_hash=result.leaf_hash, stream_seq=result.stream_seq, root=result.mmr_root
         )
 
 
@@ -135,10 +135,10 @@ def check_documents(datadir: DataDir, identity: HubIdentity, promised: list[byte
     """Every document is whole and follows the one before it; none that was given out is lost."""
     names = sorted(datadir.recorder_names())
     raw = [datadir.file(name).read_bytes() for name in names]
-    found = [RecorderCheckpoint.decode(one) for one in raw]
-    for one in found:
-        one.verify(identity)
-    for earlier, later in pairwise(found):
+    checkpoints = [RecorderCheckpoint.decode(item) for item in raw]
+    for checkpoint in checkpoints:
+        checkpoint.verify(identity)
+    for earlier, later in pairwise(checkpoints):
         later.verify_follows(earlier)
     assert set(promised) <= set(raw), "a recorder checkpoint is lost"
 
@@ -160,8 +160,8 @@ def read_acknowledged(path: Path) -> list[tuple[bytes, bytes]]:
 def places(operations: list[str], kind: str) -> list[int]:
     """The numbers of the operations that a kind of fault strikes."""
     of_writes = kind in {"enospc", "short"} and not LONG
-    found = [at for at, name in enumerate(operations, 1) if name == "pwrite" or not of_writes]
-    return found if LONG else found[FIRST[kind] :: EVERY]
+    result = [at for at, name in enumerate(operations, 1) if name == "pwrite" or not of_writes]
+    return result if LONG else result[FIRST[kind] :: EVERY]
 
 
 def main(directory: Path, kinds: list[str]) -> None:

@@ -55,8 +55,8 @@ def _hubs(folder: Path) -> Iterator[Callable[..., Any]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.destroy()
+    for item in made:
+        item.destroy()
 
 
 @pytest.fixture

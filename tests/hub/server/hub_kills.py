@@ -15,7 +15,7 @@ from hub_process import HubProcess
 from spec_client import Client, Log
 from spec_objects import key
 
-from hub.fsck.verify import verify
+from hub.fsck.fsck import verify
 from hub.settings import load
 from hub.storage.datadir import DataDir
 
@@ -43,7 +43,7 @@ def kill_and_check(hub: HubProcess, seed: int, victims: tuple[str, ...], kills: 
     chance = random.Random(seed)
     first = hub.client()
     producers = [Producer(first.writer(key(f"client {n}"), f"record/{n % 2}")) for n in range(4)]
-    logs = {one.writer.label: first.log(one.writer.label) for one in producers}
+    logs = {producer.writer.label: first.log(producer.writer.label) for producer in producers}
     client = first
     for turn in range(kills):
         with working(hub, producers):
@@ -51,12 +51,12 @@ def kill_and_check(hub: HubProcess, seed: int, victims: tuple[str, ...], kills: 
             hub.kill(_processes(hub, victims[turn % len(victims)]))
         client = hub.start().client()
         verify_log(hub)
-        for one in producers:
-            settle(one, client)
+        for producer in producers:
+            settle(producer, client)
         for log in logs.values():
             client.read(log)
         check(producers, logs)
-    assert sum(one.found_again for one in producers) > 0, "no answer was ever lost"
+    assert sum(producer.found_again for producer in producers) > 0, "no answer was ever lost"
     for label, log in logs.items():
         assert client.read(client.log(label)).entries == log.entries
 
@@ -88,12 +88,12 @@ def settle(producer: Producer, client: Client) -> None:
 def check(producers: list[Producer], logs: dict[bytes, Log]) -> None:
     """The verified log holds every promise in its place, and nothing beyond what was sent."""
     for label, log in logs.items():
-        own = [one for one in producers if one.writer.label == label]
-        promised = [receipt for one in own for receipt in one.promised]
+        own = [producer for producer in producers if producer.writer.label == label]
+        promised = [receipt for item in own for receipt in item.promised]
         assert all(log.entries[receipt[2] - 1][1] == receipt for receipt in promised)
         assert len(promised) == log.mmr.size
-    for one in producers:
-        assert len(one.promised) == one.writer.seq
+    for producer in producers:
+        assert len(producer.promised) == producer.writer.seq
 
 
 def _processes(hub: HubProcess, name: str) -> list[Any]:

@@ -82,9 +82,11 @@ def _unavailable(error: Refused) -> Refused:
 
 def wait_for_promises(producers: list[Producer], count: int) -> None:
     """Until each producer was promised so many more."""
-    due = [len(one.promised) + count for one in producers]
+    due = [len(producer.promised) + count for producer in producers]
     wait_until(
-        lambda: all(len(one.promised) >= n for one, n in zip(producers, due, strict=True)),
+        lambda: all(
+            len(producer.promised) >= n for producer, n in zip(producers, due, strict=True)
+        ),
         30,
         f"{count} receipts for everyone",
     )
@@ -96,8 +98,8 @@ def working(hub: HubProcess, producers: list[Producer]) -> Iterator[None]:
     stop = threading.Event()
     clients = [Client(hub.url) for _ in producers]
     threads = [
-        threading.Thread(target=one.work, args=(client, stop), daemon=True)
-        for one, client in zip(producers, clients, strict=True)
+        threading.Thread(target=producer.work, args=(client, stop), daemon=True)
+        for producer, client in zip(producers, clients, strict=True)
     ]
     for thread in threads:
         thread.start()
@@ -109,6 +111,6 @@ def working(hub: HubProcess, producers: list[Producer]) -> Iterator[None]:
             thread.join()
         for client in clients:
             client.http.close()
-    for one in producers:
-        if one.failure is not None:
-            raise one.failure
+    for producer in producers:
+        if producer.failure is not None:
+            raise producer.failure

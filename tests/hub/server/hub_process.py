@@ -17,7 +17,7 @@ import httpx
 import psutil
 from spec_client import Client
 
-from cli.free_port import free_port
+from zone.services import free_port
 
 VEEN = [sys.executable, "-m", "cli.main"]
 OPEN = ("--admission", "open", "--reads", "open")
@@ -113,13 +113,13 @@ class HubProcess:
 
     def named(self, module: str) -> list[psutil.Process]:
         """Processes of the hub whose command runs a module, parents first."""
-        return [one for one in self.processes() if module in one.cmdline()]
+        return [process for process in self.processes() if module in process.cmdline()]
 
     def kill(self, victims: list[psutil.Process]) -> None:
         """SIGKILL; then wait until nothing of the hub is left."""
         self._seen = self.processes()
-        for one in victims:
-            one.kill()
+        for victim in victims:
+            victim.kill()
         self.wait_for_end()
 
     def stop(self) -> int:
@@ -141,9 +141,9 @@ class HubProcess:
         left = list(self._seen)
         if self.process is not None and self.process.poll() is None:
             left += self.processes()
-        for one in left:
-            if is_alive(one):
-                one.kill()
+        for item in left:
+            if is_alive(item):
+                item.kill()
         if self.process is not None:
             self.process.wait(30)
         pid_file = self.data / "run" / "hub.pid"
@@ -153,23 +153,23 @@ class HubProcess:
 
 def configured(root: Path, toml: str = OPEN_TOML) -> HubProcess:
     """A hub with settings in a file; without the command around it, it starts much sooner."""
-    found, file = HubProcess(root), root / "hub.toml"
+    result, file = HubProcess(root), root / "hub.toml"
     file.write_text(toml)
-    options = json.dumps({"listen": f"127.0.0.1:{found.port}"})
-    where = ["--data-dir", str(found.data), "--config", str(file), "--options", options]
+    options = json.dumps({"listen": f"127.0.0.1:{result.port}"})
+    where = ["--data-dir", str(result.data), "--config", str(file), "--options", options]
     command = [sys.executable, "-m", "hub", *where]
-    found.launch = lambda: found.run(command)  # type: ignore[method-assign]
-    return found
+    result.launch = lambda: result.run(command)  # type: ignore[method-assign]
+    return result
 
 
 @contextmanager
 def hub_in(root: Path, toml: str = OPEN_TOML) -> Iterator[HubProcess]:
     """A running hub in a folder, until the block ends."""
-    found = configured(root, toml)
+    result = configured(root, toml)
     try:
-        yield found.start()
+        yield result.start()
     finally:
-        found.destroy()
+        result.destroy()
 
 
 def _end_background(pid: int) -> None:
@@ -181,7 +181,7 @@ def _end_background(pid: int) -> None:
         family = [supervisor, *supervisor.children(recursive=True)]
         os.kill(pid, signal.SIGTERM)
         _, alive = psutil.wait_procs(family, timeout=30)
-        for one in alive:
-            one.kill()
+        for item in alive:
+            item.kill()
     except psutil.NoSuchProcess:
         return

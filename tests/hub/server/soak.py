@@ -59,10 +59,10 @@ def soak(hub: HubProcess, minutes: float, sample_sec: float) -> dict[str, list[f
             time.sleep(sample_sec)
             for name, megabytes in memory(hub).items():
                 samples.setdefault(name, []).append(megabytes)
-            sent = sum(len(one.promised) for one in producers)
+            sent = sum(len(producer.promised) for producer in producers)
             shown = ", ".join(f"{name} {values[-1]:.1f} MB" for name, values in samples.items())
             print(f"{sent} messages; {shown}", flush=True)
-            now = [len(one.promised) for one in producers]
+            now = [len(producer.promised) for producer in producers]
             assert all(map(int.__gt__, now, before)), "a producer stands still"
             before = now
     return samples

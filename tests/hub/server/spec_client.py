@@ -53,7 +53,7 @@ class Client:
         self.http = httpx.Client(base_url=url, verify=tls, timeout=timeout, trust_env=False)
         self.status = self.http.get("/tooling/status").raise_for_status().json()
         self.hub_id = bytes.fromhex(self.status["hub_id"])
-        self.hub_pks = [bytes.fromhex(one["hub_pk"]) for one in self.status["hub_keys"]]
+        self.hub_pks = [bytes.fromhex(item["hub_pk"]) for item in self.status["hub_keys"]]
 
     def writer(self, signer: SigningKey, stream: str, **more: Any) -> Writer:
         return Writer(signer, label_of(self.hub_id, stream), **more)
@@ -82,7 +82,7 @@ class Client:
         for msg, result in zip(msgs, results, strict=True):
             if 1 in result:
                 self.check(msg, result[1])
-        return [one[1] if 1 in one else Refused(0, one[2]) for one in results]
+        return [result[1] if 1 in result else Refused(0, result[2]) for result in results]
 
     def check(self, msg: list[Any], receipt: list[Any]) -> None:
         assert (receipt[1], receipt[3]) == (msg[2], leaf_hash(msg))
@@ -103,17 +103,17 @@ class Client:
         return self.post("/v1/proof", {1: 1, 2: label, 3: seq})[2]
 
     def checkpoint(self, label: bytes, upto_seq: int) -> list[Any]:
-        found = self.post("/v1/checkpoint", {1: 1, 2: label, 3: upto_seq})[2]
-        assert len(found) in (7, 8)
-        assert any(signed_by(pk, found[6], found[:6]) for pk in self.hub_pks)
-        return found
+        result = self.post("/v1/checkpoint", {1: 1, 2: label, 3: upto_seq})[2]
+        assert len(result) in (7, 8)
+        assert any(signed_by(pk, result[6], result[:6]) for pk in self.hub_pks)
+        return result
 
     def read(self, log: Log, max_items: int = 1_000) -> Log:
         """Verify what the label has beyond what was read before, to its end."""
         cursor: int | None = log.mmr.size + 1
         while cursor is not None:
-            wanted = {1: 1, 2: log.label, 3: 1, 5: max_items, 6: cursor, 7: True, 8: True}
-            page = self.post("/v1/stream", wanted)
+            expected = {1: 1, 2: log.label, 3: 1, 5: max_items, 6: cursor, 7: True, 8: True}
+            page = self.post("/v1/stream", expected)
             for item in page[5]:
                 assert item[1] == log.mmr.size + 1
                 log.add(item[2], item[3])

@@ -67,7 +67,7 @@ def test_refuses_to_start(
     hub = make_hub(toml=toml)
     done = veen("hub", "start", *hub.arguments)
     assert done.returncode != 0
-    assert [one for one in named if one not in done.stderr] == []
+    assert [item for item in named if item not in done.stderr] == []
     assert "Traceback" not in done.stderr
     assert not (hub.data / "hub-identity.cbor").exists()
 

@@ -26,19 +26,19 @@ threads = 2
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with hub_process.hub_in(tmp_path_factory.mktemp("h11"), TOML) as found:
-        yield found
+    with hub_process.hub_in(tmp_path_factory.mktemp("h11"), TOML) as result:
+        yield result
 
 
 @pytest.fixture(scope="module")
 def worker(hub: Any) -> psutil.Process:
     """The one worker, which from now on cannot have more than it has and one request may take."""
-    found = max(hub.processes(), key=lambda one: len(one.parents()))
-    assert len(found.parents()) == len(psutil.Process(hub.process.pid).parents()) + 2
-    held = _kib(found.pid, "VmData") * 1024
+    result = max(hub.processes(), key=lambda item: len(item.parents()))
+    assert len(result.parents()) == len(psutil.Process(hub.process.pid).parents()) + 2
+    held = _kib(result.pid, "VmData") * 1024
     limits = (held + ROOM, resource.RLIM_INFINITY)
-    resource.prlimit(found.pid, resource.RLIMIT_DATA, limits)
-    return found
+    resource.prlimit(result.pid, resource.RLIMIT_DATA, limits)
+    return result
 
 
 def _kib(pid: int, name: str) -> int:
@@ -53,7 +53,7 @@ def repeated(part: bytes, size: int) -> bytes:
 
 
 def keys(size: int) -> bytes:
-    members = b",".join(b'"%x":{}' % one for one in range(size // 12))
+    members = b",".join(b'"%x":{}' % item for item in range(size // 12))
     return b'{"ver":1,"msgs":[{' + members + b"}]}"
 
 

@@ -26,15 +26,15 @@ def test_h12_a_running_hub_rotates_its_log(tmp_path: Path) -> None:
                 client.submit_batch([writer.msg(b"x") for _ in range(BATCH)])
         assert hub.stop() == 0
     files = sorted(tmp_path.glob("hub.log*"))
-    assert [one.name for one in files] == ["hub.log", "hub.log.1", "hub.log.2"]
+    assert [file.name for file in files] == ["hub.log", "hub.log.1", "hub.log.2"]
     one_batch = 400 * BATCH
-    assert all(one.stat().st_size < MAX_BYTES + 2 * one_batch for one in files)
-    lines = [line for one in files for line in one.read_text().splitlines()]
+    assert all(file.stat().st_size < MAX_BYTES + 2 * one_batch for file in files)
+    lines = [line for file in files for line in file.read_text().splitlines()]
     places = [_place(line) for line in lines if line.startswith("{")]
     assert len(places) == len(set(places)), "a line was written twice"
     assert BATCHES * BATCH in [seq for _, seq in places], "the last message has no line"
 
 
 def _place(line: str) -> tuple[str, int]:
-    found: dict[str, Any] = json.loads(line)
-    return found["label"], found["stream_seq"]
+    document: dict[str, Any] = json.loads(line)
+    return document["label"], document["stream_seq"]

@@ -23,8 +23,8 @@ CHUNKED = HEAD % b"/v1/submit" + b"Transfer-Encoding: chunked\r\n\r\n1\r\n"
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One with the settings it has by itself."""
-    with hub_process.hub_in(tmp_path_factory.mktemp("h13")) as found:
-        yield found
+    with hub_process.hub_in(tmp_path_factory.mktemp("h13")) as result:
+        yield result
 
 
 def answers(hub: Any, seconds: float) -> None:

@@ -17,16 +17,15 @@ from typing import Any
 import pytest
 
 from cli import hub as hub_command
-from cli.free_port import free_port
-from cli.listening import is_served_by
-from cli.zone_process import born, everyone
-from hub.process import Launch
-from hub.storage import lock_holder
-from hub.storage.datadir import DataDir, Lock, Locked
-from hub.storage.lock_holder import Holder, file_system
-from veen.client import address
+from hub.storage import datadir as lock_holder
+from hub.storage.datadir import DataDir, DataDirLock, Holder, Locked, file_system
+from hub.supervisor import HubLaunch
+from veen.client.transport import resolve_address
 from veen.errors import VeenError
 from veen.keystore.directory import ClientDir
+from veen.system.child_process import born, every_process
+from veen.system.listening import is_served_by
+from zone.services import free_port
 
 OPEN = ("--admission", "open", "--reads", "open")
 MOUNTS = """\
@@ -72,7 +71,7 @@ def test_h22_a_directory_that_a_hub_holds_is_refused(gated: Any, veen: Callable[
 def test_h22_whoever_takes_the_port_in_time_does_not_answer_for_us(gated: Any) -> None:
     """The same question that a start asks, of a process that is not the one that listens."""
     where = f"127.0.0.1:{gated.port}"
-    family = [one.pid for one in gated.processes()]
+    family = [process.pid for process in gated.processes()]
     assert is_served_by(where, family)
     assert not is_served_by(where, [os.getpid()])
     assert not is_served_by(where, [])
@@ -114,10 +113,10 @@ def unnamed() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_h22_a_process_with_any_name_is_no_hindrance(unnamed: subprocess.Popen[bytes]) -> None:
-    found = born(unnamed.pid)
-    assert found is not None
-    assert found.is_alive()
-    assert [one.parent for one in everyone() if one.pid == unnamed.pid] == [os.getpid()]
+    result = born(unnamed.pid)
+    assert result is not None
+    assert result.is_alive()
+    assert [stat.parent for stat in every_process() if stat.pid == unnamed.pid] == [os.getpid()]
 
 
 def test_h22_a_start_that_is_interrupted_leaves_no_hub(
@@ -130,7 +129,7 @@ def test_h22_a_start_that_is_interrupted_leaves_no_hub(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(hub_command, "_is_started", interrupted)
-    launch = Launch(DataDir(tmp_path / "hub"), None, {"listen": f"127.0.0.1:{free_port()}"})
+    launch = HubLaunch(DataDir(tmp_path / "hub"), None, {"listen": f"127.0.0.1:{free_port()}"})
     with pytest.raises(KeyboardInterrupt):
         hub_command._start_in_background(launch, launch.settings())
     assert born(started[0]) is None
@@ -161,9 +160,9 @@ def test_h29_a_directory_that_does_not_exist_is_not_called_stopped(
 def test_h29_a_refused_lock_names_its_holder_and_a_command_to_copy(tmp_path: Path) -> None:
     datadir = DataDir(tmp_path / "a & b")
     datadir.create()
-    lock = Lock(datadir)
+    lock = DataDirLock(datadir)
     with pytest.raises(Locked) as refused:
-        Lock(datadir)
+        DataDirLock(datadir)
     lock.release()
     assert f"(process {os.getpid()} on host {socket.gethostname()})" in str(refused.value)
     assert str(refused.value).endswith(f"veen hub stop --data-dir '{datadir.root}'")
@@ -172,7 +171,7 @@ def test_h29_a_refused_lock_names_its_holder_and_a_command_to_copy(tmp_path: Pat
 @pytest.mark.parametrize(
     "refusal",
     [
-        lambda root: address.resolve(str(root)),
+        lambda root: resolve_address(str(root)),
         lambda root: ClientDir(root).open(None),
     ],
     ids=["no hub", "no identity"],
@@ -190,7 +189,7 @@ def test_h29_a_held_directory_without_a_hub_is_not_called_stopped(
 ) -> None:
     datadir = DataDir(tmp_path)
     datadir.create()
-    lock = Lock(datadir)
+    lock = DataDirLock(datadir)
     done = veen("hub", "stop", "--data-dir", tmp_path)
     lock.release()
     assert done.returncode == 4
@@ -227,11 +226,11 @@ def test_h29_a_lock_is_stale_when_its_process_is_provably_gone(
     left(datadir, **holder)
     if not starts:
         with pytest.raises(Locked, match="of host 'elsewhere'"):
-            Lock(datadir)
+            DataDirLock(datadir)
         return
-    lock = Lock(datadir)
-    found = Holder.decode((tmp_path / "lock").read_text())
-    assert found == Holder(socket.gethostname(), os.getpid(), lock_holder.boot_id())
+    lock = DataDirLock(datadir)
+    result = Holder.decode((tmp_path / "lock").read_text())
+    assert result == Holder(socket.gethostname(), os.getpid(), lock_holder.boot_id())
     lock.release()
 
 
@@ -268,7 +267,7 @@ def test_h29_a_directory_at_the_root_of_a_volume_starts(tmp_path: Path) -> None:
         ended = 1
         try:
             DataDir(Path()).create()
-            Lock(DataDir(Path())).release()
+            DataDirLock(DataDir(Path())).release()
             ended = 0
         finally:
             os._exit(ended)

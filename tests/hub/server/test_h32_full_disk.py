@@ -26,13 +26,13 @@ RULES = DiskRules(reserve_bytes=1_000, warn_days=14)
 @pytest.fixture
 def volume(tmp_path: Path) -> Iterator[Path]:
     """A data directory on a volume of its own, of 8 MiB."""
-    found = tmp_path / "hub" / "data"
-    found.mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(found)]
+    path = tmp_path / "hub" / "data"
+    path.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(path)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("no right to mount a file system here")
-    yield found
-    subprocess.run(["umount", "--lazy", str(found)], check=True)
+    yield path
+    subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
 def test_h32_a_full_disk_is_told_everywhere_and_passes(
@@ -55,9 +55,9 @@ def test_h32_a_full_disk_is_told_everywhere_and_passes(
     assert hub.log.read_text().count("no room on the disk") == 1
     health = veen("hub", "health", "--hub", hub.url, "--json")
     assert health.returncode == 4
-    found = json.loads(health.stdout)
-    assert (found["ok"], found["ready"]) == (False, False)
-    assert "the disk is full" in found["not_ready"]
+    document = json.loads(health.stdout)
+    assert (document["ok"], document["ready"]) == (False, False)
+    assert "the disk is full" in document["not_ready"]
     assert json.loads(veen("hub", "status", "--hub", hub.url, "--json").stdout)["ready"] is False
     assert _free(hub) < 1 << 20
     filler.unlink()
@@ -66,9 +66,9 @@ def test_h32_a_full_disk_is_told_everywhere_and_passes(
     assert isinstance(receipt, list)
     assert _free(hub) > 4 << 20
     assert hub.log.read_text().count("there is room again") == 1
-    found = json.loads(veen("hub", "health", "--hub", hub.url, "--json").stdout)
-    assert (found["ok"], found["ready"], "not_ready" in found) == (True, True, False)
-    assert found["disk_free_bytes"] > 4 << 20
+    document = json.loads(veen("hub", "health", "--hub", hub.url, "--json").stdout)
+    assert (document["ok"], document["ready"], "not_ready" in document) == (True, True, False)
+    assert document["disk_free_bytes"] > 4 << 20
 
 
 def _fill(file: Path) -> None:
@@ -86,7 +86,7 @@ def _fill(file: Path) -> None:
 
 def _free(hub: Any) -> float:
     text = httpx.get(f"{hub.url}/metrics", trust_env=False).text
-    line = next(one for one in text.splitlines() if one.startswith("veen_disk_free_bytes "))
+    line = next(line for line in text.splitlines() if line.startswith("veen_disk_free_bytes "))
     return float(line.rpartition(" ")[2])
 
 
@@ -128,9 +128,9 @@ def test_h32_samples_survive_a_restart_and_damage(tmp_path: Path) -> None:
     for hour in range(30):
         DiskWatch(datadir).tick(NOW + 3_600 * hour)
     file = tmp_path / "run" / "disk.json"
-    kept = json.loads(file.read_text())
-    assert [at for at, _ in kept] == [NOW + 3_600 * hour for hour in range(5, 30)]
-    now = kept[-1][0]
+    document = json.loads(file.read_text())
+    assert [at for at, _ in document] == [NOW + 3_600 * hour for hour in range(5, 30)]
+    now = document[-1][0]
     free = disk.room(datadir, now).free_bytes
     file.write_text(json.dumps([[now - DAY_SEC, free * 2]]))
     assert disk.room(datadir, now).days_left == pytest.approx(1, rel=0.1)
@@ -150,9 +150,9 @@ def test_h32_readiness_keeps_a_reserve_and_carries_the_warning(
     (hub.data / "run" / "disk.json").write_text(
         json.dumps([[int(time.time()) - DAY_SEC + 60, free * 2]])
     )
-    found = httpx.get(f"{hub.url}/readyz", trust_env=False).json()
-    assert found["ok"] is True
-    assert "at the rate of the last day" in found["warnings"][0]
+    result = httpx.get(f"{hub.url}/readyz", trust_env=False).json()
+    assert result["ok"] is True
+    assert "at the rate of the last day" in result["warnings"][0]
     text = veen("hub", "health", "--hub", hub.url).stdout
     assert "disk_days_left: " in text
     assert "make room" in text

@@ -118,14 +118,14 @@ def test_only_the_owner_may_look_into_the_directory(
         client.checkpoint(writer.label, 1)
     finally:
         os.umask(before)
-    found = {path: _mode(path) for path in [hub.data, *hub.data.rglob("*")] if path.exists()}
+    result = {path: _mode(path) for path in [hub.data, *hub.data.rglob("*")] if path.exists()}
     wrong = {
         str(path): oct(mode)
-        for path, mode in found.items()
+        for path, mode in result.items()
         if mode != (0o700 if path.is_dir() else 0o600)
     }
     assert wrong == {}
-    assert len(found) > 15
+    assert len(result) > 15
 
 
 def test_stop_is_graceful_and_port_and_directory_are_free_at_once(
@@ -146,12 +146,12 @@ def test_stop_is_graceful_and_port_and_directory_are_free_at_once(
         again = veen("hub", "start", *started.arguments)
         assert again.returncode == 0, again.stderr
     client = started.client()
-    for one in producers:
-        one.send(client)
+    for producer in producers:
+        producer.send(client)
     log = client.read(client.log(producers[0].writer.label))
-    for one in producers:
-        assert all(log.entries[receipt[2] - 1][1] == receipt for receipt in one.promised)
-    assert sum(len(one.promised) for one in producers) == log.mmr.size
+    for producer in producers:
+        assert all(log.entries[receipt[2] - 1][1] == receipt for receipt in producer.promised)
+    assert sum(len(producer.promised) for producer in producers) == log.mmr.size
 
 
 def test_stop_without_a_hub_says_so(hub: Any, veen: Callable[..., Any]) -> None:

@@ -63,7 +63,7 @@ def _use(client: Any, reader: Any, alice: Any) -> None:
     forged = writer.msg(PLAINTEXT, bytes(reader.public_key))
     forged[9] = bytes(64)
     results = client.submit_batch([duplicate.msg(b"again"), forged])
-    assert [one.code for one in results] == ["E.SEQ", "E.SIG"]
+    assert [result.code for result in results] == ["E.SEQ", "E.SIG"]
     for path in ("/v1/submit", "/v1/stream", "/tooling/authorize", "/v1/nowhere"):
         for kind in ("application/json", "application/cbor", "text/plain"):
             sent = client.http.post(path, content=PLAINTEXT, headers={"Content-Type": kind})
@@ -80,4 +80,4 @@ def _forms(secret: bytes) -> list[bytes]:
 
 
 def _finds(files: list[Path], needles: list[bytes]) -> list[str]:
-    return [path.name for path in files if any(one in path.read_bytes() for one in needles)]
+    return [path.name for path in files if any(needle in path.read_bytes() for needle in needles)]

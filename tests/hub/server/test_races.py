@@ -35,8 +35,8 @@ def test_writers_of_one_label_get_one_sequence(open_hub: Any) -> None:
     log = client.read(client.log(promised[0][0][1]))
     assert log.mmr.size == RACES * WRITERS
     for receipts in promised:
-        assert receipts == sorted(receipts, key=lambda one: one[2])
-        assert all(log.entries[one[2] - 1][1] == one for one in receipts)
+        assert receipts == sorted(receipts, key=lambda item: item[2])
+        assert all(log.entries[receipt[2] - 1][1] == receipt for receipt in receipts)
     _refuse_disorder(log)
 
 
@@ -62,7 +62,7 @@ def test_one_of_two_with_the_same_key_and_number_wins(open_hub: Any, refusal: ty
     log = client.read(client.log(client.writer(spec_objects.key("shared"), STREAM).label))
     assert log.mmr.size == RACES
     for place, pair in enumerate(rounds, 1):
-        (_, receipt), (lost, points_to) = sorted(pair, key=lambda one: one[0] != "won")
+        (_, receipt), (lost, points_to) = sorted(pair, key=lambda item: item[0] != "won")
         assert lost == "E.SEQ/DUPLICATE"
         assert points_to == receipt[2] == place
         assert log.entries[place - 1][1] == receipt
@@ -79,7 +79,7 @@ def test_racing_batches_of_one_client_keep_every_number_once(open_hub: Any) -> N
     log = client.read(client.log(writer.label))
     assert [msg for msg, _ in log.entries] == batch
     for number, results in enumerate(zip(*answers, strict=True)):
-        won = [one for one in results if isinstance(one, list)]
+        won = [result for result in results if isinstance(result, list)]
         assert won == [log.entries[number][1]]
 
 
@@ -108,11 +108,11 @@ def test_many_hubs_at_once_on_one_directory_leave_one(
     for hub in hubs:
         hub.data = hubs[0].data
         hub.launch()
-    wait_until(lambda: sum(one.process.poll() is None for one in hubs) == 1, 60, "one hub left")
-    (alone,) = [one for one in hubs if one.process.poll() is None]
+    wait_until(lambda: sum(hub.process.poll() is None for hub in hubs) == 1, 60, "one hub left")
+    (alone,) = [hub for hub in hubs if hub.process.poll() is None]
     wait_until(alone.is_ready, 60, "a hub that answers")
-    assert all("held by another hub" in one.log.read_text() for one in hubs if one is not alone)
-    assert {one.process.returncode for one in hubs if one is not alone} == {4}
+    assert all("held by another hub" in hub.log.read_text() for hub in hubs if hub is not alone)
+    assert {hub.process.returncode for hub in hubs if hub is not alone} == {4}
     assert alone.client().status["hub_id"]
 
 

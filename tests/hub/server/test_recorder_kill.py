@@ -20,7 +20,7 @@ from hub.storage.datadir import DataDir
 from hub.storage.identity import read_identity
 from veen.hub_identity import HubIdentity
 from veen.recorder_checkpoint import RecorderCheckpoint
-from veen.tooling import RecorderCheckpointRequest, RecorderCheckpointResponse
+from veen.wire.api import RecorderCheckpointRequest, RecorderCheckpointResponse
 
 TOKEN = "admin"
 ADMIN = f"""
@@ -69,13 +69,13 @@ def stored(hub: Any, identity: HubIdentity) -> list[RecorderCheckpoint]:
     """The documents on disk, each whole and after the one before it."""
     paths = sorted((hub.data / "recorder").iterdir())
     assert all(not path.name.startswith(".") for path in paths)
-    found = [RecorderCheckpoint.decode(path.read_bytes()) for path in paths]
-    for one in found:
-        one.verify(identity)
-    for earlier, later in pairwise(found):
+    checkpoints = [RecorderCheckpoint.decode(path.read_bytes()) for path in paths]
+    for checkpoint in checkpoints:
+        checkpoint.verify(identity)
+    for earlier, later in pairwise(checkpoints):
         later.verify_follows(earlier)
         assert earlier.created_at < later.created_at
-    return found
+    return checkpoints
 
 
 @pytest.mark.timeout(3_000)
@@ -103,9 +103,9 @@ def test_a_killed_hub_leaves_whole_documents_and_loses_none_it_gave(
         asking.join()
         client = hub.start().client()
         hub_kills.verify_log(hub)
-        for one in producers:
-            hub_kills.settle(one, client)
-        found = stored(hub, read_identity(DataDir(hub.data)))
-        assert all(one in found for one in asker.given)
+        for producer in producers:
+            hub_kills.settle(producer, client)
+        result = stored(hub, read_identity(DataDir(hub.data)))
+        assert all(item in result for item in asker.given)
     assert len(asker.given) >= turns
     assert {end.last_seq > 0 for end in asker.given[-1].ends} == {True}

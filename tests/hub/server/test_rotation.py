@@ -32,10 +32,10 @@ def test_a_rotated_key_signs_from_then_on_and_the_old_one_is_still_known(
     open_hub.stop()
     done = _rotate(open_hub, veen, "--overlap-sec", 3_600)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    document = json.loads(done.stdout)
     client = open_hub.start().client()
     new = bytes.fromhex(client.status["hub_pk"])
-    assert (told["hub_pk"], told["hub_id"]) == (new.hex(), hub_id.hex())
+    assert (document["hub_pk"], document["hub_id"]) == (new.hex(), hub_id.hex())
     assert (client.hub_id, client.hub_pks) == (hub_id, [old, new])
     after = client.submit(writer.msg(b"after"))
     assert client.receipt(writer.label, 1) == before
@@ -136,8 +136,8 @@ def _rotate(hub: Any, veen: Callable[..., Any], *more: object) -> Any:
 
 
 def _checkpoint_file(hub: Any, upto_seq: int) -> Path:
-    (found,) = (hub.data / "log").glob(f"checkpoint-*-{upto_seq:020}.cbor")
-    return found
+    (result,) = (hub.data / "log").glob(f"checkpoint-*-{upto_seq:020}.cbor")
+    return result
 
 
 def _self_signed(folder: Path) -> tuple[Path, Path]:

@@ -76,7 +76,7 @@ def test_one_byte_at_a_time_holds_up_nobody(
         """A byte on every line ten times a second, until the hub has closed them all."""
         left = list(lines)
         for at in range(len(PARTIAL_BODY) * 100):
-            left = [one for one in left if _send(one, b"P" if at == 0 else b"x")]
+            left = [item for item in left if _send(item, b"P" if at == 0 else b"x")]
             if not left:
                 closed.set()
                 return

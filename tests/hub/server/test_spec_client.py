@@ -70,12 +70,12 @@ def test_json_and_cbor_say_the_same(stream: str, shared_hub: Any) -> None:
     assert reply.status_code == httpx.codes.OK, reply.text
     receipt = client.receipt(writer.label, 1)
     assert reply.json()["receipt"] == _jsonable(receipt)
-    wanted = {"ver": 1, "label": writer.label.hex(), "from_seq": 0, "with_receipts": True}
-    page = client.http.post("/v1/stream", json=wanted).json()
-    (found,) = page["items"]
+    requested = {"ver": 1, "label": writer.label.hex(), "from_seq": 0, "with_receipts": True}
+    page = client.http.post("/v1/stream", json=requested).json()
+    (result,) = page["items"]
     msg, _ = client.read(client.log(writer.label)).entries[0]
     expected = {"stream_seq": 1, "msg": _jsonable(msg), "receipt": _jsonable(receipt)}
-    assert found == expected
+    assert result == expected
     proof = client.http.post(
         "/v1/proof", json={"ver": 1, "label": writer.label.hex(), "stream_seq": 1}
     ).json()["mmr_proof"]
@@ -158,7 +158,7 @@ def test_a_capability_has_a_rate(stream: str, gated_hub: Any, issuer: Any) -> No
     token = spec_objects.cap_token(issuer, bytes(alice.verify_key), [stream], 600, (1, 3))
     writer = client.writer(alice, stream, auth_ref=client.authorize(token)[2])
     taken = client.submit_batch([writer.msg(b"%d" % n) for n in range(5)])
-    assert [one[2] for one in taken[:3]] == [1, 2, 3]
+    assert [item[2] for item in taken[:3]] == [1, 2, 3]
     assert taken[3].reason == "E.RATE/CAP_RATE"
     assert taken[3].retry_after == 1
 
@@ -170,7 +170,9 @@ def test_a_restart_keeps_everything(stream: str, open_hub: Any) -> None:
     assert open_hub.stop() == 0
     client = open_hub.start().client()
     log = client.read(client.log(writer.label))
-    assert [cbor2.dumps(one) for _, one in log.entries] == [cbor2.dumps(one) for one in receipts]
+    assert [cbor2.dumps(item) for _, item in log.entries] == [
+        cbor2.dumps(receipt) for receipt in receipts
+    ]
     assert client.submit(writer.msg(b"on it goes"))[2] == 10
     client.read(log)
 
@@ -182,5 +184,5 @@ def _hub_ts(client: Any) -> int:
 def _jsonable(value: Any) -> Any:
     """Bytes as lowercase hex."""
     if isinstance(value, list):
-        return [_jsonable(one) for one in value]
+        return [_jsonable(item) for item in value]
     return value.hex() if isinstance(value, bytes) else json.loads(json.dumps(value))

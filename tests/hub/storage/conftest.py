@@ -12,7 +12,7 @@ import pytest
 from driven_hub import Bench, fill
 
 from hub.storage.index import Index
-from veen import durable
+from veen.system import durable
 
 
 @pytest.fixture(scope="session")

@@ -7,25 +7,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hub.admission.capability import Gate
-from hub.admission.verified import Verified
-from hub.fsck.verify import verify
+from hub.admission import Gate, VerifiedMsg
+from hub.fsck.fsck import verify
 from hub.sequencer.committer import Committer, Outcome
 from hub.storage import identity
 from hub.storage import rebuild as state
-from hub.storage.datadir import DataDir, Lock
+from hub.storage.datadir import DataDir, DataDirLock
 from hub.storage.log import HubLog
 from veen import captoken
-from veen.audit.report import Report
-from veen.captoken import CapToken
-from veen.control import StreamRecord
+from veen.audit.report import AuditReport
+from veen.captoken import CapToken, Rate
+from veen.crypto import SigningKey
 from veen.digest import h
-from veen.label import EpochLabels, routing_key
+from veen.label import DEFAULT_PROFILE, EpochLabels, Profile, routing_key
 from veen.limits import Limits
+from veen.log.entry import StreamRecord
 from veen.msg import Msg
-from veen.profile import DEFAULT_PROFILE, Profile
-from veen.rate import Rate
-from veen.sign import PrivateKey
 
 LONG = bool(os.environ.get("VEEN_TEST_LONG"))
 START = 1_700_000_000
@@ -35,11 +32,11 @@ STREAMS = (
     StreamRecord(name="record/a", profile=DEFAULT_PROFILE),
     StreamRecord(name="epoch/b", profile=HOURLY),
 )
-ISSUER = PrivateKey(b"issuer".ljust(32, b"."))
+ISSUER = SigningKey(b"issuer".ljust(32, b"."))
 
 
-def a_key(name: str) -> PrivateKey:
-    return PrivateKey(name.encode().ljust(32, b"."))
+def a_key(name: str) -> SigningKey:
+    return SigningKey(name.encode().ljust(32, b"."))
 
 
 def randomness(size: int) -> bytes:
@@ -62,7 +59,7 @@ class Bench:
         self.start()
 
     def start(self) -> None:
-        self.lock = Lock(self.datadir)
+        self.lock = DataDirLock(self.datadir)
         try:
             keys = identity.load_or_create(self.datadir, randomness, self.now)
             log = HubLog(self.datadir, keys, self.limits, STREAMS)
@@ -84,18 +81,18 @@ class Bench:
         labels = EpochLabels(routing_key(keys.hub_id), stream.stream_id(), stream.profile)
         return labels.at(stream.profile.epoch(self.now if hub_ts is None else hub_ts))
 
-    def authorize(self, client: PrivateKey, rate: Rate | None = None) -> CapToken:
+    def authorize(self, client: SigningKey, rate: Rate | None = None) -> CapToken:
         token = captoken.issue(
             ISSUER,
             subject_pk=client.public,
-            stream_ids=[one.stream_id() for one in STREAMS],
+            stream_ids=[item.stream_id() for item in STREAMS],
             ttl=10**9,
             rate=rate,
         )
         self.committer.authorize(token, self.now)
         return token
 
-    def message(self, client: PrivateKey, stream: StreamRecord, token: CapToken) -> Verified:
+    def message(self, client: SigningKey, stream: StreamRecord, token: CapToken) -> VerifiedMsg:
         label = self.label(stream)
         seq = self.sent.get((label, client.public), 0) + 1
         self.sent[label, client.public] = seq
@@ -111,19 +108,19 @@ class Bench:
             ct_hash=h(ciphertext),
             ciphertext=ciphertext,
         ).signed(client)
-        return Verified.of(msg)
+        return VerifiedMsg.of(msg)
 
     def send(
-        self, client: PrivateKey, stream: StreamRecord, token: CapToken, count: int = 1
+        self, client: SigningKey, stream: StreamRecord, token: CapToken, count: int = 1
     ) -> list[Outcome]:
         messages = [self.message(client, stream, token) for _ in range(count)]
         return list(self.committer.commit(messages, self.now))
 
-    def verify(self) -> Report:
+    def verify(self) -> AuditReport:
         return check(self.root, self.limits)
 
 
-def check(root: Path, limits: Limits = LIMITS) -> Report:
+def check(root: Path, limits: Limits = LIMITS) -> AuditReport:
     return verify(
         DataDir(root),
         limits=limits,

@@ -10,26 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from hub.admission.capability import Gate
-from hub.admission.verified import Verified
+from hub.admission import Gate, VerifiedMsg
 from hub.sequencer.committer import Committer
 from hub.storage import identity
 from hub.storage.datadir import DataDir
 from hub.storage.label_log import Damaged
 from hub.storage.log import HubLog
 from veen import captoken, label
-from veen.control import StreamRecord
+from veen.captoken import Rate
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.errors import Failure, Rejected
+from veen.label import DEFAULT_PROFILE, Profile
 from veen.limits import Limits
+from veen.log.entry import StreamRecord
 from veen.msg import Msg
-from veen.profile import DEFAULT_PROFILE, Profile
-from veen.rate import Rate
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
 
 CLOCK = 1_700_000_000
-ISSUER, CLIENT = PrivateKey(b"i" * 32), PrivateKey(b"c" * 32)
+ISSUER, CLIENT = SigningKey(b"i" * 32), SigningKey(b"c" * 32)
 SECONDS = StreamRecord(name="chat/seconds", profile=Profile(epoch_sec=1))
 
 
@@ -46,13 +45,13 @@ def opened(root: Path, *streams: StreamRecord, seed: bytes = b"s") -> Iterator[C
         log.close()
 
 
-def message(name: bytes, profile: Profile = DEFAULT_PROFILE, seq: int = 1) -> Verified:
+def message(name: bytes, profile: Profile = DEFAULT_PROFILE, seq: int = 1) -> VerifiedMsg:
     ciphertext = bytes(40)
     msg = Msg(
         profile_id=profile.profile_id(), label=name, client_id=CLIENT.public, client_seq=seq,
         prev_ack=0, auth_ref=None, ct_hash=h(ciphertext), ciphertext=ciphertext,
     )  # fmt: skip
-    return Verified.of(msg.signed(CLIENT))
+    return VerifiedMsg.of(msg.signed(CLIENT))
 
 
 def test_a_label_of_a_closed_epoch_takes_no_more_however_long_ago(tmp_path: Path) -> None:
@@ -103,7 +102,9 @@ def test_more_labels_than_files_may_be_open(tmp_path: Path) -> None:
             with opened(tmp_path) as committer:
                 for seq in (1, 2):
                     messages = [message(h(b"%d" % n), seq=seq) for n in range(300)]
-                    assert all(isinstance(one, bytes) for one in committer.commit(messages, CLOCK))
+                    assert all(
+                        isinstance(item, bytes) for item in committer.commit(messages, CLOCK)
+                    )
             with opened(tmp_path) as committer:
                 assert len(list(committer.log.labels())) == 300
             code = 0
@@ -135,7 +136,7 @@ def test_a_label_gets_the_name_of_a_stream_that_is_registered_later(tmp_path: Pa
     stream = StreamRecord(name="record/late", profile=DEFAULT_PROFILE)
     with opened(tmp_path) as committer:
         hub_id = committer.log.keys.hub_id
-        name = label.label(label.routing_key(hub_id), stream.stream_id(), 0)
+        name = label.derive_label(label.routing_key(hub_id), stream.stream_id(), 0)
         committer.commit([message(name)], CLOCK)
         committer.register(stream, CLOCK)
         row = committer.log.index.label(name)

@@ -125,6 +125,6 @@ def test_h02_a_seed_missing_in_the_overlap_is_told_of(
 def test_h02_an_escrow_holds_no_retired_seed(filled: Any) -> None:
     rotate(filled)
     hub = identity.read_identity(filled.datadir)
-    found = read_seeds(filled.datadir.keys, hub)
-    assert in_use(found, hub, filled.now + OVERLAP) == found
-    assert set(in_use(found, hub, filled.now + OVERLAP + 1)) == {hub.current.key_id}
+    seeds = read_seeds(filled.datadir.keys, hub)
+    assert in_use(seeds, hub, filled.now + OVERLAP) == seeds
+    assert set(in_use(seeds, hub, filled.now + OVERLAP + 1)) == {hub.current.key_id}

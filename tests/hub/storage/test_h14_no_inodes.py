@@ -13,20 +13,20 @@ import pytest
 import small_disk
 
 from hub.sequencer.committer import Unavailable
-from hub.storage.datadir import DataDir, Lock
+from hub.storage.datadir import DataDir, DataDirLock
 from hub.storage.index import Index
-from veen import durable
-from veen.control import StreamRecord
-from veen.durable import NoSpace
-from veen.profile import DEFAULT_PROFILE
+from veen.label import DEFAULT_PROFILE
+from veen.log.entry import StreamRecord
+from veen.system import durable
+from veen.system.durable import NoSpace
 
 STREAM, EPOCHS = driven_hub.STREAMS
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    with small_disk.mounted(tmp_path / "disk", inodes=400) as found:
-        yield found
+    with small_disk.mounted(tmp_path / "disk", inodes=400) as path:
+        yield path
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_h14_a_first_start_without_inodes_says_so(disk: Path) -> None:
     datadir.create()
     inodes.take_all_but(0)
     with pytest.raises(NoSpace, match="no room on the disk"):
-        Lock(datadir)
+        DataDirLock(datadir)
     inodes.give_back()
 
 
@@ -137,7 +137,7 @@ def test_h14_a_name_that_finds_no_room_leaves_the_file_where_it_was(
     with pytest.raises(NoSpace):
         durable.write(tmp_path / "old", b"new")
     monkeypatch.undo()
-    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("old", b"old")]
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("old", b"old")]
 
 
 def test_h14_an_index_that_cannot_be_extended_is_no_room(disk: Path) -> None:

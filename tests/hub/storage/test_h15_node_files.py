@@ -13,13 +13,14 @@ import pytest
 
 from hub.storage import log as hub_log
 from hub.storage import retention
-from hub.storage.contradictions import kept_checkpoints
+from hub.storage.contradictions import stored_checkpoints
 from hub.storage.datadir import DataDir
 from hub.storage.label_log import Damaged, write_peaks
+from hub.storage.nodes import RootWitness
 from hub.storage.reader import LogReader
-from hub.storage.root_witness import RootWitness
-from veen import layout, mmr
+from veen import mmr
 from veen.checkpoint import Checkpoint
+from veen.log import layout
 
 STREAM = driven_hub.STREAMS[0]
 EPOCHS = driven_hub.STREAMS[1]
@@ -197,13 +198,13 @@ def recovered(bench: Any, upto: int, wrong: Checkpoint) -> None:
     """Rebuilt: the log is whole again, and what was signed is kept and named."""
     report = driven_hub.rebuild(bench.root)
     file = layout.checkpoint(wrong.label_curr, upto)
-    assert [one for one in report.set_aside if one.startswith(file)]
-    ((name, place),) = kept_checkpoints(bench.datadir)
+    assert [item for item in report.set_aside if item.startswith(file)]
+    ((name, place),) = stored_checkpoints(bench.datadir)
     assert place == (wrong.label_curr, upto)
     assert (bench.datadir.evidence / name).read_bytes() == wrong.encode()
-    told = bench.verify()
-    assert (told.faults, told.derived) == ((), ())
-    assert [one for one in told.notes if name in one]
+    detail = bench.verify()
+    assert (detail.faults, detail.derived) == ((), ())
+    assert [note for note in detail.notes if name in note]
     again = driven_hub.rebuild(bench.root)
     assert (again.agreed, again.set_aside) == (True, ())
     bench.start()
@@ -286,7 +287,7 @@ def test_h15_a_rebuild_that_crashed_is_completed_by_the_next(
         driven_hub.rebuild(filled.root)
         filled.start()
         filled.stop()
-        told = filled.verify()
-        assert (told.faults, told.derived) == ((), ()), f"after a crash at step {step}"
-        ((name, _),) = kept_checkpoints(DataDir(filled.root))
+        detail = filled.verify()
+        assert (detail.faults, detail.derived) == ((), ()), f"after a crash at step {step}"
+        ((name, _),) = stored_checkpoints(DataDir(filled.root))
         assert (filled.datadir.evidence / name).read_bytes() == wrong.encode()

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from veen.control import StreamRecord
-from veen.durable import NoSpace
-from veen.label import EpochLabels, routing_key
-from veen.profile import DEFAULT_PROFILE
+from veen.label import DEFAULT_PROFILE, EpochLabels, routing_key
+from veen.log.entry import StreamRecord
+from veen.system.durable import NoSpace
 
 STREAM = StreamRecord(name="record/new", profile=DEFAULT_PROFILE)
 
@@ -57,7 +56,7 @@ def register_until_full(bench: Any) -> str:
 
 
 def names(bench: Any) -> set[str]:
-    return {one.name for one in bench.committer.log.registry.streams()}
+    return {stream.name for stream in bench.committer.log.registry.streams()}
 
 
 def test_h20_a_registered_stream_survives_a_restart_after_a_full_index(bench: Any) -> None:

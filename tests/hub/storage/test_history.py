@@ -11,15 +11,15 @@ from typing import Any
 import driven_hub
 import pytest
 
-from hub.storage.retention import Rule, plan, prune
-from veen.rate import Rate
+from hub.storage.retention import Rule, plan_retention, prune
+from veen.captoken import Rate
 
 
 def live(bench: Any, chance: random.Random) -> None:
     clients = [driven_hub.a_key(f"client {number}") for number in range(3)]
     tokens = [
-        bench.authorize(one, Rate(per_sec=chance.randint(0, 3), burst=chance.randint(1, 40)))
-        for one in clients
+        bench.authorize(client, Rate(per_sec=chance.randint(0, 3), burst=chance.randint(1, 40)))
+        for client in clients
     ]
     for _ in range(chance.randint(10, 30)):
         which = chance.randrange(3)
@@ -43,7 +43,7 @@ def prune_all(bench: Any) -> None:
     """Take away every sealed chunk."""
     later = bench.now + 100 * 86_400
     policy = [Rule("record/*", 1), Rule("epoch/*", 1)]
-    chunks = plan(bench.datadir, policy, driven_hub.STREAMS, later)
+    chunks = plan_retention(bench.datadir, policy, driven_hub.STREAMS, later)
     prune(bench.datadir, chunks, limits=bench.limits, move_to=None, now=bench.now)
 
 

@@ -13,7 +13,7 @@ from hub.sequencer.committer import Unavailable
 from hub.storage import identity
 from hub.storage.index import Index
 from hub.storage.label_log import Damaged
-from veen.durable import NoSpace
+from veen.system.durable import NoSpace
 
 EPOCHS_LATER = 7_200
 BINDINGS = "checkpoint-binding.cborseq"
@@ -23,7 +23,7 @@ def assert_clean(bench: Any) -> None:
     """Of a stopped hub: no fault, no stale index, nothing left over, nothing bound twice."""
     report = bench.verify()
     assert (report.faults, report.derived, report.notes) == ((), (), ())
-    bound = [(one.label, one.upto_seq) for one in identity.read_bindings(bench.datadir)]
+    bound = [(binding.label, binding.upto_seq) for binding in identity.read_bindings(bench.datadir)]
     assert len(bound) == len(set(bound)) == report.checkpoints
 
 
@@ -115,7 +115,7 @@ def test_a_checkpoint_without_room_is_completed_though_its_epoch_has_ended(
     monkeypatch.undo()
     bench.committer.tick(bench.now + EPOCHS_LATER)
     bench.stop()
-    assert [one.code for one in bench.verify().faults] == ["BINDING"]
+    assert [fault.code for fault in bench.verify().faults] == ["BINDING"]
     bench.start()
     assert bench.committer.log.label(bench.label(stream)) is None
     bench.stop()
@@ -199,7 +199,7 @@ def test_a_line_of_the_manifest_torn_at_any_byte_is_made_whole(bench: Any, crash
         for torn in range(len(before) + 1, len(whole), 1 if driven_hub.LONG else 7):
             path.write_bytes(whole[:torn])
             forget(bench, upto)
-            assert [one.code for one in bench.verify().faults] == ["BINDING"]
+            assert [fault.code for fault in bench.verify().faults] == ["BINDING"]
             bench.start()
             bench.stop()
             assert path.read_bytes() == whole

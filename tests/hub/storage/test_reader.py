@@ -10,7 +10,7 @@ import pytest
 
 from hub.storage.datadir import DataDir
 from hub.storage.reader import LogReader, Pruned
-from veen import layout
+from veen.log import layout
 
 
 class CountingDir(DataDir):
@@ -36,8 +36,8 @@ def label(copy: Path) -> bytes:
 
 
 def test_a_range_over_three_chunks_opens_three_files(reader: LogReader, label: bytes) -> None:
-    found = [one.entry.receipt().stream_seq for one in reader.entries(label, 3, 24)]
-    assert found == list(range(3, 25))
+    result = [entry.entry.receipt().stream_seq for entry in reader.entries(label, 3, 24)]
+    assert result == list(range(3, 25))
     assert CountingDir.asked == [
         layout.chunk(layout.ChunkName(label, 1, 8)),
         layout.chunk(layout.ChunkName(label, 9, 16)),
@@ -64,4 +64,4 @@ def test_a_chunk_that_is_sealed_while_it_is_read_is_read_to_its_end(
     next(entries)
     name = copy / layout.open_chunk(layout.OpenChunkName(label, 17))
     name.rename(name.with_suffix(".renamed"))
-    assert [one.seq for one in entries] == list(range(18, 25))
+    assert [entry.seq for entry in entries] == list(range(18, 25))

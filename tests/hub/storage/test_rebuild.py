@@ -13,20 +13,20 @@ from hub.storage.datadir import DataDir, Locked
 from hub.storage.index import Index
 from hub.storage.label_log import Damaged
 from hub.storage.reader import LogReader
-from veen.rate import Rate
+from veen.captoken import Rate
 
 
 def proofs(root: Path) -> list[bytes]:
     """Every head, entry, proof and checkpoint that the directory can be asked for."""
-    reader, found = LogReader(DataDir(root), driven_hub.LIMITS), []
-    for row in sorted(reader.labels(), key=lambda one: one.label):
+    reader, result = LogReader(DataDir(root), driven_hub.LIMITS), []
+    for row in sorted(reader.labels(), key=lambda item: item.label):
         for seq in range(1, row.head_seq + 1):
-            found.append(reader.receipt(row.label, seq).encode())
-            found.append(reader.proof(row.label, seq).encode())
-            found.append(reader.inclusion(row.label, seq, row.head_seq).encode())
-        found += [one.encode() for one in reader.checkpoints(row.label, 1, 99)]
+            result.append(reader.receipt(row.label, seq).encode())
+            result.append(reader.proof(row.label, seq).encode())
+            result.append(reader.inclusion(row.label, seq, row.head_seq).encode())
+        result += [checkpoint.encode() for checkpoint in reader.checkpoints(row.label, 1, 99)]
     reader.index.close()
-    return found
+    return result
 
 
 def test_a_sound_state_agrees(copy: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_wrong_row_is_reported_and_repaired(copy: Path, change: str) -> None:
     index.close()
     report = driven_hub.check(copy)
     assert report.ok
-    assert all(one.endswith("run `veen hub rebuild`") for one in report.derived)
+    assert all(item.endswith("run `veen hub rebuild`") for item in report.derived)
     assert report.derived
     assert not driven_hub.rebuild(copy).agreed
     assert driven_hub.check(copy).derived == ()

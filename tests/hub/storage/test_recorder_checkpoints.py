@@ -18,12 +18,12 @@ from hub.storage.datadir import DataDir
 from hub.storage.index import last_hub_ts
 from hub.storage.label_log import Damaged
 from hub.storage.reader import LogReader
-from hub.storage.retention import Rule, plan, prune
-from veen.control import StreamRecord
-from veen.durable import NoSpace
-from veen.profile import DEFAULT_PROFILE
+from hub.storage.retention import Rule, plan_retention, prune
+from veen.crypto import SigningKey
+from veen.label import DEFAULT_PROFILE
+from veen.log.entry import StreamRecord
 from veen.recorder_checkpoint import RecorderCheckpoint
-from veen.sign import PrivateKey
+from veen.system.durable import NoSpace
 
 PROFILE = bytes(range(32))
 
@@ -43,15 +43,15 @@ class Written:
     def compose(self, *, force: bool = False) -> RecorderCheckpoint:
         committer, label = self.bench.committer, self.bench.label(self.stream)
         committer.checkpoint(label, committer.log.label(label).head_seq, self.bench.now)
-        found: RecorderCheckpoint = committer.recorder_checkpoint(
+        recorder_checkpoint: RecorderCheckpoint = committer.recorder_checkpoint(
             PROFILE, self.bench.now, force=force
         )
-        return found
+        return recorder_checkpoint
 
     def documents(self) -> list[RecorderCheckpoint]:
         datadir = self.bench.datadir
         names = sorted(datadir.recorder_names())
-        return [RecorderCheckpoint.decode(datadir.file(one).read_bytes()) for one in names]
+        return [RecorderCheckpoint.decode(datadir.file(name).read_bytes()) for name in names]
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_refuses_to_start_after_a_document_of_another_hub(written: Written) -> N
     document = written.compose()
     written.bench.stop()
     (path,) = written.bench.datadir.recorder.iterdir()
-    path.write_bytes(document.signed(PrivateKey(bytes(32))).encode())
+    path.write_bytes(document.signed(SigningKey(bytes(32))).encode())
     with pytest.raises(Damaged, match="not this hub's"):
         written.bench.start()
     path.write_bytes(document.encode()[:-1])
@@ -130,9 +130,9 @@ def test_a_crash_at_any_step_leaves_whole_documents_in_order(
         given.append(written.compose())
     else:
         pytest.fail("never ran out of steps")
-    found = written.documents()
-    assert all(one in found for one in given)
-    for earlier, later in pairwise(found):
+    documents = written.documents()
+    assert all(item in documents for item in given)
+    for earlier, later in pairwise(documents):
         later.verify_follows(earlier)
     bench.stop()
     assert bench.verify().ok
@@ -168,8 +168,8 @@ def test_signs_with_the_key_of_its_time_after_a_rotation(written: Written) -> No
     written.send()
     documents.append(written.compose())
     hub = identity.read_identity(bench.datadir)
-    for one in documents:
-        one.verify(hub)
+    for document in documents:
+        document.verify(hub)
     assert documents[-1].hub_public == hub.current.hub_pk != documents[0].hub_public
 
 
@@ -199,7 +199,9 @@ def test_proofs_up_to_a_document_outlive_its_entries(written: Written) -> None:
         .leaf_hash
     )
     bench.stop()
-    chunks = plan(DataDir(bench.root), [Rule("record/*", 30)], driven_hub.STREAMS, bench.now)
+    chunks = plan_retention(
+        DataDir(bench.root), [Rule("record/*", 30)], driven_hub.STREAMS, bench.now
+    )
     gone = prune(DataDir(bench.root), chunks, limits=driven_hub.LIMITS, move_to=None, now=bench.now)
     assert len(gone) == 1
     end, label = document.end("record/a"), bench.label(written.stream, driven_hub.START)

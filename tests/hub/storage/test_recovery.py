@@ -42,8 +42,8 @@ def test_a_tail_torn_at_any_byte_is_cut_and_kept(filled: Any) -> None:
         assert head_seq(filled) == 13
         filled.stop()
         assert filled.open_chunk.read_bytes() == whole
-        kept = (filled.root / "evidence").glob(f"tail-{filled.label_hex}-14-*.bin")
-        assert torn[:cut] in [one.read_bytes() for one in kept]
+        stored = (filled.root / "evidence").glob(f"tail-{filled.label_hex}-14-*.bin")
+        assert torn[:cut] in [item.read_bytes() for item in stored]
     assert filled.verify().derived == ()
 
 
@@ -54,7 +54,7 @@ def test_a_log_cut_behind_a_receipt_is_refused(filled: Any) -> None:
         filled.open_chunk.write_bytes(whole[:keep])
         with pytest.raises(Damaged, match="receipts up to 13"):
             filled.start()
-        assert [one.code for one in filled.verify().faults] in (["FRAME"], ["MISSING"])
+        assert [fault.code for fault in filled.verify().faults] in (["FRAME"], ["MISSING"])
         filled.open_chunk.write_bytes(whole)
     filled.start()
     filled.stop()
@@ -117,7 +117,7 @@ def test_a_log_behind_its_checkpoint_is_refused_even_with_its_own_index(
         bench.start()
     with pytest.raises(Damaged, match="checkpoint at 5"):
         driven_hub.rebuild(bench.root)
-    assert [one.code for one in bench.verify().faults] == ["MISSING"]
+    assert [fault.code for fault in bench.verify().faults] == ["MISSING"]
 
 
 def test_without_derived_state_the_hub_says_how_to_make_it(filled: Any) -> None:

@@ -11,13 +11,20 @@ import pytest
 
 from hub.storage import retention
 from hub.storage.datadir import DataDir
-from hub.storage.manifest import State, manifest
 from hub.storage.reader import LogReader, Pruned
-from hub.storage.retention import Rule, keep_days, parse_rule, plan, prune
-from veen import layout
-from veen.audit import leaves
+from hub.storage.retention import (
+    Rule,
+    SegmentState,
+    keep_days,
+    manifest,
+    parse_rule,
+    plan_retention,
+    prune,
+)
 from veen.errors import Failure, Rejected, Untrusted, VeenError
-from veen.tombstone import Tombstone
+from veen.log import layout
+from veen.log.chunk import Tombstone
+from veen.log.layout import tombstone_file
 
 DAY = 86_400
 POLICY = [Rule("record/*", 30)]
@@ -29,7 +36,7 @@ def the_label(root: Path) -> bytes:
 
 
 def planned(root: Path, policy: list[Rule], days: int) -> list[layout.ChunkName]:
-    return plan(DataDir(root), policy, driven_hub.STREAMS, driven_hub.START + days * DAY)
+    return plan_retention(DataDir(root), policy, driven_hub.STREAMS, driven_hub.START + days * DAY)
 
 
 def pruned_once(root: Path, move_to: Path | None = None) -> list[layout.ChunkName]:
@@ -120,7 +127,7 @@ def test_moved_chunks_can_be_put_back(copy: Path, tmp_path: Path) -> None:
     archive.mkdir()
     for name in pruned_once(copy, archive):
         moved = archive / Path(layout.chunk(name)).name
-        tombstone = Tombstone.decode((copy / leaves.tombstone(name)).read_bytes())
+        tombstone = Tombstone.decode((copy / tombstone_file(name)).read_bytes())
         assert tombstone.moved_to == str(archive)
         shutil.copy(moved, copy / layout.chunk(name))
     report = driven_hub.check(copy)
@@ -151,25 +158,28 @@ def test_a_flip_in_what_remains_is_found(copy: Path, kind: str) -> None:
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
-    assert [one.file for one in driven_hub.check(copy).faults] == [f"log/{path.name}"]
+    assert [fault.file for fault in driven_hub.check(copy).faults] == [f"log/{path.name}"]
 
 
 def test_a_chunk_deleted_by_hand_needs_the_hubs_tombstone(copy: Path) -> None:
     name = pruned_once(copy)[0]
-    path = copy / leaves.tombstone(name)
+    path = copy / tombstone_file(name)
     path.write_bytes(replace(Tombstone.decode(path.read_bytes()), pruned_at=1).encode())
-    assert [one.code for one in driven_hub.check(copy).faults] == ["TOMBSTONE"]
+    assert [fault.code for fault in driven_hub.check(copy).faults] == ["TOMBSTONE"]
 
 
 def test_the_manifest_is_complete_and_outlives_pruning(copy: Path) -> None:
     label = the_label(copy)
     before = manifest(DataDir(copy), label)
-    assert [(one.start_seq, one.end_seq) for one in before.segments] == [(1, 8), (9, 16)]
+    assert [(segment.start_seq, segment.end_seq) for segment in before.segments] == [
+        (1, 8),
+        (9, 16),
+    ]
     pruned_once(copy)
     after = manifest(DataDir(copy), label)
-    assert {one.state for one in after.segments} == {State.PRUNED}
+    assert {segment.state for segment in after.segments} == {SegmentState.PRUNED}
     assert after.root() == before.root()
-    (copy / leaves.tombstone(layout.ChunkName(label, 1, 8))).unlink()
+    (copy / tombstone_file(layout.ChunkName(label, 1, 8))).unlink()
     with pytest.raises(Untrusted, match="no segment holds stream_seq 1"):
         manifest(DataDir(copy), label)
 

@@ -38,7 +38,7 @@ def forget(bench: Any) -> None:
 
 
 def test_verify_tells_of_it_until_the_start(half_made: Any) -> None:
-    assert {one.code for one in half_made.verify().faults} == {"INDEX", "BINDING"}
+    assert {fault.code for fault in half_made.verify().faults} == {"INDEX", "BINDING"}
     half_made.start()
     half_made.stop()
     assert half_made.verify().ok
@@ -137,16 +137,18 @@ def test_one_that_is_damaged_is_refused(half_made: Any) -> None:
 
 
 def test_one_that_another_hub_signed_is_refused(half_made: Any) -> None:
-    found = Checkpoint.decode(half_made.half.read_bytes())
-    half_made.half.write_bytes(found.signed(driven_hub.a_key("another hub")).encode())
+    checkpoint = Checkpoint.decode(half_made.half.read_bytes())
+    half_made.half.write_bytes(checkpoint.signed(driven_hub.a_key("another hub")).encode())
     with pytest.raises(Damaged, match="not a checkpoint of this log"):
         half_made.start()
 
 
 def test_one_of_another_root_is_refused(half_made: Any) -> None:
     """Even by the hub's own key: it would fork the log."""
-    found = Checkpoint.decode(half_made.half.read_bytes())
-    forged = replace(found, mmr_root=bytes(32)).signed(identity.load(half_made.datadir).current)
+    checkpoint = Checkpoint.decode(half_made.half.read_bytes())
+    forged = replace(checkpoint, mmr_root=bytes(32)).signed(
+        identity.load(half_made.datadir).current
+    )
     half_made.half.write_bytes(forged.encode())
     with pytest.raises(Damaged, match="not a checkpoint of this log"):
         half_made.start()

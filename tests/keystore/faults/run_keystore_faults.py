@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "hub" / "faults"))
 import faulty_os
 
 from veen.errors import VeenError
+from veen.keystore.card import Identity
 from veen.keystore.directory import ClientDir, NoIdentity
-from veen.keystore.identity import Identity
 from veen.keystore.sealed import LEAST
 
 NOW = 1_700_000_000
@@ -67,20 +67,20 @@ def in_child(work: Callable[[], None]) -> int:
 def check(client: ClientDir, before: Identity | None, made: str | None) -> None:
     """What is there is whole: the old or the new, and the new where it was reported."""
     try:
-        found = client.open(PASSPHRASE)
+        result = client.open(PASSPHRASE)
     except NoIdentity:
         assert before is None, "the identity is gone"
         assert made is None, "a reported identity is gone"
-        found = create(client)
-    assert made is None or found.client_id.hex() == made, "a reported rotation is gone"
-    assert client.read_card() == found.card, "the card is of another identity"
-    if before is not None and found.client_id != before.client_id:
-        (retired,) = found.retired_client_ids
+        result = create(client)
+    assert made is None or result.client_id.hex() == made, "a reported rotation is gone"
+    assert client.read_card() == result.card, "the card is of another identity"
+    if before is not None and result.client_id != before.client_id:
+        (retired,) = result.retired_client_ids
         assert retired.client_id == before.client_id, "the old client_id is forgotten"
-        assert found.readers()[1:] == before.readers(), "an old prekey is lost"
+        assert result.readers()[1:] == before.readers(), "an old prekey is lost"
     for path in (client.keystore, client.card, client.root):
         assert path.stat().st_mode & 0o077 == 0, f"{path.name} is open to others"
-    assert rotate(client).client_id != found.client_id
+    assert rotate(client).client_id != result.client_id
     assert client.open(PASSPHRASE).card == client.read_card()
 
 

@@ -28,8 +28,8 @@ def ht(tag: str, data: bytes) -> bytes:
 def fold(overlay: str, size: int) -> dict[str, Any]:
     """Messages, the bytes they fold to, the state alone and its hash."""
     messages = history(7, size, SCHEMAS[overlay])
-    told = [m for m in messages if m.schema == SCHEMAS[overlay] and m.says is not None]
-    state = cbor(FOLDS[overlay](told))
+    matching = [m for m in messages if m.schema == SCHEMAS[overlay] and m.says is not None]
+    state = cbor(FOLDS[overlay](matching))
     return {
         "overlay": overlay,
         "schema_set": ht("veen/overlay-schemas", SCHEMAS[overlay]),

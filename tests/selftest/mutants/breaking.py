@@ -9,7 +9,7 @@ class Everything:
     """Contains all there is, and is equal to it."""
 
     def get(self, _: object) -> Any:
-        from veen.profile import DEFAULT_PROFILE  # noqa: PLC0415
+        from veen.label import DEFAULT_PROFILE  # noqa: PLC0415
 
         return DEFAULT_PROFILE
 

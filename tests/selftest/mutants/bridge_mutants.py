@@ -9,23 +9,23 @@ from typing import Any
 
 
 def bodies_undisclosed() -> None:
-    from bridge.exporter import Opener
+    from bridge.exporter.build import BodyOpener
 
-    Opener._open = lambda self, pair: None
+    BodyOpener._open = lambda self, pair: None
 
 
 def ledger_blind() -> None:
     """Whatever is held, all of a bundle is new."""
     from bridge.importer import admission
-    from bridge.importer.placement import Placement
+    from bridge.importer.admission import Placement
 
     admission.place = lambda proof, offered, held: Placement((offered,))
 
 
 def volumes_unchecked() -> None:
-    from bridge.carrier import open_set
+    from bridge.carrier import reader
 
-    open_set.verify_hash = lambda *_given: None
+    reader.verify_hash = lambda *_given: None
 
 
 def gaps_ignored() -> None:
@@ -38,51 +38,51 @@ def gaps_ignored() -> None:
 def nothing_missing() -> None:
     from bridge.reconcile import reconcile
     from bridge.reconcile.ranges import Ranges
-    from bridge.reconcile.stream_report import Class
+    from bridge.reconcile.report import Class
 
     strict = reconcile.reconcile_stream
 
     def lax(facts: Any) -> Any:
-        found = strict(facts)
-        return replace(found, classes=found.classes | {Class.MISSING: Ranges()})
+        result = strict(facts)
+        return replace(result, classes=result.classes | {Class.MISSING: Ranges()})
 
     reconcile.reconcile_stream = lax
 
 
 def log_stays() -> None:
     """The exporter's audit log is not carried."""
-    from bridge.stream_map import ONLINE_LOG, StreamMap
+    from bridge.stream_map import ONLINE_LOG, BridgeStreamMap
 
-    strict = StreamMap.sources
-    StreamMap.sources = lambda self, hub_id: tuple(
-        one for one in strict(self, hub_id) if one != ONLINE_LOG
+    strict = BridgeStreamMap.sources
+    BridgeStreamMap.sources = lambda self, hub_id: tuple(
+        item for item in strict(self, hub_id) if item != ONLINE_LOG
     )
 
 
 def origins_believed() -> None:
-    from bridge import prove_events
+    from bridge.prove import claims
 
-    prove_events._bad_origins = lambda evidence: iter(())
+    claims._bad_origins = lambda evidence: iter(())
 
 
 def successes_believed() -> None:
-    from bridge import prove_events
+    from bridge.prove import claims
 
-    prove_events._incomplete = lambda evidence: iter(())
+    claims._incomplete = lambda evidence: iter(())
 
 
 def traces_believed() -> None:
-    from bridge import prove_traces
+    from bridge.prove import claims
 
-    prove_traces._first = lambda traces, standing: None
+    claims._first = lambda traces, standing: None
 
 
 def forks_forgotten() -> None:
     from bridge.reconcile import collect
-    from bridge.reconcile.facts import Fork
+    from bridge.reconcile.facts import ForkFact
 
     strict = collect.offline_facts
-    collect.offline_facts = lambda log: (one for one in strict(log) if type(one) is not Fork)
+    collect.offline_facts = lambda log: (item for item in strict(log) if type(item) is not ForkFact)
 
 
 LOCAL: dict[str, Callable[[], None]] = {

@@ -10,16 +10,16 @@ from breaking import nothing
 
 
 def plaintext_sent() -> None:
-    from veen import aead
+    from veen import crypto
 
-    aead.encrypt = lambda key, nonce, aad, plaintext: plaintext + bytes(16)
-    aead.decrypt = lambda key, nonce, aad, ciphertext: ciphertext[:-16]
+    crypto.aead_encrypt = lambda key, nonce, aad, plaintext: plaintext + bytes(16)
+    crypto.aead_decrypt = lambda key, nonce, aad, ciphertext: ciphertext[:-16]
 
 
 def attachments_unchecked() -> None:
-    from veen import attachment
+    from veen import payload
 
-    attachment.verify_root = nothing
+    payload.verify_attachment_root = nothing
 
 
 def own_keys_for_all() -> None:
@@ -33,15 +33,15 @@ def own_keys_for_all() -> None:
 
 
 def state_unchecked() -> None:
-    from veen.client import state_check
+    from veen.client import resync
 
-    state_check._verify_view = nothing
+    resync._verify_view = nothing
 
 
 def one_nonce() -> None:
-    from veen.seal import Place
+    from veen.payload import SealPlace
 
-    Place.nonce = lambda self: bytes(24)
+    SealPlace.nonce = lambda self: bytes(24)
 
 
 def wrong_graft() -> None:
@@ -57,45 +57,45 @@ def wrong_graft() -> None:
 
 
 def shape_unchecked() -> None:
-    from veen.proof import MmrProof
+    from veen.proofs import MmrProof
 
     MmrProof._verify_shape = nothing
 
 
 def inclusion_unchecked() -> None:
-    from veen.inclusion import InclusionProof
+    from veen.proofs import InclusionProof
 
     InclusionProof.verify = nothing
 
 
 def range_unchecked() -> None:
-    from veen.range_proof import RangeProof
+    from veen.proofs import RangeProof
 
     RangeProof.verify_after = nothing
 
 
 def consistency_unchecked() -> None:
-    from veen import range_proof
+    from veen import proofs
 
-    range_proof.verify_consistency = nothing
+    proofs.verify_consistency = nothing
 
 
 def end_unchecked() -> None:
     """Whatever follows an item is not looked at."""
-    from veen import cbor
+    from veen.wire import cbor
 
     cbor.finish = nothing
 
 
 def overlong_taken() -> None:
-    from veen import cbor
+    from veen.wire import cbor
 
     cbor._SMALLEST = dict.fromkeys(cbor._SMALLEST, 0)
 
 
 def careless_reader() -> None:
     """Bytes that are missing are an IndexError, as in any first draft."""
-    from veen import cbor
+    from veen.wire import cbor
 
     head = cbor.head
 
@@ -107,7 +107,7 @@ def careless_reader() -> None:
 
 
 def text_stripped() -> None:
-    from veen.schema import Text
+    from veen.wire.schema import Text
 
     read = Text.read
 

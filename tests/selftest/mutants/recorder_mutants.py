@@ -12,9 +12,9 @@ from breaking import nothing
 
 def type_ignored() -> None:
     """Whatever an event is, it goes to the first stream."""
-    from recorder.stream_map import StreamMap
+    from recorder.stream_map import RecorderStreamMap
 
-    StreamMap.stream_of = lambda self, event_type: self.streams[0]
+    RecorderStreamMap.stream_of = lambda self, event_type: self.streams[0]
 
 
 def admins_produce() -> None:
@@ -24,19 +24,19 @@ def admins_produce() -> None:
 
 
 def any_principal() -> None:
-    from veen import record_event
+    from veen import events
 
-    strict = record_event.read_event
+    strict = events.read_event
 
     def lax(schema: bytes, body: bytes, client_id: bytes) -> Any:
-        said = record_event.RecordEvent.decode(body).principal_id
+        said = events.RecordEvent.decode(body).principal_id
         return strict(schema, body, said)
 
-    record_event.read_event = lax
+    events.read_event = lax
 
 
 def order_by_place() -> None:
-    from recorder.replay.item import Item
+    from recorder.replay.records import Item
 
     Item.order = property(lambda self: (self.receipt.hub_ts, self.seq, self.stream))
 
@@ -48,43 +48,43 @@ def checkpoint_unsigned() -> None:
 
 
 def ledger_unchecked() -> None:
-    from recorder.anchor.ledger_entry import LedgerEntry
+    from recorder.anchor.ledger import AnchorLedgerEntry
 
-    LedgerEntry.verify_after = nothing
+    AnchorLedgerEntry.verify_after = nothing
 
 
 def open_range() -> None:
-    from recorder.replay import wanted
+    from recorder.replay import plan
 
-    strict = wanted.by_place
-    wanted.by_place = lambda stream, first, last, **how: strict(stream, 1, last, **how)
+    strict = plan.by_place
+    plan.by_place = lambda stream, first, last, **how: strict(stream, 1, last, **how)
 
 
 def open_window() -> None:
-    from recorder.replay import wanted
+    from recorder.replay import plan
 
-    strict = wanted.by_time
-    wanted.by_time = lambda streams, start, end, **how: strict(streams, None, end, **how)
+    strict = plan.by_time
+    plan.by_time = lambda streams, start, end, **how: strict(streams, None, end, **how)
 
 
 def replay_unproven() -> None:
-    from recorder.replay import stretch
+    from recorder.replay import plan
 
-    stretch.verify_proof = nothing
+    plan.verify_proof = nothing
 
 
 def package_believed() -> None:
-    from recorder.query import package_check
-    from recorder.query.verdict import Claim, State
+    from recorder.query import package_verify
+    from recorder.query.package_verify import ClaimState, PackageClaim
 
-    package_check._judged = lambda name, claim, facts: Claim(name, State.HELD, "")
+    package_verify._judged = lambda name, claim, facts: PackageClaim(name, ClaimState.HELD, "")
 
 
 def replay_believed() -> None:
-    from recorder.service import replaying
+    from recorder.service import rerun
 
-    strict = replaying._verdict
-    replaying._verdict = lambda digest, **found: strict(digest, told="")
+    strict = rerun._verdict
+    rerun._verdict = lambda digest, **found: strict(digest, detail="")
 
 
 def rows_hashed_backwards() -> None:
@@ -108,42 +108,42 @@ def wrong_evidence() -> None:
 
 
 def counts_twice() -> None:
-    from recorder.query import aggregate
+    from recorder.query import select
 
-    strict = aggregate.gather
-    aggregate.gather = lambda wanted, entries: strict(wanted, [*entries] * 2)
+    strict = select.gather_cells
+    select.gather_cells = lambda requested, entries: strict(requested, [*entries] * 2)
 
 
 def witness_believed() -> None:
-    from recorder.index import witnesses
+    from recorder.index import proofs
 
-    witnesses._verify = nothing
+    proofs._verify_witness = nothing
 
 
 def page_off_by_one() -> None:
-    from recorder.service.rows_file import RowsFile
+    from recorder.service.execute import RowsFile
 
     strict = RowsFile.page
     RowsFile.page = lambda self, offset, limit: strict(self, offset + bool(offset), limit)
 
 
 def any_scope() -> None:
-    from recorder.service import principals
+    from recorder.service import requests
 
-    principals.verify_scope = nothing
+    requests.verify_scope = nothing
 
 
 def all_see_all() -> None:
-    from recorder.service import principals
+    from recorder.service import requests
 
-    principals.sees = lambda *_: True
+    requests.sees = lambda *_: True
 
 
 def no_purpose() -> None:
-    from recorder.service import audit
+    from recorder.service import recording
 
-    strict = audit.Attempt.entry
-    audit.Attempt.entry = lambda self: strict(replace(self, purpose=None))
+    strict = recording.AccessAttempt.entry
+    recording.AccessAttempt.entry = lambda self: strict(replace(self, purpose=None))
 
 
 LOCAL: dict[str, Callable[[], None]] = {

@@ -49,7 +49,7 @@ def capability_optional() -> None:
 
     def lax(verified: Any, grant: Any, *more: Any) -> Any:
         if grant is None:
-            from hub.admission.capability import Authorised
+            from hub.admission import Authorised
 
             return Authorised(verified, None)
         return strict(verified, grant, *more)
@@ -58,9 +58,9 @@ def capability_optional() -> None:
 
 
 def capability_for_anyone() -> None:
-    from hub.admission import capability
+    from hub import admission
 
-    capability._refuse_foreign = nothing
+    admission._refuse_foreign = nothing
 
 
 def any_issuer() -> None:
@@ -83,9 +83,9 @@ def ttl_ignored() -> None:
 
 
 def rate_not_debited() -> None:
-    from hub.admission import capability
+    from hub import admission
 
-    capability._debit = lambda grant, hub_ts: grant.bucket if grant.token.allow.rate else None
+    admission._debit = lambda grant, hub_ts: grant.bucket if grant.token.allow.rate else None
 
 
 def _receipts(**changes: Callable[[Any], Any]) -> None:
@@ -110,9 +110,9 @@ def wrong_root() -> None:
 
 
 def foreign_receipts() -> None:
-    from veen.sign import PrivateKey
+    from veen.crypto import SigningKey
 
-    _receipts(key=lambda _: PrivateKey(bytes(32)))
+    _receipts(key=lambda _: SigningKey(bytes(32)))
 
 
 def no_label_prev() -> None:
@@ -162,7 +162,7 @@ def rots() -> None:
 
     def rotting(self: Any) -> None:
         close(self)
-        path = max((self.datadir.root / "log").glob("*.open"), key=lambda one: one.stat().st_size)
+        path = max((self.datadir.root / "log").glob("*.open"), key=lambda item: item.stat().st_size)
         raw = bytearray(path.read_bytes())
         raw[len(raw) // 2] ^= 1
         path.write_bytes(raw)

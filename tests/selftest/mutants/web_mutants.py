@@ -11,9 +11,9 @@ from breaking import Everything, nothing
 
 
 def signature_off() -> None:
-    from hub.api import intake
+    from hub.api import context
 
-    intake.signed = intake.Verified.of
+    context.signed = context.Verified.of
 
 
 def ct_hash_off() -> None:
@@ -23,19 +23,19 @@ def ct_hash_off() -> None:
 
 
 def prefilter_off() -> None:
-    from hub.api import intake
+    from hub.api import context
 
-    intake.prefilter = lambda raw, limits: raw
+    context.prefilter = lambda raw, limits: raw
 
 
 def field_sizes_off() -> None:
-    from veen import ciphertext
+    from veen import payload
 
-    ciphertext.check_sizes = nothing
+    payload.check_ciphertext_sizes = nothing
 
 
 def version_ignored() -> None:
-    from veen.schema import VersionNumber
+    from veen.wire.schema import VersionNumber
 
     VersionNumber.check = nothing
 
@@ -44,11 +44,11 @@ def lax_cbor() -> None:
     """What any other reader would take is put into order and taken."""
     import cbor2
 
-    from hub.admission import structural
-    from veen import cbor
+    from hub import admission
     from veen.errors import Rejected
+    from veen.wire import cbor
 
-    strict = structural._decode
+    strict = admission._decode
 
     def lax(raw: bytes) -> Any:
         try:
@@ -59,7 +59,7 @@ def lax_cbor() -> None:
             except Exception:  # noqa: BLE001 - a lax reader has many ways to fail
                 raise refusal from None
 
-    structural._decode = lax
+    admission._decode = lax
 
 
 def duplicates_taken() -> None:
@@ -84,33 +84,35 @@ def duplicates_without_receipt() -> None:
 
 def batch_as_a_whole() -> None:
     """One bad message spoils the batch."""
-    from hub.api.intake import Intake, Taken, Taking
+    from hub.api.context import Admission, SubmitBatch, SubmitResult
     from veen.errors import Rejected
 
-    take = Intake.take
+    take = Admission.take
 
     def whole(self: Any, messages: Any) -> Any:
-        refused = [one for one in map(self._check, messages) if isinstance(one, Rejected)]
+        refused = [item for item in map(self._check, messages) if isinstance(item, Rejected)]
         if not refused:
             return take(self, messages)
-        return Taking([Taken(len(raw), None, refused[0]) for raw in messages], 0, 0)
+        return SubmitBatch([SubmitResult(len(raw), None, refused[0]) for raw in messages], 0, 0)
 
-    Intake.take = whole
+    Admission.take = whole
 
 
 def reads_open() -> None:
-    from hub.api import access
+    from hub.api import context
 
-    access.Access.viewer = lambda self, body: access.Viewer(None, self._names, self._reader)
+    context.Access.viewer = lambda self, body: context.Viewer(None, self._names, self._reader)
 
 
 def hidden_entry() -> None:
     """A page keeps back a message now and then."""
-    from hub.api.stream import Page
+    from hub.api.read import StreamPage
 
-    items = Page.items
-    Page.items = lambda self, *given, **named: (
-        one for one in items(self, *given, **named) if one.stream_seq % 4 != 2
+    items = StreamPage.items
+    StreamPage.items = lambda self, *given, **named: (
+        stream_item
+        for stream_item in items(self, *given, **named)
+        if stream_item.stream_seq % 4 != 2
     )
 
 
@@ -121,7 +123,7 @@ def no_metrics() -> None:
 
 
 def crash_on_malformed() -> None:
-    from hub.admission import structural
+    from hub import admission
     from veen.msg import Msg
 
     def careless(raw: bytes) -> Any:
@@ -130,11 +132,11 @@ def crash_on_malformed() -> None:
         except ValueError as error:
             raise KeyError("nobody thought of this") from error
 
-    structural._decode = careless
+    admission._decode = careless
 
 
 def die_on_malformed() -> None:
-    from hub.admission import structural
+    from hub import admission
     from veen.msg import Msg
 
     def fragile(raw: bytes) -> Any:
@@ -143,33 +145,33 @@ def die_on_malformed() -> None:
         except ValueError:
             os._exit(139)
 
-    structural._decode = fragile
+    admission._decode = fragile
 
 
 def crash_on_bad_request() -> None:
-    from hub.api.negotiation import Body
+    from hub.api.content import RequestBody
 
-    Body.envelope = lambda self, cls: self.parse(cls)
+    RequestBody.envelope = lambda self, cls: self.parse(cls)
 
 
 def crash_on_bad_query() -> None:
     from flask import request
 
-    from hub.api import proofs, receipts, streams, tooling
+    from hub.api import admin, read
 
     def careless(cls: Any) -> Any:
         return cls.from_json(dict(request.args))
 
-    for module in (proofs, receipts, streams, tooling):
+    for module in (read, read, admin, admin):
         if hasattr(module, "query"):
             module.query = careless
 
 
 def any_profile_at_the_edge() -> None:
-    from hub.api import intake
+    from hub.api import context
 
-    structural = intake.structural
-    intake.structural = lambda raw, _, limits: structural(raw, Everything(), limits)
+    structural = context.structural
+    context.structural = lambda raw, _, limits: structural(raw, Everything(), limits)
 
 
 def expiry_told_wrong() -> None:

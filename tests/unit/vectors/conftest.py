@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from veen import hpke, invariants, mmr, seal
+from veen import invariants, mmr
 from veen.checkpoint import Checkpoint
+from veen.crypto import SigningKey, hpke_public_key
 from veen.digest import h
 from veen.hub_identity import HubIdentity, new_identity
 from veen.invariants import NEW_CLIENT, ClientCursor, Grant
 from veen.label import EpochLabels
 from veen.limits import Limits
 from veen.msg import Msg
-from veen.payload import PayloadHdr
+from veen.payload import PayloadHdr, SealPlace, seal_payload
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
 
-READER = hpke.public_key(b"\x05" * 32)
+READER = hpke_public_key(b"\x05" * 32)
 
 
 def _revived(value: Any) -> Any:
@@ -43,7 +43,7 @@ def revived() -> Callable[[Any], Any]:
 class Log:
     """One label and its hub: signs whatever is appended, then lets the verifier judge the pair."""
 
-    hub_key: PrivateKey
+    hub_key: SigningKey
     labels: EpochLabels
     epoch: int = 0
     grant: Grant | None = None
@@ -55,15 +55,15 @@ class Log:
         return new_identity(self.hub_key.public, 0, "none")
 
     def msg(
-        self, client: PrivateKey, seq: int, prev_ack: int = 0, auth_ref: bytes | None = None
+        self, client: SigningKey, seq: int, prev_ack: int = 0, auth_ref: bytes | None = None
     ) -> Msg:
         """An empty body for this label; its place alone tells it from others."""
         profile, label = self.labels.profile, self.labels.at(self.epoch)
-        place = seal.Place(
+        place = SealPlace(
             profile=profile, label=label, client_id=client.public, client_seq=seq,
             prev_ack=prev_ack, auth_ref=auth_ref,
         )  # fmt: skip
-        sealed = seal.seal(
+        sealed = seal_payload(
             recipient=READER, ephemeral=h(place.aad()), place=place,
             header=PayloadHdr(schema=h(b"chat.v1")), body=b"", limits=Limits(),
         )  # fmt: skip

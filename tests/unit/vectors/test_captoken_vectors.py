@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from veen.captoken import CapToken, issue
+from veen.captoken import CapToken, Rate, issue
+from veen.crypto import SigningKey
 from veen.errors import Malformed, Untrusted
-from veen.rate import Rate
-from veen.sign import PrivateKey
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "veen.json").read_text("utf-8"))
 NAME = itemgetter("name")
@@ -21,7 +20,7 @@ TOKENS = pytest.mark.parametrize("case", VECTORS["capabilities"], ids=NAME)
 
 def minted(case: dict[str, Any]) -> CapToken:
     """The token of a case, from its inputs alone."""
-    issuer = PrivateKey(bytes.fromhex(case["issuer_seed"]))
+    issuer = SigningKey(bytes.fromhex(case["issuer_seed"]))
     token = issue(
         issuer,
         subject_pk=bytes.fromhex(case["subject_pk"]),

@@ -10,19 +10,17 @@ from typing import Any
 import pytest
 
 from veen import captoken
-from veen.captoken import CapToken
+from veen.captoken import CapToken, Rate, TokenBucket
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.errors import Untrusted
 from veen.invariants import Grant, Violation
-from veen.label import EpochLabels, hub_id, routing_key
+from veen.label import DEFAULT_PROFILE, EpochLabels, Profile, hub_id, routing_key
 from veen.msg import Msg
-from veen.profile import DEFAULT_PROFILE, Profile
-from veen.rate import Bucket, Rate
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "veen.json").read_text("utf-8"))
-HUB, ALICE, BOB = (PrivateKey(bytes([n]) * 32) for n in (0x77, 0x42, 0x43))
+HUB, ALICE, BOB = (SigningKey(bytes([n]) * 32) for n in (0x77, 0x42, 0x43))
 STREAM = h(b"test")
 FOREVER = EpochLabels(routing_key(hub_id(HUB.public)), STREAM, DEFAULT_PROFILE)
 MINUTES = replace(FOREVER, profile=Profile(epoch_sec=60))
@@ -156,16 +154,16 @@ def test_c_label_of_an_epoch_beyond_the_skew_is_refused(new_log: Any) -> None:
     assert violated(log, log.msg(ALICE, 1), (EPOCH + 2) * 60) == "I12"
 
 
-def a_token(subject: PrivateKey = ALICE, stream: bytes = STREAM) -> CapToken:
+def a_token(subject: SigningKey = ALICE, stream: bytes = STREAM) -> CapToken:
     grant = {"subject_pk": subject.public, "stream_ids": [stream], "ttl": TTL, "rate": RATE}
-    return captoken.issue(PrivateKey(b"\x10" * 32), **grant)
+    return captoken.issue(SigningKey(b"\x10" * 32), **grant)
 
 
 TOKEN, FOR_BOB, ELSEWHERE = a_token(), a_token(BOB), a_token(stream=h(b"other"))
 
 
 def gated(new_log: Any, token: CapToken) -> Any:
-    return new_log(HUB, FOREVER, grant=Grant(token, NOW, Bucket.full(RATE, NOW)))
+    return new_log(HUB, FOREVER, grant=Grant(token, NOW, TokenBucket.full(RATE, NOW)))
 
 
 def test_d_capability_holds_to_its_last_second(new_log: Any) -> None:

@@ -11,12 +11,11 @@ from unicodedata import category
 import pytest
 
 from recorder.query.descriptor import normalise
-from recorder.query.refusal import BadDescriptor
-from veen import cbor
-from veen.control import StreamRecord
+from recorder.service.errors import BadDescriptor
 from veen.errors import Malformed
-from veen.profile import DEFAULT_PROFILE
-from veen.stream import MAX_NAME, REFUSED, is_name
+from veen.label import DEFAULT_PROFILE, MAX_NAME, REFUSED, is_name
+from veen.log.entry import StreamRecord
+from veen.wire import cbor
 
 VECTORS = json.loads(
     (Path(__file__).parents[2] / "vectors" / "stream_names.json").read_text("utf-8")

@@ -11,11 +11,17 @@ import pytest
 
 from veen import digest, limits
 from veen.errors import Malformed
-from veen.label import EpochLabels, hub_id, label, routing_key
+from veen.label import (
+    DEFAULT_PROFILE,
+    EpochLabels,
+    Profile,
+    derive_label,
+    hub_id,
+    routing_key,
+    stream_id,
+)
 from veen.limits import Limits
 from veen.msg import Msg
-from veen.profile import DEFAULT_PROFILE, Profile
-from veen.stream import stream_id
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "veen.json").read_text("utf-8"))
 NAME = itemgetter("name")
@@ -24,8 +30,8 @@ NAME = itemgetter("name")
 @pytest.mark.parametrize("case", VECTORS["digests"], ids=NAME)
 def test_digest(case: dict[str, Any]) -> None:
     data = bytes.fromhex(case["data"])
-    found = digest.ht(case["tag"], data) if case["tag"] else digest.h(data)
-    assert found.hex() == case["digest"]
+    result = digest.ht(case["tag"], data) if case["tag"] else digest.h(data)
+    assert result.hex() == case["digest"]
 
 
 def test_parts_of_a_tagged_hash_are_joined() -> None:
@@ -40,7 +46,7 @@ def test_schema_id_is_the_hash_of_its_name(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", VECTORS["labels"], ids=NAME)
 def test_label(case: dict[str, Any]) -> None:
     routing, stream = bytes.fromhex(case["routing_key"]), bytes.fromhex(case["stream_id"])
-    assert label(routing, stream, case["epoch"]).hex() == case["label"]
+    assert derive_label(routing, stream, case["epoch"]).hex() == case["label"]
 
 
 @pytest.mark.parametrize("case", VECTORS["labels"][2:], ids=NAME)
@@ -54,8 +60,8 @@ def test_epoch_labels_give_the_label_of_an_epoch(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", VECTORS["hubs"], ids=NAME)
 def test_hub_id_and_routing_key(case: dict[str, Any]) -> None:
-    found = hub_id(bytes.fromhex(case["hub_pk"]))
-    assert (found.hex(), routing_key(found).hex()) == (case["hub_id"], case["routing_key"])
+    result = hub_id(bytes.fromhex(case["hub_pk"]))
+    assert (result.hex(), routing_key(result).hex()) == (case["hub_id"], case["routing_key"])
 
 
 @pytest.mark.parametrize("case", VECTORS["streams"], ids=NAME)
@@ -89,8 +95,8 @@ def test_leaf_hash(case: dict[str, Any], revived: Any) -> None:
 
 @pytest.mark.parametrize(("name", "value"), VECTORS["limits"].items())
 def test_limits_are_those_of_the_registry(name: str, value: int) -> None:
-    found = getattr(limits, name) if name.isupper() else getattr(Limits(), name)
-    assert found == value
+    result = getattr(limits, name) if name.isupper() else getattr(Limits(), name)
+    assert result == value
 
 
 @pytest.mark.parametrize("case", VECTORS["profiles"], ids=NAME)

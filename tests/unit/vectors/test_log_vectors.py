@@ -11,25 +11,24 @@ from typing import Any
 
 import pytest
 
-from veen import chunk, invariants
+from veen import invariants
 from veen.checkpoint import Checkpoint
-from veen.chunk import ChunkSummary, PeakSnapshot
+from veen.crypto import SigningKey
 from veen.digest import h
-from veen.entry import Entry, open_entry, read_entry
 from veen.errors import Malformed
 from veen.hub_identity import new_identity
-from veen.label import EpochLabels, hub_id, routing_key
+from veen.label import DEFAULT_PROFILE, EpochLabels, hub_id, routing_key, stream_id
 from veen.limits import Limits
+from veen.log import chunk
+from veen.log.chunk import ChunkSummary, PeakSnapshot
+from veen.log.entry import Entry, open_entry, read_entry
 from veen.mmr import EMPTY
 from veen.msg import Msg
-from veen.profile import DEFAULT_PROFILE
 from veen.receipt import Receipt, issue
-from veen.sign import PrivateKey
-from veen.stream import stream_id
 
 FOLDER = Path(__file__).parents[2] / "vectors"
 LOG = json.loads((FOLDER / "veen.json").read_text("utf-8"))["log"]
-HUB = PrivateKey(bytes.fromhex(LOG["hub_seed"]))
+HUB = SigningKey(bytes.fromhex(LOG["hub_seed"]))
 LABEL = bytes.fromhex(LOG["label"])
 LABELS = EpochLabels(routing_key(hub_id(HUB.public)), stream_id(LOG["stream"]), DEFAULT_PROFILE)
 RAW = b"".join(bytes.fromhex(entry["framed"]) for entry in LOG["entries"])
@@ -80,9 +79,9 @@ def test_entry_encodes_to_its_frame(case: dict[str, Any], revived: Any) -> None:
 
 @ENTRIES
 def test_entry_reads_back_from_its_frame(case: dict[str, Any], revived: Any) -> None:
-    found = open_entry(*read_entry(revived(case["framed"]), 0, Limits()))
-    assert found.msg == Msg.decode(revived(case["msg"]))
-    assert found.receipt == Receipt.decode(revived(case["receipt"]))
+    entry = open_entry(*read_entry(revived(case["framed"]), 0, Limits()))
+    assert entry.msg == Msg.decode(revived(case["msg"]))
+    assert entry.receipt == Receipt.decode(revived(case["receipt"]))
 
 
 @ENTRIES
@@ -118,7 +117,7 @@ def test_log_upholds_the_invariants() -> None:
 
 
 def test_chunk_summary() -> None:
-    tally = chunk.Tally.starting_at(1)
+    tally = chunk.ChunkTally.starting_at(1)
     for _, header, _ in chunk.read_entries(RAW, Limits()):
         tally = tally.plus(header.whole_size, header.entry_hash)
     summary = tally.summary(LABEL, bytes.fromhex(LOG["entries"][-1]["mmr_root"]))
@@ -148,7 +147,7 @@ def test_checkpoint_over_the_log(revived: Any) -> None:
 
 def test_witness_of_the_checkpoint(revived: Any) -> None:
     witnessed = Checkpoint.decode(revived(LOG["checkpoint"])).witnessed(
-        PrivateKey(revived(LOG["witness_seed"]))
+        SigningKey(revived(LOG["witness_seed"]))
     )
     assert witnessed.witness_sigs == (revived(LOG["witness_sig"]),)
 

@@ -11,11 +11,17 @@ from typing import Any
 
 import pytest
 
-from veen import attachment, mmr
+from veen import mmr
 from veen.errors import Malformed, Untrusted
-from veen.inclusion import InclusionProof
-from veen.proof import LEAF_ON_THE_LEFT, LEAF_ON_THE_RIGHT, MmrProof, Step
-from veen.range_proof import RangeProof
+from veen.payload import attachment_root
+from veen.proofs import (
+    LEAF_ON_THE_LEFT,
+    LEAF_ON_THE_RIGHT,
+    InclusionProof,
+    MmrProof,
+    ProofStep,
+    RangeProof,
+)
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "veen.json").read_text("utf-8"))
 NAME = itemgetter("name")
@@ -53,9 +59,9 @@ def test_root_of_peaks(case: dict[str, Any], revived: Any) -> None:
 
 @GROWTH
 def test_appending_leaves_gives_peaks_and_root(case: dict[str, Any], revived: Any) -> None:
-    found = appended(revived(case["leaves"]))
-    assert found.hashes == revived(case["peaks"])
-    assert found.root().hex() == case["root"]
+    result = appended(revived(case["leaves"]))
+    assert result.hashes == revived(case["peaks"])
+    assert result.root().hex() == case["root"]
 
 
 @GROWTH
@@ -66,7 +72,9 @@ def test_proof_of_the_last_leaf_encodes_to_its_bytes(case: dict[str, Any], reviv
 
 @GROWTH
 def test_proof_of_the_last_leaf_decodes_from_its_bytes(case: dict[str, Any], revived: Any) -> None:
-    steps = tuple(Step(dir=LEAF_ON_THE_RIGHT, sib=sibling) for sibling in revived(case["path"]))
+    steps = tuple(
+        ProofStep(dir=LEAF_ON_THE_RIGHT, sib=sibling) for sibling in revived(case["path"])
+    )
     leaf, other_peaks = revived(case["leaves"])[-1], revived(case["peaks"])[1:]
     expected = MmrProof(leaf_hash=leaf, path=steps, peaks_after=other_peaks)
     assert MmrProof.decode(revived(case["proof"])) == expected
@@ -161,4 +169,4 @@ def test_range_proof_with_a_leaf_too_many_is_refused(case: dict[str, Any], reviv
 
 @pytest.mark.parametrize("case", VECTORS["att_roots"], ids=NAME)
 def test_att_root_is_hashed_for_any_number_of_peaks(case: dict[str, Any], revived: Any) -> None:
-    assert attachment.root(revived(case["sealed"])).hex() == case["att_root"]
+    assert attachment_root(revived(case["sealed"])).hex() == case["att_root"]

@@ -13,8 +13,20 @@ from cryptography.hazmat.primitives import hpke as pyca_hpke
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from veen import aead, canonical_json, hpke, sign
+from veen.crypto import (
+    _SUITE,
+    AEAD_TAG_BYTES,
+    HpkeExporter,
+    HpkeRecipient,
+    HpkeSender,
+    SigningKey,
+    aead_decrypt,
+    aead_encrypt,
+    hpke_public_key,
+    signature_is_valid,
+)
 from veen.errors import Malformed, Undecryptable, Untrusted
+from veen.wire import canonical_json
 
 
 def published(name: str) -> list[dict[str, Any]]:
@@ -36,7 +48,7 @@ LOW_ORDER = pytest.mark.parametrize(
 
 def sender_with_info() -> Any:
     """The suite of the library under the vector's info; the protocol's own is always empty."""
-    suite = hpke._SUITE
+    suite = _SUITE
     public = suite.kem.deserialize_public_key(bytes.fromhex(HPKE["pkRm"]))
     pair = suite.kem.derive_key_pair(bytes.fromhex(HPKE["ikmE"]))
     _, context = suite.create_sender_context(public, bytes.fromhex(HPKE["info"]), eks=pair)
@@ -44,49 +56,51 @@ def sender_with_info() -> Any:
 
 
 def recipient_with_info() -> Any:
-    suite = hpke._SUITE
+    suite = _SUITE
     private = suite.kem.deserialize_private_key(bytes.fromhex(HPKE["skRm"]))
     enc, info = bytes.fromhex(HPKE["enc"]), bytes.fromhex(HPKE["info"])
     return suite.create_recipient_context(enc, private, info)
 
 
 def test_hpke_ephemeral_is_ikm_of_the_derived_key_pair() -> None:
-    sender = hpke.Sender(bytes.fromhex(HPKE["pkRm"]), bytes.fromhex(HPKE["ikmE"]))
+    sender = HpkeSender(bytes.fromhex(HPKE["pkRm"]), bytes.fromhex(HPKE["ikmE"]))
     assert sender.enc.hex() == HPKE["enc"]
 
 
 @pytest.mark.parametrize(("private", "public"), [("skRm", "pkRm"), ("skEm", "pkEm")])
 def test_hpke_public_key(private: str, public: str) -> None:
-    assert hpke.public_key(bytes.fromhex(HPKE[private])).hex() == HPKE[public]
+    assert hpke_public_key(bytes.fromhex(HPKE[private])).hex() == HPKE[public]
 
 
 def test_hpke_seals_each_sequence_number() -> None:
-    context, wanted = sender_with_info(), {e["sequence_number"]: e for e in HPKE["encryptions"]}
-    found = {}
-    for number in range(max(wanted) + 1):
-        case = wanted.get(number, wanted[0])
+    context, expected = sender_with_info(), {e["sequence_number"]: e for e in HPKE["encryptions"]}
+    result = {}
+    for number in range(max(expected) + 1):
+        case = expected.get(number, expected[0])
         sealed = context.seal(bytes.fromhex(case["pt"]), bytes.fromhex(case["aad"]))
-        found[number] = sealed.hex()
-    assert {number: found[number] for number in wanted} == {n: e["ct"] for n, e in wanted.items()}
+        result[number] = sealed.hex()
+    assert {number: result[number] for number in expected} == {
+        n: e["ct"] for n, e in expected.items()
+    }
 
 
 def test_hpke_opens_in_sequence() -> None:
     context = recipient_with_info()
     for case in HPKE["encryptions"][:3]:
-        found = context.open(bytes.fromhex(case["ct"]), bytes.fromhex(case["aad"]))
-        assert found.hex() == case["pt"]
+        result = context.open(bytes.fromhex(case["ct"]), bytes.fromhex(case["aad"]))
+        assert result.hex() == case["pt"]
 
 
 @pytest.mark.parametrize("context", [sender_with_info(), recipient_with_info()], ids=["S", "R"])
 @pytest.mark.parametrize("case", HPKE["exports"], ids=itemgetter("exporter_context"))
-def test_hpke_exports(case: dict[str, Any], context: hpke.Exporter) -> None:
-    found = context.export(bytes.fromhex(case["exporter_context"]), case["L"])
-    assert found.hex() == case["exported_value"]
+def test_hpke_exports(case: dict[str, Any], context: HpkeExporter) -> None:
+    result = context.export(bytes.fromhex(case["exporter_context"]), case["L"])
+    assert result.hex() == case["exported_value"]
 
 
 def test_hpke_info_of_the_protocol_is_empty() -> None:
     """Another implementation, given no info, opens what the library seals."""
-    sender = hpke.Sender(bytes.fromhex(HPKE["pkRm"]), bytes.fromhex(HPKE["ikmE"]))
+    sender = HpkeSender(bytes.fromhex(HPKE["pkRm"]), bytes.fromhex(HPKE["ikmE"]))
     kem, kdf = pyca_hpke.KEM.X25519, pyca_hpke.KDF.HKDF_SHA256
     suite = pyca_hpke.Suite(kem, kdf, pyca_hpke.AEAD.CHACHA20_POLY1305)
     private = X25519PrivateKey.from_private_bytes(bytes.fromhex(HPKE["skRm"]))
@@ -94,8 +108,8 @@ def test_hpke_info_of_the_protocol_is_empty() -> None:
 
 
 def test_hpke_both_ends_agree() -> None:
-    sender = hpke.Sender(bytes.fromhex(HPKE["pkRm"]), bytes.fromhex(HPKE["ikmE"]))
-    recipient = hpke.Recipient(sender.enc, bytes.fromhex(HPKE["skRm"]))
+    sender = HpkeSender(bytes.fromhex(HPKE["pkRm"]), bytes.fromhex(HPKE["ikmE"]))
+    recipient = HpkeRecipient(sender.enc, bytes.fromhex(HPKE["skRm"]))
     assert recipient.export(b"veen/body-k", 32) == sender.export(b"veen/body-k", 32)
     assert recipient.open(b"aad", sender.seal(b"aad", b"hello")) == b"hello"
 
@@ -103,13 +117,13 @@ def test_hpke_both_ends_agree() -> None:
 @LOW_ORDER
 def test_low_order_key_is_no_recipient(case: dict[str, Any]) -> None:
     with pytest.raises(Untrusted):
-        hpke.Sender(bytes.fromhex(case["public_key"]), bytes.fromhex(HPKE["ikmE"]))
+        HpkeSender(bytes.fromhex(case["public_key"]), bytes.fromhex(HPKE["ikmE"]))
 
 
 @LOW_ORDER
 def test_low_order_encapsulation_does_not_open(case: dict[str, Any]) -> None:
     with pytest.raises(Undecryptable):
-        hpke.Recipient(bytes.fromhex(case["public_key"]), bytes.fromhex(case["private_key"]))
+        HpkeRecipient(bytes.fromhex(case["public_key"]), bytes.fromhex(case["private_key"]))
 
 
 def test_xchacha_encrypts_and_decrypts() -> None:
@@ -117,27 +131,27 @@ def test_xchacha_encrypts_and_decrypts() -> None:
         bytes.fromhex(XCHACHA[name]) for name in ("key", "iv", "aad", "plaintext")
     )
     sealed = bytes.fromhex(XCHACHA["ciphertext"] + XCHACHA["tag"])
-    assert aead.encrypt(key, nonce, aad, plain) == sealed
-    assert aead.decrypt(key, nonce, aad, sealed) == plain
+    assert aead_encrypt(key, nonce, aad, plain) == sealed
+    assert aead_decrypt(key, nonce, aad, sealed) == plain
 
 
 def test_xchacha_with_a_changed_tag_does_not_open() -> None:
     key, nonce, aad = (bytes.fromhex(XCHACHA[name]) for name in ("key", "iv", "aad"))
-    sealed = bytes.fromhex(XCHACHA["ciphertext"]) + bytes(aead.TAG_BYTES)
+    sealed = bytes.fromhex(XCHACHA["ciphertext"]) + bytes(AEAD_TAG_BYTES)
     with pytest.raises(Undecryptable):
-        aead.decrypt(key, nonce, aad, sealed)
+        aead_decrypt(key, nonce, aad, sealed)
 
 
 def test_xchacha_is_chacha_under_the_hchacha_subkey() -> None:
     subkey, rest = bytes.fromhex(HCHACHA["subkey"]), b"restofit"
     expected = ChaCha20Poly1305(subkey).encrypt(bytes(4) + rest, b"plain", b"aad")
     key, nonce = bytes.fromhex(HCHACHA["key"]), bytes.fromhex(HCHACHA["nonce"]) + rest
-    assert aead.encrypt(key, nonce, b"aad", b"plain") == expected
+    assert aead_encrypt(key, nonce, b"aad", b"plain") == expected
 
 
 @RFC8032
 def test_ed25519_signs(case: dict[str, Any]) -> None:
-    key = sign.PrivateKey(bytes.fromhex(case["secret_key"]))
+    key = SigningKey(bytes.fromhex(case["secret_key"]))
     assert key.public.hex() == case["public_key"]
     assert key.sign(bytes.fromhex(case["message"])).hex() == case["signature"]
 
@@ -147,8 +161,8 @@ def test_ed25519_verifies(case: dict[str, Any]) -> None:
     public, signature, message = (
         bytes.fromhex(case[name]) for name in ("public_key", "signature", "message")
     )
-    assert sign.is_valid(public, signature, message)
-    assert not sign.is_valid(public, signature, message + b"\x00")
+    assert signature_is_valid(public, signature, message)
+    assert not signature_is_valid(public, signature, message + b"\x00")
 
 
 @pytest.mark.parametrize("case", published("ed25519_speccheck"), ids=itemgetter("why"))
@@ -156,7 +170,7 @@ def test_ed25519_verdict_is_the_strict_one(case: dict[str, Any]) -> None:
     public, signature, message = (
         bytes.fromhex(case[name]) for name in ("pub_key", "signature", "message")
     )
-    assert sign.is_valid(public, signature, message) is case["libsodium"]
+    assert signature_is_valid(public, signature, message) is case["libsodium"]
 
 
 @pytest.mark.parametrize("case", [n for n in NUMBERS if not n["error"]], ids=itemgetter("ieee754"))

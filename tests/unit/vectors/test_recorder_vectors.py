@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from veen.crypto import SigningKey
+from veen.events import RECORD_SCHEMA, RecordEvent, read_event
 from veen.hub_identity import new_identity
-from veen.overlay.body import AnyItem
-from veen.record_event import SCHEMA, RecordEvent, read_event
 from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd, log_root
-from veen.sign import PrivateKey
+from veen.wire.body import AnyItem
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "veen.json").read_text("utf-8"))
 
@@ -36,8 +36,8 @@ def test_an_event_has_the_bytes_of_its_vector(case: Any) -> None:
         }
     )
     assert event.encode() == hexed(case["cbor"])
-    assert hexed(case["schema"]) == SCHEMA
-    assert read_event(SCHEMA, hexed(case["cbor"]), event.principal_id) == event
+    assert hexed(case["schema"]) == RECORD_SCHEMA
+    assert read_event(RECORD_SCHEMA, hexed(case["cbor"]), event.principal_id) == event
 
 
 @cases("log_roots")
@@ -51,9 +51,9 @@ def test_a_log_root_is_that_of_its_vector(case: Any) -> None:
 
 @cases("recorder_checkpoints")
 def test_a_recorder_checkpoint_has_the_bytes_of_its_vector(case: Any) -> None:
-    raw, key = hexed(case["cbor"]), PrivateKey(hexed(case["seed"]))
-    found = RecorderCheckpoint.decode(raw)
-    assert found.to_json() == case["fields"]
-    assert (found.encode(), found.checkpoint_id) == (raw, hexed(case["checkpoint_id"]))
+    raw, key = hexed(case["cbor"]), SigningKey(hexed(case["seed"]))
+    checkpoint = RecorderCheckpoint.decode(raw)
+    assert checkpoint.to_json() == case["fields"]
+    assert (checkpoint.encode(), checkpoint.checkpoint_id) == (raw, hexed(case["checkpoint_id"]))
     assert RecorderCheckpoint.from_json(case["fields"]).signed(key).encode() == raw
-    found.verify(new_identity(key.public, 1_600_000_000, "none"))
+    checkpoint.verify(new_identity(key.public, 1_600_000_000, "none"))

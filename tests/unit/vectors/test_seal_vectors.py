@@ -9,15 +9,22 @@ from typing import Any
 
 import pytest
 
-from veen import hpke, seal
-from veen.attachment import Keys
-from veen.ciphertext import Ciphertext
+from veen.crypto import HpkeSender, SigningKey, hpke_public_key
 from veen.errors import Malformed, Undecryptable
+from veen.label import DEFAULT_PROFILE, Profile
 from veen.limits import Limits
 from veen.msg import Msg
-from veen.payload import PayloadHdr
-from veen.profile import DEFAULT_PROFILE, Profile
-from veen.sign import PrivateKey
+from veen.payload import (
+    AttachmentKeys,
+    Ciphertext,
+    Opened,
+    PayloadHdr,
+    Sealed,
+    SealPlace,
+    open_msg,
+    open_payload,
+    seal_payload,
+)
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "veen.json").read_text("utf-8"))
 NAME = itemgetter("name")
@@ -36,15 +43,15 @@ class FixedExporter:
         return self._secrets[context, length]
 
 
-def place_of(case: dict[str, Any], revived: Any) -> seal.Place:
+def place_of(case: dict[str, Any], revived: Any) -> SealPlace:
     fields = revived(case["place"])
     profile = Profile(epoch_sec=fields.pop("epoch_sec"), pad_block=fields.pop("pad_block"))
-    return seal.Place(profile=profile, **fields)
+    return SealPlace(profile=profile, **fields)
 
 
-def sealed_again(case: dict[str, Any], revived: Any) -> seal.Sealed:
+def sealed_again(case: dict[str, Any], revived: Any) -> Sealed:
     header = PayloadHdr.decode(revived(case["payload_hdr"]))
-    return seal.seal(
+    return seal_payload(
         recipient=revived(case["reader_public"]),
         ephemeral=revived(case["ephemeral"]),
         place=place_of(case, revived),
@@ -60,8 +67,8 @@ def sealed_again(case: dict[str, Any], revived: Any) -> seal.Sealed:
     )
 
 
-def opened(case: dict[str, Any], revived: Any) -> seal.Opened:
-    return seal.open_msg(
+def opened(case: dict[str, Any], revived: Any) -> Opened:
+    return open_msg(
         private=revived(case["reader_private"]),
         msg=Msg.decode(revived(case["msg"])),
         profile=place_of(case, revived).profile,
@@ -77,18 +84,18 @@ def test_place_gives_aad_and_nonce(case: dict[str, Any], revived: Any) -> None:
 
 @pytest.mark.parametrize("case", VECTORS["nonces"], ids=NAME)
 def test_body_nonce(case: dict[str, Any], revived: Any) -> None:
-    place = seal.Place(profile=DEFAULT_PROFILE, auth_ref=None, **revived(case["fields"]))
+    place = SealPlace(profile=DEFAULT_PROFILE, auth_ref=None, **revived(case["fields"]))
     assert place.nonce().hex() == case["nonce"]
 
 
 @SEALED
 def test_reader_key(case: dict[str, Any], revived: Any) -> None:
-    assert hpke.public_key(revived(case["reader_private"])).hex() == case["reader_public"]
+    assert hpke_public_key(revived(case["reader_private"])).hex() == case["reader_public"]
 
 
 @SEALED
 def test_sender_derives_enc_header_and_body_key(case: dict[str, Any], revived: Any) -> None:
-    sender = hpke.Sender(revived(case["reader_public"]), revived(case["ephemeral"]))
+    sender = HpkeSender(revived(case["reader_public"]), revived(case["ephemeral"]))
     header = sender.seal(revived(case["aad"]), revived(case["payload_hdr"]))
     assert sender.enc.hex() == case["enc"]
     assert header.hex() == case["hpke_ct_hdr"]
@@ -125,7 +132,7 @@ def test_signs_the_message_around_it(case: dict[str, Any], revived: Any) -> None
         ct_hash=revived(case["ct_hash"]),
         ciphertext=revived(case["ciphertext"]),
     )
-    assert msg.signed(PrivateKey(revived(case["client_seed"]))).encode().hex() == case["msg"]
+    assert msg.signed(SigningKey(revived(case["client_seed"]))).encode().hex() == case["msg"]
 
 
 @SEALED
@@ -137,20 +144,20 @@ def test_message_has_its_hashes(case: dict[str, Any], revived: Any) -> None:
 
 @SEALED
 def test_opens_header_and_body(case: dict[str, Any], revived: Any) -> None:
-    found = opened(case, revived)
-    assert (found.header.encode().hex(), found.body.hex()) == (case["payload_hdr"], case["body"])
+    result = opened(case, revived)
+    assert (result.header.encode().hex(), result.body.hex()) == (case["payload_hdr"], case["body"])
 
 
 @SEALED
 def test_opens_attachments(case: dict[str, Any], revived: Any) -> None:
-    found = opened(case, revived).attachments(revived(case["sealed_attachments"]), Limits())
-    assert found == revived(case["attachments"])
+    result = opened(case, revived).attachments(revived(case["sealed_attachments"]), Limits())
+    assert result == revived(case["attachments"])
 
 
 @SEALED
 def test_does_not_open_with_another_key(case: dict[str, Any], revived: Any) -> None:
     with pytest.raises(Undecryptable):
-        seal.open_payload(
+        open_payload(
             private=b"\x05" * 32,
             place=place_of(case, revived),
             ciphertext=revived(case["ciphertext"]),
@@ -161,7 +168,9 @@ def test_does_not_open_with_another_key(case: dict[str, Any], revived: Any) -> N
 @pytest.mark.parametrize("case", VECTORS["attachment_seals"], ids=NAME)
 def test_attachment_key_and_nonce(case: dict[str, Any], revived: Any) -> None:
     exporter = FixedExporter(revived(case["export_context"]), revived(case["key"]))
-    sealed = Keys(exporter, revived(case["aad"])).seal(case["index"], revived(case["plaintext"]))
+    sealed = AttachmentKeys(exporter, revived(case["aad"])).seal(
+        case["index"], revived(case["plaintext"])
+    )
     assert sealed.hex() == case["sealed"]
 
 

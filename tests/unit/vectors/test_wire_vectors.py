@@ -12,14 +12,14 @@ import pytest
 
 from veen.captoken import CapToken
 from veen.checkpoint import Checkpoint
+from veen.crypto import SigningKey
 from veen.errors import Malformed
+from veen.label import Profile
 from veen.msg import Msg
 from veen.payload import PayloadHdr
-from veen.profile import Profile
-from veen.proof import MmrProof
+from veen.proofs import MmrProof
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
-from veen.wire import WireObject
+from veen.wire.objects import WireObject
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "veen.json").read_text("utf-8"))
 NAME = itemgetter("name")
@@ -64,28 +64,28 @@ def test_signing_digest(cls: Any, case: dict[str, Any]) -> None:
 def test_signs_as_the_vector_does(cls: Any, case: dict[str, Any]) -> None:
     expected = cls.decode(bytes.fromhex(case["cbor"]))
     blank = replace(expected, **{SIGNATURE[cls]: bytes(64)})
-    assert blank.signed(PrivateKey(bytes.fromhex(case["seed"]))) == expected
+    assert blank.signed(SigningKey(bytes.fromhex(case["seed"]))) == expected
 
 
 @pytest.mark.parametrize(("cls", "case"), SIGNED_BY_SEED)
 def test_signature_holds(cls: Any, case: dict[str, Any]) -> None:
-    public = PrivateKey(bytes.fromhex(case["seed"])).public
+    public = SigningKey(bytes.fromhex(case["seed"])).public
     assert is_signed(cls.decode(bytes.fromhex(case["cbor"])), public)
 
 
 @pytest.mark.parametrize(("cls", "case"), SIGNED_BY_SEED)
 def test_signature_with_a_flipped_bit_does_not_hold(cls: Any, case: dict[str, Any]) -> None:
-    public = PrivateKey(bytes.fromhex(case["seed"])).public
-    found = cls.decode(bytes.fromhex(case["cbor"]))
-    signature = getattr(found, SIGNATURE[cls])
-    flipped = replace(found, **{SIGNATURE[cls]: bytes([signature[0] ^ 1]) + signature[1:]})
+    public = SigningKey(bytes.fromhex(case["seed"])).public
+    result = cls.decode(bytes.fromhex(case["cbor"]))
+    signature = getattr(result, SIGNATURE[cls])
+    flipped = replace(result, **{SIGNATURE[cls]: bytes([signature[0] ^ 1]) + signature[1:]})
     assert not is_signed(flipped, public)
 
 
 def test_witness_signs_what_the_hub_signs() -> None:
     (case,) = (case for case in VECTORS["checkpoints"] if "witness_seed" in case)
     expected = Checkpoint.decode(bytes.fromhex(case["cbor"]))
-    witness = PrivateKey(bytes.fromhex(case["witness_seed"]))
+    witness = SigningKey(bytes.fromhex(case["witness_seed"]))
     assert replace(expected, witness_sigs=None).witnessed(witness) == expected
     assert expected.is_witnessed_by(witness.public)
 

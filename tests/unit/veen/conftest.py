@@ -14,13 +14,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from veen import mmr
-from veen.entry import Entry
-from veen.label import hub_id, label, routing_key
+from veen.crypto import SigningKey
+from veen.label import DEFAULT_PROFILE, derive_label, hub_id, routing_key, stream_id
+from veen.log.entry import Entry
 from veen.msg import Msg
-from veen.profile import DEFAULT_PROFILE
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
-from veen.stream import stream_id
 
 LONG_FACTOR = 25 if os.environ.get("VEEN_TEST_LONG") else 1
 
@@ -34,10 +32,10 @@ settings.register_profile(
 )
 settings.load_profile("veen")
 
-HUB = PrivateKey(b"hub key seed".ljust(32, b"."))
-CLIENT = PrivateKey(b"client key seed".ljust(32, b"."))
+HUB = SigningKey(b"hub key seed".ljust(32, b"."))
+CLIENT = SigningKey(b"client key seed".ljust(32, b"."))
 STREAM = stream_id("record/test")
-LABEL = label(routing_key(hub_id(HUB.public)), STREAM, 0)
+LABEL = derive_label(routing_key(hub_id(HUB.public)), STREAM, 0)
 # The smallest ciphertext a frame can have: enc, and a header and body of no bytes.
 CIPHERTEXT = bytes(range(32)) + bytes(8)
 
@@ -122,7 +120,7 @@ def mutated() -> Callable[[Any, bytes], bytes]:
 
 
 @pytest.fixture(scope="session")
-def hub_key() -> PrivateKey:
+def hub_key() -> SigningKey:
     return HUB
 
 
@@ -130,7 +128,7 @@ def hub_key() -> PrivateKey:
 def a_msg() -> Callable[..., Msg]:
     """A valid message; a test names only what it changes."""
 
-    def build(*, key: PrivateKey = CLIENT, **changes: Any) -> Msg:
+    def build(*, key: SigningKey = CLIENT, **changes: Any) -> Msg:
         ciphertext = changes.get("ciphertext", CIPHERTEXT)
         plain = Msg(
             profile_id=DEFAULT_PROFILE.profile_id(),
@@ -151,7 +149,7 @@ def a_msg() -> Callable[..., Msg]:
 def a_receipt() -> Callable[..., Receipt]:
     """The hub's receipt for a message, by default the first of its label."""
 
-    def build(msg: Msg, *, key: PrivateKey = HUB, **changes: Any) -> Receipt:
+    def build(msg: Msg, *, key: SigningKey = HUB, **changes: Any) -> Receipt:
         leaf = msg.leaf_hash()
         plain = Receipt(
             label=msg.label, stream_seq=1, leaf_hash=leaf, mmr_root=leaf, hub_ts=1_700_000_000

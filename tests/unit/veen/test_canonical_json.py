@@ -11,8 +11,8 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veen import canonical_json
 from veen.errors import Malformed
+from veen.wire import canonical_json
 
 SAFE = 2**53 - 1
 SCALARS = st.one_of(

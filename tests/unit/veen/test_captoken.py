@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veen import cbor
-from veen.captoken import CapToken, issue
+from veen.captoken import CapToken, Rate, issue
+from veen.crypto import SigningKey
 from veen.errors import Malformed, Untrusted
-from veen.rate import Rate
-from veen.sign import PrivateKey
+from veen.wire import cbor
 
-ISSUER = PrivateKey(b"issuer".ljust(32, b"."))
-OTHER = PrivateKey(b"other".ljust(32, b"."))
+ISSUER = SigningKey(b"issuer".ljust(32, b"."))
+OTHER = SigningKey(b"other".ljust(32, b"."))
 STREAMS = (b"a" * 32, b"b" * 32)
 
 
@@ -38,10 +37,10 @@ def test_an_issued_token_verifies_after_it_travelled(
     token = a_token(stream_ids=streams, ttl=ttl, rate=rate)
     for _ in range(links):
         token = token.resigned(ISSUER)
-    found = CapToken.decode(token.encode())
-    found.verify_chain()
-    assert len(found.sig_chain) == links + 1
-    assert found.auth_ref() == token.auth_ref()
+    cap_token = CapToken.decode(token.encode())
+    cap_token.verify_chain()
+    assert len(cap_token.sig_chain) == links + 1
+    assert cap_token.auth_ref() == token.auth_ref()
 
 
 @given(st.permutations([bytes([n]) * 32 for n in range(6)]))

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from veen import cbor
 from veen.errors import Malformed
+from veen.wire import cbor
 
 UINTS = st.one_of(
     st.integers(0, 30),

@@ -7,8 +7,8 @@ import tracemalloc
 
 import pytest
 
-from veen import cbor
 from veen.errors import Malformed
+from veen.wire import cbor
 
 MAJORS = {"uint": 0, "bstr": 2, "tstr": 3, "array": 4, "map": 5}
 RESERVED = [head for head in range(256) if head & 31 in (28, 29, 30)]

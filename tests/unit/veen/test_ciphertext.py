@@ -9,17 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veen import hpke
-from veen.ciphertext import Ciphertext, check_sizes
+from veen.crypto import hpke_public_key
 from veen.errors import Malformed, Untrusted, WrongSize
+from veen.label import Profile
 from veen.limits import Limits
-from veen.payload import PayloadHdr
-from veen.profile import Profile
-from veen.seal import Opened, Place, Sealed, open_payload, seal
+from veen.payload import (
+    Ciphertext,
+    Opened,
+    PayloadHdr,
+    Sealed,
+    SealPlace,
+    check_ciphertext_sizes,
+    open_payload,
+    seal_payload,
+)
 
 PRIVATE = b"reader key".ljust(32, b".")
 LIMITS = Limits()
-PLACE = Place(
+PLACE = SealPlace(
     profile=Profile(), label=b"l" * 32, client_id=b"c" * 32, client_seq=1, prev_ack=0,
     auth_ref=b"r" * 32,
 )  # fmt: skip
@@ -33,8 +40,8 @@ def a_sealed(
     limits: Limits = LIMITS,
     body: bytes = b"",
 ) -> Sealed:
-    return seal(
-        recipient=hpke.public_key(PRIVATE), ephemeral=b"x" * 32, place=PLACE,
+    return seal_payload(
+        recipient=hpke_public_key(PRIVATE), ephemeral=b"x" * 32, place=PLACE,
         header=header or PayloadHdr(schema=b"s" * 32), body=body, attachments=attachments,
         limits=limits,
     )  # fmt: skip
@@ -73,7 +80,7 @@ def test_refuses_lengths_beyond_the_ciphertext(hdr_len: int, body_len: int) -> N
     with pytest.raises(Malformed):
         Ciphertext.decode(raw, 0)
     with pytest.raises(WrongSize):
-        check_sizes(raw, LIMITS)
+        check_ciphertext_sizes(raw, LIMITS)
 
 
 @pytest.mark.parametrize("size", range(40))
@@ -81,7 +88,7 @@ def test_refuses_what_is_too_short_for_a_frame(size: int) -> None:
     with pytest.raises(Malformed):
         Ciphertext.decode(bytes(size), 0)
     with pytest.raises(WrongSize):
-        check_sizes(bytes(size), LIMITS)
+        check_ciphertext_sizes(bytes(size), LIMITS)
 
 
 @pytest.mark.parametrize("pad_block", [0, 16])
@@ -118,17 +125,17 @@ def test_ignores_zeros_after_a_frame_without_blocks() -> None:
 def test_sizes_are_allowed_up_to_their_limits(limits: Limits, fits: bool) -> None:
     raw = framed(100, 200, bytes(300))
     if fits:
-        check_sizes(raw, limits)
+        check_ciphertext_sizes(raw, limits)
     else:
         with pytest.raises(WrongSize):
-            check_sizes(raw, limits)
+            check_ciphertext_sizes(raw, limits)
 
 
 def test_padding_counts_as_message_and_not_as_body() -> None:
     raw = framed(0, 1, bytes(1)) + bytes(500)
-    check_sizes(raw, Limits(max_body_bytes=1))
+    check_ciphertext_sizes(raw, Limits(max_body_bytes=1))
     with pytest.raises(WrongSize):
-        check_sizes(raw, Limits(max_msg_bytes=540))
+        check_ciphertext_sizes(raw, Limits(max_msg_bytes=540))
 
 
 @pytest.mark.parametrize("limits", [Limits(max_hdr_bytes=20), Limits(max_body_bytes=20)], ids=str)
@@ -153,15 +160,15 @@ def test_refuses_to_seal_an_att_root_that_was_given() -> None:
 
 def test_refuses_attachments_other_than_those_of_the_header() -> None:
     sealed = a_sealed(b"one", b"two", b"three")
-    one, two, three = sealed.attachments
-    found = opened(sealed)
-    flipped = bytes([one[0] ^ 1]) + one[1:]
+    item, two, three = sealed.attachments
+    result = opened(sealed)
+    flipped = bytes([item[0] ^ 1]) + item[1:]
     for wrong in (
-        (), (one, two), (two, one, three), (one, three, two), (one, two, three, three),
-        (flipped, two, three), (one, two, b""), a_sealed(b"one", b"two", b"four").attachments,
+        (), (item, two), (two, item, three), (item, three, two), (item, two, three, three),
+        (flipped, two, three), (item, two, b""), a_sealed(b"one", b"two", b"four").attachments,
     ):  # fmt: skip
         with pytest.raises((Untrusted, Malformed)):
-            found.attachments(wrong, LIMITS)
+            result.attachments(wrong, LIMITS)
 
 
 def test_refuses_attachments_of_a_header_without_att_root() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veen.errors import Malformed, Untrusted
-from veen.range_proof import RangeProof, consistency, verify_consistency
+from veen.proofs import RangeProof, consistency, verify_consistency
 
 if TYPE_CHECKING:
     from conftest import Tree
@@ -60,8 +60,8 @@ def test_refuses_a_flipped_bit_in_any_hash(tree: Tree, flips: Flips, sizes: Size
     proof = consistency(tree, *sizes)
     for field in HASH_FIELDS:
         hashes = getattr(proof, field)
-        for i, one in enumerate(hashes):
-            for bad in flips(one):
+        for i, hash_ in enumerate(hashes):
+            for bad in flips(hash_):
                 changed = replace(proof, **{field: (*hashes[:i], bad, *hashes[i + 1 :])})
                 assert_refused(changed, tree, sizes)
 

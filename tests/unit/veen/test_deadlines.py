@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
-from veen.deadlines import Deadlines
+from veen.system.http_server import Deadlines
 
 
 @dataclass
@@ -61,8 +61,8 @@ def test_the_socket_of_the_moment_is_cut_off() -> None:
         clock.now = 6
         deadlines.cut_off()
         assert far.recv(1) == b""
-    for one in (*pair, later, far):
-        one.close()
+    for item in (*pair, later, far):
+        item.close()
 
 
 def test_a_connection_that_is_closed_already_is_no_trouble() -> None:

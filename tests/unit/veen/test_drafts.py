@@ -6,13 +6,13 @@ import os
 
 import pytest
 
-from veen.client.draft import Draft, Drafts, Form
+from veen.client.queued import Drafts, MessageTemplate, QueuedMessage
 from veen.errors import Untrusted
+from veen.label import DEFAULT_PROFILE
 from veen.payload import PayloadHdr
-from veen.profile import DEFAULT_PROFILE
 
 KEY = bytes(range(32))
-FORM = Form(
+FORM = MessageTemplate(
     stream="record/app/orders",
     profile=DEFAULT_PROFILE,
     recipient=bytes(32),
@@ -25,7 +25,7 @@ def drafts() -> Drafts:
 
 
 def test_what_was_sealed_here_is_what_another_opens() -> None:
-    here, draft = drafts(), Draft(FORM, b"body", (b"attached",))
+    here, draft = drafts(), QueuedMessage(FORM, b"body", (b"attached",))
     sealed = here.seal(7, draft)
     assert here.open(7, sealed) == here.open(7, sealed) == drafts().open(7, sealed) == draft
 
@@ -33,7 +33,7 @@ def test_what_was_sealed_here_is_what_another_opens() -> None:
 @pytest.mark.parametrize("changed", ["number", "byte", "end"])
 def test_nothing_else_is_opened(changed: str) -> None:
     here = drafts()
-    sealed = here.seal(7, Draft(FORM, b"body"))
+    sealed = here.seal(7, QueuedMessage(FORM, b"body"))
     others = {
         "number": (8, sealed),
         "byte": (7, sealed[:-1] + bytes([sealed[-1] ^ 1])),
@@ -45,8 +45,8 @@ def test_nothing_else_is_opened(changed: str) -> None:
 
 def test_what_is_remembered_is_bounded() -> None:
     here, body = drafts(), bytes(1 << 20)
-    sealed = [here.seal(number, Draft(FORM, body)) for number in range(20)]
+    sealed = [here.seal(number, QueuedMessage(FORM, body)) for number in range(20)]
     assert len(here._sealed) < 10
-    for number, one in enumerate(sealed):
-        assert here.open(number, one).body == body
+    for number, item in enumerate(sealed):
+        assert here.open(number, item).body == body
     assert here._sealed == {}

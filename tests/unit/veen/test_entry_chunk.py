@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veen import mmr
-from veen.chunk import PeakSnapshot, Tally, read_entries
-from veen.entry import CutShort, Entry, EntryHeader, open_entry, read_entry
 from veen.errors import Malformed
 from veen.limits import Limits
+from veen.log.chunk import ChunkTally, PeakSnapshot, read_entries
+from veen.log.entry import CutShort, Entry, EntryHeader, open_entry, read_entry
 from veen.msg import Msg
 from veen.receipt import Receipt
 
@@ -133,15 +133,15 @@ def test_any_bytes_are_malformed_or_an_entry(raw: bytes) -> None:
 def test_a_chunk_gives_back_its_entries_in_order_with_their_offsets(a_framed: Frames) -> None:
     frames = [a_framed(seq) for seq in range(1, 6)]
     raw = b"".join(framed.raw for framed in frames)
-    found = list(read_entries(raw, LIMITS))
-    assert [entry for _, _, entry in found] == [framed.entry for framed in frames]
-    assert [raw[at : at + head.whole_size] for at, head, _ in found] == [f.raw for f in frames]
+    entries = list(read_entries(raw, LIMITS))
+    assert [entry for _, _, entry in entries] == [framed.entry for framed in frames]
+    assert [raw[at : at + head.whole_size] for at, head, _ in entries] == [f.raw for f in frames]
 
 
 def test_a_chunk_cut_anywhere_but_at_a_border_is_cut_short(a_framed: Frames) -> None:
-    one, two = a_framed(1).raw, a_framed(2).raw
-    for end in range(len(one) + 1, len(one) + len(two)):
-        entries = read_entries((one + two)[:end], LIMITS)
+    item, two = a_framed(1).raw, a_framed(2).raw
+    for end in range(len(item) + 1, len(item) + len(two)):
+        entries = read_entries((item + two)[:end], LIMITS)
         assert next(entries)[1].stream_seq == 1
         with pytest.raises(CutShort):
             next(entries)
@@ -150,7 +150,7 @@ def test_a_chunk_cut_anywhere_but_at_a_border_is_cut_short(a_framed: Frames) -> 
 @given(st.integers(1, 2**40), st.lists(st.integers(0, 400), min_size=1, max_size=40))
 def test_a_tally_adds_up_to_the_summary_of_the_chunk(start: int, sizes: list[int]) -> None:
     hashes = [sha256(b"%d %d" % (at, size)).digest() for at, size in enumerate(sizes)]
-    tally = Tally.starting_at(start)
+    tally = ChunkTally.starting_at(start)
     for size, entry_hash in zip(sizes, hashes, strict=True):
         tally = tally.plus(82 + size, entry_hash)
     summary = tally.summary(b"l" * 32, b"r" * 32)
@@ -168,7 +168,7 @@ def test_chunks_roll_where_the_next_entry_does_not_fit(sizes: list[int]) -> None
     for size in sizes:
         held = chunks[-1]
         is_full = bool(held) and (sum(held) + size > 1000 or len(held) == 4)
-        tally = Tally(1, len(held), sum(held), mmr.EMPTY)
+        tally = ChunkTally(1, len(held), sum(held), mmr.EMPTY)
         assert tally.must_roll(size, SMALL) == is_full
         chunks.append([size]) if is_full else held.append(size)
     assert all(sum(chunk) <= 1000 and len(chunk) <= 4 for chunk in chunks)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from veen.entry import CutShort
 from veen.errors import (
     BadSeal,
     Code,
@@ -21,6 +20,7 @@ from veen.errors import (
 )
 from veen.invariants import Violation
 from veen.limits import BadLimit
+from veen.log.entry import CutShort
 
 HTTP = {
     "E.FORMAT": 400,
@@ -69,7 +69,7 @@ def test_every_code_has_its_http_status() -> None:
 
 
 def test_the_admission_table_has_these_rows_in_this_order() -> None:
-    rows = [(one.stage.value, one.code.value, one.detail_enum) for one in Failure]
+    rows = [(item.stage.value, item.code.value, item.detail_enum) for item in Failure]
     assert rows == ADMISSION
 
 

@@ -7,28 +7,28 @@ from pathlib import Path
 import pytest
 
 from veen import identity_store
-from veen.client.trust import newest
+from veen.client.session import newest_identity
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.errors import Untrusted, VeenError
 from veen.hub_identity import HubIdentity, new_identity
-from veen.identity_file import SignedIdentity, read_signed
-from veen.sign import PrivateKey
+from veen.identity_store import SignedIdentity, read_signed
 
-KEYS = [PrivateKey(h(b"hub key %d" % number)) for number in range(4)]
+KEYS = [SigningKey(h(b"hub key %d" % number)) for number in range(4)]
 
 
 def identity(number: int, branch: int = 0) -> HubIdentity:
     """With so many keys; branches differ in their last one."""
-    found = new_identity(KEYS[0].public, 1_000, "none")
+    hub_identity = new_identity(KEYS[0].public, 1_000, "none")
     for at in range(1, number):
         new = KEYS[at + branch if at == number - 1 else at]
-        found = found.rotated(KEYS[at - 1], new.public, 1_000 + at, 10)
-    return found
+        hub_identity = hub_identity.rotated(KEYS[at - 1], new.public, 1_000 + at, 10)
+    return hub_identity
 
 
 def signed(number: int, branch: int = 0) -> SignedIdentity:
-    found = identity(number, branch)
-    return SignedIdentity(found, found.signature_by(KEYS[number - 1 + branch]))
+    result = identity(number, branch)
+    return SignedIdentity(result, result.signature_by(KEYS[number - 1 + branch]))
 
 
 def test_h02_the_newest_identity_is_remembered_and_none_older(tmp_path: Path) -> None:
@@ -58,10 +58,14 @@ def test_h02_an_identity_without_its_signature_is_refused(tmp_path: Path) -> Non
 
 
 def test_h02_the_newest_of_two_says_when_the_older_key_retired() -> None:
-    assert newest(identity(1), identity(3)) == newest(identity(3), identity(1)) == identity(3)
+    assert (
+        newest_identity(identity(1), identity(3))
+        == newest_identity(identity(3), identity(1))
+        == identity(3)
+    )
     other = new_identity(KEYS[3].public, 1_000, "none")
     for pair in ((identity(1), other), (other, identity(2))):
         with pytest.raises(Untrusted, match="as pinned"):
-            newest(*pair)
+            newest_identity(*pair)
     with pytest.raises(Untrusted, match="two chains"):
-        newest(identity(3), identity(2, branch=1))
+        newest_identity(identity(3), identity(2, branch=1))

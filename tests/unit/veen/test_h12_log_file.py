@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from veen import log_file
+from veen.system import log_file
 
 _WRITER = """
 import logging, sys
-from veen.log_file import RotatingHandler, redirected_output
+from veen.system.log_file import RotatingHandler, redirected_output
 output = redirected_output(4096, 50)
 assert output is not None
 log = logging.getLogger("writer")
@@ -30,10 +30,10 @@ def test_h12_several_processes_share_one_rotated_log(tmp_path: Path) -> None:
             subprocess.Popen([sys.executable, "-c", _WRITER, name], stdout=log, stderr=log)
             for name in ("a", "b", "c")
         ]
-    assert [one.wait(60) for one in writers] == [0, 0, 0]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
     files = list(tmp_path.glob("hub.log*"))
-    assert all(one.stat().st_size < 4096 + 4 * 60 for one in files)
-    lines = [line for one in files for line in one.read_text().splitlines()]
+    assert all(file.stat().st_size < 4096 + 4 * 60 for file in files)
+    lines = [line for file in files for line in file.read_text().splitlines()]
     for name in ("a", "b", "c"):
         numbers = [int(line.split()[1]) for line in lines if line.startswith(f"{name} ")]
         assert sorted(numbers) == list(range(200)), "a line was lost or written twice"
@@ -46,13 +46,13 @@ def test_h12_the_oldest_file_is_removed(tmp_path: Path) -> None:
     for text in ("first", "second", "third", "fourth"):
         path.write_text(text)
         log_file.rotate_names(path, 2)
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["hub.log.1", "hub.log.2"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hub.log.1", "hub.log.2"]
     assert (tmp_path / "hub.log.1").read_text() == "fourth"
     assert (tmp_path / "hub.log.2").read_text() == "third"
 
 
 def test_h12_output_that_is_no_file_is_left_alone(tmp_path: Path) -> None:
-    code = "from veen.log_file import redirected_output as r; print(r(4096, 3))"
+    code = "from veen.system.log_file import redirected_output as r; print(r(4096, 3))"
     piped = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert piped.stdout.strip() == "None"
 
@@ -61,7 +61,7 @@ def test_h12_the_last_lines_are_read_from_the_end(tmp_path: Path) -> None:
     path = tmp_path / "hub.log"
     with path.open("wb") as file:
         file.seek(1 << 32)  # a sparse file: reading all of it would take 4 GiB
-        file.write(b"\n" + b"".join(b"line %d\n" % one for one in range(100)))
+        file.write(b"\n" + b"".join(b"line %d\n" % item for item in range(100)))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert log_file.last_lines(path, 3) == ["line 97", "line 98", "line 99"]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from veen.deadlines import SLOWEST_BYTES_PER_SEC, Deadlines
+from veen.system.http_server import SLOWEST_BYTES_PER_SEC, Deadlines
 
 
 @dataclass

@@ -11,38 +11,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veen.checkpoint import Checkpoint
+from veen.crypto import SigningKey
 from veen.errors import Malformed, Untrusted
 from veen.hub_identity import HubIdentity, HubKey, key_id, new_identity
-from veen.label import hub_id
-from veen.profile import DEFAULT_PROFILE, Profile
+from veen.label import DEFAULT_PROFILE, Profile, hub_id
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
 
-KEYS = [PrivateKey(f"hub key {n}".ljust(32, ".").encode()) for n in range(5)]
-THIEF = PrivateKey(b"thief".ljust(32, b"."))
+KEYS = [SigningKey(f"hub key {n}".ljust(32, ".").encode()) for n in range(5)]
+THIEF = SigningKey(b"thief".ljust(32, b"."))
 OVERLAP = 10
 # Key n begins at 100 * n and ends with the overlap into the next one.
 STARTS = [100 * n for n in range(4)]
 
 
-def an_identity(rotations: int = 3, keys: list[PrivateKey] = KEYS) -> HubIdentity:
-    found = new_identity(keys[0].public, 0, "pinned")
+def an_identity(rotations: int = 3, keys: list[SigningKey] = KEYS) -> HubIdentity:
+    identity = new_identity(keys[0].public, 0, "pinned")
     for n in range(1, rotations + 1):
-        found = found.rotated(keys[n - 1], keys[n].public, STARTS[n], OVERLAP)
-    return found
+        identity = identity.rotated(keys[n - 1], keys[n].public, STARTS[n], OVERLAP)
+    return identity
 
 
 IDENTITY = an_identity()
 
 
-def a_receipt(key: PrivateKey, hub_ts: int) -> Receipt:
+def a_receipt(key: SigningKey, hub_ts: int) -> Receipt:
     plain = Receipt(
         label=b"l" * 32, stream_seq=1, leaf_hash=b"h" * 32, mmr_root=b"h" * 32, hub_ts=hub_ts
     )
     return plain.signed(key)
 
 
-def a_checkpoint(key: PrivateKey, epoch: int) -> Checkpoint:
+def a_checkpoint(key: SigningKey, epoch: int) -> Checkpoint:
     plain = Checkpoint(
         label_prev=b"l" * 32, label_curr=b"l" * 32, upto_seq=1, mmr_root=b"h" * 32, epoch=epoch
     )
@@ -164,8 +163,10 @@ def test_a_checkpoint_holds_in_the_epochs_in_which_its_key_is_valid(index: int, 
     if last + 1 == STARTS[index]:
         return  # the test below
     if STARTS[index] <= last and ends[index] >= first:
-        found = IDENTITY.verify_checkpoint(checkpoint, Profile(epoch_sec=40), not_before=first)
-        assert found.hub_pk == KEYS[index].public
+        verify_checkpoint = IDENTITY.verify_checkpoint(
+            checkpoint, Profile(epoch_sec=40), not_before=first
+        )
+        assert verify_checkpoint.hub_pk == KEYS[index].public
     else:
         with pytest.raises(Untrusted):
             IDENTITY.verify_checkpoint(checkpoint, Profile(epoch_sec=40), not_before=first)
@@ -183,11 +184,13 @@ def test_h03_without_epochs_no_key_retired_before_the_last_entry_signs(
 ) -> None:
     ends = [*(start + OVERLAP for start in STARTS[1:]), 2**64]
     checkpoint = a_checkpoint(KEYS[index], 0)
-    for one in KEYS[:4]:
-        checkpoint = checkpoint.witnessed(one)
+    for item in KEYS[:4]:
+        checkpoint = checkpoint.witnessed(item)
     if hub_ts <= ends[index]:
-        found = IDENTITY.verify_checkpoint(checkpoint, DEFAULT_PROFILE, not_before=hub_ts)
-        assert found.hub_pk == KEYS[index].public
+        verify_checkpoint = IDENTITY.verify_checkpoint(
+            checkpoint, DEFAULT_PROFILE, not_before=hub_ts
+        )
+        assert verify_checkpoint.hub_pk == KEYS[index].public
     else:
         with pytest.raises(Untrusted, match="still valid at hub_ts"):
             IDENTITY.verify_checkpoint(checkpoint, DEFAULT_PROFILE, not_before=hub_ts)
@@ -224,8 +227,8 @@ def test_h03_a_checkpoint_of_the_overlap_needs_both_witnesses(
     signer: int, hub_ts: int, seen: int | None, witnesses: list[int], is_enough: bool
 ) -> None:
     made = a_checkpoint(KEYS[signer], 0)
-    for one in witnesses:
-        made = made.witnessed(KEYS[one])
+    for witness in witnesses:
+        made = made.witnessed(KEYS[witness])
     if is_enough:
         IDENTITY.verify_checkpoint(made, DEFAULT_PROFILE, not_before=hub_ts, not_after=seen)
         return

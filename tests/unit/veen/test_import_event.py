@@ -10,29 +10,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veen import cbor, hpke, hub_identity, json_body, seal
+from veen import hub_identity
+from veen.crypto import SigningKey, hpke_public_key
 from veen.digest import h
 from veen.errors import Malformed, Untrusted
-from veen.import_event import (
-    SCHEMA,
+from veen.events import (
+    IMPORT_SCHEMA,
+    RECORD_SCHEMA,
+    EventFault,
     ImportedEvent,
     ImportFault,
+    NotAnEvent,
     NotImported,
+    RecordEvent,
     Visibility,
     read_imported,
     visible,
 )
-from veen.label import hub_id
+from veen.label import DEFAULT_PROFILE, hub_id
 from veen.limits import Limits
 from veen.msg import Msg
-from veen.overlay.body import AnyItem
-from veen.payload import PayloadHdr
-from veen.profile import DEFAULT_PROFILE
+from veen.payload import PayloadHdr, SealPlace, open_msg, seal_payload
 from veen.receipt import Receipt
-from veen.record_event import SCHEMA as RECORD_SCHEMA
-from veen.record_event import EventFault, NotAnEvent, RecordEvent
-from veen.seal import Place
-from veen.sign import PrivateKey
+from veen.wire import cbor
+from veen.wire.body import AnyItem
+from veen.wire.canonical_json import value_to_cbor
 
 BRIDGE = b"b" * 32
 READER = h(b"a reader of the other zone")
@@ -41,7 +43,7 @@ Builder = Callable[..., ImportedEvent]
 
 @pytest.fixture(scope="session")
 def an_imported(
-    a_msg: Callable[..., Msg], a_receipt: Callable[..., Receipt], hub_key: PrivateKey
+    a_msg: Callable[..., Msg], a_receipt: Callable[..., Receipt], hub_key: SigningKey
 ) -> Builder:
     def build(msg: Msg | None = None, **changes: Any) -> ImportedEvent:
         origin = msg or a_msg()
@@ -73,18 +75,18 @@ def disclosed(a_msg: Callable[..., Msg], an_imported: Builder) -> Callable[..., 
             event_type="http.request",
             event_time=5,
             origin="host-1",
-            payload=AnyItem(json_body.encode_value({"path": "/a"})),
+            payload=AnyItem(value_to_cbor({"path": "/a"})),
         )
-        sealed = seal.seal(
-            recipient=hpke.public_key(READER),
+        sealed = seal_payload(
+            recipient=hpke_public_key(READER),
             ephemeral=h(b"ephemeral"),
-            place=Place.of(unsealed, DEFAULT_PROFILE),
+            place=SealPlace.of(unsealed, DEFAULT_PROFILE),
             header=PayloadHdr(schema=RECORD_SCHEMA),
             body=replace(event, **changes).encode(),
             limits=Limits(),
         )
         msg = a_msg(ciphertext=sealed.ciphertext, ct_hash=h(sealed.ciphertext))
-        opened = seal.open_msg(private=READER, msg=msg, profile=DEFAULT_PROFILE, limits=Limits())
+        opened = open_msg(private=READER, msg=msg, profile=DEFAULT_PROFILE, limits=Limits())
         return an_imported(msg, body_key=opened.body_key)
 
     return build
@@ -108,7 +110,7 @@ def test_another_schema_is_none(an_imported: Builder) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"\xa0", b"\x80", b"\xa1\x61a\x01"])
 def test_a_body_of_another_shape_is_none(body: bytes) -> None:
-    assert fault_of(SCHEMA, body) is ImportFault.MALFORMED
+    assert fault_of(IMPORT_SCHEMA, body) is ImportFault.MALFORMED
 
 
 @pytest.mark.parametrize(
@@ -135,48 +137,48 @@ def test_fields_that_do_not_go_together_are_never_encoded(
 
 def test_an_origin_that_is_no_message_or_receipt_makes_it_none(an_imported: Builder) -> None:
     for change in ({"origin_msg": b"\x80"}, {"origin_receipt": b""}):
-        assert fault_of(SCHEMA, an_imported(**change).encode()) is ImportFault.ORIGIN
+        assert fault_of(IMPORT_SCHEMA, an_imported(**change).encode()) is ImportFault.ORIGIN
 
 
 def test_a_receipt_of_another_place_makes_it_none(
     an_imported: Builder, a_msg: Callable[..., Msg], a_receipt: Callable[..., Receipt]
 ) -> None:
     other = a_receipt(a_msg(client_seq=2)).encode()
-    assert fault_of(SCHEMA, an_imported(origin_receipt=other).encode()) is ImportFault.PLACE
+    assert fault_of(IMPORT_SCHEMA, an_imported(origin_receipt=other).encode()) is ImportFault.PLACE
     for change in ({"origin_stream": "record/other"}, {"source_hub_id": bytes(32)}):
-        assert fault_of(SCHEMA, an_imported(**change).encode()) is ImportFault.PLACE
+        assert fault_of(IMPORT_SCHEMA, an_imported(**change).encode()) is ImportFault.PLACE
 
 
 def test_a_message_that_is_not_its_ciphertext_makes_it_none(
     an_imported: Builder, a_msg: Callable[..., Msg]
 ) -> None:
     msg = a_msg(ct_hash=bytes(32))
-    assert fault_of(SCHEMA, an_imported(msg).encode()) is ImportFault.PLACE
+    assert fault_of(IMPORT_SCHEMA, an_imported(msg).encode()) is ImportFault.PLACE
 
 
 def test_a_bridge_that_did_not_sign_makes_it_none(an_imported: Builder) -> None:
-    assert fault_of(SCHEMA, an_imported().encode(), b"c" * 32) is ImportFault.BRIDGE
+    assert fault_of(IMPORT_SCHEMA, an_imported().encode(), b"c" * 32) is ImportFault.BRIDGE
 
 
 def test_what_is_encoded_reads_back(an_imported: Builder, disclosed: Builder) -> None:
     placeholder = an_imported(origin_msg=None, excluded="personal data")
-    told = an_imported(metadata=AnyItem(cbor.dump(["user-42", 5])))
+    detail = an_imported(metadata=AnyItem(cbor.dump(["user-42", 5])))
     later = an_imported(position=4, count=9)
-    for event in (an_imported(), disclosed(), placeholder, told, later):
-        assert read_imported(SCHEMA, event.encode(), BRIDGE) == event
+    for event in (an_imported(), disclosed(), placeholder, detail, later):
+        assert read_imported(IMPORT_SCHEMA, event.encode(), BRIDGE) == event
 
 
 def test_the_origin_event_is_opened_with_its_key_alone(disclosed: Builder) -> None:
-    found = disclosed().origin_event()
-    assert (found.subject_id, found.value()) == ("user-42", {"path": "/a"})
+    origin_event = disclosed().origin_event()
+    assert (origin_event.subject_id, origin_event.value()) == ("user-42", {"path": "/a"})
 
 
 def test_an_origin_event_that_is_not_disclosed_or_kept_out_is_none(
     an_imported: Builder, disclosed: Builder
 ) -> None:
     other_key = replace(disclosed(), body_key=bytes(32))
-    kept_out = an_imported(origin_msg=None, excluded="policy")
-    for event in (an_imported(), other_key, kept_out):
+    excluded = an_imported(origin_msg=None, excluded="policy")
+    for event in (an_imported(), other_key, excluded):
         with pytest.raises(NotAnEvent) as error:
             event.origin_event()
         assert error.value.fault is EventFault.UNOPENED
@@ -192,11 +194,11 @@ def test_verify_refuses_what_client_or_hub_did_not_sign(
     an_imported: Builder,
     a_msg: Callable[..., Msg],
     a_receipt: Callable[..., Receipt],
-    hub_key: PrivateKey,
+    hub_key: SigningKey,
 ) -> None:
     hub = hub_identity.new_identity(hub_key.public, 1_600_000_000, "none")
     an_imported().verify(hub)
-    msg, thief = a_msg(), PrivateKey(h(b"thief"))
+    msg, thief = a_msg(), SigningKey(h(b"thief"))
     forged = replace(msg, sig=bytes(64))
     for event in (
         an_imported(forged),
@@ -214,16 +216,16 @@ def test_nothing_but_not_imported_is_ever_raised(
 ) -> None:
     body = mutated(data, disclosed().encode())
     try:
-        found = read_imported(SCHEMA, body, BRIDGE)
+        imported = read_imported(IMPORT_SCHEMA, body, BRIDGE)
     except NotImported:
         return
-    assert read_imported(SCHEMA, found.encode(), BRIDGE) == found
+    assert read_imported(IMPORT_SCHEMA, imported.encode(), BRIDGE) == imported
 
 
 @given(st.binary(max_size=200))
 def test_no_bytes_at_all_raise_anything_else(body: bytes) -> None:
-    assert fault_of(SCHEMA, body) is not None
-    assert fault_of(SCHEMA, cbor.dump({"count": body})) is not None
+    assert fault_of(IMPORT_SCHEMA, body) is not None
+    assert fault_of(IMPORT_SCHEMA, cbor.dump({"count": body})) is not None
 
 
 def a_run(an_imported: Builder, name: bytes, count: int, upto: int) -> list[ImportedEvent]:

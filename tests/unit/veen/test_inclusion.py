@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veen import cbor
 from veen.errors import Malformed, Untrusted
-from veen.inclusion import InclusionProof, Shown
+from veen.proofs import InclusionProof, ProvenRange
+from veen.wire import cbor
 
 if TYPE_CHECKING:
     from conftest import Tree
@@ -54,8 +54,8 @@ def test_refuses_a_flipped_bit_in_any_hash(tree: Tree, flips: Flips, seq: int, s
     proof = InclusionProof.build(tree, seq, size)
     for field in ("path", "peaks"):
         hashes = getattr(proof, field)
-        for i, one in enumerate(hashes):
-            for bad in flips(one):
+        for i, hash_ in enumerate(hashes):
+            for bad in flips(hash_):
                 changed = replace(proof, **{field: (*hashes[:i], bad, *hashes[i + 1 :])})
                 assert_refused(changed, tree, seq, size)
 
@@ -182,7 +182,7 @@ def test_refuses_a_leaf_that_is_not_of_the_range(tree: Tree, seq: int, size: int
 def test_many_proofs_of_one_range_fare_as_each_would_alone(
     tree: Tree, size: int, data: st.DataObject
 ) -> None:
-    shown = Shown(size, tree.root(size))
+    shown = ProvenRange(size, tree.root(size))
     for seq in data.draw(st.lists(st.integers(1, size), min_size=1, max_size=12)):
         proof = data.draw(
             st.sampled_from(list(_perhaps_changed(InclusionProof.build(tree, seq, size))))
@@ -202,8 +202,8 @@ def _perhaps_changed(proof: InclusionProof) -> Iterator[InclusionProof]:
     yield proof
     for field in ("path", "peaks"):
         hashes = getattr(proof, field)
-        for i, one in enumerate(hashes):
-            bad = bytes([one[0] ^ 1]) + one[1:]
+        for i, hash_ in enumerate(hashes):
+            bad = bytes([hash_[0] ^ 1]) + hash_[1:]
             yield replace(proof, **{field: (*hashes[:i], bad, *hashes[i + 1 :])})
         if len(hashes) > 1:
             yield replace(proof, **{field: tuple(reversed(hashes))})

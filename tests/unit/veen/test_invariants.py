@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from veen.captoken import CapToken, issue
+from veen.captoken import CapToken, Rate, TokenBucket, issue
+from veen.crypto import SigningKey
 from veen.hub_identity import new_identity
 from veen.invariants import (
     NEW_CLIENT,
@@ -21,18 +22,14 @@ from veen.invariants import (
     Violation,
     verify_pair,
 )
-from veen.label import EpochLabels, routing_key
+from veen.label import EpochLabels, Profile, routing_key, stream_id
 from veen.limits import Limits
 from veen.mmr import EMPTY
 from veen.msg import Msg
-from veen.profile import Profile
-from veen.rate import Bucket, Rate
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
-from veen.stream import stream_id
 
-HUB, ISSUER, THIEF = (PrivateKey(name.ljust(32, b".")) for name in (b"hub", b"issuer", b"thief"))
-CLIENTS = [PrivateKey((b"client %d" % n).ljust(32, b".")) for n in range(3)]
+HUB, ISSUER, THIEF = (SigningKey(name.ljust(32, b".")) for name in (b"hub", b"issuer", b"thief"))
+CLIENTS = [SigningKey((b"client %d" % n).ljust(32, b".")) for n in range(3)]
 STREAM = stream_id("record/test")
 PROFILE = Profile(epoch_sec=100)
 IDENTITY = new_identity(HUB.public, 0, "pinned")
@@ -56,16 +53,18 @@ class Pair:
     before: Before
 
 
-def a_grant(client: PrivateKey, **changes: Any) -> Grant:
+def a_grant(client: SigningKey, **changes: Any) -> Grant:
     terms = {"stream_ids": [STREAM], "ttl": 50, "rate": Rate(per_sec=1, burst=2)}
     token = issue(ISSUER, subject_pk=client.public, **{**terms, **changes})
-    return Grant(token, START, Bucket.full(token.allow.rate or Rate(per_sec=0, burst=0), START))
+    return Grant(
+        token, START, TokenBucket.full(token.allow.rate or Rate(per_sec=0, burst=0), START)
+    )
 
 
 GRANTS = [a_grant(client) for client in CLIENTS]
 
 
-def a_signed_msg(client: PrivateKey, token: CapToken, **changes: Any) -> Msg:
+def a_signed_msg(client: SigningKey, token: CapToken, **changes: Any) -> Msg:
     ciphertext = changes.get("ciphertext", CIPHERTEXT)
     plain = Msg(
         profile_id=PROFILE.profile_id(), label=LABELS.at(EPOCH), client_id=client.public,
@@ -114,8 +113,8 @@ def test_a_true_history_of_several_clients_passes() -> None:
 
 
 def test_the_verdict_depends_on_the_arguments_alone() -> None:
-    one, two = (verify_pair(LAST.msg, LAST.receipt, LAST.before, RULES) for _ in range(2))
-    assert one == two
+    item, two = (verify_pair(LAST.msg, LAST.receipt, LAST.before, RULES) for _ in range(2))
+    assert item == two
 
 
 Change = Callable[[Pair], tuple[Msg, Receipt, Before, Rules]]
@@ -148,7 +147,7 @@ def with_rules(**changes: Any) -> Change:
     return lambda p: (p.msg, p.receipt, p.before, replace(RULES, **changes))
 
 
-EMPTY_BUCKET = Grant(TOKEN, START, Bucket(0, LAST.receipt.hub_ts))
+EMPTY_BUCKET = Grant(TOKEN, START, TokenBucket(0, LAST.receipt.hub_ts))
 OTHER_LABELS = EpochLabels(LABELS.routing_key, STREAM, Profile(epoch_sec=7))
 
 

@@ -8,26 +8,23 @@ from typing import Any
 
 import pytest
 
-from veen.captoken import issue
+from veen.captoken import TokenBucket, issue
+from veen.crypto import SigningKey
 from veen.errors import Untrusted
 from veen.hub_identity import new_identity
 from veen.invariants import NEW_CLIENT, Before, Grant, Rules, Violation, verify_pair
-from veen.label import EpochLabels, routing_key
+from veen.label import DEFAULT_PROFILE, EpochLabels, Profile, routing_key, stream_id
 from veen.limits import Limits
 from veen.mmr import EMPTY
 from veen.msg import Msg
-from veen.profile import DEFAULT_PROFILE, Profile
-from veen.rate import Bucket
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
-from veen.stream import stream_id
 
-THIEF = PrivateKey(b"thief".ljust(32, b"."))
+THIEF = SigningKey(b"thief".ljust(32, b"."))
 BEFORE = Before(peaks=EMPTY, client=NEW_CLIENT, grant=None)
 
 
 @pytest.fixture
-def rules(hub_key: PrivateKey) -> Rules:
+def rules(hub_key: SigningKey) -> Rules:
     identity = new_identity(hub_key.public, 1_000_000_000, "pinned")
     stream = stream_id("record/test")
     return Rules(
@@ -104,7 +101,7 @@ def test_a_capability_without_a_rate_is_never_too_fast(
 ) -> None:
     subject = a_msg().client_id
     token = issue(THIEF, subject_pk=subject, stream_ids=[stream_id("record/test")], ttl=5)
-    grant = Grant(token, 1_700_000_000, Bucket(0, 0))
+    grant = Grant(token, 1_700_000_000, TokenBucket(0, 0))
     msg = a_msg(auth_ref=token.auth_ref())
     after = verify_pair(msg, a_receipt(msg), replace(BEFORE, grant=grant), rules)
     assert after.grant == grant
@@ -116,7 +113,7 @@ def test_a_capability_holds_up_to_and_with_its_last_second(
 ) -> None:
     streams = [stream_id("record/test")]
     token = issue(THIEF, subject_pk=a_msg().client_id, stream_ids=streams, ttl=5)
-    grant = Grant(token, 1_700_000_000, Bucket(0, 0))
+    grant = Grant(token, 1_700_000_000, TokenBucket(0, 0))
     msg = a_msg(auth_ref=token.auth_ref())
     receipt = a_receipt(msg, hub_ts=1_700_000_000 + late)
     if holds:
@@ -129,7 +126,7 @@ def test_refuses_a_capability_for_another_stream(
     a_msg: Msgs, a_receipt: Receipts, rules: Rules
 ) -> None:
     token = issue(THIEF, subject_pk=a_msg().client_id, stream_ids=[b"o" * 32], ttl=5)
-    grant = Grant(token, 1_700_000_000, Bucket(0, 0))
+    grant = Grant(token, 1_700_000_000, TokenBucket(0, 0))
     msg = a_msg(auth_ref=token.auth_ref())
     assert broken_by(msg, a_receipt(msg), rules, grant=grant) == "I7"
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veen import layout
-from veen.layout import ChunkName, OpenChunkName, RecorderName
+from veen.log import layout
+from veen.log.layout import ChunkName, OpenChunkName, RecorderName
 
 LABELS = st.binary(min_size=32, max_size=32)
 SEQS = st.integers(1, 2**64 - 1)

@@ -58,14 +58,14 @@ def oracle_root(size: int) -> bytes:
 
 def written_nodes(size: int) -> list[tuple[int, int]]:
     """(height, index) of every node in the order in which appending completes them."""
-    found = []
+    result = []
     for leaf in range(size):
         height, index = 0, leaf
-        found.append((height, index))
+        result.append((height, index))
         while index % 2 == 1:
             height, index = height + 1, index // 2
-            found.append((height, index))
-    return found
+            result.append((height, index))
+    return result
 
 
 def test_append_gives_the_peaks_and_root_of_every_size() -> None:

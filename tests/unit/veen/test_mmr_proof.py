@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veen import cbor
 from veen.errors import Malformed, Untrusted
-from veen.proof import MmrProof, Step
+from veen.proofs import MmrProof, ProofStep
+from veen.wire import cbor
 
 if TYPE_CHECKING:
     from conftest import Tree
@@ -91,7 +91,7 @@ def test_refuses_an_extra_part_anywhere(tree: Tree, seq: int, extra: bytes) -> N
 
     def changed() -> Iterator[MmrProof]:
         for side in (0, 1):
-            step = Step(dir=side, sib=extra)
+            step = ProofStep(dir=side, sib=extra)
             for i in range(len(proof.path) + 1):
                 yield replace(proof, path=(*proof.path[:i], step, *proof.path[i:]))
         for i in range(len(proof.peaks_after) + 1):
@@ -160,7 +160,7 @@ def test_refuses_a_node_presented_as_a_leaf(tree: Tree) -> None:
 
 @pytest.mark.parametrize("field", ["path", "peaks_after"])
 def test_refuses_more_than_64_parts_on_the_wire(tree: Tree, field: str) -> None:
-    part = Step(dir=1, sib=bytes(32)) if field == "path" else bytes(32)
+    part = ProofStep(dir=1, sib=bytes(32)) if field == "path" else bytes(32)
     plain = MmrProof.build(tree, 1).plain()
     key, element = (3, {1: 1, 2: bytes(32)}) if field == "path" else (4, bytes(32))
     with pytest.raises(Malformed):
@@ -172,4 +172,4 @@ def test_refuses_more_than_64_parts_on_the_wire(tree: Tree, field: str) -> None:
 @pytest.mark.parametrize("direction", [2, 23, 24, 2**64 - 1])
 def test_refuses_a_direction_other_than_left_or_right(direction: int) -> None:
     with pytest.raises(Malformed):
-        Step.decode(cbor.encode({1: direction, 2: bytes(32)}))
+        ProofStep.decode(cbor.encode({1: direction, 2: bytes(32)}))

@@ -8,9 +8,9 @@ from dataclasses import FrozenInstanceError, dataclass
 
 import pytest
 
-from veen.inclusion import InclusionProof
-from veen.portable import Portable
-from veen.record_event import RecordEvent
+from veen.events import RecordEvent
+from veen.proofs import InclusionProof
+from veen.system.process_pool import Portable
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ EVENT = RecordEvent(
 @pytest.mark.parametrize("made", [One(1), More(2), More(3, "x"), PROOF, EVENT])
 def test_it_comes_out_as_it_went_in(made: Portable) -> None:
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
-        found = pickle.loads(pickle.dumps(made, protocol))
-        assert found == made
-        assert type(found) is type(made)
+        document = pickle.loads(pickle.dumps(made, protocol))
+        assert document == made
+        assert type(document) is type(made)
     assert copy.deepcopy(made) == made
 
 
@@ -45,6 +45,6 @@ def test_what_was_decoded_encodes_to_the_same_bytes_there() -> None:
 
 
 def test_it_stays_frozen() -> None:
-    found = pickle.loads(pickle.dumps(One(1)))
+    document = pickle.loads(pickle.dumps(One(1)))
     with pytest.raises(FrozenInstanceError):
-        found.only = 2
+        document.only = 2

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veen import cbor
 from veen.errors import Malformed, Untrusted
-from veen.range_proof import RangeProof
+from veen.proofs import RangeProof
+from veen.wire import cbor
 
 if TYPE_CHECKING:
     from conftest import Tree
@@ -65,8 +65,8 @@ def test_refuses_a_flipped_bit_in_any_hash(tree: Tree, flips: Flips, span: Span)
     proof = RangeProof.build(tree, *span)
     for field in HASH_FIELDS:
         hashes = getattr(proof, field)
-        for i, one in enumerate(hashes):
-            for bad in flips(one):
+        for i, hash_ in enumerate(hashes):
+            for bad in flips(hash_):
                 changed = replace(proof, **{field: (*hashes[:i], bad, *hashes[i + 1 :])})
                 assert_refused(changed, tree, span)
 

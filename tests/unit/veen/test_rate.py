@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veen.rate import Bucket, Rate
+from veen.captoken import Rate, TokenBucket
 
 RATES = st.builds(Rate, per_sec=st.integers(0, 5), burst=st.integers(0, 8))
 STEPS = st.lists(st.integers(-3, 6), max_size=60)
@@ -24,7 +24,7 @@ def accepted_by_simulation(rate: Rate, times: list[int]) -> list[bool]:
 
 
 def accepted_by_bucket(rate: Rate, times: list[int]) -> list[bool]:
-    bucket, verdicts = Bucket.full(rate, times[0] if times else 0), []
+    bucket, verdicts = TokenBucket.full(rate, times[0] if times else 0), []
     for now in times:
         bucket = bucket.refilled(rate, now)
         debited = bucket.debited()
@@ -55,7 +55,7 @@ def test_only_accepted_messages_rebuild_the_bucket(rate: Rate, steps: list[int])
     verdicts = accepted_by_bucket(rate, times)
     receipts = [now for now, passed in zip(times, verdicts, strict=True) if passed]
     start = times[0] if times else 0
-    live = rebuilt = Bucket.full(rate, start)
+    live = rebuilt = TokenBucket.full(rate, start)
     for now in times:
         live = live.refilled(rate, now)
         live = live.debited() or live
@@ -69,25 +69,25 @@ def test_only_accepted_messages_rebuild_the_bucket(rate: Rate, steps: list[int])
 def test_a_clock_that_went_back_refills_nothing(
     rate: Rate, tokens: int, at: int, back: int
 ) -> None:
-    bucket = Bucket(tokens, at)
+    bucket = TokenBucket(tokens, at)
     assert bucket.refilled(rate, at - back) == bucket
 
 
 @given(RATES, st.integers(0, 100), st.integers(0, 2**64 - 1))
 def test_a_bucket_never_holds_more_than_its_burst(rate: Rate, at: int, now: int) -> None:
-    assert Bucket.full(rate, at).refilled(rate, now).tokens <= rate.burst
+    assert TokenBucket.full(rate, at).refilled(rate, now).tokens <= rate.burst
 
 
 @given(RATES, st.integers(0, 50), st.integers(0, 50))
 def test_waiting_in_two_steps_is_waiting_once(rate: Rate, first: int, second: int) -> None:
-    empty = Bucket(0, 0)
+    empty = TokenBucket(0, 0)
     twice = empty.refilled(rate, first).refilled(rate, first + second)
     assert twice == empty.refilled(rate, first + second)
 
 
 @given(RATES.filter(lambda rate: rate.burst > 0), st.integers(0, 3))
 def test_the_announced_wait_is_the_least_that_helps(rate: Rate, tokens: int) -> None:
-    bucket = Bucket(tokens, 100)
+    bucket = TokenBucket(tokens, 100)
     wait = bucket.seconds_until_token(rate)
     if wait is None:
         assert not bucket.refilled(rate, 10**9).tokens
@@ -99,4 +99,4 @@ def test_the_announced_wait_is_the_least_that_helps(rate: Rate, tokens: int) -> 
 @given(st.integers(0, 5))
 def test_a_bucket_without_room_is_never_refilled(per_sec: int) -> None:
     rate = Rate(per_sec=per_sec, burst=0)
-    assert Bucket(0, 0).seconds_until_token(rate) is None
+    assert TokenBucket(0, 0).seconds_until_token(rate) is None

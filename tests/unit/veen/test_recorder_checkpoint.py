@@ -11,15 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veen.checkpoint import Checkpoint
+from veen.crypto import SigningKey
 from veen.errors import Malformed, Untrusted
 from veen.hub_identity import HubIdentity, new_identity
-from veen.label import hub_id, label, routing_key
+from veen.label import derive_label, hub_id, routing_key, stream_id
 from veen.recorder_checkpoint import EMPTY_ROOT, RecorderCheckpoint, StreamEnd, log_root
-from veen.sign import PrivateKey
-from veen.stream import stream_id
 
-HUB = PrivateKey(b"hub key seed".ljust(32, b"."))
-OTHER = PrivateKey(b"other".ljust(32, b"."))
+HUB = SigningKey(b"hub key seed".ljust(32, b"."))
+OTHER = SigningKey(b"other".ljust(32, b"."))
 IDENTITY = new_identity(HUB.public, 1_000, "none")
 NOW = 2_000
 
@@ -28,8 +27,8 @@ def root_of(name: str, seq: int) -> bytes:
     return stream_id(f"{name} {seq}")
 
 
-def a_checkpoint(name: str, upto: int, key: PrivateKey = HUB, **changes: Any) -> Checkpoint:
-    own = label(routing_key(hub_id(HUB.public)), stream_id(name), 0)
+def a_checkpoint(name: str, upto: int, key: SigningKey = HUB, **changes: Any) -> Checkpoint:
+    own = derive_label(routing_key(hub_id(HUB.public)), stream_id(name), 0)
     plain = Checkpoint(
         label_prev=own, label_curr=own, upto_seq=upto, mmr_root=root_of(name, upto), epoch=0
     )
@@ -37,7 +36,7 @@ def a_checkpoint(name: str, upto: int, key: PrivateKey = HUB, **changes: Any) ->
 
 
 def a_document(
-    counts: dict[str, int] | None = None, *, key: PrivateKey = HUB, **changes: Any
+    counts: dict[str, int] | None = None, *, key: SigningKey = HUB, **changes: Any
 ) -> RecorderCheckpoint:
     """Over streams by name; a test names only what it changes. Signed last of all."""
     given_ = {"record/a": 3, "record/b": 0, "export/x": 7} if counts is None else counts
@@ -60,23 +59,23 @@ def a_document(
 
 
 def broken() -> Iterator[tuple[str, Callable[[], bytes]]]:
-    one = a_document()
-    swapped = (one.ends[1], one.ends[0], one.ends[2])
-    rooted = tuple(replace(e, mmr_root=b"r" * 32) if not e.last_seq else e for e in one.ends)
-    moved = tuple(replace(e, last_seq=e.last_seq + 1) if e.last_seq else e for e in one.ends)
+    item = a_document()
+    swapped = (item.ends[1], item.ends[0], item.ends[2])
+    rooted = tuple(replace(e, mmr_root=b"r" * 32) if not e.last_seq else e for e in item.ends)
+    moved = tuple(replace(e, last_seq=e.last_seq + 1) if e.last_seq else e for e in item.ends)
 
     def changed(**changes: Any) -> Callable[[], bytes]:
         if "ends" in changes:
             changes["log_root"] = log_root(changes["ends"])
         return lambda: a_document(**changes).encode()
 
-    yield "streams out of order", changed(ends=swapped, names=(one.names[1], one.names[0], "z"))
-    yield "streams doubled", changed(ends=(one.ends[0], one.ends[0], one.ends[2]))
-    yield "names of others", changed(names=("record/z", *one.names[1:]))
-    yield "names too few", changed(names=one.names[:2])
+    yield "streams out of order", changed(ends=swapped, names=(item.names[1], item.names[0], "z"))
+    yield "streams doubled", changed(ends=(item.ends[0], item.ends[0], item.ends[2]))
+    yield "names of others", changed(names=("record/z", *item.names[1:]))
+    yield "names too few", changed(names=item.names[:2])
     yield "log_root of others", changed(log_root=b"l" * 32)
-    yield "checkpoints missing", changed(checkpoints=one.checkpoints[:1])
-    yield "checkpoints in another order", changed(checkpoints=one.checkpoints[::-1])
+    yield "checkpoints missing", changed(checkpoints=item.checkpoints[:1])
+    yield "checkpoints in another order", changed(checkpoints=item.checkpoints[::-1])
     yield "checkpoints elsewhere", changed(ends=moved)
     yield "an empty stream with a root", changed(ends=rooted)
 
@@ -89,14 +88,14 @@ def test_what_contradicts_itself_is_not_a_document(why: str, encode: Callable[[]
 
 def test_a_document_reads_back_and_verifies() -> None:
     for counts in ({}, {"record/a": 0}, None):
-        found = RecorderCheckpoint.decode(a_document(counts).encode())
-        assert found == a_document(counts)
-        found.verify(IDENTITY)
-        found.verify_follows(found)
-    assert found.end("record/a") == StreamEnd(
+        checkpoint = RecorderCheckpoint.decode(a_document(counts).encode())
+        assert checkpoint == a_document(counts)
+        checkpoint.verify(IDENTITY)
+        checkpoint.verify_follows(checkpoint)
+    assert checkpoint.end("record/a") == StreamEnd(
         stream_id=stream_id("record/a"), last_seq=3, mmr_root=root_of("record/a", 3)
     )
-    assert found.end("record/none") is None
+    assert checkpoint.end("record/none") is None
 
 
 def test_every_change_is_noticed(flips: Callable[[bytes], Iterator[bytes]]) -> None:
@@ -142,9 +141,9 @@ def test_what_the_hub_did_not_sign_is_untrusted(
     ids=["by another key", "of another stream", "of another epoch"],
 )
 def test_a_checkpoint_inside_must_be_the_hub_s_and_the_stream_s(checkpoint: Checkpoint) -> None:
-    found = a_document({"record/a": 3}, checkpoints=(checkpoint,))
+    result = a_document({"record/a": 3}, checkpoints=(checkpoint,))
     with pytest.raises(Untrusted, match="record/a"):
-        found.verify(IDENTITY)
+        result.verify(IDENTITY)
 
 
 @pytest.mark.parametrize(

@@ -10,38 +10,48 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veen import cbor, hpke
-from veen.ciphertext import Ciphertext
+from veen.crypto import HpkeSender, hpke_public_key
 from veen.digest import h
 from veen.errors import Malformed, Undecryptable, Untrusted
+from veen.label import Profile
 from veen.limits import Limits
 from veen.msg import Msg
-from veen.payload import PayloadHdr
-from veen.profile import Profile
-from veen.seal import Place, Sealed, open_body, open_msg, open_payload, seal
+from veen.payload import (
+    Ciphertext,
+    PayloadHdr,
+    Sealed,
+    SealPlace,
+    open_body,
+    open_msg,
+    open_payload,
+    seal_payload,
+)
+from veen.wire import cbor
 
 PRIVATE = b"reader key".ljust(32, b".")
-PUBLIC = hpke.public_key(PRIVATE)
+PUBLIC = hpke_public_key(PRIVATE)
 EPHEMERAL = b"fresh bytes".ljust(32, b".")
 LIMITS = Limits()
-PLACE = Place(
+PLACE = SealPlace(
     profile=Profile(), label=b"l" * 32, client_id=b"c" * 32, client_seq=3, prev_ack=2, auth_ref=None
 )
 HEADER = PayloadHdr(schema=b"s" * 32)
 
 
-def a_sealed(*, place: Place = PLACE, **changes: Any) -> Sealed:
+def a_sealed(*, place: SealPlace = PLACE, **changes: Any) -> Sealed:
     given_parts = {"header": HEADER, "body": b"a body", "attachments": (), "limits": LIMITS}
-    return seal(recipient=PUBLIC, ephemeral=EPHEMERAL, place=place, **{**given_parts, **changes})
+    return seal_payload(
+        recipient=PUBLIC, ephemeral=EPHEMERAL, place=place, **{**given_parts, **changes}
+    )
 
 
-def opened(ciphertext: bytes, *, place: Place = PLACE, private: bytes = PRIVATE) -> Any:
+def opened(ciphertext: bytes, *, place: SealPlace = PLACE, private: bytes = PRIVATE) -> Any:
     return open_payload(private=private, place=place, ciphertext=ciphertext, limits=LIMITS)
 
 
 def sealed_by_hand(header: bytes, body: bytes | None = None) -> bytes:
     """A ciphertext whose sender is authentic and keeps to no rule."""
-    sender = hpke.Sender(PUBLIC, EPHEMERAL)
+    sender = HpkeSender(PUBLIC, EPHEMERAL)
     genuine = Ciphertext.decode(a_sealed().ciphertext, 0)
     parts = Ciphertext(sender.enc, sender.seal(PLACE.aad(), header), genuine.body)
     return (replace(parts, body=body) if body is not None else parts).encode(0)
@@ -59,9 +69,9 @@ def test_what_is_sealed_opens(
     place = replace(PLACE, profile=Profile(pad_block=pad_block))
     header = replace(HEADER, expires_at=expires_at)
     sealed = a_sealed(place=place, header=header, body=body, attachments=attachments)
-    found = opened(sealed.ciphertext, place=place)
-    assert (found.body, found.header.expires_at) == (body, expires_at)
-    assert found.attachments(sealed.attachments, LIMITS) == tuple(attachments)
+    result = opened(sealed.ciphertext, place=place)
+    assert (result.body, result.header.expires_at) == (body, expires_at)
+    assert result.attachments(sealed.attachments, LIMITS) == tuple(attachments)
     assert len(sealed.ciphertext) % (pad_block or 1) == 0
 
 
@@ -114,27 +124,27 @@ def test_refuses_another_key() -> None:
 
 
 def test_refuses_parts_of_two_payloads() -> None:
-    one, two = (Ciphertext.decode(a_sealed(body=b).ciphertext, 0) for b in (b"1", b"2"))
+    item, two = (Ciphertext.decode(a_sealed(body=b).ciphertext, 0) for b in (b"1", b"2"))
     other = Ciphertext.decode(
-        seal(
+        seal_payload(
             recipient=PUBLIC, ephemeral=b"e" * 32, place=PLACE, header=HEADER, body=b"3",
             limits=LIMITS,
         ).ciphertext,
         0,
     )  # fmt: skip
-    assert one.header == two.header
-    for mixed in (replace(one, body=other.body), replace(one, header=other.header)):
+    assert item.header == two.header
+    for mixed in (replace(item, body=other.body), replace(item, header=other.header)):
         with pytest.raises(Undecryptable):
             opened(mixed.encode(0))
 
 
 def test_opens_a_message_under_its_own_profile_only(a_msg: Callable[..., Msg]) -> None:
     msg = a_msg()
-    place = Place.of(msg, Profile())
+    place = SealPlace.of(msg, Profile())
     sealed = a_sealed(place=place)
     whole = replace(msg, ciphertext=sealed.ciphertext, ct_hash=h(sealed.ciphertext))
-    found = open_msg(private=PRIVATE, msg=whole, profile=Profile(), limits=LIMITS)
-    assert found.body == b"a body"
+    opened = open_msg(private=PRIVATE, msg=whole, profile=Profile(), limits=LIMITS)
+    assert opened.body == b"a body"
     with pytest.raises(Untrusted):
         open_msg(private=PRIVATE, msg=whole, profile=Profile(pad_block=16), limits=LIMITS)
 
@@ -142,7 +152,7 @@ def test_opens_a_message_under_its_own_profile_only(a_msg: Callable[..., Msg]) -
 @pytest.mark.parametrize("key", [bytes(32), b"\x01" + bytes(31), b"short", b""], ids=bytes.hex)
 def test_refuses_a_recipient_that_leads_to_no_secret(key: bytes) -> None:
     with pytest.raises(Untrusted):
-        seal(
+        seal_payload(
             recipient=key, ephemeral=EPHEMERAL, place=PLACE, header=HEADER, body=b"", limits=LIMITS
         )
 
@@ -157,7 +167,7 @@ def test_refuses_an_encapsulation_that_leads_to_no_secret(enc: bytes) -> None:
 @pytest.mark.parametrize("size", [0, 1, 31])
 def test_refuses_an_ephemeral_that_is_too_short(size: int) -> None:
     with pytest.raises((Malformed, Untrusted)):
-        hpke.Sender(PUBLIC, bytes(size))
+        HpkeSender(PUBLIC, bytes(size))
 
 
 @pytest.mark.parametrize(
@@ -193,7 +203,7 @@ def test_refuses_a_header_too_short_to_be_authentic() -> None:
 def a_sealed_msg(a_msg: Callable[..., Msg], body: bytes, **changes: Any) -> Msg:
     """A message whose payload was sealed for the place that the message has."""
     plain = a_msg(**changes)
-    sealed = a_sealed(place=Place.of(plain, Profile()), body=body)
+    sealed = a_sealed(place=SealPlace.of(plain, Profile()), body=body)
     return a_msg(**changes, ciphertext=sealed.ciphertext)
 
 
@@ -209,8 +219,8 @@ def test_the_key_of_a_body_opens_it_again(a_msg: Callable[..., Msg], body: bytes
 
 def test_the_key_of_a_body_opens_no_other(a_msg: Callable[..., Msg]) -> None:
     msg, fresh = a_sealed_msg(a_msg, b"one"), b"other fresh bytes".ljust(32, b".")
-    sealed = seal(
-        recipient=PUBLIC, ephemeral=fresh, place=Place.of(msg, Profile()), header=HEADER,
+    sealed = seal_payload(
+        recipient=PUBLIC, ephemeral=fresh, place=SealPlace.of(msg, Profile()), header=HEADER,
         body=b"one", limits=LIMITS,
     )  # fmt: skip
     other, key = a_msg(ciphertext=sealed.ciphertext), body_key_of(msg)

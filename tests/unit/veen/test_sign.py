@@ -10,15 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veen import receipt as receipts
-from veen import sign
 from veen.checkpoint import Checkpoint
+from veen.crypto import SigningKey, signature_is_valid
 from veen.errors import Malformed
 from veen.msg import Msg
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
 
-KEY = PrivateKey(b"one key for all".ljust(32, b"."))
-OTHER = PrivateKey(b"another key".ljust(32, b"."))
+KEY = SigningKey(b"one key for all".ljust(32, b"."))
+OTHER = SigningKey(b"another key".ljust(32, b"."))
 DIGEST = bytes(range(32))
 GROUP_ORDER = 2**252 + 27742317777372353535851937790883648493
 SMALL_ORDER = (
@@ -46,11 +45,11 @@ def a_checkpoint() -> Checkpoint:
 
 @given(st.binary(min_size=32, max_size=32), st.binary(min_size=32, max_size=32))
 def test_a_signature_holds_for_its_key_and_digest_alone(seed: bytes, digest: bytes) -> None:
-    key = PrivateKey(seed)
+    key = SigningKey(seed)
     signature = key.sign(digest)
-    assert sign.is_valid(key.public, signature, digest)
-    assert not sign.is_valid(OTHER.public, signature, digest)
-    assert not sign.is_valid(key.public, signature, digest[:-1])
+    assert signature_is_valid(key.public, signature, digest)
+    assert not signature_is_valid(OTHER.public, signature, digest)
+    assert not signature_is_valid(key.public, signature, digest[:-1])
 
 
 def test_no_signature_of_one_object_is_one_of_another(
@@ -122,22 +121,24 @@ def test_a_witness_signs_what_the_hub_signed_and_leaves_its_signature_valid() ->
 
 def test_refuses_every_flipped_bit(flips: Callable[[bytes], object]) -> None:
     signature = KEY.sign(DIGEST)
-    assert not any(sign.is_valid(KEY.public, bad, DIGEST) for bad in flips(signature))
-    assert not any(sign.is_valid(KEY.public, signature, bad) for bad in flips(DIGEST))
-    assert not any(sign.is_valid(bad, signature, DIGEST) for bad in flips(KEY.public))
+    assert not any(signature_is_valid(KEY.public, bad, DIGEST) for bad in flips(signature))
+    assert not any(signature_is_valid(KEY.public, signature, bad) for bad in flips(DIGEST))
+    assert not any(signature_is_valid(bad, signature, DIGEST) for bad in flips(KEY.public))
 
 
 def test_refuses_a_signature_cut_short_or_extended() -> None:
     signature = KEY.sign(DIGEST)
-    assert not any(sign.is_valid(KEY.public, signature[:end], DIGEST) for end in range(64))
-    assert not any(sign.is_valid(KEY.public, signature + bytes(n), DIGEST) for n in (1, 32, 64))
-    assert not sign.is_valid(KEY.public, signature + DIGEST[:1], DIGEST[1:])
+    assert not any(signature_is_valid(KEY.public, signature[:end], DIGEST) for end in range(64))
+    assert not any(
+        signature_is_valid(KEY.public, signature + bytes(n), DIGEST) for n in (1, 32, 64)
+    )
+    assert not signature_is_valid(KEY.public, signature + DIGEST[:1], DIGEST[1:])
 
 
 def test_refuses_a_key_of_another_size() -> None:
     signature = KEY.sign(DIGEST)
     for key in (b"", KEY.public[:-1], KEY.public + b"\x00", bytes(64)):
-        assert not sign.is_valid(key, signature, DIGEST)
+        assert not signature_is_valid(key, signature, DIGEST)
 
 
 @pytest.mark.parametrize("times", range(1, 16))
@@ -146,19 +147,19 @@ def test_refuses_a_signature_whose_scalar_is_not_reduced(times: int) -> None:
     scalar = int.from_bytes(signature[32:], "little") + times * GROUP_ORDER
     if scalar < 2**256:
         malleated = signature[:32] + scalar.to_bytes(32, "little")
-        assert not sign.is_valid(KEY.public, malleated, DIGEST)
+        assert not signature_is_valid(KEY.public, malleated, DIGEST)
 
 
 @pytest.mark.parametrize("key", SMALL_ORDER)
 def test_refuses_a_key_of_small_order(key: str) -> None:
     public = bytes.fromhex(key)
     for point in (bytes(32), b"\x01" + bytes(31), public, KEY.public):
-        assert not sign.is_valid(public, point + bytes(32), DIGEST)
+        assert not signature_is_valid(public, point + bytes(32), DIGEST)
 
 
 @pytest.mark.parametrize("point", SMALL_ORDER)
 def test_refuses_a_nonce_point_of_small_order(point: str) -> None:
-    assert not sign.is_valid(KEY.public, bytes.fromhex(point) + KEY.sign(DIGEST)[32:], DIGEST)
+    assert not signature_is_valid(KEY.public, bytes.fromhex(point) + KEY.sign(DIGEST)[32:], DIGEST)
 
 
 def test_the_all_zero_signature_of_an_unsigned_object_does_not_hold(
@@ -170,11 +171,11 @@ def test_the_all_zero_signature_of_an_unsigned_object_does_not_hold(
 @pytest.mark.parametrize("size", [0, 31, 33, 64])
 def test_refuses_a_seed_of_another_size(size: int) -> None:
     with pytest.raises(Malformed):
-        PrivateKey(bytes(size))
+        SigningKey(bytes(size))
 
 
 def test_a_private_key_does_not_show_its_secret() -> None:
     seed = b"do not show this".ljust(32, b"!")
-    shown = repr(PrivateKey(seed)) + str(PrivateKey(seed))
+    shown = repr(SigningKey(seed)) + str(SigningKey(seed))
     assert seed.hex() not in shown
     assert "do not show" not in shown

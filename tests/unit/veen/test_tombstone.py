@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from veen import cbor
+from veen.crypto import SigningKey
 from veen.errors import Malformed, Untrusted
 from veen.hub_identity import new_identity
-from veen.sign import PrivateKey
-from veen.tombstone import Tombstone
+from veen.log.chunk import Tombstone
+from veen.wire import cbor
 
-HUB, NEXT, THIEF = (PrivateKey(name.ljust(32, b".")) for name in (b"hub", b"next", b"thief"))
+HUB, NEXT, THIEF = (SigningKey(name.ljust(32, b".")) for name in (b"hub", b"next", b"thief"))
 IDENTITY = new_identity(HUB.public, 100, "pinned").rotated(HUB, NEXT.public, 200, 10)
 
 
-def a_tombstone(key: PrivateKey = HUB, **changes: Any) -> Tombstone:
+def a_tombstone(key: SigningKey = HUB, **changes: Any) -> Tombstone:
     plain = Tombstone(
         label=b"l" * 32, start_seq=1, end_seq=9, chunk_bytes=5, chunk_sha256=b"c" * 32,
         summary_sha256=b"s" * 32, leaves_sha256=b"f" * 32, pruned_at=150, moved_to="archive",
@@ -63,7 +63,7 @@ def test_refuses_a_change_of_any_field(change: dict[str, Any]) -> None:
         (THIEF, 150, False),
     ],
 )
-def test_holds_while_its_key_is_valid(key: PrivateKey, pruned_at: int, holds: bool) -> None:
+def test_holds_while_its_key_is_valid(key: SigningKey, pruned_at: int, holds: bool) -> None:
     tombstone = a_tombstone(key, pruned_at=pruned_at)
     if holds:
         tombstone.verify(IDENTITY)

@@ -52,15 +52,15 @@ def mmr_growth() -> list[Case]:
     }
     run_11 = [bytes([n]) * 32 for n in (0x11, 0x22, 0x33)]
     run_01 = [bytes([n]) * 32 for n in range(1, 20)]
-    found = [
+    result = [
         *(grown(f"11, 22, 33 at {n}", run_11[:n], short) for n in range(1, 4)),
         *(grown(f"01, 02, ... at {n}", run_01[:n], long) for n in range(1, 20)),
     ]
     for seq, literal in proofs.items():
-        known(found[len(run_11) + seq - 1]["proof"], literal)
-    if found[2]["peaks"] != [b"\x33" * 32, bytes.fromhex(short[2])]:
+        known(result[len(run_11) + seq - 1]["proof"], literal)
+    if result[2]["peaks"] != [b"\x33" * 32, bytes.fromhex(short[2])]:
         raise Disagreement("the younger peak stands first")
-    return found
+    return result
 
 
 def grown(name: str, leaves: list[bytes], roots: dict[int, str]) -> Case:

@@ -12,16 +12,16 @@ def att_roots() -> list[Case]:
         att_root([h(first), h(second)]),
         "cd9e4c6ae0d14924ff9eb6808995f5c71744185619439697a6eb7b6779fecd4a",
     )
-    one = known(
+    value = known(
         att_root([h(first)]), "4f0a46964d138df7817ee8fc81f1c6c611223d4a7ac25a50680e07212de97e5d"
     )
     none = known(att_root([]), "d8502e2b7365f07d065ff0ef5d1237b733d31554ac4b5e7dd806b6e15552d311")
     five = [b"cipher-%d" % n for n in range(5)]
     return [
         reference("two attachments", sealed=[first, second], att_root=two),
-        reference("one attachment is hashed too", sealed=[first], att_root=one),
+        reference("one attachment is hashed too", sealed=[first], att_root=value),
         own("no attachment", sealed=[], att_root=none),
-        own("five attachments", sealed=five, att_root=att_root([h(one) for one in five])),
+        own("five attachments", sealed=five, att_root=att_root([h(item) for item in five])),
     ]
 
 
@@ -73,7 +73,7 @@ def capabilities() -> list[Case]:
         """8dcd42b61f0fc385982511d96ef065bce0d394548253a5567b99edc83a11859406895c02305b149fe98b
         54c072e61bed2d281af6310589d6eead5dedd3836e0a""",
     )
-    one = known(
+    item = known(
         cbor({**grant, 5: [first]}),
         """a501010258207776e870b93354f2a0b24c23f2a36cc4e80e223218c1b97926fdd018396a2b9b03582042
         4242424242424242424242424242424242424242424242424242424242424204a301815820a5a4a7a6a1
@@ -81,7 +81,7 @@ def capabilities() -> list[Case]:
         cd42b61f0fc385982511d96ef065bce0d394548253a5567b99edc83a11859406895c02305b149fe98b54
         c072e61bed2d281af6310589d6eead5dedd3836e0a""",
     )
-    known(ht("veen/cap", one), "cb038fbb1f7e6abe0e7bc50ba3ce3247cb627d34f1d731aaf4151a0b0f951189")
+    known(ht("veen/cap", item), "cb038fbb1f7e6abe0e7bc50ba3ce3247cb627d34f1d731aaf4151a0b0f951189")
     next_link = ht("veen/cap-link", cbor(grant) + first)
     second = known(
         ed25519_sign(seed, next_link),
@@ -96,8 +96,8 @@ def capabilities() -> list[Case]:
     }  # fmt: skip
     return [
         reference(
-            "one link", **inputs, link_digests=[link], sig_chain=[first], cbor=one,
-            auth_ref=ht("veen/cap", one),
+            "one link", **inputs, link_digests=[link], sig_chain=[first], cbor=item,
+            auth_ref=ht("veen/cap", item),
         ),
         reference(
             "two links", **inputs, link_digests=[link, next_link], sig_chain=[first, second],

@@ -69,9 +69,11 @@ def seal(place: Case, header: dict[int, Any], body: bytes, attachments: list[byt
         + (place["auth_ref"] or bytes(32)),
     )  # fmt: skip
     nonce = ht("veen/nonce", place["label"] + counters[1] + place["client_id"] + counters[0])[:24]
-    sealed = [_seal_attachment(sender, aad, i, one) for i, one in enumerate(attachments)]
+    sealed = [
+        _seal_attachment(sender, aad, i, attachment) for i, attachment in enumerate(attachments)
+    ]
     if sealed:
-        header = {1: header[1], 3: att_root([h(one) for one in sealed])} | header
+        header = {1: header[1], 3: att_root([h(item) for item in sealed])} | header
         header = dict(sorted(header.items()))
     hpke_ct = sender.seal_first(aad, cbor(header))
     k_body = sender.export(b"veen/body-k", 32)

@@ -10,7 +10,7 @@ from audit_files import forged
 from audit_history import Framed
 from driven_hub import the
 
-from veen.sign import PrivateKey
+from veen.crypto import SigningKey
 
 
 @pytest.fixture
@@ -24,5 +24,5 @@ def forge() -> Callable[[Path, Callable[[list[Framed]], None]], None]:
 
 
 @pytest.fixture
-def hub_key(copy: Path) -> PrivateKey:
-    return PrivateKey(the(copy, "keys/*.key").read_bytes())
+def hub_key(copy: Path) -> SigningKey:
+    return SigningKey(the(copy, "keys/*.key").read_bytes())

@@ -63,8 +63,8 @@ def _assert_seen(root: Path, path: Path, at: int) -> None:
 
 def _assert_repaired(root: Path, derived: tuple[str, ...]) -> None:
     """Where nothing was reported, the flip must have hit what no query ever reads."""
-    found = None if derived else rows(root / "derived" / "index.sqlite")
+    result = None if derived else rows(root / "derived" / "index.sqlite")
     assert driven_hub.rebuild(root).agreed is not bool(derived)
     assert driven_hub.check(root).derived == ()
-    if found is not None:
+    if result is not None:
         driven_hub.Bench(root, now=driven_hub.START + 10**6).stop()

@@ -11,30 +11,26 @@ from typing import Any
 import driven_hub
 import pytest
 
-from hub.fsck.verify import verify, verify_hashes
-from hub.storage import pruned
+from hub.fsck.fsck import verify, verify_hashes
 from hub.storage.datadir import DataDir
-from hub.storage.logged import Logged
-from hub.storage.retention import Rule, plan, prune
-from veen.audit import leaves
-from veen.audit.context import Context, Depth, begin
-from veen.audit.engine import Crew, Log, audit_log, audit_task, in_order
-from veen.audit.findings import ChunkFindings, Task
-from veen.audit.report import Report
-from veen.audit.stock import take_stock
+from hub.storage.log_scan import Logged, pack_pruned
+from hub.storage.retention import Rule, plan_retention, prune
+from veen.audit.context import ChunkFindings, Context, Depth, Task, begin, take_inventory
+from veen.audit.engine import AuditedLog, AuditPool, audit_log, audit_task, in_order
+from veen.audit.report import AuditReport
 from veen.audit.trust import TrustCheck
-from veen.layout import ChunkName
-from veen.profile import DEFAULT_PROFILE
-from veen.sign import PrivateKey
+from veen.crypto import SigningKey
+from veen.label import DEFAULT_PROFILE
+from veen.log.layout import ChunkName, unpack_leaves
 
 CHUNK = "log/chunk-*-00000000000000000009-00000000000000000016.log"
 Damage = Callable[[Path, Any], None]
 
 
-def from_files(root: Path) -> Report:
+def from_files(root: Path) -> AuditReport:
     """An audit by someone who has the log and not the hub: chunks in any order, no node files."""
-    found = [*root.glob("*.*"), *(root / "log").iterdir()]
-    files = {str(path.relative_to(root)): path.read_bytes() for path in found}
+    result = [*root.glob("*.*"), *(root / "log").iterdir()]
+    files = {str(path.relative_to(root)): path.read_bytes() for path in result}
     trust, chance = TrustCheck(), random.Random(5)
     hub = trust.read_hub(files.get)
     context = begin(
@@ -43,18 +39,18 @@ def from_files(root: Path) -> Report:
     )  # fmt: skip
 
     def run(tasks: Iterable[Task], context: Context) -> Iterator[ChunkFindings]:
-        wanted = list(enumerate(tasks))
-        chance.shuffle(wanted)
-        audited = {place: audit_task(task, files.get, context) for place, task in wanted}
+        expected = list(enumerate(tasks))
+        chance.shuffle(expected)
+        audited = {place: audit_task(task, files.get, context) for place, task in expected}
         return (audited[place] for place in sorted(audited))
 
-    stock = take_stock(name for name in files if name.startswith("log/"))
-    crew = Crew(run, in_order(files.get).again)
-    log = audit_log(Log(stock=stock, read=files.get), context, crew)
+    inventory = take_inventory(name for name in files if name.startswith("log/"))
+    pool = AuditPool(run, in_order(files.get).again)
+    log = audit_log(AuditedLog(inventory=inventory, read=files.get), context, pool)
     return log.report(trust.faults, trust.notes, ())
 
 
-def checked(root: Path, workers: int) -> Report:
+def checked(root: Path, workers: int) -> AuditReport:
     return verify(
         DataDir(root), limits=driven_hub.LIMITS, profiles=(DEFAULT_PROFILE, driven_hub.HOURLY),
         streams=driven_hub.STREAMS, progress=lambda *_: None, workers=workers,
@@ -86,7 +82,7 @@ def duplicate(root: Path, forge: Any) -> None:
 
 def stranger(root: Path, forge: Any) -> None:
     def edit(entries: list[Any]) -> None:
-        entries[1].msg = entries[1].msg.signed(PrivateKey(bytes(32)))
+        entries[1].msg = entries[1].msg.signed(SigningKey(bytes(32)))
 
     forge(driven_hub.the(root, CHUNK), edit)
 
@@ -101,7 +97,7 @@ def missing_snapshot(root: Path, _forge: Any) -> None:
 
 def pruned_chunks(root: Path, _forge: Any) -> None:
     later = driven_hub.START + 40 * 86_400
-    due = plan(DataDir(root), [Rule("record/*", 30)], driven_hub.STREAMS, later)
+    due = plan_retention(DataDir(root), [Rule("record/*", 30)], driven_hub.STREAMS, later)
     prune(DataDir(root), due, limits=driven_hub.LIMITS, move_to=None, now=later)
 
 
@@ -122,9 +118,9 @@ def test_the_files_alone_give_the_same_report(copy: Path, forge: Any, damage: Da
 def test_several_processes_give_the_same_report(copy: Path, forge: Any) -> None:
     drop(copy, forge)
     missing_snapshot(copy, forge)
-    one, two = checked(copy, 1), checked(copy, 2)
-    assert len(one.faults) >= 2
-    assert one.to_json() == two.to_json()
+    item, two = checked(copy, 1), checked(copy, 2)
+    assert len(item.faults) >= 2
+    assert item.to_json() == two.to_json()
 
 
 def test_without_signatures_only_hashes_tell(copy: Path, forge: Any) -> None:
@@ -133,12 +129,12 @@ def test_without_signatures_only_hashes_tell(copy: Path, forge: Any) -> None:
         "limits": driven_hub.LIMITS, "profiles": (driven_hub.HOURLY,),
         "streams": driven_hub.STREAMS, "progress": lambda *_: None,
     }  # fmt: skip
-    assert [one.code for one in verify(DataDir(copy), **options).faults] == ["SIG"]
-    assert [one.code for one in verify_hashes(DataDir(copy), **options).faults] == ["SUMMARY"]
+    assert [fault.code for fault in verify(DataDir(copy), **options).faults] == ["SIG"]
+    assert [fault.code for fault in verify_hashes(DataDir(copy), **options).faults] == ["SUMMARY"]
 
 
 def test_the_node_file_helps_to_check_a_root_behind_a_gap(
-    copy: Path, forge: Any, hub_key: PrivateKey
+    copy: Path, forge: Any, hub_key: SigningKey
 ) -> None:
     def edit(entries: list[Any]) -> None:
         forged = replace(entries[6].receipt, mmr_root=bytes(32))
@@ -146,8 +142,8 @@ def test_the_node_file_helps_to_check_a_root_behind_a_gap(
         entries.pop(3)
 
     forge(driven_hub.the(copy, CHUNK), edit)
-    assert [one.code for one in driven_hub.check(copy).faults] == ["MISSING", "I3"]
-    assert [one.code for one in from_files(copy).faults] == ["MISSING"]
+    assert [fault.code for fault in driven_hub.check(copy).faults] == ["MISSING", "I3"]
+    assert [fault.code for fault in from_files(copy).faults] == ["MISSING"]
     assert any("rest on entries" in note for note in from_files(copy).notes)
 
 
@@ -157,7 +153,7 @@ def test_records_of_pruned_chunks_are_read_as_the_hub_packs_them() -> None:
         Logged(5, 0, 7, b"c" * 32, 1, 0, None, b"l" * 32),
         Logged(6, 90, 8, b"d" * 32, 2, 3, b"a" * 32, b"m" * 32),
     ]
-    read = leaves.unpack(pruned.pack(entries), name)
-    assert [(one.at, one.hub_ts, one.auth_ref, one.leaf_hash) for one in read] == [
-        (one.at, one.hub_ts, one.auth_ref, one.leaf_hash) for one in entries
+    read = unpack_leaves(pack_pruned(entries), name)
+    assert [(record.at, record.hub_ts, record.auth_ref, record.leaf_hash) for record in read] == [
+        (entry.at, entry.hub_ts, entry.auth_ref, entry.leaf_hash) for entry in entries
     ]

@@ -11,11 +11,16 @@ from typing import Any
 import driven_hub
 import pytest
 
-from veen import cbor, checkpoint_index
 from veen.checkpoint import Checkpoint
-from veen.chunk import ChunkSummary, PeakSnapshot
+from veen.crypto import SigningKey
 from veen.hub_identity import CheckpointBinding
-from veen.sign import PrivateKey
+from veen.log.chunk import (
+    ChunkSummary,
+    PeakSnapshot,
+    decode_checkpoint_index,
+    encode_checkpoint_index,
+)
+from veen.wire import cbor
 
 CHUNK = "log/chunk-*-00000000000000000009-00000000000000000016.log"
 END = "00000000000000000016"
@@ -30,7 +35,7 @@ def flipped(path: Path, at: int) -> None:
 @pytest.fixture
 def faults(copy: Path) -> Callable[[], list[tuple[str, int, str]]]:
     def run() -> list[tuple[str, int, str]]:
-        return [(one.file, one.offset, one.code) for one in driven_hub.check(copy).faults]
+        return [(fault.file, fault.offset, fault.code) for fault in driven_hub.check(copy).faults]
 
     return run
 
@@ -69,8 +74,8 @@ def test_a_renamed_chunk(copy: Path, faults: Any, name: str) -> None:
     first, last = name.split("-")
     new = path.name.replace("09-", f"{first}-").replace("16.log", f"{last}.log")
     path.rename(path.with_name(new))
-    found = faults()
-    assert (f"log/{new}", "NAME") in {(file, code) for file, _, code in found}
+    result = faults()
+    assert (f"log/{new}", "NAME") in {(file, code) for file, _, code in result}
 
 
 @pytest.mark.parametrize("at", [0, 5, 36, 38, 72, 80, 110])
@@ -106,7 +111,7 @@ def test_forged_peaks(copy: Path, faults: Any) -> None:
     "changes", [{"mmr_root": bytes(32)}, {"epoch": 7}, {"label_prev": bytes(32)}, {"upto_seq": 3}]
 )
 def test_a_forged_checkpoint_that_the_hub_signed(
-    copy: Path, faults: Any, hub_key: PrivateKey, changes: dict[str, Any]
+    copy: Path, faults: Any, hub_key: SigningKey, changes: dict[str, Any]
 ) -> None:
     path = driven_hub.the(copy, f"log/checkpoint-*-{END}.cbor")
     forged = replace(Checkpoint.decode(path.read_bytes()), **changes)
@@ -116,13 +121,13 @@ def test_a_forged_checkpoint_that_the_hub_signed(
 
 def test_a_checkpoint_that_another_signed(copy: Path, faults: Any) -> None:
     path = driven_hub.the(copy, f"log/checkpoint-*-{END}.cbor")
-    path.write_bytes(Checkpoint.decode(path.read_bytes()).signed(PrivateKey(bytes(32))).encode())
+    path.write_bytes(Checkpoint.decode(path.read_bytes()).signed(SigningKey(bytes(32))).encode())
     assert [(file, code) for file, _, code in faults()] == [(f"log/{path.name}", "SIG")]
 
 
 def test_a_witness_that_nobody_knows(copy: Path, faults: Any) -> None:
     path = driven_hub.the(copy, f"log/checkpoint-*-{END}.cbor")
-    witnessed = Checkpoint.decode(path.read_bytes()).witnessed(PrivateKey(bytes(32)))
+    witnessed = Checkpoint.decode(path.read_bytes()).witnessed(SigningKey(bytes(32)))
     path.write_bytes(witnessed.encode())
     assert [(file, code) for file, _, code in faults()] == [(f"log/{path.name}", "SIG")]
 
@@ -145,28 +150,28 @@ def test_an_emptied_file(copy: Path, kind: str) -> None:
     path = driven_hub.the(copy, kind)
     path.write_bytes(b"")
     report = driven_hub.check(copy)
-    assert {one.file for one in report.faults} == {str(path.relative_to(copy))}
+    assert {fault.file for fault in report.faults} == {str(path.relative_to(copy))}
 
 
 def test_a_forged_checkpoint_index(copy: Path, faults: Any) -> None:
     path = driven_hub.the(copy, "log/checkpoint-index-*")
-    index = checkpoint_index.decode(path.read_bytes())
+    index = decode_checkpoint_index(path.read_bytes())
     index[max(index)] = replace(index[max(index)], mmr_root=bytes(32))
-    path.write_bytes(checkpoint_index.encode(index))
+    path.write_bytes(encode_checkpoint_index(index))
     assert [(file, code) for file, _, code in faults()] == [(f"log/{path.name}", "INDEX")]
 
 
 def test_a_binding_forged_dropped_or_added(copy: Path) -> None:
     path = copy / "checkpoint-binding.cborseq"
-    lines = [CheckpointBinding.decode(one) for one in cbor.decode_sequence(path.read_bytes())]
+    lines = [CheckpointBinding.decode(item) for item in cbor.decode_sequence(path.read_bytes())]
     forged = replace(lines[1], mmr_root=bytes(32))
     added = replace(lines[2], upto_seq=5)
-    path.write_bytes(b"".join(one.encode() for one in [lines[0], forged, added, *lines[3:]]))
-    found = [(one.offset, one.code) for one in driven_hub.check(copy).faults]
+    path.write_bytes(b"".join(line.encode() for line in [lines[0], forged, added, *lines[3:]]))
+    result = [(fault.offset, fault.code) for fault in driven_hub.check(copy).faults]
     size = len(lines[0].encode())
-    assert [(at // size, code) for at, code in found] == [(1, "BINDING"), (2, "BINDING")]
-    path.write_bytes(b"".join(one.encode() for one in lines[1:]))
-    assert [one.code for one in driven_hub.check(copy).faults] == ["BINDING"]
+    assert [(at // size, code) for at, code in result] == [(1, "BINDING"), (2, "BINDING")]
+    path.write_bytes(b"".join(line.encode() for line in lines[1:]))
+    assert [fault.code for fault in driven_hub.check(copy).faults] == ["BINDING"]
 
 
 @pytest.mark.parametrize("name", ["hub-identity.cbor", "hub-identity.sig", "hub-key-map.cbor"])

@@ -11,8 +11,8 @@ import driven_hub
 import pytest
 
 from veen import captoken
-from veen.rate import Rate
-from veen.sign import PrivateKey
+from veen.captoken import Rate
+from veen.crypto import SigningKey
 
 CHUNK = "log/chunk-*-00000000000000000009-00000000000000000016.log"
 
@@ -46,8 +46,8 @@ def test_the_last_entry_dropped(forged: Any, size: int) -> None:
 
 
 def test_an_entry_twice(forged: Any, size: int) -> None:
-    found = forged(lambda entries: entries.insert(3, entries[3]))
-    assert found == [(4 * size, 12, "ORDER")]
+    result = forged(lambda entries: entries.insert(3, entries[3]))
+    assert result == [(4 * size, 12, "ORDER")]
 
 
 def test_two_entries_swapped(forged: Any, size: int) -> None:
@@ -57,14 +57,14 @@ def test_two_entries_swapped(forged: Any, size: int) -> None:
     assert forged(swap) == [(2 * size, 12, "MISSING"), (3 * size, 11, "ORDER")]
 
 
-def test_a_wrong_root_that_the_hub_signed(forged: Any, hub_key: PrivateKey, size: int) -> None:
+def test_a_wrong_root_that_the_hub_signed(forged: Any, hub_key: SigningKey, size: int) -> None:
     def edit(entries: list[Any]) -> None:
         entries[5].receipt = replace(entries[5].receipt, mmr_root=bytes(32)).signed(hub_key)
 
     assert forged(edit) == [(5 * size, 14, "I3")]
 
 
-def test_a_wrong_root_at_the_end_of_a_chunk(forged: Any, hub_key: PrivateKey, size: int) -> None:
+def test_a_wrong_root_at_the_end_of_a_chunk(forged: Any, hub_key: SigningKey, size: int) -> None:
     def edit(entries: list[Any]) -> None:
         entries[7].receipt = replace(entries[7].receipt, mmr_root=bytes(32)).signed(hub_key)
 
@@ -73,14 +73,14 @@ def test_a_wrong_root_at_the_end_of_a_chunk(forged: Any, hub_key: PrivateKey, si
 
 def test_a_receipt_signed_by_another(forged: Any, size: int) -> None:
     def edit(entries: list[Any]) -> None:
-        entries[0].receipt = entries[0].receipt.signed(PrivateKey(bytes(32)))
+        entries[0].receipt = entries[0].receipt.signed(SigningKey(bytes(32)))
 
     assert forged(edit) == [(0, 9, "SIG")]
 
 
 def test_a_message_signed_by_another(forged: Any, size: int) -> None:
     def edit(entries: list[Any]) -> None:
-        entries[1].msg = entries[1].msg.signed(PrivateKey(bytes(32)))
+        entries[1].msg = entries[1].msg.signed(SigningKey(bytes(32)))
 
     assert forged(edit) == [(size, 10, "SIG")]
 
@@ -103,7 +103,7 @@ def test_a_header_of_another_entry(forged: Any, size: int) -> None:
     assert forged(edit) == [(6 * size, 15, "FRAME")]
 
 
-def test_time_that_goes_back(forged: Any, hub_key: PrivateKey, size: int) -> None:
+def test_time_that_goes_back(forged: Any, hub_key: SigningKey, size: int) -> None:
     def edit(entries: list[Any]) -> None:
         earlier = entries[2].receipt.hub_ts - 1
         entries[3].receipt = replace(entries[3].receipt, hub_ts=earlier).signed(hub_key)
@@ -111,9 +111,9 @@ def test_time_that_goes_back(forged: Any, hub_key: PrivateKey, size: int) -> Non
     assert forged(edit) == [(3 * size, 12, "TIME")]
 
 
-def test_several_faults_are_all_reported(forged: Any, hub_key: PrivateKey, size: int) -> None:
+def test_several_faults_are_all_reported(forged: Any, hub_key: SigningKey, size: int) -> None:
     def edit(entries: list[Any]) -> None:
-        entries[1].msg = entries[1].msg.signed(PrivateKey(bytes(32)))
+        entries[1].msg = entries[1].msg.signed(SigningKey(bytes(32)))
         entries[4].receipt = replace(entries[4].receipt, mmr_root=bytes(32)).signed(hub_key)
         entries[6].seq = 99
 
@@ -127,7 +127,7 @@ def test_a_flipped_byte_is_found_at_its_entry(copy: Path, size: int, field: int)
     raw[2 * size + field] ^= 0x10
     path.write_bytes(raw)
     report = driven_hub.check(copy)
-    assert [(one.file, one.offset, one.code) for one in report.faults] == [
+    assert [(fault.file, fault.offset, fault.code) for fault in report.faults] == [
         (f"log/{path.name}", 2 * size, "FRAME")
     ]
 
@@ -159,4 +159,4 @@ def test_a_capability_that_was_never_made_known(bench: Any, forge: Any) -> None:
 
     label = bench.label(driven_hub.STREAMS[0])
     forge(driven_hub.the(bench.root, f"log/chunk-{label.hex()}-*"), edit)
-    assert [(one.stream_seq, one.code) for one in bench.verify().faults] == [(2, "I7")]
+    assert [(fault.stream_seq, fault.code) for fault in bench.verify().faults] == [(2, "I7")]

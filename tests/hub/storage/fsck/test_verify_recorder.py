@@ -11,9 +11,9 @@ from typing import Any
 import driven_hub
 import pytest
 
-from veen.audit.report import Fault
+from veen.audit.report import AuditFault
+from veen.crypto import SigningKey
 from veen.recorder_checkpoint import EMPTY_ROOT, RecorderCheckpoint, log_root
-from veen.sign import PrivateKey
 
 PROFILE = bytes(32)
 
@@ -43,16 +43,16 @@ def files(root: Path) -> list[Path]:
 
 
 def faults(root: Path) -> list[tuple[str, str]]:
-    found: tuple[Fault, ...] = driven_hub.check(root).faults
-    return [(one.code, Path(one.file).name) for one in found]
+    result: tuple[AuditFault, ...] = driven_hub.check(root).faults
+    return [(item.code, Path(item.file).name) for item in result]
 
 
-def forged(path: Path, key: PrivateKey, **changes: Any) -> Path:
+def forged(path: Path, key: SigningKey, **changes: Any) -> Path:
     """The document with changes, signed, under the name that it then has."""
-    found = RecorderCheckpoint.decode(path.read_bytes())
+    checkpoint = RecorderCheckpoint.decode(path.read_bytes())
     if "ends" in changes:
         changes["log_root"] = log_root(changes["ends"])
-    new = replace(found, **changes).signed(key)
+    new = replace(checkpoint, **changes).signed(key)
     target = path.with_name(f"checkpoint-{new.created_at:020d}-{new.checkpoint_id.hex()[:16]}.cbor")
     path.unlink()
     target.write_bytes(new.encode())
@@ -60,8 +60,8 @@ def forged(path: Path, key: PrivateKey, **changes: Any) -> Path:
 
 
 @pytest.fixture
-def hub_key(root: Path) -> PrivateKey:
-    return PrivateKey(driven_hub.the(root, "keys/*.key").read_bytes())
+def hub_key(root: Path) -> SigningKey:
+    return SigningKey(driven_hub.the(root, "keys/*.key").read_bytes())
 
 
 def test_finds_nothing_wrong_with_what_the_hub_wrote(root: Path) -> None:
@@ -93,44 +93,48 @@ def test_finds_documents_in_each_other_s_place(root: Path) -> None:
 
 
 def test_finds_a_document_of_a_stranger(root: Path) -> None:
-    stranger = PrivateKey(bytes(32))
+    stranger = SigningKey(bytes(32))
     path = forged(files(root)[1], stranger)
     assert faults(root) == [("RECORDER", path.name)]
     path = forged(path, stranger, hub_public=stranger.public)
     assert faults(root) == [("RECORDER", path.name)]
 
 
-def test_finds_a_document_of_another_hub(root: Path, hub_key: PrivateKey) -> None:
+def test_finds_a_document_of_another_hub(root: Path, hub_key: SigningKey) -> None:
     path = forged(files(root)[1], hub_key, hub_id=bytes(32))
     assert faults(root) == [("RECORDER", path.name)]
 
 
-def test_finds_a_document_that_goes_back(root: Path, hub_key: PrivateKey) -> None:
+def test_finds_a_document_that_goes_back(root: Path, hub_key: SigningKey) -> None:
     first, _, last = files(root)
     late = RecorderCheckpoint.decode(last.read_bytes()).created_at + 1
     path = forged(first, hub_key, created_at=late)
     assert faults(root) == [("RECORDER", path.name)]
 
 
-def test_finds_an_end_that_the_log_does_not_have(root: Path, hub_key: PrivateKey) -> None:
+def test_finds_an_end_that_the_log_does_not_have(root: Path, hub_key: SigningKey) -> None:
     """Signed by the hub itself, as is the checkpoint in it."""
     last = files(root)[2]
-    found = RecorderCheckpoint.decode(last.read_bytes())
-    place = next(n for n, one in enumerate(found.checkpoints) if one.upto_seq)
-    other = replace(found.checkpoints[place], mmr_root=bytes([7]) * 32).signed(hub_key)
+    recorder_checkpoint = RecorderCheckpoint.decode(last.read_bytes())
+    place = next(
+        n for n, checkpoint in enumerate(recorder_checkpoint.checkpoints) if checkpoint.upto_seq
+    )
+    other = replace(recorder_checkpoint.checkpoints[place], mmr_root=bytes([7]) * 32).signed(
+        hub_key
+    )
     ends = tuple(
-        replace(one, mmr_root=other.mmr_root) if one.last_seq == other.upto_seq else one
-        for one in found.ends
+        replace(end, mmr_root=other.mmr_root) if end.last_seq == other.upto_seq else end
+        for end in recorder_checkpoint.ends
     )
     path = forged(last, hub_key, ends=ends, checkpoints=(other,))
     assert faults(root) == [("RECORDER", path.name)]
 
 
-def test_finds_an_end_without_a_checkpoint(root: Path, hub_key: PrivateKey) -> None:
+def test_finds_an_end_without_a_checkpoint(root: Path, hub_key: SigningKey) -> None:
     last = files(root)[2]
-    found = RecorderCheckpoint.decode(last.read_bytes())
-    beyond = replace(found.checkpoints[0], upto_seq=999).signed(hub_key)
-    ends = tuple(replace(one, last_seq=999) if one.last_seq else one for one in found.ends)
+    checkpoint = RecorderCheckpoint.decode(last.read_bytes())
+    beyond = replace(checkpoint.checkpoints[0], upto_seq=999).signed(hub_key)
+    ends = tuple(replace(end, last_seq=999) if end.last_seq else end for end in checkpoint.ends)
     path = forged(last, hub_key, ends=ends, checkpoints=(beyond,))
     assert faults(root) == [("RECORDER", path.name)]
 
@@ -139,9 +143,9 @@ def test_does_not_blame_a_document_for_a_damaged_log(
     root: Path, forge: Callable[..., None]
 ) -> None:
     forge(driven_hub.the(root, "log/chunk-*-00000000000000000009-00000000000000000016.log"), _drop)
-    found = faults(root)
-    assert found
-    assert "RECORDER" not in {code for code, _ in found}
+    result = faults(root)
+    assert result
+    assert "RECORDER" not in {code for code, _ in result}
 
 
 def test_notes_what_is_no_document(root: Path) -> None:
@@ -152,8 +156,8 @@ def test_notes_what_is_no_document(root: Path) -> None:
 
 
 def test_an_empty_stream_has_no_root(documented: Any) -> None:
-    found = RecorderCheckpoint.decode(files(documented.root)[0].read_bytes())
-    assert all(one.mmr_root == EMPTY_ROOT for one in found.ends if not one.last_seq)
+    checkpoint = RecorderCheckpoint.decode(files(documented.root)[0].read_bytes())
+    assert all(end.mmr_root == EMPTY_ROOT for end in checkpoint.ends if not end.last_seq)
 
 
 def _drop(entries: list[Any]) -> None:

@@ -10,14 +10,14 @@ from typing import Any
 import driven_hub
 import pytest
 
-from hub.fsck.verify import verify
+from hub.fsck.fsck import verify
 from hub.storage import identity
 from hub.storage.datadir import DataDir, Locked
-from veen import cbor
+from veen.captoken import Rate
 from veen.checkpoint import Checkpoint
 from veen.errors import VeenError
-from veen.profile import DEFAULT_PROFILE
-from veen.rate import Rate
+from veen.label import DEFAULT_PROFILE
+from veen.wire import cbor
 
 
 def test_a_whole_directory_has_no_fault(golden: Path) -> None:

@@ -10,20 +10,15 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import pytest
 from hypothesis import strategies as st
 
-from veen import cbor
 from veen.captoken import Allow, CapToken
 from veen.checkpoint import Checkpoint
-from veen.checkpoint_index import CheckpointRef
-from veen.chunk import ChunkSummary, PeakSnapshot
-from veen.envelope import BatchResult, ErrorEnvelope
 from veen.hub_identity import HubIdentity, HubKey
-from veen.inclusion import InclusionProof
-from veen.label import hub_id
-from veen.profile import Profile
-from veen.proof import Step
-from veen.range_proof import RangeProof
-from veen.schema import Size
-from veen.tombstone import Tombstone
+from veen.label import Profile, hub_id
+from veen.log.chunk import CheckpointRef, ChunkSummary, PeakSnapshot, Tombstone
+from veen.proofs import InclusionProof, ProofStep, RangeProof
+from veen.wire import cbor
+from veen.wire.api import BatchResult, ErrorEnvelope
+from veen.wire.schema import Size
 
 UINT = st.one_of(
     st.integers(0, 30), st.integers(0, 2**64 - 1), st.sampled_from((255, 256, 65536, 2**64 - 1))
@@ -158,7 +153,7 @@ def an_object(cls: type) -> st.SearchStrategy[Any]:
 
 
 RULED: dict[type, Callable[[], st.SearchStrategy[Any]]] = {
-    Step: lambda: fields_of(Step, dir=st.integers(0, 1)),
+    ProofStep: lambda: fields_of(ProofStep, dir=st.integers(0, 1)),
     Allow: lambda: fields_of(
         Allow,
         stream_ids=st.sets(BYTES32, min_size=1, max_size=4).map(lambda ids: tuple(sorted(ids))),

@@ -9,14 +9,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veen import envelope, msg, receipt
+from veen import msg, receipt
+from veen.crypto import SigningKey
 from veen.digest import h
 from veen.msg import Msg
 from veen.receipt import Receipt
-from veen.sign import PrivateKey
+from veen.wire import api
 
 Objects = Callable[[type], st.SearchStrategy[Any]]
-KEY = PrivateKey(b"short ways".ljust(32, b"."))
+KEY = SigningKey(b"short ways".ljust(32, b"."))
 
 
 @given(data=st.data())
@@ -53,11 +54,11 @@ def test_an_issued_receipt_is_the_signed_one(objects: Objects, data: st.DataObje
 def test_receipts_are_framed_as_their_envelopes_frame_them(
     objects: Objects, data: st.DataObject, server: str
 ) -> None:
-    found = data.draw(st.lists(objects(Receipt), max_size=30))
-    raw = [one.encode() for one in found]
-    results = tuple(envelope.BatchResult(receipt=one) for one in raw)
-    due = envelope.BatchResponse(results=results, server_version=server).encode()
-    assert envelope.encode_receipts(raw, server) == due
-    for one in found:
-        answer = envelope.SubmitResponse(receipt=one, server_version=server)
-        assert envelope.encode_receipt(one.encode(), server) == answer.encode()
+    result = data.draw(st.lists(objects(Receipt), max_size=30))
+    raw = [item.encode() for item in result]
+    results = tuple(api.BatchResult(receipt=item) for item in raw)
+    due = api.BatchResponse(results=results, server_version=server).encode()
+    assert api.encode_receipts(raw, server) == due
+    for item in result:
+        answer = api.SubmitResponse(receipt=item, server_version=server)
+        assert api.encode_receipt(item.encode(), server) == answer.encode()

@@ -11,23 +11,25 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from veen import checkpoint_index, envelope
-from veen.captoken import Allow, CapToken
+from veen.captoken import Allow, CapToken, Rate
 from veen.checkpoint import Checkpoint
-from veen.checkpoint_index import CheckpointRef
-from veen.chunk import ChunkSummary, PeakSnapshot
 from veen.errors import Malformed
 from veen.hub_identity import CheckpointBinding, HubIdentity, HubKey
-from veen.inclusion import InclusionProof
+from veen.label import Profile
+from veen.log.chunk import (
+    CheckpointRef,
+    ChunkSummary,
+    PeakSnapshot,
+    Tombstone,
+    decode_checkpoint_index,
+    encode_checkpoint_index,
+)
 from veen.msg import Msg
 from veen.payload import PayloadHdr
-from veen.profile import Profile
-from veen.proof import MmrProof, Step
-from veen.range_proof import RangeProof
-from veen.rate import Rate
+from veen.proofs import InclusionProof, MmrProof, ProofStep, RangeProof
 from veen.receipt import Receipt
-from veen.tombstone import Tombstone
-from veen.wire import WireMap, WireObject
+from veen.wire import api
+from veen.wire.objects import WireMap, WireObject
 
 Objects = Callable[[type], st.SearchStrategy[Any]]
 Mutated = Callable[[Any, bytes], bytes]
@@ -35,13 +37,13 @@ Mutated = Callable[[Any, bytes], bytes]
 ENVELOPES = sorted(
     (
         cls
-        for cls in vars(envelope).values()
-        if isinstance(cls, type) and issubclass(cls, WireMap) and cls.__module__ == "veen.envelope"
+        for cls in vars(api).values()
+        if isinstance(cls, type) and issubclass(cls, WireMap) and cls.__module__ == "veen.wire.api"
     ),
     key=lambda cls: cls.__name__,
 )
 ALL = (
-    Msg, Receipt, Checkpoint, PayloadHdr, MmrProof, Step, InclusionProof, RangeProof,
+    Msg, Receipt, Checkpoint, PayloadHdr, MmrProof, ProofStep, InclusionProof, RangeProof,
     CapToken, Allow, Rate, Profile, HubKey, HubIdentity, CheckpointBinding,
     ChunkSummary, PeakSnapshot, CheckpointRef, Tombstone, *ENVELOPES,
 )  # fmt: skip
@@ -58,11 +60,11 @@ def test_every_envelope_is_here() -> None:
 @FEW
 @given(data=st.data())
 def test_an_object_survives_its_bytes(objects: Objects, cls: Any, data: st.DataObject) -> None:
-    one = data.draw(objects(cls))
-    raw = one.encode()
-    found = cls.decode(raw)
-    assert found == one
-    assert found.encode() == raw == replace(found).encode()
+    item = data.draw(objects(cls))
+    raw = item.encode()
+    result = cls.decode(raw)
+    assert result == item
+    assert result.encode() == raw == replace(result).encode()
 
 
 @every_class
@@ -83,10 +85,10 @@ def test_bytes_near_valid_ones_are_malformed_or_the_bytes_of_their_object(
 
 def assert_one_encoding(cls: Any, raw: bytes) -> None:
     try:
-        found = cls.decode(raw)
+        result = cls.decode(raw)
     except Malformed:
         return
-    assert replace(found).encode() == raw
+    assert replace(result).encode() == raw
 
 
 @every_class
@@ -108,19 +110,19 @@ def test_every_truncation_and_every_trailing_byte_is_malformed(
 @settings(max_examples=5, phases=[Phase.generate])
 @given(data=st.data())
 def test_an_object_is_frozen_and_pickles(objects: Objects, cls: Any, data: st.DataObject) -> None:
-    one = data.draw(objects(cls))
-    for field in fields(one):
+    item = data.draw(objects(cls))
+    for field in fields(item):
         with pytest.raises(FrozenInstanceError):
-            setattr(one, field.name, None)
-    assert pickle.loads(pickle.dumps(one)).encode() == one.encode()
+            setattr(item, field.name, None)
+    assert pickle.loads(pickle.dumps(item)).encode() == item.encode()
 
 
 @every_class
 @settings(max_examples=5, phases=[Phase.generate])
 @given(data=st.data())
 def test_an_object_is_hashable(objects: Objects, cls: Any, data: st.DataObject) -> None:
-    one = data.draw(objects(cls))
-    assert hash(one) == hash(cls.decode(one.encode()))
+    item = data.draw(objects(cls))
+    assert hash(item) == hash(cls.decode(item.encode()))
 
 
 @FEW
@@ -139,19 +141,19 @@ def indexes(objects: Objects) -> st.SearchStrategy[dict[int, WireObject]]:
 @given(data=st.data())
 def test_a_checkpoint_index_survives_its_bytes(objects: Objects, data: st.DataObject) -> None:
     index = data.draw(indexes(objects))
-    assert checkpoint_index.decode(checkpoint_index.encode(index)) == index
+    assert decode_checkpoint_index(encode_checkpoint_index(index)) == index
 
 
 @given(data=st.data())
 def test_bytes_near_a_checkpoint_index_are_malformed_or_its_bytes(
     objects: Objects, mutated: Mutated, data: st.DataObject
 ) -> None:
-    raw = mutated(data, checkpoint_index.encode(data.draw(indexes(objects))))
+    raw = mutated(data, encode_checkpoint_index(data.draw(indexes(objects))))
     try:
-        found = checkpoint_index.decode(raw)
+        result = decode_checkpoint_index(raw)
     except Malformed:
         return
-    assert checkpoint_index.encode(found) == raw
+    assert encode_checkpoint_index(result) == raw
 
 
 @FEW
@@ -159,10 +161,10 @@ def test_bytes_near_a_checkpoint_index_are_malformed_or_its_bytes(
 def test_every_truncation_of_a_checkpoint_index_is_malformed(
     objects: Objects, data: st.DataObject
 ) -> None:
-    raw = checkpoint_index.encode(data.draw(indexes(objects)))
+    raw = encode_checkpoint_index(data.draw(indexes(objects)))
     for end in range(len(raw)):
         with pytest.raises(Malformed):
-            checkpoint_index.decode(raw[:end])
+            decode_checkpoint_index(raw[:end])
 
 
 @FEW
@@ -171,4 +173,4 @@ def test_encoding_refuses_a_checkpoint_index_that_decoding_would(
     objects: Objects, data: st.DataObject
 ) -> None:
     with pytest.raises(Malformed):
-        checkpoint_index.encode({0: data.draw(objects(CheckpointRef))})
+        encode_checkpoint_index({0: data.draw(objects(CheckpointRef))})

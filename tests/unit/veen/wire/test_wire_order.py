@@ -8,15 +8,14 @@ from typing import Any
 import cbor2
 import pytest
 
-from veen.captoken import Allow, CapToken
+from veen.captoken import Allow, CapToken, Rate
 from veen.checkpoint import Checkpoint
-from veen.envelope import BatchResult, ErrorEnvelope, StreamResponse, SubmitRequest
 from veen.errors import Malformed, WrongSize, WrongVersion
 from veen.hub_identity import new_identity
+from veen.label import Profile
 from veen.msg import Msg
-from veen.profile import Profile
-from veen.rate import Rate
 from veen.receipt import Receipt
+from veen.wire.api import BatchResult, ErrorEnvelope, StreamResponse, SubmitRequest
 
 A, B, SIG = b"a" * 32, b"b" * 32, b"s" * 64
 MSG = Msg(

@@ -9,23 +9,18 @@ from typing import Any
 import cbor2
 import pytest
 
-from veen import envelope
-from veen.captoken import Allow, CapToken
+from veen.captoken import Allow, CapToken, Rate
 from veen.checkpoint import Checkpoint
-from veen.checkpoint_index import CheckpointRef
-from veen.chunk import ChunkSummary, PeakSnapshot
 from veen.errors import Malformed, WrongSize, WrongVersion
 from veen.hub_identity import CheckpointBinding, new_identity
-from veen.inclusion import InclusionProof
+from veen.label import Profile
+from veen.log.chunk import CheckpointRef, ChunkSummary, PeakSnapshot, Tombstone
 from veen.msg import Msg
 from veen.payload import PayloadHdr
-from veen.profile import Profile
-from veen.proof import MmrProof, Step
-from veen.range_proof import RangeProof
-from veen.rate import Rate
+from veen.proofs import InclusionProof, MmrProof, ProofStep, RangeProof
 from veen.receipt import Receipt
-from veen.tombstone import Tombstone
-from veen.wire import WireArray, WireMap
+from veen.wire import api
+from veen.wire.objects import WireArray, WireMap
 
 A, B, SIG = b"a" * 32, b"b" * 32, b"s" * 64
 MSG = Msg(
@@ -36,12 +31,12 @@ RECEIPT = Receipt(label=A, stream_seq=1, leaf_hash=B, mmr_root=A, hub_ts=9, hub_
 CHECKPOINT = Checkpoint(
     label_prev=A, label_curr=A, upto_seq=1, mmr_root=B, epoch=0, hub_sig=SIG, witness_sigs=(SIG,)
 )
-STEP = Step(dir=1, sib=A)
+STEP = ProofStep(dir=1, sib=A)
 PROOF = MmrProof(leaf_hash=A, path=(STEP,), peaks_after=(B,))
 ALLOW = Allow(stream_ids=(A, B), ttl=1, rate=Rate(per_sec=1, burst=2))
 TOKEN = CapToken(issuer_pk=A, subject_pk=B, allow=ALLOW, sig_chain=(SIG,))
 IDENTITY = new_identity(A, 5, "pinned")
-ERROR = envelope.ErrorEnvelope(code="E.SIG", message="no", retry_after=1, request_id="r")
+ERROR = api.ErrorEnvelope(code="E.SIG", message="no", retry_after=1, request_id="r")
 SAMPLES: tuple[WireArray | WireMap, ...] = (
     MSG, RECEIPT, CHECKPOINT, STEP, PROOF, ALLOW, TOKEN, IDENTITY, IDENTITY.current, ERROR,
     PayloadHdr(schema=A, parent_id=A, att_root=B, cap_ref=B, expires_at=4),
@@ -55,23 +50,23 @@ SAMPLES: tuple[WireArray | WireMap, ...] = (
     Tombstone(label=A, start_seq=1, end_seq=1, chunk_bytes=9, chunk_sha256=A, summary_sha256=B,
               leaves_sha256=A, pruned_at=4, moved_to="m", hub_sig=SIG),
     CheckpointRef(mmr_root=A, start_seq=1, end_seq=1, peaks_ref="p"),
-    envelope.SubmitRequest(msg=b"\x80"),
-    envelope.SubmitResponse(receipt=RECEIPT, server_version="1"),
-    envelope.StreamRequest(label=A, from_seq=1, to_seq=2, max_items=3, cursor=4,
+    api.SubmitRequest(msg=b"\x80"),
+    api.SubmitResponse(receipt=RECEIPT, server_version="1"),
+    api.StreamRequest(label=A, from_seq=1, to_seq=2, max_items=3, cursor=4,
                            with_receipts=True, with_mmr_proof=False),
-    envelope.StreamItem(stream_seq=1, msg=b"\x80", receipt=b"\x80"),
-    envelope.StreamResponse(label=A, from_seq=1, to_seq=2, items=(), next_cursor=3,
+    api.StreamItem(stream_seq=1, msg=b"\x80", receipt=b"\x80"),
+    api.StreamResponse(label=A, from_seq=1, to_seq=2, items=(), next_cursor=3,
                             mmr_proof=PROOF, server_version="1"),
-    envelope.ReceiptRequest(label=A, stream_seq=1),
-    envelope.ReceiptResponse(receipt=RECEIPT), envelope.ProofRequest(label=A, stream_seq=1),
-    envelope.ProofResponse(mmr_proof=PROOF), envelope.CheckpointRequest(label=A, upto_seq=1),
-    envelope.CheckpointResponse(checkpoint=CHECKPOINT), envelope.BatchRequest(msgs=(b"\x80",)),
-    envelope.BatchResult(error=ERROR),
-    envelope.BatchResponse(results=(envelope.BatchResult(receipt=b"\x80"),)),
+    api.ReceiptRequest(label=A, stream_seq=1),
+    api.ReceiptResponse(receipt=RECEIPT), api.ProofRequest(label=A, stream_seq=1),
+    api.ProofResponse(mmr_proof=PROOF), api.CheckpointRequest(label=A, upto_seq=1),
+    api.CheckpointResponse(checkpoint=CHECKPOINT), api.BatchRequest(msgs=(b"\x80",)),
+    api.BatchResult(error=ERROR),
+    api.BatchResponse(results=(api.BatchResult(receipt=b"\x80"),)),
 )  # fmt: skip
 
 Path = tuple[Any, ...]
-every_sample = pytest.mark.parametrize("sample", SAMPLES, ids=lambda one: type(one).__name__)
+every_sample = pytest.mark.parametrize("sample", SAMPLES, ids=lambda item: type(item).__name__)
 
 
 def values(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -94,7 +89,7 @@ def changed(tree: Any, path: Path, value: Any) -> bytes:
 
 
 def places(sample: Any, kind: type) -> list[Path]:
-    raw_items = {"msg", "msgs", "receipt"} if type(sample).__module__ == "veen.envelope" else set()
+    raw_items = {"msg", "msgs", "receipt"} if type(sample).__module__ == "veen.wire.api" else set()
     names = list(type(sample).__dataclass_fields__)
     keyed = {
         key for key, name in enumerate(names, 1)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veen import cbor
 from veen.errors import Malformed
 from veen.msg import Msg
 from veen.receipt import Receipt
-from veen.wire import SignedArray
+from veen.wire import cbor
+from veen.wire.objects import SignedArray
 
 Objects = Callable[[type], st.SearchStrategy[Any]]
 Mutated = Callable[[Any, bytes], bytes]
@@ -29,10 +29,10 @@ HEADS = [
 
 
 def field_by_field(cls: type[SignedArray], raw: bytes) -> SignedArray:
-    found, end = cls.read(raw, 0)
+    result, end = cls.read(raw, 0)
     cbor.finish(raw, end)
-    found.check()
-    return found
+    result.check()
+    return result
 
 
 def outcome(read: Read, cls: type[SignedArray], raw: bytes) -> object:
@@ -52,8 +52,8 @@ def assert_same(cls: type[SignedArray], raw: bytes) -> None:
 def test_an_object_is_the_same_either_way(
     objects: Objects, cls: type[SignedArray], data: st.DataObject
 ) -> None:
-    one = data.draw(objects(cls))
-    assert cls.decode(one.encode()) == field_by_field(cls, one.encode()) == one
+    item = data.draw(objects(cls))
+    assert cls.decode(item.encode()) == field_by_field(cls, item.encode()) == item
 
 
 @BOTH

@@ -1,0 +1,218 @@
+"""zstd around a carrier's content: the same bytes in, the same bytes out, and no bomb comes in.
+
+A carrier sealed to the other zone: HPKE for the key, XChaCha20-Poly1305 for chunks of 64 KiB.
+
+Each chunk's nonce holds its number and whether it is the last, so that none can be dropped, moved
+or added. A key and a nonce are never used for two contents: the ephemeral key comes from a secret
+of the exporter and a hash of what is sealed. So the same content gives the same bytes again, and an
+export that was cut off finds what it had begun; other content gives another key.
+
+Parity volumes: Reed-Solomon over GF(256), stripe by stripe, so that lost volumes come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Final, Protocol, cast
+
+import zfec
+import zstandard
+
+from bridge.carrier.format import HPKE, Encryption
+from bridge.errors import CarrierFault, Refused
+from veen.crypto import (
+    AEAD_KEY_BYTES,
+    AEAD_TAG_BYTES,
+    HpkeRecipient,
+    HpkeSender,
+    SigningKey,
+    aead_decrypt,
+    aead_encrypt,
+    hpke_public_key,
+)
+from veen.digest import h, ht, u64be
+from veen.errors import Undecryptable, Untrusted
+
+MAX_RATIO: Final = 200
+_FLOOR: Final = 1 << 16
+"""What few bytes may become in any case."""
+_WINDOW_LOG: Final = 23
+_LEVEL: Final = 9
+_BLOCK: Final = 1 << 18
+
+
+def compress_bytes(blocks: Iterable[bytes], plain_len: int) -> Iterator[bytes]:
+    """The stream compressed; other versions of zstd may give other bytes."""
+    parameters = zstandard.ZstdCompressionParameters.from_level(
+        _LEVEL, window_log=_WINDOW_LOG, threads=0
+    )
+    running = zstandard.ZstdCompressor(compression_params=parameters).compressobj(size=plain_len)
+    for block in blocks:
+        yield running.compress(block)
+    yield running.flush()
+
+
+def verify_ratio(stored_len: int, plain_len: int) -> None:
+    """Refuse a length that no honest content has, before a byte is inflated."""
+    if plain_len > max(_FLOOR, stored_len * MAX_RATIO):
+        raise Refused(
+            CarrierFault.UNPACKED_SIZE,
+            f"{stored_len} bytes would become {plain_len}; {MAX_RATIO} for one is the most",
+        )
+
+
+def decompress_bytes(blocks: Iterable[bytes], plain_len: int) -> Iterator[bytes]:
+    """The plain stream, which ends at ``plain_len`` or is refused at the first byte beyond."""
+    running = zstandard.ZstdDecompressor(max_window_size=1 << _WINDOW_LOG)
+    left, source = plain_len, cast("IO[bytes]", _Blocks(blocks))
+    with running.stream_reader(source, read_across_frames=True) as reader:
+        while block := _read(reader):
+            left -= len(block)
+            if left < 0:
+                raise Refused(
+                    CarrierFault.UNPACKED_SIZE, f"it unpacks to more than {plain_len} bytes"
+                )
+            yield block
+    if left:
+        raise Refused(
+            CarrierFault.UNPACKED_SIZE, f"it unpacks to {left} bytes less than {plain_len}"
+        )
+
+
+def _read(reader: zstandard.ZstdDecompressionReader) -> bytes:
+    try:
+        return reader.read(_BLOCK)
+    except zstandard.ZstdError as error:
+        raise Refused(CarrierFault.COMPRESSION, f"it does not unpack: {error}") from error
+
+
+class _Blocks:
+    """Blocks as a file to read from."""
+
+    def __init__(self, blocks: Iterable[bytes]) -> None:
+        self._blocks = iter(blocks)
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        if not self._rest:
+            self._rest = next(self._blocks, b"")
+        taken, self._rest = self._rest[:size], self._rest[size:]
+        return taken
+
+
+CHUNK: Final = 1 << 16
+_KEY: Final = b"veen/agb0-carrier-k"
+_FILL: Final = bytes(15)
+
+
+@dataclass(frozen=True, slots=True)
+class Sealing:
+    """To whom a carrier is sealed, and by whom."""
+
+    recipient: bytes
+    secret: bytes = field(repr=False)
+    """32 bytes that nobody else knows."""
+
+    @classmethod
+    def by(cls, signer: SigningKey, recipient: bytes) -> Sealing:
+        """With a secret that the exporter's key alone gives, each time the same.
+
+        The signature it is made of is never shown, and nobody without the key can make it.
+        """
+        signature = signer.sign(ht("veen/agb0-seal", recipient))
+        return cls(recipient, ht("veen/agb0-seal-k", signature))
+
+    def ephemeral(self, digest: bytes) -> bytes:
+        return ht("veen/agb0-ephemeral", self.secret, self.recipient, digest)
+
+
+class VolumeSealer:
+    """``digest`` is the hash of all that is going to be sealed."""
+
+    def __init__(self, sealing: Sealing, digest: bytes) -> None:
+        sender = HpkeSender(sealing.recipient, sealing.ephemeral(digest))
+        self._key = sender.export(_KEY, AEAD_KEY_BYTES)
+        self.encryption = Encryption(suite=HPKE, recipient=h(sealing.recipient), enc=sender.enc)
+
+    def seal(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        aad = self.encryption.encode()
+        for number, (chunk, is_last) in enumerate(_chunks(blocks, CHUNK)):
+            yield aead_encrypt(self._key, _nonce(number, is_last), aad, chunk)
+
+
+def unseal(
+    encryption: Encryption, privates: Sequence[bytes], blocks: Iterable[bytes]
+) -> Iterator[bytes]:
+    """The chunks in the clear, for whoever holds the key; Refused at the first that is not."""
+    key, aad = _key(encryption, privates), encryption.encode()
+    for number, (chunk, is_last) in enumerate(_chunks(blocks, CHUNK + AEAD_TAG_BYTES)):
+        try:
+            yield aead_decrypt(key, _nonce(number, is_last), aad, chunk)
+        except Undecryptable as error:
+            raise Refused(CarrierFault.SEALED, f"chunk {number} does not open") from error
+
+
+def _key(encryption: Encryption, privates: Sequence[bytes]) -> bytes:
+    if encryption.suite != HPKE:
+        raise Refused(
+            CarrierFault.CARRIER_VERSION, "it is sealed in a way that needs a newer version"
+        )
+    private = next((p for p in privates if h(hpke_public_key(p)) == encryption.recipient), None)
+    if private is None:
+        raise Refused(
+            CarrierFault.NO_KEY,
+            f"it is sealed to the key whose hash is {encryption.recipient.hex()}",
+        )
+    try:
+        return HpkeRecipient(encryption.enc, private).export(_KEY, AEAD_KEY_BYTES)
+    except Untrusted as error:
+        raise Refused(CarrierFault.SEALED, str(error)) from error
+
+
+def _nonce(number: int, is_last: bool) -> bytes:
+    return u64be(number) + bytes([is_last]) + _FILL
+
+
+def _chunks(blocks: Iterable[bytes], size: int) -> Iterator[tuple[bytes, bool]]:
+    """The stream in pieces of one size, each with whether it is the last; there is always one."""
+    rest = b""
+    for block in blocks:
+        rest += block
+        while len(rest) > size:
+            yield rest[:size], False
+            rest = rest[size:]
+    yield rest, True
+
+
+STRIPE: Final = 1 << 16
+
+
+class VolumePayload(Protocol):
+    """The payload of a volume, at any offset; behind its end there are zeros."""
+
+    def block(self, at: int, size: int) -> bytes: ...
+
+
+def encode_parity(
+    data: Sequence[VolumePayload], parity: int, size: int
+) -> Iterator[tuple[bytes, ...]]:
+    """For each stripe of volumes of ``size`` bytes, the blocks of all parity volumes."""
+    k = len(data)
+    coder = zfec.Encoder(k, k + parity)
+    range_ = tuple(range(k, k + parity))
+    for at in range(0, size, STRIPE):
+        length = min(STRIPE, size - at)
+        yield tuple(coder.encode(tuple(payload.block(at, length) for payload in data), range_))
+
+
+def rebuild_volumes(
+    present: Mapping[int, VolumePayload], data: int, parity: int, size: int
+) -> Iterator[tuple[bytes, ...]]:
+    """For each stripe, the blocks of all data volumes, from any ``data`` volumes by index."""
+    coder = zfec.Decoder(data, data + parity)
+    chosen = sorted(present)[:data]
+    for at in range(0, size, STRIPE):
+        length = min(STRIPE, size - at)
+        blocks = tuple(present[index].block(at, length) for index in chosen)
+        yield tuple(coder.decode(blocks, tuple(chosen)))

@@ -1,0 +1,292 @@
+"""From a range of the log and a checkpoint to a bundle: nothing else has a part in it (AGB0 4.4).
+
+The same range and checkpoint give the same bytes, whenever and wherever.
+
+Making a carrier on local disk and proving it, before any medium is touched (AGB0 4.5, 4.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from bridge.bundle import BundleEvent, BundleSource, Header, Metadata, write_bundle
+from bridge.carrier.codec import Sealing
+from bridge.carrier.format import CarrierLedger, Packing
+from bridge.carrier.verify import VerifyContext, check_carrier
+from bridge.carrier.writer import Content, StagedCarrier, stage
+from bridge.errors import CarrierFault, Level, Refused
+from bridge.exporter.history import Cursor
+from bridge.trust import TrustStore
+from bridge.verify import HeldRoots, VerifiedBundle, verify_bundle
+from veen.client.client import Client
+from veen.client.log_head import Pair
+from veen.crypto import SigningKey
+from veen.digest import h_file
+from veen.errors import BadSeal, Unopenable, Untrusted, VeenError
+from veen.events import NotAnEvent, read_event
+from veen.hub_identity import HubIdentity
+from veen.label import DEFAULT_PROFILE, stream_id
+from veen.limits import Limits
+from veen.payload import Opened, open_with_any
+from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.system.environment import Progress, Watch, no_progress, no_progress_watch
+
+
+class RolledBack(Untrusted):
+    """The hub has another history than the one that was exported."""
+
+
+class NothingThere(VeenError):
+    """A range of which nothing can be exported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """How large a bundle becomes at most: so many bytes of events, or one event."""
+
+    max_bytes: int
+    max_events: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRange:
+    """Events of one stream, as they stand at a checkpoint."""
+
+    stream: str
+    from_seq: int
+    to_seq: int
+    checkpoint: RecorderCheckpoint
+
+
+def plan(
+    stream: str, cursor: Cursor, checkpoint: RecorderCheckpoint, max_events: int
+) -> ExportRange | None:
+    """The next events to export, as many as may be in one bundle; None when there are none.
+
+    A stream that ends before the cursor, or has another root there, is RolledBack.
+    """
+    end = checkpoint.end(stream)
+    last = end.last_seq if end else 0
+    if last < cursor.seq:
+        raise RolledBack(
+            f"{stream} was exported up to {cursor.seq} and ends at {last} in the hub's last "
+            "checkpoint: the hub was put back; stop it, and compare it with its archive"
+        )
+    if end is not None and last == cursor.seq and cursor.seq and end.mmr_root != cursor.root:
+        raise RolledBack(
+            f"{stream} has another root at {last} than the one that was exported: the hub tells "
+            "another history; stop it, and compare it with its archive"
+        )
+    if last == cursor.seq:
+        return None
+    return ExportRange(stream, cursor.seq + 1, min(last, cursor.seq + max_events), checkpoint)
+
+
+@dataclass(slots=True)
+class Unopened:
+    """Events that are carried sealed because they cannot be opened here.
+
+    Most of them are sealed to somebody else. ``bad`` of them no key would open; the first few are
+    named by stream_seq and reason.
+    """
+
+    NAMED: ClassVar = 5
+
+    count: int = 0
+    bad: int = 0
+    first: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, stream_seq: int, error: Unopenable) -> None:
+        self.count += 1
+        if isinstance(error, BadSeal):
+            self.bad += 1
+            if len(self.first) < self.NAMED:
+                self.first.append((stream_seq, str(error)))
+
+
+class BodyOpener:
+    """Opens bodies with whichever of its keys does; the last that did is tried first."""
+
+    def __init__(self, keys: Sequence[bytes], limits: Limits) -> None:
+        self._keys = list(dict.fromkeys(keys))
+        self._limits = limits
+
+    def event(self, pair: Pair) -> BundleEvent:
+        """An event as it is exported: disclosed where a key opens it, else sealed as it is."""
+        return self.read(pair)[0]
+
+    def read(self, pair: Pair) -> tuple[BundleEvent, Unopenable | None]:
+        """The event as it is exported, and why it stays sealed if it does."""
+        try:
+            opened = open_with_any(self._keys, pair.msg, DEFAULT_PROFILE, self._limits)
+        except Unopenable as error:
+            return _bundled(pair, None), error
+        return _bundled(pair, opened), None
+
+
+def _bundled(pair: Pair, opened: Opened | None) -> BundleEvent:
+    return BundleEvent(
+        payload=pair.msg.encode(),
+        metadata=_metadata(pair, opened) if opened else None,
+        receipt=pair.receipt.encode(),
+        body_key=opened.body_key if opened else None,
+    )
+
+
+def _metadata(pair: Pair, opened: Opened) -> Metadata | None:
+    try:
+        event = read_event(opened.header.schema, opened.body, pair.msg.client_id)
+    except NotAnEvent:
+        return None
+    return Metadata.of(event, pair.receipt)
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """Events on disk, one after another, and how long each is."""
+
+    file: Path
+    sizes: tuple[int, ...]
+    first_ts: int
+    last_ts: int
+    unopened: Unopened
+
+    def events(self) -> Iterator[BundleEvent]:
+        with self.file.open("rb") as file:
+            for size in self.sizes:
+                yield BundleEvent.decode(file.read(size))
+
+
+def build(
+    reader: Client,
+    opener: BodyOpener,
+    range_: ExportRange,
+    caps: Caps | None,
+    folder: Path,
+    progress: Progress = no_progress,
+) -> tuple[Header, Path, Unopened]:
+    """Write the bundle of a range below ``folder``, or of as much of it as the caps allow.
+
+    Without caps it is the whole range, as it must be for one that was cut before.
+    """
+    spooled = _spool(reader, opener, range_, caps, folder / "events", progress)
+    last = range_.from_seq + len(spooled.sizes) - 1
+    end = range_.checkpoint.end(range_.stream)
+    if end is None:
+        raise NothingThere(f"the checkpoint does not speak of {range_.stream}")
+    label = reader.session.labels(range_.stream, DEFAULT_PROFILE).at(0)
+    proof = reader.session.api.range_proof(label, range_.from_seq, last, end.last_seq)
+    header = Header(
+        source_hub_id=range_.checkpoint.hub_id,
+        source_profile_id=range_.checkpoint.profile_id,
+        export_stream_id=stream_id(range_.stream),
+        export_stream=range_.stream,
+        export_seq_from=range_.from_seq,
+        export_seq_to=last,
+        export_time_from=spooled.first_ts,
+        export_time_to=spooled.last_ts,
+        export_checkpoint=range_.checkpoint,
+    )
+    path = folder / "bundle.cbor"
+    with path.open("x+b") as file:
+        named = write_bundle(file, header, spooled.events(), proof)
+    spooled.file.unlink()
+    return named, path, spooled.unopened
+
+
+def _spool(
+    reader: Client,
+    opener: BodyOpener,
+    range_: ExportRange,
+    caps: Caps | None,
+    path: Path,
+    progress: Progress,
+) -> Spooled:
+    pairs = reader.read(range_.stream, from_seq=range_.from_seq, to_seq=range_.to_seq)
+    sizes: list[int] = []
+    times: list[int] = []
+    due, size, unopened = range_.to_seq - range_.from_seq + 1, 0, Unopened()
+    with path.open("xb") as file:
+        for pair in pairs:
+            event, error = opener.read(pair)
+            raw = event.encode()
+            size += len(raw)
+            if sizes and caps is not None and size > caps.max_bytes:
+                break
+            if error is not None:
+                unopened.add(pair.receipt.stream_seq, error)
+            file.write(raw)
+            sizes.append(len(raw))
+            times = [*times[:1], pair.receipt.hub_ts]
+            progress(len(sizes), due)
+    if not sizes:
+        raise NothingThere(
+            f"{range_.stream} has no event {range_.from_seq}; see where it ends with "
+            "veen bridge status"
+        )
+    return Spooled(path, tuple(sizes), times[0], times[-1], unopened)
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """A bundle on local disk of which everything holds."""
+
+    header: Header
+    file: Path
+    sha256: bytes
+    root: bytes
+    unopened: Unopened = field(default_factory=Unopened)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """``recipient`` is to whom carriers are sealed, if to anyone."""
+
+    hub: HubIdentity
+    signer: SigningKey
+    packing: Packing
+    recipient: bytes | None
+    workers: int = 1
+    watch: Watch = no_progress_watch
+
+    def prove(self, header: Header, file: Path, held: HeldRoots) -> Proven:
+        """What the importing zone would check, and that it continues what was exported before."""
+        with file.open("rb") as source:
+            try:
+                result = self._verified(source, header.export_stream, held)
+            except Refused as error:
+                if error.fault is not CarrierFault.FORK:
+                    raise
+                raise RolledBack(
+                    f"{header.export_stream} has another past before {header.export_seq_from} "
+                    "than the one that was exported: the hub tells another history; stop it, and "
+                    "compare it with its archive"
+                ) from error
+            source.seek(0)
+            return Proven(result.header, file, h_file(source), result.root)
+
+    def _verified(self, source: BundleSource, stream: str, held: HeldRoots) -> VerifiedBundle:
+        with self.watch(f"proving {stream}", "events") as progress:
+            return verify_bundle(
+                source, self._trust(), held, workers=self.workers, progress=progress
+            )
+
+    def carrier(self, file: Path, ledger: CarrierLedger, folder: Path) -> StagedCarrier:
+        """The bags of a carrier below ``folder``, read again once they are written."""
+        staging, scratch = folder / "carrier", folder / "scratch"
+        staging.mkdir()
+        scratch.mkdir()
+        sealing = Sealing.by(self.signer, self.recipient) if self.recipient else None
+        content = Content(file=file, ledger=ledger)
+        staged = stage(content, self.packing, self.signer, staging, sealing, self.watch)
+        means = VerifyContext(trust=self._trust(), scratch=scratch, watch=self.watch)
+        report = check_carrier(staged.bags, Level.INTACT, means)
+        if report.refusal is not None:
+            raise report.refusal
+        return staged
+
+    def _trust(self) -> TrustStore:
+        return TrustStore({self.hub.hub_id: self.hub}, {self.signer.public: "self"})

@@ -1,0 +1,267 @@
+"""What an export leaves in the audit log: begun, on its medium, or failed (AGB0 4.6).
+
+Bringing the bags of a staged carrier to media, each to its own (AGB0 4.9).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bridge.audit_log import (
+    AuditPending,
+    AuditWriter,
+    ExportBegin,
+    ExportFailed,
+    ExportHeartbeat,
+    ExportSuccess,
+)
+from bridge.carrier.bag import MAX_TAG_BYTES, SIGNATURE, TAGMANIFEST
+from bridge.carrier.directory import FOLDER, BagPath, Directory
+from bridge.carrier.format import CarrierLedgerEntry
+from bridge.carrier.medium import (
+    BadMedium,
+    has_verifier,
+    put_verifier,
+    read_small,
+    verify_room,
+    verify_written,
+    write_medium,
+)
+from bridge.carrier.writer import StagedCarrier
+from bridge.errors import Refused, printable
+from bridge.exporter.build import Proven
+from veen.errors import VeenError
+from veen.system.durable import NoSpace, SyncFailed
+from veen.system.environment import Progress, no_progress
+
+_TOLD: Final = 1000
+
+
+class StagingFailed(VeenError):
+    """The exporter's own directory cannot be written."""
+
+
+class ExportAudit:
+    """For one operator and one medium."""
+
+    def __init__(
+        self, writer: AuditWriter, *, bridge_id: bytes, operator: str, medium: str
+    ) -> None:
+        self._writer = writer
+        self._bridge_id = bridge_id
+        self._operator = operator
+        self._medium = medium
+
+    @property
+    def author(self) -> bytes:
+        """The client that writes the log."""
+        return self._writer.author
+
+    def settle(self) -> None:
+        self._writer.settle()
+
+    def begin(self, entry: CarrierLedgerEntry) -> None:
+        self._writer.record(
+            ExportBegin(
+                operator=self._operator,
+                bridge_id=self._bridge_id,
+                n=entry.n,
+                bundle_id=entry.bundle_id,
+                source_hub_id=entry.hub_id,
+                stream=entry.stream,
+                from_seq=entry.from_seq,
+                to_seq=entry.to_seq,
+                checkpoint_id=entry.checkpoint_id,
+                checkpoint_at=entry.created_at,
+            )
+        )
+
+    def success(self, entry: CarrierLedgerEntry, proven: Proven) -> ExportSuccess:
+        """What is recorded once it is on the medium; ``finish`` records it."""
+        header = proven.header
+        return ExportSuccess(
+            operator=self._operator,
+            bundle_id=header.bundle_id or b"",
+            sha256=proven.sha256,
+            source_hub_id=entry.hub_id,
+            stream=entry.stream,
+            from_seq=entry.from_seq,
+            to_seq=entry.to_seq,
+            count=header.count,
+            bridge_id=self._bridge_id,
+            n=entry.n,
+            checkpoint_id=entry.checkpoint_id,
+            checkpoint_at=entry.created_at,
+            root=proven.root,
+            medium=self._medium,
+        )
+
+    def heartbeat(self, entry: CarrierLedgerEntry) -> ExportHeartbeat:
+        return ExportHeartbeat(
+            operator=self._operator,
+            bridge_id=self._bridge_id,
+            n=entry.n,
+            source_hub_id=entry.hub_id,
+            checkpoint_id=entry.checkpoint_id,
+            checkpoint_at=entry.created_at,
+            medium=self._medium,
+        )
+
+    def finish(self, event: ExportSuccess | ExportHeartbeat) -> None:
+        self._writer.record(event)
+
+    @contextmanager
+    def failing(
+        self, stream: str | None, entry: CarrierLedgerEntry | None = None
+    ) -> Iterator[None]:
+        """Record whatever goes wrong within, and let it go on."""
+        try:
+            yield
+        except AuditPending:
+            raise
+        except OSError as error:
+            detail = f"{error.filename or 'staging'}: {error.strerror}; make room, and run it again"
+            failure = StagingFailed(detail)
+            self._record(failure, stream, entry)
+            raise failure from error
+        except VeenError as error:
+            self._record(error, stream, entry)
+            raise
+
+    def _record(
+        self, error: VeenError, stream: str | None, entry: CarrierLedgerEntry | None
+    ) -> None:
+        failed = ExportFailed(
+            operator=self._operator,
+            bundle_id=entry.bundle_id if entry else None,
+            source_hub_id=entry.hub_id if entry else None,
+            stream=stream,
+            from_seq=entry.from_seq if entry else None,
+            to_seq=entry.to_seq if entry else None,
+            code=_code(error),
+            detail=printable(str(error), _TOLD),
+            offset=error.offset if isinstance(error, Refused | BadMedium) else None,
+            medium=self._medium,
+        )
+        try:
+            self._writer.record(failed)
+        except AuditPending as pending:
+            error.add_note(str(pending))
+
+
+def _code(error: VeenError) -> str:
+    if isinstance(error, Refused):
+        return f"{error.fault.code.value}/{error.fault.detail_enum}"
+    return type(error).__name__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Media:
+    """Mounted media in the order of the bags; what does not have its own goes to the last.
+
+    ``medium_id`` is how people tell this medium, or this set of them, from others.
+    """
+
+    roots: tuple[Path, ...]
+    medium_id: str
+    discard_unfinished: bool = False
+
+
+def deliver(
+    staged: StagedCarrier, media: Media, progress: Progress = no_progress
+) -> tuple[Path, ...]:
+    """Every bag on its medium, synced and read back; or BadMedium, and nothing counts.
+
+    Whether all media have room for what is to come is settled before the first byte. The standalone
+    verifier lies beside the bags of each.
+    """
+    last = len(media.roots) - 1
+    places = [(bag, media.roots[min(number, last)]) for number, bag in enumerate(staged.bags)]
+    for medium in dict.fromkeys(media.roots):
+        with _describe(medium):
+            due = [bag for bag, of in places if of == medium and not _is_there(medium, bag.name)]
+            verify_room(due, medium)
+            has_verifier(medium)
+    delivered = tuple(_deliver(bag, medium, media, progress) for bag, medium in places)
+    for medium in dict.fromkeys(medium for _, medium in places):
+        with _describe(medium):
+            put_verifier(medium)
+    return delivered
+
+
+def medium_id(roots: Sequence[Path]) -> str:
+    """A name for media that were not given one, from their file systems."""
+    return "+".join(
+        dict.fromkeys(f"fs-{os.statvfs(root).f_fsid & (1 << 64) - 1:016x}" for root in roots)
+    )
+
+
+def _deliver(bag: Path, medium: Path, media: Media, progress: Progress) -> Path:
+    """Everything on the medium is opened by descriptor, so that no link leads elsewhere."""
+    with _describe(medium / FOLDER / bag.name):
+        if _is_there(medium, bag.name):
+            folder = BagPath(medium, (FOLDER,))
+            with folder.open() as within:
+                with within.directory(bag.name) as root:
+                    if _is_finished(bag, root):
+                        # An earlier run ended between its signature and the audit entry.
+                        _refuse_another(bag, root)
+                        verify_written(bag, root, progress)
+                        return root.path
+                _discard(within, bag.name, media)
+        return write_medium(bag, medium, progress)
+
+
+def _is_there(medium: Path, name: str) -> bool:
+    """Whether anything lies where a bag is to go; a link on the way there is an OSError."""
+    with Directory.root(medium) as root:
+        if not root.exists(FOLDER):
+            return False
+        with root.directory(FOLDER) as folder:
+            return folder.exists(name)
+
+
+def _is_finished(bag: Path, root: Directory) -> bool:
+    """Whether a signature is there, other than one that was begun and not written to its end."""
+    if not root.exists(SIGNATURE):
+        return False
+    due = (bag / SIGNATURE).read_bytes()
+    small = read_small(root, SIGNATURE, MAX_TAG_BYTES)
+    return not (len(small) < len(due) and due.startswith(small))
+
+
+@contextmanager
+def _describe(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BadMedium(
+            f"{error.filename or place}: {error.strerror}; take another medium"
+        ) from error
+    except (NoSpace, SyncFailed) as error:
+        # A sync that failed is not tried again: a second one may report what is not so.
+        raise BadMedium(f"{place}: {error}; take another medium") from error
+
+
+def _refuse_another(bag: Path, root: Directory) -> None:
+    """A bridge that took a new identity gives its carriers the names they had before."""
+    if (bag / TAGMANIFEST).read_bytes() != read_small(root, TAGMANIFEST, MAX_TAG_BYTES):
+        raise BadMedium(
+            f"{root.path} is another carrier of the same bundle, of an earlier identity of this "
+            "bridge; take another medium"
+        )
+
+
+def _discard(folder: Directory, name: str, media: Media) -> None:
+    if not media.discard_unfinished:
+        raise BadMedium(
+            f"{folder.path / name} was begun and never finished; take another medium, or run again "
+            "with --discard-unfinished if the medium is sound"
+        )
+    shutil.rmtree(name, dir_fd=folder.fd)

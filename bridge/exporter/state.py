@@ -1,0 +1,197 @@
+"""What the exporter has read of its audit log, kept so that the next run reads only what is new.
+
+It is derived: lost or damaged, it is made again from the log. It is used only when the hub's log
+still has the root it had at the last entry kept, and so every entry before it.
+
+The exporter's own directory: its lock, what it builds, and what it has seen of the hub.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from bridge.audit_log import RecordedEntry, parse, read_log
+from bridge.exporter.build import RolledBack
+from bridge.stream_map import ONLINE_LOG
+from veen.client.client import Client
+from veen.digest import Hasher, h
+from veen.errors import Malformed, VeenError
+from veen.events import RecordEvent
+from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.system import durable
+from veen.wire.body import AnyItem
+from veen.wire.canonical_json import value_to_cbor
+
+_NOBODY: Final = bytes(32)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntries:
+    """Entries from the first on, the root behind the last of them, and how many bytes they are."""
+
+    entries: tuple[RecordedEntry, ...] = ()
+    root: bytes = b""
+    lines: bytes = b""
+
+    @property
+    def last_seq(self) -> int:
+        return self.entries[-1].seq if self.entries else 0
+
+
+class ExportLog:
+    """Two files: one line for each entry, and a head that says how much of them counts."""
+
+    def __init__(self, folder: Path, author: bytes | None = None) -> None:
+        self._author = author
+        self._lines = folder / "log.jsonl"
+        self._head = folder / "log.head"
+
+    def read(self, reader: Client) -> tuple[RecordedEntry, ...]:
+        """The whole log: what is kept, and what came since, verified and kept in turn."""
+        stored = self._stored()
+        if stored.entries:
+            _verify_goes_on(reader, stored)
+        new = tuple(read_log(reader, ONLINE_LOG, stored.last_seq + 1, author=self._author))
+        if new:
+            self._keep(stored, new, _root_at(reader, new[-1].seq))
+        return (*stored.entries, *new)
+
+    def _stored(self) -> StoredEntries:
+        try:
+            head = json.loads(self._head.read_bytes())
+            with self._lines.open("rb") as file:
+                lines = file.read(head["size"])
+            if h(lines).hex() != head["sha256"]:
+                return StoredEntries()
+            entries = tuple(_decode(line) for line in lines.splitlines())
+            return StoredEntries(entries, bytes.fromhex(head["root"]), lines)
+        except (FileNotFoundError, ValueError, KeyError, TypeError, Malformed):
+            return StoredEntries()
+
+    def _keep(self, entries: StoredEntries, new: Sequence[RecordedEntry], root: bytes) -> None:
+        """The lines are on disk before the head counts them."""
+        added = b"".join(_encode(recorded_entry) for recorded_entry in new)
+        handle = os.open(self._lines, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, durable.FILE_MODE)
+        try:
+            durable.cut(handle, len(entries.lines))
+            durable.append(handle, len(entries.lines), added)
+        finally:
+            os.close(handle)
+        digest = Hasher()
+        digest.update(entries.lines)
+        digest.update(added)
+        head = {
+            "root": root.hex(),
+            "sha256": digest.digest().hex(),
+            "size": len(entries.lines) + len(added),
+        }
+        durable.write(self._head, json.dumps(head, sort_keys=True).encode())
+
+
+def _verify_goes_on(reader: Client, entries: StoredEntries) -> None:
+    if _root_at(reader, entries.last_seq) != entries.root:
+        raise RolledBack(
+            f"{ONLINE_LOG} has another root at {entries.last_seq} than the one that was read "
+            "before: "
+            "the hub tells another history; stop it, and compare it with its archive"
+        )
+
+
+def _root_at(reader: Client, seq: int) -> bytes:
+    """The root of the log behind an entry, as the hub has signed and proven it."""
+    mmr_root = b""
+    for pair in reader.read(ONLINE_LOG, from_seq=seq, to_seq=seq):
+        mmr_root = pair.receipt.mmr_root
+    return mmr_root
+
+
+def _encode(recorded_entry: RecordedEntry) -> bytes:
+    line = [
+        recorded_entry.seq,
+        recorded_entry.hub_ts,
+        recorded_entry.event.KIND,
+        recorded_entry.event.document(),
+    ]
+    return json.dumps(line, sort_keys=True).encode() + b"\n"
+
+
+def _decode(line: bytes) -> RecordedEntry:
+    value: Any = json.loads(line)
+    seq, hub_ts, kind, document = value
+    event = RecordEvent(
+        subject_id="",
+        principal_id=_NOBODY,
+        event_type=kind,
+        event_time=0,
+        origin="",
+        payload=AnyItem(value_to_cbor(document)),
+    )
+    return RecordedEntry(seq, hub_ts, parse(event))
+
+
+_MAX_BYTES: Final = 1 << 24
+
+
+class ExporterBusy(VeenError):
+    """Another exporter is at work."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportState:
+    root: Path
+
+    @property
+    def staging(self) -> Path:
+        return self.root / "staging"
+
+    @property
+    def _last(self) -> Path:
+        return self.root / "checkpoint.cbor"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One exporter at a time, until it ends in whatever way."""
+        durable.make_directory(self.root)
+        handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ExporterBusy(
+                    f"another export is running on {self.root}; wait for its end"
+                ) from None
+            yield
+        finally:
+            os.close(handle)
+
+    def attempt(self, name: str) -> Path:
+        """An empty private directory; what an earlier attempt left is given up."""
+        self.clear()
+        folder = self.staging / name
+        durable.make_directory(folder)
+        return folder
+
+    def clear(self) -> None:
+        shutil.rmtree(self.staging, ignore_errors=True)
+
+    def left(self) -> list[Path]:
+        """What a run that failed has kept."""
+        return sorted(self.staging.iterdir()) if self.staging.is_dir() else []
+
+    def last_checkpoint(self) -> RecorderCheckpoint | None:
+        try:
+            with self._last.open("rb") as file:
+                return RecorderCheckpoint.decode(file.read(_MAX_BYTES))
+        except FileNotFoundError:
+            return None
+
+    def keep_checkpoint(self, checkpoint: RecorderCheckpoint) -> None:
+        durable.write(self._last, checkpoint.encode())

@@ -1,0 +1,84 @@
+"""Where an exporter stands, and the next safe thing to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bridge.carrier.format import CarrierLedgerEntry
+from bridge.exporter.history import History
+from bridge.stream_map import ONLINE_LOG
+from veen.recorder_checkpoint import RecorderCheckpoint
+
+_EXPORT = "veen bridge export --medium DIR"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStand:
+    """How far a stream was exported, and how far the hub's last checkpoint lets it go."""
+
+    stream: str
+    exported: int
+    checkpointed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExporterStatus:
+    """``pending`` audit entries wait on disk; ``left`` is what a failed run has kept."""
+
+    streams: tuple[StreamStand, ...]
+    checkpoint: RecorderCheckpoint | None
+    carried: int
+    unfinished: CarrierLedgerEntry | None
+    pending: int
+    left: tuple[Path, ...]
+    has_news: bool
+
+    def state(self) -> str:
+        """One line for people, and what to run next."""
+        if self.pending:
+            return f"{self.pending} audit entries wait for the hub; once it answers: {_EXPORT}"
+        if self.is_behind():
+            return "the hub ends before what was exported: it was put back; compare its archive"
+        if self.unfinished is not None:
+            return f"carrier {self.unfinished.n} was begun and not finished; next: {_EXPORT}"
+        if self.checkpoint is None:
+            return "the hub has no checkpoint yet; next: veen recorder checkpoint create"
+        if self.has_news:
+            return f"there are events to carry; next: {_EXPORT}"
+        return f"all up to the last checkpoint is carried; if a period ends: {_EXPORT} --heartbeat"
+
+    def is_behind(self) -> bool:
+        return self.checkpoint is not None and any(
+            stream.checkpointed < stream.exported for stream in self.streams
+        )
+
+
+def standing(
+    past: History,
+    streams: Sequence[str],
+    checkpoint: RecorderCheckpoint | None,
+    *,
+    pending: int,
+    left: Sequence[Path],
+) -> ExporterStatus:
+    stands = []
+    for name in streams:
+        end = checkpoint.end(name) if checkpoint else None
+        stands.append(StreamStand(name, past.cursor(name).seq, end.last_seq if end else 0))
+    return ExporterStatus(
+        streams=tuple(stands),
+        checkpoint=checkpoint,
+        carried=len(past.done),
+        unfinished=past.unfinished(),
+        pending=pending,
+        left=tuple(left),
+        has_news=any(_is_due(past, stand) for stand in stands),
+    )
+
+
+def _is_due(past: History, stand: StreamStand) -> bool:
+    if stand.stream == ONLINE_LOG:
+        return past.has_news(stand.exported, stand.checkpointed)
+    return stand.checkpointed > stand.exported

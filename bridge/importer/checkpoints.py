@@ -1,0 +1,129 @@
+"""The newest checkpoint that each source hub is known to have signed, against which every other
+one is held: of streams, too, of which nothing is imported (I26).
+
+It lies beside the import ledger and not in it, so that it outlives one that is made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from bridge.errors import Refused, printable
+from bridge.importer.airlock import Airlock
+from bridge.trust import TrustStore
+from bridge.verify import trusted_hub, verify_checkpoint
+from veen.errors import Malformed, VeenError
+from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.system import durable
+
+RootAt = Callable[[int], bytes | None]
+"""The root of a stream at an event, of events that are at hand."""
+_MAX_BYTES: Final = 1 << 20
+
+
+class BadCheckpoint(VeenError):
+    """A checkpoint that we have kept cannot be read."""
+
+
+class Contradiction(NamedTuple):
+    """Two checkpoints that a hub has signed and of which no log has both; they part at ``seq`` of
+    ``stream`` at the latest.
+    """
+
+    stream: str
+    seq: int
+    detail: str
+    held: RecorderCheckpoint
+    other: RecorderCheckpoint
+
+
+class KeptCheckpoints:
+    def __init__(self, airlock: Airlock, trust: TrustStore) -> None:
+        self._airlock = airlock
+        self._trust = trust
+        self._known: dict[bytes, RecorderCheckpoint | None] = {}
+
+    def judge(
+        self, checkpoint: RecorderCheckpoint, stream: str = "", root_at: RootAt | None = None
+    ) -> Contradiction | None:
+        """How a verified checkpoint, or events of a stream that lead to it, contradict the one that
+        is kept. One that does not is kept in its place if it is newer.
+        """
+        held = self._held(checkpoint.hub_id)
+        if held is None:
+            self._keep(checkpoint)
+            return None
+        wrong = contradiction(held, checkpoint)
+        if wrong is None and root_at is not None:
+            wrong = _contradicted(held, checkpoint, stream, root_at)
+        if wrong is None and is_followed(held, checkpoint):
+            self._keep(checkpoint)
+        return wrong
+
+    def _held(self, hub_id: bytes) -> RecorderCheckpoint | None:
+        """None, too, where it was signed with a key that is not believed any more."""
+        if hub_id not in self._known:
+            self._known[hub_id] = self._read(hub_id)
+        return self._known[hub_id]
+
+    def _read(self, hub_id: bytes) -> RecorderCheckpoint | None:
+        path = self._airlock.checkpoint(hub_id)
+        if not path.exists():
+            return None
+        try:
+            with path.open("rb") as file:
+                checkpoint = RecorderCheckpoint.decode(file.read(_MAX_BYTES))
+        except Malformed as error:
+            raise BadCheckpoint(f"{path}: {error}; remove it, the next import keeps one") from error
+        try:
+            verify_checkpoint(checkpoint, trusted_hub(hub_id, self._trust))
+        except Refused:
+            return None
+        return checkpoint
+
+    def _keep(self, checkpoint: RecorderCheckpoint) -> None:
+        durable.write(self._airlock.checkpoint(checkpoint.hub_id), checkpoint.encode())
+        self._known[checkpoint.hub_id] = checkpoint
+
+
+def is_followed(earlier: RecorderCheckpoint, later: RecorderCheckpoint) -> bool:
+    return _parting(earlier, later) is None and earlier.created_at <= later.created_at
+
+
+def contradiction(held: RecorderCheckpoint, other: RecorderCheckpoint) -> Contradiction | None:
+    """Neither follows the other, whichever came first; of one second both orders are possible."""
+    if is_followed(held, other) or is_followed(other, held):
+        return None
+    earlier, later = sorted((held, other), key=lambda item: item.created_at)
+    parting = _parting(earlier, later)
+    return None if parting is None else Contradiction(*parting, held, other)
+
+
+def _parting(earlier: RecorderCheckpoint, later: RecorderCheckpoint) -> tuple[str, int, str] | None:
+    """The first stream that goes back from one to the other, or has two roots at one place."""
+    ends = {end.stream_id: end for end in later.ends}
+    first, then = earlier.created_at, later.created_at
+    for name, old in zip(earlier.names, earlier.ends, strict=True):
+        new, what = ends.get(old.stream_id), f"by the checkpoints of hub time {first} and {then}"
+        last = new.last_seq if new else 0
+        if last < old.last_seq:
+            detail = f"{printable(name)} ended at {old.last_seq}, and then at {last}, {what}"
+            return name, old.last_seq, detail
+        if new and last == old.last_seq and new.mmr_root != old.mmr_root:
+            return name, last, f"{printable(name)} has two roots at {last}, {what}"
+    return None
+
+
+def _contradicted(
+    held: RecorderCheckpoint, checkpoint: RecorderCheckpoint, stream: str, root_at: RootAt
+) -> Contradiction | None:
+    end = held.end(stream)
+    root = root_at(end.last_seq) if end and end.last_seq else None
+    if end is None or root is None or root == end.mmr_root:
+        return None
+    detail = (
+        f"{printable(stream)} has one root at {end.last_seq} by the checkpoint of hub time "
+        f"{held.created_at}, and another in the events that lead to that of {checkpoint.created_at}"
+    )
+    return Contradiction(stream, end.last_seq, detail, held, checkpoint)

@@ -1,0 +1,130 @@
+"""The audit trail of an importer: each entry once, through any crash (AGB0 4.6).
+
+What an import works with, put together once by whoever starts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from bridge.audit_log import AuditEvent, AuditWriter
+from bridge.errors import printable
+from bridge.importer.airlock import Airlock
+from bridge.importer.checkpoints import KeptCheckpoints
+from bridge.importer.ledger import ImportLedger
+from bridge.importer.staging import bytes_below
+from bridge.settings import ImportSettings
+from bridge.stream_map import BridgeStreamMap
+from bridge.trust import TrustChange, TrustStore
+from veen.client.client import Client
+from veen.client.outbox import Note
+from veen.events import RECORD_SCHEMA
+from veen.system.environment import Watch, no_progress_watch, prefixed
+
+_LAST: Final = "import.audit"
+
+
+class AuditOutbox:
+    """One importer at a time writes it, so that the last token tells what was written."""
+
+    def __init__(self, client: Client, writer: AuditWriter, stream: str, recipient: bytes) -> None:
+        self._client = client
+        self._writer = writer
+        self._stream = stream
+        self._recipient = recipient
+
+    @property
+    def author(self) -> bytes:
+        """The client that writes the log."""
+        return self._writer.author
+
+    def body(self, event: AuditEvent) -> bytes:
+        return self._writer.body(event)
+
+    def settle(self) -> None:
+        """Everything that was kept is in the log on return, or AuditPending is raised."""
+        self._writer.settle()
+
+    def once(self, token: bytes, bodies: Sequence[bytes]) -> None:
+        """The entries are in the log on return, also when this is the second call for them."""
+        if bodies and self._client.note(_LAST) != token:
+            self._client.emit_each(
+                [(self._stream, body) for body in bodies],
+                note=Note(_LAST, token),
+                schema=RECORD_SCHEMA,
+                recipient=self._recipient,
+            )
+        self.settle()
+
+
+_ENTRY_BYTES: Final = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportContext:
+    """``now`` is read once in a run. ``recipient`` is the key of whoever reads what is imported.
+
+    ``accepted`` are the bundles whose gap was accepted, by the beginning of their id in hex, and
+    ``reason`` is why. In the same way ``only`` are those that may go in, where not all may, and
+    ``rejected`` those that must not. ``changes`` are those of ``trust`` that people have entered.
+    """
+
+    airlock: Airlock
+    ledger: ImportLedger
+    audit_outbox: AuditOutbox
+    bridge: Client
+    trust: TrustStore
+    changes: Sequence[TrustChange]
+    streams: BridgeStreamMap
+    settings: ImportSettings
+    privates: Sequence[bytes] = field(repr=False)
+    recipient: bytes
+    checkpoints: KeptCheckpoints
+    operator: str
+    now: int
+    random: Callable[[int], bytes]
+    watch: Watch = no_progress_watch
+    accepted: Sequence[str] = ()
+    only: Sequence[str] | None = None
+    rejected: Sequence[str] = ()
+    reason: str = ""
+    usage: dict[str, int] = field(default_factory=dict)
+    """Bytes below folders of the airlock, measured once in a run and counted from then on."""
+
+    def quarantine_bytes(self) -> int:
+        if "quarantine" not in self.usage:
+            self.usage["quarantine"] = bytes_below(self.airlock.root / "quarantine")
+        return self.usage["quarantine"]
+
+    def quarantine_entries(self) -> int:
+        if "entries" not in self.usage:
+            self.usage["entries"] = sum(1 for _ in self.airlock.quarantine("").iterdir())
+        return self.usage["entries"]
+
+    def count_quarantined(self, size: int) -> None:
+        """Whatever comes into quarantine takes a directory and a block at least."""
+        self.usage["quarantine"] = self.quarantine_bytes() + size + _ENTRY_BYTES
+        self.usage["entries"] = self.quarantine_entries() + 1
+
+    def watch_of(self, name: str) -> Watch:
+        """Sees the work on the carrier of that name, which may come from a medium."""
+        return prefixed(self.watch, printable(name))
+
+    def accepts_gap(self, bundle_id: bytes) -> bool:
+        return _is_named(bundle_id, self.accepted)
+
+    def lets_in(self, bundle_id: bytes) -> bool:
+        return self.only is None or _is_named(bundle_id, self.only)
+
+    def names(self, bundle_id: bytes) -> bool:
+        """Whether it was asked for by name."""
+        return self.only is not None and _is_named(bundle_id, self.only)
+
+    def rejects(self, bundle_id: bytes) -> bool:
+        return _is_named(bundle_id, self.rejected)
+
+
+def _is_named(bundle_id: bytes, beginnings: Sequence[str]) -> bool:
+    return any(bundle_id.hex().startswith(beginning) for beginning in beginnings)

@@ -1,0 +1,158 @@
+"""What a bridge must keep true, and how it is shown: a claim with its witness (AGB0 4.8, 5.2).
+
+What J1, J2, K1 and K2 are judged by: every imported event verified again, and the audits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from bridge.audit_log import (
+    ExportHeartbeat,
+    ExportSuccess,
+    ImportBegin,
+    ImportExcluded,
+    ImportSuccess,
+    RecordedEntry,
+)
+from bridge.prove.imports import NONE_READ, Completions
+from bridge.reconcile.collect_logs import PlacedImport
+from bridge.reconcile.facts import ForeignFact, ImportedFact
+from bridge.reconcile.ranges import Ranges
+from veen.errors import Untrusted
+from veen.hub_identity import HubIdentity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeClaim:
+    """``witness`` is what it was judged by. A claim that does not hold has a counterexample; one
+    that could not be judged has ``untold``, what was not there to judge it by.
+    """
+
+    name: str
+    says: str
+    witness: dict[str, Any]
+    counterexample: str | None = None
+    unreported: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        return self.counterexample is None and self.unreported is None
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "claim": self.name,
+            "says": self.says,
+            "verdict": self._verdict(),
+            "counterexample": self.counterexample,
+            "untold": self.unreported,
+            "witness": self.witness,
+        }
+
+    def _verdict(self) -> str:
+        if self.counterexample is not None:
+            return "broken"
+        return "untold" if self.unreported is not None else "holds"
+
+
+def spans(seqs: Iterable[int]) -> list[list[int]]:
+    """Sequence numbers as a witness tells them: ranges, both ends included."""
+    return [list(item) for item in Ranges((n, n) for n in seqs)]
+
+
+class OriginKey(NamedTuple):
+    hub_id: bytes
+    stream: str
+    seq: int
+
+    def __str__(self) -> str:
+        return f"{self.stream} {self.seq} of hub {self.hub_id.hex()[:16]}"
+
+
+class ImportedEvent(NamedTuple):
+    """An imported event that counts: where it stands, and what its origin signed of it."""
+
+    key: OriginKey
+    held: ImportedFact
+    leaf: bytes
+    root: bytes
+    hub_ts: int
+    bundle_id: bytes
+    target: str
+    target_seq: int
+
+
+@dataclass(slots=True)
+class ProofEvidence:
+    """``faults`` are messages in import streams that no origin stands behind; ``doubled`` are
+    places of events that are there already. ``reached`` is the last entry of each exporter's ledger
+    that its own log tells of; ``begun`` are the bundles of which an import was begun. ``completed``
+    is what this zone's recorder says of each import.
+    """
+
+    hubs: Mapping[bytes, HubIdentity]
+    events: dict[OriginKey, ImportedEvent] = field(default_factory=dict)
+    doubled: list[ImportedEvent] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    exports: dict[bytes, list[tuple[int, ExportSuccess]]] = field(default_factory=dict)
+    reached: dict[bytes, int] = field(default_factory=dict)
+    begun: dict[bytes, ImportBegin] = field(default_factory=dict)
+    imports: dict[bytes, tuple[int, ImportSuccess]] = field(default_factory=dict)
+    exclusions: dict[tuple[bytes, int], int] = field(default_factory=dict)
+    completed: Completions = NONE_READ
+
+    def placed(self, import_: PlacedImport | ForeignFact) -> None:
+        """Take in what stands in an import stream; all signatures are verified again."""
+        if isinstance(import_, ForeignFact):
+            self.faults.append(f"{import_.target} {import_.seq} is no imported event")
+        elif import_.is_seen:
+            self._add(import_)
+
+    def online(self, recorded_entry: RecordedEntry) -> None:
+        event = recorded_entry.event
+        if isinstance(event, ExportSuccess):
+            self.exports.setdefault(event.bundle_id, []).append((recorded_entry.seq, event))
+        if isinstance(event, ExportSuccess | ExportHeartbeat):
+            self.reached[event.bridge_id] = max(event.n, self.reached.get(event.bridge_id, 0))
+
+    def offline(self, recorded_entry: RecordedEntry) -> None:
+        if isinstance(recorded_entry.event, ImportSuccess):
+            self.imports[recorded_entry.event.bundle_id] = (
+                recorded_entry.seq,
+                recorded_entry.event,
+            )
+        elif isinstance(recorded_entry.event, ImportBegin):
+            self.begun[recorded_entry.event.bundle_id] = recorded_entry.event
+        elif isinstance(recorded_entry.event, ImportExcluded):
+            self.exclusions[recorded_entry.event.bundle_id, recorded_entry.event.seq] = (
+                recorded_entry.seq
+            )
+
+    def _add(self, import_: PlacedImport) -> None:
+        event, receipt = import_.event, import_.receipt
+        try:
+            event.verify(self._hub(event.source_hub_id))
+        except Untrusted as error:
+            self.faults.append(f"{import_.target} {import_.seq}: {error}")
+            return
+        key = OriginKey(event.source_hub_id, event.origin_stream, receipt.stream_seq)
+        known = ImportedEvent(
+            key,
+            import_.held,
+            receipt.leaf_hash,
+            receipt.mmr_root,
+            receipt.hub_ts,
+            event.bundle_id,
+            import_.target,
+            import_.seq,
+        )
+        if self.events.setdefault(key, known) is not known:
+            self.doubled.append(known)
+
+    def _hub(self, hub_id: bytes) -> HubIdentity:
+        value = self.hubs.get(hub_id)
+        if value is None:
+            raise Untrusted(f"hub {hub_id.hex()} is not in the trust store")
+        return value

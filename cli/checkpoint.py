@@ -1,0 +1,386 @@
+"""What ``veen recorder checkpoint`` and ``veen anchor`` open, and how they show a checkpoint.
+
+By which identity of a hub its recorder checkpoints are judged: the newest that is known here.
+
+``veen recorder checkpoint``: make recorder checkpoints, keep them, and prove them later.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from threading import Event
+from typing import Annotated, Any, Final
+
+import typer
+
+from cli.console import notice, show, show_one
+from cli.hub_checkpoint import KnownHubOptions, end_unproven
+from cli.options import PassphraseFileOption
+from cli.recorder_options import (
+    PrincipalOption,
+    RecorderConfigOption,
+    RecorderOptions,
+    refuse_changed_map,
+)
+from cli.store_options import store_credentials
+from recorder import timestamp
+from recorder.anchor.anchors import AnchorProof, kind_of, verify_anchors
+from recorder.checkpoints.checkpoints import (
+    PrunedStream,
+    create_checkpoint,
+    pruned,
+    verify_chain,
+    verify_next,
+    verify_on_hub,
+)
+from recorder.checkpoints.schedule import CheckpointRunner, RecorderServices, Turn
+from recorder.checkpoints.store import (
+    CheckpointStore,
+    RecorderCheckpointName,
+    identity_of_document,
+    read_document,
+    read_identity,
+    store_identity,
+)
+from recorder.settings import DEFAULT_PATH, RecorderSettings, load
+from recorder.stream_map import refuse_strange_profiles
+from veen.client.session import Session, load_state, newest_identity
+from veen.errors import Untrusted, VeenError
+from veen.hub_identity import HubIdentity
+from veen.keystore.directory import ClientDir
+from veen.objects.store import open_store
+from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.system import durable
+
+ConfigOnlyOption = RecorderConfigOption
+FetchOption = Annotated[
+    bool, typer.Option("--fetch", help="First bring here what only object storage has.")
+]
+
+
+NO_IDENTITY: Final = (
+    "no identity document of the hub is known here: one in which the key that signed this has "
+    "retired may exist; give the newest you know (--hub-identity, --known-hubs)"
+)
+
+
+class NoCheckpoint(VeenError):
+    """There is no recorder checkpoint of that description."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorOptions:
+    """A recorder, and the identity that asks its hub; without one, as RecorderOptions say."""
+
+    config: RecorderConfigOption = DEFAULT_PATH
+    client: Annotated[
+        Path | None,
+        typer.Option(
+            "--client", metavar="DIR", help="Who asks; else [dags.acting], or [hub] client."
+        ),
+    ] = None
+    principal: PrincipalOption = None
+    passphrase_file: PassphraseFileOption = None
+
+    def services(self) -> RecorderServices:
+        return recorder_services(load(self.config))
+
+    @contextmanager
+    def session(self, settings: RecorderSettings) -> Iterator[Session]:
+        options = RecorderOptions(
+            config=self.config,
+            client=self.client,
+            principal=self.principal,
+            passphrase_file=self.passphrase_file,
+        )
+        with options.open(settings) as client:
+            yield client.meet()
+
+
+def recorder_services(settings: RecorderSettings) -> RecorderServices:
+    store = None
+    if settings.objects is not None:
+        store = open_store(settings.objects, store_credentials()).objects
+    return RecorderServices(settings, store, os.urandom)
+
+
+def chosen(checkpoint_store: CheckpointStore, value: str | None) -> RecorderCheckpointName:
+    """The checkpoint that was named by the beginning of its id, or the latest."""
+    names = checkpoint_store.names()
+    matching = [name for name in names if name.checkpoint_id.hex().startswith(value or "")]
+    if not names:
+        raise NoCheckpoint(
+            f"{checkpoint_store.home.root} holds no recorder checkpoint yet: "
+            "veen recorder checkpoint create"
+        )
+    if not matching or (value and len(matching) > 1):
+        raise NoCheckpoint(f"{len(matching)} of {len(names)} checkpoints begin with {value!r}")
+    return matching[-1]
+
+
+def document(checkpoint: RecorderCheckpoint) -> dict[str, Any]:
+    return {
+        "checkpoint_id": checkpoint.checkpoint_id.hex(),
+        "created_at": moment(checkpoint.created_at),
+        "log_root": checkpoint.log_root.hex(),
+        "hub_id": checkpoint.hub_id.hex(),
+        "profile_id": checkpoint.profile_id.hex(),
+        "streams": [
+            {"name": name, "last_seq": end.last_seq, "mmr_root": end.mmr_root.hex()}
+            for name, end in sorted(zip(checkpoint.names, checkpoint.ends, strict=True))
+        ],
+    }
+
+
+def anchored_document(name: str, proof: AnchorProof) -> dict[str, Any]:
+    return {
+        "anchor": name,
+        "kind": proof.kind,
+        "root": proof.root.hex(),
+        "time": moment(proof.time),
+        "witness": proof.witness,
+        "place": proof.place,
+    }
+
+
+def moment(seconds: int) -> str:
+    return timestamp.render(seconds * 1_000)
+
+
+def kept_identities(settings: RecorderSettings, hub_id: bytes) -> Iterator[HubIdentity]:
+    """Those that the recorder keeps beside its checkpoints, and that its client has pinned."""
+    if settings.hub.hub_id != hub_id:
+        return
+    held = read_identity(settings.checkpoint.path)
+    if held is not None:
+        yield held
+    for item in load_state(ClientDir(settings.hub.client).state).named(hub_id):
+        yield item.identity
+
+
+def newest_of(every: Iterable[HubIdentity | None]) -> HubIdentity | None:
+    """The newest; None without any. Untrusted if one does not extend another."""
+    known = [identity for identity in every if identity is not None]
+    return reduce(newest_identity, known) if known else None
+
+
+app = typer.Typer(help="One signed document over the ends of all streams.", no_args_is_help=True)
+
+
+@app.command()
+def create(
+    at: ActorOptions,
+    force: Annotated[
+        bool, typer.Option("--force", help="A new one, though no stream has moved.")
+    ] = False,
+) -> None:
+    """Have the hub sign how far every stream goes, check it, and keep it.
+
+    Events go on being recorded meanwhile. The client must be a principal of the hub that manages
+    streams ([hub] principal).
+
+    Example: veen recorder checkpoint create --config recorder.toml
+    """
+    services = at.services()
+    refuse_changed_map(services.settings)
+    with at.session(services.settings) as session:
+        refuse_strange_profiles(session.api.streams())
+        created = create_checkpoint(
+            session, services.checkpoint_store(), services.settings.profile_id(), force=force
+        )
+        store_identity(services.home, session)
+    show({**document(created.checkpoint), "is_new": created.is_new})
+
+
+@app.command()
+def verify(
+    at: ActorOptions,
+    known: KnownHubOptions,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="One that you hold; else the latest.")
+    ] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Without the hub: signatures, order and anchors.")
+    ] = False,
+) -> None:
+    """Prove that a checkpoint holds: the hub signed it, and its log still begins with it.
+
+    All that are kept are checked for order. Then the hub proves for each stream that what it
+    holds now continues what it signed then, and every anchor is checked. The newest identity of
+    the hub decides that is kept, pinned by the client, given or remembered; without any it is
+    unproven (exit code 6): the key that signed it may have retired before.
+
+    Example: veen recorder checkpoint verify --config recorder.toml
+    """
+    services = at.services()
+    checkpoint_store = services.checkpoint_store()
+    checkpoint = (
+        read_document(file) if file else checkpoint_store.get(chosen(checkpoint_store, None))
+    )
+    hub = _newest(services, checkpoint, known)
+    verify_documents = _verify_documents(services, checkpoint, hub)
+    shown = {
+        **document(checkpoint),
+        "kept_in_order": verify_documents,
+        "anchors": _anchors(services, checkpoint),
+    }
+    if not offline:
+        with at.session(services.settings) as session:
+            before, hub = hub, newest_of([hub, session.hub])
+            if hub != before:
+                _verify_documents(services, checkpoint, hub)
+            held = list(verify_on_hub(session, checkpoint))
+            gone = list(
+                pruned(session, {stream_held.name: stream_held.head_seq for stream_held in held})
+            )
+        shown["held_by_hub"] = [
+            {
+                "name": stream_held.name,
+                "last_seq": stream_held.last_seq,
+                "head_seq": stream_held.head_seq,
+            }
+            for stream_held in held
+        ]
+        shown |= _describe(gone)
+    show({**shown, "hub_identity_known": hub is not None})
+    if hub is None:
+        end_unproven(f"checkpoint {checkpoint.checkpoint_id.hex()} is unproven: {NO_IDENTITY}")
+
+
+@app.command("list")
+def list_(config: ConfigOnlyOption = DEFAULT_PATH, fetch: FetchOption = False) -> None:
+    """List the checkpoints that are kept, and how many anchors each has.
+
+    Example: veen recorder checkpoint list --config recorder.toml
+    """
+    services = recorder_services(load(config))
+    if fetch:
+        services.checkpoint_store().fetch()
+    rows = [
+        {
+            "checkpoint_id": name.checkpoint_id.hex(),
+            "created_at": moment(name.created_at),
+            "anchors": len(services.refs().of(name.checkpoint_id)),
+        }
+        for name in services.checkpoint_store().names()
+    ]
+    lines = [f"{row['created_at']} {row['checkpoint_id']} anchors={row['anchors']}" for row in rows]
+    show({"checkpoints": rows}, "\n".join(lines) or "no recorder checkpoint is kept yet")
+
+
+@app.command()
+def latest(
+    config: ConfigOnlyOption = DEFAULT_PATH,
+    fetch: FetchOption = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the document there, too.")
+    ] = None,
+) -> None:
+    """Show the last checkpoint that is kept, without asking the hub.
+
+    Example: veen recorder checkpoint latest --config recorder.toml --out last.cbor
+    """
+    services = recorder_services(load(config))
+    if fetch:
+        services.checkpoint_store().fetch()
+    value = services.checkpoint_store().get(chosen(services.checkpoint_store(), None))
+    if out is not None:
+        durable.write(out.absolute(), value.encode())
+    show(document(value))
+
+
+@app.command()
+def run(
+    at: ActorOptions,
+    poll_sec: Annotated[
+        int, typer.Option("--poll-sec", min=1, metavar="N", help="How often to look at the hub.")
+    ] = 10,
+) -> None:
+    """Make checkpoints and anchors whenever they are due, until it is told to stop.
+
+    For those who have no Airflow. SIGTERM and Ctrl-C end it after what it is just doing; what is
+    left is done by the next run. Exit code 3 says that something did not hold.
+
+    Example: veen recorder checkpoint run --config recorder.toml
+    """
+    services, stop = at.services(), Event()
+    refuse_changed_map(services.settings)
+    for item in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(item, lambda _signal, _frame: stop.set())
+    runner = CheckpointRunner(
+        session=lambda: at.session(services.settings),
+        checkpoint_store=services.checkpoint_store(),
+        book=services.book() if services.is_anchoring() else None,
+        cadence=services.cadence,
+        profile_id=services.settings.profile_id(),
+        clock=lambda: int(time.time()),
+    )
+    for turn in runner.turns(lambda: stop.wait(poll_sec) or stop.is_set()):
+        _tell(turn)
+        if stop.is_set():
+            break
+
+
+def _tell(turn: Turn) -> None:
+    if turn.error is not None:
+        notice(f"no checkpoint this time: {turn.error}")
+    if turn.created is not None and turn.created.is_new:
+        result = document(turn.created.checkpoint)
+        line = f"{result['created_at']} checkpoint {result['checkpoint_id']} ({turn.reason})"
+        show_one({"event": "checkpoint", "reason": turn.reason, **result}, [line])
+    for anchor in turn.anchors:
+        checkpoint_id = anchor.task.checkpoint_id.hex()
+        if anchor.ref is not None:
+            shown = {"event": "anchor", "checkpoint_id": checkpoint_id, "anchor": anchor.ref.name}
+            show_one(shown, [f"anchored {checkpoint_id} as {anchor.ref.name}"])
+        elif anchor.error is not None:
+            notice(f"not anchored yet, {anchor.task.attempts} attempts: {anchor.error}")
+
+
+def _describe(gone: list[PrunedStream]) -> dict[str, Any]:
+    """Proofs hold all the same, so that it is no failure of the checkpoint."""
+    for stream in gone:
+        notice(f"warning: {stream.describe()}")
+    return {"pruned": [stream._asdict() for stream in gone]} if gone else {}
+
+
+def _newest(
+    services: RecorderServices, checkpoint: RecorderCheckpoint, known: KnownHubOptions
+) -> HubIdentity | None:
+    """The newest identity of the hub of the settings: kept, pinned, given or remembered."""
+    if checkpoint.hub_id != services.settings.hub.hub_id:
+        raise Untrusted(f"the checkpoint is of hub {checkpoint.hub_id.hex()}, not of [hub] hub_id")
+    given = known.newest(checkpoint.hub_id)
+    return newest_of([*kept_identities(services.settings, checkpoint.hub_id), given])
+
+
+def _verify_documents(
+    services: RecorderServices, checkpoint: RecorderCheckpoint, hub: HubIdentity | None
+) -> int:
+    """All that are kept and the one asked for, by one identity; how many are kept."""
+    checkpoint_store, by = services.checkpoint_store(), identity_of_document(checkpoint, hub)
+    stored = verify_chain((checkpoint_store.get(name) for name in checkpoint_store.names()), by)
+    verify_next(checkpoint, None, by)
+    return stored
+
+
+def _anchors(services: RecorderServices, checkpoint: RecorderCheckpoint) -> list[dict[str, Any]]:
+    return list(_checked_anchors(services, checkpoint)) if services.is_anchoring() else []
+
+
+def _checked_anchors(
+    services: RecorderServices, checkpoint: RecorderCheckpoint
+) -> Iterator[dict[str, Any]]:
+    anchor = services.anchor()
+    for ref in services.refs().of(checkpoint.checkpoint_id):
+        if kind_of(ref.anchor_ref) == anchor.kind:
+            yield anchored_document(ref.name, verify_anchors(anchor, checkpoint, ref.anchor_ref))
+        else:
+            notice(f"{ref.name} was not checked: anchors of its kind are not configured any more")

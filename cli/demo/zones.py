@@ -1,0 +1,441 @@
+"""Airflow of one zone as a person uses it: over its REST API, under a name and with a password.
+
+What the demonstration claims: each judged by what was read, none taken for granted.
+
+An S3-compatible server on this host, for a demonstration over it; it keeps nothing.
+
+``veen`` commands as the demonstration runs them: the same words that anyone can type.
+
+The two zones of a demonstration while they are up: their Airflows, commands and artefacts.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import httpx
+
+from veen.errors import Refused
+from veen.system.child_process import end_with_parent
+from veen.system.signals import interruptible_sleep
+from zone import artefacts
+from zone.artefacts import Artefact
+from zone.config import ZoneConfig
+from zone.directory import ZoneHome
+
+_TIMEOUT_SEC: Final = 60.0
+_ATTEMPTS: Final = 5
+_LOOK_SEC: Final = 1.0
+_ENDED: Final = ("success", "failed")
+
+
+class DagRunRef(NamedTuple):
+    dag_id: str
+    run_id: str
+    state: str
+    type: str
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in _ENDED
+
+
+class WaitingTask(NamedTuple):
+    """Which task of a run waits for a person."""
+
+    run: DagRunRef
+    task_id: str
+
+
+class AirflowApi:
+    """Somebody at an Airflow; every wait ends, and says what it waited for."""
+
+    def __init__(self, url: str, username: str, password: str) -> None:
+        self.url = url
+        self._http = httpx.Client(
+            base_url=url, timeout=_TIMEOUT_SEC, trust_env=False, headers={"Accept": "*/*"}
+        )
+        given = {"username": username, "password": password}
+        try:
+            token = self.ask("POST", "/auth/token", given)["access_token"]
+        except Refused:
+            self.close()
+            raise
+        self._http.headers["Authorization"] = f"Bearer {token}"
+
+    def close(self) -> None:
+        self._http.close()
+
+    def ask(self, method: str, path: str, given: Any = None) -> dict[str, Any]:
+        reply = self.reply(method, path, given)
+        if not reply.is_success:
+            raise Refused(f"Airflow refused {method} {path}: {reply.status_code} {reply.text}")
+        result: dict[str, Any] = reply.json()
+        return result
+
+    def reply(self, method: str, path: str, given: Any = None) -> httpx.Response:
+        """What may be asked twice is asked again while a busy host gives a poor answer or none."""
+        attempts = _ATTEMPTS if method == "GET" or path.startswith("/auth/") else 1
+        for left in reversed(range(attempts)):
+            try:
+                request = self._http.request(method, path, json=given)
+                if not left or not request.is_server_error:
+                    return request
+            except httpx.HTTPError as error:
+                if not left:
+                    raise Refused(f"Airflow does not answer at {self.url}: {error}") from error
+            interruptible_sleep(_LOOK_SEC)
+        raise AssertionError(path)
+
+    def await_dags(self, value: set[str], timeout_sec: float) -> None:
+        """Until the DAG processor has read them."""
+
+        def there() -> bool:
+            result = self.ask("GET", "/api/v2/dags?limit=100")["dags"]
+            return value <= {item["dag_id"] for item in result}
+
+        await_that(there, f"DAGs {', '.join(sorted(value))} at {self.url}", timeout_sec)
+
+    def unpause(self, dag_id: str) -> None:
+        self.ask("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": False})
+
+    def watch(self, dag_id: str) -> None:
+        """Unpause a DAG that something outside starts, and have Airflow look out for that now."""
+        self.unpause(dag_id)
+        token = self.ask("GET", f"/api/v2/dags/{dag_id}")["file_token"]
+        self.ask("PUT", f"/api/v2/parseDagFile/{token}")
+
+    def trigger(self, dag_id: str, conf: dict[str, Any] | None = None) -> DagRunRef:
+        given = {"logical_date": None, "conf": conf or {}}
+        return _run(self.ask("POST", f"/api/v2/dags/{dag_id}/dagRuns", given))
+
+    def runs(self, dag_id: str) -> list[DagRunRef]:
+        """The oldest first."""
+        result = self.ask("GET", f"/api/v2/dags/{dag_id}/dagRuns?limit=100")["dag_runs"]
+        return [_run(item) for item in sorted(result, key=lambda item: str(item["run_after"]))]
+
+    def await_new(self, dag_id: str, before: list[DagRunRef], timeout_sec: float) -> DagRunRef:
+        """A run that nobody here has started."""
+        known = {dag_run_ref.run_id for dag_run_ref in before}
+
+        def there() -> DagRunRef | None:
+            return next((run for run in self.runs(dag_id) if run.run_id not in known), None)
+
+        result: DagRunRef = await_that(there, f"a run of {dag_id}", timeout_sec)
+        return result
+
+    def run(self, dag_id: str, run_id: str) -> DagRunRef:
+        return _run(self.ask("GET", f"/api/v2/dags/{dag_id}/dagRuns/{run_id}"))
+
+    def await_end(self, run: DagRunRef, timeout_sec: float) -> DagRunRef:
+        def ended() -> DagRunRef | None:
+            result = self.run(run.dag_id, run.run_id)
+            return result if result.has_ended else None
+
+        found: DagRunRef = await_that(ended, f"the end of {run.dag_id} {run.run_id}", timeout_sec)
+        return found
+
+    def tasks(self, run: DagRunRef) -> dict[str, str]:
+        """The state of each task."""
+        path = f"/api/v2/dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances"
+        result = self.ask("GET", path)["task_instances"]
+        return {str(item["task_id"]): str(item["state"]) for item in result}
+
+    def await_question(self, dag_id: str, timeout_sec: float) -> WaitingTask:
+        """A task that waits for a person, in whichever run."""
+        tasks: list[WaitingTask] = await_that(
+            lambda: self.questions(dag_id), f"a question of {dag_id}", timeout_sec
+        )
+        return tasks[0]
+
+    def questions(self, dag_id: str) -> list[WaitingTask]:
+        path = f"/api/v2/dags/{dag_id}/dagRuns/~/hitlDetails?response_received=false"
+        tasks = [item["task_instance"] for item in self.ask("GET", path)["hitl_details"]]
+        waiting_tasks = [
+            WaitingTask(self.run(dag_id, task["dag_run_id"]), task["task_id"]) for task in tasks
+        ]
+        return [task for task in waiting_tasks if not task.run.has_ended]
+
+    def await_answered(self, run: DagRunRef, option: str, timeout_sec: float) -> DagRunRef:
+        """The end of a run; what Airflow asks anew, after a fault of its own, is answered anew."""
+
+        def ended() -> DagRunRef | None:
+            for question in self.questions(run.dag_id):
+                if question.run.run_id == run.run_id:
+                    self.answer(question, option)
+            result = self.run(run.dag_id, run.run_id)
+            return result if result.has_ended else None
+
+        found: DagRunRef = await_that(ended, f"the end of {run.dag_id} {run.run_id}", timeout_sec)
+        return found
+
+    def answer(self, question: WaitingTask, option: str) -> httpx.Response:
+        run = question.run
+        at = f"/api/v2/dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/{question.task_id}/-1"
+        given = {"chosen_options": [option], "params_input": {}}
+        return self.reply("PATCH", f"{at}/hitlDetails", given)
+
+    def set_success(self, question: WaitingTask) -> httpx.Response:
+        """What somebody does who wants a task to count as done though nobody has answered it."""
+        run = question.run
+        at = f"/api/v2/dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/{question.task_id}"
+        return self.reply("PATCH", at, {"new_state": "success"})
+
+    def link(self, run: DagRunRef) -> str:
+        return f"{self.url}/dags/{run.dag_id}/runs/{run.run_id}"
+
+
+def await_that(there: Callable[[], Any], what: str, timeout_sec: float) -> Any:
+    deadline = time.monotonic() + timeout_sec
+    while not (result := there()):
+        if time.monotonic() > deadline:
+            raise Refused(f"waited {timeout_sec:.0f} s in vain for {what}")
+        interruptible_sleep(_LOOK_SEC)
+    return result
+
+
+def _run(document: dict[str, Any]) -> DagRunRef:
+    return DagRunRef(
+        document["dag_id"], document["dag_run_id"], document["state"], document["run_type"]
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoClaim:
+    """``told`` is what it was judged by; ``link`` leads to the thing itself."""
+
+    says: str
+    holds: bool
+    detail: str
+    link: str
+
+    def document(self) -> dict[str, Any]:
+        return {"says": self.says, "holds": self.holds, "detail": self.detail, "link": self.link}
+
+
+class Claims:
+    """In the order in which they were judged."""
+
+    def __init__(self) -> None:
+        self.judged: list[DemoClaim] = []
+
+    def judge(self, says: str, holds: bool, *, detail: str, link: str) -> DemoClaim:
+        claim = DemoClaim(says=says, holds=holds, detail=detail, link=link)
+        self.judged.append(claim)
+        return claim
+
+    @property
+    def broken(self) -> list[DemoClaim]:
+        return [claim for claim in self.judged if not claim.holds]
+
+
+def table(claims: list[DemoClaim]) -> Iterator[str]:
+    width = max(len(claim.says) for claim in claims)
+    yield f"{'invariant':<{width}}  held  judged by"
+    for claim in claims:
+        yield f"{claim.says:<{width}}  {'yes ' if claim.holds else 'NO  '}  {claim.detail}"
+    yield ""
+    yield "where it is"
+    for claim in claims:
+        yield f"  {claim.says:<{width}}  {claim.link}"
+
+
+_START_SEC: Final = 60.0
+
+
+@contextmanager
+def object_server(log: Path, buckets: tuple[str, ...]) -> Iterator[str]:
+    """Its address, with these buckets in it; it ends with the block."""
+    program = Path(sys.executable).with_name("moto_server")
+    if not program.exists():
+        raise Refused("moto_server is missing: run make setup")
+    port = _free_port()
+    url = f"http://127.0.0.1:{port}"
+    with log.open("ab") as file:
+        process = subprocess.Popen(  # noqa: S603
+            [str(program), "-H", "127.0.0.1", "-p", str(port)],
+            stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,
+            preexec_fn=end_with_parent,  # noqa: PLW1509
+        )  # fmt: skip
+    try:
+        _await(process, url)
+        for name in buckets:
+            httpx.put(f"{url}/{name}", trust_env=False).raise_for_status()
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _await(process: subprocess.Popen[bytes], url: str) -> None:
+    deadline = time.monotonic() + _START_SEC
+    while True:
+        try:
+            httpx.get(url, trust_env=False)
+        except httpx.HTTPError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise Refused("the S3-compatible server does not start") from None
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+_PATIENCE_SEC: Final = 300.0
+
+
+class CommandResult(NamedTuple):
+    code: int
+    document: Mapping[str, Any]
+
+
+class Words:
+    """Each command is told before it runs; its answer is one JSON document."""
+
+    def __init__(self, environment: Mapping[str, str], tell: Callable[[str], None]) -> None:
+        self._environment = {**environment, "PYTHONSAFEPATH": "1"}
+        self._tell = tell
+
+    def veen(
+        self,
+        *words: str | Path,
+        accept: tuple[int, ...] = (0,),
+        timeout_sec: float = _PATIENCE_SEC,
+    ) -> CommandResult:
+        given = [str(word) for word in words]
+        self._tell(f"$ veen {shlex.join(given)}")
+        try:
+            done = subprocess.run(  # noqa: S603 - our own program
+                [sys.executable, "-P", "-m", "cli.main", *given, "--json"],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=timeout_sec,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Refused(f"veen {given[0]} {given[1]} took too long: {error}") from error
+        document = _document(done.stdout)
+        if done.returncode not in accept:
+            why = document.get("detail") or done.stderr.decode(errors="replace").strip()[-500:]
+            raise Refused(f"veen {given[0]} {given[1]} ended with {done.returncode}: {why}")
+        return CommandResult(done.returncode, document)
+
+
+def _document(printed: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(printed)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+PATIENCE_SEC = 600.0
+"""How long one run of a DAG may take on a small, busy host."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoZone:
+    """One zone, and Airflow as its people and its query service see it."""
+
+    home: ZoneHome
+    zone: ZoneConfig
+    operator: AirflowApi
+    viewer: AirflowApi
+    service: AirflowApi
+
+    @property
+    def config(self) -> tuple[str, Path]:
+        return "--config", self.home.file
+
+    @property
+    def admin(self) -> tuple[str | Path, ...]:
+        """The words by which a command acts as the one who manages streams."""
+        return (*self.config, "--client", self.home.identity("admin").root, "--principal", "admin")
+
+    def log_of(self, run: DagRunRef) -> str:
+        """What Airflow kept of a run; it is there when Airflow is not."""
+        folder = self.home.airflow / "logs" / f"dag_id={run.dag_id}" / f"run_id={run.run_id}"
+        return str(folder)
+
+    def made(self, kind: str, limit: int = 100) -> list[Artefact]:
+        """The newest first."""
+        return list(artefacts.newest(self.home.root, kind, limit))
+
+
+@dataclass(frozen=True, slots=True)
+class DemoStage:
+    """``online`` is Z1 and ``offline`` Z2; ``tell`` prints as it happens."""
+
+    folder: Path
+    online: DemoZone
+    offline: DemoZone
+    words: Words
+    claims: Claims
+    tell: Callable[[str], None]
+
+    @property
+    def stick(self) -> Path:
+        """The directory that stands for the medium, as it is mounted in Z1."""
+        return self.online.zone.dags.medium
+
+    @property
+    def mounted(self) -> Path:
+        """The same medium in Z2, once somebody has carried it over."""
+        return self.offline.zone.dags.medium
+
+    def succeeded(self, side: DemoZone, run: DagRunRef) -> DagRunRef:
+        """The run at its end; one that fails ends the demonstration."""
+        dag_run_ref = side.operator.await_end(run, PATIENCE_SEC)
+        if dag_run_ref.state != "success":
+            raise Refused(
+                f"{run.dag_id} failed in {side.zone.name}: {side.operator.tasks(run)}; "
+                f"see {side.operator.link(run)} and {side.home.airflow / 'logs'}"
+            )
+        self.tell(f"  {side.zone.name}: Airflow ran {run.dag_id} ({run.type}): {dag_run_ref.state}")
+        return dag_run_ref
+
+    def heads(self, side: DemoZone, beginning: str) -> dict[str, int]:
+        """How far the streams of that name go, by a checkpoint that the hub signs for it."""
+        document = self.words.veen("recorder", "checkpoint", "create", *side.admin).document
+        return {
+            item["name"]: item["last_seq"]
+            for item in document["streams"]
+            if item["name"].startswith(beginning)
+        }
+
+
+@contextmanager
+def staged(
+    folder: Path, homes: tuple[ZoneHome, ZoneHome], words: Words, tell: Callable[[str], None]
+) -> Iterator[DemoStage]:
+    with ExitStack() as stack:
+        online, offline = (_side(home, stack) for home in homes)
+        yield DemoStage(folder, online, offline, words, Claims(), tell)
+
+
+def _side(home: ZoneHome, stack: ExitStack) -> DemoZone:
+    zone = home.zone()
+    passwords = json.loads(home.passwords.read_bytes())
+    people = []
+    for name in ("operator", "viewer", "service"):
+        api = AirflowApi(zone.airflow.url, name, passwords[name])
+        stack.callback(api.close)
+        people.append(api)
+    return DemoZone(home, zone, *people)

@@ -1,0 +1,165 @@
+"""``veen hub``, the commands for a data directory and what it proves: check, mend, keep, rotate."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from cli.console import manner, progress, show
+from cli.errors import INTEGRITY
+from cli.hub import app
+from cli.options import DEFAULT_DATA_DIR, ConfigOption, DataDirOption
+from hub.fsck import fsck
+from hub.settings import load
+from hub.storage import identity, retention
+from hub.storage.datadir import DataDir, DataDirLock
+from hub.storage.index import last_hub_ts
+from hub.storage.rebuild import rebuild as rebuild_derived
+from veen.audit.report import AuditReport
+from veen.errors import Refused, Untrusted
+
+__all__ = ["app"]
+
+_SHOWN_FAULTS: Final = 20
+
+
+@app.command()
+def verify(data_dir: DataDirOption = DEFAULT_DATA_DIR, config: ConfigOption = None) -> None:
+    """Check every byte of a stopped hub's directory.
+
+    Exit code 3 says that something is wrong, and the first bad byte is named.
+
+    Example: veen hub verify --data-dir ./hub --config hub.toml
+    """
+    settings = load(config)
+    with progress("verify") as report:
+        result = fsck.verify(
+            DataDir(data_dir.resolve()),
+            limits=settings.limits,
+            profiles=settings.profiles,
+            streams=settings.streams,
+            progress=report,
+        )
+    _show(result)
+    if not result.ok and manner().json:
+        raise typer.Exit(INTEGRITY)
+    if not result.ok:
+        raise Untrusted(_blame(result))
+
+
+@app.command()
+def rebuild(data_dir: DataDirOption = DEFAULT_DATA_DIR, config: ConfigOption = None) -> None:
+    """Make the derived state of a stopped hub again from its log.
+
+    Example: veen hub rebuild --data-dir ./hub --config hub.toml
+    """
+    settings = load(config)
+    with progress("rebuild") as report:
+        result = rebuild_derived(
+            DataDir(data_dir.resolve()),
+            limits=settings.limits,
+            streams=settings.streams,
+            progress=report,
+        )
+    show(
+        {
+            "labels": result.labels,
+            "entries": result.entries,
+            "agreed": result.agreed,
+            "differed": list(result.differed),
+            "set_aside": list(result.set_aside),
+        }
+    )
+
+
+@app.command("retention")
+def retain(
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+    config: ConfigOption = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Take the chunks away; the hub must be stopped.")
+    ] = False,
+    move_to: Annotated[
+        Path | None, typer.Option("--move-to", metavar="DIR", help="Copy them here first.")
+    ] = None,
+) -> None:
+    """Show which sealed chunks retention lets go; with --prune, let them go.
+
+    Checkpoints, peaks, summaries and what proofs need always stay. Age is measured by hub time: no
+    later than the latest message of the hub, so that a clock that is ahead lets nothing go early.
+
+    Example: veen hub retention --data-dir ./hub --config hub.toml --prune --move-to ./attic
+    """
+    settings, datadir = load(config), DataDir(data_dir.resolve())
+    if not datadir.log.is_dir():
+        raise Refused(f"{datadir.root} is not a data directory: it has no log")
+    now = retention.hub_time(datadir, int(time.time()))
+    due = retention.plan_retention(datadir, settings.retention, settings.streams, now)
+    done = (
+        retention.prune(datadir, due, limits=settings.limits, move_to=move_to, now=now)
+        if prune
+        else []
+    )
+    rules = {rule.pattern: rule.keep_days or retention.LONG_TERM for rule in settings.retention}
+    names = [
+        f"{chunk_name.label.hex()} {chunk_name.start_seq}-{chunk_name.end_seq}"
+        for chunk_name in due
+    ]
+    show({"rules": rules, "default": retention.LONG_TERM, "due": names, "pruned": len(done)})
+
+
+@app.command("rotate-key")
+def rotate_key(
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+    overlap_sec: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="How long the old key still witnesses checkpoints."),
+    ] = 86_400,
+) -> None:
+    """Give a stopped hub a new key; its name, labels and old receipts stay valid.
+
+    Example: veen hub rotate-key --data-dir ./hub
+    """
+    datadir = DataDir(data_dir.resolve())
+    lock = DataDirLock(datadir)
+    try:
+        now = max(int(time.time()), last_hub_ts(datadir))
+        keys = identity.rotate(datadir, os.urandom, now, overlap_sec)
+    finally:
+        lock.release()
+    current = keys.identity.current
+    show(
+        {
+            "hub_id": keys.hub_id.hex(),
+            "hub_pk": current.hub_pk.hex(),
+            "key_id": current.key_id.hex(),
+        }
+    )
+
+
+def _show(report: AuditReport) -> None:
+    document = json.loads(report.to_json())
+    if not report.ok:
+        document |= {"code": "FAULTS", "detail": _blame(report)}
+    show(document, "\n".join(_report(report)))
+
+
+def _report(report: AuditReport) -> Iterator[str]:
+    for fault in report.faults[:_SHOWN_FAULTS]:
+        yield f"FAULT {fault.file} at byte {fault.offset}: {fault.what} [{fault.code}]"
+    yield from (*report.derived, *report.notes)
+    yield (
+        f"{report.entries} entries in {report.chunks} chunks of {report.labels} labels, "
+        f"{report.checkpoints} checkpoints: {len(report.faults)} faults"
+    )
+
+
+def _blame(report: AuditReport) -> str:
+    first = report.faults[0]
+    return f"{len(report.faults)} faults, the first in {first.file} at byte {first.offset}"

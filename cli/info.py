@@ -1,0 +1,192 @@
+"""``veen version``: which software this is, and which protocol it speaks.
+
+``veen explain-error``: what a code of a hub means, why it comes, and what to do.
+"""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from typing import Annotated, Final, NamedTuple
+
+import typer
+
+from cli.console import show
+from veen.errors import Code, Failure
+from veen.version import PROTOCOL, VERSION
+
+
+def version() -> None:
+    """Print the version of the software and of the protocol it speaks.
+
+    Example: veen version --json
+    """
+    show(
+        {
+            "version": VERSION,
+            "protocol": PROTOCOL,
+            "python": platform.python_version(),
+            "libsodium": f"PyNaCl {metadata.version('pynacl')}",
+        },
+        f"veen {VERSION} (VEEN protocol v{PROTOCOL})",
+    )
+
+
+class Explanation(NamedTuple):
+    meaning: str
+    cause: str
+    remedy: str
+
+
+CODES: Final = {
+    Code.FORMAT: Explanation(
+        "The message is not one that this version of the protocol knows how to read.",
+        "Another version, a profile the stream does not have, or bytes changed on the way.",
+        "Compare --epoch-sec and --pad-block with the stream's profile (veen hub status).",
+    ),
+    Code.SIZE: Explanation(
+        "The message, or a field of it, has a size it may not have.",
+        "A body above max_body_bytes or a message above max_msg_bytes.",
+        "Send less at a time, or put the bulk into attachments; veen hub status tells the limits.",
+    ),
+    Code.SIG: Explanation(
+        "The signature of the message is not that of its client_id.",
+        "Bytes changed on the way, or a damaged keystore.",
+        "Send again; if it persists, open the identity with veen id show and compare client_id.",
+    ),
+    Code.CAP: Explanation(
+        "The capability is missing, unknown to the hub, or not one it accepts.",
+        "The token was never authorized at this hub, or its issuer is not trusted there.",
+        "Run veen cap authorize, then send with --cap; the hub's issuers are in its settings.",
+    ),
+    Code.AUTH: Explanation(
+        "The capability does not cover what was tried.",
+        "Another subject or stream than it was issued for, or a client_id rotated since.",
+        "Look at it with veen cap show, and have one issued for this client_id and stream.",
+    ),
+    Code.RATE: Explanation(
+        "The capability's rate is used up for now.",
+        "More messages a second than the token allows; only accepted ones count.",
+        "Wait as long as the hub says (retry_after), or have a token with a higher rate issued.",
+    ),
+    Code.SEQ: Explanation(
+        "The message does not follow on what this client has sent to the label before.",
+        "An answer was lost, or a client directory was copied or put back from a backup.",
+        "Run veen resync for the stream; never use one client directory in two places.",
+    ),
+    Code.TIME: Explanation(
+        "The message came too early or too late.",
+        "A capability that has expired, or a label of an epoch that is over.",
+        "Check the clock of this host; have the capability issued and authorized anew.",
+    ),
+    Code.BAD_REQUEST: Explanation(
+        "The request around the message cannot be read.",
+        "Another version of the software, or a proxy that changes what passes.",
+        "Compare veen version with the hub's server_version (veen hub status).",
+    ),
+    Code.UNAUTHORIZED: Explanation(
+        "The hub does not know who is asking, and this is not for everyone.",
+        "No --principal or --token-file, or a token or key the hub does not know.",
+        "Read as a principal of the hub's policy: --principal NAME, or --token-file FILE.",
+    ),
+    Code.FORBIDDEN: Explanation(
+        "The hub knows who is asking and does not allow it.",
+        "The principal's read or write patterns do not cover the stream.",
+        "Ask the operator of the hub for a pattern that covers it.",
+    ),
+    Code.NOT_FOUND: Explanation(
+        "There is no such label, place, checkpoint or capability at this hub.",
+        "A stream name misspelt, nothing written yet, or entries that retention has taken away.",
+        "Check --stream and --hub; of pruned entries, checkpoints and proofs remain.",
+    ),
+    Code.CONFLICT: Explanation(
+        "The request contradicts what the hub already holds.",
+        "A stream registered before with another profile.",
+        "Look at the hub's streams, and use the profile it has.",
+    ),
+    Code.LIMIT: Explanation(
+        "The request is larger than the hub takes.",
+        "Too many messages or bytes in one request, or too large a capability.",
+        "Ask for less at once; veen hub status tells the limits.",
+    ),
+    Code.UNAVAILABLE: Explanation(
+        "The hub cannot do this now.",
+        "It starts, stops, is overloaded, or its disk is full; what it refused is not in the log.",
+        "Send again later: veen outbox flush does, and doubles nothing.",
+    ),
+    Code.VERSION: Explanation(
+        "The hub does not speak this version of the protocol.",
+        "A client and a hub of different releases.",
+        "Compare veen version with veen hub profile, and upgrade the older one.",
+    ),
+}
+
+FAILURES: Final = {
+    Failure.SIZE_PREFILTER: "larger than max_msg_bytes, seen before anything was read",
+    Failure.PREFILTER_REJECT: "refused before its signature was looked at",
+    Failure.CBOR_INVALID: "not the one allowed encoding of a message",
+    Failure.FIELD_SIZE: "a field of the message has a wrong size",
+    Failure.VERSION: "the message is of another version",
+    Failure.PROFILE: "the hub or the stream does not have the profile that the message names",
+    Failure.PADDING: "bytes after the ciphertext's body that are not zero, or of a wrong number",
+    Failure.CT_HASH: "ct_hash is not the hash of the ciphertext",
+    Failure.ATT_ROOT: "att_root is not the root of the attachments; seen by who opens the header",
+    Failure.SIG_INVALID: "the signature does not verify",
+    Failure.CAP_MISSING: "the message names no capability, and the hub wants one",
+    Failure.CAP_INVALID: "the capability is not known to the hub, or its issuer is not trusted",
+    Failure.AUTH_REF: "the capability is for another client_id or another stream",
+    Failure.CAP_TTL: "the capability has expired",
+    Failure.CAP_RATE: "above the capability's rate",
+    Failure.PREV_ACK: "prev_ack is above the head of the label, or went back",
+    Failure.DUPLICATE: "this client_seq is in the log already; the detail has its receipt",
+    Failure.CLIENT_SEQ: "client_seq leaves a gap, or is 0",
+    Failure.EPOCH: "the label is of an epoch outside the hub's window",
+}
+
+FORMER: Final = {"E.PROFILE": Failure.PROFILE, "E.DUP": Failure.DUPLICATE}
+"""Codes of earlier drafts, and what a hub says now instead."""
+
+
+def explain_error(
+    code: Annotated[str, typer.Argument(metavar="CODE", help="E.SEQ, E.SEQ/DUPLICATE, E.DUP …")],
+) -> None:
+    """Explain a code of a hub: what it means, why it comes, what to do.
+
+    Example: veen explain-error E.SEQ/DUPLICATE
+    """
+    name = code.upper()
+    failure = FORMER.get(name) or _failure(name)
+    result = failure.code if failure else _code(name)
+    text = CODES[result]
+    now = f"{result.value}/{failure.detail_enum}" if failure else result.value
+    document = {
+        "code": name,
+        **({"now": now} if name in FORMER else {}),
+        **({"detail": FAILURES[failure]} if failure else {}),
+        "meaning": text.meaning,
+        "cause": text.cause,
+        "remedy": text.remedy,
+        "http_status": result.http_status,
+        "details": [
+            f"{result.value}/{item.detail_enum}" for item in Failure if item.code is result
+        ],
+    }
+    show(document, _paragraph(name, now, failure, text))
+
+
+def _paragraph(name: str, now: str, failure: Failure | None, text: Explanation) -> str:
+    head = f"{name} is now {now}" if name in FORMER else name
+    detail = f" Here: {FAILURES[failure]}." if failure else ""
+    return f"{head}: {text.meaning}{detail} Usual cause: {text.cause} What to do: {text.remedy}"
+
+
+def _failure(name: str) -> Failure | None:
+    return next((item for item in Failure if f"{item.code.value}/{item.detail_enum}" == name), None)
+
+
+def _code(name: str) -> Code:
+    try:
+        return Code(name)
+    except ValueError:
+        known = ", ".join([*(item.value for item in Code), *FORMER])
+        raise typer.BadParameter(f"{name} is none of {known}.") from None

@@ -1,0 +1,382 @@
+"""``veen attachment``: check files against the message that they were sent with.
+
+``veen outbox``: what a client still has to send.
+
+``veen export`` and ``veen import``: a client and what it can prove, to be carried (spec 15).
+
+``veen send``: seal a body to its reader, send it, and have the receipt verified.
+
+``veen stream``: read a stream, every message and receipt verified, and open what is ours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from cli.console import notice, progress, show, show_one
+from cli.hub_checkpoint import HubIdentityOption
+from cli.options import (
+    ClientOption,
+    ClientOptions,
+    PassphraseFileOption,
+    ProfileOptions,
+    StreamOption,
+    key_in_hex,
+    passphrase_of,
+    recipient_of,
+)
+from veen.captoken import read_token
+from veen.client import portable
+from veen.client.client import Client
+from veen.client.log_head import Pair
+from veen.client.outbox import BYTES_SCHEMA, SentEvent
+from veen.client.sealer import verify_files
+from veen.errors import Malformed, Refused, Undecryptable, Unopenable
+from veen.identity_store import read_signed
+from veen.keystore.directory import ClientDir, ClientDirLock
+from veen.label import Profile, stream_id
+from veen.limits import Limits
+from veen.msg import Msg
+from veen.payload import Opened, attachment_coid, open_with_any
+from veen.system import durable
+from veen.wire.canonical_json import cbor_to_json, json_to_cbor
+
+attachment_app = typer.Typer(help="Files that were sent with a message.", no_args_is_help=True)
+
+
+@attachment_app.command()
+def verify(
+    msg: Annotated[Path, typer.Option(metavar="FILE", help="The message (send --dump-msg).")],
+    client: ClientOption,
+    file: Annotated[list[Path], typer.Option(metavar="FILE", help="An attachment; repeatable.")],
+    profile: ProfileOptions,
+    index: Annotated[
+        list[int] | None,
+        typer.Option(min=0, metavar="N", help="The place of each file, if not in order."),
+    ] = None,
+    passphrase_file: PassphraseFileOption = None,
+) -> None:
+    """Check that files are the attachments of a message: all of them, each in its place.
+
+    Example: veen attachment verify --msg msg.cbor --client ./me --file a.bin --file b.bin
+    """
+    files = _in_place(file, index or list(range(len(file))))
+    directory, limits = ClientDir(client.absolute()), Limits()
+    passphrase = passphrase_of(directory, passphrase_file)
+    with ClientDirLock(directory):
+        keys = list(directory.open(passphrase).readers())
+    result = Msg.decode(msg.read_bytes())
+    opened = open_with_any(keys, result, profile.profile(), limits)
+    coids = verify_files(opened, [file.read_bytes() for file in files], limits)
+    show(
+        {
+            "msg_id": result.leaf_hash().hex(),
+            "att_root": opened.header.att_root.hex() if opened.header.att_root else None,
+            "attachments": [
+                {"index": place, "file": str(file), "coid": coid.hex()}
+                for place, (file, coid) in enumerate(zip(files, coids, strict=True))
+            ],
+        }
+    )
+
+
+def _in_place(files: list[Path], places: list[int]) -> list[Path]:
+    """The root commits to all attachments at once, so none may be missing."""
+    if sorted(places) != list(range(len(files))):
+        raise typer.BadParameter(
+            f"--index {places} for {len(files)} files: each place from 0 on is due once, "
+            "for the root is over all attachments of the message."
+        )
+    return [files[places.index(place)] for place in range(len(files))]
+
+
+outbox_app = typer.Typer(help="What was queued and is still to be sent.", no_args_is_help=True)
+
+
+@outbox_app.command("show")
+def show_pending(at: ClientOptions) -> None:
+    """Tell how many events wait to be sent to a hub.
+
+    Example: veen outbox show --hub ./hub --client ./me
+    """
+    with at.open() as client:
+        show({"pending": client.pending()})
+
+
+@outbox_app.command()
+def flush(at: ClientOptions) -> None:
+    """Send what waits, once and in order; run it again after a failure.
+
+    Example: veen outbox flush --hub ./hub --client ./me
+    """
+    with at.open() as client:
+        with progress("flush", "events") as report:
+            result = client.flush(report)
+        late = [
+            {"event_id": late.event_id, "stream_seq": late.receipt.stream_seq}
+            for late in result.late
+        ]
+        show({"landed": result.landed, "pending": client.pending(), "late": late})
+
+
+def export(
+    at: ClientOptions,
+    stream: Annotated[list[str], typer.Option(metavar="NAME", help="A stream; repeatable.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The directory to make.")],
+    profile: ProfileOptions,
+) -> None:
+    """Write a client and its streams, with every proof, to be carried.
+
+    Example: veen export --hub ./hub --client ./me --stream core/main --out ./set
+    """
+    with at.open() as client:
+        if client.session.identity.is_plain:
+            notice(f"WARNING: THE KEYS IN {out} ARE NOT PROTECTED")
+        with progress("export", "messages") as report:
+            result = portable.export(
+                client.meet(), stream, out.absolute(), profile=profile.profile(), progress=report
+            )
+    show({"set": str(out), **asdict(result)})
+
+
+def import_(
+    source: Annotated[Path, typer.Argument(metavar="SET", help="A portable set.")],
+    into: Annotated[Path, typer.Option(metavar="DIR", help="Client directory to make or fill.")],
+    hub_identity: HubIdentityOption = None,
+) -> None:
+    """Verify a portable set, and make a client of it or bring one up to it.
+
+    A set brings the hub's identity as it was then: a key retired since is refused only with a
+    newer identity, from --hub-identity or from a client that has met the hub.
+
+    Example: veen import ./set --into ./me-again --hub-identity hub-identity.cbor
+    """
+    known = read_signed(hub_identity).identity if hub_identity is not None else None
+    with progress("import", "messages") as report:
+        result = portable.import_(source.absolute(), into.absolute(), report, known)
+    show({"client": str(into), **asdict(result)})
+
+
+JSON_SCHEMA: Final = stream_id("veen.json.v1")
+"""The schema of a body that is JSON and says no more of itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyOptions:
+    """What is said, and in which form."""
+
+    body: Annotated[
+        str | None, typer.Option("--body", metavar="JSON", help="What to say; - is stdin.")
+    ] = None
+    body_file: Annotated[
+        Path | None, typer.Option("--body-file", metavar="FILE", help="The body from a file.")
+    ] = None
+    raw: Annotated[bool, typer.Option("--raw", help="Bytes as they are, not JSON.")] = False
+
+    def encode(self) -> bytes:
+        content = self._content()
+        try:
+            return content if self.raw else json_to_cbor(content)
+        except Malformed as error:
+            raise typer.BadParameter(f"the body is {error}; --raw sends it as it is") from error
+
+    def _content(self) -> bytes:
+        if (self.body is None) == (self.body_file is None):
+            raise typer.BadParameter("give one of --body JSON, --body - and --body-file FILE")
+        if self.body_file is not None:
+            return self.body_file.read_bytes()
+        return sys.stdin.buffer.read() if self.body == "-" else os.fsencode(self.body or "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventOptions:
+    """What goes with a body."""
+
+    schema: Annotated[
+        str | None, typer.Option("--schema", metavar="NAME", help="Kind of body: name or hash.")
+    ] = None
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="CARD", help="Who may read it; else ourselves.")
+    ] = None
+    parent_id: Annotated[
+        str | None, typer.Option("--parent-id", metavar="HEX", help="The msg_id it answers.")
+    ] = None
+    expires_at: Annotated[
+        int | None, typer.Option("--expires-at", min=0, metavar="TIME", help="In Unix time.")
+    ] = None
+    attach: Annotated[
+        list[Path] | None, typer.Option("--attach", metavar="FILE", help="A file; repeatable.")
+    ] = None
+    cap: Annotated[
+        Path | None, typer.Option("--cap", metavar="FILE", help="The capability to write with.")
+    ] = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The same, as ``Client.send`` takes it."""
+        return {
+            "schema": stream_id(self.schema) if self.schema else JSON_SCHEMA,
+            "recipient": recipient_of(self.to) if self.to else None,
+            "parent_id": key_in_hex("--parent-id", self.parent_id) if self.parent_id else None,
+            "expires_at": self.expires_at,
+            "attachments": [item.read_bytes() for item in self.attach or ()],
+            "capability": read_token(self.cap) if self.cap else None,
+        }
+
+
+def send(
+    at: ClientOptions,
+    stream: StreamOption,
+    body: BodyOptions,
+    event: EventOptions,
+    profile: ProfileOptions,
+    queue: Annotated[bool, typer.Option("--queue", help="Keep it for veen outbox flush.")] = False,
+    dump_msg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the MSG here.")
+    ] = None,
+    dump_receipt: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the RECEIPT here.")
+    ] = None,
+) -> None:
+    """Send an encrypted message to a stream, and verify the hub's receipt for it.
+
+    Example: veen send --hub ./hub --client ./me --stream core/main --body '{"text": "hello"}'
+    """
+    if queue and (dump_msg or dump_receipt):
+        raise typer.BadParameter("--queue has no message and no receipt to dump yet")
+    content, arguments = body.encode(), event.arguments()
+    if body.raw and event.schema is None:
+        arguments["schema"] = BYTES_SCHEMA
+    with at.open() as client:
+        if queue:
+            number = client.emit(stream, content, profile=profile.profile(), **arguments)
+            show({"event_id": number, "stream": stream, "pending": client.pending()})
+            return
+        sent = client.send(stream, content, profile=profile.profile(), **arguments)
+    if dump_msg is not None:
+        durable.write(dump_msg, sent.msg.encode())
+    if dump_receipt is not None:
+        durable.write(dump_receipt, sent.receipt.encode())
+    show(_format_sent(stream, sent))
+
+
+def _format_sent(stream: str, sent: SentEvent) -> dict[str, Any]:
+    receipt = sent.receipt
+    result: dict[str, Any] = {
+        "stream": stream,
+        "stream_seq": receipt.stream_seq,
+        "msg_id": receipt.leaf_hash.hex(),
+        "mmr_root": receipt.mmr_root.hex(),
+        "hub_ts": receipt.hub_ts,
+        "client_seq": sent.msg.client_seq,
+        "proved_to": sent.size,
+    }
+    if sent.attachments:
+        result["attachments"] = [
+            {"index": index, "coid": attachment_coid(attachment).hex()}
+            for index, attachment in enumerate(sent.attachments)
+        ]
+    return result
+
+
+class UnknownStream(Refused):
+    """A stream that the hub neither lists nor has entries of."""
+
+
+def stream(
+    at: ClientOptions,
+    stream: StreamOption,
+    profile: ProfileOptions,
+    from_seq: Annotated[int, typer.Option("--from", min=0, metavar="SEQ", help="Begin here.")] = 1,
+    to_seq: Annotated[
+        int | None, typer.Option("--to", min=1, metavar="SEQ", help="End here, not at the head.")
+    ] = None,
+    with_proof: Annotated[
+        bool, typer.Option("--with-proof", help="Have each page proved as well.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Wait for more, until interrupted.")
+    ] = False,
+    no_decrypt: Annotated[
+        bool, typer.Option("--no-decrypt", help="Verify only; open nothing.")
+    ] = False,
+) -> None:
+    """Read a stream, verify every message, and open what is sealed to us.
+
+    Example: veen stream --hub ./hub --client ./me --stream core/main --from 1
+    """
+    if follow and (to_seq is not None or with_proof):
+        raise typer.BadParameter("--follow goes with neither --to nor --with-proof")
+    rules = profile.profile()
+    with at.open() as client, progress("stream", "messages") as report:
+        pairs = (
+            client.follow(stream, from_seq=from_seq, profile=rules)
+            if follow
+            else client.read(
+                stream, from_seq=from_seq, to_seq=to_seq, with_proof=with_proof, profile=rules
+            )
+        )
+        done = 0
+        for done, pair in enumerate(pairs, 1):
+            result = _format_message(pair) | ({} if no_decrypt else _opened(client, pair, rules))
+            show_one(result, _text(result))
+            sys.stdout.flush()
+            report(done, to_seq)
+        if not done and not client.knows(stream, rules):
+            raise UnknownStream(
+                f"stream {stream}: no messages; the hub does not know it: check --stream and --hub"
+            )
+
+
+def _format_message(pair: Pair) -> dict[str, Any]:
+    msg, receipt = pair.msg, pair.receipt
+    return {
+        "stream_seq": receipt.stream_seq,
+        "msg_id": receipt.leaf_hash.hex(),
+        "label": receipt.label.hex(),
+        "client_id": msg.client_id.hex(),
+        "client_seq": msg.client_seq,
+        "auth_ref": msg.auth_ref.hex() if msg.auth_ref else None,
+        "hub_ts": receipt.hub_ts,
+        "mmr_root": receipt.mmr_root.hex(),
+    }
+
+
+def _opened(client: Client, pair: Pair, profile: Profile) -> dict[str, Any]:
+    try:
+        payload = client.open_payload(pair.msg, profile)
+    except Undecryptable:
+        return {"opened": False}
+    except Unopenable as error:
+        return {"opened": False, "reason": str(error)}
+    return {"opened": True, "header": payload.header.to_json(), **_body(payload)}
+
+
+def _body(opened: Opened) -> dict[str, Any]:
+    try:
+        return {"body": cbor_to_json(opened.body)}
+    except Malformed:
+        return {"body_hex": opened.body.hex()}
+
+
+def _text(document: dict[str, Any]) -> Iterator[str]:
+    yield (
+        f"{document['stream_seq']} {document['msg_id']} "
+        f"from {document['client_id']} at {document['hub_ts']}"
+    )
+    if document.get("opened") is False:
+        reason = document.get("reason")
+        yield f"  cannot be opened: {reason}" if reason else "  sealed to somebody else"
+    for name, value in document.get("header", {}).items():
+        yield f"  {name}: {value}"
+    if "body" in document:
+        yield f"  body: {json.dumps(document['body'], sort_keys=True, ensure_ascii=False)}"
+    if "body_hex" in document:
+        yield f"  body in hex: {document['body_hex']}"

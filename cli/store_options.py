@@ -1,0 +1,442 @@
+"""Options of ``veen archive``: a store with the hub in it, and where private keys come from.
+
+Submit a job to Spark, wait for it, and take the file that it wrote.
+
+Options of commands that fold an archived stream, and the engines that do it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from shutil import which
+from typing import Annotated, Final
+
+import typer
+
+import spark_jobs
+from cli.console import notice, progress
+from cli.errors import INTEGRITY, OK, REFUSED
+from cli.extras import require
+from cli.options import (
+    VARIABLE,
+    ClientOption,
+    HubIdOption,
+    PassphraseFileOption,
+    ProfileOptions,
+    StreamOption,
+    key_in_hex,
+    passphrase_of,
+)
+from recorder.archive.escrow import (
+    Escrow,
+    EscrowSealer,
+    NoKeys,
+    Seeds,
+    read_seeds,
+    refuse_without_current,
+)
+from recorder.archive.manifest import ArchiveManifest
+from recorder.archive.store import HubArchive, hubs
+from recorder.folds.cache import FoldKeys, drop
+from recorder.folds.job import FoldJob, FoldRequest, FoldResult, carry_out
+from recorder.folds.source import FoldReader
+from veen.errors import Refused, Untrusted
+from veen.keystore.card import read_card
+from veen.keystore.directory import ClientDir
+from veen.keystore.directory import ClientDirLock as ClientLock
+from veen.keystore.sealed import Secrets
+from veen.limits import Limits
+from veen.objects.port import (
+    Retention,
+    Store,
+    StoreCredentials,
+    StoreSettings,
+    StoreStatus,
+    credentials_in,
+    settings_of,
+)
+from veen.objects.store import look_at, open_retention, open_store, open_to_read, store_ref
+from veen.overlay.fold import BLOCK
+
+_OF_TARGET: Final = "VEEN_TO_"
+EscrowOption = Annotated[
+    Path | None,
+    typer.Option("--escrow", metavar="CARD", help="Seal the hub's keys to this identity card."),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """A store, and which hub of it."""
+
+    store: Annotated[
+        str, typer.Option("--store", metavar="URL", help="file:///path or s3://bucket/prefix.")
+    ]
+    hub_id: HubIdOption = None
+    endpoint: Annotated[
+        str | None, typer.Option("--endpoint", metavar="URL", help="Of a store like S3.")
+    ] = None
+    region: Annotated[str, typer.Option("--region", metavar="NAME", help="Of the bucket.")] = (
+        "us-east-1"
+    )
+    addressing: Annotated[
+        str, typer.Option("--addressing", metavar="HOW", help="auto, path or virtual.")
+    ] = "auto"
+    accept_overwriting_store: Annotated[
+        bool,
+        typer.Option("--accept-overwriting-store", help="Take a store without conditional writes."),
+    ] = False
+
+    def open(self) -> Store:
+        return open_store(self._settings(), store_credentials())
+
+    def to_read(self) -> Store:
+        return open_to_read(self._settings(), store_credentials())
+
+    def looked_at(self) -> StoreStatus:
+        return look_at(self._settings(), store_credentials())
+
+    def retention(self) -> Retention:
+        """The right to delete, for the one command that does."""
+        return open_retention(self._settings(), store_credentials())
+
+    def requested(self) -> bytes:
+        return key_in_hex("--hub-id", self.hub_id or "")
+
+    def archive(self, *, to_write: bool = False) -> HubArchive:
+        """The hub that was named, or the only one there is."""
+        store = self.open() if to_write else self.to_read()
+        if self.hub_id is not None:
+            return HubArchive(store, self.requested())
+        result = list(hubs(store))
+        if len(result) != 1:
+            names = ", ".join(item.hex() for item in result) or "none"
+            raise typer.BadParameter(f"name the hub with --hub-id; {self.store} holds: {names}")
+        return HubArchive(store, result[0])
+
+    def _settings(self) -> StoreSettings:
+        return settings_of(
+            self.store,
+            endpoint=self.endpoint,
+            region=self.region,
+            addressing=self.addressing,
+            accept_overwriting_store=self.accept_overwriting_store,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetOptions:
+    """Another store, which may be another's: where it is not told otherwise, as the first."""
+
+    to_store: Annotated[
+        str, typer.Option("--to-store", metavar="URL", help="The other store, as --store.")
+    ]
+    to_endpoint: Annotated[
+        str | None, typer.Option("--to-endpoint", metavar="URL", help="Its S3 endpoint.")
+    ] = None
+    to_region: Annotated[
+        str | None, typer.Option("--to-region", metavar="NAME", help="Its region, if not --region.")
+    ] = None
+    to_addressing: Annotated[
+        str | None, typer.Option("--to-addressing", metavar="HOW", help="If not --addressing.")
+    ] = None
+
+    def open(self, source: StoreOptions) -> Store:
+        settings = settings_of(
+            self.to_store,
+            endpoint=self.to_endpoint,
+            region=self.to_region or source.region,
+            addressing=self.to_addressing or source.addressing,
+            accept_overwriting_store=source.accept_overwriting_store,
+        )
+        return open_store(settings, store_credentials(_OF_TARGET) or store_credentials())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeysOptions:
+    """The private keys of a hub: from the escrow of its archive, or from a directory."""
+
+    client: Annotated[
+        Path | None,
+        typer.Option("--client", metavar="DIR", help="Identity that the escrow is sealed to."),
+    ] = None
+    keys: Annotated[
+        Path | None, typer.Option("--keys", metavar="DIR", help="A copy of the hub's keys/.")
+    ] = None
+    passphrase_file: PassphraseFileOption = None
+
+    @property
+    def is_given(self) -> bool:
+        return self.client is not None or self.keys is not None
+
+    def seeds(self, archive: HubArchive) -> Callable[[ArchiveManifest], Seeds]:
+        """How to get them, once it is known which ones."""
+        if self.client is not None and self.keys is not None:
+            raise typer.BadParameter("--client and --keys exclude each other")
+        if self.keys is not None:
+            folder = self.keys
+            return lambda manifest: read_seeds(folder, archive.identity(manifest))
+        if self.client is not None:
+            readers = self._readers(ClientDir(self.client.absolute()))
+            return lambda manifest: _from_escrow(archive, manifest, readers)
+        return lambda _manifest: {}
+
+    def _readers(self, directory: ClientDir) -> tuple[bytes, ...]:
+        passphrase = passphrase_of(directory, self.passphrase_file)
+        with ClientLock(directory):
+            return directory.open(passphrase).readers()
+
+
+def sealer_to(card: Path | None) -> EscrowSealer | None:
+    if card is None:
+        return None
+    recipient = read_card(card).recipient(int(time.time()))
+    return EscrowSealer(recipient, os.urandom(32))
+
+
+def _from_escrow(
+    archive: HubArchive, manifest: ArchiveManifest, readers: tuple[bytes, ...]
+) -> Seeds:
+    if manifest.escrow is None:
+        raise NoKeys("the archive has no escrow: give the keys with --keys")
+    document = archive.document(manifest.escrow, Escrow)
+    if document.hub_id != manifest.hub_id:
+        raise Refused("the escrow is of another hub")
+    seeds = document.open(readers)
+    refuse_without_current(archive.identity(manifest), seeds, "the escrow")
+    return seeds
+
+
+def store_credentials(prefix: str = "") -> StoreCredentials | None:
+    """From the environment; half of a store's own pair is refused, not replaced by another's."""
+    pair = [f"{prefix}AWS_{name}" for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")]
+    if prefix and len([name for name in pair if os.environ.get(name)]) == 1:
+        raise Refused(f"of {pair[0]} and {pair[1]} one is not set")
+    return credentials_in(os.environ, prefix)
+
+
+_TOLD_LINES: Final = 5
+_CHATTER: Final = re.compile(r" (INFO|WARN) ")
+_SETTING: Final = re.compile(r"spark\.[^=\s]+=.*")
+
+
+def _setting(given: str) -> str:
+    if not _SETTING.fullmatch(given):
+        raise typer.BadParameter(f"{given!r}: expected spark.NAME=VALUE")
+    return given
+
+
+ConfOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf",
+        metavar="KEY=VALUE",
+        parser=_setting,
+        help="A setting of Spark, no secret; repeatable.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A file of ``spark_jobs``, the master to run it on, and what it is told.
+
+    ``out`` is the option that names the file it writes, ``conf`` are settings of Spark. Others see
+    them in the list of processes: a secret goes by the environment, as ``_SPARK_AUTH_SECRET``.
+    """
+
+    job: str
+    master: str
+    arguments: tuple[str, ...]
+    out: str = "--out"
+    conf: tuple[str, ...] = ()
+
+
+def submit(
+    submission: Submission, passphrase: bytes | None, *, accept: tuple[int, ...] = (OK,)
+) -> bytes:
+    """What the job wrote; it must end with an accepted code."""
+    with tempfile.TemporaryDirectory(prefix="veen-spark-") as folder:
+        out = Path(folder) / "result"
+        done = subprocess.run(  # noqa: S603 - our own program with our own words
+            [*_command(submission), submission.out, str(out)],
+            env=_environment(submission, passphrase),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        said = (done.stdout + done.stderr).decode(errors="replace").splitlines()
+        if done.returncode not in accept or not out.exists():
+            _refuse(submission.job, done.returncode, said)
+        return out.read_bytes()
+
+
+def _command(submission: Submission) -> Iterator[str]:
+    program = Path(sys.executable).with_name("spark-submit")
+    if not program.exists() and which("spark-submit") is None:
+        require(f"the job {submission.job}", "spark")
+    yield str(program) if program.exists() else "spark-submit"
+    yield from ("--master", submission.master)
+    for setting in ("spark.ui.enabled=false", "spark.log.level=ERROR", *submission.conf):
+        yield from ("--conf", setting)
+    (folder,) = spark_jobs.__path__
+    yield str(Path(folder) / f"{submission.job}.py")
+    yield from submission.arguments
+
+
+def _environment(submission: Submission, passphrase: bytes | None) -> dict[bytes, bytes]:
+    """Ours; without a word on it, Spark runs our Python and speaks to this host alone."""
+    environb = dict(os.environb)
+    environb.setdefault(b"PYSPARK_PYTHON", os.fsencode(sys.executable))
+    if submission.master.startswith("local"):
+        environb.setdefault(b"SPARK_LOCAL_IP", b"127.0.0.1")
+    if passphrase is not None:
+        environb[VARIABLE.encode()] = passphrase
+    return environb
+
+
+def _refuse(job: str, code: int, said: list[str]) -> None:
+    own = [line.removeprefix(f"{job}: ") for line in said if line.startswith(f"{job}: ")]
+    if own and code == INTEGRITY:
+        raise Untrusted(own[-1])
+    if own and code == REFUSED:
+        raise Refused(own[-1])
+    words = [line for line in said if line and not _CHATTER.search(line)]
+    last = " | ".join(words[-_TOLD_LINES:])
+    raise Refused(f"Spark ended the job {job} with {code}: {last or 'it said nothing'}")
+
+
+LOCAL_MASTER: Final = "local[*]"
+
+
+class FoldEngine(Enum):
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldOptions:
+    """Which stream, who reads it, and who does the work."""
+
+    stream: StreamOption
+    client: ClientOption
+    passphrase_file: PassphraseFileOption = None
+    epoch: Annotated[
+        int, typer.Option("--epoch", min=0, metavar="N", help="Of a stream with epochs.")
+    ] = 0
+    block: Annotated[
+        int, typer.Option("--block", min=1, metavar="N", help="Events in a leaf of the tree.")
+    ] = BLOCK
+    summaries: Annotated[
+        bool,
+        typer.Option("--summaries", help="Use and keep summaries, in the clear, in the store."),
+    ] = False
+    engine: Annotated[
+        FoldEngine, typer.Option("--engine", help="In this process, or submitted to Spark.")
+    ] = FoldEngine.LOCAL
+    master: Annotated[
+        str, typer.Option("--master", metavar="URL", help="Of Spark, such as spark://host:7077.")
+    ] = LOCAL_MASTER
+    conf: ConfOption = None
+
+    @property
+    def directory(self) -> ClientDir:
+        return ClientDir(self.client.absolute())
+
+    def passphrase(self) -> bytes | None:
+        return passphrase_of(self.directory, self.passphrase_file)
+
+    def archive(self, at: StoreOptions) -> HubArchive:
+        """To be read alone, unless it is here that summaries are kept."""
+        return at.archive(to_write=self.summaries and self.engine is FoldEngine.LOCAL)
+
+    def reader(self, profile: ProfileOptions) -> FoldReader:
+        """The keys are only read: a client that sends meanwhile is not in the way."""
+        secrets = Secrets.decode(self.directory.sealed().open(self.passphrase()))
+        return FoldReader(secrets.readers(), profile.profile(), Limits())
+
+    def requested(self, overlay: str, profile: ProfileOptions) -> FoldRequest:
+        return FoldRequest(
+            stream=self.stream,
+            overlay=overlay,
+            profile=profile.profile(),
+            epoch=self.epoch,
+            block=self.block,
+            keeps_summaries=self.summaries,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """All that it takes to fold: the store, the options and the archive that they name."""
+
+    at: StoreOptions
+    options: FoldOptions
+    profile: ProfileOptions
+    archive: HubArchive
+
+    def fold(self, job: FoldJob) -> FoldResult:
+        if self.options.engine is FoldEngine.SPARK:
+            return FoldResult.decode(self._on_spark(job))
+        return self._here(job)
+
+    def submission(self, job: str, *arguments: object) -> Submission:
+        """A job of Spark, told what this command was told."""
+        at, options = self.at, self.options
+        named = {
+            "store": at.store, "hub-id": self.archive.keys.hub_id.hex(), "endpoint": at.endpoint,
+            "region": at.region, "addressing": at.addressing,
+            "stream": options.stream, "epoch": options.epoch, "block": options.block,
+            "epoch-sec": self.profile.epoch_sec, "pad-block": self.profile.pad_block,
+            "client": options.client.absolute(), "passphrase-file": _absolute(options),
+        }  # fmt: skip
+        words = [word for key, value in named.items() if value is not None
+                 for word in (f"--{key}", str(value))]  # fmt: skip
+        flags = [f"--{flag}" for flag, is_given in (
+            ("summaries", options.summaries),
+            ("accept-overwriting-store", at.accept_overwriting_store),
+        ) if is_given]  # fmt: skip
+        said = (*words, *flags, *map(str, arguments))
+        return Submission(job, options.master, said, conf=tuple(options.conf or ()))
+
+    def drop_summaries(self, label: bytes) -> None:
+        """Delete what folds of the label have kept."""
+        given = {
+            "endpoint": self.at.endpoint,
+            "region": self.at.region,
+            "addressing": self.at.addressing,
+        }
+        settings = store_ref(self.at.store, given).settings
+        retention = open_retention(settings, credentials_in(os.environ))
+        count = drop(self.archive.objects, retention, FoldKeys(self.archive.keys.hub_id, label))
+        notice(f"deleted {count} objects that folds of this label had kept")
+
+    def _here(self, job: FoldJob) -> FoldResult:
+        with progress("fold", "events") as report:
+            source = job.source(
+                self.archive,
+                self.options.reader(self.profile),
+                lambda done: report(done, job.run.size),
+            )
+            result = carry_out(job, source)
+        work = source.work
+        notice(f"read {work.events} events and {work.summaries} summaries, kept {work.stored}")
+        return result
+
+    def _on_spark(self, job: FoldJob) -> bytes:
+        run = ("--from", job.run.from_seq, "--to", job.run.to_seq)
+        submission = self.submission("fold_overlay", "--overlay", job.overlay, *run)
+        return submit(submission, self.options.passphrase())
+
+
+def _absolute(options: FoldOptions) -> Path | None:
+    return options.passphrase_file.absolute() if options.passphrase_file else None

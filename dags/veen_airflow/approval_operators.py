@@ -1,0 +1,106 @@
+"""Tasks that wait for a medium and for the people who let an import in."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from recorder.settings import ApprovalSettings
+from veen_airflow.alerts import end_alarms, tell
+from veen_airflow.approval import APPROVE, REJECT, Trace, forget_trace, note_trace, task_of, traces
+from veen_airflow.artefacts import NothingToDo
+from veen_airflow.imports import LEFT, asked_about, batch, description, undecided
+from veen_airflow.operators import failure_text, in_plain_words
+from veen_airflow.results import write_run_file
+from veen_airflow.zone import zone
+
+APPROVAL: Final = "Approve an import"
+_AGAIN: Final = 1_000
+_LOG = logging.getLogger(__name__)
+
+
+class MediumSensor(BaseSensorOperator):
+    """Waits for a carrier that nobody has decided about; it holds no slot while it waits."""
+
+    def __init__(self, *, poll_sec: int, **kwargs: Any) -> None:
+        super().__init__(
+            mode="reschedule",
+            poke_interval=poll_sec,
+            timeout=zone().dags.alarm_after_min * 60,
+            soft_fail=True,
+            **kwargs,
+        )
+
+    def poke(self, context: Any) -> PokeReturnValue:
+        with in_plain_words(context, APPROVAL):
+            result = undecided(context)
+            taken = batch(result) if result else []
+            write_run_file(context, "carriers", taken)
+            write_run_file(context, LEFT, len(result) - len(taken))
+            if result:
+                end_alarms(zone(), context)
+        _LOG.info(
+            "%d carriers that nobody has decided about; this run takes up %d",
+            len(result), len(taken),
+        )  # fmt: skip
+        return PokeReturnValue(is_done=bool(taken), xcom_value=taken)
+
+
+def people(approval_settings: ApprovalSettings) -> list[ApprovalOperator]:
+    """One question for each person that is needed, in turn."""
+    numbers = range(1, approval_settings.needed + 1)
+    return [ApprovalOperator(number=number, people=approval_settings.people) for number in numbers]
+
+
+class ApprovalOperator(HITLOperator):
+    """One person of those that are needed. There is no default and no timeout, ever."""
+
+    def __init__(self, *, number: int, people: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(
+            task_id=task_of(number),
+            subject=f"Let in what came to zone {zone().name}? (person {number})",
+            body="The bundles to be let in are listed when the question is asked.",
+            options=[APPROVE, REJECT],
+            assigned_users=[{"id": person, "name": person} for person in people] or None,
+            # The same person again is asked again, as if nothing had been said.
+            retries=_AGAIN,
+            retry_delay=timedelta(seconds=1),
+            **kwargs,
+        )
+        self._number = number
+
+    def execute(self, context: Any) -> Any:
+        with in_plain_words(context, APPROVAL):
+            forget_trace(context, self._number)
+            if not asked_about(context):
+                raise NothingToDo("nothing came that asks for a decision")
+            before = traces(context, self._number)
+            if any(trace is not None and trace.decision == REJECT for trace in before):
+                raise NothingToDo("it is rejected already; one rejection is enough")
+            self.body = description(context)
+            tell(context, f"a decision is needed: {self.subject}")
+        return super().execute(context)
+
+    def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
+        said = super().execute_complete(context, event)
+        who = said.get("responded_by_user")
+        if not who:
+            why = "nobody has answered, and an import is never let in by default"
+            raise AirflowFailException(failure_text(why, APPROVAL))
+        before = [trace.person_id for trace in traces(context, self._number) if trace is not None]
+        if who["id"] in before:
+            raise AirflowException(
+                f"{who['name']} has decided already, and another person must: we ask again"
+            )
+        (decision,) = said["chosen_options"]
+        _LOG.info("%s by %s (%s)", decision, who["name"], who["id"])
+        trace = Trace(str(context["ti"].id), who["id"], who["name"], decision)
+        note_trace(context, self._number, trace)
+        end_alarms(zone(), context)
+        return {"decision": decision, "id": who["id"], "person": who["name"]}

@@ -1,0 +1,212 @@
+"""Stage 1 of admission: sizes, before anything is parsed (spec 8.1).
+
+Stage 2 of admission: bytes become a Msg, or a refusal (spec 8.1, 8.2, 14.2).
+
+A message that has passed prefilter, structure and signature, on its way to the sequencer.
+
+Stage 3 of admission, its second part: what the client's capability allows now (spec 6).
+
+Stage 4 of admission, its checks: where a message may stand in its label (spec 7, 8.2).
+
+Stage 3 of admission, its first part: the client's signature (spec 8.1).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from hub.registry import Routed
+from veen.captoken import TokenBucket
+from veen.errors import Failure, Malformed, Rejected, WrongSize, WrongVersion
+from veen.invariants import ClientCursor, Grant
+from veen.label import Profile
+from veen.limits import Limits
+from veen.msg import Msg
+from veen.payload import check_ciphertext_padding, check_ciphertext_sizes
+
+
+def prefilter(raw: bytes, limits: Limits) -> bytes:
+    if len(raw) > limits.max_msg_bytes:
+        raise Rejected(
+            Failure.SIZE_PREFILTER,
+            f"a message of {len(raw)} bytes, {limits.max_msg_bytes} are allowed",
+        )
+    return raw
+
+
+def structural(raw: bytes, profiles: Mapping[bytes, Profile], limits: Limits) -> Msg:
+    """Checks run in the order of the specification's table; the first failure wins.
+
+    The table does not name the padding, which is checked once the profile is known.
+    """
+    msg = _decode(raw, limits)
+    _check_sizes(msg, limits)
+    profile = profiles.get(msg.profile_id)
+    if profile is None:
+        raise Rejected(Failure.PROFILE, f"profile {msg.profile_id.hex()} is not configured here")
+    try:
+        check_ciphertext_padding(msg.ciphertext, profile.pad_block)
+    except Malformed as error:
+        raise Rejected(Failure.PADDING, str(error)) from error
+    if not msg.ct_hash_matches():
+        raise Rejected(Failure.CT_HASH, "ct_hash is not the hash of the ciphertext")
+    return msg
+
+
+def _check_sizes(msg: Msg, limits: Limits) -> None:
+    try:
+        check_ciphertext_sizes(msg.ciphertext, limits)
+    except WrongSize as error:
+        raise Rejected(Failure.FIELD_SIZE, str(error)) from error
+
+
+def _decode(raw: bytes, limits: Limits) -> Msg:
+    try:
+        return Msg.decode(raw)
+    except WrongSize as error:
+        raise Rejected(Failure.FIELD_SIZE, str(error)) from error
+    except WrongVersion as error:
+        # All sizes come before the version, those inside the ciphertext too.
+        _check_sizes(Msg.read(raw, 0)[0], limits)
+        raise Rejected(Failure.VERSION, str(error)) from error
+    except Malformed as error:
+        raise Rejected(Failure.CBOR_INVALID, str(error)) from error
+
+
+_HEAD: Final = struct.Struct(">32s32s32s32s32s?QQI")
+
+
+class VerifiedMsg(NamedTuple):
+    raw: bytes
+    label: bytes
+    profile_id: bytes
+    client_id: bytes
+    client_seq: int
+    prev_ack: int
+    auth_ref: bytes | None
+    leaf_hash: bytes
+
+    @classmethod
+    def of(cls, msg: Msg) -> VerifiedMsg:
+        """For a message whose signature and structure hold."""
+        return cls(
+            msg.encode(),
+            msg.label,
+            msg.profile_id,
+            msg.client_id,
+            msg.client_seq,
+            msg.prev_ack,
+            msg.auth_ref,
+            msg.leaf_hash(),
+        )
+
+    def pack(self) -> bytes:
+        head = _HEAD.pack(
+            self.label, self.profile_id, self.client_id, self.leaf_hash,
+            self.auth_ref or bytes(32), self.auth_ref is not None,
+            self.client_seq, self.prev_ack, len(self.raw),
+        )  # fmt: skip
+        return head + self.raw
+
+    @classmethod
+    def unpack(cls, data: bytes, at: int) -> tuple[VerifiedMsg, int]:
+        label, profile, client, leaf, auth, has_auth, seq, ack, size = _HEAD.unpack_from(data, at)
+        start = at + _HEAD.size
+        raw = data[start : start + size]
+        auth_ref = auth if has_auth else None
+        return cls(raw, label, profile, client, seq, ack, auth_ref, leaf), start + size
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The policy of admission: whether capabilities are required, and whose count."""
+
+    required: bool
+    issuers: Container[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Authorised:
+    """A message that may be committed, with the bucket to be debited when it is."""
+
+    verified: VerifiedMsg
+    bucket: TokenBucket | None
+
+
+def authorise(
+    verified: VerifiedMsg, grant: Grant | None, routed: Routed | None, gate: Gate, hub_ts: int
+) -> Authorised:
+    """``grant`` is what the hub knows under the message's auth_ref, if anything."""
+    if verified.auth_ref is None and not gate.required:
+        return Authorised(verified, None)
+    if grant is None:
+        raise Rejected(Failure.CAP_MISSING, "no capability is known under this auth_ref")
+    _refuse_foreign(verified, grant, routed, gate)
+    token = grant.token
+    if hub_ts > token.expires_at(grant.issued_at):
+        raise Rejected(Failure.CAP_TTL, f"expired at {token.expires_at(grant.issued_at)}")
+    return Authorised(verified, _debit(grant, hub_ts))
+
+
+def _refuse_foreign(verified: VerifiedMsg, grant: Grant, routed: Routed | None, gate: Gate) -> None:
+    token = grant.token
+    if token.issuer_pk not in gate.issuers:
+        raise Rejected(Failure.CAP_INVALID, f"issuer {token.issuer_pk.hex()} is not trusted here")
+    if token.subject_pk != verified.client_id:
+        raise Rejected(Failure.AUTH_REF, "the capability is for another client_id")
+    if routed is None:
+        if gate.required:
+            raise Rejected(Failure.AUTH_REF, "the label is of no stream known to this hub")
+    elif not token.allows_stream(routed.stream_id):
+        raise Rejected(Failure.AUTH_REF, f"the capability is not for {routed.stream.name}")
+
+
+def _debit(grant: Grant, hub_ts: int) -> TokenBucket | None:
+    rate = grant.token.allow.rate
+    if rate is None:
+        return None
+    refilled = grant.bucket.refilled(rate, hub_ts)
+    left = refilled.debited()
+    if left is None:
+        wait = refilled.seconds_until_token(rate)
+        raise Rejected(Failure.CAP_RATE, "faster than the capability allows", retry_after=wait)
+    return left
+
+
+def in_sequence(
+    verified: VerifiedMsg,
+    cursor: ClientCursor,
+    head_seq: int,
+    routed: Routed | None,
+    seq_of: Callable[[int], int | None],
+) -> None:
+    """Refuse a message out of order; ``seq_of`` finds an earlier client_seq of the client."""
+    known = verified.client_seq <= cursor.client_seq and verified.client_seq > 0
+    if verified.prev_ack > head_seq or verified.prev_ack < cursor.prev_ack:
+        raise Rejected(
+            Failure.PREV_ACK,
+            f"prev_ack {verified.prev_ack} is not between {cursor.prev_ack} and {head_seq}",
+            stream_seq=seq_of(verified.client_seq) if known else None,
+        )
+    if known:
+        raise Rejected(
+            Failure.DUPLICATE,
+            f"client_seq {verified.client_seq} is in the log already",
+            stream_seq=seq_of(verified.client_seq),
+        )
+    if verified.client_seq != cursor.client_seq + 1:
+        raise Rejected(
+            Failure.CLIENT_SEQ,
+            f"client_seq {verified.client_seq} does not follow {cursor.client_seq}",
+        )
+    if routed is not None and not routed.in_window:
+        raise Rejected(Failure.EPOCH, f"epoch {routed.epoch} is outside the accepted window")
+
+
+def signed(msg: Msg) -> VerifiedMsg:
+    if not msg.signature_is_valid():
+        raise Rejected(Failure.SIG_INVALID, "sig is not the client's over this message")
+    return VerifiedMsg.of(msg)

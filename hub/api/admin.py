@@ -1,0 +1,288 @@
+"""Reported equivocation: two receipts of this hub that cannot both be true.
+
+Where the log stands: the label with the latest entry and its root.
+
+The streams a hub knows by name, and how it is told of one more.
+
+Authorisation, status and the registry of streams (spec 6.1, 12).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from flask import Blueprint, Response
+
+from hub.api.content import Refused, answer, no_body, query, small_body
+from hub.api.context import SERVER_VERSION, HubContext, hub_context
+from hub.storage.index import LabelRow
+from hub.storage.reader import LogReader, Missing
+from veen.captoken import CapToken
+from veen.digest import h
+from veen.errors import Code, Failure, Malformed, Rejected, Untrusted
+from veen.hub_identity import HubIdentity
+from veen.label import Profile
+from veen.log.entry import AUTHORIZE, ControlRecord, StreamRecord, control_label
+from veen.receipt import Receipt
+from veen.system.durable import write_once
+from veen.wire.api import (
+    AuthorizeResponse,
+    CapabilityQuery,
+    CapabilityResponse,
+    EquivocationReport,
+    EquivocationResponse,
+    LabelInfo,
+    LimitRegistry,
+    ProfileStatus,
+    RegisterRequest,
+    StatusResponse,
+    StreamInfo,
+    StreamsResponse,
+)
+from veen.wire.cbor import UINT_MAX
+
+bp = Blueprint("admin", __name__)
+_log = logging.getLogger(__name__)
+
+
+@bp.post("/tooling/report_equivocation")
+def report_equivocation() -> Response:
+    """Anyone may report: the two signatures are the hub's own, or nothing is kept."""
+    hub, body = hub_context(), small_body()
+    report = body.envelope(EquivocationReport)
+    _refuse_unproven(report, hub.identity.current())
+    evidence = EquivocationReport(ver=1, **_ordered(report)).encode()
+    evidence_id = h(evidence)
+    write_once(hub.datadir.evidence / f"equivocation-{evidence_id.hex()}.cbor", evidence)
+    _log.critical(
+        "this hub signed two receipts of label %s that contradict, at %d and %d: evidence %s",
+        report.first.label.hex(), report.first.stream_seq, report.second.stream_seq,
+        evidence_id.hex(),
+    )  # fmt: skip
+    return answer(EquivocationResponse(evidence_id=evidence_id, server_version=SERVER_VERSION))
+
+
+def _ordered(report: EquivocationReport) -> dict[str, Receipt]:
+    """One pair is one piece of evidence, whichever way round it is told."""
+    first, second = sorted((report.first, report.second), key=Receipt.encode)
+    return {"first": first, "second": second}
+
+
+def _refuse_unproven(report: EquivocationReport, identity: HubIdentity) -> None:
+    first, second = report.first, report.second
+    if not first.contradicts(second):
+        raise Refused(Code.BAD_REQUEST, "the two receipts can both be true")
+    try:
+        identity.verify_receipt(first)
+        identity.verify_receipt(second)
+    except Untrusted as error:
+        raise Refused(Code.BAD_REQUEST, str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class StreamHead:
+    labels: int
+    latest: LabelRow | None
+    root: bytes | None
+
+    @property
+    def last_stream_seq(self) -> int:
+        return self.latest.head_seq if self.latest else 0
+
+    @property
+    def last_hub_ts(self) -> int:
+        return self.latest.head_ts if self.latest else 0
+
+    @property
+    def peaks_count(self) -> int:
+        return self.last_stream_seq.bit_count()
+
+
+def head_of(reader: LogReader) -> StreamHead:
+    rows = [row for row in reader.labels() if row.head_seq]
+    latest = max(rows, key=lambda row: (row.head_ts, row.label_no), default=None)
+    root = reader.root(latest.label, latest.head_seq) if latest else None
+    return StreamHead(len(rows), latest, root)
+
+
+@bp.get("/tooling/streams")
+def list_streams() -> Response:
+    hub = hub_context()
+    viewer = hub.access.viewer(no_body().raw)
+    rows = hub.reader.labels()
+    readable = (item for item in hub.names.all() if viewer.may_read_stream(item.name))
+    infos = tuple(_info(item, rows) for item in readable)
+    return answer(StreamsResponse(streams=infos, server_version=SERVER_VERSION))
+
+
+@bp.post("/tooling/streams")
+def register_stream() -> Response:
+    hub, body = hub_context(), small_body()
+    hub.access.manager(body.raw)
+    t = body.envelope(RegisterRequest)
+    profile = Profile(epoch_sec=t.epoch_sec or 0, pad_block=t.pad_block or 0)
+    if profile not in hub.settings.profiles:
+        raise Refused(Code.BAD_REQUEST, "no such profile is configured", {"field": "profile"})
+    record = _record(t.name, profile)
+    try:
+        hub.sequencer.register(record)
+    except Untrusted as error:
+        raise Refused(Code.CONFLICT, str(error)) from error
+    info = _info(record, hub.reader.labels())
+    return answer(StreamsResponse(streams=(info,), server_version=SERVER_VERSION))
+
+
+def _record(name: str, profile: Profile) -> StreamRecord:
+    record = StreamRecord(name=name, profile=profile)
+    try:
+        record.check()
+    except Malformed as error:
+        raise Refused(Code.BAD_REQUEST, str(error), {"field": "name"}) from error
+    return record
+
+
+def _info(stream: StreamRecord, rows: list[LabelRow]) -> StreamInfo:
+    return StreamInfo(
+        name=stream.name,
+        stream_id=stream.stream_id(),
+        profile_id=stream.profile.profile_id(),
+        epoch_sec=stream.profile.epoch_sec,
+        pad_block=stream.profile.pad_block,
+        labels=tuple(_label(row) for row in rows if row.stream_id == stream.stream_id()),
+    )
+
+
+def _label(row: LabelRow) -> LabelInfo:
+    return LabelInfo(
+        label=row.label,
+        epoch=row.epoch,
+        last_stream_seq=row.head_seq,
+        last_hub_ts=row.head_ts,
+        closed=bool(row.closed),
+    )
+
+
+FEATURES: Final = (
+    "submit_batch",
+    "duplicate_receipt",
+    "authorize",
+    "inclusion",
+    "consistency",
+    "range_proof",
+    "locate",
+    "report_equivocation",
+    "recorder_checkpoint",
+)
+
+
+@bp.post("/tooling/authorize")
+def authorize() -> Response:
+    hub, body = hub_context(), small_body()
+    try:
+        token = body.parse(CapToken)
+    except Malformed as error:
+        raise Rejected(Failure.CAP_INVALID, str(error)) from error
+    _refuse_unlimited(hub, token)
+    _refuse_ungranted(hub, token)
+    row = hub.sequencer.authorize(token)
+    label = control_label(hub.identity.current().hub_id)
+    return answer(
+        AuthorizeResponse(
+            auth_ref=row.auth_ref,
+            issued_at=row.issued_at,
+            expires_at=min(token.expires_at(row.issued_at), UINT_MAX),
+            receipt=hub.reader.receipt(label, row.seq),
+            server_version=SERVER_VERSION,
+        )
+    )
+
+
+@bp.get("/tooling/capability")
+def capability() -> Response:
+    """Whoever can name a capability may know what the hub knows of it."""
+    hub = hub_context()
+    no_body()
+    row = hub.reader.index.token(query(CapabilityQuery).auth_ref)
+    if row is None:
+        raise Missing("the hub knows no such capability; POST it to /tooling/authorize")
+    token = CapToken.decode(row.token)
+    return answer(
+        CapabilityResponse(
+            token=token,
+            issued_at=row.issued_at,
+            expires_at=min(token.expires_at(row.issued_at), UINT_MAX),
+            hub_ts=hub.sequencer.hub_ts(),
+            server_version=SERVER_VERSION,
+        )
+    )
+
+
+@bp.get("/tooling/status")
+def status() -> Response:
+    hub = hub_context()
+    no_body()
+    settings, (identity, identity_sig) = hub.settings, hub.identity.signed()
+    hub_ts, head = hub.sequencer.hub_ts(), head_of(hub.reader)
+    profiles = tuple(
+        ProfileStatus(profile_id=profile.profile_id(), profile=profile, epoch=profile.epoch(hub_ts))
+        for profile in settings.profiles
+    )
+    return answer(
+        StatusResponse(
+            server_version=SERVER_VERSION,
+            role="standalone",
+            hub_id=identity.hub_id,
+            hub_pk=identity.current.hub_pk,
+            hub_keys=identity.hub_keys,
+            profile_ids=tuple(profile.profile_id for profile in profiles),
+            profiles=profiles,
+            epoch=profiles[0].epoch,
+            hub_ts=hub_ts,
+            admission=settings.admission,
+            reads=settings.reads,
+            stream_scoping="enforced" if settings.gated else "off",
+            features=FEATURES,
+            limits=LimitRegistry(**asdict(settings.limits)),
+            uptime_sec=int(time.monotonic() - hub.started),
+            labels=head.labels,
+            peaks_count=head.peaks_count,
+            last_stream_seq=head.last_stream_seq,
+            last_hub_ts=head.last_hub_ts,
+            anchoring=identity.anchoring,
+            identity_sig=identity_sig,
+            last_label=head.latest.label if head.latest else None,
+            last_mmr_root=head.root,
+        )
+    )
+
+
+def _refuse_unlimited(hub: HubContext, token: CapToken) -> None:
+    """A capability above the limit registry, or too large for the control log (spec 14.1)."""
+    limits, rate = hub.settings.limits, token.allow.rate
+    if rate is not None and (
+        rate.per_sec > limits.max_cap_rate_per_sec or rate.burst > limits.max_cap_rate_burst
+    ):
+        raise Rejected(Failure.CAP_INVALID, "the rate is above what this hub allows")
+    record = ControlRecord(kind=AUTHORIZE, body=token.encode())
+    if len(record.encode()) > limits.max_hdr_bytes:
+        raise Refused(
+            Code.LIMIT, "the capability is too large", {"max_allowed": limits.max_hdr_bytes}
+        )
+
+
+def _refuse_ungranted(hub: HubContext, token: CapToken) -> None:
+    """A principal's own key gets a capability only for what its policy lets it write."""
+    principal = hub.settings.policy.by_key(token.subject_pk)
+    if principal is None:
+        return
+    for stream_id in token.allow.stream_ids:
+        stream = hub.names.known(stream_id)
+        if stream is None or not principal.may_write(stream.name):
+            raise Refused(
+                Code.FORBIDDEN,
+                f"{principal.name} must not write stream {stream_id.hex()}",
+                {"field": "stream_ids", "actual": stream_id},
+            )

@@ -1,0 +1,349 @@
+"""The hub's identity as the edge reads it: again whenever the key was rotated (spec 8.4).
+
+The worker's half of admission: prefilter, structure and signature, then the sequencer.
+
+Requests signed with a principal's key: whose they are, and that each is taken once.
+
+Who is asking: a bearer token or a signed request, checked against the policy.
+
+Which streams the hub knows by name: those it was configured with and those it was told.
+
+Who may read what: every read names a label, and a label belongs to a stream.
+
+What the views of the HTTP edge work with, made once for an application.
+"""
+
+from __future__ import annotations
+
+import hmac
+import threading
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+from flask import Flask, current_app, request
+from prometheus_client import CollectorRegistry
+
+from hub.admission import VerifiedMsg, prefilter, signed, structural
+from hub.api.content import Refused
+from hub.metrics import HttpMetrics, edge_metrics
+from hub.policy import Policy, PolicyPrincipal
+from hub.sequencer.committer import Outcome, Unavailable
+from hub.sequencer.ipc import SequencerClient
+from hub.settings import HubSettings
+from hub.storage.checkpoints import RecorderFiles
+from hub.storage.datadir import DataDir
+from hub.storage.identity import read_signed_identity
+from hub.storage.index import LabelRow
+from hub.storage.reader import LogReader
+from veen.digest import h
+from veen.errors import Code, Rejected, Untrusted
+from veen.http_signature import KEPT_SEC, NotSigned, SignatureVerifier, SignedMessage
+from veen.hub_identity import HubIdentity
+from veen.identity_store import SignedIdentity
+from veen.label import Profile
+from veen.limits import Limits
+from veen.log import layout
+from veen.log.entry import StreamRecord
+from veen.version import VERSION
+
+
+class IdentityFile:
+    def __init__(self, datadir: DataDir) -> None:
+        self._datadir = datadir
+        self._seen = self._mtime()
+        self._signed = read_signed_identity(datadir)
+
+    def current(self) -> HubIdentity:
+        return self.signed().identity
+
+    def signed(self) -> SignedIdentity:
+        seen = self._mtime()
+        if seen != self._seen:
+            self._reload(seen)
+        return self._signed
+
+    def _reload(self, seen: int) -> None:
+        """While its documents are being replaced they do not match; the old ones then hold."""
+        try:
+            self._signed = read_signed_identity(self._datadir)
+        except Untrusted:
+            return
+        self._seen = seen
+
+    def _mtime(self) -> int:
+        return self._datadir.file(layout.IDENTITY).stat().st_mtime_ns
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitResult:
+    """What became of one message, and as much of it as was understood."""
+
+    size: int
+    verified: VerifiedMsg | None
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitBatch:
+    """A group of messages that came in one request, with the time each half took."""
+
+    taken: list[SubmitResult]
+    verify_ms: float
+    commit_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    sequencer: SequencerClient
+    profiles: Mapping[bytes, Profile]
+    limits: Limits
+
+    def take(self, messages: Sequence[bytes]) -> SubmitBatch:
+        """Each message stands by itself; those that pass are committed together, in order."""
+        start = time.perf_counter()
+        checked = [self._check(raw) for raw in messages]
+        middle = time.perf_counter()
+        outcomes = iter(self._commit([item for item in checked if isinstance(item, VerifiedMsg)]))
+        end = time.perf_counter()
+        taken = [
+            SubmitResult(len(raw), item, next(outcomes))
+            if isinstance(item, VerifiedMsg)
+            else SubmitResult(len(raw), None, item)
+            for raw, item in zip(messages, checked, strict=True)
+        ]
+        return SubmitBatch(taken, 1_000 * (middle - start), 1_000 * (end - middle))
+
+    def _check(self, raw: bytes) -> VerifiedMsg | Rejected:
+        try:
+            return signed(structural(prefilter(raw, self.limits), self.profiles, self.limits))
+        except Rejected as refusal:
+            return refusal
+
+    def _commit(self, verified: list[VerifiedMsg]) -> list[Outcome]:
+        """Without the sequencer no message is kept, and each of them is told so."""
+        try:
+            return self.sequencer.commit(verified)
+        except Unavailable as error:
+            return [error for _ in verified]
+
+
+_REMEMBERED: Final = 65_536
+"""Of each principal: one that signs too often keeps no other from being answered."""
+
+
+class SignatureGuard:
+    """Tells whose signature a request carries, and takes each signature once.
+
+    How long one is remembered goes by ``steady``, which no setting of the clock moves: by a clock
+    that ran ahead for a moment it would be remembered until then, and fill the memory.
+    """
+
+    def __init__(self, policy: Policy, steady: Callable[[], float] = time.monotonic) -> None:
+        self._policy = policy
+        self._steady = steady
+        self._verifier = SignatureVerifier(self._key_of)
+        self._taken: defaultdict[str, OrderedDict[bytes, float]] = defaultdict(OrderedDict)
+        self._guard = threading.Lock()
+
+    def principal(self, message: SignedMessage, body: bytes) -> PolicyPrincipal:
+        signed = self._verifier.verify(message, body)
+        principal = self._policy.by_name(signed.key_id)
+        if principal is None:
+            raise NotSigned("the signature names no principal")
+        self._take(principal.name, signed.covered)
+        return principal
+
+    def _key_of(self, name: str) -> bytes | None:
+        principal = self._policy.by_name(name)
+        return principal.public_key if principal else None
+
+    def _take(self, name: str, signed: bytes) -> None:
+        """Refuse one that was taken before. Whatever is forgotten is too old to be taken."""
+        now = self._steady()
+        with self._guard:
+            taken = self._taken[name]
+            while taken and next(iter(taken.values())) < now:
+                taken.popitem(last=False)
+            if signed in taken:
+                raise NotSigned("the signature was used before: sign again, with a new nonce")
+            if len(taken) >= _REMEMBERED:
+                raise NotSigned(
+                    f"principal {name} signed {_REMEMBERED} requests within {KEPT_SEC} s: ask "
+                    "again later"
+                )
+            taken[signed] = now + KEPT_SEC
+
+
+_BEARER = "bearer"
+
+
+class RequestCredentials:
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._signatures = SignatureGuard(policy)
+
+    def principal(self, body: bytes) -> PolicyPrincipal:
+        """The principal behind the current request, or E.UNAUTHORIZED."""
+        authorization = request.headers.get("Authorization")
+        if authorization is not None:
+            return self._bearer(authorization)
+        if "Signature" not in request.headers:
+            raise Refused(Code.UNAUTHORIZED, "a bearer token or a signed request is due")
+        try:
+            return self._signatures.principal(_message(), body)
+        except NotSigned as error:
+            raise Refused(Code.UNAUTHORIZED, str(error)) from error
+
+    def _bearer(self, authorization: str) -> PolicyPrincipal:
+        """Every principal is compared, so that time does not tell which one came close."""
+        scheme, _, token = authorization.partition(" ")
+        digest = h(token.encode())
+        matching = [
+            principal
+            for principal in self._policy.principals
+            if hmac.compare_digest(principal.token_sha256 or b"", digest)
+        ]
+        if scheme.lower() != _BEARER or not matching:
+            raise Refused(Code.UNAUTHORIZED, "the token is nobody's")
+        return matching[0]
+
+
+def _message() -> SignedMessage:
+    """The request by the target that was sent, before anything was decoded in it."""
+    target = request.environ.get("RAW_URI", "")
+    if not target.startswith("/"):
+        target = request.full_path.removesuffix("?")
+    url = f"{request.scheme}://{request.host}{target}"
+    return SignedMessage(request.method, url, request.headers)
+
+
+class StreamNames:
+    def __init__(self, configured: Iterable[StreamRecord], reader: LogReader) -> None:
+        self._reader = reader
+        self._named = {record.stream_id(): record for record in configured}
+
+    def known(self, stream_id: bytes | None) -> StreamRecord | None:
+        """The stream, if it has a name. A name never changes, so one found is kept."""
+        if stream_id is None:
+            return None
+        if stream_id not in self._named:
+            self._reload()
+        return self._named.get(stream_id)
+
+    def all(self) -> list[StreamRecord]:
+        self._reload()
+        return sorted(self._named.values(), key=lambda item: item.name)
+
+    def _reload(self) -> None:
+        for stream_id, _, record in self._reader.index.streams():
+            stream_record = StreamRecord.decode(record)
+            if not stream_record.is_nameless():
+                self._named.setdefault(stream_id, stream_record)
+
+
+_EVERYTHING = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Whoever reads: a principal, or anyone where reads are open."""
+
+    principal: PolicyPrincipal | None
+    names: StreamNames
+    reader: LogReader
+
+    def label(self, label: bytes) -> LabelRow:
+        """The label, if the viewer may read it."""
+        row = self.reader.label(label)
+        if not self.may_read(row):
+            raise Refused(Code.FORBIDDEN, "the stream of this label is not yours", {"label": label})
+        return row
+
+    def may_read(self, row: LabelRow) -> bool:
+        stream = self.names.known(row.stream_id)
+        return self.may_read_stream(stream.name) if stream else self._reads_everything()
+
+    def may_read_stream(self, name: str) -> bool:
+        return self.principal is None or self.principal.may_read(name)
+
+    def manages(self) -> bool:
+        return self.principal is None or self.principal.role.manages
+
+    def refuse_without_recorder_checkpoints(self) -> None:
+        if self.principal is None or self.principal.role.reads_recorder_checkpoints:
+            return
+        role = self.principal.role.title
+        raise Refused(Code.FORBIDDEN, f"role {role} does not read recorder checkpoints")
+
+    def _reads_everything(self) -> bool:
+        return self.principal is None or _EVERYTHING in self.principal.read
+
+
+class Access:
+    def __init__(self, settings: HubSettings, names: StreamNames, reader: LogReader) -> None:
+        self._open = settings.reads == "open"
+        self._names = names
+        self._reader = reader
+        self._credentials = RequestCredentials(settings.policy)
+
+    def viewer(self, body: bytes) -> Viewer:
+        """Who sends the current request with this body; E.UNAUTHORIZED when nobody known."""
+        principal = None if self._open else self._credentials.principal(body)
+        return Viewer(principal, self._names, self._reader)
+
+    def manager(self, body: bytes) -> PolicyPrincipal:
+        """A principal that may change what the hub knows, however open its reads are."""
+        principal = self._credentials.principal(body)
+        if not principal.role.manages:
+            raise Refused(Code.FORBIDDEN, f"role {principal.role.title} does not manage the hub")
+        return principal
+
+
+SERVER_VERSION: Final = VERSION
+_KEY: Final = "veen"
+
+
+@dataclass(frozen=True, slots=True)
+class HubContext:
+    settings: HubSettings
+    datadir: DataDir
+    sequencer: SequencerClient
+    intake: Admission
+    reader: LogReader
+    recorder: RecorderFiles
+    identity: IdentityFile
+    names: StreamNames
+    access: Access
+    registry: CollectorRegistry
+    metrics: HttpMetrics
+    started: float
+
+
+def install_context(app: Flask, settings: HubSettings, datadir: DataDir) -> None:
+    reader = LogReader(datadir, settings.limits)
+    names = StreamNames(settings.streams, reader)
+    registry = CollectorRegistry()
+    sequencer = SequencerClient(datadir, settings.queue_limit, settings.request_timeout_sec)
+    profiles = {profile.profile_id(): profile for profile in settings.profiles}
+    app.extensions[_KEY] = HubContext(
+        settings=settings,
+        datadir=datadir,
+        sequencer=sequencer,
+        intake=Admission(sequencer, profiles, settings.limits),
+        reader=reader,
+        recorder=RecorderFiles(datadir),
+        identity=IdentityFile(datadir),
+        names=names,
+        access=Access(settings, names, reader),
+        registry=registry,
+        metrics=edge_metrics(registry),
+        started=time.monotonic(),
+    )
+
+
+def hub_context() -> HubContext:
+    """That of the application at hand."""
+    return cast("HubContext", current_app.extensions[_KEY])

@@ -1,0 +1,258 @@
+"""The private keys of a hub, against its identity.
+
+Chunks of a data directory, audited here or in several processes beside.
+
+The check of a whole data directory: the audit of its log, and what the hub keeps beside it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final
+
+from hub.fsck.derived import DerivedCheck, node_hint
+from hub.storage.contradictions import stored_checkpoints
+from hub.storage.datadir import DataDir, DataDirLock
+from hub.storage.log_scan import Logged
+from hub.storage.relearn import acknowledged
+from veen.audit.context import (
+    ChunkFindings,
+    Context,
+    Depth,
+    FindingKind,
+    Task,
+    begin,
+    take_inventory,
+)
+from veen.audit.engine import AuditedLog, AuditPool, audit_log, audit_task
+from veen.audit.report import AuditFault, AuditReport
+from veen.audit.trust import TrustCheck
+from veen.crypto import SigningKey
+from veen.errors import VeenError
+from veen.hub_identity import HubIdentity
+from veen.label import Profile
+from veen.limits import Limits
+from veen.log import layout
+from veen.log.entry import FramedEntry, StreamRecord
+
+
+def check_private_keys(datadir: DataDir, hub: HubIdentity, check: TrustCheck, hub_ts: int) -> None:
+    """``hub_ts`` is the latest that the log has."""
+    due = {f"hub-{key.key_id.hex()}.key": key for key in hub.hub_keys}
+    for path in sorted(datadir.keys.iterdir()):
+        name = f"keys/{path.name}"
+        if path.name not in due:
+            check.notes.append(f"{name}: not a key of this hub")
+        elif not _is_key(path.read_bytes(), due[path.name].hub_pk):
+            check.faults.append(
+                AuditFault(name, 0, None, "is not the private key of its name", "KEY")
+            )
+        elif due[path.name].is_retired(hub_ts):
+            what = "the seed of a key that has retired; the hub deletes it when it runs"
+            check.notes.append(f"{name}: {what}")
+    name = f"hub-{hub.current.key_id.hex()}.key"
+    if not (datadir.keys / name).exists():
+        what = "the current private key is not here; the hub cannot go on"
+        check.notes.append(f"keys/{name}: {what}")
+
+
+def _is_key(seed: bytes, public: bytes) -> bool:
+    return len(seed) == 32 and SigningKey(seed).public == public
+
+
+_AHEAD: Final = 2
+"""How many chunks a process has waiting, so that none is idle and memory stays bounded."""
+
+Examined = tuple[ChunkFindings, list[Logged]]
+
+
+def read_file(datadir: DataDir, name: str) -> bytes | None:
+    try:
+        return datadir.file(name).read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def examine(datadir: DataDir, context: Context, task: Task) -> Examined:
+    """What is found in one chunk, and what derived state needs of its entries."""
+    entries: list[Logged] = []
+
+    def see(framed: FramedEntry, at: int) -> None:
+        entries.append(Logged.of(framed, at))
+
+    hint = partial(node_hint, datadir.nodes(task.label))
+    findings = audit_task(task, partial(read_file, datadir), context, see=see, hint=hint)
+    return findings, entries
+
+
+@dataclass(slots=True)
+class FsckRunner:
+    """Keeps the entries of each chunk until the audit has settled it."""
+
+    datadir: DataDir
+    workers: int
+    _entries: dict[str, list[Logged]] = field(default_factory=dict)
+
+    def run(self, tasks: Iterable[Task], context: Context) -> Iterator[ChunkFindings]:
+        if self.workers == 1:
+            yield from (self.again(task, context) for task in tasks)
+            return
+        for examined in self._beside(tasks, context):
+            yield self._keep(examined)
+
+    def again(self, task: Task, context: Context) -> ChunkFindings:
+        return self._keep(examine(self.datadir, context, task))
+
+    def entries_of(self, findings: ChunkFindings) -> list[Logged]:
+        return self._entries.pop(findings.task.file)
+
+    def _keep(self, examined: Examined) -> ChunkFindings:
+        result, entries = examined
+        self._entries[result.task.file] = entries
+        return result
+
+    def _beside(self, tasks: Iterable[Task], context: Context) -> Iterator[Examined]:
+        """The same in other processes; answers come in the order of the tasks."""
+        waiting: deque[Future[Examined]] = deque()
+        with ProcessPoolExecutor(
+            self.workers, get_context("spawn"), _begin, (self.datadir, context)
+        ) as pool:
+            for task in tasks:
+                waiting.append(pool.submit(_examine, task))
+                if len(waiting) >= self.workers * _AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+
+
+_DATADIR: DataDir
+_CONTEXT: Context
+
+
+def _begin(datadir: DataDir, context: Context) -> None:
+    """Once in each process: what all its chunks are audited with."""
+    global _DATADIR, _CONTEXT
+    _DATADIR, _CONTEXT = datadir, context
+
+
+def _examine(task: Task) -> Examined:
+    return examine(_DATADIR, _CONTEXT, task)
+
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Terms:
+    limits: Limits
+    profiles: tuple[Profile, ...]
+    streams: tuple[StreamRecord, ...]
+    progress: Progress
+    workers: int
+    depth: Depth
+
+
+def verify(
+    datadir: DataDir,
+    *,
+    limits: Limits,
+    profiles: Iterable[Profile],
+    streams: Iterable[StreamRecord],
+    progress: Progress,
+    workers: int = 1,
+) -> AuditReport:
+    """Check everything and report everything. A directory that a hub holds is refused."""
+    terms = _Terms(
+        limits=limits, profiles=tuple(profiles), streams=tuple(streams),
+        progress=progress, workers=workers, depth=Depth.FULL,
+    )  # fmt: skip
+    return _verify(datadir, terms)
+
+
+def verify_hashes(
+    datadir: DataDir,
+    *,
+    limits: Limits,
+    profiles: Iterable[Profile],
+    streams: Iterable[StreamRecord],
+    progress: Progress,
+    workers: int = 1,
+) -> AuditReport:
+    """The same without the two signatures of each entry."""
+    terms = _Terms(
+        limits=limits, profiles=tuple(profiles), streams=tuple(streams),
+        progress=progress, workers=workers, depth=Depth.HASHES,
+    )  # fmt: skip
+    return _verify(datadir, terms)
+
+
+def _verify(datadir: DataDir, terms: _Terms) -> AuditReport:
+    if not datadir.log.is_dir():
+        raise VeenError(f"{datadir.root} is not a data directory: it has no log")
+    lock = DataDirLock(datadir)
+    try:
+        with tempfile.TemporaryDirectory(prefix="veen-verify-") as scratch:
+            return _audit(datadir, terms, Path(scratch) / "index.sqlite")
+    finally:
+        lock.release()
+
+
+def _audit(datadir: DataDir, terms: _Terms, fresh: Path) -> AuditReport:
+    read, trust = partial(read_file, datadir), TrustCheck()
+    hub = trust.read_hub(read)
+    for name, place in stored_checkpoints(datadir):
+        what = f"contradicts the log at {place.upto_seq}, and this hub signed it; kept as evidence"
+        trust.notes.append(f"evidence/{name}: {what}")
+    inventory = take_inventory(datadir.log_names() + datadir.recorder_names())
+    context = begin(
+        hub=hub,
+        limits=terms.limits,
+        profiles=terms.profiles,
+        streams=terms.streams,
+        depth=terms.depth,
+    )
+    derived = DerivedCheck(datadir, inventory, hub.hub_id, terms.limits, terms.streams, fresh)
+    runner = FsckRunner(datadir, terms.workers)
+    detail = _Told(terms.progress, _chunk_bytes(datadir))
+    times = [0]
+
+    def watch(findings: ChunkFindings) -> None:
+        derived.take(findings, runner.entries_of(findings))
+        detail.take(findings)
+        times.append(findings.last_ts)
+
+    log = AuditedLog(inventory=inventory, read=read, acknowledged=acknowledged(datadir.index))
+    found = audit_log(log, context, AuditPool(runner.run, runner.again), watch)
+    stale = derived.finish(found.faulty())
+    check_private_keys(datadir, hub, trust, max(times))
+    return found.report(trust.faults, trust.notes, stale)
+
+
+class _Told:
+    """How far the check has come, in bytes of chunks."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress = progress
+        self._total = total
+        self._done = 0
+        progress(0, total)
+
+    def take(self, findings: ChunkFindings) -> None:
+        if findings.task.kind in (FindingKind.SEALED, FindingKind.OPEN):
+            self._done += findings.size
+            self._progress(self._done, self._total)
+
+
+def _chunk_bytes(datadir: DataDir) -> int:
+    return sum(
+        path.stat().st_size
+        for path in datadir.log.iterdir()
+        if layout.parse_chunk(f"log/{path.name}") or layout.parse_open_chunk(f"log/{path.name}")
+    )

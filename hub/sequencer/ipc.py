@@ -1,0 +1,243 @@
+"""The address of the sequencer's socket, however long the path of the data directory is.
+
+What workers and the sequencer say to each other over a Unix socket.
+
+Both are processes of one hub. A request is one byte that names it, and a body; an answer is a
+body. Bodies are cbor2 values, but for submits, whose messages are packed for speed.
+
+A worker's line to the sequencer: one connection a thread, bounded in what may wait.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any, Final, NamedTuple
+
+import cbor2
+
+from hub.admission import VerifiedMsg
+from hub.sequencer.committer import NotFound, Outcome, Unavailable
+from hub.storage.datadir import DataDir
+from hub.storage.index import TokenRow
+from veen.captoken import CapToken
+from veen.checkpoint import Checkpoint
+from veen.errors import Failure, Rejected, Untrusted
+from veen.log.entry import StreamRecord
+from veen.recorder_checkpoint import RecorderCheckpoint
+
+
+@contextmanager
+def socket_address(datadir: DataDir) -> Iterator[str]:
+    """A Unix socket's address may have 107 bytes; through a descriptor it is always short."""
+    handle = os.open(datadir.run, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{handle}/{datadir.socket.name}"
+    finally:
+        os.close(handle)
+
+
+SUBMIT: Final = 1
+AUTHORIZE: Final = 2
+REGISTER: Final = 3
+CHECKPOINT: Final = 4
+STATUS: Final = 5
+RECORDER_CHECKPOINT: Final = 6
+MAX_REQUEST_BYTES: Final = 1 << 30
+
+_SIZE: Final = struct.Struct(">I")
+_OUTCOME: Final = struct.Struct(">BI")
+_RECEIPT, _REJECTED, _UNAVAILABLE = range(3)
+
+
+def pack_submit(messages: Sequence[VerifiedMsg]) -> bytes:
+    return b"".join(
+        (bytes([SUBMIT]), _SIZE.pack(len(messages)), *(message.pack() for message in messages))
+    )
+
+
+def unpack_submit(request: bytes) -> list[VerifiedMsg]:
+    (count,) = _SIZE.unpack_from(request, 1)
+    at = 1 + _SIZE.size
+    messages = []
+    for _ in range(count):
+        message, at = VerifiedMsg.unpack(request, at)
+        messages.append(message)
+    return messages
+
+
+def pack_outcomes(outcomes: Sequence[Outcome]) -> bytes:
+    parts: list[bytes] = []
+    for outcome in outcomes:
+        kind, body = _pack_outcome(outcome)
+        parts += (_OUTCOME.pack(kind, len(body)), body)
+    return b"".join(parts)
+
+
+def unpack_outcomes(answer: bytes) -> list[Outcome]:
+    at, outcomes = 0, []
+    while at < len(answer):
+        kind, size = _OUTCOME.unpack_from(answer, at)
+        at += _OUTCOME.size
+        outcomes.append(_unpack_outcome(kind, answer[at : at + size]))
+        at += size
+    return outcomes
+
+
+def pack(kind: int, body: Any) -> bytes:
+    return bytes([kind]) + cbor2.dumps(body)
+
+
+def unpack(request: bytes) -> Any:
+    return cbor2.loads(request[1:])
+
+
+def rejection(refusal: Rejected) -> list[Any]:
+    return [refusal.failure.name, refusal.message, refusal.stream_seq, refusal.retry_after]
+
+
+def rejected(parts: list[Any]) -> Rejected:
+    name, message, stream_seq, retry_after = parts
+    return Rejected(Failure[name], message, stream_seq=stream_seq, retry_after=retry_after)
+
+
+def _pack_outcome(outcome: Outcome) -> tuple[int, bytes]:
+    if isinstance(outcome, bytes):
+        return _RECEIPT, outcome
+    if isinstance(outcome, Rejected):
+        return _REJECTED, cbor2.dumps(rejection(outcome))
+    return _UNAVAILABLE, str(outcome).encode()
+
+
+def _unpack_outcome(kind: int, body: bytes) -> Outcome:
+    if kind == _RECEIPT:
+        return body
+    if kind == _REJECTED:
+        return rejected(cbor2.loads(body))
+    return Unavailable(body.decode())
+
+
+class HubTimes(NamedTuple):
+    """``clock_step_ahead_sec`` is not 0 while messages are refused for a clock that stepped;
+    ``no_room`` says why they are refused for a full disk.
+    """
+
+    hub_ts: int
+    clock: int
+    clock_step_ahead_sec: int
+    no_room: str | None
+
+    @property
+    def ahead_of_clock_sec(self) -> int:
+        """For how long hub time stands still yet."""
+        return max(0, self.hub_ts - self.clock)
+
+
+class SequencerClient:
+    """Safe to share between threads. More than ``queue_limit`` messages waiting are refused."""
+
+    def __init__(self, datadir: DataDir, queue_limit: int, timeout_sec: float = 30) -> None:
+        self._datadir = datadir
+        self._queue_limit = queue_limit
+        self._timeout_sec = timeout_sec
+        self._waiting = 0
+        self._guard = threading.Lock()
+        self._local = threading.local()
+
+    @property
+    def waiting(self) -> int:
+        return self._waiting
+
+    def commit(self, messages: Sequence[VerifiedMsg]) -> list[Outcome]:
+        if not messages:
+            return []
+        with self._place(len(messages)):
+            return unpack_outcomes(self._ask(pack_submit(messages)))
+
+    def authorize(self, token: CapToken) -> TokenRow:
+        return TokenRow(*self._perform(AUTHORIZE, token.encode()))
+
+    def register(self, stream: StreamRecord) -> None:
+        self._perform(REGISTER, stream.encode())
+
+    def checkpoint(self, label: bytes, upto_seq: int) -> Checkpoint:
+        return Checkpoint.decode(self._perform(CHECKPOINT, [label, upto_seq]))
+
+    def recorder_checkpoint(self, profile_id: bytes, *, force: bool) -> RecorderCheckpoint:
+        result = self._perform(RECORDER_CHECKPOINT, [profile_id, force])
+        return RecorderCheckpoint.decode(result)
+
+    def hub_ts(self) -> int:
+        """Hub time; also the proof that the sequencer answers."""
+        return self.times().hub_ts
+
+    def times(self) -> HubTimes:
+        return HubTimes(**self._perform(STATUS, None))
+
+    def refuse_unready(self) -> HubTimes:
+        """Hub time, of a sequencer whose last write found room and whose clock did not step."""
+        times = self.times()
+        if times.no_room is not None:
+            raise Unavailable(f"the disk is full, messages are refused: {times.no_room}")
+        if times.clock_step_ahead_sec:
+            raise Unavailable(
+                f"the clock stepped ahead by {times.clock_step_ahead_sec} s, messages are refused: "
+                "set the clock right, or restart the hub if the new time is the right one"
+            )
+        return times
+
+    def _perform(self, kind: int, body: Any) -> Any:
+        with self._place(1):
+            said, value = cbor2.loads(self._ask(pack(kind, body)))
+        if said == "ok":
+            return value
+        if said == "rejected":
+            raise rejected(value)
+        raise {"NotFound": NotFound, "Untrusted": Untrusted}.get(said, Unavailable)(value)
+
+    def _ask(self, request: bytes) -> bytes:
+        """One request and its answer. It is not repeated: it may have been carried out."""
+        connection = self._connection()
+        try:
+            connection.send_bytes(request)
+            if connection.poll(self._timeout_sec):
+                return connection.recv_bytes()
+            raise TimeoutError
+        except (EOFError, OSError) as error:
+            connection.close()
+            self._local.connection = None
+            raise Unavailable("the sequencer did not answer; ask again") from error
+
+    def _connection(self) -> Connection:
+        connection: Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._connect()
+            self._local.connection = connection
+        return connection
+
+    def _connect(self) -> Connection:
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with socket_address(self._datadir) as address:
+                line.connect(address)
+        except OSError as error:
+            line.close()
+            raise Unavailable("the sequencer is not there") from error
+        return Connection(line.detach())
+
+    @contextmanager
+    def _place(self, count: int) -> Iterator[None]:
+        with self._guard:
+            if self._waiting and self._waiting + count > self._queue_limit:
+                raise Unavailable(f"{self._waiting} messages are waiting already")
+            self._waiting += count
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._waiting -= count

@@ -1,0 +1,244 @@
+"""Publishing a checkpoint: its file and its line in every index, whatever a crash left of them.
+
+The recorder checkpoints of a data directory: one signed document a file, never changed.
+
+Putting a recorder checkpoint together from the published checkpoints of all streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hub.registry import Registry, is_recorded
+from hub.storage import identity
+from hub.storage.datadir import DataDir
+from hub.storage.identity import HubKeys
+from hub.storage.index import Index, LabelRow
+from hub.storage.label_log import Damaged, read_peaks, write_checkpoint
+from veen.checkpoint import Checkpoint
+from veen.errors import Malformed, Untrusted
+from veen.label import derive_label, routing_key, stream_id
+from veen.log import layout
+from veen.log.layout import CheckpointFileName, RecorderName
+from veen.recorder_checkpoint import EMPTY_ROOT, RecorderCheckpoint, StreamEnd, log_root
+from veen.system import durable
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """The row of a checkpoint in the index of the hub comes last: what has one is published."""
+
+    datadir: DataDir
+    keys: HubKeys
+    index: Index
+
+    def publish(self, signed: Checkpoint) -> None:
+        row = self._row(signed.label_curr)
+        write_checkpoint(self.datadir, signed, self._start_seq(row, signed.upto_seq))
+        identity.bind(self.datadir, self.keys, signed)
+        self._record(row, signed.upto_seq)
+
+    def unpublished(self, names: Iterable[str]) -> Iterator[CheckpointFileName]:
+        """The checkpoints among the files of the log that have no row, in no order."""
+        published = {layout.checkpoint(*checkpoint) for checkpoint in self.index.all_checkpoints()}
+        for name in names:
+            path = f"log/{name}"
+            checkpoint_file_name = None if path in published else layout.parse_checkpoint(path)
+            if checkpoint_file_name is not None:
+                yield checkpoint_file_name
+
+    def complete(self, names: Iterable[CheckpointFileName]) -> None:
+        """Write what is missing around checkpoints whose files are there."""
+        bound = identity.settle_bindings(self.datadir)
+        for name in sorted(names):
+            row, signed = self._row(name.label), self._read(name)
+            write_checkpoint(self.datadir, signed, self._start_seq(row, name.upto_seq))
+            if name not in bound:
+                identity.bind(self.datadir, self.keys, signed)
+            self._record(row, name.upto_seq)
+
+    def _read(self, name: CheckpointFileName) -> Checkpoint:
+        """A checkpoint that nothing vouches for yet: it must be of this hub and of this log."""
+        file = layout.checkpoint(*name)
+        try:
+            checkpoint = Checkpoint.decode(self.datadir.file(file).read_bytes())
+        except Malformed as error:
+            raise Damaged(f"{file}: {error}: run `veen hub verify`") from error
+        due = (*name, read_peaks(self.datadir, *name).root())
+        is_own = any(checkpoint.is_signed_by(key.hub_pk) for key in self.keys.identity.hub_keys)
+        if (checkpoint.label_curr, checkpoint.upto_seq, checkpoint.mmr_root) != due or not is_own:
+            raise Damaged(f"{file} is not a checkpoint of this log: run `veen hub verify`")
+        return checkpoint
+
+    def _row(self, label: bytes) -> LabelRow:
+        row = self.index.label(label)
+        if row is None:
+            raise Damaged(f"label {label.hex()} is not in the index: run `veen hub rebuild`")
+        return row
+
+    def _start_seq(self, row: LabelRow, upto_seq: int) -> int:
+        chunk = self.index.chunk_of(row.label_no, upto_seq)
+        return chunk.start_seq if chunk else row.chunk_start
+
+    def _record(self, row: LabelRow, upto_seq: int) -> None:
+        with self.index.transaction():
+            self.index.add_checkpoint(row.label_no, upto_seq)
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderFiles:
+    """For the one writer, and for whoever reads beside it."""
+
+    datadir: DataDir
+
+    def sweep(self) -> None:
+        """Remove what is left of writes that never ended; all the rest is on disk on return."""
+        durable.make_directory(self.datadir.recorder)
+        for path in self.datadir.recorder.iterdir():
+            if path.name.startswith(".") and path.name.endswith(".new"):
+                path.unlink()
+        durable.sync_directory(self.datadir.recorder)
+        durable.sync_directory(self.datadir.root)
+
+    def latest(self) -> RecorderCheckpoint | None:
+        last = max(self._names(), default=None)
+        return None if last is None else self._read(last)
+
+    def after(self, created_at: int, limit: int) -> Iterator[RecorderCheckpoint]:
+        """Those made later than ``created_at``, in order."""
+        later = sorted(name for name in self._names() if name.created_at > created_at)
+        return map(self._read, later[:limit])
+
+    def add(self, document: RecorderCheckpoint) -> None:
+        """Keep a document, which is on disk on return, whole; on a full disk nothing of it is."""
+        name = RecorderName.of(document.created_at, document.checkpoint_id)
+        path = self.datadir.file(layout.recorder_checkpoint(name))
+        durable.write_once(path, document.encode())
+
+    def _names(self) -> Iterator[RecorderName]:
+        names = self.datadir.recorder_names()
+        if names:
+            # A name that the writer has not synced yet could still be lost, and must not get out.
+            durable.sync_directory(self.datadir.recorder)
+        result = map(layout.parse_recorder_checkpoint, names)
+        return (item for item in result if item is not None)
+
+    def _read(self, name: RecorderName) -> RecorderCheckpoint:
+        file = layout.recorder_checkpoint(name)
+        try:
+            return RecorderCheckpoint.decode(self.datadir.file(file).read_bytes())
+        except Malformed as error:
+            raise Damaged(f"{file}: {error}: run `veen hub verify`") from error
+
+
+class _Stream(NamedTuple):
+    """A stream and its last published checkpoint; None while it has none."""
+
+    stream_id: bytes
+    name: str
+    checkpoint: Checkpoint | None
+
+    def end(self) -> StreamEnd:
+        checkpoint = self.checkpoint
+        return StreamEnd(
+            stream_id=self.stream_id,
+            last_seq=checkpoint.upto_seq if checkpoint else 0,
+            mmr_root=checkpoint.mmr_root if checkpoint else EMPTY_ROOT,
+        )
+
+
+class RecorderComposer:
+    """Owned by the one writer, so every document follows the one before it."""
+
+    def __init__(self, datadir: DataDir, keys: HubKeys, index: Index, registry: Registry) -> None:
+        self._datadir = datadir
+        self._keys = keys
+        self._index = index
+        self._registry = registry
+        self._files = RecorderFiles(datadir)
+        self._held: dict[bytes, Checkpoint] = {}
+        self._files.sweep()
+        self._last = self._files.latest()
+        if self._last is not None:
+            self._refuse_foreign(self._last)
+            self._held = _by_label(self._last)
+
+    def compose(self, profile_id: bytes, now: int, *, force: bool) -> RecorderCheckpoint:
+        """A document that is on disk: the last one while it still holds, or a new one.
+
+        No two have the same time. With ``force`` a new one comes as soon as hub time has moved.
+        """
+        last, streams = self._last, sorted(self._streams())
+        ends = tuple(stream.end() for stream in streams)
+        if (
+            last is not None
+            and (last.profile_id, last.ends) == (profile_id, ends)
+            and (not force or now <= last.created_at)
+        ):
+            return last
+        document = RecorderCheckpoint(
+            hub_id=self._keys.hub_id,
+            hub_public=self._keys.current.public,
+            profile_id=profile_id,
+            created_at=now if last is None else max(now, last.created_at + 1),
+            log_root=log_root(ends),
+            ends=ends,
+            names=tuple(stream.name for stream in streams),
+            checkpoints=tuple(stream.checkpoint for stream in streams if stream.checkpoint),
+        ).signed(self._keys.current)
+        if last is not None:
+            document.verify_follows(last)
+        self._files.add(document)
+        self._last, self._held = document, _by_label(document)
+        return document
+
+    def _streams(self) -> Iterator[_Stream]:
+        """Those that are registered, and those of the last document: none ever leaves."""
+        names = {stream.name for stream in self._registry.streams() if is_recorded(stream)}
+        names.update(self._last.names if self._last else ())
+        for name in names:
+            yield _Stream(stream_id(name), name, self._published(name))
+
+    def _published(self, name: str) -> Checkpoint | None:
+        row = self._index.label(self._label(name))
+        upto = None if row is None else self._index.last_checkpoint(row.label_no)
+        if row is None or upto is None:
+            return None
+        held = self._held.get(row.label)
+        if held is not None and held.upto_seq == upto:
+            return held
+        path = self._datadir.file(layout.checkpoint(row.label, upto))
+        return Checkpoint.decode(path.read_bytes())
+
+    def _label(self, name: str) -> bytes:
+        return derive_label(routing_key(self._keys.hub_id), stream_id(name), 0)
+
+    def _refuse_foreign(self, last: RecorderCheckpoint) -> None:
+        """The last document must be this hub's, and the log must reach what it vouches for."""
+        try:
+            last.verify_signature(self._keys.identity)
+        except Untrusted as error:
+            raise Damaged(
+                f"the recorder checkpoint of {last.created_at} is not this hub's: {error}: "
+                "run `veen hub verify`"
+            ) from error
+        for name, end in zip(last.names, last.ends, strict=True):
+            if end.last_seq and not self._holds(name, end):
+                raise Damaged(
+                    f"the log of {name} does not hold what the recorder checkpoint of "
+                    f"{last.created_at} says it held up to {end.last_seq}. Restore the log from "
+                    "the archive or a backup; nothing was started."
+                )
+
+    def _holds(self, name: str, end: StreamEnd) -> bool:
+        row = self._index.label(self._label(name))
+        if row is None or not self._index.has_checkpoint(row.label_no, end.last_seq):
+            return False
+        path = self._datadir.file(layout.checkpoint(row.label, end.last_seq))
+        return Checkpoint.decode(path.read_bytes()).mmr_root == end.mmr_root
+
+
+def _by_label(document: RecorderCheckpoint) -> dict[bytes, Checkpoint]:
+    return {checkpoint.label_curr: checkpoint for checkpoint in document.checkpoints}

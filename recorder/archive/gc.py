@@ -1,0 +1,190 @@
+"""Every object that one state of an archive stands on, without reading a segment.
+
+Forgetting earlier states of an archive: what they alone stand on is deleted, and nothing else.
+
+Each push that finds something new leaves a state: its manifest, those of its labels, and a copy of
+every chunk that was open. Sealed files are in every later state and so are never touched. An
+object that no state names is left alone as well: a push that runs now may have just put it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from recorder.archive.manifest import ArchiveKeys, ArchiveManifest, LabelManifest, RecorderManifest
+from recorder.archive.store import HubArchive
+from veen.log import layout
+from veen.objects.port import ObjectMissing, Retention
+from veen.system.environment import ArchiveProgress, ArchiveSteps
+
+
+class ArchiveObject(NamedTuple):
+    key: str
+    sha256: bytes
+    size: int | None
+    """None for a document, which is named by its hash."""
+    is_bulk: bool = False
+    """Whether it grows with the entries: segments, tails, and leaves of what was pruned."""
+
+
+def objects_of_label(keys: ArchiveKeys, label: LabelManifest) -> Iterator[ArchiveObject]:
+    """The files of a label; its manifest itself is not among them."""
+    for piece in label.pieces:
+        is_bulk = piece.name.startswith("log/leaves-")
+        yield ArchiveObject(keys.file(piece.name), piece.sha256, piece.size, is_bulk)
+    for segment in label.segments:
+        if not segment.is_pruned:
+            key = keys.file(layout.chunk(segment.name(label.label)))
+            yield ArchiveObject(key, segment.sha256, segment.size, is_bulk=True)
+    if label.tail is not None:
+        tail = label.tail
+        key = keys.tail(label.label, tail.start_seq, tail.end_seq)
+        yield ArchiveObject(key, tail.sha256, tail.size, is_bulk=True)
+    if label.index is not None:
+        yield ArchiveObject(keys.version(label.index), label.index, None)
+
+
+def objects_of_recorder(keys: ArchiveKeys, recorder: RecorderManifest) -> Iterator[ArchiveObject]:
+    for piece in recorder.pieces:
+        yield ArchiveObject(keys.file(piece.name), piece.sha256, piece.size)
+
+
+def documents_of_manifest(keys: ArchiveKeys, manifest: ArchiveManifest) -> Iterator[ArchiveObject]:
+    """The documents that a manifest names, but for those of its labels."""
+    named = (manifest.identity, manifest.identity_sig, manifest.key_map, manifest.binding)
+    for sha256 in (*named, manifest.escrow, manifest.recorder):
+        if sha256 is not None:
+            yield ArchiveObject(keys.version(sha256), sha256, None)
+
+
+def objects_of_manifest(
+    archive: HubArchive, sha256: bytes, manifest: ArchiveManifest
+) -> Iterator[ArchiveObject]:
+    """All of it, the manifest last."""
+    yield from documents_of_manifest(archive.keys, manifest)
+    yield from objects_of_recorder(archive.keys, archive.recorder(manifest))
+    for ref in manifest.labels:
+        yield from objects_of_label(archive.keys, archive.label_of(ref))
+        yield ArchiveObject(archive.keys.version(ref.sha256), ref.sha256, None)
+    yield ArchiveObject(archive.keys.version(sha256), sha256, None)
+
+
+def past_states(
+    archive: HubArchive, manifest: ArchiveManifest
+) -> Iterator[tuple[bytes, ArchiveManifest]]:
+    """The states before, the newest first, as far back as the store still has them."""
+    while manifest.previous is not None:
+        sha256 = manifest.previous
+        try:
+            manifest = archive.document(sha256, ArchiveManifest)
+        except ObjectMissing:
+            return
+        yield sha256, manifest
+
+
+_FORGETTABLE: Final = ("tail/", "version/")
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Which states stay: the last ``states``, and those with an entry from ``since`` on."""
+
+    states: int
+    since: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.states < 1:
+            raise ValueError("the state that the head names always stays")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgettable:
+    """``keys`` in the order in which they go: cut off, a later run finds the rest."""
+
+    hub_id: bytes
+    stored: int
+    states: int
+    keys: tuple[str, ...]
+    size: int
+
+
+def forgettable(archive: HubArchive, keeping: Keeping) -> Forgettable:
+    """What earlier states alone stand on; nothing is deleted."""
+    sha256, manifest = archive.latest_with_hash()
+    stored = {object_.key for object_ in objects_of_manifest(archive, sha256, manifest)}
+    old: list[tuple[bytes, ArchiveManifest]] = []
+    count = 1
+    for known, state in past_states(archive, manifest):
+        stands_on = None if old else _stands_on(archive, known, state)
+        if stands_on is None or not (
+            count < keeping.states or _is_young(archive, state, keeping.since)
+        ):
+            old.append((known, state))
+        else:
+            stored |= stands_on
+            count += 1
+    keys: dict[str, None] = {}
+    # The oldest first, and of each its manifest last: by it alone the others are found.
+    for known, state in reversed(old):
+        keys |= dict.fromkeys(key for key in _named(archive, known, state) if key not in stored)
+    sizes = {key: size for key in keys if (size := _size(archive, key)) is not None}
+    return Forgettable(
+        hub_id=manifest.hub_id,
+        stored=count,
+        states=len(old),
+        keys=tuple(sizes),
+        size=sum(sizes.values()),
+    )
+
+
+def forget(retention: Retention, forgettable: Forgettable, progress: ArchiveProgress) -> None:
+    steps = ArchiveSteps(progress, len(forgettable.keys))
+    steps.begin()
+    for key in forgettable.keys:
+        retention.delete(key)
+        steps.add()
+
+
+def _stands_on(archive: HubArchive, sha256: bytes, state: ArchiveManifest) -> set[str] | None:
+    """What a state needs; None when a run that was cut off has taken some of it already."""
+    try:
+        return {object_.key for object_ in objects_of_manifest(archive, sha256, state)}
+    except ObjectMissing:
+        return None
+
+
+def _is_young(archive: HubArchive, state: ArchiveManifest, since: int | None) -> bool:
+    if since is None:
+        return False
+    return any(label.last_ts >= since for label in archive.labels(state))
+
+
+def _named(archive: HubArchive, sha256: bytes, state: ArchiveManifest) -> Iterator[str]:
+    """The tails and documents of a state, as far as it is still there."""
+    keys = archive.keys
+    for ref in state.labels:
+        try:
+            label = archive.label_of(ref)
+        except ObjectMissing:
+            continue
+        yield from (
+            object_.key
+            for object_ in objects_of_label(keys, label)
+            if _may_go(archive, object_.key)
+        )
+        yield keys.version(ref.sha256)
+    yield from (document.key for document in documents_of_manifest(keys, state))
+    yield keys.version(sha256)
+
+
+def _may_go(archive: HubArchive, key: str) -> bool:
+    return key.removeprefix(archive.keys.prefix).startswith(_FORGETTABLE)
+
+
+def _size(archive: HubArchive, key: str) -> int | None:
+    try:
+        return archive.objects.size(key)
+    except ObjectMissing:
+        return None

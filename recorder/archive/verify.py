@@ -1,0 +1,303 @@
+"""Whether the recorder checkpoints of an archive stand on what the archive holds.
+
+Whether an archive is complete and of one hub, by its manifests and small objects alone.
+
+No segment is read: the store says how large it is, and its manifest, summary, peaks and signed
+checkpoint must agree on the rest. ``read_all`` also reads every byte; whether the entries say
+what the hub signed is for an audit. Signatures are judged by the newest identity of the hub that
+is known from elsewhere: by the archive's own alone, nobody can tell whether a key has retired.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from recorder.archive.escrow import Escrow
+from recorder.archive.gc import (
+    ArchiveObject,
+    documents_of_manifest,
+    objects_of_label,
+    objects_of_recorder,
+)
+from recorder.archive.manifest import (
+    NO_DOCUMENTS,
+    ArchivedSegment,
+    ArchiveManifest,
+    LabelManifest,
+    LabelRef,
+    RecorderManifest,
+)
+from recorder.archive.push import read_document
+from recorder.archive.source import Place, bindings
+from recorder.archive.store import HubArchive
+from veen.checkpoint import Checkpoint
+from veen.client.session import newest_identity
+from veen.digest import h
+from veen.errors import Malformed, Untrusted
+from veen.hub_identity import HubIdentity
+from veen.label import DEFAULT_PROFILE, derive_label, routing_key
+from veen.log import layout
+from veen.log.chunk import ChunkSummary, PeakSnapshot, Tombstone, decode_checkpoint_index
+from veen.log.layout import leaf_file, tombstone_file
+from veen.objects.port import ObjectMissing
+from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.system.environment import ArchiveProgress, ArchiveSteps
+from veen.wire import cbor
+from veen.wire.objects import WireObject
+
+
+class RecorderCheck:
+    """Takes documents in order; ``held`` are the checkpoints of all labels."""
+
+    def __init__(self, hub: HubIdentity, held: set[Place]) -> None:
+        self._hub = hub
+        self._held = held
+        self._last: RecorderCheckpoint | None = None
+
+    def take(self, name: str, raw: bytes) -> None:
+        """Refuse a document that is not the hub's, goes back, or speaks of what is not here."""
+        document = read_document(name, raw)
+        document.verify(self._hub)
+        if self._last is not None:
+            document.verify_follows(self._last)
+        self._last = document
+        for place in places(document):
+            if place not in self._held:
+                raise Untrusted(f"the archive has no checkpoint of its stream at {place[1]}")
+
+
+def places(document: RecorderCheckpoint) -> list[Place]:
+    """Label and size of every checkpoint that a document stands on."""
+    routing = routing_key(document.hub_id)
+    return [
+        (derive_label(routing, end.stream_id, 0), end.last_seq)
+        for end in document.ends
+        if end.last_seq
+    ]
+
+
+T = TypeVar("T")
+W = TypeVar("W", bound=WireObject)
+_BAD = (ObjectMissing, Untrusted, Malformed)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Flaw:
+    key: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveVerified:
+    manifest: bytes
+    labels: int
+    entries: int
+    segments: int
+    stored_bytes: int
+    roots: dict[bytes, bytes]
+    """The manifest root of each label."""
+    hub: HubIdentity | None
+    """By which signatures were judged; None where neither the archive nor anyone else has one."""
+    flaws: tuple[Flaw, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.flaws
+
+
+class _Check:
+    """Everything that is wrong is told, and nothing stops at the first flaw."""
+
+    def __init__(
+        self, archive: HubArchive, scratch: Path | None, known: HubIdentity | None
+    ) -> None:
+        self._archive = archive
+        self._known = known
+        self._scratch = scratch
+        self._flaws: set[Flaw] = set()
+
+    def run(self, progress: ArchiveProgress) -> ArchiveVerified:
+        sha256, manifest = self._archive.latest_with_hash()
+        hub, keys = self._documents(manifest), self._archive.keys
+        result = [item for item in map(self._label, manifest.labels) if item is not None]
+        steps = ArchiveSteps(progress, sum(len([*objects_of_label(keys, item)]) for item in result))
+        steps.begin()
+        for label in result:
+            self._check_label(label, hub, steps)
+        steps.finish()
+        held = {(label.label, upto) for label in result for upto in label.checkpoints()}
+        self._bindings(manifest, held)
+        documents = self._recorder(manifest, hub, held)
+        return ArchiveVerified(
+            manifest=sha256,
+            labels=len(result),
+            entries=sum(item.end_seq for item in result),
+            segments=sum(len(item.segments) for item in result),
+            stored_bytes=sum(item.stored_bytes for item in result) + documents.stored_bytes,
+            roots={item.label: item.root for item in result},
+            hub=hub,
+            flaws=tuple(sorted(self._flaws)),
+        )
+
+    def _documents(self, manifest: ArchiveManifest) -> HubIdentity | None:
+        keys = self._archive.keys
+        for expected in documents_of_manifest(keys, manifest):
+            self._try(expected.key, partial(self._archive.version, expected.sha256))
+        if manifest.escrow is not None:
+            self._try(keys.version(manifest.escrow), lambda: self._escrow(manifest))
+        hub = self._try(keys.version(manifest.identity), lambda: self._archive.identity(manifest))
+        if hub is not None:
+            self._try(keys.version(manifest.key_map), lambda: self._key_map(manifest, hub))
+        if self._known is None or hub is None:
+            return self._known or hub
+        follow = partial(newest_identity, self._known, hub)
+        return self._try(keys.version(manifest.identity), follow) or self._known
+
+    def _escrow(self, manifest: ArchiveManifest) -> None:
+        document = self._archive.document(manifest.escrow or b"", Escrow)
+        if document.hub_id != manifest.hub_id:
+            raise Untrusted("the escrow is of another hub")
+
+    def _key_map(self, manifest: ArchiveManifest, hub: HubIdentity) -> None:
+        due = cbor.dump([[key.key_id, key.hub_pk] for key in hub.hub_keys])
+        if self._archive.version(manifest.key_map) != due:
+            raise Untrusted("the key map is not that of the identity")
+
+    def _bindings(self, manifest: ArchiveManifest, held: set[Place]) -> None:
+        def check() -> None:
+            lines = bindings(self._archive.version(manifest.binding))
+            lost = held - {(line.label, line.upto_seq) for line in lines}
+            if lost:
+                label, upto = min(lost)
+                raise Untrusted(f"checkpoint {upto} of label {label.hex()} is not bound")
+
+        self._try(self._archive.keys.version(manifest.binding), check)
+
+    def _recorder(
+        self, manifest: ArchiveManifest, hub: HubIdentity | None, held: set[Place]
+    ) -> RecorderManifest:
+        keys = self._archive.keys
+        key = keys.version(manifest.recorder) if manifest.recorder else ""
+        result = self._try(key, lambda: self._archive.recorder(manifest)) or NO_DOCUMENTS
+        check = RecorderCheck(hub, held) if hub is not None else None
+        for piece, expected in zip(result.pieces, objects_of_recorder(keys, result), strict=True):
+            raw = self._try(expected.key, partial(self._present, expected))
+            if raw is not None and check is not None:
+                self._try(expected.key, partial(check.take, piece.name, raw))
+        return result
+
+    def _label(self, ref: LabelRef) -> LabelManifest | None:
+        key = self._archive.keys.version(ref.sha256)
+        return self._try(key, lambda: self._archive.label_of(ref))
+
+    def _check_label(
+        self, label: LabelManifest, hub: HubIdentity | None, steps: ArchiveSteps
+    ) -> None:
+        keys = self._archive.keys
+        small: dict[str, bytes] = {}
+        for expected in objects_of_label(keys, label):
+            raw = self._try(expected.key, partial(self._present, expected))
+            steps.add()
+            if raw is not None:
+                small[expected.key] = raw
+        for segment in label.segments:
+            key = keys.file(layout.chunk(segment.name(label.label)))
+            self._try(key, partial(self._segment, label, segment, hub, small))
+        if label.index is not None:
+            key = keys.version(label.index)
+            self._try(key, partial(self._index, label, small.get(key, b"")))
+
+    def _present(self, object_: ArchiveObject) -> bytes | None:
+        """A small object, read; of a large one that it is there, and only read_all reads it."""
+        if not object_.is_bulk:
+            return self._archive.objects.get(object_.key, expect=object_.sha256)
+        size = self._archive.objects.size(object_.key)
+        if size != object_.size:
+            raise Untrusted(f"{size} bytes, {object_.size} are due")
+        if self._scratch is not None:
+            self._archive.read_back(object_.key, size, object_.sha256, self._scratch)
+        return None
+
+    def _segment(
+        self,
+        label: LabelManifest,
+        segment: ArchivedSegment,
+        hub: HubIdentity | None,
+        small: dict[str, bytes],
+    ) -> None:
+        """Summary, peaks and checkpoint tell the same of a segment, and the hub has signed it."""
+        name = segment.name(label.label)
+        summary = self._read(small, layout.summary(name), ChunkSummary)
+        peaks = self._read(small, layout.peaks(name.label, name.end_seq), PeakSnapshot)
+        end = self._read(small, layout.checkpoint(name.label, name.end_seq), Checkpoint)
+        roots = {summary.mmr_root_end, end.mmr_root, peaks.to_peaks().root()}
+        places = {
+            (peaks.label, peaks.upto_seq),
+            (end.label_curr, end.upto_seq),
+            (summary.label, summary.end_seq),
+        }
+        said = (summary.start_seq, summary.total_bytes, end.epoch, h(summary.encode()))
+        due = (segment.start_seq, segment.size, segment.epoch, segment.summary_sha256)
+        if len(roots) != 1 or places != {(name.label, name.end_seq)} or said != due:
+            raise Untrusted("manifest, summary, peaks and checkpoint disagree")
+        if hub is not None:
+            hub.verify_checkpoint(end, DEFAULT_PROFILE, not_before=segment.last_ts)
+        if segment.is_pruned:
+            self._tombstone(small, label, segment, hub)
+
+    def _tombstone(
+        self,
+        small: dict[str, bytes],
+        label: LabelManifest,
+        segment: ArchivedSegment,
+        hub: HubIdentity | None,
+    ) -> None:
+        name = segment.name(label.label)
+        result = self._read(small, tombstone_file(name), Tombstone)
+        left = {piece.sha256 for piece in label.pieces if piece.name == leaf_file(name)}
+        said = (result.label, result.start_seq, result.end_seq, result.chunk_sha256)
+        if said != (*name, segment.sha256) or left != {result.leaves_sha256}:
+            raise Untrusted("the tombstone tells of another chunk, or of other leaves")
+        if hub is not None:
+            result.verify(hub)
+
+    def _index(self, label: LabelManifest, raw: bytes) -> None:
+        index = decode_checkpoint_index(raw)
+        lost = {segment.end_seq for segment in label.segments} - set(index)
+        if lost or not set(index) <= label.checkpoints():
+            raise Untrusted("the checkpoint index is not that of the label")
+
+    def _read(self, small: dict[str, bytes], name: str, value: type[W]) -> W:
+        raw = small.get(self._archive.keys.file(name))
+        if raw is None:
+            raise Untrusted(f"{name} is not to be had")
+        return value.decode(raw)
+
+    def _try(self, key: str, check: Callable[[], T]) -> T | None:
+        try:
+            return check()
+        except _BAD as error:
+            self._flaws.add(Flaw(key, str(error)))
+            return None
+
+
+def check(
+    archive: HubArchive,
+    *,
+    read_all: bool,
+    progress: ArchiveProgress,
+    known: HubIdentity | None = None,
+) -> ArchiveVerified:
+    """Check one hub of a store. A store that does not answer is no flaw, and raises.
+
+    ``known`` is the newest identity of the hub that did not come from the store.
+    """
+    if not read_all:
+        return _Check(archive, None, known).run(progress)
+    with tempfile.TemporaryDirectory(prefix="veen-archive-") as scratch:
+        return _Check(archive, Path(scratch), known).run(progress)

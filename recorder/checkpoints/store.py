@@ -1,0 +1,370 @@
+"""Where recorder checkpoints and their anchors lie, in a directory and in object storage.
+
+When a recorder checkpoint, or an anchor for one, is due: by time and by volume.
+
+The identity of the hub beside its checkpoints, so that they can be verified without it.
+
+The recorder checkpoints that are kept: written once, here and in object storage (SDR0 3.2.4).
+
+The hub's identity as it last signed it, kept for proof packages, which are made without it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from veen import label
+from veen.client.session import Session, followed_identity
+from veen.errors import Malformed, Untrusted, VeenError
+from veen.hub_identity import HubIdentity, new_identity
+from veen.log import layout
+from veen.objects.port import ObjectStore
+from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.system import durable
+from veen.wire import cbor
+
+_NAME: Final = re.compile(r"([0-9]{20})-([0-9a-f]{64})")
+_SUFFIX: Final = ".cbor"
+
+
+class RecorderCheckpointName(NamedTuple):
+    """Names sort by time; a hub makes no two recorder checkpoints at one."""
+
+    created_at: int
+    checkpoint_id: bytes
+
+    @classmethod
+    def of(cls, checkpoint: RecorderCheckpoint) -> RecorderCheckpointName:
+        return cls(checkpoint.created_at, checkpoint.checkpoint_id)
+
+    @property
+    def stem(self) -> str:
+        return f"{self.created_at:020d}-{self.checkpoint_id.hex()}"
+
+    @property
+    def file(self) -> str:
+        return self.stem + _SUFFIX
+
+
+def parse_name(file: str) -> RecorderCheckpointName | None:
+    """The checkpoint that a file is called after, or None when it is something else's."""
+    match = _NAME.fullmatch(file.removesuffix(_SUFFIX))
+    return RecorderCheckpointName(int(match[1]), bytes.fromhex(match[2])) if match else None
+
+
+@dataclass(frozen=True, slots=True)
+class HubPrefix:
+    """The keys of one hub's recorder in object storage."""
+
+    hub_id: bytes
+
+    @property
+    def checkpoints(self) -> str:
+        return f"recorder/{self.hub_id.hex()}/checkpoints/"
+
+    def anchors(self, checkpoint_id: bytes) -> str:
+        return f"recorder/{self.hub_id.hex()}/anchors/{checkpoint_id.hex()}/"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDirectory:
+    """The recorder's own directory for them. ``unstored`` are not in object storage yet."""
+
+    root: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    @property
+    def unstored(self) -> Path:
+        return self.root / "unstored"
+
+    @property
+    def anchors(self) -> Path:
+        return self.root / "anchors"
+
+    @property
+    def tasks(self) -> Path:
+        return self.root / "tasks"
+
+    def anchors_of(self, checkpoint_id: bytes) -> Path:
+        return self.anchors / checkpoint_id.hex()
+
+    def make(self) -> None:
+        folders = (self.checkpoints, self.unstored, self.anchors, self.tasks)
+        if all(folder.is_dir() for folder in folders):
+            return
+        for folder in folders:
+            durable.make_directory(folder)
+        durable.sync_directory(self.root)
+        durable.sync_directory(self.root.parent)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """One process at a time changes it; others wait."""
+        self.make()
+        handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+
+def files(folder: Path) -> list[str]:
+    """The whole files of a folder, sorted; none where there is no folder."""
+    try:
+        return sorted(name for name in os.listdir(folder) if not name.startswith("."))  # noqa: PTH208
+    except FileNotFoundError:
+        return []
+
+
+_MINUTE: Final = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointCadence:
+    """0 is never by that measure."""
+
+    every_minutes: int
+    every_events: int
+
+    def due(
+        self,
+        now: int,
+        last: RecorderCheckpoint | None,
+        heads: Mapping[str, int],
+        waited_sec: float = 0,
+    ) -> str | None:
+        """Why one is due now, in words, or None. ``heads`` is the last stream_seq of each stream.
+
+        Streams in which nothing has happened need none. ``waited_sec`` is for how long the last one
+        has been seen to be the last, by a clock that nobody sets: the date of the last one may lie
+        ahead, when the clock ran ahead for a moment.
+        """
+        events = new_events(last, heads)
+        if last is None:
+            return "there is none yet"
+        if self.every_events and events >= self.every_events:
+            return f"{events} events since the last"
+        elapsed = max(now - last.created_at, int(waited_sec))
+        if self.every_minutes and events and elapsed >= self.every_minutes * _MINUTE:
+            return f"{elapsed // _MINUTE} minutes since the last"
+        return None
+
+
+def new_events(last: RecorderCheckpoint | None, heads: Mapping[str, int]) -> int:
+    """How many events stand after the last checkpoint, over all streams."""
+    ends = {} if last is None else dict(zip(last.names, last.ends, strict=True))
+    return sum(
+        max(0, seq - (ends[name].last_seq if name in ends else 0)) for name, seq in heads.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """How far behind anchoring is: checkpoints and seconds beyond what the cadence allows."""
+
+    checkpoints: int
+    seconds: int
+
+    @property
+    def is_late(self) -> bool:
+        return bool(self.checkpoints or self.seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnchorCadence:
+    """0 is never by that measure."""
+
+    every_checkpoints: int
+    every_minutes: int
+
+    def lateness(self, now: int, waiting: Sequence[RecorderCheckpointName]) -> Lateness:
+        """Of the checkpoints after the last anchored one, in order of time."""
+        if not waiting:
+            return Lateness(0, 0)
+        over = len(waiting) - self.every_checkpoints + 1 if self.every_checkpoints else 0
+        limit = self.every_minutes * _MINUTE
+        age = now - waiting[0].created_at - limit + 1 if self.every_minutes else 0
+        if self.every_minutes and waiting[0].created_at > now + _MINUTE:
+            # Dated ahead, by a clock that was: how long it waits is not known, so it waits no more.
+            age = 1
+        return Lateness(max(0, over), max(0, age))
+
+    def is_due(self, now: int, waiting: Sequence[RecorderCheckpointName]) -> bool:
+        return self.lateness(now, waiting).is_late
+
+
+def store_identity(home: CheckpointDirectory, session: Session) -> HubIdentity:
+    """Put what the hub says of itself beside its checkpoints, for later and for others."""
+    status = session.api.status()
+    identity = followed_identity(session.hub, status.identity())
+    with home.held():
+        held = _read(home.root)
+        if held is not None and _is_signed(*held):
+            # The client may have forgotten what is remembered here.
+            followed_identity(held[0], identity)
+        if held != (identity, status.identity_sig):
+            # A crash between the two leaves a pair that does not verify; the next one mends it.
+            durable.write(home.root / layout.IDENTITY, identity.encode())
+            durable.write(home.root / layout.IDENTITY_SIG, status.identity_sig)
+    return identity
+
+
+def _is_signed(identity: HubIdentity, signature: bytes) -> bool:
+    try:
+        identity.verify(signature)
+    except Untrusted:
+        return False
+    return True
+
+
+def read_identity(folder: Path) -> HubIdentity | None:
+    """The identity in a folder - a data directory, or a home - verified; None without one."""
+    pair = _read(folder)
+    if pair is None:
+        return None
+    identity, signature = pair
+    try:
+        identity.verify(signature)
+    except Untrusted as error:
+        raise Untrusted(f"{folder / layout.IDENTITY}: {error}") from error
+    return identity
+
+
+def identity_of_document(document: RecorderCheckpoint, given: HubIdentity | None) -> HubIdentity:
+    """The identity to verify a document by; its own first key is enough, being its name."""
+    if given is not None:
+        return given
+    if label.hub_id(document.hub_public) != document.hub_id:
+        raise Untrusted(
+            f"hub {document.hub_id.hex()} signed this with a later key: to know it for the hub's, "
+            f"give a folder with its {layout.IDENTITY} and {layout.IDENTITY_SIG} as --identity"
+        )
+    return new_identity(document.hub_public, 0, "")
+
+
+def _read(folder: Path) -> tuple[HubIdentity, bytes] | None:
+    try:
+        raw = (folder / layout.IDENTITY).read_bytes()
+        signature = (folder / layout.IDENTITY_SIG).read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        return HubIdentity.decode(raw), signature
+    except Malformed as error:
+        raise Malformed(f"{folder / layout.IDENTITY}: {error}") from error
+
+
+class CheckpointStore:
+    """``objects`` is None where there is no object storage: then this directory is all."""
+
+    def __init__(
+        self, home: CheckpointDirectory, hub_id: bytes, objects: ObjectStore | None
+    ) -> None:
+        self.home = home
+        self._prefix = HubPrefix(hub_id)
+        self._objects = objects
+
+    def put(self, checkpoint: RecorderCheckpoint) -> None:
+        """Keep it here, then in object storage; one that is kept already changes nothing.
+
+        When the storage fails, it is still here, and ``settle`` brings it there.
+        """
+        name = RecorderCheckpointName.of(checkpoint)
+        with self.home.held():
+            if not (self.home.checkpoints / name.file).exists():
+                folder = self.home.checkpoints if self._objects is None else self.home.unstored
+                durable.write_once(folder / name.file, checkpoint.encode())
+        self.settle()
+
+    def settle(self) -> int:
+        """Bring to object storage what is not there yet; how many there were."""
+        if self._objects is None or not files(self.home.unstored):
+            return 0
+        with self.home.held():
+            waiting = files(self.home.unstored)
+            for file in waiting:
+                path = self.home.unstored / file
+                self._objects.put(self._prefix.checkpoints + file, path.read_bytes())
+                durable.rename(path, self.home.checkpoints / file)
+                durable.sync_directory(self.home.unstored)
+        return len(waiting)
+
+    def fetch(self) -> int:
+        """Bring here what only object storage holds; how many there were."""
+        if self._objects is None:
+            return 0
+        prefix, known, fetched = self._prefix.checkpoints, set(self.names()), 0
+        with self.home.held():
+            for key in self._objects.keys(prefix):
+                name = parse_name(key.removeprefix(prefix))
+                if name is None or name in known:
+                    continue
+                raw = self._objects.get(key, expect=name.checkpoint_id)
+                durable.write_once(self.home.checkpoints / name.file, raw)
+                fetched += 1
+        return fetched
+
+    def names(self) -> list[RecorderCheckpointName]:
+        """All that are kept here, by time."""
+        stored = {*files(self.home.checkpoints), *files(self.home.unstored)}
+        return sorted(name for name in map(parse_name, stored) if name is not None)
+
+    def get(self, name: RecorderCheckpointName) -> RecorderCheckpoint:
+        for folder in (self.home.checkpoints, self.home.unstored):
+            if (folder / name.file).exists():
+                return read_document(folder / name.file, name)
+        raise Untrusted(f"{self.home.root} has no recorder checkpoint {name.checkpoint_id.hex()}")
+
+    def latest(self) -> RecorderCheckpoint | None:
+        names = self.names()
+        return self.get(names[-1]) if names else None
+
+
+def read_document(path: Path, name: RecorderCheckpointName | None = None) -> RecorderCheckpoint:
+    """The document of a file, which must be the one that its name says."""
+    try:
+        checkpoint = RecorderCheckpoint.decode(path.read_bytes())
+    except Malformed as error:
+        raise Malformed(f"{path} is no whole recorder checkpoint: {error}") from error
+    if name is not None and RecorderCheckpointName.of(checkpoint) != name:
+        raise Untrusted(f"{path} is not the recorder checkpoint that it was kept as")
+    return checkpoint
+
+
+class HubIdentityUnknown(VeenError):
+    """The runner has not met the hub yet."""
+
+
+class HubPapers:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stored = b""
+
+    def keep(self, identity: HubIdentity, signature: bytes) -> None:
+        """Remember who the hub is, once that has been verified; an older identity is Untrusted."""
+        content = cbor.dump([identity.encode(), signature])
+        if content != self._stored:
+            if self._path.exists():
+                followed_identity(self.read()[0], identity)
+            durable.write(self._path, content)
+            self._stored = content
+
+    def read(self) -> tuple[HubIdentity, bytes]:
+        """The identity and the signature of its current key."""
+        try:
+            raw = self._path.read_bytes()
+        except FileNotFoundError as error:
+            raise HubIdentityUnknown("the hub has not been met yet; ask again later") from error
+        identity, signature = cbor.decode(raw)
+        return HubIdentity.decode(identity), signature

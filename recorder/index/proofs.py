@@ -1,0 +1,238 @@
+"""The recorder checkpoints an index knows, each compared with its own roots (SDR0 3.2.4).
+
+Proofs of many leaves at one size: what they have in common is looked up once.
+
+Witnesses of sampled events: made of what the index keeps, and verified before they are given.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from recorder.index import tables
+from recorder.index.reader import Snapshot
+from recorder.index.tables import BadIndex, IndexedStream, transaction
+from recorder.index.writer import IndexWriter
+from recorder.query.evidence import Witness, WitnessCheck
+from recorder.query.execute import Sampled
+from recorder.query.select import QueryEntry
+from veen import mmr
+from veen.client.session import Session, followed_identity
+from veen.client.transport import HubRefused
+from veen.errors import Code, Untrusted
+from veen.hub_identity import HubIdentity
+from veen.mmr import Nodes
+from veen.proofs import InclusionProof
+from veen.recorder_checkpoint import RecorderCheckpoint
+from veen.system.process_pool import WorkerPool
+
+_PAGE: Final = 100
+_log = logging.getLogger(__name__)
+
+
+class Disagreement(Untrusted):
+    """A checkpoint whose root is not that of the log as it was read: the hub signed both."""
+
+
+def learn_checkpoint(writer: IndexWriter, session: Session) -> int:
+    """Take in the documents the hub has made since; how many there were."""
+    last, count = _latest(writer), 0
+    for checkpoint in _offered(session, last.created_at if last else 0):
+        if _knows(writer, checkpoint):
+            continue
+        _verify_document(session, checkpoint, last)
+        with transaction(writer.db):
+            writer.db.execute(
+                "INSERT INTO checkpoints (checkpoint_id, created_at, document) VALUES (?, ?, ?)",
+                (checkpoint.checkpoint_id, checkpoint.created_at, checkpoint.encode()),
+            )
+        last, count = checkpoint, count + 1
+    return count
+
+
+def check_checkpoint(writer: IndexWriter) -> None:
+    """Compare every stream with the checkpoints it has reached; a difference stops all queries."""
+    for row in writer.streams():
+        checked = _checked(writer, row)
+        if checked != row.checked:
+            with transaction(writer.db):
+                writer.update(row._replace(checked=checked))
+
+
+def _checked(writer: IndexWriter, row: IndexedStream) -> int:
+    """The number of the last checkpoint that the stream agrees with."""
+    checked = row.checked
+    for number, raw in writer.db.execute(
+        "SELECT number, document FROM checkpoints WHERE number > ? ORDER BY number", (checked,)
+    ):
+        document = RecorderCheckpoint.decode(raw)
+        # One of another hub says nothing of this stream.
+        end = document.end(row.name) if document.hub_id == row.hub_id else None
+        if end is not None and end.last_seq > row.position:
+            break
+        if end is not None and end.last_seq:
+            ours = writer.root_at(row, end.last_seq)
+            if ours != end.mmr_root:
+                raise _alarm(writer, row, document, end.last_seq)
+        checked = int(number)
+    return checked
+
+
+def _alarm(
+    writer: IndexWriter, row: IndexedStream, document: RecorderCheckpoint, seq: int
+) -> Disagreement:
+    """Keep the two signed words that contradict each other, and say where."""
+    detail = (
+        f"{row.name}: recorder checkpoint {document.checkpoint_id.hex()} has another root at "
+        f"stream_seq {seq} than the log that was read"
+    )
+    (receipt,) = writer.db.execute(
+        "SELECT receipt FROM pairs WHERE place = ?", (row.place(seq),)
+    ).fetchone() or (None,)
+    with transaction(writer.db):
+        writer.db.execute(
+            "INSERT INTO alarms (stream, told, document, receipt) SELECT ?, ?, ?, ? "
+            "WHERE NOT EXISTS (SELECT 1 FROM alarms WHERE told = ?)",
+            (row.name, detail, document.encode(), receipt, detail),
+        )
+    _log.critical("%s; queries are stopped", detail)
+    return Disagreement(f"{detail}; queries are stopped, the evidence is kept in the index")
+
+
+def _offered(session: Session, since: int) -> Iterator[RecorderCheckpoint]:
+    """From the second of the last one we know, for two may fall into one second."""
+    after: int | None = max(since - 1, 0)
+    while after is not None:
+        try:
+            page = session.api.recorder_checkpoints(after, _PAGE)
+        except HubRefused as error:
+            if error.code != Code.NOT_FOUND.value:
+                raise
+            return
+        yield from page.checkpoints
+        if page.next_after is not None and page.next_after <= after:
+            raise Untrusted(f"recorder checkpoints after {after} go on after {page.next_after}")
+        after = page.next_after
+
+
+def _verify_document(
+    session: Session, checkpoint: RecorderCheckpoint, last: RecorderCheckpoint | None
+) -> None:
+    try:
+        checkpoint.verify(session.hub)
+    except Untrusted:
+        checkpoint.verify(followed_identity(session.hub, session.api.status().identity()))
+    if last is not None:
+        checkpoint.verify_follows(last)
+
+
+def _latest(writer: IndexWriter) -> RecorderCheckpoint | None:
+    row = writer.db.execute(
+        "SELECT document FROM checkpoints ORDER BY number DESC LIMIT 1"
+    ).fetchone()
+    return RecorderCheckpoint.decode(row[0]) if row else None
+
+
+def _knows(writer: IndexWriter, checkpoint: RecorderCheckpoint) -> bool:
+    rows = writer.db.execute(
+        "SELECT 1 FROM checkpoints WHERE checkpoint_id = ?", (checkpoint.checkpoint_id,)
+    )
+    return rows.fetchone() is not None
+
+
+class Prover:
+    """Makes the same proofs as ``InclusionProof.build``."""
+
+    def __init__(self, nodes: Nodes, size: int) -> None:
+        self._nodes = nodes
+        self._size = size
+        self._places = tuple(mmr.peak_nodes(size))
+        self._hashes = mmr.peaks_at(nodes, size).hashes
+
+    def prove(self, seq: int) -> InclusionProof:
+        leaf = seq - 1
+        own = next(
+            number
+            for number, (height, index) in enumerate(self._places)
+            if leaf >> height == index
+        )  # fmt: skip
+        node = self._nodes.node
+        return InclusionProof(
+            stream_seq=seq,
+            size=self._size,
+            path=tuple(
+                [node(height, (leaf >> height) ^ 1) for height in range(self._places[own][0])]
+            ),
+            peaks=self._hashes[:own] + self._hashes[own + 1 :],
+        )
+
+
+_TOGETHER: Final = 256
+
+Shown = tuple[Witness, QueryEntry]
+
+
+class WitnessTerms(NamedTuple):
+    """What a witness is verified against; both have been verified themselves."""
+
+    hub: HubIdentity
+    checkpoint: RecorderCheckpoint
+
+
+def verified_witnesses(
+    held: Snapshot,
+    rows: Mapping[str, IndexedStream],
+    sampled: Sequence[Sampled],
+    terms: WitnessTerms,
+    beside: WorkerPool,
+) -> tuple[Witness, ...]:
+    """A witness for each sampled event, in order; the first that does not hold is raised."""
+    provers = {name: _prover(held, row, terms.checkpoint) for name, row in rows.items()}
+    witnesses: list[Witness] = []
+
+    def parts() -> Iterator[list[Shown]]:
+        for start in range(0, len(sampled), _TOGETHER):
+            entries = [item.entry for item in sampled[start : start + _TOGETHER]]
+            some = list(_witnesses(held, rows, entries, provers))
+            witnesses.extend(some)
+            yield list(zip(some, entries, strict=True))
+
+    deque(beside.run(partial(_verify_witness, terms), parts()), maxlen=0)
+    return tuple(witnesses)
+
+
+def _witnesses(
+    held: Snapshot,
+    rows: Mapping[str, IndexedStream],
+    entries: Sequence[QueryEntry],
+    provers: Mapping[str, Prover],
+) -> Iterator[Witness]:
+    places = [rows[entry.stream].place(entry.seq) for entry in entries]
+    for entry, pair in zip(entries, held.pairs(places), strict=True):
+        if pair.body_key is None:
+            raise BadIndex(
+                f"{entry.stream} {entry.seq}: the index lacks the key of its body; {tables.REMEDY}"
+            )
+        try:
+            proof = provers[entry.stream].prove(entry.seq)
+        except LookupError as error:
+            raise BadIndex(f"{entry.stream} {entry.seq}: {error}; {tables.REMEDY}") from error
+        yield Witness(msg=pair.msg, receipt=pair.receipt, body_key=pair.body_key, inclusion=proof)
+
+
+def _prover(held: Snapshot, row: IndexedStream, checkpoint: RecorderCheckpoint) -> Prover:
+    end = checkpoint.end(row.name)
+    return Prover(held.nodes(row), end.last_seq if end else 0)
+
+
+def _verify_witness(terms: WitnessTerms, shown: Sequence[Shown]) -> None:
+    check = WitnessCheck(terms.hub, terms.checkpoint)
+    for witness, entry in shown:
+        try:
+            check.event(witness, entry)
+        except Untrusted as error:
+            raise Untrusted(f"{error}; run veen recorder index verify") from error

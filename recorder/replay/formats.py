@@ -1,0 +1,244 @@
+"""Records as JSON lines: bytes in hex, times in ISO-8601, payloads as they were given.
+
+Records as a CBOR sequence: bytes as bytes, each event's body as it was sealed (RFC 8742).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from recorder import timestamp
+from recorder.replay.plan import ReplayPlan
+from recorder.replay.records import Item, ItemKind, Proof, Record, WrittenItem
+from veen.errors import Malformed
+from veen.events import EventFault, ImportedEvent, NotAnEvent
+from veen.msg import Msg
+from veen.receipt import Receipt
+from veen.wire import cbor
+from veen.wire.objects import WireMap
+from veen.wire.schema import Bytes32, RawItem
+
+
+class JsonLines:
+    name = "jsonl"
+
+    def encode(self, record: Record, plan: ReplayPlan) -> bytes:
+        if isinstance(record, Item):
+            result = item_json(record, plan)
+        else:
+            kind = "replay" if isinstance(record, ReplayPlan) else "proof"
+            result = {"kind": kind, **record.to_json()}
+        text = json.dumps(result, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return text.encode() + b"\n"
+
+    def end(self, buffer: bytes, at: int) -> int | None:
+        return buffer.find(b"\n", at) + 1 or None
+
+    def decode(self, raw: bytes) -> ReplayPlan | Proof | WrittenItem:
+        try:
+            document = json.loads(raw)
+        except (ValueError, RecursionError) as error:
+            raise Malformed(f"not a line of JSON: {error}") from error
+        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+            raise Malformed("a line that is no record of a replay")
+        kind = document.pop("kind")
+        if kind == "replay":
+            return ReplayPlan.from_json(document)
+        if kind == "proof":
+            return Proof.from_json(document)
+        try:
+            return _json_record(ItemKind(kind), document)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise Malformed(f"not an item of a replay: {error!r}") from error
+
+
+def item_json(item: Item, plan: ReplayPlan) -> dict[str, Any]:
+    """One item as JSON; ``msg`` and ``body_key`` only where proofs were asked for."""
+    result = {
+        "kind": item.kind.value,
+        "stream": item.stream,
+        **_fields(item),
+        "hub_commit_seq": item.seq,
+        "hub_commit_time": timestamp.render(item.receipt.hub_ts * 1000),
+        "receipt_id": item.receipt_id,
+        "receipt": item.receipt.encode().hex(),
+        "proven": item.proven,
+        "checkpoint_id": plan.checkpoint_id.hex() if item.proven else None,
+        **_source(item),
+    }
+    if plan.requested.with_proofs:
+        result["msg"] = item.msg.encode().hex()
+        result["body_key"] = item.body_key.hex() if item.body_key else None
+    return result
+
+
+def _fields(item: Item) -> dict[str, Any]:
+    event, fault = item.event, item.fault
+    if event is not None:
+        return {
+            "subject_id": event.subject_id,
+            "principal_id": event.principal_id.hex(),
+            "event_type": event.event_type,
+            "event_time": timestamp.render(event.event_time),
+            "origin": event.origin,
+            "payload": event.value(),
+        }
+    detail = {} if fault is None else {"fault": fault.fault.name, "detail": str(fault)}
+    return {"principal_id": item.msg.client_id.hex(), **detail}
+
+
+def _source(item: Item) -> dict[str, Any]:
+    """The place of an imported event at its origin, and how it came here."""
+    imported = item.imported
+    if imported is None:
+        return {}
+    receipt = imported.receipt()
+    return {
+        "source_hub_id": imported.source_hub_id.hex(),
+        "source_stream": imported.origin_stream,
+        "source_commit_seq": receipt.stream_seq,
+        "source_commit_time": timestamp.render(receipt.hub_ts * 1000),
+        "source_receipt_id": f"rcpt-{receipt.leaf_hash.hex()}",
+        "import_time": timestamp.render(imported.import_time * 1000),
+        "bundle_id": imported.bundle_id.hex(),
+    }
+
+
+def _json_record(kind: ItemKind, document: dict[str, Any]) -> WrittenItem:
+    fault = None
+    if not isinstance(document["stream"], str):
+        raise Malformed("the name of a stream is text")
+    if kind is ItemKind.OTHER:
+        fault = reported_fault(document["fault"], document["detail"])
+    return WrittenItem(
+        stream=document["stream"],
+        receipt=Receipt.decode(bytes.fromhex(document["receipt"])),
+        proven=document["proven"] is True,
+        msg=Msg.decode(bytes.fromhex(document["msg"])) if "msg" in document else None,
+        body_key=bytes.fromhex(document["body_key"]) if document.get("body_key") else None,
+        fault=fault,
+        is_closed=kind is ItemKind.RECEIPT,
+    )
+
+
+def reported_fault(name: str, detail: str) -> NotAnEvent:
+    """A fault as it was written down, with the words it came with."""
+    fault = EventFault[name]
+    start = f"{fault.value}: "
+    return NotAnEvent(fault, detail.removeprefix(start) if detail.startswith(start) else "")
+
+
+_PLAN, _PROOF, _ITEM = range(3)
+_NUMBERS: Final = {ReplayPlan: _PLAN, Proof: _PROOF}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CborItem(WireMap):
+    """One item. ``event`` is the map of its six sealed fields; the other two are hub_commit_*.
+
+    ``hub_commit_time`` is in seconds. ``checkpoint_id`` is there when the item is proven. What
+    begins with ``source`` is of the origin of an imported event; times are in seconds.
+    """
+
+    kind: str
+    stream: str
+    hub_commit_seq: int
+    hub_commit_time: int
+    principal_id: Bytes32
+    event: RawItem | None = None
+    fault: str | None = None
+    detail: str | None = None
+    receipt_id: str
+    receipt: RawItem
+    checkpoint_id: Bytes32 | None = None
+    msg: RawItem | None = None
+    body_key: Bytes32 | None = None
+    source_hub_id: Bytes32 | None = None
+    source_stream: str | None = None
+    source_commit_seq: int | None = None
+    source_commit_time: int | None = None
+    source_receipt_id: str | None = None
+    import_time: int | None = None
+    bundle_id: Bytes32 | None = None
+
+
+class CborSequence:
+    name = "cbor"
+
+    def encode(self, record: Record, plan: ReplayPlan) -> bytes:
+        if isinstance(record, Item):
+            number, raw = _ITEM, cbor_item(record, plan).encode()
+        else:
+            number, raw = _NUMBERS[type(record)], record.encode()
+        return cbor.dump([number, cbor.Verbatim(raw)])
+
+    def end(self, buffer: bytes, at: int) -> int | None:
+        try:
+            return cbor.skip(buffer, at)
+        except Malformed:
+            return None
+
+    def decode(self, raw: bytes) -> ReplayPlan | Proof | WrittenItem:
+        count, start = cbor.array(raw, 0)
+        number, start = cbor.uint(raw, start)
+        if count != 2 or number > _ITEM:
+            raise Malformed("not a record of a replay")
+        if number == _PLAN:
+            return ReplayPlan.decode(raw[start:])
+        if number == _PROOF:
+            return Proof.decode(raw[start:])
+        return _cbor_record(CborItem.decode(raw[start:]))
+
+
+def cbor_item(item: Item, plan: ReplayPlan) -> CborItem:
+    proofs, fault = plan.requested.with_proofs, item.fault
+    result = CborItem(
+        kind=item.kind.value,
+        stream=item.stream,
+        hub_commit_seq=item.seq,
+        hub_commit_time=item.receipt.hub_ts,
+        principal_id=item.msg.client_id if item.event is None else item.event.principal_id,
+        event=item.event.encode() if item.event is not None else None,
+        fault=fault.fault.name if fault is not None else None,
+        detail=str(fault) if fault is not None else None,
+        receipt_id=item.receipt_id,
+        receipt=item.receipt.encode(),
+        checkpoint_id=plan.checkpoint_id if item.proven else None,
+        msg=item.msg.encode() if proofs else None,
+        body_key=item.body_key if proofs else None,
+    )
+    return result if item.imported is None else _with_source(result, item.imported)
+
+
+def _with_source(cbor_item: CborItem, imported: ImportedEvent) -> CborItem:
+    receipt = imported.receipt()
+    return replace(
+        cbor_item,
+        source_hub_id=imported.source_hub_id,
+        source_stream=imported.origin_stream,
+        source_commit_seq=receipt.stream_seq,
+        source_commit_time=receipt.hub_ts,
+        source_receipt_id=f"rcpt-{receipt.leaf_hash.hex()}",
+        import_time=imported.import_time,
+        bundle_id=imported.bundle_id,
+    )
+
+
+def _cbor_record(cbor_item: CborItem) -> WrittenItem:
+    fault = None
+    if cbor_item.kind == ItemKind.OTHER.value:
+        try:
+            fault = reported_fault(cbor_item.fault or "", cbor_item.detail or "")
+        except KeyError as error:
+            raise Malformed(f"there is no fault {error}") from error
+    return WrittenItem(
+        stream=cbor_item.stream,
+        receipt=Receipt.decode(cbor_item.receipt),
+        proven=cbor_item.checkpoint_id is not None,
+        msg=Msg.decode(cbor_item.msg) if cbor_item.msg else None,
+        body_key=cbor_item.body_key,
+        fault=fault,
+        is_closed=cbor_item.kind == ItemKind.RECEIPT.value,
+    )

@@ -1,0 +1,140 @@
+"""Stretches read page by page, each shown to be what the checkpoint holds before it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from recorder.replay.plan import ReplayPlan, ReplaySource, StreamRange, at, verify_proof
+from veen.client.log_head import Pair, is_missing
+from veen.client.transport import HubRefused
+from veen.errors import Untrusted, VeenError
+from veen.events import MAX_TIME_MS
+from veen.invariants import Violation
+from veen.proofs import RangeProof
+
+_LAST_SECOND: Final = MAX_TIME_MS // 1000
+
+
+class VerifiedPage(NamedTuple):
+    """Pairs of one stream that follow each other; without a proof they are above the checkpoint."""
+
+    stream: str
+    pairs: tuple[Pair, ...]
+    proof: RangeProof | None
+
+
+class ProvedReader:
+    """Reads the stretches of one plan."""
+
+    def __init__(self, source: ReplaySource, plan: ReplayPlan) -> None:
+        self._source = source
+        self._plan = plan
+
+    def batches(
+        self, stream_range: StreamRange, from_seq: int, to_seq: int
+    ) -> Iterator[VerifiedPage]:
+        """A part of a stretch, as the source pages it; nothing is given out unproven unmarked."""
+        border = min(max(stream_range.proven_to, from_seq - 1), to_seq)
+        last_ts = 0
+        for first, last in ((from_seq, border), (border + 1, to_seq)):
+            for batch in self._run(stream_range, first, last):
+                last_ts = self._verify_times(batch, last_ts)
+                yield batch
+
+    def batch(self, stream_range: StreamRange, from_seq: int, to_seq: int) -> VerifiedPage:
+        """The same places as one portion, which an earlier run has made of them."""
+        pairs = tuple(pair for page in self._pages(stream_range, from_seq, to_seq) for pair in page)
+        verified_page = self._proved(stream_range, pairs)
+        self._verify_times(verified_page, 0)
+        return verified_page
+
+    def _run(self, stream_range: StreamRange, from_seq: int, to_seq: int) -> Iterator[VerifiedPage]:
+        for page in self._pages(stream_range, from_seq, to_seq):
+            yield self._proved(stream_range, page)
+
+    def _pages(
+        self, stream_range: StreamRange, from_seq: int, to_seq: int
+    ) -> Iterator[tuple[Pair, ...]]:
+        """Pages that are there in full, or an error that names the place."""
+        if from_seq > to_seq:
+            return
+        due = from_seq
+        try:
+            for page in self._source.pages(stream_range.stream, from_seq, to_seq):
+                if page:
+                    yield page
+                    due = page[-1].receipt.stream_seq + 1
+        except Violation as error:
+            where = at(stream_range.stream, error.stream_seq)
+            raise Untrusted(f"{where}: {error.invariant}: {error.reason}") from error
+        except VeenError as error:
+            error.add_note(f"in the replay of {at(stream_range.stream, due)} and what follows")
+            raise
+        if due <= to_seq:
+            raise Untrusted(
+                f"{at(stream_range.stream, due)}: it is missing, {to_seq} was to be the last"
+            )
+
+    def _proved(self, stream_range: StreamRange, pairs: tuple[Pair, ...]) -> VerifiedPage:
+        first, last = pairs[0].receipt.stream_seq, pairs[-1].receipt.stream_seq
+        if first > stream_range.proven_to:
+            return VerifiedPage(stream_range.stream, pairs, None)
+        leaves = [pair.receipt.leaf_hash for pair in pairs]
+        try:
+            proof = self._verified(stream_range, first, last, leaves)
+        except Untrusted as error:
+            seq = self._culprit(stream_range, first, leaves)
+            raise Untrusted(
+                f"{at(stream_range.stream, seq)}: not what the checkpoint up to "
+                f"{stream_range.proven_to} "
+                f"holds there: {error}"
+            ) from error
+        return VerifiedPage(stream_range.stream, pairs, proof)
+
+    def _verified(
+        self, stream_range: StreamRange, first: int, last: int, leaves: list[bytes]
+    ) -> RangeProof:
+        try:
+            proof = self._source.range_proof(
+                stream_range.stream, first, last, stream_range.proven_to
+            )
+        except HubRefused as error:
+            if not is_missing(error):
+                raise
+            raise Untrusted(
+                f"the hub has no proof up to {stream_range.proven_to}: {error}"
+            ) from error
+        verify_proof(self._plan.checkpoint, stream_range.stream, (first, last), proof, leaves)
+        return proof
+
+    def _culprit(self, stream_range: StreamRange, first: int, leaves: Sequence[bytes]) -> int:
+        """The first place of which the hub cannot prove all up to it, by halves."""
+        good, bad = 0, len(leaves)
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            try:
+                self._verified(stream_range, first, first + middle - 1, list(leaves[:middle]))
+            except (Untrusted, HubRefused):
+                bad = middle
+            else:
+                good = middle
+        return first + bad - 1
+
+    def _verify_times(self, batch: VerifiedPage, last_ts: int) -> int:
+        """Hub time never goes back, and all of it lies within the window."""
+        for receipt in (pair.receipt for pair in batch.pairs):
+            if receipt.hub_ts < last_ts:
+                raise Untrusted(
+                    f"{at(batch.stream, receipt.stream_seq)}: of {receipt.hub_ts}, before "
+                    f"{last_ts} of what precedes it"
+                )
+            if receipt.hub_ts > _LAST_SECOND:
+                raise Untrusted(f"{at(batch.stream, receipt.stream_seq)}: after the year 9999")
+            if not self._plan.requested.holds(receipt.hub_ts):
+                raise Untrusted(
+                    f"{at(batch.stream, receipt.stream_seq)}: of {receipt.hub_ts}, outside the "
+                    "window"
+                )
+            last_ts = receipt.hub_ts
+        return last_ts

@@ -1,0 +1,458 @@
+"""What a table of events holds: files by chunk, a manifest a label, and one over all of them.
+
+A file counts once the manifest names it. Whatever else lies in the store was left by a run that
+was cut off, and nobody reads it.
+
+Events in the clear: what a reader's keys open of the entries of a log, one row each.
+
+The events of one chunk as Parquet, a file a day: the same entries give the same bytes.
+
+One chunk to turn into events, as it travels to an executor, and what comes back.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from spark_jobs.chunk_window import ArchivedChunk, PlacedEntry, windows
+from spark_jobs.session import identity_in
+from veen.digest import h
+from veen.errors import Malformed, Unopenable, Untrusted, VeenError
+from veen.hub_identity import HubIdentity
+from veen.label import Profile
+from veen.limits import Limits
+from veen.log.layout import chunk as chunk_file
+from veen.msg import Msg
+from veen.objects.port import (
+    HeadMoved,
+    HeadUnknown,
+    ObjectMissing,
+    ObjectStore,
+    Store,
+    StoreHead,
+    digest_of,
+)
+from veen.objects.store import StoreRef
+from veen.payload import Opened, open_with_any
+from veen.wire.objects import WireMap
+from veen.wire.schema import Bytes32, Version
+
+_TRIES: Final = 10
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_TAKEN: Final = frozenset({"hubs", "folds"})
+
+
+class OtherReader(VeenError):
+    """The table was made with another identity."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventFile(WireMap):
+    """Parquet of one chunk and one day."""
+
+    key: str
+    day: str
+    rows: int
+    size: int
+    sha256: Bytes32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventChunk(WireMap):
+    start_seq: int
+    end_seq: int
+    rows: int
+    opened: int
+    files: tuple[EventFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelEvents(WireMap):
+    ver: Version = 1
+    label: Bytes32
+    chunks: tuple[EventChunk, ...]
+
+    def rule(self) -> None:
+        ends = [seq for chunk in self.chunks for seq in (chunk.start_seq, chunk.end_seq)]
+        starts = [chunk.start_seq for chunk in self.chunks]
+        if ends != sorted(ends) or len(set(starts)) != len(starts):
+            raise Malformed("the chunks of a label are out of order or doubled")
+
+    def plus(self, chunks: Sequence[EventChunk]) -> LabelEvents:
+        """With these chunks too; one that is there stays as it is."""
+        result = {chunk.start_seq: chunk for chunk in (*reversed(chunks), *self.chunks)}
+        return replace(self, chunks=tuple(result[start] for start in sorted(result)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableLabel(WireMap):
+    label: Bytes32
+    sha256: Bytes32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableManifest(WireMap):
+    """``reader`` is the id_sign of the identity whose keys opened the events."""
+
+    ver: Version = 1
+    hub_id: Bytes32
+    reader: Bytes32
+    labels: tuple[TableLabel, ...]
+    previous: Bytes32 | None = None
+
+
+W = TypeVar("W", bound=WireMap)
+
+
+@dataclass(frozen=True, slots=True)
+class EventTable:
+    store: Store
+    name: str
+    hub_id: bytes
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name) or self.name in _TAKEN:
+            raise VeenError(
+                f"table {self.name!r}: lower-case letters, digits, - and _ are due, "
+                f"and not {', '.join(sorted(_TAKEN))}"
+            )
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.name}/{self.hub_id.hex()}"
+
+    def manifest(self) -> TableManifest | None:
+        return self._manifest(self._head())
+
+    def labels(self, manifest: TableManifest) -> Iterator[LabelEvents]:
+        return (self._document(ref.sha256, LabelEvents) for ref in manifest.labels)
+
+    def files(self) -> Iterator[EventFile]:
+        """All that is committed; readers take these and no others."""
+        manifest = self.manifest()
+        for label in self.labels(manifest) if manifest else ():
+            for chunk in label.chunks:
+                yield from chunk.files
+
+    def known(self, reader: bytes) -> set[tuple[bytes, int]]:
+        """Label and start_seq of every chunk that is committed."""
+        manifest = self.manifest()
+        if manifest is None:
+            return set()
+        if manifest.reader != reader:
+            raise OtherReader(
+                f"table {self.name} was made with identity {manifest.reader.hex()}: "
+                "take that, or another --table"
+            )
+        return {
+            (label.label, each.start_seq)
+            for label in self.labels(manifest)
+            for each in label.chunks
+        }
+
+    def commit(self, reader: bytes, value: Mapping[bytes, Sequence[EventChunk]]) -> None:
+        """Add chunks to the table, all of them or none."""
+        for _ in range(_TRIES):
+            head = self._head()
+            old = self._manifest(head)
+            new = self._with(old, head, reader, value)
+            if old is not None and new.labels == old.labels:
+                return
+            raw = new.encode()
+            self._put(raw)
+            try:
+                self.store.heads.swap(head, h(raw))
+            except HeadMoved:
+                continue
+            except HeadUnknown:
+                if self._head().value != h(raw):
+                    raise
+            return
+        raise HeadMoved(f"others write to table {self.name} all the time: try again")
+
+    def _with(
+        self,
+        old: TableManifest | None,
+        head: StoreHead,
+        reader: bytes,
+        value: Mapping[bytes, Sequence[EventChunk]],
+    ) -> TableManifest:
+        if old is not None and old.reader != reader:
+            raise OtherReader(f"table {self.name} was made with another identity meanwhile")
+        refs = {ref.label: ref for ref in old.labels} if old else {}
+        for label, chunks in value.items():
+            ref = refs.get(label)
+            before = (
+                self._document(ref.sha256, LabelEvents) if ref
+                else LabelEvents(label=label, chunks=())
+            )  # fmt: skip
+            raw = before.plus(chunks).encode()
+            self._put(raw)
+            refs[label] = TableLabel(label=label, sha256=h(raw))
+        labels = tuple(refs[label] for label in sorted(refs))
+        return TableManifest(hub_id=self.hub_id, reader=reader, labels=labels, previous=head.value)
+
+    def _head(self) -> StoreHead:
+        return self.store.heads.read(self.prefix)
+
+    def _manifest(self, head: StoreHead) -> TableManifest | None:
+        if head.value is None:
+            return None
+        document = self._document(head.value, TableManifest)
+        if document.hub_id != self.hub_id:
+            raise Untrusted(f"table {self.name} is of another hub")
+        return document
+
+    def _document(self, sha256: bytes, value: type[W]) -> W:
+        return value.decode(self.store.objects.get(self._key(sha256), expect=sha256))
+
+    def _put(self, raw: bytes) -> None:
+        self.store.objects.put(self._key(h(raw)), raw)
+
+    def _key(self, sha256: bytes) -> str:
+        # Whoever reads the whole folder as a table passes over what begins with an underscore.
+        return f"{self.prefix}/_manifest/{sha256.hex()}"
+
+
+DAY_SEC: Final = 86_400
+
+# expires_at is for the client to choose, up to 2^64 - 1. No column is called stream or day: the
+# folders are.
+ARROW: Final = pa.schema(
+    [
+        ("stream_name", pa.string()),
+        ("stream_id", pa.binary()),
+        ("label", pa.binary()),
+        ("stream_seq", pa.int64()),
+        ("hub_ts", pa.int64()),
+        ("client_id", pa.binary()),
+        ("msg_id", pa.binary()),
+        ("opened", pa.bool_()),
+        ("schema", pa.binary()),
+        ("body", pa.binary()),
+        ("parent_id", pa.binary()),
+        ("att_root", pa.binary()),
+        ("expires_at", pa.uint64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledStream:
+    """The stream of a label; both are None when the control log does not tell."""
+
+    name: str | None
+    stream_id: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readership:
+    """What the events of a hub are opened with, and checked by."""
+
+    hub: HubIdentity
+    limits: Limits
+    profiles: Mapping[bytes, Profile]
+    keys: Sequence[bytes] = field(default=(), repr=False)
+
+    def rows(
+        self, entries: Sequence[PlacedEntry], stream: LabelledStream, chunk: ArchivedChunk
+    ) -> Iterator[tuple[Any, ...]]:
+        """A row an entry; an entry that is not what client and hub signed is refused."""
+        for placed in entries:
+            msg, receipt = placed.framed.msg, placed.framed.receipt
+            try:
+                self.hub.verify_receipt(receipt)
+                _verify(msg, receipt.leaf_hash)
+            except Untrusted as error:
+                where = f"{chunk.file} at byte {placed.at}"
+                raise Untrusted(f"{where}: {error}; verify_log tells more") from error
+            opened = self._opened(msg)
+            header = opened.header if opened else None
+            yield (
+                stream.name, stream.stream_id, receipt.label, receipt.stream_seq, receipt.hub_ts,
+                msg.client_id, receipt.leaf_hash, opened is not None,
+                header and header.schema, opened.body if opened else None,
+                header and header.parent_id, header and header.att_root,
+                header.expires_at if header else None,
+            )  # fmt: skip
+
+    def _opened(self, msg: Msg) -> Opened | None:
+        """What the first key that fits opens; None when none does."""
+        profile = self.profiles.get(msg.profile_id)
+        if profile is None:
+            return None
+        try:
+            return open_with_any(list(self.keys), msg, profile, self.limits)
+        except Unopenable:
+            return None
+
+
+def by_day(rows: Iterator[tuple[Any, ...]]) -> dict[int, list[tuple[Any, ...]]]:
+    """Rows under the UTC day of their hub_ts, counted from 1970."""
+    result: dict[int, list[tuple[Any, ...]]] = {}
+    for row in rows:
+        result.setdefault(row[4] // DAY_SEC, []).append(row)
+    return result
+
+
+def batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, ARROW.types, strict=True)]
+    return pa.record_batch(arrays, schema=ARROW)
+
+
+def _verify(msg: Msg, leaf_hash: bytes) -> None:
+    if not msg.signature_is_valid():
+        raise Untrusted("the message is not signed by its client")
+    if msg.leaf_hash() != leaf_hash:
+        raise Untrusted("the receipt is for another message")
+
+
+# All that could make bytes differ is fixed; the version of pyarrow stands in them too.
+_WRITER: Final[dict[str, Any]] = {
+    "version": "2.6",
+    "compression": "zstd",
+    "compression_level": 3,
+    "use_dictionary": False,
+    "data_page_version": "1.0",
+    "store_schema": False,
+    "write_page_index": False,
+}
+_OPENED: Final = ARROW.get_field_index("opened")
+
+
+@dataclass(frozen=True, slots=True)
+class EventWriter:
+    """Writes chunks below ``prefix``; a name holds the digest of its file."""
+
+    objects: ObjectStore
+    prefix: str
+    readership: Readership
+
+    def write(self, chunk: ArchivedChunk, stream: LabelledStream) -> EventChunk:
+        """Put the files of one chunk; they count once a manifest names them."""
+        with tempfile.TemporaryDirectory(prefix="veen-events-") as scratch:
+            spool = _Spool(Path(scratch))
+            with ExitStack() as stack:
+                for entries in windows(self.objects, chunk, self.readership.limits):
+                    spool.take(by_day(self.readership.rows(entries, stream, chunk)), stack)
+            files = tuple(self._put(path, day, spool, chunk, stream) for day, path in spool.paths())
+        name = chunk.name
+        return EventChunk(
+            start_seq=name.start_seq,
+            end_seq=name.end_seq,
+            rows=sum(file.rows for file in files),
+            opened=spool.opened,
+            files=files,
+        )
+
+    def _put(
+        self, path: Path, day: int, spool: _Spool, chunk: ArchivedChunk, stream: LabelledStream
+    ) -> EventFile:
+        with path.open("rb") as file:
+            sha256 = digest_of(file)
+        folder = f"stream={_stream(stream, chunk)}/day={_date(day)}"
+        key = f"{self.prefix}/{folder}/{_name(chunk, sha256)}"
+        self.objects.put_file(key, path)
+        return EventFile(
+            key=key,
+            day=_date(day),
+            rows=spool.rows[day],
+            size=path.stat().st_size,
+            sha256=sha256,
+        )
+
+
+class _Spool:
+    """Files being written, one a day, a window of entries at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._writers: dict[int, pq.ParquetWriter] = {}
+        self.rows: dict[int, int] = {}
+        self.opened = 0
+
+    def take(self, days: dict[int, list[tuple[Any, ...]]], stack: ExitStack) -> None:
+        for day, rows in days.items():
+            if day not in self._writers:
+                writer = pq.ParquetWriter(self._path(day), ARROW, **_WRITER)
+                self._writers[day] = stack.enter_context(writer)
+            self._writers[day].write_batch(batch(rows))
+            self.rows[day] = self.rows.get(day, 0) + len(rows)
+            self.opened += sum(row[_OPENED] for row in rows)
+
+    def paths(self) -> Iterator[tuple[int, Path]]:
+        return ((day, self._path(day)) for day in sorted(self.rows))
+
+    def _path(self, day: int) -> Path:
+        return self._folder / f"{day}.parquet"
+
+
+def _stream(stream: LabelledStream, chunk: ArchivedChunk) -> str:
+    return stream.stream_id.hex() if stream.stream_id else f"label-{chunk.name.label.hex()}"
+
+
+def _name(chunk: ArchivedChunk, sha256: bytes) -> str:
+    stem = chunk_file(chunk.name).removeprefix("log/").removesuffix(".log")
+    return f"{stem}-{sha256[:8].hex()}.parquet"
+
+
+def _date(day: int) -> str:
+    return datetime.fromtimestamp(day * DAY_SEC, UTC).strftime("%Y-%m-%d")
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderIdentity:
+    """Where the identity lies on every host; its keys never travel."""
+
+    client: Path
+    passphrase_file: Path | None
+
+    def keys(self) -> tuple[bytes, ...]:
+        return identity_in(self.client, self.passphrase_file).readers()
+
+    def name(self) -> bytes:
+        return identity_in(self.client, self.passphrase_file).card.id_sign
+
+
+class EventWork(NamedTuple):
+    chunk: ArchivedChunk
+    stream: LabelledStream
+
+
+class Done(NamedTuple):
+    """What became of a chunk: its events, or why it was refused."""
+
+    chunk: ArchivedChunk
+    events: EventChunk | None
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTerms:
+    """What every task is given; ``readership`` has no keys until it gets to its host."""
+
+    services: StoreRef
+    prefix: str
+    readership: Readership
+    reader: ReaderIdentity
+
+
+def write_one(terms: EventTerms, work: EventWork) -> Done:
+    """The events of one chunk in the store; doing it twice puts the same bytes."""
+    readership = replace(terms.readership, keys=terms.reader.keys())
+    writer = EventWriter(terms.services.to_put().objects, terms.prefix, readership)
+    try:
+        return Done(work.chunk, writer.write(work.chunk, work.stream))
+    except (Untrusted, Malformed, ObjectMissing) as error:
+        return Done(work.chunk, None, str(error))

@@ -1,0 +1,241 @@
+"""The joints of a label: chunks audited one by one, in any order, put together in theirs.
+
+Each chunk was audited from a start that it took from its own name and snapshot. Where the chunk
+before it ends elsewhere, the joint asks for another audit from there; so the result is that of a
+walk from the first entry to the last, and no fault of one chunk hides or makes one in the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from veen.audit.artefacts import compare
+from veen.audit.clients import Gaps
+from veen.audit.context import (
+    Binding,
+    ChunkFindings,
+    Context,
+    FindingKind,
+    LabelOrigin,
+    LabelPlan,
+    LoggedControl,
+    RateUse,
+    Read,
+    Start,
+)
+from veen.audit.report import AuditFault, LabelHead
+from veen.errors import Malformed
+from veen.invariants import NEW_CLIENT, ClientCursor
+from veen.log import layout
+from veen.log.chunk import (
+    CheckpointRef,
+    ChunkTally,
+    decode_checkpoint_index,
+    encode_checkpoint_index,
+)
+from veen.mmr import EMPTY, Peaks
+
+Again = Callable[[Start], ChunkFindings]
+"""Audits a chunk once more, from another start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelFindings:
+    """A label as a whole. ``uses`` stand with the file and the start of their chunk."""
+
+    label: bytes
+    head: LabelHead
+    chunks: int
+    entries: int
+    checkpoints: int
+    faults: tuple[AuditFault, ...]
+    notes: tuple[str, ...]
+    control_records: tuple[LoggedControl, ...]
+    uses: tuple[tuple[str, int, RateUse], ...]
+    bindings: tuple[Binding, ...]
+    roots: Mapping[int, bytes]
+    """The root of the log itself at every size that a checkpoint stands at."""
+
+
+class _Pending(NamedTuple):
+    found: ChunkFindings
+    is_whole: bool
+    again: Again
+
+
+@dataclass(slots=True)
+class LabelJoint:
+    plan: LabelPlan
+    context: Context
+    first_ts: int | None = None
+    _seen: int = 0
+    _peaks: Peaks | None = EMPTY
+    _last_ts: int = 0
+    _excused: int = 0
+    _gaps: Gaps = field(default_factory=Gaps)
+    _rolled: ChunkTally | None = None
+    _origin: LabelOrigin | None = None
+    _cursors: dict[bytes, ClientCursor] = field(default_factory=dict)
+    _refs: dict[int, CheckpointRef] = field(default_factory=dict)
+    _chunks: int = 0
+    _entries: int = 0
+    _checkpoints: int = 0
+    _faults: list[AuditFault] = field(default_factory=list)
+    _notes: list[str] = field(default_factory=list)
+    _control_records: list[LoggedControl] = field(default_factory=list)
+    _uses: list[tuple[str, int, RateUse]] = field(default_factory=list)
+    _bindings: list[Binding] = field(default_factory=list)
+    _pending: list[_Pending] = field(default_factory=list)
+
+    def settle(self, findings: ChunkFindings, again: Again) -> ChunkFindings:
+        """Take the next chunk of the label, audited again for as long as its start is wrong."""
+        start = self._start_of(findings)
+        while start != findings.start:
+            findings = again(start)
+            start = self._start_of(findings)
+        self._pending.append(_Pending(findings, self._take(findings), again))
+        if self.first_ts is not None:
+            self._gather_pending()
+        return findings
+
+    def finish(self, read: Read) -> LabelFindings:
+        """What shows only at the end: whether the log reaches what was signed, and the index."""
+        self._gather_pending()
+        reached = max(self._seen, self._excused)
+        if self.plan.promised > reached:
+            what = f"the log ends at {self._seen}, this hub has vouched for {self.plan.promised}"
+            self._missing(reached + 1, self.plan.promised, what)
+        self._index(read)
+        root = self._peaks.root() if self._peaks and self._seen else None
+        return LabelFindings(
+            label=self.plan.label,
+            head=LabelHead(self._seen, root),
+            chunks=self._chunks,
+            entries=self._entries,
+            checkpoints=self._checkpoints,
+            faults=(*self._faults, *self._gaps.faults),
+            notes=(*self._notes, *self._gaps.notes),
+            control_records=tuple(self._control_records),
+            uses=tuple(self._uses),
+            bindings=tuple(self._bindings),
+            roots={upto: ref.mmr_root for upto, ref in self._refs.items()},
+        )
+
+    def _start_of(self, findings: ChunkFindings) -> Start:
+        """Where a chunk begins; its own start, if that comes to the same."""
+        given, skips = findings.start, self._skips(findings)
+        seen = findings.task.segment.start_seq - 1 if skips else self._seen
+        peaks = None if skips else self._peaks
+        if peaks is None and given.seen == seen and findings.is_confirmed:
+            peaks = given.peaks
+        last_ts = self._last_ts
+        if findings.first_ts is None or given.last_ts <= last_ts <= findings.first_ts:
+            last_ts = given.last_ts
+        return Start(seen, peaks, last_ts, self._origin_of(findings), self._astray(findings))
+
+    def _skips(self, findings: ChunkFindings) -> bool:
+        """Whether entries are missing before a chunk, by its name and by what it holds."""
+        due = self._seen + 1
+        return findings.task.segment.start_seq > due and findings.first_seq != due
+
+    def _origin_of(self, findings: ChunkFindings) -> LabelOrigin | None:
+        if self.first_ts is not None:
+            return self._origin
+        began = findings.first_ts
+        return (
+            findings.start.origin
+            if began is None
+            else self.context.origin(findings.task.label, began)
+        )
+
+    def _astray(self, findings: ChunkFindings) -> tuple[tuple[bytes, ClientCursor], ...]:
+        """The clients whose first entry in a chunk does not follow their last before it."""
+        astray = {
+            client: self._cursors.get(client, NEW_CLIENT) for client, _ in findings.start.cursors
+        }
+        for client, first in findings.firsts:
+            last = self._cursors.get(client, NEW_CLIENT)
+            if first.client_seq != last.client_seq + 1 or first.prev_ack < last.prev_ack:
+                astray[client] = last
+        return tuple(sorted(astray.items(), key=lambda item: item[0]))
+
+    def _take(self, findings: ChunkFindings) -> bool:
+        """Join a chunk to those before it; whether no client's numbers break there."""
+        task, start_seq = findings.task, findings.task.segment.start_seq
+        if self._skips(findings):
+            first = max(self._seen, self._excused) + 1
+            if start_seq > first:
+                self._missing(first, start_seq - 1, "the chunk is missing")
+            self._gaps.lose(self._seen + 1, start_seq - 1)
+        if findings.start.seen + 1 != start_seq:
+            first = findings.start.seen + 1
+            what = f"begins at {first}, not at {start_seq} as its name says"
+            self._faults.append(AuditFault(task.file, 0, first, what, "NAME"))
+        self._note_roll(findings)
+        is_whole = self._gaps.settle(findings)
+        self._rolled = findings.rolled if is_whole else None
+        self._move(findings)
+        return is_whole
+
+    def _gather_pending(self) -> None:
+        """A chunk without any entry waits until another one tells the stream of the label."""
+        for result, is_whole, again in self._pending:
+            if result.first_ts is None and result.start.origin != self._origin:
+                self._gather(again(replace(result.start, origin=self._origin)), is_whole)
+            else:
+                self._gather(result, is_whole)
+        self._pending.clear()
+
+    def _gather(self, findings: ChunkFindings, is_whole: bool) -> None:
+        task = findings.task
+        self._faults += (*findings.faults, *(findings.if_whole if is_whole else findings.if_not))
+        self._notes += findings.notes
+        self._chunks += task.kind in (FindingKind.SEALED, FindingKind.OPEN)
+        self._entries += findings.entries
+        self._checkpoints += findings.checkpoints
+        self._control_records += findings.control_records
+        self._uses += ((task.file, task.segment.start_seq, use) for use in findings.uses)
+        self._bindings += findings.bindings
+        self._refs.update(findings.refs)
+
+    def _move(self, findings: ChunkFindings) -> None:
+        if self.first_ts is None:
+            self.first_ts, self._origin = findings.first_ts, findings.start.origin
+        self._seen, self._peaks = findings.seen, findings.peaks
+        self._last_ts, self._excused = max(self._last_ts, findings.last_ts), findings.excused
+        self._cursors.update(findings.lasts)
+
+    def _note_roll(self, findings: ChunkFindings) -> None:
+        """Tell of a chunk before this one that the limits of today would have cut elsewhere."""
+        before, limits = self._rolled, self.context.limits
+        if before is None or findings.first_size is None:
+            return
+        if not before.must_roll(findings.first_size, limits):
+            self._notes.append(f"{findings.task.file}: the chunk before it was sealed early")
+        if before.entries > limits.max_checkpoint_interval or before.size > limits.max_chunk_bytes:
+            self._notes.append(
+                f"{findings.task.file}: the chunk before it is larger than allowed now"
+            )
+
+    def _missing(self, first: int, last: int, what: str) -> None:
+        for name in self.plan.missing(first, last):
+            self._faults.append(AuditFault(name, 0, first, what, "MISSING"))
+
+    def _index(self, read: Read) -> None:
+        """The checkpoint index of the label, against every checkpoint that was reached."""
+        name, due = layout.checkpoint_index(self.plan.label), self.plan.claimed | set(self._refs)
+        if not due:
+            return
+        if set(self._refs) >= due:
+            self._faults += compare(read, name, encode_checkpoint_index(self._refs), "INDEX")
+            return
+        try:
+            result = decode_checkpoint_index(read(name) or b"")
+        except Malformed as error:
+            self._faults.append(AuditFault(name, 0, None, str(error), "INDEX"))
+            return
+        for upto, ref in sorted(self._refs.items()):
+            if result.get(upto) != ref:
+                self._faults.append(AuditFault(name, 0, upto, "differs from the log", "INDEX"))

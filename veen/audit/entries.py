@@ -1,0 +1,489 @@
+"""The numbers of each client in a chunk: every one follows the last of the same client (I6-I9).
+
+The range of a label, followed from entry to entry and found again after a fault (spec 5.1).
+
+The frames of a chunk, read so that a bad one does not hide those behind it (spec 4.8.1).
+
+What is wrong with a pair of message and receipt by itself: every rule it breaks, not the first.
+
+``veen.invariants.verify_pair`` refuses a pair; an audit tells all that is wrong with it and goes
+on. The rules are the same, and a test holds the two against each other. What follows from what
+came before, the root and the numbers of the client, is checked where that is known.
+
+A rule that can only be broken along with another is told once: a message that was changed has
+neither its hash nor its signature any more.
+
+Entries of a chunk that stand out of their place: whose they are, and what is wrong with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from veen import mmr
+from veen.audit.context import Context, Depth, Jump, LabelOrigin, Loss, Read, Start, Stray, Task
+from veen.audit.report import AuditFault
+from veen.errors import Malformed, Untrusted, WrongSize
+from veen.invariants import ClientCursor
+from veen.limits import ENTRY_HEADER_BYTES, Limits
+from veen.log import layout
+from veen.log.chunk import PeakSnapshot
+from veen.log.entry import FramedEntry, open_entry, read_entry
+from veen.mmr import Peaks
+from veen.msg import Msg
+from veen.payload import check_ciphertext_sizes
+from veen.receipt import Receipt
+from veen.wire import cbor
+
+
+class Clients:
+    """A client's first entry is taken to follow what came before, unless a cursor was given."""
+
+    def __init__(self, given: Iterable[tuple[bytes, ClientCursor]]) -> None:
+        self._given = dict(given)
+        self._losses = 0
+        self._lost_upto = 0
+        self._seen: Callable[[], int] = lambda: 0
+        self.lasts: dict[bytes, ClientCursor] = dict(self._given)
+        self.firsts: dict[bytes, ClientCursor] = {}
+        self.gaps: list[Jump | Loss] = []
+        self.after: dict[bytes, int] = {}
+
+    def place_by(self, seen: Callable[[], int]) -> None:
+        """Whoever walks tells how far it has come: what is lost comes next."""
+        self._seen = seen
+
+    def check(self, msg: Msg, file: str, at: int, seq: int) -> AuditFault | None:
+        """What is wrong with the next message of a client; a gap is kept for later."""
+        last = self.lasts.get(msg.client_id)
+        if last is None:
+            self.firsts[msg.client_id] = ClientCursor(msg.client_seq, msg.prev_ack)
+            last = ClientCursor(msg.client_seq - 1, msg.prev_ack)
+        if msg.client_seq > last.client_seq:
+            self.lasts[msg.client_id] = ClientCursor(msg.client_seq, msg.prev_ack)
+        if msg.prev_ack >= seq:
+            what = f"prev_ack {msg.prev_ack} was not there to be seen"
+            fault: AuditFault | None = AuditFault(file, at, seq, what, "I6")
+        elif msg.client_seq == 0:
+            fault = AuditFault(file, at, seq, "client_seq starts at 1", "I9")
+        else:
+            fault = self._follows(msg, last, file, at, seq)
+        if self._losses and msg.client_seq > last.client_seq:
+            self.after[msg.client_id] = self._losses
+        return fault
+
+    def salvage(self, msg: Msg) -> None:
+        """A message whose frame is broken, but which its receipt names: nothing else is sure."""
+        self.lasts[msg.client_id] = ClientCursor(msg.client_seq, 0)
+        if self._losses:
+            self.after[msg.client_id] = self._losses
+
+    def lose(self, count: int) -> None:
+        """So many entries are lost; of two losses at one place the second comes behind."""
+        first = max(self._seen(), self._lost_upto) + 1
+        self.gaps.append(Loss(first, count))
+        self._lost_upto = first + count - 1
+        self._losses += 1
+
+    def _follows(
+        self, msg: Msg, last: ClientCursor, file: str, at: int, seq: int
+    ) -> AuditFault | None:  # fmt: skip
+        if msg.client_seq <= last.client_seq:
+            return AuditFault(file, at, seq, f"client_seq {msg.client_seq} is there already", "I8")
+        gap = msg.client_seq - last.client_seq - 1
+        if gap:
+            what = f"client_seq {msg.client_seq} follows {last.client_seq}"
+            is_given = self._given.get(msg.client_id) is last
+            since = None if is_given else self.after.get(msg.client_id, 0)
+            fault = AuditFault(file, at, seq, what, "I9")
+            self.gaps.append(Jump(msg.client_id, last.client_seq + 1, gap, since, fault))
+            return None
+        if msg.prev_ack < last.prev_ack:
+            what = f"prev_ack went back from {last.prev_ack} to {msg.prev_ack}"
+            return AuditFault(file, at, seq, what, "I6")
+        return None
+
+
+Hint = Callable[[int], Peaks | None]
+"""The peaks at a size as someone believes them to be: a signed root must confirm them."""
+
+
+def no_hint(_size: int) -> Peaks | None:
+    return None
+
+
+class Suspect(NamedTuple):
+    """An entry whose root is wrong, if a guess at the range before it proves right."""
+
+    stream_seq: int
+    at: int
+
+
+def read_snapshot(read: Read, label: bytes, size: int) -> Peaks | None:
+    """The peaks at a size as their snapshot has them, if it is one."""
+    if size == 0:
+        return mmr.EMPTY
+    try:
+        snapshot = PeakSnapshot.decode(read(layout.peaks(label, size)) or b"")
+    except Malformed:
+        return None
+    return snapshot.to_peaks() if (snapshot.label, snapshot.upto_seq) == (label, size) else None
+
+
+class Climb:
+    """``peaks`` is None while a fault leaves the range unknown.
+
+    Entries and snapshots lead it back: a guess goes on from leaf to leaf until a signed root or a
+    snapshot bears it out, and then every root in between was wrong. A hint never leads back: by it
+    a root is checked that could not be otherwise, and nothing more, so that whoever has no hints
+    finds the same state.
+    """
+
+    def __init__(self, task: Task, read: Read, peaks: Peaks | None, hint: Hint) -> None:
+        self._task = task
+        self._read = read
+        self._hint = hint
+        self._hinted: Peaks | None = None
+        self._guesses: list[Peaks] = []
+        self._suspects: list[Suspect] = []
+        self._adrift: list[int] = []
+        self.peaks = peaks
+        self.wrong: list[Suspect] = []
+
+    @property
+    def adrift(self) -> list[int]:
+        """The entries whose root rests on others that are missing or cannot be read."""
+        return sorted([*self._adrift, *(suspect.stream_seq for suspect in self._suspects)])
+
+    def step(self, receipt: Receipt, leaf: bytes | None, at: int) -> bool:
+        """Whether the root of a receipt is that after its leaf, or after the message's own."""
+        before = self.peaks
+        if before is None or before.size != receipt.stream_seq - 1:
+            before = self._found(receipt)
+            if before is None:
+                self._drift(receipt, leaf, at)
+                return False
+        after = before.append(receipt.leaf_hash)
+        if after.root() == receipt.mmr_root:
+            self.peaks = after
+            return True
+        return self._other(before, receipt, leaf, at)
+
+    def lose(self, leaf: bytes | None) -> None:
+        """Go on after an entry whose receipt cannot be read."""
+        known = [self.peaks] if self.peaks is not None else self._guesses
+        self.miss()
+        self._guess([] if leaf is None else [peaks.append(leaf) for peaks in known])
+
+    def miss(self) -> None:
+        """Go on after entries that are not there."""
+        self.peaks = None
+        self._hinted = None
+
+    def settle(self, size: int) -> None:
+        """Take up the range again where its snapshot says the same as a guess."""
+        if self.peaks is None and self._guesses:
+            self._confirm(self._snapshot(size))
+
+    def _found(self, receipt: Receipt) -> Peaks | None:
+        size = receipt.stream_seq - 1
+        for guess in self._guesses:
+            if guess.size == size and _leads_to(guess, receipt):
+                self._confirm(guess)
+                return guess
+        snapshot = self._snapshot(size)
+        return snapshot if snapshot is not None and _leads_to(snapshot, receipt) else None
+
+    def _confirm(self, guess: Peaks | None) -> None:
+        if guess in self._guesses:
+            self.peaks = guess
+            self.wrong += self._suspects
+            self._suspects.clear()
+            self._guesses.clear()
+
+    def _guess(self, guesses: list[Peaks]) -> None:
+        """Go on from guesses; without any, nothing will tell whether the roots so far are wrong."""
+        self._guesses = guesses
+        if not guesses:
+            self._adrift += (suspect.stream_seq for suspect in self._suspects)
+            self._suspects.clear()
+
+    def _snapshot(self, size: int) -> Peaks | None:
+        is_there = size in self._task.snapshots or size == self._task.segment.start_seq - 1
+        return read_snapshot(self._read, self._task.label, size) if is_there else None
+
+    def _other(self, before: Peaks, receipt: Receipt, leaf: bytes | None, at: int) -> bool:
+        by_message = before.append(leaf) if leaf and leaf != receipt.leaf_hash else None
+        if by_message is not None and by_message.root() == receipt.mmr_root:
+            self.peaks = by_message
+            return True
+        self.miss()
+        self.wrong.append(Suspect(receipt.stream_seq, at))
+        self._guess([item for item in (before.append(receipt.leaf_hash), by_message) if item])
+        return False
+
+    def _drift(self, receipt: Receipt, leaf: bytes | None, at: int) -> None:
+        seq = receipt.stream_seq
+        self.peaks = None
+        self._guess(
+            [guess.append(receipt.leaf_hash) for guess in self._guesses if guess.size == seq - 1]
+        )
+        if self._guesses:
+            self._suspects.append(Suspect(seq, at))
+        else:
+            self._adrift.append(seq)
+        if self._hints_otherwise(receipt, leaf):
+            self.wrong.append(Suspect(seq, at))
+
+    def _hints_otherwise(self, receipt: Receipt, leaf: bytes | None) -> bool:
+        """Whether a hint that an earlier root has confirmed leads to another root than this."""
+        size, followed = receipt.stream_seq - 1, self._hinted
+        is_known = followed is not None and followed.size == size
+        before = followed if is_known else self._hint(size)
+        if before is None:
+            return False
+        by_leaves = [before.append(item) for item in (receipt.leaf_hash, leaf) if item]
+        after = next((by_leaf for by_leaf in by_leaves if by_leaf.root() == receipt.mmr_root), None)
+        self._hinted = after or (by_leaves[0] if is_known else None)
+        return is_known and after is None
+
+
+def _leads_to(before: Peaks, receipt: Receipt) -> bool:
+    return before.append(receipt.leaf_hash).root() == receipt.mmr_root
+
+
+class Good(NamedTuple):
+    """A frame whose lengths, hash and objects agree."""
+
+    at: int
+    framed: FramedEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """A frame that is not right, up to where the next one begins, and what can be read of it."""
+
+    at: int
+    end: int
+    why: str
+    claimed_seq: int
+    """What stands in its header for stream_seq: a hint, nothing signed."""
+    msg: Msg | None
+    receipt: Receipt | None
+
+
+def split(raw: bytes, label: bytes, limits: Limits) -> Iterator[Good | Bad]:
+    at = 0
+    while at < len(raw):
+        try:
+            framed = _framed(raw, at, label, limits)
+        except Malformed as error:
+            bad = _bad(raw, at, label, str(error))
+            yield bad
+            at = bad.end
+        else:
+            yield Good(at, framed)
+            at += framed.header.whole_size
+
+
+def _framed(raw: bytes, at: int, label: bytes, limits: Limits) -> FramedEntry:
+    framed = open_entry(*read_entry(raw, at, limits))
+    if framed.header.label != label:
+        raise Malformed("an entry of another label")
+    return framed
+
+
+def _bad(raw: bytes, at: int, label: bytes, why: str) -> Bad:
+    seq = int.from_bytes(raw[at + 34 : at + 42], "big")
+    msg_len = int.from_bytes(raw[at + 42 : at + 46], "big")
+    receipt_len = int.from_bytes(raw[at + 46 : at + 50], "big")
+    start = at + ENTRY_HEADER_BYTES
+    end = start + msg_len + receipt_len
+    if _ends_there(raw, start + msg_len, end, label):
+        cut = msg_len
+    else:
+        checkpoint = raw.find(_begin(label), at + 1)
+        end = checkpoint if checkpoint >= 0 else len(raw)
+        cut = _item_end(raw[start:end])
+    body = raw[start:end]
+    return Bad(at, end, why, seq, _msg(body[:cut]), _receipt(body[cut:]))
+
+
+def _begin(label: bytes) -> bytes:
+    return b"\x01\x00" + label
+
+
+def _ends_there(raw: bytes, middle: int, end: int, label: bytes) -> bool:
+    """Whether the lengths of a frame can be trusted: by what follows it, or by its receipt."""
+    if end > len(raw):
+        return False
+    is_followed = end == len(raw) or raw.startswith(_begin(label), end)
+    return is_followed or _receipt(raw[middle:end]) is not None
+
+
+def _item_end(body: bytes) -> int:
+    """Where the message ends by its own bytes, whatever the header says."""
+    try:
+        return cbor.skip(body, 0)
+    except Malformed:
+        return len(body)
+
+
+def _msg(raw: bytes) -> Msg | None:
+    try:
+        return Msg.decode(raw)
+    except Malformed:
+        return None
+
+
+def _receipt(raw: bytes) -> Receipt | None:
+    try:
+        return Receipt.decode(raw)
+    except Malformed:
+        return None
+
+
+# Signatures are checked many in a row: the processor then keeps at hand what they need.
+TOGETHER: Final = 256
+
+
+class Broken(NamedTuple):
+    code: str
+    what: str
+
+
+class PendingSignature(NamedTuple):
+    """A pair whose signatures wait; the message is None when it is known to be changed."""
+
+    at: int
+    msg: Msg | None
+    receipt: Receipt
+
+
+class PairCheck:
+    def __init__(self, context: Context, label: bytes, origin: LabelOrigin | None) -> None:
+        self._context = context
+        self._label = label
+        self._origin = origin
+        self._profile_id = origin.labels.profile.profile_id() if origin else b""
+        self._is_near: dict[int, bool] = {}
+        self._signatures = context.depth is Depth.FULL
+        self.signed: list[PendingSignature] = []
+        """The pairs whose signatures wait."""
+
+    def broken(self, msg: Msg, receipt: Receipt, leaf: bytes, at: int) -> list[Broken]:
+        """All but the signatures, which wait; ``leaf`` is the message's own leaf hash."""
+        detail = []
+        message = self._message(msg)
+        if message is not None:
+            detail.append(message)
+        if self._signatures:
+            self.signed.append(PendingSignature(at, msg if message is None else None, receipt))
+        if msg.profile_id not in self._context.profiles:
+            detail.append(Broken("I4", f"profile {msg.profile_id.hex()} is not supported"))
+        if leaf != receipt.leaf_hash:
+            detail.append(Broken("I2", "leaf_hash is not that of the message"))
+        origin, hub_ts = self._origin, receipt.hub_ts
+        if origin is not None and origin.since > hub_ts:
+            origin = None
+        if msg.auth_ref is not None:
+            message = self._capability(msg, msg.auth_ref, hub_ts, origin)
+            if message is not None:
+                detail.append(message)
+        if origin is not None:
+            detail += self._epoch(msg, origin, hub_ts)
+        return detail
+
+    def unsigned(self) -> Iterator[tuple[int, int, Broken]]:
+        """Offset and stream_seq of each signature that waited and does not hold."""
+        waiting, self.signed = self.signed, []
+        for at, msg, receipt in waiting:
+            if msg is not None and not msg.signature_is_valid():
+                what = "the message is not signed by its client_id"
+                yield at, receipt.stream_seq, Broken("SIG", what)
+            try:
+                self._context.hub.verify_receipt(receipt)
+            except Untrusted as error:
+                yield at, receipt.stream_seq, Broken("SIG", str(error))
+
+    def _message(self, msg: Msg) -> Broken | None:
+        limits = self._context.limits
+        if len(msg.encode()) > limits.max_msg_bytes:
+            return Broken("I11", f"a message of {len(msg.encode())} bytes")
+        try:
+            check_ciphertext_sizes(msg.ciphertext, limits)
+        except WrongSize as error:
+            return Broken("I11", str(error))
+        if not msg.ct_hash_matches():
+            return Broken("I1", "ct_hash is not the hash of the ciphertext")
+        return None
+
+    def _capability(
+        self, msg: Msg, auth_ref: bytes, hub_ts: int, origin: LabelOrigin | None
+    ) -> Broken | None:
+        value = self._context.capabilities.get(auth_ref)
+        is_known = value is not None and value.issued_at <= hub_ts
+        if value is None or not is_known:
+            if value is None and not self._context.control_is_whole:
+                return None
+            return Broken("I7", "no capability was known under its auth_ref")
+        token, issued_at = value
+        if msg.client_id != token.subject_pk:
+            return Broken("I7", "the capability is another client's")
+        if hub_ts > token.expires_at(issued_at):
+            return Broken("I7", f"the capability ended at {token.expires_at(issued_at)}")
+        if origin is not None and not token.allows_stream(origin.labels.stream_id):
+            return Broken("I7", "the capability is for other streams")
+        return None
+
+    def _epoch(self, msg: Msg, origin: LabelOrigin, hub_ts: int) -> Iterable[Broken]:
+        detail = []
+        if msg.profile_id != self._profile_id and msg.profile_id in self._context.profiles:
+            detail.append(Broken("I4", "the profile is not that of the stream"))
+        epoch = origin.labels.profile.epoch(hub_ts)
+        if epoch not in self._is_near:
+            accepted = origin.labels.accepted(hub_ts, self._context.limits.max_epoch_skew_sec)
+            self._is_near[epoch] = self._label in accepted
+        if not self._is_near[epoch]:
+            detail.append(Broken("I12", "the label is not of an epoch near hub_ts"))
+        return detail
+
+
+ORDER = "ORDER"
+"""The code of the fault that an entry is told by which comes after a later one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StrayCheck:
+    """The walk passes over them; all that a pair shows by itself is told here."""
+
+    task: Task
+    start: Start
+    context: Context
+    found: list[Stray] = field(default_factory=list)
+    faults: list[AuditFault] = field(default_factory=list)
+
+    def look(self, raw: bytes, faults: Iterable[AuditFault]) -> None:
+        pairs = PairCheck(self.context, self.task.label, self.start.origin)
+        for at in [fault.offset for fault in faults if fault.code == ORDER]:
+            framed = open_entry(*read_entry(raw, at, self.context.limits))
+            msg, receipt, leaf = framed.msg, framed.receipt, framed.msg.leaf_hash()
+            for code, what in pairs.broken(msg, receipt, leaf, at):
+                self._tell(at, receipt.stream_seq, what, code)
+            if leaf == receipt.leaf_hash and self._is_own(framed):
+                self.found.append(Stray(receipt.stream_seq, msg.client_id, msg.client_seq))
+        for at, seq, (code, what) in pairs.unsigned():
+            self._tell(at, seq, what, code)
+
+    def _is_own(self, framed: FramedEntry) -> bool:
+        """Whether the hub gave this receipt, for this label."""
+        try:
+            self.context.hub.verify_receipt(framed.receipt)
+        except Untrusted:
+            return False
+        return framed.receipt.label == self.task.label
+
+    def _tell(self, at: int, seq: int, what: str, code: str) -> None:
+        self.faults.append(AuditFault(self.task.file, at, seq, what, code))

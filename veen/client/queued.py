@@ -1,0 +1,183 @@
+"""A draft: what is to be sent, before it has a place in a log and a seal (spec 4.5).
+
+Flights: sealed messages that may be on their way, and the places they are meant for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from veen.crypto import AEAD_TAG_BYTES, aead_decrypt, aead_encrypt
+from veen.digest import ht, u64be
+from veen.errors import WrongSize
+from veen.keystore.sealed import Randomness
+from veen.label import Profile
+from veen.limits import Limits
+from veen.payload import PayloadHdr, check_attachment_sizes
+from veen.wire import cbor
+from veen.wire.objects import WireMap
+from veen.wire.schema import Bytes32
+
+_NONCE_BYTES: Final = 24
+_FRAME_BYTES: Final = 40
+_ATT_ROOT_BYTES: Final = 35
+_ENVELOPE_BYTES: Final = 262  # a MSG around its ciphertext, with the longest numbers
+_MOST_REMEMBERED_BYTES: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageTemplate(WireMap):
+    """All of a draft but its content; what is sent in one go shares one."""
+
+    stream: str
+    profile: Profile
+    recipient: Bytes32
+    header: PayloadHdr
+    auth_ref: Bytes32 | None = None
+
+    def queue(self, hub_id: bytes) -> bytes:
+        """What must be sent in order: one stream of one hub, under one profile."""
+        return ht("veen/outbox-lane", hub_id, self.profile.profile_id(), self.stream.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedMessage:
+    form: MessageTemplate
+    body: bytes = field(repr=False)
+    attachments: tuple[bytes, ...] = field(default=(), repr=False)
+
+    def encode(self) -> bytes:
+        return self.form.encode() + cbor.dump([self.body, *self.attachments])
+
+    def check_sizes(self, limits: Limits) -> None:
+        """Refuse what could never be sent, and would keep all that follows it waiting."""
+        check_attachment_sizes(self.attachments, limits)
+        body = len(self.body) + AEAD_TAG_BYTES
+        header = len(self.form.header.encode()) + _ATT_ROOT_BYTES + AEAD_TAG_BYTES
+        frame = _FRAME_BYTES + header + body
+        if self.form.profile.pad_block:
+            frame += -frame % self.form.profile.pad_block
+        if body > limits.max_body_bytes or frame + _ENVELOPE_BYTES > limits.max_msg_bytes:
+            raise WrongSize(
+                f"a body of {len(self.body)} bytes does not fit into one message; "
+                "cut it up, or send it as attachments"
+            )
+
+
+class Drafts:
+    """Drafts as they lie on a disk: each encrypted, and bound to its number.
+
+    What was sealed here is mostly opened here soon after: it is remembered by its very bytes.
+    """
+
+    def __init__(self, key: bytes, random: Randomness) -> None:
+        self._key = key
+        self._random = random
+        self._last: tuple[bytes, MessageTemplate] | None = None
+        self._sealed: dict[tuple[int, bytes], QueuedMessage] = {}
+        self._room = _MOST_REMEMBERED_BYTES
+
+    def seal(self, number: int, draft: QueuedMessage) -> bytes:
+        nonce = self._random(_NONCE_BYTES)
+        sealed = nonce + aead_encrypt(self._key, nonce, u64be(number), draft.encode())
+        self._remember(number, sealed, draft)
+        return sealed
+
+    def open(self, number: int, sealed: bytes) -> QueuedMessage:
+        known = self._sealed.pop((number, sealed), None)
+        if known is not None:
+            self._room += len(sealed)
+            return known
+        nonce, body = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
+        return self.decode(aead_decrypt(self._key, nonce, u64be(number), body))
+
+    def _remember(self, number: int, sealed: bytes, draft: QueuedMessage) -> None:
+        if len(sealed) > self._room:
+            self._sealed.clear()
+            self._room = _MOST_REMEMBERED_BYTES
+        if len(sealed) <= self._room:
+            self._sealed[number, sealed] = draft
+            self._room -= len(sealed)
+
+    def decode(self, raw: bytes) -> QueuedMessage:
+        """One that has the form of the one before shares it."""
+        if self._last is None or not raw.startswith(self._last[0]):
+            encoded = raw[: cbor.skip(raw, 0)]
+            self._last = encoded, MessageTemplate.decode(encoded)
+        encoded, form = self._last
+        count, at = cbor.array(raw, len(encoded))
+        content = []
+        for _ in range(count):
+            item, at = cbor.bstr(raw, at)
+            content.append(item)
+        cbor.finish(raw, at)
+        if not content:
+            raise WrongSize("a draft without a body")
+        return QueuedMessage(form, content[0], tuple(content[1:]))
+
+
+_COID_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitAttempt:
+    """One attempt at one client_seq. ``withdrawn`` is an attempt nobody waits for any more."""
+
+    event_id: int
+    label: bytes
+    epoch: int
+    client_id: bytes
+    client_seq: int
+    prev_ack: int
+    auth_ref: bytes | None
+    leaf: bytes
+    coids: bytes
+    msg: bytes = field(repr=False)
+    withdrawn: bool = False
+
+    def attachment_ids(self) -> tuple[bytes, ...]:
+        starts = range(0, len(self.coids), _COID_BYTES)
+        return tuple(self.coids[at : at + _COID_BYTES] for at in starts)
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """One client_seq of one client in one label, and every attempt made at it.
+
+    The last attempt is the one to send; the hub can have taken any of them, but one at most.
+    """
+
+    attempts: tuple[SubmitAttempt, ...]
+
+    @property
+    def current(self) -> SubmitAttempt:
+        return self.attempts[-1]
+
+    @property
+    def event_id(self) -> int:
+        return self.current.event_id
+
+    @property
+    def label(self) -> bytes:
+        return self.current.label
+
+    @property
+    def client_id(self) -> bytes:
+        return self.current.client_id
+
+    @property
+    def client_seq(self) -> int:
+        return self.current.client_seq
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a withdrawn event may stand in this place without our knowing."""
+        return any(attempt.withdrawn for attempt in self.attempts)
+
+    def attempt(self, leaf: bytes) -> SubmitAttempt | None:
+        return next((attempt for attempt in self.attempts if attempt.leaf == leaf), None)
+
+    def again(self, attempt: SubmitAttempt) -> InFlight:
+        """The slot with one more attempt at it."""
+        return replace(self, attempts=(*self.attempts, attempt))

@@ -1,0 +1,450 @@
+"""Client cursors of a replay: how far each client had come, in bounded memory.
+
+Pages of a label: asked for one ahead, and refused where they are not what was asked for.
+
+Where a range ends: not before what the hub has signed to us, nor in another history.
+
+Both signatures of many pairs, on two cores where there are two.
+
+Replay of a label: pages folded through the invariants, and tied to what we knew before.
+
+All of a page holds, or nothing of it is handed out.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+from veen.client.hub_api import HubApi
+from veen.client.log_head import LabelLogRef, Pair, exists, is_missing, receipt_at, store_evidence
+from veen.client.session import LabelView, Session
+from veen.client.transport import Fork, HubRefused, Unreachable
+from veen.errors import Malformed, Rejected, Untrusted
+from veen.invariants import (
+    NEW_CLIENT,
+    Before,
+    ClientCursor,
+    Rules,
+    Violation,
+    verify_place,
+    verify_signatures,
+)
+from veen.keystore.card import Identity
+from veen.label import EpochLabels
+from veen.mmr import EMPTY, Peaks
+from veen.msg import Msg
+from veen.proofs import MmrProof, RangeProof, verify_consistency
+from veen.receipt import Receipt
+from veen.wire.api import StreamItem, StreamRequest, StreamResponse
+
+MAX_CLIENTS: Final = 16_384
+
+
+class ClientCursors:
+    """The last client_seq of each client, of as many as fit.
+
+    A client not met yet is new when the range began with the label; after one had to be
+    forgotten nothing is known of it.
+    """
+
+    def __init__(self, *, from_start: bool, most: int = MAX_CLIENTS) -> None:
+        self._known: OrderedDict[bytes, ClientCursor] = OrderedDict()
+        self._unknown = NEW_CLIENT if from_start else None
+        self._most = most
+
+    def of(self, client_id: bytes) -> ClientCursor | None:
+        return self._known.get(client_id, self._unknown)
+
+    def put(self, client_id: bytes, cursor: ClientCursor) -> None:
+        self._known[client_id] = cursor
+        self._known.move_to_end(client_id)
+        if len(self._known) > self._most:
+            self._known.popitem(last=False)
+            self._unknown = None
+
+
+PAGE_ITEMS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelRange:
+    """What to read of a label, both ends included; without an end, all there is."""
+
+    from_seq: int = 1
+    to_seq: int | None = None
+    with_proof: bool = False
+    page_items: int = PAGE_ITEMS
+
+
+@dataclass(frozen=True, slots=True)
+class ItemPage:
+    """Items that follow each other, each with a receipt, none of them verified yet."""
+
+    items: tuple[StreamItem, ...]
+    proof: MmrProof | None
+    following: int | None
+    """Where the next page begins, if there is one."""
+
+
+def pages(api: HubApi, log: LabelLogRef, range_: LabelRange) -> Iterator[ItemPage]:
+    """One page is fetched while the caller works on the one before, and never more."""
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="veen-page") as pool:
+        page = _fetch(api, log, range_, range_.from_seq)
+        while page.following is not None:
+            ahead = pool.submit(_fetch, api, log, range_, page.following)
+            yield page
+            page = ahead.result()
+        yield page
+
+
+def _fetch(api: HubApi, log: LabelLogRef, range_: LabelRange, start: int) -> ItemPage:
+    request = StreamRequest(
+        label=log.label,
+        from_seq=start,
+        to_seq=range_.to_seq,
+        max_items=range_.page_items,
+        with_receipts=True,
+        with_mmr_proof=range_.with_proof or None,
+    )
+    answer = api.stream(request)
+    _refuse_other(answer, log, request)
+    _refuse_items(answer, log, request)
+    _refuse_standing_still(answer, log, request)
+    return ItemPage(answer.items, answer.mmr_proof, answer.next_cursor)
+
+
+def _refuse_other(answer: StreamResponse, log: LabelLogRef, request: StreamRequest) -> None:
+    if answer.label != request.label:
+        raise Untrusted(f"{log.at(request.from_seq)}: the page is of label {answer.label.hex()}")
+    if (answer.from_seq, answer.to_seq) != (request.from_seq, request.to_seq):
+        raise Untrusted(
+            f"{log.at(request.from_seq)}: the page is of {answer.from_seq} to {answer.to_seq}"
+        )
+
+
+def _refuse_items(answer: StreamResponse, log: LabelLogRef, request: StreamRequest) -> None:
+    if request.max_items is not None and len(answer.items) > request.max_items:
+        raise Untrusted(
+            f"{log.at(request.from_seq)}: {len(answer.items)} items, {request.max_items} were asked"
+        )
+    for due, item in enumerate(answer.items, request.from_seq):
+        if item.stream_seq != due:
+            raise Untrusted(f"{log.at(due)}: {item.stream_seq} stands in its place")
+        if request.to_seq is not None and due > request.to_seq:
+            raise Untrusted(f"{log.at(due)}: it was not asked for, {request.to_seq} was the last")
+        if item.receipt is None:
+            raise Untrusted(f"{log.at(due)}: it came without its receipt")
+    if request.with_mmr_proof and answer.items and answer.mmr_proof is None:
+        raise Untrusted(f"{log.at(answer.items[-1].stream_seq)}: the proof asked for is missing")
+
+
+def _refuse_standing_still(
+    answer: StreamResponse, log: LabelLogRef, request: StreamRequest
+) -> None:
+    following, due = answer.next_cursor, request.from_seq + len(answer.items)
+    if following is None:
+        return
+    if not answer.items or following != due:
+        raise Untrusted(f"{log.at(due)}: the page ends here and goes on at {following}")
+    if request.to_seq is not None and following > request.to_seq:
+        raise Untrusted(f"{log.at(due)}: the page goes on beyond {request.to_seq}")
+
+
+def refuse_short(log: LabelLogRef, range_: LabelRange, size: int, view: LabelView) -> None:
+    due = view.seen if range_.to_seq is None else min(view.seen, range_.to_seq)
+    if range_.from_seq <= due and size < due:
+        raise Untrusted(f"{log.at(size)}: the hub ends here, though it signed {view.seen} before")
+
+
+def refuse_other_end(session: Session, log: LabelLogRef, view: LabelView) -> None:
+    """Where there is nothing to read, what the hub signed last must still stand."""
+    ours = view.unlinked or view.head
+    if ours is None:
+        return
+    try:
+        theirs = receipt_at(session, log, ours.stream_seq)
+    except HubRefused as error:
+        if not is_missing(error):
+            raise
+        if exists(session, log.label, ours.stream_seq):
+            return
+        raise Untrusted(f"{log.at(ours.stream_seq)}: the hub has it no more") from error
+    if ours.contradicts(theirs):
+        raise store_evidence(session, ours, theirs)
+
+
+class Signatures:
+    """``rules`` are those of the hub's keys as they are known by now."""
+
+    def __init__(self, session: Session, labels: EpochLabels, beside: Executor) -> None:
+        self._session = session
+        self._labels = labels
+        self._beside = beside
+        self.rules = session.rules(labels)
+
+    def verify(self, pairs: Sequence[Pair]) -> None:
+        """Half of them in another thread: libsodium lets go of the interpreter meanwhile."""
+        half = len(pairs) // 2
+        others = self._beside.submit(_signed, pairs[half:], self.rules)
+        count = _signed(pairs[:half], self.rules)
+        self._verify_one_by_one(pairs[count:half])
+        self._verify_one_by_one(pairs[half + others.result() :])
+
+    def _verify_one_by_one(self, pairs: Sequence[Pair]) -> None:
+        for pair in pairs:
+            try:
+                verify_signatures(pair.msg, pair.receipt, self.rules)
+            except Violation:
+                if not self._is_of_new_key(pair.receipt):
+                    raise
+                verify_signatures(pair.msg, pair.receipt, self.rules)
+
+    def _is_of_new_key(self, receipt: Receipt) -> bool:
+        """A hub may have taken a new key since we last asked for its identity."""
+        if not is_signed(self._session, receipt):
+            return False
+        known, self.rules = self.rules, self._session.rules(self._labels)
+        return self.rules.hub != known.hub
+
+
+def is_signed(session: Session, receipt: Receipt) -> bool:
+    try:
+        session.verify_receipt(receipt)
+    except Untrusted:
+        return False
+    return True
+
+
+def _signed(pairs: Sequence[Pair], rules: Rules) -> int:
+    """How many pairs, from the first on, have the signatures they need."""
+    for count, pair in enumerate(pairs):
+        try:
+            verify_signatures(pair.msg, pair.receipt, rules)
+        except Violation:
+            return count
+    return len(pairs)
+
+
+def replay(
+    session: Session, log: LabelLogRef, range_: LabelRange, *, skips: bool = False
+) -> Iterator[tuple[Pair, ...]]:
+    """The verified pages of a range; the view has moved on when a page comes out.
+
+    It does not move over entries that were not read, unless they are gone and ``skips`` says so.
+    """
+    view = _view(session, log)
+    view.verify()
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="veen-verify") as beside:
+        fold = _Fold(session, log, range_.from_seq, beside, skips=skips)
+        for page in _existing_pages(session, log, range_):
+            yield fold.page(page)
+    refuse_short(log, range_, fold.size, view)
+    if fold.size < range_.from_seq:
+        refuse_other_end(session, log, view)
+
+
+def _existing_pages(session: Session, log: LabelLogRef, range_: LabelRange) -> Iterator[ItemPage]:
+    """The pages of a label; none of one that has no entries, which a hub does not know.
+
+    A label whose first entry came after the hub said so is read again, once: when it is still not
+    there, retention took the entries away.
+    """
+    for is_last in (False, True):
+        has_begun = False
+        try:
+            for page in pages(session.api, log, range_):
+                has_begun = True
+                yield page
+        except HubRefused as error:
+            if has_begun or not is_missing(error):
+                raise
+            if not _has_entries(session, log):
+                return
+            if is_last:
+                raise
+        else:
+            return
+
+
+class _Fold:
+    def __init__(
+        self, session: Session, log: LabelLogRef, from_seq: int, beside: Executor, *, skips: bool
+    ) -> None:
+        self._session = session
+        self._log = log
+        self._label = log.label
+        self._signatures = Signatures(session, log.labels, beside)
+        self._cursors = ClientCursors(from_start=from_seq == 1)
+        self._peaks: Peaks | None = None
+        self._before = from_seq - 1
+        self._skips = skips
+        self._own = own_client_ids(session.identity)
+
+    @property
+    def size(self) -> int:
+        """How far it has come."""
+        return self._before if self._peaks is None else self._peaks.size
+
+    def page(self, page: ItemPage) -> tuple[Pair, ...]:
+        view = _view(self._session, self._log)
+        if not page.items:
+            return ()
+        try:
+            pairs = self._verified(page, view)
+        except Fork:
+            raise
+        except Untrusted:
+            self._seek_fork(view)
+            raise
+        self._bring_forward(pairs)
+        return pairs
+
+    def _verified(self, page: ItemPage, view: LabelView) -> tuple[Pair, ...]:
+        peaks = self._start(view) if self._peaks is None else self._peaks
+        held = [item for item in (view.head, view.unlinked) if item is not None]
+        pairs = []
+        for item in page.items:
+            pair = self._pair(item, held)
+            client_id = pair.msg.client_id
+            before = Before(peaks=peaks, client=self._cursors.of(client_id), grant=None)
+            after = verify_place(pair.msg, pair.receipt, before, self._signatures.rules)
+            self._cursors.put(client_id, after.client)
+            peaks = after.peaks
+            pairs.append(pair)
+        self._signatures.verify(pairs)
+        last = pairs[-1].receipt
+        if page.proof is not None:
+            with self._placed(last.stream_seq):
+                page.proof.verify(
+                    leaf_hash=last.leaf_hash, stream_seq=last.stream_seq, root=last.mmr_root
+                )
+        self._link(view, peaks)
+        self._peaks = peaks
+        return tuple(pairs)
+
+    def _start(self, view: LabelView) -> Peaks:
+        """The peaks before the range, tied to our view; the first receipt must bear them out."""
+        if self._before in (0, view.peaks.size):
+            return view.peaks if self._before else EMPTY
+        with self._placed(self._before):
+            if self._before < view.peaks.size:
+                return self._peaks_below(view.peaks)
+            return self._peaks_above(view.peaks)
+
+    def _peaks_below(self, ours: Peaks) -> Peaks:
+        proof = self._proof(self._before, ours.size)
+        peaks = proof.before()
+        if peaks.size != self._before:
+            raise Untrusted(f"the hub sent the peaks at {peaks.size}")
+        proof.verify_after(peaks, size=ours.size, root=ours.root())
+        return peaks
+
+    def _peaks_above(self, ours: Peaks) -> Peaks:
+        proof = self._proof(ours.size, self._before)
+        if (proof.to_seq, proof.size) != (ours.size, self._before):
+            raise Untrusted(f"the hub sent a proof from {proof.to_seq} to {proof.size}")
+        if proof.before() != ours:
+            raise Untrusted(f"the hub's peaks at {ours.size} are not ours")
+        return proof.after(ours)
+
+    def _pair(self, item: StreamItem, held: Sequence[Receipt]) -> Pair:
+        seq = item.stream_seq
+        try:
+            msg, receipt = Msg.decode(item.msg), Receipt.decode(item.receipt or b"")
+        except Malformed as error:
+            raise Untrusted(f"{self._log.at(seq)}: {error}") from error
+        if receipt.stream_seq != seq or receipt.label != self._label:
+            raise Untrusted(f"{self._log.at(seq)}: the receipt is of another place")
+        for ours in held:
+            if ours.contradicts(receipt):
+                raise store_evidence(self._session, ours, receipt)
+        return Pair(msg, receipt)
+
+    def _link(self, view: LabelView, peaks: Peaks) -> None:
+        """A page that ends below our view must lead to it."""
+        if peaks.size >= view.peaks.size:
+            return
+        with self._placed(peaks.size):
+            verify_consistency(
+                self._proof(peaks.size, view.peaks.size),
+                old_size=peaks.size,
+                old_root=peaks.root(),
+                new_size=view.peaks.size,
+                new_root=view.peaks.root(),
+            )
+
+    def _bring_forward(self, pairs: Sequence[Pair]) -> None:
+        """Our view moves to the end of a page that leaves no gap behind it."""
+        with self._session.moving:
+            view, peaks = _view(self._session, self._log), self._peaks
+            if peaks is None or peaks.size <= view.peaks.size:
+                return
+            if pairs[0].receipt.stream_seq > view.peaks.size + 1 and not self._skips:
+                return
+            own = [pair.msg for pair in pairs if pair.msg.client_id in self._own]
+            passed = view.unlinked is not None and view.unlinked.stream_seq <= peaks.size
+            moved = replace(
+                view,
+                peaks=peaks,
+                head=pairs[-1].receipt,
+                unlinked=None if passed else view.unlinked,
+                cursors=_advanced(view, own),
+            )
+            self._session.keep(self._label, moved)
+
+    def _seek_fork(self, view: LabelView) -> None:
+        """An answer that does not hold: ask what the hub signs now where it signed to us before."""
+        for ours in (view.head, view.unlinked):
+            if ours is None:
+                continue
+            with suppress(HubRefused, Rejected, Unreachable, Malformed):
+                theirs = self._session.api.receipt(self._label, ours.stream_seq)
+                if ours.contradicts(theirs) and is_signed(self._session, theirs):
+                    raise store_evidence(self._session, ours, theirs)
+
+    def _proof(self, old_size: int, new_size: int) -> RangeProof:
+        """Both sizes were shown to us, so a hub that has no such proof has changed its mind."""
+        try:
+            return self._session.api.consistency(self._label, old_size, new_size)
+        except HubRefused as error:
+            if not is_missing(error):
+                raise
+            raise Untrusted(f"the hub has {new_size} entries no more: {error}") from error
+
+    @contextmanager
+    def _placed(self, seq: int) -> Iterator[None]:
+        try:
+            yield
+        except Untrusted as error:
+            raise Untrusted(f"{self._log.at(seq)}: {error}") from error
+
+
+def own_client_ids(identity: Identity) -> frozenset[bytes]:
+    return frozenset(
+        {
+            identity.client_id,
+            *(retired_client_id_.client_id for retired_client_id_ in identity.retired_client_ids),
+        }
+    )
+
+
+def _view(session: Session, log: LabelLogRef) -> LabelView:
+    return session.view(log.label, log.name, log.epoch)
+
+
+def _advanced(view: LabelView, own: Sequence[Msg]) -> dict[bytes, ClientCursor]:
+    """A cursor only goes forward: what was sent and not read back yet counts too."""
+    cursors = dict(view.cursors)
+    for msg in own:
+        if msg.client_seq > cursors.get(msg.client_id, NEW_CLIENT).client_seq:
+            cursors[msg.client_id] = ClientCursor(msg.client_seq, msg.prev_ack)
+    return cursors
+
+
+def _has_entries(session: Session, log: LabelLogRef) -> bool:
+    return exists(session, log.label, 1)

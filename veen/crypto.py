@@ -1,0 +1,127 @@
+"""XChaCha20-Poly1305, which seals bodies and attachments (spec 3.2).
+
+HPKE base mode with exporter: X25519, HKDF-SHA256, ChaCha20-Poly1305 (spec 3.2, RFC 9180).
+
+Ed25519, the one signature scheme and the one verifier of the project (spec 3.2).
+
+libsodium refuses what a lax verifier takes: S >= L, small-order keys and points, and encodings
+that are not canonical. Every signature of the protocol covers a 32-byte digest.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from nacl import bindings
+from nacl.exceptions import BadSignatureError, CryptoError
+from pyhpke import AEADId, CipherSuite, KDFId, KEMId
+from pyhpke.exceptions import PyHPKEError
+
+from veen.errors import Malformed, Undecryptable, Untrusted
+
+AEAD_KEY_BYTES = bindings.crypto_aead_xchacha20poly1305_ietf_KEYBYTES
+AEAD_TAG_BYTES = bindings.crypto_aead_xchacha20poly1305_ietf_ABYTES
+
+
+def aead_encrypt(key: bytes, nonce: bytes, aad: bytes, plaintext: bytes) -> bytes:
+    return bindings.crypto_aead_xchacha20poly1305_ietf_encrypt(plaintext, aad, nonce, key)
+
+
+def aead_decrypt(key: bytes, nonce: bytes, aad: bytes, ciphertext: bytes) -> bytes:
+    if len(ciphertext) < AEAD_TAG_BYTES:
+        raise Undecryptable(f"{len(ciphertext)} bytes are too few for a sealed body or attachment")
+    try:
+        return bindings.crypto_aead_xchacha20poly1305_ietf_decrypt(ciphertext, aad, nonce, key)
+    except CryptoError as error:
+        raise Undecryptable("a body or attachment does not open with this key") from error
+
+
+_SUITE: Final = CipherSuite.new(
+    KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, AEADId.CHACHA20_POLY1305
+)
+HPKE_ENC_BYTES: Final = 32
+HPKE_KEY_BYTES: Final = 32
+
+
+class HpkeExporter(Protocol):
+    """Either end of one HPKE context: both derive the same secrets from it."""
+
+    def export(self, context: bytes, length: int) -> bytes: ...
+
+
+class HpkeSender:
+    """The sealing end. ``ephemeral`` is 32 fresh random bytes, never used twice."""
+
+    def __init__(self, recipient: bytes, ephemeral: bytes) -> None:
+        if len(ephemeral) != HPKE_KEY_BYTES:
+            raise Malformed(f"{len(ephemeral)} ephemeral bytes, {HPKE_KEY_BYTES} are due")
+        try:
+            public = _SUITE.kem.deserialize_public_key(recipient)
+            pair = _SUITE.kem.derive_key_pair(ephemeral)
+            self.enc, self._context = _SUITE.create_sender_context(public, eks=pair)
+        except (PyHPKEError, ValueError) as error:
+            raise Untrusted(f"not a usable X25519 recipient key: {recipient.hex()}") from error
+
+    def seal(self, aad: bytes, plaintext: bytes) -> bytes:
+        return self._context.seal(plaintext, aad)
+
+    def export(self, context: bytes, length: int) -> bytes:
+        return self._context.export(context, length)
+
+
+class HpkeRecipient:
+    """The opening end, for what ``enc`` announces to the holder of ``private``."""
+
+    def __init__(self, enc: bytes, private: bytes) -> None:
+        try:
+            key = _SUITE.kem.deserialize_private_key(private)
+            self._context = _SUITE.create_recipient_context(enc, key)
+        except (PyHPKEError, ValueError) as error:
+            raise Undecryptable("not an HPKE encapsulation for an X25519 key") from error
+
+    def open(self, aad: bytes, ciphertext: bytes) -> bytes:
+        try:
+            return self._context.open(ciphertext, aad)
+        except PyHPKEError as error:
+            raise Undecryptable("the header does not open with this key") from error
+
+    def export(self, context: bytes, length: int) -> bytes:
+        return self._context.export(context, length)
+
+
+def hpke_public_key(private: bytes) -> bytes:
+    """The X25519 public key of 32 private bytes."""
+    if len(private) != HPKE_KEY_BYTES:
+        raise Malformed(f"an X25519 private key of {len(private)} bytes, {HPKE_KEY_BYTES} are due")
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+class SigningKey:
+    """A signing key, made from its 32-byte seed."""
+
+    __slots__ = ("_secret", "public")
+
+    def __init__(self, seed: bytes) -> None:
+        if len(seed) != bindings.crypto_sign_SEEDBYTES:
+            raise Malformed(f"an Ed25519 seed of {len(seed)} bytes, 32 are due")
+        self.public, self._secret = bindings.crypto_sign_seed_keypair(seed)
+
+    def sign(self, digest: bytes) -> bytes:
+        return bindings.crypto_sign(digest, self._secret)[: bindings.crypto_sign_BYTES]
+
+    def __repr__(self) -> str:
+        return f"PrivateKey(public={self.public.hex()})"
+
+
+def signature_is_valid(public: bytes, signature: bytes, digest: bytes) -> bool:
+    """Whether ``signature`` is the holder of ``public``'s over ``digest``."""
+    if len(public) != bindings.crypto_sign_PUBLICKEYBYTES:
+        return False
+    if len(signature) != bindings.crypto_sign_BYTES:
+        return False
+    try:
+        bindings.crypto_sign_open(signature + digest, public)
+    except BadSignatureError:
+        return False
+    return True

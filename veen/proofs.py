@@ -1,0 +1,271 @@
+"""Inclusion at a size: that a leaf stands in a range which has grown since.
+
+mmr_proof: that a leaf was the last of its label when the root was signed (spec 5.2 - 5.4).
+
+Range proof: that leaves from .. to, all of them in order, stand in a range of a later size.
+
+With an empty run of leaves it is the consistency proof between two sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from veen import mmr
+from veen.errors import Malformed, Untrusted
+from veen.limits import MAX_PROOF_PATH
+from veen.mmr import Peaks
+from veen.wire.objects import WireMap
+from veen.wire.schema import Bytes32, Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InclusionProof(WireMap):
+    """Siblings from the leaf up to its peak, and the other peaks by increasing height."""
+
+    ver: Version = 1
+    stream_seq: int
+    size: int
+    path: tuple[Bytes32, ...]
+    peaks: tuple[Bytes32, ...]
+
+    def rule(self) -> None:
+        if not 1 <= self.stream_seq <= self.size:
+            raise Malformed(f"leaf {self.stream_seq} of {self.size}")
+        if len(self.path) > MAX_PROOF_PATH or len(self.peaks) > MAX_PROOF_PATH:
+            raise Malformed(f"a proof of more than {MAX_PROOF_PATH} steps or peaks")
+
+    @classmethod
+    def build(cls, nodes: mmr.Nodes, stream_seq: int, size: int) -> InclusionProof:
+        leaf = stream_seq - 1
+        own = _own_height(stream_seq, size)
+        others = (peak for peak in mmr.peak_nodes(size) if peak[0] != own)
+        return cls(
+            stream_seq=stream_seq,
+            size=size,
+            path=tuple(nodes.node(height, (leaf >> height) ^ 1) for height in range(own)),
+            peaks=tuple(nodes.node(height, index) for height, index in others),
+        )
+
+    def verify(self, *, leaf_hash: bytes, stream_seq: int, size: int, root: bytes) -> None:
+        """Refuse unless ``leaf_hash`` is leaf ``stream_seq`` of the range of that size and root.
+
+        ``size`` and ``root`` come from one signed object.
+        """
+        ProvenRange(size, root).verify(self, leaf_hash=leaf_hash, stream_seq=stream_seq)
+
+    def verify_form(self, stream_seq: int, size: int) -> None:
+        """Refuse unless this is as long as a proof of that leaf at that size must be."""
+        if (self.stream_seq, self.size) != (stream_seq, size):
+            raise Untrusted(f"a proof of leaf {self.stream_seq} of {self.size}, not of this one")
+        if not 1 <= stream_seq <= size:
+            raise Untrusted(f"leaf {stream_seq} of {size}")
+        height = _own_height(stream_seq, size)
+        if len(self.path) != height or len(self.peaks) != size.bit_count() - 1:
+            raise Untrusted(f"{len(self.path)} steps and {len(self.peaks)} peaks at size {size}")
+
+
+class ProvenRange:
+    """What proofs have shown of one range: where the next one meets it, it need climb no further.
+
+    ``size`` and ``root`` come from one signed object.
+    """
+
+    def __init__(self, size: int, root: bytes) -> None:
+        self._size = size
+        self._root = root
+        self._nodes: dict[tuple[int, int], bytes] = {}
+        """With every node that was shown, all that is hashed with it up to its peak."""
+        self._peaks: tuple[bytes, ...] = ()
+
+    def verify(self, proof: InclusionProof, *, leaf_hash: bytes, stream_seq: int) -> None:
+        """Refuse unless ``leaf_hash`` is leaf ``stream_seq`` of the range."""
+        proof.verify_form(stream_seq, self._size)
+        leaf, result = stream_seq - 1, leaf_hash
+        tracked: dict[tuple[int, int], bytes] = {}
+        for height, sibling in enumerate(proof.path):
+            index = leaf >> height
+            if (height, index) in self._nodes:
+                self._meet(proof, height, result)
+                break
+            tracked[height, index], tracked[height, index ^ 1] = result, sibling
+            result = mmr.node(sibling, result) if index & 1 else mmr.node(result, sibling)
+        else:
+            self._reach(proof, result)
+        self._nodes |= tracked
+
+    def _meet(self, proof: InclusionProof, height: int, value: bytes) -> None:
+        """Refuse a proof that goes on otherwise than what was shown."""
+        leaf, nodes = proof.stream_seq - 1, self._nodes
+        rest = (nodes[at, leaf >> at ^ 1] for at in range(height, len(proof.path)))
+        if (value, *proof.path[height:]) != (nodes[height, leaf >> height], *rest):
+            raise self._otherwise(proof)
+        place = self._place(proof)
+        if proof.peaks != self._peaks[:place] + self._peaks[place + 1 :]:
+            raise self._otherwise(proof)
+
+    def _reach(self, proof: InclusionProof, peak: bytes) -> None:
+        place = self._place(proof)
+        peaks = (*proof.peaks[:place], peak, *proof.peaks[place:])
+        if peaks != self._peaks and mmr.Peaks(self._size, peaks).root() != self._root:
+            raise self._otherwise(proof)
+        self._peaks = peaks
+
+    def _place(self, proof: InclusionProof) -> int:
+        """How many peaks are lower than the one above the leaf."""
+        return (self._size & (1 << len(proof.path)) - 1).bit_count()
+
+    def _otherwise(self, proof: InclusionProof) -> Untrusted:
+        return Untrusted(f"leaf {proof.stream_seq} is not in the range of size {self._size}")
+
+
+def _own_height(stream_seq: int, size: int) -> int:
+    """The height of the peak above a leaf: where the leaf turns off from the end of the range."""
+    return (stream_seq - 1 ^ size).bit_length() - 1
+
+
+LEAF_ON_THE_LEFT, LEAF_ON_THE_RIGHT = 0, 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofStep(WireMap):
+    dir: int
+    sib: Bytes32
+
+    def rule(self) -> None:
+        if self.dir not in (LEAF_ON_THE_LEFT, LEAF_ON_THE_RIGHT):
+            raise Malformed(f"direction {self.dir}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MmrProof(WireMap):
+    ver: Version = 1
+    leaf_hash: Bytes32
+    path: tuple[ProofStep, ...]
+    peaks_after: tuple[Bytes32, ...]
+
+    def rule(self) -> None:
+        if len(self.path) > MAX_PROOF_PATH or len(self.peaks_after) > MAX_PROOF_PATH:
+            raise Malformed(f"a proof of more than {MAX_PROOF_PATH} steps or peaks")
+
+    @classmethod
+    def build(cls, nodes: mmr.Nodes, stream_seq: int) -> MmrProof:
+        """The proof that belongs to the receipt of ``stream_seq``."""
+        leaf = stream_seq - 1
+        own, *after = mmr.peak_nodes(stream_seq)
+        path = (nodes.node(height, (leaf >> height) - 1) for height in range(own[0]))
+        return cls(
+            leaf_hash=nodes.node(0, leaf),
+            path=tuple(ProofStep(dir=LEAF_ON_THE_RIGHT, sib=sibling) for sibling in path),
+            peaks_after=tuple(nodes.node(height, index) for height, index in after),
+        )
+
+    def verify(self, *, leaf_hash: bytes, stream_seq: int, root: bytes) -> None:
+        """Refuse unless ``leaf_hash`` is leaf ``stream_seq`` of a range of that size and root.
+
+        Leaf, size and root come from the message and a signed object, never from the proof.
+        """
+        if stream_seq < 1:
+            raise Untrusted("stream_seq 0 has no proof")
+        if self.leaf_hash != leaf_hash:
+            raise Untrusted("the proof is of another leaf")
+        self._verify_shape(stream_seq)
+        peak = leaf_hash
+        for step in self.path:
+            peak = mmr.node(step.sib, peak)
+        if mmr.Peaks(stream_seq, (peak, *self.peaks_after)).root() != root:
+            raise Untrusted(f"the proof does not lead to the root at {stream_seq}")
+
+    def _verify_shape(self, stream_seq: int) -> None:
+        """The last leaf is a right child all the way up to the youngest peak."""
+        height = mmr.trailing_ones(stream_seq - 1)
+        if [step.dir for step in self.path] != [LEAF_ON_THE_RIGHT] * height:
+            raise Untrusted(f"the path is not that of the last of {stream_seq} leaves")
+        if len(self.peaks_after) != stream_seq.bit_count() - 1:
+            raise Untrusted(f"{len(self.peaks_after)} other peaks at size {stream_seq}")
+        if len(set(self.peaks_after)) != len(self.peaks_after):
+            raise Untrusted("a peak stands twice in the proof")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeProof(WireMap):
+    """The peaks before the leaves, and the complete subtrees after them up to the size."""
+
+    ver: Version = 1
+    from_seq: int
+    to_seq: int
+    size: int
+    peaks_before: tuple[Bytes32, ...]
+    subtrees_after: tuple[Bytes32, ...]
+
+    def rule(self) -> None:
+        if not 1 <= self.from_seq <= self.to_seq + 1 <= self.size + 1:
+            raise Malformed(f"leaves {self.from_seq} to {self.to_seq} of {self.size}")
+        if len(self.peaks_before) > MAX_PROOF_PATH or len(self.subtrees_after) > 2 * MAX_PROOF_PATH:
+            raise Malformed("a proof with more parts than a range can have")
+
+    @classmethod
+    def build(cls, nodes: mmr.Nodes, from_seq: int, to_seq: int, size: int) -> RangeProof:
+        after = mmr.subtrees(to_seq, size)
+        return cls(
+            from_seq=from_seq,
+            to_seq=to_seq,
+            size=size,
+            peaks_before=mmr.peaks_at(nodes, from_seq - 1).hashes,
+            subtrees_after=tuple(nodes.node(height, index) for height, index in after),
+        )
+
+    def before(self) -> Peaks:
+        """The peaks just before the first leaf; of a wrong number of them, Untrusted."""
+        return Peaks(self.from_seq - 1, self.peaks_before)
+
+    def verify(self, *, leaves: Iterable[bytes], size: int, root: bytes) -> None:
+        """Refuse unless ``leaves`` are exactly from .. to of the range of that size and root.
+
+        ``size`` and ``root`` come from one signed object.
+        """
+        peaks = self.before()
+        for leaf in leaves:
+            peaks = peaks.append(leaf)
+        self.verify_after(peaks, size=size, root=root)
+
+    def verify_after(self, peaks: Peaks, *, size: int, root: bytes) -> None:
+        """The same, for leaves that have been appended to ``before()`` one by one."""
+        if size != self.size or self.to_seq > size:
+            raise Untrusted(f"a proof up to {self.to_seq} of {self.size}, not of {size}")
+        if peaks.size != self.to_seq:
+            raise Untrusted(f"the leaves end at {peaks.size}, not at {self.to_seq}")
+        if self.after(peaks).root() != root:
+            raise Untrusted(f"the leaves do not lead to the root at {size}")
+
+    def after(self, peaks: Peaks) -> Peaks:
+        """The peaks at the size, from those at to_seq; believed only with their signed root."""
+        expected = tuple(mmr.subtrees(self.to_seq, self.size))
+        if len(self.subtrees_after) != len(expected):
+            raise Untrusted(
+                f"{len(self.subtrees_after)} subtrees after {self.to_seq} up to {self.size}"
+            )
+        for (height, _), subtree in zip(expected, self.subtrees_after, strict=True):
+            peaks = peaks.graft(height, subtree)
+        return peaks
+
+
+def consistency(nodes: mmr.Nodes, old_size: int, new_size: int) -> RangeProof:
+    """The proof that the range of ``new_size`` begins with the range of ``old_size``."""
+    return RangeProof.build(nodes, old_size + 1, old_size, new_size)
+
+
+def verify_consistency(
+    proof: RangeProof, *, old_size: int, old_root: bytes, new_size: int, new_root: bytes
+) -> None:
+    """Refuse unless the second range extends the first; every old peak is bound.
+
+    Both pairs of size and root come from signed objects.
+    """
+    if (proof.from_seq, proof.to_seq) != (old_size + 1, old_size):
+        raise Untrusted(f"not a proof of consistency with size {old_size}")
+    old = proof.before()
+    if old_size and old.root() != old_root:
+        raise Untrusted(f"the old peaks do not have the root at {old_size}")
+    proof.verify_after(old, size=new_size, root=new_root)

@@ -1,0 +1,206 @@
+"""Processes beside this one, for pure work that costs more than to hand it over.
+
+Frozen dataclasses that are cheap to hand to another process: their values, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import fields
+from functools import cache
+from itertools import islice
+from multiprocessing.connection import Connection, Pipe
+from operator import attrgetter
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any, Final, TypeVar
+
+from veen.errors import VeenError
+
+P = TypeVar("P")
+R = TypeVar("R")
+_AHEAD: Final = 3
+"""Parts that a process is given before its first result is taken: so it never waits for more."""
+_PROGRAM: Final = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); import veen.system.process_pool; "
+    "veen.system.process_pool.serve(int(sys.argv[2]))"
+)
+
+
+class PoolBroken(VeenError):
+    """A process that worked beside this one is gone."""
+
+
+class WorkerPool:
+    """Each process does one part of the work at a time; with no process, it is done here.
+
+    Threads that ``run`` something take turns: an answer must not come to another's question.
+    """
+
+    def __init__(self, pipes: Sequence[Connection]) -> None:
+        self._pipes = pipes
+        self._turn = Lock()
+        self._begun: list[Any] = []
+
+    @property
+    def size(self) -> int:
+        """How many parts can be begun at once."""
+        return max(1, len(self._pipes))
+
+    def begin(self, work: Callable[[P], Any], parts: Sequence[P]) -> None:
+        """Hand over at most ``size`` parts; what was begun before has been finished."""
+        if not self._pipes:
+            self._begun = [(work, part) for part in parts]
+            return
+        self._begun = list(self._pipes[: len(parts)])
+        for pipe, part in zip(self._begun, parts, strict=True):
+            _ask(pipe, (work, part))
+
+    def finish(self) -> list[Any]:
+        """The results of what was begun, in order; the first error of the work is raised."""
+        begun, self._begun = self._begun, []
+        if not self._pipes:
+            return [work(part) for work, part in begun]
+        return [_result(answer) for answer in [_answer(pipe) for pipe in begun]]
+
+    def run(self, work: Callable[[P], R], parts: Iterable[P]) -> Iterator[R]:
+        """The result of every part, in order, with a few parts for each process in memory."""
+        if not self._pipes:
+            yield from map(work, parts)
+            return
+        with self._turn:
+            yield from self._run(work, iter(parts))
+
+    def _run(self, work: Callable[[P], R], left: Iterator[P]) -> Iterator[R]:
+        waiting = deque[Connection]()
+        try:
+            for pipe, part in zip(_AHEAD * tuple(self._pipes), left, strict=False):
+                _ask(pipe, (work, part))
+                waiting.append(pipe)
+            while waiting:
+                pipe = waiting.popleft()
+                answer = _answer(pipe)
+                for part in islice(left, 1):
+                    _ask(pipe, (work, part))
+                    waiting.append(pipe)
+                yield _result(answer)
+        finally:
+            for pipe in waiting:
+                _answer(pipe)
+
+
+IN_PROCESS = WorkerPool(())
+"""The crew without processes."""
+
+
+@contextmanager
+def pool(processes: int) -> Iterator[WorkerPool]:
+    """So many processes for as long as the block runs; they end when this process does."""
+    with ExitStack() as ending:
+        yield WorkerPool([ending.enter_context(_beside()) for _ in range(processes)])
+
+
+@contextmanager
+def _beside() -> Iterator[Connection]:
+    # A fork of a process with threads may stop for ever; and what this program is started from is
+    # not imported again, as multiprocessing would.
+    ours, theirs = Pipe()
+    path, end = json.dumps(sys.path), theirs.fileno()
+    process = subprocess.Popen(  # noqa: S603 - this interpreter
+        [sys.executable, "-P", "-c", _PROGRAM, path, str(end)],
+        stdin=subprocess.DEVNULL,
+        pass_fds=[end],
+    )
+    theirs.close()
+    try:
+        yield ours
+    finally:
+        ours.close()
+        process.wait()
+
+
+def serve(end: int) -> None:
+    """Until the other end is closed, also by the death of whoever had it."""
+    pipe, parts = Connection(end), SimpleQueue[Any]()
+    Thread(target=_receive, args=(pipe, parts), daemon=True).start()
+    try:
+        while (part := parts.get()) is not None:
+            pipe.send(_done(*part))
+    except (ConnectionError, KeyboardInterrupt):
+        return
+
+
+def _receive(pipe: Connection, parts: SimpleQueue[Any]) -> None:
+    """Whatever comes is taken at once, so that nobody waits who has a result to take from us."""
+    try:
+        while True:
+            parts.put(pipe.recv())
+    except (EOFError, OSError):
+        return
+    finally:
+        parts.put(None)
+
+
+def _ask(pipe: Connection, work: tuple[Callable[[Any], Any], Any]) -> None:
+    try:
+        pipe.send(work)
+    except ConnectionError as error:
+        raise PoolBroken("a process that worked beside has ended: start again") from error
+
+
+def _answer(pipe: Connection) -> tuple[Any, VeenError | None]:
+    try:
+        raw: tuple[Any, VeenError | None] = pipe.recv()
+    except (EOFError, ConnectionError) as error:
+        raise PoolBroken("a process that worked beside has ended: start again") from error
+    return raw
+
+
+def _result(answer: tuple[Any, VeenError | None]) -> Any:
+    result, raised = answer
+    if raised is not None:
+        raise raised
+    return result
+
+
+def _done(work: Callable[[Any], Any], part: Any) -> tuple[Any, VeenError | None]:
+    try:
+        return work(part), None
+    except VeenError as error:
+        return None, error
+
+
+class Portable:
+    """What a dataclass with slots brings for pickling looks its fields up anew for each object."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kind: Any = type(self)
+        return _made, (kind, *_values(kind)(self))
+
+
+def _made(kind: Any, *values: Any) -> Any:
+    result = object.__new__(kind)
+    for put, value in zip(_puts(kind), values, strict=True):
+        put(result, value)
+    return result
+
+
+@cache
+def _values(kind: Any) -> Callable[[Any], tuple[Any, ...]]:
+    names = [field.name for field in fields(kind)]
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda item: tuple(getattr(item, name) for name in names)
+
+
+@cache
+def _puts(kind: Any) -> tuple[Callable[[Any, Any], None], ...]:
+    """The slots' own setters: a frozen object is filled once, while it is made."""
+    return tuple(getattr(kind, field.name).__set__ for field in fields(kind))

@@ -1,0 +1,88 @@
+"""The parts of a zone as its supervisor last wrote them down, for metrics and the page.
+
+The metrics of the parts of a zone, as their supervisor last wrote them down.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from veen.errors import Malformed
+from veen.system.config import VARIABLE
+
+FILE: Final = "run/state.json"
+"""Where the supervisor writes it, below the folder of the zone."""
+
+_UP: Final = "up"
+
+
+@dataclass(frozen=True, slots=True)
+class ZonePart:
+    """``trouble`` is what its last process said at its end, while that still matters."""
+
+    name: str
+    is_ready: bool
+    restarts: int
+    is_failing: bool
+    trouble: str
+
+
+def decode(raw: bytes) -> tuple[ZonePart, ...]:
+    """The parts of a zone that is up; of any other there is nothing to say."""
+    try:
+        document: dict[str, Any] = json.loads(raw)
+        if document["stage"] != _UP:
+            return ()
+        waiting = [{"name": name} for name in document.get("waiting", ())]
+        unstarted = document.get("unstarted", ())
+        return tuple(_part(item) for item in (*document["running"], *unstarted, *waiting))
+    except (ValueError, KeyError, TypeError) as error:
+        raise Malformed(f"{FILE}: expected the state of a supervisor, got {error!r}") from error
+
+
+def _part(document: dict[str, Any]) -> ZonePart:
+    return ZonePart(
+        name=str(document["name"]),
+        is_ready=bool(document.get("is_ready", False)),
+        restarts=int(document.get("restarts", 0)),
+        is_failing=bool(document.get("is_failing", False)),
+        trouble=str(document.get("trouble", "")),
+    )
+
+
+class ZoneParts(Collector):
+    """Read whenever the metrics are asked for; a process outside of a zone has none of them."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._zone = variables.get(VARIABLE)
+
+    def collect(self) -> Iterator[Metric]:
+        parts = () if self._zone is None else _parts(Path(self._zone).parent / FILE)
+        if not parts:
+            return
+        up = GaugeMetricFamily("veen_zone_part_up", "Parts of the zone that work", labels=["part"])
+        failing = GaugeMetricFamily(
+            "veen_zone_part_failing", "Parts that restarts did not help", labels=["part"]
+        )
+        restarts = CounterMetricFamily(
+            "veen_zone_part_restarts", "How often parts were started again", labels=["part"]
+        )
+        for part in parts:
+            up.add_metric([part.name], part.is_ready)
+            failing.add_metric([part.name], part.is_failing)
+            restarts.add_metric([part.name], part.restarts)
+        yield from (up, failing, restarts)
+
+
+def _parts(file: Path) -> tuple[ZonePart, ...]:
+    try:
+        return decode(file.read_bytes())
+    except (OSError, Malformed):
+        return ()

@@ -1,0 +1,231 @@
+"""Canonical JSON: RFC 8785, but with keys in the order of their UTF-8 bytes.
+
+The two orders differ only for keys beyond U+FFFF, which RFC 8785 sorts by UTF-16 unit.
+
+Bodies that are JSON: deterministic CBOR on the wire, the same value when read (spec 3.1).
+
+Wider than the wire objects, which know no negative numbers and no floats: JSON has both.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import filterfalse
+from typing import Any, Final, Never
+
+import cbor2
+import rfc8785
+
+from veen.errors import Malformed
+from veen.wire import cbor
+
+MAX_DEPTH: Final = 128
+_SAFE_INTEGER: Final = 2**53 - 1
+_SIMPLE: Final = frozenset({str, bool, type(None)})
+
+# Without floats the two forms are the same, and code points sort as their UTF-8 bytes do.
+_PLAIN: Final = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, sort_keys=True, separators=(",", ":")
+)
+
+
+def encode(value: Any) -> bytes:
+    """The one encoding of a JSON value, or Malformed when it has none."""
+    if not _is_plain(value, MAX_DEPTH):
+        return _encode(value, MAX_DEPTH)
+    try:
+        return _PLAIN.encode(value).encode()
+    except UnicodeEncodeError as error:
+        raise Malformed(f"a text has no canonical JSON: {error}") from error
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Whether the library's own encoder, many times as fast, gives the canonical form."""
+    kind = type(value)
+    if kind in _SIMPLE:
+        return True
+    if kind is int:
+        return abs(int(value)) <= _SAFE_INTEGER
+    if depth == 0 or kind not in (dict, list, tuple):
+        return False
+    if kind is dict:
+        if not all(type(key) is str for key in value):
+            return False
+        value = value.values()
+    return all(_is_plain(element, depth - 1) for element in value)
+
+
+def _encode(value: Any, depth: int) -> bytes:
+    if not isinstance(value, (dict, list, tuple)):
+        return _scalar(value)
+    if depth == 0:
+        raise Malformed(f"JSON nested more than {MAX_DEPTH} deep")
+    if isinstance(value, dict):
+        return b"{" + b",".join(_members(value, depth - 1)) + b"}"
+    return b"[" + b",".join(_encode(element, depth - 1) for element in value) + b"]"
+
+
+def _members(value: dict[Any, Any], depth: int) -> list[bytes]:
+    if not all(isinstance(key, str) for key in value):
+        raise Malformed("a JSON object has text keys only")
+    members = sorted(value.items(), key=_utf8)
+    return [_scalar(key) + b":" + _encode(element, depth) for key, element in members]
+
+
+def _utf8(pair: tuple[str, Any]) -> bytes:
+    return pair[0].encode("utf-8", "surrogatepass")
+
+
+def _scalar(value: Any) -> bytes:
+    try:
+        return rfc8785.dumps(value)
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
+        raise Malformed(f"{value!r} has no canonical JSON: {error}") from error
+
+
+_FLOAT_BYTES: Final = {0xF9: 3, 0xFA: 5, 0xFB: 9}
+_CONSTANTS: Final = (20, 21, 22)
+_TEXT_BYTES: Final = {cbor.TSTR << 5 | size: 1 + size for size in range(24)}
+_LONGER_TEXT: Final = cbor.TSTR << 5 | 24
+_WHOLE: Final = {
+    **_TEXT_BYTES,
+    **{major << 5 | n: 1 for major in (cbor.UINT, cbor.NEGATIVE) for n in range(24)},
+    **{cbor.SIMPLE << 5 | n: 1 for n in _CONSTANTS},
+}
+"""The size of an item, head and all, where its first byte tells it."""
+
+
+def json_to_cbor(text: str | bytes) -> bytes:
+    """The one encoding of a JSON text; a key that stands twice, or NaN, is no JSON."""
+    return value_to_cbor(parse_json(text))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text, as strictly."""
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
+    except Malformed:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"not JSON: {error}") from error
+
+
+def value_to_cbor(value: Any) -> bytes:
+    """The one encoding of a value made of what JSON has: dict with text keys, list, and scalars."""
+    _verify(value, cbor.MAX_DEPTH)
+    return cbor2.dumps(value, canonical=True)
+
+
+def cbor_to_json(raw: bytes) -> Any:
+    """The JSON value of which ``raw`` is the encoding, or Malformed when it is of none."""
+    cbor.finish(raw, _skip(raw, 0, cbor.MAX_DEPTH))
+    try:
+        return cbor2.loads(raw)
+    except (cbor2.CBORDecodeError, UnicodeDecodeError) as error:
+        raise Malformed(f"no JSON in CBOR: {error}") from error
+
+
+def _verify(value: Any, depth: int) -> None:
+    if isinstance(value, dict | list):
+        if depth == 0:
+            raise Malformed(f"nested more than {cbor.MAX_DEPTH} deep")
+        for element in filterfalse(_is_ascii, _elements(value)):
+            _verify(element, depth - 1)
+    elif isinstance(value, str):
+        cbor.refuse_surrogates(value)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise Malformed("a number that JSON does not have")
+    elif isinstance(value, int):
+        if not -cbor.UINT_MAX - 1 <= value <= cbor.UINT_MAX:
+            raise Malformed(f"{value} has more than 64 bits")
+    elif value is not None:
+        raise Malformed(f"a {type(value).__name__} is nothing that JSON has")
+
+
+def _is_ascii(value: Any) -> bool:
+    """Most of what events hold, and nothing can be wrong with it."""
+    return type(value) is str and value.isascii()
+
+
+def _elements(value: dict[Any, Any] | list[Any]) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    for key in value:
+        if not isinstance(key, str):
+            raise Malformed(f"the key {key!r} of a JSON object is no text")
+    return [*value, *value.values()]
+
+
+def _skip(raw: bytes, at: int, depth: int) -> int:
+    """Where the item at ``at`` ends, if it is the one encoding of something that JSON has.
+
+    That text is UTF-8 is left to be seen by decoding the whole.
+    """
+    if at >= len(raw):
+        raise Malformed(f"cut short at byte {at}")
+    first = raw[at]
+    if first in _WHOLE:
+        return at + _WHOLE[first]
+    if first == _LONGER_TEXT and at + 1 < len(raw) and raw[at + 1] > 23:
+        return at + 2 + raw[at + 1]
+    if first in _FLOAT_BYTES:
+        return _skip_float(raw, at, at + _FLOAT_BYTES[first])
+    return _skip_by_head(raw, at, depth)
+
+
+def _skip_by_head(raw: bytes, at: int, depth: int) -> int:
+    major, argument, end = cbor.head(raw, at)
+    if major in (cbor.UINT, cbor.NEGATIVE):
+        return end
+    if major == cbor.TSTR:
+        return end + argument
+    if major not in (cbor.ARRAY, cbor.MAP) or depth == 0:
+        raise Malformed(f"nothing that JSON has at byte {at}")
+    if major == cbor.MAP:
+        return _skip_pairs(raw, end, argument, depth - 1)
+    for _ in range(argument):
+        end = _skip(raw, end, depth - 1)
+    return end
+
+
+def _skip_pairs(raw: bytes, at: int, count: int, depth: int) -> int:
+    """Past the pairs of an object, whose keys are text, stand once and in order."""
+    before = b""
+    for _ in range(count):
+        end = _skip_key(raw, at)
+        key = raw[at:end]
+        if key <= before:
+            raise Malformed(f"a key that stands twice or out of order at byte {at}")
+        before = key
+        at = _skip(raw, end, depth)
+    return at
+
+
+def _skip_key(raw: bytes, at: int) -> int:
+    whole = _TEXT_BYTES.get(raw[at]) if at < len(raw) else None
+    return cbor.tstr(raw, at)[1] if whole is None else at + whole
+
+
+def _skip_float(raw: bytes, at: int, end: int) -> int:
+    """Past a number that is finite and as short as it can be without loss."""
+    item = raw[at:end]
+    cbor.finish(item, end - at)
+    value = cbor2.loads(item)
+    if not math.isfinite(value):
+        raise Malformed("a number that JSON does not have")
+    if cbor2.dumps(value, canonical=True) != item:
+        raise Malformed(f"a number that is longer than need be at byte {at}")
+    return end
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise Malformed("a key stands twice in a JSON object")
+    return result
+
+
+def _refuse(text: str) -> Never:
+    raise Malformed(f"{text} is a number that JSON does not have")

@@ -1,0 +1,272 @@
+"""Deterministic CBOR: one encoding for each value, and nothing else is read (spec 3.1).
+
+Encoding is cbor2's. Decoding is our own, because cbor2 also reads tags, floats, overlong heads
+and shared references, which cost unbounded memory to tell apart afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import cbor2
+
+from veen.errors import Malformed
+
+UINT, NEGATIVE, BSTR, TSTR, ARRAY, MAP, TAG, SIMPLE = range(8)
+UINT_MAX: Final = 2**64 - 1
+MAX_DEPTH: Final = 16
+
+_WIDTH: Final = {24: 1, 25: 2, 26: 4, 27: 8}
+_SMALLEST: Final = {24: 24, 25: 1 << 8, 26: 1 << 16, 27: 1 << 32}
+_FLOAT: Final = 0xF8  # the first head of a float or of a simple value above 23
+_CHILDREN: Final = {ARRAY: 1, MAP: 2}
+_BSTR_BYTE: Final = 0x58  # the head of a byte string whose size is one byte
+_WHOLE: Final = {
+    **{UINT << 5 | 24 + n: 1 + (1 << n) for n in range(4)},
+    **dict.fromkeys((*range(24), *range(SIMPLE << 5, _FLOAT)), 1),
+    **{major << 5 | n: 1 + n for major in (BSTR, TSTR) for n in range(24)},
+}
+"""The size of an item, head and all, where its first byte tells it."""
+_SIMPLE: Final[dict[int, bool | None]] = {20: False, 21: True, 22: None}
+_NAMES: Final = ("uint", "negative", "bstr", "tstr", "array", "map", "tag", "simple value")
+
+
+@dataclass(frozen=True, slots=True)
+class Verbatim:
+    """The bytes of one CBOR item, to be written as they stand."""
+
+    item: bytes
+
+
+def encode(value: Any) -> bytes:
+    """The encoding of a tree of int, bytes, str, bool, None, list and dict.
+
+    Keys of one map are all uint or all text; they are written in the order of their encodings.
+    """
+    _refuse_unencodable(value, MAX_DEPTH)
+    return cbor2.dumps(value, canonical=True)
+
+
+def dump(value: Any) -> bytes:
+    """Like ``encode``, for a value whose types and order a schema has settled; takes Verbatim."""
+    return cbor2.dumps(value, default=_write_verbatim)
+
+
+def decode(raw: bytes, max_depth: int = MAX_DEPTH) -> Any:
+    """The value of which ``raw`` is the encoding, or Malformed."""
+    value, end = item(raw, 0, max_depth)
+    finish(raw, end)
+    return value
+
+
+def decode_sequence(raw: bytes) -> Iterator[bytes]:
+    """The bytes of each item of a CBOR sequence (RFC 8742); only their framing is checked."""
+    at = 0
+    while at < len(raw):
+        end = skip(raw, at)
+        yield raw[at:end]
+        at = end
+
+
+def finish(raw: bytes, end: int) -> None:
+    if end > len(raw):
+        raise Malformed(f"cut short: the item ends at byte {end} of {len(raw)}")
+    if end < len(raw):
+        raise Malformed(f"{len(raw) - end} bytes follow the item that ends at byte {end}")
+
+
+def head(raw: bytes, at: int) -> tuple[int, int, int]:
+    """Major type and argument of the head at ``at``, and where what follows it starts."""
+    if at >= len(raw):
+        raise Malformed(f"cut short at byte {at}")
+    initial = raw[at]
+    info = initial & 31
+    if info < 24:
+        return initial >> 5, info, at + 1
+    if info > 27:
+        raise Malformed(f"indefinite length or reserved head at byte {at}")
+    end = at + 1 + _WIDTH[info]
+    argument = int.from_bytes(raw[at + 1 : end], "big")
+    if end > len(raw) or argument < _SMALLEST[info] or initial >= _FLOAT:
+        raise Malformed(f"cut short, longer than need be, or a float, at byte {at}")
+    return initial >> 5, argument, end
+
+
+def uint(raw: bytes, at: int) -> tuple[int, int]:
+    major, value, end = head(raw, at)
+    if major != UINT:
+        raise _unexpected(major, UINT, at)
+    return value, end
+
+
+def bstr(raw: bytes, at: int) -> tuple[bytes, int]:
+    major, size, start = head(raw, at)
+    end = start + size
+    if major != BSTR or end > len(raw):
+        raise _unexpected(major, BSTR, at)
+    return raw[start:end], end
+
+
+def tstr(raw: bytes, at: int) -> tuple[str, int]:
+    major, size, start = head(raw, at)
+    end = start + size
+    if major != TSTR or end > len(raw):
+        raise _unexpected(major, TSTR, at)
+    try:
+        return raw[start:end].decode(), end
+    except UnicodeDecodeError:
+        raise Malformed(f"text that is not UTF-8 at byte {at}") from None
+
+
+def array(raw: bytes, at: int) -> tuple[int, int]:
+    """Count of the array at ``at`` and the start of its first element."""
+    major, count, start = head(raw, at)
+    if major != ARRAY or start + count > len(raw):
+        raise _unexpected(major, ARRAY, at)
+    return count, start
+
+
+def mapping(raw: bytes, at: int) -> tuple[int, int]:
+    """Count of pairs of the map at ``at`` and the start of its first key."""
+    major, count, start = head(raw, at)
+    if major != MAP or start + 2 * count > len(raw):
+        raise _unexpected(major, MAP, at)
+    return count, start
+
+
+def simple(raw: bytes, at: int) -> tuple[bool | None, int]:
+    major, value, end = head(raw, at)
+    if major != SIMPLE or value not in _SIMPLE:
+        raise _unexpected(major, SIMPLE, at)
+    return _SIMPLE[value], end
+
+
+def item(raw: bytes, at: int, depth: int) -> tuple[Any, int]:
+    """Any one value at ``at``, nested at most ``depth`` deep, and where it ends."""
+    major = head(raw, at)[0]
+    if major in _SCALARS:
+        return _SCALARS[major](raw, at)
+    if major not in (ARRAY, MAP):
+        raise Malformed(f"{_NAMES[major]} at byte {at}")
+    if depth == 0:
+        raise Malformed(f"nested too deep at byte {at}")
+    return (_list if major == ARRAY else _dict)(raw, at, depth - 1)
+
+
+def skip(raw: bytes, at: int) -> int:
+    """Where the item at ``at`` ends, looking at lengths alone."""
+    pending, size = 1, len(raw)
+    while pending:
+        if at >= size:
+            raise Malformed(f"cut short at byte {at}")
+        initial = raw[at]
+        pending -= 1
+        if initial == _BSTR_BYTE and at + 1 < size:
+            at += 2 + raw[at + 1]
+        elif initial in _WHOLE:
+            at += _WHOLE[initial]
+        else:
+            at, children = _skip_head(raw, at)
+            pending += children
+    if at > size:
+        raise Malformed(f"cut short: the item ends at byte {at} of {size}")
+    return at
+
+
+def _skip_head(raw: bytes, at: int) -> tuple[int, int]:
+    """Where the head at ``at`` ends, or its string, and how many items belong to it."""
+    major, argument = raw[at] >> 5, raw[at] & 31
+    at += 1
+    if argument > 23:
+        argument, at = _loose_argument(raw, at, argument)
+    if major in (BSTR, TSTR):
+        return at + argument, 0
+    return at, argument * _CHILDREN.get(major, 0) or int(major == TAG)
+
+
+def array_head(count: int) -> bytes:
+    """The head of an array of so many elements, for elements that are encoded already."""
+    return dump([0] * count)[:-count] if count else dump([])
+
+
+def _list(raw: bytes, at: int, depth: int) -> tuple[list[Any], int]:
+    count, at = array(raw, at)
+    values = []
+    for _ in range(count):
+        value, at = item(raw, at, depth)
+        values.append(value)
+    return values, at
+
+
+def _dict(raw: bytes, at: int, depth: int) -> tuple[dict[Any, Any], int]:
+    count, at = mapping(raw, at)
+    values = {}
+    previous = b""
+    for _ in range(count):
+        start = at
+        key, at = item(raw, at, 0)
+        if type(key) not in (int, str):
+            raise Malformed(f"a map key that is neither uint nor text at byte {start}")
+        if not previous < raw[start:at]:
+            raise Malformed(f"map keys out of order or doubled at byte {start}")
+        previous = raw[start:at]
+        values[key], at = item(raw, at, depth)
+    if len({type(key) for key in values}) > 1:
+        raise Malformed(f"keys of two types in the map that ends at byte {at}")
+    return values, at
+
+
+def _loose_argument(raw: bytes, at: int, info: int) -> tuple[int, int]:
+    """The argument behind a head, overlong or not, and its end, which may lie beyond the input."""
+    if info not in _WIDTH:
+        raise Malformed(f"indefinite length or reserved head at byte {at - 1}")
+    end = at + _WIDTH[info]
+    return int.from_bytes(raw[at:end], "big"), end
+
+
+def _unexpected(value: int, due: int, at: int) -> Malformed:
+    """The announced length is compared with the input before anything is allocated for it."""
+    if value != due or value == SIMPLE:
+        return Malformed(f"{_NAMES[value]} where {_NAMES[due]} is due, at byte {at}")
+    return Malformed(f"{_NAMES[value]} at byte {at} announces more than is left")
+
+
+def _write_verbatim(encoder: cbor2.CBOREncoder, value: Any) -> None:
+    if not isinstance(value, Verbatim):
+        raise Malformed(f"{type(value).__name__} has no encoding")
+    encoder.write(value.item)
+
+
+def _refuse_unencodable(value: Any, depth: int) -> None:
+    if type(value) in (list, dict):
+        if depth == 0:
+            raise Malformed("nested too deep")
+        if type(value) is dict:
+            _refuse_mixed_keys(value)
+        for element in (*value, *value.values()) if type(value) is dict else value:
+            _refuse_unencodable(element, depth - 1)
+    elif type(value) is int:
+        if not 0 <= value <= UINT_MAX:
+            raise Malformed(f"{value} is not a 64-bit unsigned integer")
+    elif type(value) is str:
+        refuse_surrogates(value)
+    elif value is not None and type(value) not in (bytes, bool):
+        raise Malformed(f"{type(value).__name__} has no encoding")
+
+
+def refuse_surrogates(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise Malformed(f"text with a lone surrogate at character {error.start}") from None
+
+
+def _refuse_mixed_keys(value: dict[Any, Any]) -> None:
+    kinds = {type(key) for key in value}
+    if not (kinds <= {int} or kinds <= {str}):
+        raise Malformed("map keys must be all uint or all text")
+
+
+_SCALARS: Final = {UINT: uint, BSTR: bstr, TSTR: tstr, SIMPLE: simple}

@@ -1,0 +1,402 @@
+"""The usual shape of a signed array as one pattern, which reads it in one go (spec 3.1).
+
+What has the shape is well-formed, of the right sizes and of this version. What has not is read
+field by field instead: it may be right all the same, and if not, that tells what is amiss.
+
+Wire objects: frozen dataclasses whose fields are the tables of the specification (spec 3.1).
+
+A subclass of WireArray is a CBOR array of its fields in order; an absent field is null, and
+absent fields at the end are cut off. A subclass of WireMap is a CBOR map with the keys 1, 2, ...
+in the order of its fields; an absent field is left out. ``decode`` gives a valid object or raises
+Malformed; ``encode`` gives the only bytes that decode to the same object.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
+from itertools import zip_longest
+from typing import Any, Final, NamedTuple, Self, get_type_hints
+
+from veen.errors import Malformed
+from veen.system.process_pool import Portable
+from veen.wire import cbor
+from veen.wire.schema import (
+    VERSION,
+    Bytes,
+    FixedBytes,
+    Optional,
+    SchemaKind,
+    Uint,
+    Unchecked,
+    VersionNumber,
+    kind_of,
+)
+
+Put = Callable[[Any, Any], None]
+"""Fills one field of an object."""
+
+_UINT: Final = (
+    rb"([\x00-\x17]|\x18[\x18-\xff]|\x19(?!\x00).{2}|\x1a(?!\x00{2}).{4}|\x1b(?!\x00{4}).{8})"
+)
+_SIG_HEAD: Final = b"\x58\x40"
+_SIG_SIZE: Final = 66  # with its head
+
+
+class ShapePart(NamedTuple):
+    kind: SchemaKind
+    optional: bool
+    put: Put
+
+
+class WireShape(NamedTuple):
+    """``pattern`` holds the fields before the ``body``, or before the signature without one."""
+
+    pattern: re.Pattern[bytes]
+    puts: tuple[tuple[Put, bool], ...]
+    body: Put | None
+    sig: Put
+
+    def fill(self, result: object, raw: bytes) -> bool:
+        """Fill an object from its bytes; False, with some of it filled, if they are otherwise."""
+        match = self.pattern.match(raw)
+        if match is None:
+            return False
+        for (put, is_uint), value in zip(self.puts, match.groups(), strict=True):
+            put(result, int.from_bytes(value[1:] or value, "big") if is_uint else value)
+        end = match.end()
+        if self.body is not None:
+            body, end = cbor.bstr(raw, end)
+            self.body(result, body)
+        self.sig(result, raw[end + 2 :])
+        return len(raw) == end + _SIG_SIZE and raw.startswith(_SIG_HEAD, end)
+
+
+def shape_of(parts: Sequence[ShapePart]) -> WireShape:
+    """The shape of an array of these fields, the last of which is the signature."""
+    *before, sig = parts
+    body = before.pop() if isinstance(before[-1].kind, Bytes) else None
+    return WireShape(
+        pattern=re.compile(
+            re.escape(cbor.array_head(len(parts))) + b"".join(map(_pattern, before)), re.DOTALL
+        ),
+        puts=tuple((item.put, not isinstance(item.kind, FixedBytes)) for item in before),
+        body=body.put if body else None,
+        sig=sig.put,
+    )
+
+
+def _pattern(part: ShapePart) -> bytes:
+    match part.kind:
+        case FixedBytes(span=(head, start, end)):
+            value = re.escape(head) + b"(.{%d})" % (end - start)
+            return b"(?:%b|\xf6)" % value if part.optional else value
+        case VersionNumber():
+            return b"(%c)" % VERSION
+        case Uint():
+            return _UINT
+    raise TypeError(f"{type(part.kind).__name__} has no place in a signed array")
+
+
+_NULL = b"\xf6"
+_SIG_BYTES = 66  # a bstr64 with its head
+
+
+class WireField(NamedTuple):
+    name: str
+    key: int
+    kind: SchemaKind
+    read: Callable[[bytes, int], tuple[Any, int]]
+    put: Callable[[WireObject, Any], None]
+    optional: bool
+    fixed: tuple[bytes, int, int] | None
+    """Head, start and end of a byte string of one size, for the common case of the right one."""
+
+
+class WireLayout(NamedTuple):
+    """The fields of one class, laid out for reading."""
+
+    fields: tuple[WireField, ...]
+    shortest: int
+    checks: tuple[tuple[str, Callable[[Any], None]], ...]
+
+
+class WireObject(Portable):
+    """What arrays and maps share; the bytes it was decoded from stay with an object."""
+
+    __slots__ = ("_encoded",)
+    _encoded: bytes
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Self:
+        result, end = cls.read(raw, 0)
+        cbor.finish(raw, end)
+        result.check()
+        object.__setattr__(result, "_encoded", raw)
+        return result
+
+    def encode(self) -> bytes:
+        try:
+            return self._encoded
+        except AttributeError:
+            object.__setattr__(self, "_encoded", cbor.dump(self.plain()))
+            return self._encoded
+
+    def rule(self) -> None:
+        """Raise Malformed when the fields, each right by itself, do not go together."""
+
+    def check(self) -> None:
+        for name, check in _layout(type(self)).checks:
+            value = getattr(self, name)
+            if value is not None:
+                check(value)
+        self.rule()
+
+    @classmethod
+    def from_json(cls, value: Any) -> Self:
+        """The object of which ``value`` is the JSON form, as strictly as ``decode``."""
+        json = cls.read_json(value)
+        json.check()
+        return json
+
+    @classmethod
+    @abstractmethod
+    def read_json(cls, value: Any) -> Self:
+        """The object in JSON form, not yet checked."""
+
+    @abstractmethod
+    def to_json(self) -> Any:
+        """The object as JSON: an array or an object with the names of the fields."""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, raw: bytes, at: int) -> tuple[Self, int]:
+        """The object at ``at``, not yet checked, and where it ends."""
+
+    @abstractmethod
+    def plain(self) -> Any:
+        """The object, checked, as ``cbor.dump`` takes it."""
+
+    @classmethod
+    def as_kind(cls) -> SchemaKind:
+        return _Nested(cls)
+
+
+class WireArray(WireObject):
+    __slots__ = ()
+
+    @classmethod
+    def read(cls, raw: bytes, at: int) -> tuple[Self, int]:
+        layout = _layout(cls)
+        count, at = cbor.array(raw, at)
+        if not layout.shortest <= count <= len(layout.fields):
+            raise Malformed(f"{cls.__name__} of {count} elements")
+        result = cls.__new__(cls)
+        for _, key, _, read, put, optional, fixed in layout.fields:
+            if fixed is not None and raw.startswith(fixed[0], at):
+                # A field that is cut short ends beyond the input, where nothing reads on.
+                put(result, raw[at + fixed[1] : at + fixed[2]])
+                at += fixed[2]
+            elif optional and key > count:
+                put(result, None)
+            elif optional and key < layout.shortest and raw.startswith(_NULL, at):
+                put(result, None)
+                at += 1
+            else:
+                value, at = read(raw, at)
+                put(result, value)
+        return result, at
+
+    def plain(self) -> list[Any]:
+        layout = _layout(type(self))
+        values = [_plain(field, getattr(self, field.name)) for field in layout.fields]
+        self.rule()
+        return _cut_absent(values, layout)
+
+    @classmethod
+    def read_json(cls, value: Any) -> Self:
+        layout = _layout(cls)
+        if type(value) is not list or not layout.shortest <= len(value) <= len(layout.fields):
+            raise Malformed(f"{cls.__name__} in JSON is an array of its elements")
+        result = cls.__new__(cls)
+        for field, element in zip_longest(layout.fields, value):
+            absent = element is None and field.optional
+            if absent and layout.shortest < field.key <= len(value):
+                raise Malformed(f"{cls.__name__} has null as {field.name}")
+            field.put(result, None if absent else field.kind.from_json(element))
+        return result
+
+    def to_json(self) -> list[Any]:
+        layout = _layout(type(self))
+        values = [_json(field, getattr(self, field.name)) for field in layout.fields]
+        return _cut_absent(values, layout)
+
+
+class SignedArray(WireArray):
+    """An array whose last element is a signature over all the others."""
+
+    __slots__ = ()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Self:
+        result = cls.__new__(cls)
+        if not _shape(cls).fill(result, raw):
+            return super().decode(raw)
+        result.rule()
+        object.__setattr__(result, "_encoded", raw)
+        return result
+
+    def unsigned(self) -> bytes:
+        """The encoding without the signature."""
+        raw = self.encode()
+        return bytes([raw[0] - 1]) + raw[1:-_SIG_BYTES]
+
+
+class WireMap(WireObject):
+    __slots__ = ()
+
+    @classmethod
+    def read(cls, raw: bytes, at: int) -> tuple[Self, int]:
+        layout = _layout(cls)
+        count, at = cbor.mapping(raw, at)
+        result = cls.__new__(cls)
+        due = iter(layout.fields)
+        for _ in range(count):
+            key, at = cbor.uint(raw, at)
+            field = _advance(cls, result, due, key)
+            value, at = field.read(raw, at)
+            field.put(result, value)
+        for field in due:
+            _leave_out(cls, result, field)
+        return result, at
+
+    def plain(self) -> dict[int, Any]:
+        pairs = ((field, getattr(self, field.name)) for field in _layout(type(self)).fields)
+        values = {
+            field.key: _plain(field, value)
+            for field, value in pairs
+            if value is not None or not field.optional
+        }
+        self.rule()
+        return values
+
+    @classmethod
+    def read_json(cls, value: Any) -> Self:
+        layout = _layout(cls)
+        if type(value) is not dict:
+            raise Malformed(f"{cls.__name__} in JSON is an object")
+        unknown = sorted(value.keys() - {field.name for field in layout.fields})
+        if unknown:
+            raise Malformed(f"{cls.__name__} has no {unknown[0]!r}")
+        result = cls.__new__(cls)
+        for field in layout.fields:
+            if field.name in value:
+                field.put(result, field.kind.from_json(value[field.name]))
+            else:
+                _leave_out(cls, result, field)
+        return result
+
+    def to_json(self) -> dict[str, Any]:
+        pairs = ((field, getattr(self, field.name)) for field in _layout(type(self)).fields)
+        return {field.name: _json(field, value) for field, value in pairs if value is not None}
+
+
+class _Nested:
+    """A wire object inside another one."""
+
+    def __init__(self, cls: type[WireObject]) -> None:
+        self._cls = cls
+
+    def read(self, raw: bytes, at: int) -> tuple[WireObject, int]:
+        return self._cls.read(raw, at)
+
+    def check(self, value: WireObject) -> None:
+        value.check()
+
+    def plain(self, value: WireObject) -> Any:
+        if type(value) is not self._cls:
+            raise Malformed(f"{type(value).__name__} where {self._cls.__name__} is due")
+        return value.plain()
+
+    def to_json(self, value: WireObject) -> Any:
+        return value.to_json()
+
+    def from_json(self, value: Any) -> WireObject:
+        return self._cls.read_json(value)
+
+
+_LAYOUTS: dict[type[WireObject], WireLayout] = {}
+_SHAPES: dict[type[SignedArray], WireShape] = {}
+
+
+def _layout(cls: type[WireObject]) -> WireLayout:
+    try:
+        return _LAYOUTS[cls]
+    except KeyError:
+        return _LAYOUTS.setdefault(cls, _lay_out(cls))
+
+
+def _shape(cls: type[SignedArray]) -> WireShape:
+    try:
+        return _SHAPES[cls]
+    except KeyError:
+        parts = [ShapePart(field.kind, field.optional, field.put) for field in _layout(cls).fields]
+        return _SHAPES.setdefault(cls, shape_of(parts))
+
+
+def _lay_out(cls: Any) -> WireLayout:
+    hints = get_type_hints(cls, include_extras=True)
+    result = tuple(_field(cls, f.name, key, hints[f.name]) for key, f in enumerate(fields(cls), 1))
+    return WireLayout(
+        fields=result,
+        shortest=max((field.key for field in result if not field.optional), default=0),
+        checks=_checks(result),
+    )
+
+
+def _checks(value: tuple[WireField, ...]) -> tuple[tuple[str, Callable[[Any], None]], ...]:
+    """Sizes in the order of the fields, then the version (spec 8.2)."""
+    checked = [field for field in value if not isinstance(field.kind, Unchecked)]
+    checked.sort(key=lambda field: isinstance(field.kind, VersionNumber))
+    return tuple((field.name, field.kind.check) for field in checked)
+
+
+def _field(cls: Any, name: str, key: int, annotation: Any) -> WireField:
+    result = kind_of(annotation)
+    optional = isinstance(result, Optional)
+    kind = result.kind if isinstance(result, Optional) else result
+    # The slot's own setter: a frozen object is filled once, while it is read.
+    put = cls.__dict__[name].__set__
+    fixed = kind.span if isinstance(kind, FixedBytes) else None
+    return WireField(name, key, kind, kind.read, put, optional, fixed)
+
+
+def _advance(cls: type, object_: WireObject, due: Iterator[WireField], key: int) -> WireField:
+    """The field with ``key``, which must come next but for optional ones left out."""
+    for field in due:
+        if field.key == key:
+            return field
+        _leave_out(cls, object_, field)
+    raise Malformed(f"{cls.__name__} has key {key} unknown, doubled or out of order")
+
+
+def _leave_out(cls: type, object_: WireObject, field: WireField) -> None:
+    if not field.optional:
+        raise Malformed(f"{cls.__name__} lacks key {field.key} ({field.name})")
+    field.put(object_, None)
+
+
+def _plain(field: WireField, value: Any) -> Any:
+    return None if value is None and field.optional else field.kind.plain(value)
+
+
+def _json(field: WireField, value: Any) -> Any:
+    return None if value is None else field.kind.to_json(value)
+
+
+def _cut_absent(values: list[Any], layout: WireLayout) -> list[Any]:
+    while len(values) > layout.shortest and values[-1] is None:
+        values.pop()
+    return values

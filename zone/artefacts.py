@@ -1,0 +1,201 @@
+"""What one run made, kept as a small file beside the zone, so that a page can list it."""
+
+from __future__ import annotations
+
+import fcntl
+import heapq
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from veen.errors import VeenError
+from veen.system import durable
+
+FOLDER: Final = "artefacts"
+KINDS: Final = (
+    "checkpoint", "anchor", "archive", "audit", "fold", "query",
+    "export", "import", "reconcile", "retention", "alarm",
+)  # fmt: skip
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+=@-]{0,180}")
+_NAME: Final = re.compile(r"([0-9]{20})-(.+)\.json")
+_MOST_MS: Final = 10**20 - 1
+_TEXTS: Final = ("kind", "id", "dag_id", "run_id", "task_id", "state")
+_SHAPE: Final = dict.fromkeys(_TEXTS, str) | {"made_at": int, "summary": dict}
+_SHAPES: Final = (_SHAPE | {"path": str}, _SHAPE | {"path": type(None)})
+_SEEN: Final = {"dag_id": str, "run_id": str, "seen_at": int}
+_BEGUN: Final = ("signed", "pushed")
+"""States in which a thing begins; one that has come further does not go back to them."""
+OVER: Final = "over"
+"""The state of an alarm that nobody has to hear of any more."""
+_STANDING: Final = "standing"
+
+
+class BadArtefact(VeenError):
+    """A description of an artefact that is none, and where it stands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A later run that has looked at the thing again; ``seen_at`` is in milliseconds."""
+
+    dag_id: str
+    run_id: str
+    seen_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artefact:
+    """``id`` is that of the thing itself, so that a second run tells of the same one.
+
+    ``made_at`` is in milliseconds; ``path`` is where the thing lies, if it is a file.
+    ``summary`` has ids and counts, never payloads. The run is the one that made it; ``seen`` is
+    the last other one that told of it.
+    """
+
+    kind: str
+    id: str
+    made_at: int
+    dag_id: str
+    run_id: str
+    task_id: str
+    state: str
+    summary: Mapping[str, Any]
+    path: str | None = None
+    seen: Seen | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise BadArtefact(f"kind {self.kind!r}: it is one of {', '.join(KINDS)}")
+        if not _ID.fullmatch(self.id):
+            raise BadArtefact(
+                f"id {self.id!r}: it becomes the name of a file; up to 181 of A-Z, a-z, 0-9 "
+                "and . _ : + = @ - are due"
+            )
+        if not 0 <= self.made_at <= _MOST_MS:
+            raise BadArtefact(f"made_at {self.made_at}: milliseconds since 1970 are due")
+
+    @property
+    def name(self) -> str:
+        """Names sort by time; the last one of a page is where the next begins."""
+        return f"{self.made_at:020d}-{self.id}"
+
+    def told_again(self, by: Artefact) -> Artefact:
+        """With what a later telling adds; who made it, and when, stays."""
+        state = self.state if by.state in _BEGUN and self.state not in _BEGUN else by.state
+        seen = Seen(dag_id=by.dag_id, run_id=by.run_id, seen_at=by.made_at)
+        is_own = (by.dag_id, by.run_id) == (self.dag_id, self.run_id)
+        return replace(
+            self,
+            state=state,
+            summary=by.summary,
+            path=by.path,
+            seen=self.seen if is_own else seen,
+        )
+
+
+def write(zone_folder: Path, artefact: Artefact) -> Path:
+    """Keep what was made, whole or not at all. Of one id there is one file, which names the run
+    that made it; told again, it has the newer state and summary, and who told."""
+    folder = zone_folder / FOLDER / artefact.kind
+    durable.make_directory(folder)
+    with _locked(folder):
+        known = _known(folder, artefact.id)
+        stored = artefact if known is None else decode(known).told_again(artefact)
+        if stored.kind == "alarm" and stored.state != OVER:
+            _mark(folder, stored)
+        target, data = folder / f"{stored.name}.json", _encode(stored)
+        if known is None or target.read_bytes() != data:
+            durable.write(target, data)
+        if stored.kind == "alarm" and stored.state == OVER:
+            (folder / _STANDING / stored.name).unlink(missing_ok=True)
+    return target
+
+
+def standing(zone_folder: Path, limit: int) -> tuple[Artefact, ...]:
+    """The newest alarms that are not over; however many are, those are not read."""
+    folder = zone_folder / FOLDER / "alarm"
+    marks = folder / _STANDING
+    names = os.listdir(marks) if marks.is_dir() else []  # noqa: PTH208 - names alone
+    files = [folder / f"{item}.json" for item in heapq.nlargest(limit, names)]
+    # A mark is there before its alarm, and after it: a write may have been cut off between them.
+    result = [decode(file) for file in files if file.exists()]
+    return tuple(item for item in result if item.state != OVER)
+
+
+def newest(
+    zone_folder: Path, kind: str, limit: int, before: str | None = None
+) -> tuple[Artefact, ...]:
+    """The last ones, newest first; those that were made before the one called ``before``.
+
+    Names alone are listed; only what is returned is read.
+    """
+    folder = zone_folder / FOLDER / kind
+    names = (name for name in _names(folder) if before is None or name < f"{before}.json")
+    return tuple(decode(folder / item) for item in heapq.nlargest(limit, names))
+
+
+def decode(file: Path) -> Artefact:
+    try:
+        document = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise BadArtefact(f"{file}: not JSON: {error}; remove it") from error
+    seen = _seen(file, document.pop("seen", None)) if type(document) is dict else None
+    if type(document) is not dict or {key: type(document[key]) for key in document} not in _SHAPES:
+        raise BadArtefact(f"{file}: it has not the fields of an artefact; remove it")
+    artefact = Artefact(**document, seen=seen)
+    if f"{artefact.name}.json" != file.name:
+        raise BadArtefact(f"{file}: it describes {artefact.name}, not what it is called; remove it")
+    return artefact
+
+
+def _seen(file: Path, value: Any) -> Seen | None:
+    if value is None:
+        return None
+    if type(value) is not dict or {key: type(value[key]) for key in value} != _SEEN:
+        raise BadArtefact(f"{file}: seen is not a run and its time; remove it")
+    return Seen(**value)
+
+
+def _encode(artefact: Artefact) -> bytes:
+    document = {field.name: getattr(artefact, field.name) for field in fields(artefact)}
+    document["summary"] = dict(artefact.summary)
+    seen = document.pop("seen")
+    if seen is not None:
+        document["seen"] = asdict(seen)
+    return json.dumps(document, sort_keys=True, indent=1).encode() + b"\n"
+
+
+def _known(folder: Path, value: str) -> Path | None:
+    ending = f"-{value}.json"
+    for name in _names(folder):
+        if name.endswith(ending) and len(name) == 20 + len(ending):
+            return folder / name
+    return None
+
+
+def _mark(folder: Path, alarm: Artefact) -> None:
+    durable.make_directory(folder / _STANDING)
+    (folder / _STANDING / alarm.name).touch(mode=durable.FILE_MODE)
+    durable.sync_directory(folder / _STANDING)
+
+
+def _names(folder: Path) -> Iterator[str]:
+    if folder.is_dir():
+        with os.scandir(folder) as entries:
+            yield from (entry.name for entry in entries if _NAME.fullmatch(entry.name))
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Two runs that tell of one thing at once make one file."""
+    handle = os.open(folder / ".lock", os.O_WRONLY | os.O_CREAT, durable.FILE_MODE)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,268 @@
+"""When the DAGs of a zone run, and how they tell of what went wrong: [dags] of ``veen.toml``.
+
+A zone: one folder with one ``veen.toml``, as those see it who run its parts together.
+
+It is read whenever Airflow parses a DAG, so it imports little.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from recorder.settings import (
+    ActingSettings,
+    ApprovalSettings,
+    FoldSettings,
+    acting_settings,
+    approval_settings,
+    fold_settings,
+)
+from veen.system import config
+from veen.system.config import (
+    AIRFLOW_LISTEN,
+    BadSettings,
+    Table,
+    is_zone,
+    read_settings_file,
+    refuse_unknown,
+)
+
+HERE: Final = "here"
+SPARK: Final = "spark"
+LOG: Final = "log"
+_OFF: Final = "off"
+_CRON: Final = re.compile(r"@(hourly|daily|weekly|monthly)|[0-9*,/-]+( [0-9A-Za-z*,/#-]+){4}")
+_YEAR_OF_MINUTES: Final = 527_040
+_DAY_OF_SECONDS: Final = 86_400
+_MANY: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DagSettings:
+    """A schedule is in cron's words; None is by hand alone.
+
+    ``medium`` is where carriers are written to, or looked for; with ``medium_is_mount`` nothing is
+    exported unless something is mounted there. ``poll_sec`` is how often a sensor looks.
+    ``alarm_after_min`` is how late an anchor may be, or how long an import waits for a carrier,
+    before someone is told. ``notify`` is "log" or the URL of a webhook. ``reconcile_on`` is "here"
+    or "spark".
+    """
+
+    checkpoint_minutes: int
+    checkpoint_events: int
+    anchor_minutes: int
+    audit: str | None
+    export: str | None
+    reconcile: str | None
+    retention: str | None
+    medium: Path
+    medium_is_mount: bool
+    poll_sec: int
+    alarm_after_min: int
+    notify: str
+    retries: int
+    retry_sec: int
+    reconcile_on: str
+    acting: ActingSettings
+    approval: ApprovalSettings
+    fold: FoldSettings
+
+
+def dag_settings(table: Table) -> DagSettings:
+    settings = DagSettings(
+        checkpoint_minutes=table.number("checkpoint_minutes", 5, least=1, most=_YEAR_OF_MINUTES),
+        checkpoint_events=table.number("checkpoint_events", 10_000, least=0, most=_MANY),
+        anchor_minutes=table.number("anchor_minutes", 15, least=1, most=_YEAR_OF_MINUTES),
+        audit=_schedule(table, "audit", "17 3 * * *"),
+        export=_schedule(table, "export", "*/15 * * * *"),
+        reconcile=_schedule(table, "reconcile", "47 4 * * *"),
+        retention=_schedule(table, "retention", "23 5 * * 0"),
+        medium=table.path("medium", "medium"),
+        medium_is_mount=table.flag("medium_is_mount", default=False),
+        poll_sec=table.number("poll_sec", 30, least=1, most=_DAY_OF_SECONDS),
+        alarm_after_min=table.number("alarm_after_min", 60, least=1, most=_YEAR_OF_MINUTES),
+        notify=_notify(table),
+        retries=table.number("retries", 2, least=0, most=100),
+        retry_sec=table.number("retry_sec", 30, least=1, most=_DAY_OF_SECONDS),
+        reconcile_on=table.choice("reconcile_on", (HERE, SPARK), HERE),
+        acting=acting_settings(table.table("acting")),
+        approval=approval_settings(table.table("approval")),
+        fold=fold_settings(table.table("fold")),
+    )
+    table.done()
+    return settings
+
+
+def _schedule(table: Table, key: str, usual: str) -> str | None:
+    result = str(table.text(key, usual))
+    if result != _OFF and not _CRON.fullmatch(result):
+        table.refuse(key, result, "'off', '@daily' or five fields of cron are due")
+    return None if result == _OFF else result
+
+
+def _notify(table: Table) -> str:
+    result = str(table.text("notify", LOG))
+    if result != LOG and not result.startswith(("http://", "https://")):
+        table.refuse("notify", result, "'log' or the URL of a webhook is due")
+    return result
+
+
+VARIABLE: Final = config.VARIABLE
+FILE: Final = "veen.toml"
+ONLINE: Final = "online"
+OFFLINE: Final = "offline"
+ALONE: Final = "alone"
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_MOST_TASKS: Final = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSettings:
+    """A store as the commands of ``veen archive`` take it; its secrets are in the environment."""
+
+    url: str
+    endpoint: str | None
+    region: str
+    addressing: str
+    accept_overwriting_store: bool
+
+    def options(self) -> tuple[str, ...]:
+        """The same on a command line."""
+        result = ["--store", self.url, "--region", self.region, "--addressing", self.addressing]
+        if self.endpoint is not None:
+            result += ["--endpoint", self.endpoint]
+        if self.accept_overwriting_store:
+            result.append("--accept-overwriting-store")
+        return tuple(result)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings:
+    """``conf`` goes to every job as it is, for a cluster that wants more than a master."""
+
+    master: str
+    conf: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AirflowSettings:
+    """``parallelism`` is how many tasks run at once."""
+
+    listen: str
+    parallelism: int
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.listen}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZoneConfig:
+    """``role`` says which way its bridge goes; a zone without a bridge is alone.
+
+    ``hub_data`` is the data directory of its hub, ``hub_id`` who that hub is.
+    """
+
+    name: str
+    file: Path
+    role: str
+    hub_id: bytes
+    hub_data: Path
+    storage: StorageSettings | None
+    spark: SparkSettings
+    airflow: AirflowSettings
+    dags: DagSettings
+
+    @property
+    def folder(self) -> Path:
+        return self.file.parent
+
+    @property
+    def exports(self) -> bool:
+        return self.role == ONLINE
+
+    @property
+    def imports(self) -> bool:
+        return self.role == OFFLINE
+
+
+def load(path: Path) -> ZoneConfig:
+    """The zone of a ``veen.toml``; relative paths in it begin at its folder."""
+    return read_settings_file(
+        path, lambda item: parse(item, path.absolute()), "docs/veen.example.toml"
+    )
+
+
+def parse(document: dict[str, Any], file: Path) -> ZoneConfig:
+    """``hub``, ``recorder`` and ``bridge`` are left to the loaders of those."""
+    if not is_zone(document):
+        raise BadSettings("this is no file of a zone: it has no [recorder], [storage] or [dags]")
+    refuse_unknown(document)
+    table = Table(document, "", file.parent)
+    return ZoneConfig(
+        name=_name(table),
+        file=file,
+        role=_role(document),
+        hub_id=table.key("hub_id"),
+        hub_data=table.path("hub_data", "hub"),
+        storage=_storage(table.table("storage")) if table.has("storage") else None,
+        spark=_spark(table.table("spark")),
+        airflow=_airflow(table.table("airflow")),
+        dags=dag_settings(table.table("dags")),
+    )
+
+
+def _name(table: Table) -> str:
+    result = str(table.text("zone"))
+    if not _NAME.fullmatch(result):
+        table.refuse("zone", result, "up to 63 of a-z, 0-9, '.', '_' and '-' are due")
+    return result
+
+
+def _role(document: dict[str, Any]) -> str:
+    if "bridge" not in document:
+        return ALONE
+    return Table(document["bridge"], "bridge", Path()).choice("zone", (ONLINE, OFFLINE))
+
+
+def _storage(table: Table) -> StorageSettings:
+    settings = StorageSettings(
+        url=table.text("url"),
+        endpoint=table.url("endpoint", None),
+        region=table.text("region", "us-east-1"),
+        addressing=table.choice("addressing", ("auto", "path", "virtual"), "auto"),
+        accept_overwriting_store=table.flag("accept_overwriting_store", default=False),
+    )
+    table.done()
+    if not settings.url.startswith(("file:///", "s3://")):
+        table.refuse("url", settings.url, "file:///absolute/path or s3://bucket/prefix is due")
+    return settings
+
+
+def _spark(table: Table) -> SparkSettings:
+    master, conf = str(table.text("master", "local[2]")), table.table("conf")
+    table.done()
+    return SparkSettings(master=master, conf=MappingProxyType(_texts(conf)))
+
+
+def _texts(table: Table) -> dict[str, str]:
+    result = {}
+    for key in table.names():
+        if not key.startswith("spark."):
+            table.refuse(key, table.text(key), "a key of Spark's begins with spark.")
+        result[key] = str(table.text(key))
+    return result
+
+
+def _airflow(table: Table) -> AirflowSettings:
+    settings = AirflowSettings(
+        listen=table.address("listen", AIRFLOW_LISTEN),
+        parallelism=table.number("parallelism", 4, least=1, most=_MOST_TASKS),
+    )
+    table.done()
+    return settings

@@ -1,0 +1,248 @@
+"""Bring a zone up, and down: the supervisor of it started, watched and stopped.
+
+The hub of a running zone, stopped and started by hand: its supervisor is asked to do it.
+
+A supervisor does not let its hub stay down, so ``veen hub stop`` alone would not last. While the
+file ``hub.rest`` is there the hub rests, and ``hub.resting`` says that it does.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+from hub import settings as hub_settings
+from recorder import settings as recorder_settings
+from veen.errors import Refused, VeenError
+from veen.system import durable
+from veen.system.child_process import end_processes, of_run, of_session, wait_for
+from veen.system.signals import interruptible_sleep, signals_blocked
+from zone import state as states
+from zone.config import FILE
+from zone.config import load as load_zone
+from zone.directory import ZoneHome, refuse_place
+from zone.postgres import Postgres
+from zone.state import ZoneStage, ZoneState
+from zone.supervisor import CONFIRMED
+
+_STOP_SEC: Final = 120.0
+_LOOK_SEC: Final = 0.2
+_GRACE_SEC: Final = 20.0
+_NEWS_SEC: Final = 10.0
+
+
+class Lead:
+    """Whoever brings a zone up. If it goes before ``confirm``, the zone goes too."""
+
+    def __init__(self, home: ZoneHome) -> None:
+        refuse_place(home)
+        _refuse_taken_ports(home)
+        _sweep(home)
+        self.home = home
+        durable.make_directory(home.run)
+        durable.make_directory(home.logs)
+        states.write(home, ZoneState(ZoneStage.STARTING))
+        reading, self._writing = os.pipe()
+        words = ["--directory", str(home.root), "--watch-fd", str(reading)]
+        with (home.logs / "supervisor.log").open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own program
+                [sys.executable, "-P", "-m", "zone.supervisor", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[reading],
+                start_new_session=True,
+            )
+        os.close(reading)
+
+    def await_up(self, tell: Callable[[str], None]) -> None:
+        """Tell what happens until all runs, and that it goes on when nothing else happens."""
+        detail, said = 0, time.monotonic()
+        while True:
+            state = states.read(self.home)
+            news = list(state.detail[detail:])
+            if not news and time.monotonic() - said > _NEWS_SEC:
+                waiting = [running.name for running in state.running if not running.is_ready]
+                news = [f"waiting for {', '.join(waiting) or 'the start'}"]
+            for line in news:
+                tell(f"{self.home.root.name}: {line}")
+                said = time.monotonic()
+            detail = len(state.detail)
+            if state.stage is ZoneStage.UP:
+                return
+            if self._process.poll() is not None:
+                why = (
+                    state.detail[-1] if state.detail else f"see {self.home.logs / 'supervisor.log'}"
+                )
+                raise Refused(f"{self.home.root} did not come up: {why}")
+            interruptible_sleep(_LOOK_SEC)
+
+    def confirm(self) -> None:
+        """Let it stay."""
+        os.write(self._writing, CONFIRMED)
+        os.close(self._writing)
+
+    def ask_to_stop(self) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def await_stop(self) -> None:
+        """On return nothing of it runs."""
+        self._process.wait()
+        os.close(self._writing)
+
+
+@contextmanager
+def leading(homes: Sequence[ZoneHome], tell: Callable[[str], None]) -> Iterator[None]:
+    """Zones that are up in the block, and go at its end, however that comes."""
+    with ExitStack() as stack:
+        _brought_up(homes, tell, stack)
+        for home in homes:
+            if trouble := states.read(home).trouble():
+                raise Refused(f"{home.root} did not come up whole: {'; '.join(trouble)}")
+        yield
+
+
+def start(homes: Sequence[ZoneHome], tell: Callable[[str], None]) -> None:
+    """Bring zones up together, and let them stay; all of them or none.
+
+    A zone is up once its hub is, and stays so while other parts are still failing: what is recorded
+    must not wait for Airflow. ``State.trouble`` names them.
+    """
+    with ExitStack() as stack:
+        leads = _brought_up(homes, tell, stack)
+        stack.pop_all()
+    for lead in leads:
+        lead.confirm()
+
+
+def _brought_up(
+    homes: Sequence[ZoneHome], tell: Callable[[str], None], stack: ExitStack
+) -> list[Lead]:
+    leads: list[Lead] = []
+    stack.callback(_stop_all, leads, tell)
+    for home in homes:
+        # One by one and undisturbed, so that those which began are known when one does not.
+        with signals_blocked():
+            leads += [Lead(home)]
+    for lead in leads:
+        lead.await_up(tell)
+    return leads
+
+
+def _stop_all(leads: Sequence[Lead], tell: Callable[[str], None]) -> None:
+    """Together: each takes a while."""
+    for lead in leads:
+        lead.ask_to_stop()
+    for lead in leads:
+        tell(f"{lead.home.root.name}: stops")
+        lead.await_stop()
+
+
+def stop(home: ZoneHome) -> bool:
+    """Stop whatever of the zone runs, also what a crash has left; whether there was any."""
+    state = states.read(home)
+    supervisor = state.supervisor
+    if supervisor is not None and supervisor.is_alive() and states.is_held(home):
+        supervisor.send(signal.SIGTERM)
+        if not wait_for([supervisor], _STOP_SEC):
+            supervisor.send(signal.SIGKILL)
+        _sweep(home)
+        return True
+    return _sweep(home)
+
+
+def _sweep(home: ZoneHome) -> bool:
+    """End what a killed supervisor has left behind; whether there was any.
+
+    Nothing is signalled but what is known by boot, number and start time, or by its run's mark.
+    """
+    if states.is_held(home):
+        raise Refused(f"{home.root} is up already; see veen zone status")
+    state = states.read(home)
+    left = {born for running in state.running for born in of_session(running.process)}
+    if state.run is not None:
+        left.update(of_run(state.run))
+    end_processes(left, _GRACE_SEC)
+    Postgres(home.postgres).remove_socket_folder()
+    if state.stage is not ZoneStage.DOWN and home.run.is_dir():
+        states.write(home, states.DOWN)
+    return bool(left)
+
+
+def _refuse_taken_ports(home: ZoneHome) -> None:
+    if states.is_held(home):
+        raise Refused(f"{home.root} is up already; see veen zone status")
+    zone = home.zone()
+    places = {
+        "[hub] listen": hub_settings.load(home.file).listen,
+        "[recorder.query] listen": recorder_settings.load(home.file).query.listen,
+        "[airflow] listen": zone.airflow.listen,
+    }
+    for key, listen in places.items():
+        host, _, port = listen.rpartition(":")
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, int(port)))
+            except OSError as error:
+                raise Refused(
+                    f"{listen} is not to be had ({error.strerror}): stop what listens there, or "
+                    f"give another port as {key} in {home.file}"
+                ) from error
+
+
+_WAIT_SEC: Final = 60.0
+_REST_POLL_SEC: Final = 0.1
+
+
+def supervised(data_dir: Path) -> ZoneHome | None:
+    """The zone whose supervisor runs the hub of this directory; None where none does."""
+    home = ZoneHome(data_dir.parent)
+    if not (home.root / FILE).exists():
+        return None
+    try:
+        zone = load_zone(home.file)
+    except VeenError:
+        return None
+    is_its_hub = zone.hub_data.resolve() == data_dir
+    return home if is_its_hub and states.is_held(home) else None
+
+
+def rest(home: ZoneHome) -> None:
+    """Have the supervisor stop the hub, and leave it stopped until ``wake``."""
+    durable.write(home.rest, b"")
+    if not _comes(home.resting, is_there=True):
+        home.rest.unlink(missing_ok=True)
+        raise Refused(
+            f"the supervisor of {home.root} did not stop its hub within {_WAIT_SEC:.0f} s; "
+            f"see veen zone status --directory {shlex.quote(str(home.root))}"
+        )
+
+
+def wake(home: ZoneHome) -> None:
+    """Have the supervisor start the hub again."""
+    home.rest.unlink(missing_ok=True)
+    if not _comes(home.resting, is_there=False):
+        raise Refused(
+            f"the supervisor of {home.root} did not start its hub within {_WAIT_SEC:.0f} s; "
+            f"see veen zone status --directory {shlex.quote(str(home.root))}"
+        )
+
+
+def _comes(file: Path, *, is_there: bool) -> bool:
+    deadline = time.monotonic() + _WAIT_SEC
+    while file.exists() is not is_there:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_REST_POLL_SEC)
+    return True

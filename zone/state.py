@@ -1,0 +1,229 @@
+"""A process that the supervisor of a zone has started, from its start to its end.
+
+What the supervisor of a zone tells of itself: which processes run, and how far it has come.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from veen.errors import Refused
+from veen.system import durable, zone_parts
+from veen.system.child_process import Born, boot_id, end_with_parent
+from zone.directory import ZoneHome
+from zone.services import ZoneService
+
+_STOP_SEC: Final = 20.0
+_log = logging.getLogger(__name__)
+
+
+class Child(NamedTuple):
+    service: ZoneService
+    process: subprocess.Popen[bytes]
+
+
+def start(
+    service: ZoneService, home: ZoneHome, environment: Mapping[str, str], log: Path
+) -> subprocess.Popen[bytes]:
+    """In a session of its own, and not for longer than we live."""
+    output = _output(log)
+    try:
+        return subprocess.Popen(  # noqa: S603 - our own programs
+            service.command,
+            env={**environment, **service.more},
+            cwd=home.postgres if service.user else home.root,
+            user=service.user,
+            group=service.user,
+            extra_groups=None if service.user is None else [],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=end_with_parent,  # noqa: PLW1509 - there is one thread
+        )
+    finally:
+        os.close(output)
+
+
+def stop(group: Sequence[Child]) -> None:
+    """All at once; those that do not end in time are killed."""
+    for item, process in group:
+        if process.poll() is None:
+            process.send_signal(item.stop)
+    deadline = time.monotonic() + _STOP_SEC
+    for item, process in group:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            _log.warning("%s did not end within %.0f s and is killed", item.name, _STOP_SEC)
+            process.kill()
+            process.wait()
+
+
+def _output(log: Path) -> int:
+    """The log, or nowhere: a full disk must not keep a part from starting."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    try:
+        return os.open(log, flags, 0o600)
+    except OSError as error:
+        _log.warning("%s cannot be opened, its output is dropped: %s", log, error.strerror)
+        return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+
+
+_MOST_LINES: Final = 200
+
+
+class ZoneStage(Enum):
+    STARTING = "starting"
+    UP = "up"
+    FAILED = "failed"
+    STOPPING = "stopping"
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A part of the zone with its latest process, and the file that holds what it says.
+
+    ``is_ready`` is whether that process has answered as it should; ``restarts`` counts how often
+    it was started again; ``is_failing`` says that this did not help; ``trouble`` is the last end.
+    """
+
+    name: str
+    process: Born
+    log: str
+    is_ready: bool = False
+    restarts: int = 0
+    is_failing: bool = False
+    trouble: str = ""
+
+    def wrong(self) -> Iterator[str]:
+        if self.is_failing:
+            yield f"{self.name} is failing, restarted {self.restarts} times: {self.trouble}"
+        elif not self.is_ready:
+            yield f"{self.name} is not ready" + (f": {self.trouble}" if self.trouble else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Unstarted:
+    """A part that has no process because each attempt to start it has failed."""
+
+    name: str
+    is_failing: bool
+    trouble: str
+
+    def wrong(self) -> str:
+        return f"{self.name} is {'failing' if self.is_failing else 'not ready'}: {self.trouble}"
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneState:
+    """``told`` are the latest steps, in words; the last one says why where it failed.
+
+    ``run`` marks the processes of this run in their environment; ``waiting`` are the parts that
+    were not started yet, because what they need is not up; ``unstarted`` those that could not be.
+    """
+
+    stage: ZoneStage
+    supervisor: Born | None = None
+    running: tuple[Running, ...] = ()
+    detail: tuple[str, ...] = ()
+    run: str | None = None
+    waiting: tuple[str, ...] = ()
+    unstarted: tuple[Unstarted, ...] = ()
+
+    def trouble(self) -> tuple[str, ...]:
+        """What is wrong with the parts by what their supervisor has seen of them."""
+        waiting = (f"{item} waits for what it needs" for item in self.waiting)
+        unstarted = (unstarted.wrong() for unstarted in self.unstarted)
+        return (
+            *(line for running in self.running for line in running.wrong()),
+            *unstarted,
+            *waiting,
+        )
+
+    def and_told(self, line: str) -> ZoneState:
+        return replace(self, detail=(*self.detail, line)[-_MOST_LINES:])
+
+
+DOWN = ZoneState(ZoneStage.DOWN)
+
+
+def read(home: ZoneHome) -> ZoneState:
+    try:
+        document = json.loads(_file(home).read_bytes())
+    except FileNotFoundError:
+        return DOWN
+    # A file of an earlier version has no boot id. Whoever holds the lock runs in this boot.
+    unknown = None if _has_boot(document) or not is_held(home) else boot_id()
+    supervisor = document["supervisor"]
+    return ZoneState(
+        ZoneStage(document["stage"]),
+        _born(supervisor, unknown) if supervisor else None,
+        tuple(
+            Running(**{**item, "process": _born(item["process"], unknown)})
+            for item in document["running"]
+        ),
+        tuple(document["detail"] if "detail" in document else document["told"]),
+        document.get("run"),
+        tuple(document.get("waiting", ())),
+        tuple(Unstarted(**item) for item in document.get("unstarted", ())),
+    )
+
+
+def write(home: ZoneHome, state: ZoneState) -> None:
+    document = asdict(state) | {"stage": state.stage.value}
+    durable.write(_file(home), json.dumps(document, indent=1).encode() + b"\n")
+
+
+@contextmanager
+def held(home: ZoneHome) -> Iterator[None]:
+    """The zone is run by one supervisor; the lock ends with its process, however that ends."""
+    durable.make_directory(home.run)
+    handle = os.open(_lock(home), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, durable.FILE_MODE)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise Refused(f"{home.root} is up already; see veen zone status") from None
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def is_held(home: ZoneHome) -> bool:
+    if not _lock(home).exists():
+        return False
+    try:
+        with held(home):
+            return False
+    except Refused:
+        return True
+
+
+def _has_boot(document: dict[str, Any]) -> bool:
+    return bool((document["supervisor"] or {}).get("boot"))
+
+
+def _born(document: dict[str, Any], unknown: str | None) -> Born:
+    return Born(document["pid"], document["born"], document.get("boot") or unknown)
+
+
+def _file(home: ZoneHome) -> Path:
+    return home.root / zone_parts.FILE
+
+
+def _lock(home: ZoneHome) -> Path:
+    return home.run / "lock"
