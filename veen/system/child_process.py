@@ -94,11 +94,8 @@ def born(pid: int) -> Born | None:
 
 def every_process() -> Iterator[Stat]:
     for entry in Path("/proc").iterdir():
-        if (
-            entry.name.isascii()
-            and entry.name.isdecimal()
-            and (stat := stat_of(int(entry.name))) is not None
-        ):
+        is_pid = entry.name.isascii() and entry.name.isdecimal()
+        if is_pid and (stat := stat_of(int(entry.name))) is not None:
             yield stat
 
 
