@@ -23,7 +23,7 @@ STORE ?= files
 # What make wheelhouse gathers: extras of pyproject.toml, separated by commas.
 EXTRAS ?= all
 
-.PHONY: help setup java lock format check dist wheelhouse test test-unit test-long soak bench demo up down docs docs-serve clean
+.PHONY: help setup java lock format check dist wheelhouse test test-e2e test-unit test-long soak bench demo up down docs docs-serve clean
 
 help:  ## Show what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -72,11 +72,14 @@ check: setup  ## Format, lint, types and layers
 	MYPYPATH=dags:plugins $(BIN)/mypy --explicit-package-bases dags plugins
 	$(BIN)/lint-imports --no-logo
 
-test: check  ## Check, then every fast test
-	$(PYTEST) -m "not long"
+test: check  ## Check, then the first tier of the tests
+	$(PYTEST) -m "not long and not e2e"
+
+test-e2e: setup  ## The second tier: whole zones, Airflow, browser, cluster, failing disks
+	$(PYTEST) -m "e2e and not long"
 
 test-unit: setup  ## The unit tests alone
-	$(PYTEST) -m "not long" tests/unit
+	$(PYTEST) -m "not long and not e2e" tests/unit
 
 test-long: check  ## The same tests with larger counts, and the soak
 	VEEN_TEST_LONG=1 $(PYTEST) --timeout 7200
