@@ -1,4 +1,4 @@
-"""A whole hub as a process: ``python -m hub``, which is what ``veen hub start`` runs."""
+"""Entry point of a whole hub: ``python -m hub``, which ``veen hub start`` runs."""
 
 import sys
 

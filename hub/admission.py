@@ -1,14 +1,12 @@
-"""Stage 1 of admission: sizes, before anything is parsed (spec 8.1).
+"""Admission of a message: its stages in the order of the specification (spec 8.1, 8.2, 14.2).
 
-Stage 2 of admission: bytes become a Msg, or a refusal (spec 8.1, 8.2, 14.2).
+1. ``prefilter``: the size, before anything is parsed.
+2. ``structural``: the bytes are decoded to a ``Msg``.
+3. ``signed`` and ``authorise``: the client's signature, then its capability (spec 6).
+4. ``in_sequence``: the place of the message in its label (spec 7).
 
-A message that has passed prefilter, structure and signature, on its way to the sequencer.
-
-Stage 3 of admission, its second part: what the client's capability allows now (spec 6).
-
-Stage 4 of admission, its checks: where a message may stand in its label (spec 7, 8.2).
-
-Stage 3 of admission, its first part: the client's signature (spec 8.1).
+HTTP workers run everything up to the signature; the sequencer runs the rest on a ``VerifiedMsg``.
+Each stage raises ``Rejected`` with the failure of the specification's table.
 """
 
 from __future__ import annotations
@@ -26,6 +24,8 @@ from veen.label import Profile
 from veen.limits import Limits
 from veen.msg import Msg
 from veen.payload import check_ciphertext_padding, check_ciphertext_sizes
+
+_HEAD: Final = struct.Struct(">32s32s32s32s32s?QQI")
 
 
 def prefilter(raw: bytes, limits: Limits) -> bytes:
@@ -56,13 +56,6 @@ def structural(raw: bytes, profiles: Mapping[bytes, Profile], limits: Limits) ->
     return msg
 
 
-def _check_sizes(msg: Msg, limits: Limits) -> None:
-    try:
-        check_ciphertext_sizes(msg.ciphertext, limits)
-    except WrongSize as error:
-        raise Rejected(Failure.FIELD_SIZE, str(error)) from error
-
-
 def _decode(raw: bytes, limits: Limits) -> Msg:
     try:
         return Msg.decode(raw)
@@ -76,10 +69,16 @@ def _decode(raw: bytes, limits: Limits) -> Msg:
         raise Rejected(Failure.CBOR_INVALID, str(error)) from error
 
 
-_HEAD: Final = struct.Struct(">32s32s32s32s32s?QQI")
+def _check_sizes(msg: Msg, limits: Limits) -> None:
+    try:
+        check_ciphertext_sizes(msg.ciphertext, limits)
+    except WrongSize as error:
+        raise Rejected(Failure.FIELD_SIZE, str(error)) from error
 
 
 class VerifiedMsg(NamedTuple):
+    """A message whose structure and signature are valid, as a worker passes it to the sequencer."""
+
     raw: bytes
     label: bytes
     profile_id: bytes
@@ -91,7 +90,7 @@ class VerifiedMsg(NamedTuple):
 
     @classmethod
     def of(cls, msg: Msg) -> VerifiedMsg:
-        """For a message whose signature and structure hold."""
+        """Build it from a message whose structure and signature were checked."""
         return cls(
             msg.encode(),
             msg.label,
@@ -120,9 +119,15 @@ class VerifiedMsg(NamedTuple):
         return cls(raw, label, profile, client, seq, ack, auth_ref, leaf), start + size
 
 
+def signed(msg: Msg) -> VerifiedMsg:
+    if not msg.signature_is_valid():
+        raise Rejected(Failure.SIG_INVALID, "sig is not the client's over this message")
+    return VerifiedMsg.of(msg)
+
+
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The policy of admission: whether capabilities are required, and whose count."""
+    """The admission policy: whether a capability is required, and which issuers are trusted."""
 
     required: bool
     issuers: Container[bytes]
@@ -130,7 +135,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Authorised:
-    """A message that may be committed, with the bucket to be debited when it is."""
+    """A message that may be committed, and the bucket as it is after the commit."""
 
     verified: VerifiedMsg
     bucket: TokenBucket | None
@@ -144,14 +149,14 @@ def authorise(
         return Authorised(verified, None)
     if grant is None:
         raise Rejected(Failure.CAP_MISSING, "no capability is known under this auth_ref")
-    _refuse_foreign(verified, grant, routed, gate)
+    _verify_grant(verified, grant, routed, gate)
     token = grant.token
     if hub_ts > token.expires_at(grant.issued_at):
         raise Rejected(Failure.CAP_TTL, f"expired at {token.expires_at(grant.issued_at)}")
     return Authorised(verified, _debit(grant, hub_ts))
 
 
-def _refuse_foreign(verified: VerifiedMsg, grant: Grant, routed: Routed | None, gate: Gate) -> None:
+def _verify_grant(verified: VerifiedMsg, grant: Grant, routed: Routed | None, gate: Gate) -> None:
     token = grant.token
     if token.issuer_pk not in gate.issuers:
         raise Rejected(Failure.CAP_INVALID, f"issuer {token.issuer_pk.hex()} is not trusted here")
@@ -183,7 +188,10 @@ def in_sequence(
     routed: Routed | None,
     seq_of: Callable[[int], int | None],
 ) -> None:
-    """Refuse a message out of order; ``seq_of`` finds an earlier client_seq of the client."""
+    """Raise Rejected for a message out of order.
+
+    ``seq_of`` gives the stream_seq of an earlier client_seq of the same client.
+    """
     known = verified.client_seq <= cursor.client_seq and verified.client_seq > 0
     if verified.prev_ack > head_seq or verified.prev_ack < cursor.prev_ack:
         raise Rejected(
@@ -204,9 +212,3 @@ def in_sequence(
         )
     if routed is not None and not routed.in_window:
         raise Rejected(Failure.EPOCH, f"epoch {routed.epoch} is outside the accepted window")
-
-
-def signed(msg: Msg) -> VerifiedMsg:
-    if not msg.signature_is_valid():
-        raise Rejected(Failure.SIG_INVALID, "sig is not the client's over this message")
-    return VerifiedMsg.of(msg)

@@ -1,10 +1,10 @@
-"""The clock of a hub: the host's, watched against the time since boot for steps.
+"""The clock of a hub: the host's clock, checked for steps against the time since boot.
 
-Hub time never goes back (ADR 0017), so one message at a wrong time binds all that follow. A clock
-that steps ahead by more than the limit is therefore not followed: messages are refused until it is
-set right, or until the hub is restarted, which takes the clock as it is. A clock that steps back
-is followed, and hub time stands still until the clock has caught up; both are reported. Until then
-the clock may return to where it was: that moves hub time to nothing that it would not have reached.
+Hub time never goes back (ADR 0017), so a single message at a wrong time binds all that follow. A
+clock that steps ahead by more than the limit is therefore not followed: messages are refused until
+it is set right, or until the hub is restarted, which accepts the clock as it is. A clock that steps
+back is followed, and hub time stands still until the clock has caught up; both are logged. Until
+then the clock may return to where it was: hub time reaches nothing that it would not have reached.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from veen.errors import VeenError
 
 _log = logging.getLogger(__name__)
 Seconds = Callable[[], float]
+CLOCK_STEP_LIMIT_SEC: Final = 3_600
+"""The default: no daylight, no leap second and no slewing daemon comes near it."""
 
 
 class ClockStepped(VeenError):
@@ -25,7 +27,7 @@ class ClockStepped(VeenError):
 
 
 def since_boot() -> float:
-    """Seconds that no setting of the clock changes; a suspended host counts them, too."""
+    """Seconds since boot, time in suspend included; setting the clock does not change them."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -39,12 +41,12 @@ class HubClock:
         self._wall, self._steady = wall, steady
         self._latest = wall()
         self._offset = self._accepted = self._latest - steady()
-        """The last offset from the time since boot, and the one when hub time last moved."""
+        """The last offset from the time since boot, and the offset when hub time last moved."""
         self._ahead = 0
 
     @property
     def step_ahead_sec(self) -> int:
-        """By how much the clock is ahead beyond the limit, as of the last reading; else 0."""
+        """Seconds by which the clock stepped ahead beyond the limit at the last reading, or 0."""
         return self._ahead
 
     def now(self) -> int:
@@ -79,7 +81,3 @@ class HubClock:
         if not self._ahead:
             _log.critical("the clock stepped ahead by %d s; messages are refused", step)
         self._ahead = step
-
-
-CLOCK_STEP_LIMIT_SEC: Final = 3_600
-"""The default: no daylight, no leap second and no slewing daemon comes near it."""

@@ -1,7 +1,7 @@
-"""The room on the volume of a data directory: what is free, and how long it lasts.
+"""Disk space of a data directory: free bytes and inodes, and for how long they last.
 
-Free space is sampled by the sequencer and written to ``run/disk.json``, so that every process of
-the hub, and the next one after a restart, knows the rate of the last day.
+The sequencer samples free space and writes it to ``run/disk.json``, so that every process of the
+hub, also after a restart, knows the rate of the last day.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from veen.system import durable
 DAY_SEC: Final = 86_400
 SAMPLE_SEC: Final = 600
 SHORTEST_SEC: Final = 3_600
-"""A rate over less time than this says nothing about a day."""
+"""The shortest span of samples from which a rate is computed."""
 
 _PROBE_BYTES: Final = 64 * 1024
 _log = logging.getLogger(__name__)
@@ -34,8 +34,8 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DiskRules:
-    """``reserve_bytes`` of free space below which a hub is not ready, ``warn_days`` before it is
-    used up from which on it warns.
+    """The hub is not ready below ``reserve_bytes``, and warns ``warn_days`` before the disk is
+    full.
     """
 
     reserve_bytes: int
@@ -43,15 +43,15 @@ class DiskRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """``days_left`` at the rate of the last day; None where nothing is used up, or not known."""
+class DiskSpace:
+    """Free space. ``days_left`` is at the rate of the last day; None if unknown or not falling."""
 
     free_bytes: int
     free_files: int | None
     days_left: float | None
 
     def shortage(self, rules: DiskRules) -> str | None:
-        """Why there is too little of it."""
+        """The reason why free space is too low, if it is."""
         if self.free_bytes < rules.reserve_bytes:
             return (
                 f"the disk has {self.free_bytes} bytes free, expected at least the "
@@ -62,7 +62,7 @@ class Room:
         return None
 
     def warning(self, rules: DiskRules) -> str | None:
-        """What is going to be too little soon."""
+        """The warning that the disk will be full soon, if it will."""
         if self.days_left is None or self.days_left >= rules.warn_days:
             return None
         return (
@@ -71,17 +71,17 @@ class Room:
         )
 
 
-def room(datadir: DataDir, now: int) -> Room:
-    """As it is now."""
-    result = os.statvfs(datadir.root)
-    free = result.f_bavail * result.f_frsize
-    # File systems that make inodes as they need them tell of none.
-    files = result.f_favail if result.f_files else None
-    return Room(free, files, days_left([*_samples(_file(datadir)), Sample(now, free)], now))
+def disk_space(datadir: DataDir, now: int) -> DiskSpace:
+    """The disk space of a data directory now."""
+    volume = os.statvfs(datadir.root)
+    free = volume.f_bavail * volume.f_frsize
+    # File systems that allocate inodes dynamically report 0.
+    files = volume.f_favail if volume.f_files else None
+    return DiskSpace(free, files, days_left([*_samples(_file(datadir)), Sample(now, free)], now))
 
 
 def days_left(samples: Sequence[Sample], now: int) -> float | None:
-    """How long what is free lasts, by how much of it went since the oldest sample of a day."""
+    """Days until the disk is full, at the rate since the oldest sample of the last day."""
     within = [sample for sample in samples if now - DAY_SEC <= sample.time <= now]
     if not within or within[-1].time - within[0].time < SHORTEST_SEC:
         return None
@@ -93,7 +93,7 @@ def days_left(samples: Sequence[Sample], now: int) -> float | None:
 
 
 class DiskWatch:
-    """By the sequencer: samples of what is free, and whether the last write found room."""
+    """The sequencer's watch on disk space: samples, and whether the last write succeeded."""
 
     def __init__(self, datadir: DataDir) -> None:
         self._datadir = datadir
@@ -101,7 +101,7 @@ class DiskWatch:
         self.refusal: str | None = None
 
     def refused(self, why: str) -> None:
-        """A write found no room; this is logged once, until there is room again."""
+        """Note a write that failed for lack of space; it is logged once, until one succeeds."""
         if self.refusal is None:
             _log.error(
                 "no room on the disk of %s: messages are refused (%s); make room, the hub goes on "
@@ -112,21 +112,21 @@ class DiskWatch:
         self.refusal = why
 
     def written(self) -> None:
-        """A write found room."""
+        """Note a write that succeeded."""
         if self.refusal is not None:
             _log.warning("there is room again on the disk of %s", self._datadir.root)
         self.refusal = None
 
     def tick(self, now: int) -> None:
-        """Try whether there is room again, and take a sample when one is due."""
+        """Probe for free space after a refusal, and sample it every SAMPLE_SEC."""
         if self.refusal is not None:
-            self._try()
+            self._probe()
         if self._sampled is None or not 0 <= now - self._sampled < SAMPLE_SEC:
             self._sampled = now
             self._sample(now)
 
-    def _try(self) -> None:
-        """Nobody sends to a hub that is not ready, so it has to find out by itself."""
+    def _probe(self) -> None:
+        """Write a probe: a hub that is not ready gets no messages to try with."""
         probe = self._datadir.run / "disk.probe"
         try:
             durable.write(probe, bytes(_PROBE_BYTES))
@@ -139,7 +139,7 @@ class DiskWatch:
     def _sample(self, now: int) -> None:
         file = _file(self._datadir)
         samples = [sample for sample in _samples(file) if now - DAY_SEC <= sample.time < now]
-        samples.append(Sample(now, room(self._datadir, now).free_bytes))
+        samples.append(Sample(now, disk_space(self._datadir, now).free_bytes))
         try:
             durable.write(file, json.dumps(samples).encode())
         except (OSError, VeenError) as error:
@@ -147,7 +147,7 @@ class DiskWatch:
 
 
 def _samples(file: Path) -> list[Sample]:
-    """Those that were kept; scratch, so what cannot be read is as if it were not there."""
+    """The stored samples; an unreadable file counts as empty."""
     try:
         return sorted(Sample(int(at), int(free)) for at, free in json.loads(file.read_bytes()))
     except (OSError, ValueError, TypeError):

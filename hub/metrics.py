@@ -1,4 +1,4 @@
-"""The metrics of a hub, by the names and units of OBS0.1, on whichever registry is at hand."""
+"""The metrics of a hub, with the names and units of OBS0.1."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from hub.disk import Room
+from hub.disk import DiskSpace
 
 MILLISECONDS: Final = (
     0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000,
@@ -22,7 +22,7 @@ ENTRIES: Final = (1, 16, 64, 256, 1_024, 4_096, 16_384, 65_536)
 
 @dataclass(frozen=True, slots=True)
 class HttpMetrics:
-    """What a worker of the HTTP edge counts."""
+    """What an HTTP worker counts and measures."""
 
     submit_ok: Counter
     submit_err: Counter
@@ -34,7 +34,7 @@ class HttpMetrics:
     queue_depth: Gauge
 
 
-def edge_metrics(registry: CollectorRegistry) -> HttpMetrics:
+def http_metrics(registry: CollectorRegistry) -> HttpMetrics:
     return HttpMetrics(
         submit_ok=counter(registry, "veen_submit_ok", "Messages committed"),
         submit_err=counter(registry, "veen_submit_err", "Messages refused, by code", "code"),
@@ -54,7 +54,7 @@ def edge_metrics(registry: CollectorRegistry) -> HttpMetrics:
 
 @dataclass(frozen=True, slots=True)
 class SequencerMetrics:
-    """What the sequencer observes of its own work."""
+    """What the sequencer measures."""
 
     fsync_latency: Histogram
     checkpoint_interval: Histogram
@@ -97,23 +97,23 @@ def sequencer_metrics(registry: CollectorRegistry) -> SequencerMetrics:
 
 
 class DiskMetrics(Collector):
-    """The room on the disk, asked for when the metrics are."""
+    """Disk space, measured when the metrics are collected."""
 
-    def __init__(self, room: Callable[[], Room]) -> None:
-        self._room = room
+    def __init__(self, disk_space: Callable[[], DiskSpace]) -> None:
+        self._disk_space = disk_space
 
     def collect(self) -> Iterator[Metric]:
-        result = self._room()
+        disk = self._disk_space()
         yield GaugeMetricFamily(
             "veen_disk_free_bytes",
             "Free on the disk of the data directory",
-            value=result.free_bytes,
+            value=disk.free_bytes,
         )
-        if result.days_left is not None:
+        if disk.days_left is not None:
             yield GaugeMetricFamily(
                 "veen_disk_days_left",
                 "Days until it is full, at the rate of the last day",
-                value=result.days_left,
+                value=disk.days_left,
             )
 
 

@@ -1,7 +1,7 @@
-"""Who may read what: principals, their roles, and what a role may never hold.
+"""The read policy of a hub: principals, their roles, and the most that a role may be granted.
 
-Writing is governed by capability tokens. The policy says who reads, and it also bounds which
-streams a principal's own keys may be given a capability for.
+Writing is governed by capability tokens. The policy says who reads, and it bounds the streams for
+which a principal's own keys may be given a capability.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from veen.errors import VeenError
+
+_KEYS = {"name", "role", "public_key", "token_sha256", "read", "write"}
 
 
 class BadPolicy(VeenError):
@@ -77,12 +79,11 @@ class Policy:
     def parse(cls, tables: Iterable[dict[str, Any]]) -> Policy:
         principals = tuple(_principal(table) for table in tables)
         for kind in ("name", "public_key", "token_sha256"):
-            _refuse_shared(principals, kind)
+            _verify_unique(principals, kind)
         return cls(principals)
 
 
 _ROLES = {role.title: role for role in Role}
-_KEYS = {"name", "role", "public_key", "token_sha256", "read", "write"}
 
 
 def _principal(table: dict[str, Any]) -> PolicyPrincipal:
@@ -102,11 +103,11 @@ def _principal(table: dict[str, Any]) -> PolicyPrincipal:
         read=_patterns(name, table.get("read", [])),
         write=_patterns(name, table.get("write", [])),
     )
-    _refuse_forbidden(principal)
+    _verify_role(principal)
     return principal
 
 
-def _refuse_forbidden(principal: PolicyPrincipal) -> None:
+def _verify_role(principal: PolicyPrincipal) -> None:
     for verb, patterns, allowed in (
         ("read", principal.read, principal.role.may_read),
         ("write", principal.write, principal.role.may_write),
@@ -122,11 +123,11 @@ def _refuse_forbidden(principal: PolicyPrincipal) -> None:
 
 
 def _fixed_part(pattern: str) -> str:
-    """What every name that matches begins with."""
+    """The part of a pattern before its first wildcard."""
     return pattern[: min((pattern.find(sign) for sign in "*?[" if sign in pattern), default=None)]
 
 
-def _refuse_shared(principals: tuple[PolicyPrincipal, ...], kind: str) -> None:
+def _verify_unique(principals: tuple[PolicyPrincipal, ...], kind: str) -> None:
     seen: dict[object, str] = {}
     for principal in principals:
         value = getattr(principal, kind)
@@ -136,7 +137,9 @@ def _refuse_shared(principals: tuple[PolicyPrincipal, ...], kind: str) -> None:
 
 
 def _patterns(name: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+    if not isinstance(value, list) or not all(
+        isinstance(pattern, str) and pattern for pattern in value
+    ):
         raise BadPolicy(f"principal {name}: read and write are lists of stream patterns")
     return tuple(value)
 
@@ -145,9 +148,9 @@ def _hex32(name: str, key: str, value: Any) -> bytes | None:
     if value is None:
         return None
     try:
-        result = bytes.fromhex(value)
+        decoded = bytes.fromhex(value)
     except (TypeError, ValueError):
-        result = b""
-    if len(result) != 32:
+        decoded = b""
+    if len(decoded) != 32:
         raise BadPolicy(f"principal {name}: {key} is not 64 hex digits")
-    return result
+    return decoded

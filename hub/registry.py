@@ -8,14 +8,14 @@ from typing import Final, NamedTuple
 from veen.label import EpochLabels
 from veen.log.entry import StreamRecord
 
-# Labels this far outside the skew window are still told apart from unknown ones.
+# Labels this far outside the skew window are still recognised as labels of their stream.
 _RECOGNISED_SEC: Final = 86_400
 _MAX_RECOGNISED_EPOCHS: Final = 256
 _PRODUCT_STREAMS: Final = ("record/", "export/", "import/", "bridge/")
 
 
 class Routed(NamedTuple):
-    """What a label stands for at one time."""
+    """The stream and epoch of a label at a hub time."""
 
     stream: StreamRecord
     stream_id: bytes
@@ -33,14 +33,14 @@ class Registry:
         self._rolling: list[StreamRecord] = []
         self._windows: dict[tuple[bytes, int], dict[bytes, Routed]] = {}
 
-    def is_news(self, stream: StreamRecord) -> bool:
-        """Whether this is a stream by a new name, or a name for a bare identifier."""
+    def is_new(self, stream: StreamRecord) -> bool:
+        """Whether the stream is unknown, or known by its identifier alone and named by this."""
         known = self._streams.get(stream.stream_id())
         return known is None or known.is_nameless()
 
     def add(self, stream: StreamRecord) -> bool:
-        """Make a stream known; whether it was news."""
-        if not self.is_news(stream):
+        """Add a stream; whether the registry changed."""
+        if not self.is_new(stream):
             return False
         known = self._streams.get(stream.stream_id())
         self._streams[stream.stream_id()] = stream
@@ -64,9 +64,9 @@ class Registry:
 
     def route(self, label: bytes, hub_ts: int) -> Routed | None:
         """The stream and epoch of a label, or None when it is of no known stream."""
-        value = self._fixed.get(label)
-        if value is not None or not self._rolling:
-            return value
+        fixed = self._fixed.get(label)
+        if fixed is not None or not self._rolling:
+            return fixed
         for stream in self._rolling:
             routed = self._window(stream, hub_ts).get(label)
             if routed is not None:
@@ -103,8 +103,8 @@ class Registry:
 
 
 def is_recorded(stream: StreamRecord) -> bool:
-    """Whether recorder checkpoints speak of a stream: those of the recorder and the bridge, each
-    of which is one label for ever.
+    """Whether recorder checkpoints cover a stream: those of the recorder and the bridge, each of
+    which has a single label.
     """
     return stream.name.startswith(_PRODUCT_STREAMS) and not stream.profile.epoch_sec
 

@@ -11,7 +11,7 @@ from typing import Any
 from hub.clock import CLOCK_STEP_LIMIT_SEC
 from hub.disk import DiskRules
 from hub.policy import BadPolicy, Policy
-from hub.storage.retention import BadRetention, Rule, parse_rule, refuse_forgetting
+from hub.storage.retention import BadRetention, Rule, parse_rule, verify_long_term
 from veen.errors import Malformed, VeenError
 from veen.label import DEFAULT_PROFILE, Profile
 from veen.limits import BadLimit, Limits
@@ -20,6 +20,16 @@ from veen.system.config import BadSettings as BadZone
 from veen.system.config import hub_part, is_address, is_zone
 from veen.system.log_file import DEFAULT_BACKUPS, DEFAULT_MAX_BYTES
 
+_PLAIN = {
+    "listen": str, "workers": int, "threads": int, "admission": str, "reads": str,
+    "queue_limit": int, "request_timeout_sec": int, "body_timeout_sec": int, "max_page_items": int,
+    "clock_step_limit_sec": int,
+    "disk_reserve_bytes": int, "disk_warn_days": int,
+    "tls_cert": str, "tls_key": str, "tls_client_ca": str,
+    "log_max_bytes": int, "log_backups": int,
+}  # fmt: skip
+_TABLES = ("issuers", "streams", "limits", "principals", "retention")
+
 
 class BadSettings(VeenError):
     """A configuration that cannot be run, and where it is wrong."""
@@ -27,7 +37,7 @@ class BadSettings(VeenError):
 
 @dataclass(frozen=True, slots=True)
 class StreamBound:
-    """How large a message of one stream may be; the limits of the hub hold as well."""
+    """The size limit of the messages of a stream, in addition to the limits of the hub."""
 
     stream: str
     max_msg_bytes: int
@@ -76,14 +86,14 @@ class HubSettings:
             raise BadSettings(
                 f"listen = {self.listen!r}: an address and a port from 1 on, like 127.0.0.1:8080"
             )
-        self._refuse_bad_numbers()
+        self._verify_numbers()
         if (self.tls_cert is None) != (self.tls_key is None):
             raise BadSettings("tls_cert and tls_key go together")
         for stream in self.streams:
             if stream.profile not in self.profiles:
                 raise BadSettings(f"stream {stream.name} uses a profile that is not configured")
 
-    def _refuse_bad_numbers(self) -> None:
+    def _verify_numbers(self) -> None:
         if self.workers < 1 or self.threads < 1:
             raise BadSettings("a hub needs at least one worker with one thread")
         if self.clock_step_limit_sec < 0:
@@ -94,7 +104,7 @@ class HubSettings:
             raise BadSettings("request_timeout_sec and body_timeout_sec are at least 1")
         if self.log_max_bytes < 0 or self.log_backups < 0:
             raise BadSettings("log_max_bytes and log_backups are at least 0")
-        _check_disk(self.disk)
+        _verify_disk(self.disk)
 
     @property
     def gated(self) -> bool:
@@ -106,21 +116,10 @@ class HubSettings:
 
     @property
     def url(self) -> str:
-        """Where a command on this host reaches the hub."""
+        """The URL of the hub for commands on this host."""
         host, _, port = self.listen.rpartition(":")
         scheme = "https" if self.tls_cert else "http"
         return f"{scheme}://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"  # noqa: S104
-
-
-_PLAIN = {
-    "listen": str, "workers": int, "threads": int, "admission": str, "reads": str,
-    "queue_limit": int, "request_timeout_sec": int, "body_timeout_sec": int, "max_page_items": int,
-    "clock_step_limit_sec": int,
-    "disk_reserve_bytes": int, "disk_warn_days": int,
-    "tls_cert": str, "tls_key": str, "tls_client_ca": str,
-    "log_max_bytes": int, "log_backups": int,
-}  # fmt: skip
-_TABLES = ("issuers", "streams", "limits", "principals", "retention")
 
 
 def load(path: Path | None) -> HubSettings:
@@ -160,7 +159,7 @@ def parse(document: dict[str, Any]) -> HubSettings:
     profiles = dict.fromkeys((DEFAULT_PROFILE, *(stream.profile for stream in streams)))
     return HubSettings(
         **plain,
-        issuers=frozenset(parse_key("issuers", item) for item in document.get("issuers", ())),
+        issuers=frozenset(parse_key("issuers", key_hex) for key_hex in document.get("issuers", ())),
         streams=streams,
         bounds=tuple(_bounds(document.get("streams", ()))),
         profiles=tuple(profiles),
@@ -171,7 +170,7 @@ def parse(document: dict[str, Any]) -> HubSettings:
 
 
 def with_options(settings: HubSettings, options: dict[str, Any]) -> HubSettings:
-    """The settings with what a command line said in place of what the file says."""
+    """The settings with the options of a command line, which take precedence."""
     return replace(settings, **{key: value for key, value in options.items() if value is not None})
 
 
@@ -199,7 +198,7 @@ def _rule(table: dict[str, Any]) -> Rule:
     if set(table) != {"streams", "keep_days"}:
         raise BadSettings("a [[retention]] table has streams (a pattern) and keep_days")
     rule = parse_rule(_typed("streams", table["streams"], str), table["keep_days"])
-    refuse_forgetting(rule)
+    verify_long_term(rule)
     return rule
 
 
@@ -210,7 +209,7 @@ def _limits(table: dict[str, Any]) -> Limits:
     return Limits(**table)
 
 
-def _check_disk(rules: DiskRules) -> None:
+def _verify_disk(rules: DiskRules) -> None:
     for name, value in (
         ("disk_reserve_bytes", rules.reserve_bytes),
         ("disk_warn_days", rules.warn_days),
@@ -220,7 +219,7 @@ def _check_disk(rules: DiskRules) -> None:
 
 
 def parse_key(name: str, value: Any) -> bytes:
-    """A public key as a configuration or a command line writes it."""
+    """A public key in hex, from a configuration or a command line."""
     try:
         key = bytes.fromhex(_typed(name, value, str))
     except ValueError:

@@ -1,6 +1,6 @@
-"""The first process of a hub: it starts the sequencer and the HTTP workers, and ends with them.
+"""The supervisor of a hub: starts the sequencer and the HTTP workers, and ends with them.
 
-What the processes of one hub share: how they start, and that none outlives the first.
+``HubLaunch`` carries what every process of a hub is started with; none outlives the supervisor.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ from veen.system.child_process import (
 )
 from veen.system.log_file import DEFAULT_BACKUPS, DEFAULT_MAX_BYTES, begin_logging
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class HubLaunch:
-    """Where a hub lives and how it is configured: all that its processes are told.
+    """The data directory and configuration of a hub, as its processes get them.
 
-    ``options`` are as JSON has them, for each process hands them on to the next.
+    ``options`` are JSON values, because each process passes them on to the next.
     """
 
     datadir: DataDir
@@ -47,7 +49,7 @@ class HubLaunch:
 
     def settings(self) -> HubSettings:
         given = self.options.get("issuers")
-        issuers = frozenset(parse_key("issuer", item) for item in given) if given else None
+        issuers = frozenset(parse_key("issuer", key) for key in given) if given else None
         return with_options(load(self.config), {**self.options, "issuers": issuers})
 
     def say_ready(self) -> None:
@@ -57,7 +59,7 @@ class HubLaunch:
         arguments = ["--data-dir", str(self.datadir.root), "--options", json.dumps(self.options)]
         if self.config is not None:
             arguments += ["--config", str(self.config)]
-        # -P: a folder of this name where the hub is started is not our package.
+        # -P: a package of this name in the working directory must not shadow ours.
         return [sys.executable, "-P", "-m", module, *arguments]
 
 
@@ -74,13 +76,13 @@ def parse_launch(arguments: list[str]) -> HubLaunch:
 
 
 def begin(launch: HubLaunch) -> None:
-    """Set up a process: private files, logs to standard error within the size that is set."""
+    """Set up a process: private files, logs to standard error, rotated by size."""
     os.umask(0o077)
     begin_logging(*_log_size(launch), bare=("hub.submit",))  # one JSON document a line
 
 
 def _log_size(launch: HubLaunch) -> tuple[int, int]:
-    """What the settings say; bad ones are refused later, with a log to say so in."""
+    """The log size of the settings; invalid settings are refused later, when there is a log."""
     try:
         settings = launch.settings()
     except VeenError:
@@ -95,21 +97,18 @@ def begin_as_child(launch: HubLaunch) -> None:
 
 
 def metrics_directory(datadir: DataDir) -> Path:
-    """Where the processes of a hub add up their metrics; their environment names it."""
+    """The directory of Prometheus's multiprocess mode, which the environment names."""
     return datadir.run / "metrics"
 
 
 def clear_metrics(datadir: DataDir) -> None:
-    """Counters of an earlier run, or of workers long gone, must not be added up."""
+    """Remove the counters of an earlier run, which must not be added up."""
     shutil.rmtree(metrics_directory(datadir), ignore_errors=True)
     durable.make_directory(metrics_directory(datadir))
 
 
-_log = logging.getLogger(__name__)
-
-
 def run(launch: HubLaunch) -> int:
-    """Run a hub until it is told to stop or one of its processes ends; the exit code."""
+    """Run a hub until it is stopped or one of its processes ends; the exit code."""
     launch.datadir.create()
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics_directory(launch.datadir))
@@ -130,7 +129,7 @@ def run(launch: HubLaunch) -> int:
 
 
 def _watch(sequencer: subprocess.Popen[bytes], web: subprocess.Popen[bytes]) -> int:
-    """Wait for the end: 0 when it was asked for, 1 when a process of the hub failed."""
+    """Wait for the end: 0 after a signal, 1 when a process of the hub failed."""
     while True:
         received = signal.sigwait(SIGNALS)
         if received != signal.SIGCHLD:

@@ -1,6 +1,6 @@
-"""CapToken: who may write to which streams, for how long and how fast (spec 6).
+"""CapToken: who may write to which streams, for how long and at which rate (spec 6).
 
-The token bucket that holds a capability to its rate, in whole seconds of hub time (spec 6).
+``TokenBucket`` enforces the rate of a capability, in whole seconds of hub time.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from veen.wire import cbor
 from veen.wire.objects import WireMap
 from veen.wire.schema import Bytes32, Bytes64, Version
 
+_NO_LINK = bytes(64)
+_SIG_CHAIN_KEY = 5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate(WireMap):
@@ -26,7 +29,7 @@ class Rate(WireMap):
 
 @dataclass(frozen=True, slots=True)
 class TokenBucket:
-    """Tokens left at a time. Only accepted messages are debited, so receipts rebuild it."""
+    """Tokens left at a time. Only accepted messages are debited, so the log determines it."""
 
     tokens: int
     at: int
@@ -46,14 +49,10 @@ class TokenBucket:
         return TokenBucket(self.tokens - 1, self.at) if self.tokens else None
 
     def seconds_until_token(self, rate: Rate) -> int | None:
-        """How long an empty bucket stays empty; None when it is never refilled."""
+        """Seconds until the bucket has a token; None when it is never refilled."""
         if self.tokens:
             return 0
         return 1 if rate.per_sec and rate.burst else None
-
-
-_NO_LINK = bytes(64)
-_SIG_CHAIN_KEY = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +88,7 @@ class CapToken(WireMap):
         return replace(self, sig_chain=(*self.sig_chain, _link(self, issuer, self.sig_chain[-1])))
 
     def verify_chain(self) -> None:
-        """Refuse unless every link is the issuer's over the grant and the link before."""
+        """Raise Untrusted unless the issuer signed each link over the grant and the link before."""
         if not self.sig_chain:
             raise Untrusted("a capability without a signature")
         previous = _NO_LINK
@@ -102,11 +101,11 @@ class CapToken(WireMap):
         return stream_id in self.allow.stream_ids
 
     def expires_at(self, issued_at: int) -> int:
-        """The last second at which the capability holds."""
+        """The last second at which the capability is valid."""
         return issued_at + self.allow.ttl
 
     def link_digest(self, previous: bytes) -> bytes:
-        """What the link after ``previous`` signs."""
+        """The digest that the link after ``previous`` signs."""
         grant = self.plain()
         del grant[_SIG_CHAIN_KEY]
         return ht("veen/cap-link", cbor.dump(grant), previous)

@@ -34,7 +34,7 @@ class Checkpoint(WireArray):
         return replace(self, hub_sig=key.sign(self._signing_digest()))
 
     def witnessed(self, key: SigningKey) -> Checkpoint:
-        """The same checkpoint with one more witness, who signs what the hub signed."""
+        """The checkpoint with one more witness, who signs what the hub signed."""
         signature = key.sign(self._signing_digest())
         return replace(self, witness_sigs=(*(self.witness_sigs or ()), signature))
 
@@ -46,7 +46,7 @@ class Checkpoint(WireArray):
         return any(signature_is_valid(public, sig, digest) for sig in self.witness_sigs or ())
 
     def verify_labels(self, labels: EpochLabels) -> None:
-        """Refuse a checkpoint whose labels and epoch do not belong together (spec 4.4.1)."""
+        """Raise Untrusted unless labels and epoch belong together (spec 4.4.1)."""
         if self.label_curr != labels.at(self.epoch):
             raise Untrusted(f"label_curr is not the stream's label of epoch {self.epoch}")
         if self.label_prev == self.label_curr:
@@ -57,7 +57,7 @@ class Checkpoint(WireArray):
             )
 
     def verify_root(self, size: int, root: bytes) -> None:
-        """Refuse a checkpoint that is not of this size and root, rebuilt from the log."""
+        """Raise Untrusted unless the checkpoint has this size and root, rebuilt from the log."""
         if (self.upto_seq, self.mmr_root) != (size, root):
             raise Untrusted(f"checkpoint at {self.upto_seq} does not match the log at {size}")
 

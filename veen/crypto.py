@@ -1,11 +1,10 @@
-"""XChaCha20-Poly1305, which seals bodies and attachments (spec 3.2).
+"""The cryptographic primitives: Ed25519, HPKE and XChaCha20-Poly1305 (spec 3.2).
 
-HPKE base mode with exporter: X25519, HKDF-SHA256, ChaCha20-Poly1305 (spec 3.2, RFC 9180).
-
-Ed25519, the one signature scheme and the one verifier of the project (spec 3.2).
-
-libsodium refuses what a lax verifier takes: S >= L, small-order keys and points, and encodings
-that are not canonical. Every signature of the protocol covers a 32-byte digest.
+- Ed25519 signatures by libsodium, the only verifier of the project. It refuses what a lenient
+  verifier accepts: S >= L, small-order keys and points, and encodings that are not canonical. Every
+  signature of the protocol covers a 32-byte digest.
+- HPKE base mode with exporter: X25519, HKDF-SHA256, ChaCha20-Poly1305 (RFC 9180).
+- XChaCha20-Poly1305 for bodies and attachments.
 """
 
 from __future__ import annotations
@@ -22,6 +21,11 @@ from veen.errors import Malformed, Undecryptable, Untrusted
 
 AEAD_KEY_BYTES = bindings.crypto_aead_xchacha20poly1305_ietf_KEYBYTES
 AEAD_TAG_BYTES = bindings.crypto_aead_xchacha20poly1305_ietf_ABYTES
+_SUITE: Final = CipherSuite.new(
+    KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, AEADId.CHACHA20_POLY1305
+)
+HPKE_ENC_BYTES: Final = 32
+HPKE_KEY_BYTES: Final = 32
 
 
 def aead_encrypt(key: bytes, nonce: bytes, aad: bytes, plaintext: bytes) -> bytes:
@@ -37,21 +41,14 @@ def aead_decrypt(key: bytes, nonce: bytes, aad: bytes, ciphertext: bytes) -> byt
         raise Undecryptable("a body or attachment does not open with this key") from error
 
 
-_SUITE: Final = CipherSuite.new(
-    KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, AEADId.CHACHA20_POLY1305
-)
-HPKE_ENC_BYTES: Final = 32
-HPKE_KEY_BYTES: Final = 32
-
-
 class HpkeExporter(Protocol):
-    """Either end of one HPKE context: both derive the same secrets from it."""
+    """Either end of an HPKE context; both derive the same secrets."""
 
     def export(self, context: bytes, length: int) -> bytes: ...
 
 
 class HpkeSender:
-    """The sealing end. ``ephemeral`` is 32 fresh random bytes, never used twice."""
+    """The sealing end. ``ephemeral`` is 32 random bytes, never used twice."""
 
     def __init__(self, recipient: bytes, ephemeral: bytes) -> None:
         if len(ephemeral) != HPKE_KEY_BYTES:
@@ -71,7 +68,7 @@ class HpkeSender:
 
 
 class HpkeRecipient:
-    """The opening end, for what ``enc`` announces to the holder of ``private``."""
+    """The opening end, for the holder of ``private``; ``enc`` is the encapsulated key."""
 
     def __init__(self, enc: bytes, private: bytes) -> None:
         try:
@@ -111,11 +108,11 @@ class SigningKey:
         return bindings.crypto_sign(digest, self._secret)[: bindings.crypto_sign_BYTES]
 
     def __repr__(self) -> str:
-        return f"PrivateKey(public={self.public.hex()})"
+        return f"SigningKey(public={self.public.hex()})"
 
 
 def signature_is_valid(public: bytes, signature: bytes, digest: bytes) -> bool:
-    """Whether ``signature`` is the holder of ``public``'s over ``digest``."""
+    """Whether ``signature`` over ``digest`` is valid for the key ``public``."""
     if len(public) != bindings.crypto_sign_PUBLICKEYBYTES:
         return False
     if len(signature) != bindings.crypto_sign_BYTES:

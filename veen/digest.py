@@ -16,7 +16,7 @@ def h(data: bytes) -> bytes:
 
 
 def h_blocks(blocks: Iterable[bytes]) -> bytes:
-    """H of what is too long to be held whole."""
+    """H of data in blocks, in bounded memory."""
     digest = sha256()
     for block in blocks:
         digest.update(block)
@@ -24,13 +24,13 @@ def h_blocks(blocks: Iterable[bytes]) -> bytes:
 
 
 def h_file(file: BufferedIOBase) -> bytes:
-    """H of a file from where it is read, in bounded memory."""
+    """H of a file from its current position, in bounded memory."""
     return file_digest(file, "sha256").digest()
 
 
 def ht(tag: str, *parts: bytes) -> bytes:
     """Ht(tag, a || b || ...): SHA-256 under a domain tag."""
-    state = _begun(tag).copy()
+    state = _tag_state(tag).copy()
     state.update(b"".join(parts))
     return state.digest()
 
@@ -48,7 +48,7 @@ def u64be(n: int) -> bytes:
 
 
 class Hasher:
-    """H of parts as they come, for what is too long to be held whole."""
+    """Incremental H, in bounded memory."""
 
     __slots__ = ("_state",)
 
@@ -57,10 +57,10 @@ class Hasher:
 
     @classmethod
     def tagged(cls, tag: str) -> "Hasher":
-        """The same for Ht."""
-        result = cls()
-        result._state = _begun(tag).copy()
-        return result
+        """Incremental Ht."""
+        hasher = cls()
+        hasher._state = _tag_state(tag).copy()
+        return hasher
 
     def update(self, part: bytes) -> None:
         self._state.update(part)
@@ -70,6 +70,6 @@ class Hasher:
 
 
 @cache
-def _begun(tag: str) -> "_Hash":
-    """The hash of what every Ht under a tag begins with; there are as many as there are tags."""
+def _tag_state(tag: str) -> "_Hash":
+    """The hash state after the tag, which every Ht under it begins with."""
     return sha256(tag.encode() + b"\x00")

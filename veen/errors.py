@@ -1,4 +1,4 @@
-"""Every way this project says no, and the HTTP status of each code (spec 8.2, 10.6)."""
+"""The errors of the project, and the codes of a hub with their HTTP status (spec 8.2, 10.6)."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Final
 
 
 class VeenError(Exception):
-    """Whatever this project raises on purpose."""
+    """The base class of all errors of this project."""
 
 
 class Refused(VeenError):
-    """A command that cannot be carried out as things are; the message says what to do."""
+    """A command that cannot be executed; the message says what to do."""
 
 
 class Malformed(VeenError, ValueError):
-    """Bytes that are not the one allowed encoding of what they claim to be."""
+    """Bytes that are not the canonical encoding of their type."""
 
 
 class WrongSize(Malformed):
-    """Well-formed bytes in which a field has a size it may not have."""
+    """Well-formed bytes in which the size of a field is not allowed."""
 
 
 class WrongVersion(Malformed):
@@ -27,19 +27,19 @@ class WrongVersion(Malformed):
 
 
 class Untrusted(VeenError):
-    """Evidence that does not prove what it claims to prove."""
+    """Evidence that does not prove what it claims."""
 
 
 class Unopenable(Untrusted):
-    """Sealed content that cannot be opened here, for whatever reason.
+    """Sealed content that cannot be opened here.
 
-    Whoever reads a log catches this, and nothing narrower: anybody who may write can put such a
-    message into a log, and it must not end the reading of what stands beside it.
+    Readers of a log catch this and nothing narrower: any writer can put such a message into a
+    log, and it must not stop the reading of the others.
     """
 
 
 class Undecryptable(Unopenable):
-    """A ciphertext that the key at hand does not open."""
+    """A ciphertext that the given key does not open."""
 
 
 class BadSeal(Unopenable, Malformed):
@@ -47,7 +47,7 @@ class BadSeal(Unopenable, Malformed):
 
 
 class Code(Enum):
-    """Codes a hub answers with: a failure of the MSG first, then of the request around it."""
+    """Error codes of a hub: those of a MSG, then those of the request around it."""
 
     FORMAT = "E.FORMAT"
     SIZE = "E.SIZE"
@@ -132,7 +132,7 @@ class Failure(Enum):
 
 
 class Rejected(VeenError):
-    """A MSG the hub did not admit, with the row of the table that says why."""
+    """A MSG that the hub did not admit, with its row of the admission table."""
 
     def __init__(
         self,

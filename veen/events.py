@@ -1,12 +1,8 @@
-"""The recorder event: who did what, when and where, as the body of a message (SDR0 3.2.1).
+"""The bodies of recorder events and of imported events (SDR0 3.2.1, AGB0 4.5).
 
-Six of its eight fields are here. hub_commit_seq and hub_commit_time are the hub's to give, and
-stand in the receipt.
-
-The imported event: an event of another zone as the body of a message in import/* (AGB0 4.5).
-
-What the origin signed travels inside, byte for byte, so that whoever reads an import stream can
-verify the origin's part again, without the bundle it came in and without the origin's hub.
+A recorder event has six of its eight fields here; hub_commit_seq and hub_commit_time are in the
+receipt. An imported event carries what its origin signed byte for byte, so a reader of an import
+stream can verify it without the bundle and without the origin's hub.
 """
 
 from __future__ import annotations
@@ -31,10 +27,14 @@ RECORD_SCHEMA: Final = h(b"record.event.v1")
 MAX_NAME_BYTES: Final = 512
 MAX_TIME_MS: Final = 253_402_300_799_999
 """The last millisecond of the year 9999, the last that a timestamp can name."""
+IMPORT_SCHEMA: Final = h(b"import.event.v1")
+IMPORT_NAMESPACE: Final = "import/"
+"""The prefix of the name of every import stream (AGB0 4.2)."""
+T = TypeVar("T")
 
 
 class EventFault(Enum):
-    """Why a message is not a recorder event; the first that holds, in this order."""
+    """The reason why a message is not a recorder event; the first that applies counts."""
 
     UNOPENED = "the reader's keys do not open it"
     OTHER_SCHEMA = "its schema is not record.event.v1"
@@ -45,7 +45,7 @@ class EventFault(Enum):
 
 
 class NotAnEvent(Malformed):
-    """A message in a recorder stream that is no recorder event, and why."""
+    """A message in a recorder stream that is not a recorder event."""
 
     def __init__(self, fault: EventFault, detail: str = "") -> None:
         super().__init__(f"{fault.value}: {detail}" if detail else fault.value)
@@ -69,7 +69,7 @@ class RecordEvent(EventBody):
 
 
 def read_event(schema: bytes, body: bytes, client_id: bytes) -> RecordEvent:
-    """The event that a client's message is, or NotAnEvent: there is no third way out.
+    """The event in a client's message; NotAnEvent is the only error.
 
     A message that no key opened has the empty schema.
     """
@@ -88,7 +88,7 @@ def read_event(schema: bytes, body: bytes, client_id: bytes) -> RecordEvent:
 
 
 def verify_fields(event: RecordEvent) -> None:
-    """Refuse an event whose fields hold what nobody could look for, or no JSON."""
+    """Raise NotAnEvent for fields that cannot be searched, or a payload that is not JSON."""
     for name in ("subject_id", "event_type", "origin"):
         size = len(getattr(event, name).encode())
         if not 1 <= size <= MAX_NAME_BYTES:
@@ -101,19 +101,12 @@ def verify_fields(event: RecordEvent) -> None:
         raise NotAnEvent(EventFault.PAYLOAD, str(error)) from error
 
 
-IMPORT_SCHEMA: Final = h(b"import.event.v1")
-IMPORT_NAMESPACE: Final = "import/"
-"""What the name of every import stream begins with (AGB0 4.2)."""
-
-T = TypeVar("T")
-
-
 def is_import(stream: str) -> bool:
     return stream.startswith(IMPORT_NAMESPACE)
 
 
 class ImportFault(Enum):
-    """Why a message is not an imported event; the first that holds, in this order."""
+    """The reason why a message is not an imported event; the first that applies counts."""
 
     UNOPENED = "the reader's keys do not open it"
     OTHER_SCHEMA = "its schema is not import.event.v1"
@@ -124,7 +117,7 @@ class ImportFault(Enum):
 
 
 class NotImported(Malformed):
-    """A message in an import stream that is no imported event, and why."""
+    """A message in an import stream that is not an imported event."""
 
     def __init__(self, fault: ImportFault, detail: str = "") -> None:
         super().__init__(f"{fault.value}: {detail}" if detail else fault.value)
@@ -133,12 +126,12 @@ class NotImported(Malformed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedEvent(EventBody):
-    """One event of a bundle, or the placeholder of one that the zone's policy keeps out.
+    """An event of a bundle, or the placeholder of an event that the zone's policy excludes.
 
-    ``position`` counts, from 0, the ``count`` events that an import wrote from its bundle: all of
-    the bundle, but for those that an earlier bundle had brought. ``import_time`` is in seconds. A
-    placeholder has ``excluded``, the reason, and no ``origin_msg``: the receipt keeps the leaf.
-    ``metadata`` is what the exporter told of an event whose body is not disclosed, byte for byte.
+    ``position`` counts, from 0, the ``count`` events that an import wrote from its bundle: all but
+    those that an earlier bundle had brought. ``import_time`` is in seconds. A placeholder has
+    ``excluded``, the reason, and no ``origin_msg``: the receipt has the leaf. ``metadata`` is what
+    the exporter disclosed of an event whose body it did not disclose, byte for byte.
     """
 
     source_hub_id: Bytes32
@@ -167,7 +160,7 @@ class ImportedEvent(EventBody):
 
     @property
     def is_last(self) -> bool:
-        """Whether the import of its bundle is whole with this event."""
+        """Whether this event completes the import of its bundle."""
         return self.position == self.count - 1
 
     def msg(self) -> Msg | None:
@@ -177,7 +170,7 @@ class ImportedEvent(EventBody):
         return Receipt.decode(self.origin_receipt)
 
     def verify(self, hub: HubIdentity) -> None:
-        """Refuse what the origin's client and hub have not signed; ``hub`` is pinned."""
+        """Raise Untrusted unless the origin's client and hub signed it; ``hub`` is pinned."""
         if hub.hub_id != self.source_hub_id:
             raise Untrusted(f"the event is of hub {self.source_hub_id.hex()}")
         hub.verify_receipt(self.receipt())
@@ -186,7 +179,7 @@ class ImportedEvent(EventBody):
             raise Untrusted("the origin's message is not signed by its client")
 
     def origin_event(self) -> RecordEvent:
-        """The recorder event that the origin's message is, or NotAnEvent."""
+        """The recorder event in the origin's message, or NotAnEvent."""
         msg = self.msg()
         if msg is None or self.body_key is None:
             raise NotAnEvent(EventFault.UNOPENED, self.excluded or "")
@@ -198,7 +191,7 @@ class ImportedEvent(EventBody):
 
 
 def read_imported(schema: bytes, body: bytes, client_id: bytes) -> ImportedEvent:
-    """The imported event that a bridge's message is, or NotImported: there is no third way out.
+    """The imported event in a bridge's message; NotImported is the only error.
 
     A message that no key opened has the empty schema. Signatures are left to ``verify``.
     """
@@ -221,37 +214,37 @@ def read_imported(schema: bytes, body: bytes, client_id: bytes) -> ImportedEvent
 
 
 def _verify_place(event: ImportedEvent, msg: Msg | None, receipt: Receipt) -> None:
-    due = derive_label(routing_key(event.source_hub_id), stream_id(event.origin_stream), 0)
-    if receipt.label != due:
+    label = derive_label(routing_key(event.source_hub_id), stream_id(event.origin_stream), 0)
+    if receipt.label != label:
         raise NotImported(ImportFault.PLACE, "of another stream or hub")
     if msg is None:
         return
-    if not msg.ct_hash_matches() or msg.label != due or msg.leaf_hash() != receipt.leaf_hash:
+    if not msg.ct_hash_matches() or msg.label != label or msg.leaf_hash() != receipt.leaf_hash:
         raise NotImported(ImportFault.PLACE, "of another message")
 
 
 class Visibility(Generic[T]):
-    """Holds the events of a bundle back until its last one has arrived in the same stream.
+    """Holds the events of a bundle back until the last has arrived in the same stream.
 
-    So no observer ever counts half a bundle: a reader sees all of it or nothing (AGB0 4.5).
+    So a bundle becomes visible atomically (AGB0 4.5).
     """
 
     def __init__(self) -> None:
         self._open: dict[bytes, list[T]] = {}
 
     def add(self, event: ImportedEvent, item: T) -> list[T]:
-        """The items that can be seen now that this one is there, in the order of the stream."""
+        """The items that become visible with this event, in the order of the stream."""
         held = self._open.setdefault(event.bundle_id, [])
         held.append(item)
         return self._open.pop(event.bundle_id) if event.is_last else []
 
     def held_back(self) -> list[T]:
-        """What cannot be seen yet; by bundle, in the order of the stream."""
+        """The items that are not visible yet, by bundle in the order of the stream."""
         return [item for held in self._open.values() for item in held]
 
 
 def visible(events: Iterable[ImportedEvent]) -> Iterator[ImportedEvent]:
-    """The events of one import stream, read from its beginning, that count for readers."""
+    """The visible events of an import stream that is read from its beginning."""
     seen: Visibility[ImportedEvent] = Visibility()
     for event in events:
         yield from seen.add(event, event)

@@ -1,4 +1,4 @@
-"""Requests signed with an Ed25519 key: HTTP Message Signatures (RFC 9421), as servers read them."""
+"""Verification of requests signed with Ed25519: HTTP Message Signatures (RFC 9421)."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from veen.errors import VeenError
 
 MAX_AGE_SEC: Final = 300
 KEPT_SEC: Final = 2 * MAX_AGE_SEC
-"""For how long a signature that was taken is to be remembered; after that it is too old."""
+"""How long a used signature must be remembered; after that it is too old to be accepted."""
 
 _TARGETS: Final = ({'"@target-uri"'}, {'"@path"', '"@query"'})
 
 
 class NotSigned(VeenError):
-    """A signature that does not speak for the request it came with."""
+    """A request without a valid signature."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignedMessage:
-    """A request as the signature's rules see it; its body is covered by its digest.
+    """A request as RFC 9421 covers it; the body is covered by its digest.
 
-    ``headers`` are those of the server's library, which keeps doubled ones apart.
+    ``headers`` are those of the server's library, which keeps repeated headers separate.
     """
 
     method: str
@@ -44,14 +44,14 @@ class SignedMessage:
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """Whose signature holds, and a hash of all it covers: the same one is not taken twice."""
+    """The signer of a request, and a hash of what is covered, to detect replays."""
 
     key_id: str
     covered: bytes
 
 
 class StrictEd25519(HTTPSignatureAlgorithm):
-    """The project's one verifier, in the place of the library's more lenient one."""
+    """The project's verifier in place of the library's, which is more lenient."""
 
     algorithm_id = "ed25519"
 
@@ -73,7 +73,7 @@ class _Keys(HTTPSignatureKeyResolver):
 
 
 class SignatureVerifier:
-    """Tells whose signature a request carries; ``key_of`` knows the keys by their names."""
+    """Verifies signed requests; ``key_of`` gives the public key of a name."""
 
     def __init__(self, key_of: Callable[[str], bytes | None]) -> None:
         self._verifier = HTTPMessageVerifier(
@@ -81,9 +81,9 @@ class SignatureVerifier:
         )
 
     def verify(self, message: SignedMessage, body: bytes) -> SignedRequest:
-        """Refuse a signature that does not hold, is too old or covers too little."""
+        """Raise NotSigned for a signature that is invalid, too old or covers too little."""
         try:
-            (result,) = self._verifier.verify(
+            (verified,) = self._verifier.verify(
                 message,
                 max_age=timedelta(seconds=MAX_AGE_SEC),
                 require_components=("@method",),
@@ -91,8 +91,8 @@ class SignatureVerifier:
             )
         except HTTPMessageSignaturesException as error:
             raise NotSigned(f"the signature does not hold: {error}") from error
-        covered = set(result.covered_components)
+        covered = set(verified.covered_components)
         if not any(target <= covered for target in _TARGETS):
             raise NotSigned("the signature covers neither @target-uri nor @path and @query")
-        key_id = str(result.parameters["keyid"])
-        return SignedRequest(key_id, h(repr(result.covered_components).encode()))
+        key_id = str(verified.parameters["keyid"])
+        return SignedRequest(key_id, h(repr(verified.covered_components).encode()))

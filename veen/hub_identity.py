@@ -1,7 +1,7 @@
-"""Hub identity: the keys a hub has signed with, and the chain from its name to each (spec 8.4).
+"""Hub identity: the keys of a hub, and the chain from its hub_id to each of them (spec 8.4).
 
-hub_id is a hash of the first key. Every later key is endorsed by the one before it, and the
-current key signs the whole document, so whoever pins hub_id can check all the rest.
+hub_id is a hash of the first key. Every later key is endorsed by the key before it, and the current
+key signs the whole document, so a client that pins hub_id can verify the rest.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class HubIdentity(WireMap):
 
     @property
     def number(self) -> int:
-        """How many keys the hub has had: of two identities of a hub, the later has more."""
+        """The number of keys; of two identities of a hub the later has more."""
         return len(self.hub_keys)
 
     def described(self) -> str:
@@ -81,7 +81,7 @@ class HubIdentity(WireMap):
         return current.sign(ht("veen/hub-identity", self.encode()))
 
     def verify(self, signature: bytes) -> None:
-        """Refuse unless an unbroken chain leads from hub_id to this document."""
+        """Raise Untrusted unless an unbroken chain leads from hub_id to this document."""
         for index, (old, new) in enumerate(pairwise(self.hub_keys), 1):
             digest = _endorsement_digest(self.hub_id, index, new)
             if not signature_is_valid(old.hub_pk, new.endorsement or b"", digest):
@@ -91,7 +91,7 @@ class HubIdentity(WireMap):
             raise Untrusted("the hub identity is not signed by its current key")
 
     def rotated(self, old: SigningKey, new_pk: bytes, at: int, overlap_sec: int) -> HubIdentity:
-        """The identity with one more key from ``at`` on; the old one ends after the overlap."""
+        """The identity with a new key from ``at`` on; the old key ends after the overlap."""
         if old.public != self.current.hub_pk:
             raise Untrusted("only the current key may endorse the next one")
         plain = HubKey(key_id=key_id(new_pk), hub_pk=new_pk, valid_from=at)
@@ -115,7 +115,7 @@ class HubIdentity(WireMap):
         not_before: int,
         not_after: int | None = None,
     ) -> HubKey:
-        """The key that signed a checkpoint: one of its epoch, not retired before ``not_before``.
+        """The key that signed a checkpoint: of its epoch, not retired before ``not_before``.
 
         A CHECKPOINT carries no time. It is never older than the last entry it covers, so
         ``not_before`` is hub_ts of the receipt at upto_seq. ``not_after`` is a hub time at which
@@ -138,14 +138,14 @@ class HubIdentity(WireMap):
     def _verify_witnesses(
         self, checkpoint: Checkpoint, signer: HubKey, not_before: int, not_after: int | None
     ) -> None:
-        """Refuse a checkpoint of a key overlap that lacks either key's signature (KEX0.1).
+        """Raise Untrusted for a checkpoint of a key overlap without both witnesses (KEX0.1).
 
         It was made in the overlap if it cannot have been made before or after.
         """
         begin = max(not_before, signer.valid_from)
-        ends = [item for item in (not_after, signer.valid_until) if item is not None]
+        ends = [end for end in (not_after, signer.valid_until) if end is not None]
         for old, new in pairwise(self.hub_keys):
-            # The old key may have signed in the very second in which the new one began.
+            # The old key may have signed in the same second in which the new key began.
             since = new.valid_from if signer.valid_from >= new.valid_from else new.valid_from + 1
             if old.valid_until is None or not ends or min(ends) > old.valid_until or begin < since:
                 continue

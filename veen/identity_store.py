@@ -1,10 +1,8 @@
-"""The newest identity of each hub that was seen, one file each, never replaced by an older one.
+"""Signed hub identities in files, and a store of the newest identity of each hub (spec 8.4).
 
-The files are those of a trust directory: ``hub-<hub_id>.cbor`` with its signature in ``.sig``.
-
-A hub identity in a file: ``NAME.cbor`` with its signature in ``NAME.sig`` beside it (spec 8.4).
-
-A data directory has it as ``hub-identity.cbor``, a trust directory as ``hub-<hub_id>.cbor``.
+An identity is ``NAME.cbor`` with its signature in ``NAME.sig``: ``hub-identity.cbor`` in a data
+directory, ``hub-<hub_id>.cbor`` in a trust directory. A newer identity is never replaced by an
+older one.
 """
 
 from __future__ import annotations
@@ -22,18 +20,18 @@ _MAX_BYTES: Final = 1 << 20
 
 
 class IdentityMissing(VeenError, FileNotFoundError):
-    """A file of a hub identity that is not there."""
+    """A file of a hub identity does not exist."""
 
 
 class SignedIdentity(NamedTuple):
-    """An identity with the signature of its current key, as anyone may check them again."""
+    """An identity with the signature of its current key."""
 
     identity: HubIdentity
     signature: bytes
 
 
 def read_signed(path: Path) -> SignedIdentity:
-    """The verified identity in a file; of a data directory, the one it holds."""
+    """The verified identity in a file or in a data directory."""
     file = path / layout.IDENTITY if path.is_dir() else path
     raw, signature = read_small(file), read_small(file.with_suffix(".sig"))
     try:
@@ -47,7 +45,7 @@ def read_signed(path: Path) -> SignedIdentity:
 
 
 def read_small(path: Path) -> bytes:
-    """A file of which none is large."""
+    """The content of a file, up to a size limit."""
     try:
         with path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
@@ -62,7 +60,7 @@ def read_small(path: Path) -> bytes:
 
 
 def known(directory: Path, hub_id: bytes) -> HubIdentity | None:
-    """The newest identity of a hub that is remembered in a directory; None where none is."""
+    """The newest identity of a hub that is stored in a directory, or None."""
     path = _path(directory, hub_id)
     if not path.exists():
         return None
@@ -76,9 +74,9 @@ def known(directory: Path, hub_id: bytes) -> HubIdentity | None:
 
 
 def remember(directory: Path, offered: SignedIdentity) -> bool:
-    """Keep an identity that extends the one remembered; whether anything changed.
+    """Store an identity that extends the stored one; whether anything changed.
 
-    An older one changes nothing. One that neither extends it nor is extended by it is Untrusted.
+    An older one changes nothing. An identity on another chain of keys is Untrusted.
     """
     identity, signature = offered
     identity.verify(signature)
@@ -87,16 +85,16 @@ def remember(directory: Path, offered: SignedIdentity) -> bool:
         return False
     durable.make_directory(directory)
     path = _path(directory, identity.hub_id)
-    # The signature first: an identity without its signature is refused, not half believed.
+    # The signature first: an identity without its signature is refused.
     durable.write(path.with_suffix(".sig"), signature)
     durable.write(path, identity.encode())
     return True
 
 
 def newest_known(hub_id: bytes, given: Path | None, directory: Path | None) -> HubIdentity | None:
-    """The newest identity of a hub that is given or remembered; None where neither is.
+    """The newest identity of a hub that is given or stored, or None.
 
-    One that is given is remembered too, where there is a directory for it.
+    A given identity is stored, too, if there is a directory.
     """
     if given is None:
         return None if directory is None else known(directory, hub_id)

@@ -1,12 +1,12 @@
-"""The invariants of an accepted (MSG, RECEIPT) pair, in one verifier for everyone (spec 7).
+"""The invariants of an accepted (MSG, RECEIPT) pair, in one verifier for all callers (spec 7).
 
-A hub checking its own log, a client, a Spark partition and an importer all fold pairs through
-``verify_pair``. What one of them does not hold it leaves out of the rules: a reader who was never
-shown a capability cannot check I7, and the report of its invariants says so.
+A hub checking its own log, a client, a Spark partition and an importer all pass pairs to
+``verify_pair``. A caller leaves out of the rules what it does not have: without a capability I7
+cannot be checked, and the report of its invariants says so.
 
-I5 speaks of the encrypted header and is checked where it is opened (``veen.payload``). I10 is what
-decoding means here: an object of these types has the one allowed encoding. I13 is that this
-function, like admission, depends on its arguments alone.
+I5 concerns the encrypted header and is checked where it is opened (``veen.payload``). I10 is part
+of decoding: an object of these types has a single encoding. I13 is that this function, like
+admission, depends on its arguments alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from veen.receipt import Receipt
 
 
 class Violation(Untrusted):
-    """A pair that breaks an invariant, or a signature that does not hold ("SIG")."""
+    """A pair that breaks an invariant or has an invalid signature ("SIG")."""
 
     def __init__(self, invariant: str, stream_seq: int, reason: str) -> None:
         super().__init__(f"{invariant} at stream_seq {stream_seq}: {reason}")
@@ -37,7 +37,7 @@ class Violation(Untrusted):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What holds for every pair of a label. ``stream`` is None where labels cannot be mapped."""
+    """What all pairs of a label are verified with; ``stream`` is None if it is unknown."""
 
     hub: HubIdentity
     profiles: Mapping[bytes, Profile]
@@ -58,9 +58,9 @@ NEW_CLIENT = ClientCursor(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A capability in force: since when, and what is left of its rate.
+    """A capability with its issue time and its bucket.
 
-    Whoever makes one has checked the token's signatures with ``verify_chain``.
+    The caller has verified the token with ``verify_chain``.
     """
 
     token: CapToken
@@ -70,10 +70,10 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
-    """What a verifier knows just before a pair.
+    """The state of a verifier before a pair.
 
-    ``client`` is None where the client's history lies before the range at hand, and NEW_CLIENT
-    where there is none. ``grant`` is None where no capability is at hand.
+    ``client`` is None if the client's history is before the range that is read, and NEW_CLIENT
+    if it has none. ``grant`` is None if the capability is unknown.
     """
 
     peaks: Peaks
@@ -83,7 +83,7 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """What the same verifier knows just after it."""
+    """The state of a verifier after a pair."""
 
     peaks: Peaks
     client: ClientCursor
@@ -91,14 +91,14 @@ class After:
 
 
 def verify_pair(msg: Msg, receipt: Receipt, before: Before, rules: Rules) -> After:
-    """Check I1 - I4 and I6 - I12 and both signatures; the first violation is raised."""
+    """Check I1 - I4 and I6 - I12 and both signatures; raise the first violation."""
     after = verify_place(msg, receipt, before, rules)
     verify_signatures(msg, receipt, rules)
     return after
 
 
 def verify_place(msg: Msg, receipt: Receipt, before: Before, rules: Rules) -> After:
-    """All but the signatures, for whoever verifies those elsewhere at the same time."""
+    """Check all but the signatures, for a caller that verifies those in parallel."""
     seq = receipt.stream_seq
     _verify_sizes(msg, seq, rules)
     _verify_leaf(msg, receipt, rules)

@@ -1,8 +1,7 @@
-"""Labels: what a hub orders by, derived from hub, stream and epoch (spec 2, 12).
+"""Streams, profiles, and the labels derived from hub, stream and epoch (spec 2, 3.2, 12).
 
-The cryptographic profile that every message names (spec 3.2).
-
-Streams: what an application calls a log, named by text (spec 2).
+An application names a stream by text; a hub orders messages by label. A message names its profile:
+the algorithms, the length of an epoch and the padding.
 """
 
 from __future__ import annotations
@@ -15,6 +14,46 @@ from veen.digest import h, ht, u64be
 from veen.errors import Malformed
 from veen.wire.cbor import UINT_MAX
 from veen.wire.objects import WireMap
+
+MAX_NAME: Final = 255
+"""Code points in a name."""
+_ID_IN_HEX: Final = re.compile(r"[0-9a-fA-F]{64}")
+# Fixed for ever. str.isprintable() depends on the Unicode tables of a Python version, and a name
+# that is valid for one must not be malformed for another (ADR 0061). Code points that Unicode has
+# not assigned yet are allowed, so that later tables change nothing.
+REFUSED: Final = (
+    (0x0000, 0x001F),  # C0 controls
+    (0x007F, 0x00A0),  # DEL, C1 controls, no-break space
+    (0x00AD, 0x00AD),  # soft hyphen
+    (0x0600, 0x0605),  # Arabic number signs
+    (0x061C, 0x061C),  # Arabic letter mark
+    (0x06DD, 0x06DD),  # Arabic end of ayah
+    (0x070F, 0x070F),  # Syriac abbreviation mark
+    (0x0890, 0x0891),  # Arabic pound and piastre marks
+    (0x08E2, 0x08E2),  # Arabic disputed end of ayah
+    (0x1680, 0x1680),  # Ogham space
+    (0x180E, 0x180E),  # Mongolian vowel separator
+    (0x2000, 0x200F),  # spaces, zero width characters, directional marks
+    (0x2028, 0x202F),  # line and paragraph separators, directional overrides, narrow space
+    (0x205F, 0x206F),  # mathematical space, invisible operators, directional isolates
+    (0x3000, 0x3000),  # ideographic space
+    (0xD800, 0xF8FF),  # surrogates, private use
+    (0xFDD0, 0xFDEF),  # noncharacters
+    (0xFEFF, 0xFEFF),  # byte order mark
+    (0xFFF0, 0xFFFB),  # specials, interlinear annotation
+    (0x110BD, 0x110BD),  # Kaithi number sign
+    (0x110CD, 0x110CD),  # Kaithi number sign above
+    (0x13430, 0x1343F),  # Egyptian hieroglyph format controls
+    (0x1BCA0, 0x1BCA3),  # shorthand format controls
+    (0x1D173, 0x1D17A),  # musical format controls
+    (0xE0000, 0xE007F),  # tags
+    (0xF0000, 0x10FFFF),  # private use
+    *((plane << 16 | 0xFFFE, plane << 16 | 0xFFFF) for plane in range(17)),  # noncharacters
+)
+"""Ranges of code points not allowed in stream names, both ends included."""
+_NAME: Final = re.compile(
+    f"[^{''.join(f'{chr(first)}-{chr(last)}' for first, last in REFUSED)}]{{1,{MAX_NAME}}}"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +92,7 @@ DEFAULT_PROFILE = Profile()
 
 
 def hub_id(first_hub_pk: bytes) -> bytes:
-    """A hub's name for ever, whatever keys it signs with later."""
+    """The permanent name of a hub, which does not change with its keys."""
     return ht("veen/hub-id", first_hub_pk)
 
 
@@ -81,57 +120,13 @@ class EpochLabels:
         return {self.at(epoch): epoch for epoch in self.profile.epochs(hub_ts, max_epoch_skew_sec)}
 
 
-MAX_NAME: Final = 255
-"""Code points in a name."""
-
-_ID_IN_HEX: Final = re.compile(r"[0-9a-fA-F]{64}")
-
-# Fixed here and for ever. What a Python calls printable depends on the Unicode tables it brings
-# along, and a name that one accepts must not be malformed for another (ADR 0061). Code points that
-# no version of Unicode has assigned yet are allowed, so that no later table changes an answer.
-REFUSED: Final = (
-    (0x0000, 0x001F),  # C0 controls
-    (0x007F, 0x00A0),  # DEL, C1 controls, no-break space
-    (0x00AD, 0x00AD),  # soft hyphen
-    (0x0600, 0x0605),  # Arabic number signs
-    (0x061C, 0x061C),  # Arabic letter mark
-    (0x06DD, 0x06DD),  # Arabic end of ayah
-    (0x070F, 0x070F),  # Syriac abbreviation mark
-    (0x0890, 0x0891),  # Arabic pound and piastre marks
-    (0x08E2, 0x08E2),  # Arabic disputed end of ayah
-    (0x1680, 0x1680),  # Ogham space
-    (0x180E, 0x180E),  # Mongolian vowel separator
-    (0x2000, 0x200F),  # spaces, zero width characters, directional marks
-    (0x2028, 0x202F),  # line and paragraph separators, directional overrides, narrow space
-    (0x205F, 0x206F),  # mathematical space, invisible operators, directional isolates
-    (0x3000, 0x3000),  # ideographic space
-    (0xD800, 0xF8FF),  # surrogates, private use
-    (0xFDD0, 0xFDEF),  # noncharacters
-    (0xFEFF, 0xFEFF),  # byte order mark
-    (0xFFF0, 0xFFFB),  # specials, interlinear annotation
-    (0x110BD, 0x110BD),  # Kaithi number sign
-    (0x110CD, 0x110CD),  # Kaithi number sign above
-    (0x13430, 0x1343F),  # Egyptian hieroglyph format controls
-    (0x1BCA0, 0x1BCA3),  # shorthand format controls
-    (0x1D173, 0x1D17A),  # musical format controls
-    (0xE0000, 0xE007F),  # tags
-    (0xF0000, 0x10FFFF),  # private use
-    *((plane << 16 | 0xFFFE, plane << 16 | 0xFFFF) for plane in range(17)),  # noncharacters
-)
-"""Ranges of code points that no stream name has, both ends included."""
-
-_NAME: Final = re.compile(
-    f"[^{''.join(f'{chr(first)}-{chr(last)}' for first, last in REFUSED)}]{{1,{MAX_NAME}}}"
-)
-
-
 def is_name(text: str) -> bool:
-    """Whether a stream can have this name: the same answer from every Python."""
+    """Whether a stream can have this name; the same in every Python version."""
     return _NAME.fullmatch(text) is not None
 
 
 def stream_id(name: str) -> bytes:
-    """H of the name; 64 hex digits are taken as the identifier itself."""
+    """H of the name; 64 hex digits are the identifier itself."""
     if _ID_IN_HEX.fullmatch(name):
         return bytes.fromhex(name)
     return h(name.encode())

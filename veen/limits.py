@@ -17,7 +17,7 @@ _MAXIMA: Final = {
     "max_hdr_bytes": 16_384,
     "max_body_bytes": 1_048_320,
     "max_attachments_per_msg": 1_024,
-    # Not of the specification: what a bucket can count without overflow anywhere.
+    # Not in the specification: what a bucket can count without overflow.
     "max_cap_rate_per_sec": 2**32,
     "max_cap_rate_burst": 2**32,
 }

@@ -24,7 +24,7 @@ class Nodes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """All there is to know of a range in order to go on appending to it."""
+    """The size and peaks of a range: all that is needed to append to it."""
 
     size: int
     hashes: tuple[bytes, ...]
@@ -95,7 +95,7 @@ def subtrees(start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def position(height: int, index: int) -> int:
-    """Where a node stands when nodes are written one after another as they are completed."""
+    """The position of a node in the order in which nodes are completed."""
     last_leaf = ((index + 1) << height) - 1
     return 2 * last_leaf - last_leaf.bit_count() + height
 

@@ -61,7 +61,7 @@ def issue(
     auth_ref: bytes | None,
     ciphertext: bytes,
 ) -> Issued:
-    """A message of the holder of ``key``, at the cost of little more than the signature."""
+    """Sign a message with ``key``; the fast path, without an object."""
     client_id, ct_hash = key.public, h(ciphertext)
     unsigned = cbor.dump(
         [1, profile_id, label, client_id, client_seq, prev_ack, auth_ref, ct_hash, ciphertext]

@@ -1,13 +1,9 @@
-"""payload_hdr, the typed header that only the receiver reads (spec 4.5).
+"""Payloads: sealing, opening, the ciphertext frame and attachments (spec 4.2, 4.5, 4.6).
 
-Attachments: sealed one by one, committed to together by att_root (spec 4.6).
-
-The nonce is bound to the message's aad in place of its msg_id, which would depend on att_root
-and so on the nonce itself; each key is fresh for its message and index in any case.
-
-The frame of a ciphertext: enc, two lengths, header, body, padding (spec 4.2, 14.2).
-
-Sealing a payload to its reader, and opening it again (spec 4.2, 4.6).
+A ciphertext is enc, two lengths, the sealed header (``PayloadHdr``), the sealed body and padding
+(spec 14.2). Attachments are sealed one by one, and att_root commits to all of them. Their nonce is
+bound to the message's aad, not to its msg_id, which depends on att_root and so on the nonce; each
+key is unique to its message and index in any case.
 """
 
 from __future__ import annotations
@@ -37,6 +33,9 @@ from veen.msg import Msg
 from veen.wire.objects import WireMap
 from veen.wire.schema import Bytes32
 
+_FRAME: Final = struct.Struct(f">{HPKE_ENC_BYTES}sII")
+_NO_AUTH_REF = bytes(32)
+
 
 class AttachmentKeys:
     """Key and nonce of each attachment of one message."""
@@ -65,12 +64,12 @@ def attachment_coid(ciphertext: bytes) -> bytes:
 
 def attachment_root(sealed: Sequence[bytes]) -> bytes:
     """att_root over sealed attachments in order; hashed also for one peak or none."""
-    peaks = mmr.peaks_of((attachment_coid(item) for item in sealed), _node)
+    peaks = mmr.peaks_of((attachment_coid(attachment) for attachment in sealed), _node)
     return ht("veen/att-root", *peaks)
 
 
 def verify_attachment_root(att_root: bytes | None, sealed: Sequence[bytes], limits: Limits) -> None:
-    """Refuse attachments that are not those the header commits to."""
+    """Raise Untrusted for attachments that the header does not commit to."""
     _check_sizes(sealed, limits, limits.max_attachment_bytes + AEAD_TAG_BYTES)
     if att_root is None and not sealed:
         return
@@ -79,25 +78,22 @@ def verify_attachment_root(att_root: bytes | None, sealed: Sequence[bytes], limi
 
 
 def check_attachment_sizes(attachments: Sequence[bytes], limits: Limits) -> None:
-    """Count and sizes, before any of them is sealed (spec 14.2)."""
+    """Check number and sizes of attachments before they are sealed (spec 14.2)."""
     _check_sizes(attachments, limits, limits.max_attachment_bytes)
 
 
-def _check_sizes(attachments: Sequence[bytes], limits: Limits, most: int) -> None:
+def _check_sizes(attachments: Sequence[bytes], limits: Limits, max_bytes: int) -> None:
     if len(attachments) > limits.max_attachments_per_msg:
         raise WrongSize(
             f"{len(attachments)} attachments, {limits.max_attachments_per_msg} are allowed"
         )
     for index, attachment in enumerate(attachments):
-        if len(attachment) > most:
+        if len(attachment) > max_bytes:
             raise WrongSize(f"attachment {index} has {len(attachment)} bytes")
 
 
 def _node(left: bytes, right: bytes) -> bytes:
     return ht("veen/att-node", left, right)
-
-
-_FRAME: Final = struct.Struct(f">{HPKE_ENC_BYTES}sII")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +122,7 @@ class Ciphertext:
 
 
 def check_ciphertext_padding(raw: bytes, pad_block: int) -> None:
-    """The rules of padding, which need no key (D23). The sizes must have been checked before."""
+    """Check the padding, which needs no key (D23). The sizes must have been checked before."""
     _, header_size, body_size = _FRAME.unpack_from(raw)
     _check_padding(raw, _FRAME.size + header_size + body_size, pad_block)
 
@@ -139,7 +135,7 @@ def _check_padding(raw: bytes, end: int, pad_block: int) -> None:
 
 
 def check_ciphertext_sizes(raw: bytes, limits: Limits) -> None:
-    """The sizes a hub may see without a key; WrongSize when one is not allowed."""
+    """Check the sizes that a hub sees without a key; WrongSize if one is not allowed."""
     if len(raw) > limits.max_msg_bytes or len(raw) < _FRAME.size:
         raise WrongSize(f"a ciphertext of {len(raw)} bytes")
     _, header_size, body_size = _FRAME.unpack_from(raw)
@@ -160,12 +156,9 @@ class PayloadHdr(WireMap):
     expires_at: int | None = None
 
 
-_NO_AUTH_REF = bytes(32)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealPlace:
-    """Where a payload belongs; the seal holds for this place and no other."""
+    """The place of a payload, which its seal is bound to."""
 
     profile: Profile
     label: bytes
@@ -213,7 +206,7 @@ class Sealed:
 class Opened:
     """A payload whose header and body are authentic; attachments are opened one by one.
 
-    ``body_key`` opens this body and nothing else: it can be given to whoever may read this one.
+    ``body_key`` opens this body and nothing else, so it can be disclosed to a reader of it.
     """
 
     header: PayloadHdr
@@ -222,9 +215,9 @@ class Opened:
     body_key: bytes = field(repr=False)
 
     def attachments(self, sealed: Sequence[bytes], limits: Limits) -> tuple[bytes, ...]:
-        """The attachments in the clear, once they are shown to be those of the header."""
+        """The plaintext of attachments, verified to be those of the header."""
         verify_attachment_root(self.header.att_root, sealed, limits)
-        return tuple(self.keys.open(i, item) for i, item in enumerate(sealed))
+        return tuple(self.keys.open(i, attachment) for i, attachment in enumerate(sealed))
 
 
 def seal_payload(
@@ -237,7 +230,7 @@ def seal_payload(
     attachments: Sequence[bytes] = (),
     limits: Limits,
 ) -> Sealed:
-    """Seal a payload; ``ephemeral`` is 32 fresh random bytes. The att_root is filled in here."""
+    """Seal a payload and fill in its att_root; ``ephemeral`` is 32 new random bytes."""
     if header.att_root is not None:
         raise Malformed("att_root is computed from the attachments, not given")
     check_attachment_sizes(attachments, limits)
@@ -272,9 +265,9 @@ def open_payload(*, private: bytes, place: SealPlace, ciphertext: bytes, limits:
 
 
 def open_msg(*, private: bytes, msg: Msg, profile: Profile, limits: Limits) -> Opened:
-    """Open the payload of a message; Unopenable is the only way in which this fails.
+    """Open the payload of a message; Unopenable is the only error.
 
-    BadSeal says that no other key need be tried, Undecryptable that another may open it.
+    BadSeal means that no key opens it, Undecryptable that another may.
     """
     with _only_unopenable():
         _verify_ct_hash(msg)
@@ -283,9 +276,9 @@ def open_msg(*, private: bytes, msg: Msg, profile: Profile, limits: Limits) -> O
 
 
 def open_with_any(keys: list[bytes], msg: Msg, profile: Profile, limits: Limits) -> Opened:
-    """Open the payload of a message with whichever of these keys does, or raise Unopenable.
+    """Open the payload of a message with one of these keys, or raise Unopenable.
 
-    The key that opened it is moved to the front: the next message is most often sealed to it too.
+    The key that opened it is moved to the front: the next message is usually sealed to it, too.
     """
     for number, private in enumerate(keys):
         try:
@@ -298,13 +291,11 @@ def open_with_any(keys: list[bytes], msg: Msg, profile: Profile, limits: Limits)
 
 
 def open_body(*, body_key: bytes, msg: Msg, profile: Profile) -> bytes:
-    """Open the body of a message with the key that whoever opened it gave away, or Unopenable."""
+    """Open the body of a message with a disclosed body key, or raise Unopenable."""
     with _only_unopenable():
         _verify_ct_hash(msg)
-        place, parts = (
-            SealPlace.of(msg, profile),
-            Ciphertext.decode(msg.ciphertext, profile.pad_block),
-        )
+        place = SealPlace.of(msg, profile)
+        parts = Ciphertext.decode(msg.ciphertext, profile.pad_block)
         return aead_decrypt(body_key, place.nonce(), place.aad(), parts.body)
 
 

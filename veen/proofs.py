@@ -1,10 +1,11 @@
-"""Inclusion at a size: that a leaf stands in a range which has grown since.
+"""Proofs over the MMR of a label: mmr_proof, inclusion, ranges and consistency (spec 5.2 - 5.4).
 
-mmr_proof: that a leaf was the last of its label when the root was signed (spec 5.2 - 5.4).
+- ``MmrProof``: a leaf was the last of its label when the root was signed.
+- ``InclusionProof``: a leaf is in a range that has grown since; ``ProvenRange`` verifies many.
+- ``RangeProof``: the leaves from .. to, all of them in order, are in a range of a later size. With
+  an empty run of leaves it is the consistency proof between two sizes.
 
-Range proof: that leaves from .. to, all of them in order, stand in a range of a later size.
-
-With an empty run of leaves it is the consistency proof between two sizes.
+Leaf, size and root come from the message and a signed object, never from the proof.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from veen.limits import MAX_PROOF_PATH
 from veen.mmr import Peaks
 from veen.wire.objects import WireMap
 from veen.wire.schema import Bytes32, Version
+
+LEAF_ON_THE_LEFT, LEAF_ON_THE_RIGHT = 0, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +52,14 @@ class InclusionProof(WireMap):
         )
 
     def verify(self, *, leaf_hash: bytes, stream_seq: int, size: int, root: bytes) -> None:
-        """Refuse unless ``leaf_hash`` is leaf ``stream_seq`` of the range of that size and root.
+        """Raise Untrusted unless ``leaf_hash`` is leaf ``stream_seq`` at that size and root.
 
         ``size`` and ``root`` come from one signed object.
         """
         ProvenRange(size, root).verify(self, leaf_hash=leaf_hash, stream_seq=stream_seq)
 
     def verify_form(self, stream_seq: int, size: int) -> None:
-        """Refuse unless this is as long as a proof of that leaf at that size must be."""
+        """Raise Untrusted unless the proof has the length for that leaf at that size."""
         if (self.stream_seq, self.size) != (stream_seq, size):
             raise Untrusted(f"a proof of leaf {self.stream_seq} of {self.size}, not of this one")
         if not 1 <= stream_seq <= size:
@@ -67,7 +70,7 @@ class InclusionProof(WireMap):
 
 
 class ProvenRange:
-    """What proofs have shown of one range: where the next one meets it, it need climb no further.
+    """Verifies many proofs of a range; each is hashed only up to a node already verified.
 
     ``size`` and ``root`` come from one signed object.
     """
@@ -76,56 +79,53 @@ class ProvenRange:
         self._size = size
         self._root = root
         self._nodes: dict[tuple[int, int], bytes] = {}
-        """With every node that was shown, all that is hashed with it up to its peak."""
+        """Verified nodes; with a node, all its siblings up to its peak are here."""
         self._peaks: tuple[bytes, ...] = ()
 
     def verify(self, proof: InclusionProof, *, leaf_hash: bytes, stream_seq: int) -> None:
-        """Refuse unless ``leaf_hash`` is leaf ``stream_seq`` of the range."""
+        """Raise Untrusted unless ``leaf_hash`` is leaf ``stream_seq`` of the range."""
         proof.verify_form(stream_seq, self._size)
-        leaf, result = stream_seq - 1, leaf_hash
-        tracked: dict[tuple[int, int], bytes] = {}
+        leaf, hash_ = stream_seq - 1, leaf_hash
+        new: dict[tuple[int, int], bytes] = {}
         for height, sibling in enumerate(proof.path):
             index = leaf >> height
             if (height, index) in self._nodes:
-                self._meet(proof, height, result)
+                self._verify_known(proof, height, hash_)
                 break
-            tracked[height, index], tracked[height, index ^ 1] = result, sibling
-            result = mmr.node(sibling, result) if index & 1 else mmr.node(result, sibling)
+            new[height, index], new[height, index ^ 1] = hash_, sibling
+            hash_ = mmr.node(sibling, hash_) if index & 1 else mmr.node(hash_, sibling)
         else:
-            self._reach(proof, result)
-        self._nodes |= tracked
+            self._verify_peaks(proof, hash_)
+        self._nodes |= new
 
-    def _meet(self, proof: InclusionProof, height: int, value: bytes) -> None:
-        """Refuse a proof that goes on otherwise than what was shown."""
+    def _verify_known(self, proof: InclusionProof, height: int, hash_: bytes) -> None:
+        """Raise Untrusted for a proof that differs from the verified nodes above."""
         leaf, nodes = proof.stream_seq - 1, self._nodes
         rest = (nodes[at, leaf >> at ^ 1] for at in range(height, len(proof.path)))
-        if (value, *proof.path[height:]) != (nodes[height, leaf >> height], *rest):
-            raise self._otherwise(proof)
-        place = self._place(proof)
-        if proof.peaks != self._peaks[:place] + self._peaks[place + 1 :]:
-            raise self._otherwise(proof)
+        if (hash_, *proof.path[height:]) != (nodes[height, leaf >> height], *rest):
+            raise self._not_in_range(proof)
+        position = self._peak_position(proof)
+        if proof.peaks != self._peaks[:position] + self._peaks[position + 1 :]:
+            raise self._not_in_range(proof)
 
-    def _reach(self, proof: InclusionProof, peak: bytes) -> None:
-        place = self._place(proof)
-        peaks = (*proof.peaks[:place], peak, *proof.peaks[place:])
+    def _verify_peaks(self, proof: InclusionProof, peak: bytes) -> None:
+        position = self._peak_position(proof)
+        peaks = (*proof.peaks[:position], peak, *proof.peaks[position:])
         if peaks != self._peaks and mmr.Peaks(self._size, peaks).root() != self._root:
-            raise self._otherwise(proof)
+            raise self._not_in_range(proof)
         self._peaks = peaks
 
-    def _place(self, proof: InclusionProof) -> int:
-        """How many peaks are lower than the one above the leaf."""
+    def _peak_position(self, proof: InclusionProof) -> int:
+        """The number of peaks lower than the peak above the leaf."""
         return (self._size & (1 << len(proof.path)) - 1).bit_count()
 
-    def _otherwise(self, proof: InclusionProof) -> Untrusted:
+    def _not_in_range(self, proof: InclusionProof) -> Untrusted:
         return Untrusted(f"leaf {proof.stream_seq} is not in the range of size {self._size}")
 
 
 def _own_height(stream_seq: int, size: int) -> int:
-    """The height of the peak above a leaf: where the leaf turns off from the end of the range."""
+    """The height of the peak above a leaf: the highest bit in which leaf and size differ."""
     return (stream_seq - 1 ^ size).bit_length() - 1
-
-
-LEAF_ON_THE_LEFT, LEAF_ON_THE_RIGHT = 0, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +162,7 @@ class MmrProof(WireMap):
         )
 
     def verify(self, *, leaf_hash: bytes, stream_seq: int, root: bytes) -> None:
-        """Refuse unless ``leaf_hash`` is leaf ``stream_seq`` of a range of that size and root.
+        """Raise Untrusted unless ``leaf_hash`` is the last of ``stream_seq`` leaves with that root.
 
         Leaf, size and root come from the message and a signed object, never from the proof.
         """
@@ -178,7 +178,7 @@ class MmrProof(WireMap):
             raise Untrusted(f"the proof does not lead to the root at {stream_seq}")
 
     def _verify_shape(self, stream_seq: int) -> None:
-        """The last leaf is a right child all the way up to the youngest peak."""
+        """Raise Untrusted unless the path is that of a right child up to the youngest peak."""
         height = mmr.trailing_ones(stream_seq - 1)
         if [step.dir for step in self.path] != [LEAF_ON_THE_RIGHT] * height:
             raise Untrusted(f"the path is not that of the last of {stream_seq} leaves")
@@ -217,11 +217,11 @@ class RangeProof(WireMap):
         )
 
     def before(self) -> Peaks:
-        """The peaks just before the first leaf; of a wrong number of them, Untrusted."""
+        """The peaks before the first leaf; Untrusted if their number is wrong."""
         return Peaks(self.from_seq - 1, self.peaks_before)
 
     def verify(self, *, leaves: Iterable[bytes], size: int, root: bytes) -> None:
-        """Refuse unless ``leaves`` are exactly from .. to of the range of that size and root.
+        """Raise Untrusted unless ``leaves`` are exactly from .. to of the range.
 
         ``size`` and ``root`` come from one signed object.
         """
@@ -231,7 +231,7 @@ class RangeProof(WireMap):
         self.verify_after(peaks, size=size, root=root)
 
     def verify_after(self, peaks: Peaks, *, size: int, root: bytes) -> None:
-        """The same, for leaves that have been appended to ``before()`` one by one."""
+        """Verify leaves that were appended to ``before()`` one by one, given as ``peaks``."""
         if size != self.size or self.to_seq > size:
             raise Untrusted(f"a proof up to {self.to_seq} of {self.size}, not of {size}")
         if peaks.size != self.to_seq:
@@ -240,7 +240,7 @@ class RangeProof(WireMap):
             raise Untrusted(f"the leaves do not lead to the root at {size}")
 
     def after(self, peaks: Peaks) -> Peaks:
-        """The peaks at the size, from those at to_seq; believed only with their signed root."""
+        """The peaks at the size, from those at to_seq; unverified without their signed root."""
         expected = tuple(mmr.subtrees(self.to_seq, self.size))
         if len(self.subtrees_after) != len(expected):
             raise Untrusted(
@@ -259,7 +259,7 @@ def consistency(nodes: mmr.Nodes, old_size: int, new_size: int) -> RangeProof:
 def verify_consistency(
     proof: RangeProof, *, old_size: int, old_root: bytes, new_size: int, new_root: bytes
 ) -> None:
-    """Refuse unless the second range extends the first; every old peak is bound.
+    """Raise Untrusted unless the second range extends the first; every old peak is bound.
 
     Both pairs of size and root come from signed objects.
     """

@@ -1,4 +1,4 @@
-"""RECEIPT, the hub's signed word that a message has its place in the log (spec 4.3)."""
+"""RECEIPT, the hub's signed statement of the place of a message in the log (spec 4.3)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Receipt(SignedArray):
         return signature_is_valid(hub_pk, self.hub_sig, self._signing_digest())
 
     def contradicts(self, other: Receipt) -> bool:
-        """Two leaves or roots at one place, or one message at two places of a label."""
+        """Whether both cannot be true: two leaves or roots at a place, or a message at two."""
         if self.label != other.label:
             return False
         if self.stream_seq == other.stream_seq:
@@ -42,7 +42,7 @@ class Receipt(SignedArray):
 def issue(
     key: SigningKey, *, label: bytes, stream_seq: int, leaf: bytes, root: bytes, hub_ts: int
 ) -> bytes:
-    """The bytes of a signed receipt, at the cost of little more than the signature."""
+    """The bytes of a signed receipt; the fast path, without an object."""
     unsigned = cbor.dump([1, label, stream_seq, leaf, root, hub_ts])
     signature = key.sign(ht("veen/sig", unsigned))
     return b"\x87" + unsigned[1:] + b"\x58\x40" + signature

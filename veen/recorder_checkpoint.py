@@ -18,7 +18,7 @@ from veen.wire.objects import WireArray, WireMap
 from veen.wire.schema import Bytes32, Bytes64, Version
 
 EMPTY_ROOT: Final = bytes(32)
-"""Stands for the root of a stream without messages."""
+"""The root of a stream without messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class RecorderCheckpoint(WireMap):
         return h(self.encode())
 
     def end(self, name: str) -> StreamEnd | None:
-        """Where the stream of that name ended; None when this does not speak of it."""
+        """The end of the stream of that name; None if this does not cover it."""
         if name in self.names:
             return self.ends[self.names.index(name)]
         expected = stream_id(name)
@@ -76,15 +76,15 @@ class RecorderCheckpoint(WireMap):
         return replace(self, hub_sig=key.sign(self._signing_digest()))
 
     def verify(self, hub: HubIdentity) -> None:
-        """Refuse unless this hub, with a key valid at that time, has signed all of it."""
+        """Raise Untrusted unless this hub signed all of it with keys valid at that time."""
         self.verify_signature(hub)
         named = [name for name, end in zip(self.names, self.ends, strict=True) if end.last_seq]
         for name, checkpoint in zip(named, self.checkpoints, strict=True):
-            # The document vouches for it as of created_at; the receipt at upto_seq is not here.
+            # The document dates it to created_at at the latest; the receipt is not here.
             self._verify_stream(hub, name, checkpoint, 0)
 
     def verify_entry_time(self, hub: HubIdentity, name: str, hub_ts: int) -> None:
-        """Refuse an entry of a stream that is dated after the document that is to cover it.
+        """Raise Untrusted for an entry dated after the document that is to cover it.
 
         The key of the stream's CHECKPOINT must not have retired before that entry, either.
         """
@@ -93,13 +93,13 @@ class RecorderCheckpoint(WireMap):
                 f"{name}: an entry of hub_ts {hub_ts} is later than the recorder checkpoint of "
                 f"{self.created_at} that is to cover it"
             )
-        of = derive_label(routing_key(hub.hub_id), stream_id(name), 0)
+        label = derive_label(routing_key(hub.hub_id), stream_id(name), 0)
         for checkpoint in self.checkpoints:
-            if checkpoint.label_curr == of:
+            if checkpoint.label_curr == label:
                 self._verify_stream(hub, name, checkpoint, hub_ts)
 
     def verify_signature(self, hub: HubIdentity) -> None:
-        """The document's own signature, without those of the checkpoints in it."""
+        """Verify the document's own signature, without those of the checkpoints in it."""
         if self.hub_id != hub.hub_id:
             raise Untrusted(f"a recorder checkpoint of hub {self.hub_id.hex()}")
         keys = (key for key in hub.hub_keys if key.overlaps(self.created_at, self.created_at))
@@ -109,7 +109,7 @@ class RecorderCheckpoint(WireMap):
             raise Untrusted("the recorder checkpoint is not signed by its hub")
 
     def verify_follows(self, earlier: RecorderCheckpoint) -> None:
-        """Refuse to go back behind an earlier one in time or in any stream."""
+        """Raise Untrusted if this is behind an earlier document in time or in any stream."""
         if self.created_at < earlier.created_at:
             raise Untrusted(f"made at {self.created_at}, before {earlier.created_at}")
         ends = {end.stream_id: end for end in self.ends}

@@ -1,4 +1,4 @@
-"""The version of this software, which packages, services and documents take from here."""
+"""The version of this software and of the protocol."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""Reported equivocation: two receipts of this hub that cannot both be true.
-
-Where the log stands: the label with the latest entry and its root.
-
-The streams a hub knows by name, and how it is told of one more.
-
-Authorisation, status and the registry of streams (spec 6.1, 12).
-"""
+"""Routes outside the data plane: capabilities, status, streams, equivocation (spec 6.1, 12, 14)."""
 
 from __future__ import annotations
 
@@ -44,16 +37,27 @@ from veen.wire.api import (
 )
 from veen.wire.cbor import UINT_MAX
 
-bp = Blueprint("admin", __name__)
 _log = logging.getLogger(__name__)
+FEATURES: Final = (
+    "submit_batch",
+    "duplicate_receipt",
+    "authorize",
+    "inclusion",
+    "consistency",
+    "range_proof",
+    "locate",
+    "report_equivocation",
+    "recorder_checkpoint",
+)
+bp = Blueprint("admin", __name__)
 
 
 @bp.post("/tooling/report_equivocation")
 def report_equivocation() -> Response:
-    """Anyone may report: the two signatures are the hub's own, or nothing is kept."""
+    """Store two contradicting receipts. Anyone may report: both must be signed by this hub."""
     hub, body = hub_context(), small_body()
     report = body.envelope(EquivocationReport)
-    _refuse_unproven(report, hub.identity.current())
+    _verify_contradiction(report, hub.identity.current())
     evidence = EquivocationReport(ver=1, **_ordered(report)).encode()
     evidence_id = h(evidence)
     write_once(hub.datadir.evidence / f"equivocation-{evidence_id.hex()}.cbor", evidence)
@@ -66,12 +70,12 @@ def report_equivocation() -> Response:
 
 
 def _ordered(report: EquivocationReport) -> dict[str, Receipt]:
-    """One pair is one piece of evidence, whichever way round it is told."""
+    """The two receipts in a fixed order, so that a pair is stored once."""
     first, second = sorted((report.first, report.second), key=Receipt.encode)
     return {"first": first, "second": second}
 
 
-def _refuse_unproven(report: EquivocationReport, identity: HubIdentity) -> None:
+def _verify_contradiction(report: EquivocationReport, identity: HubIdentity) -> None:
     first, second = report.first, report.second
     if not first.contradicts(second):
         raise Refused(Code.BAD_REQUEST, "the two receipts can both be true")
@@ -84,6 +88,8 @@ def _refuse_unproven(report: EquivocationReport, identity: HubIdentity) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StreamHead:
+    """The number of labels, and the label with the latest entry with its root."""
+
     labels: int
     latest: LabelRow | None
     root: bytes | None
@@ -113,8 +119,8 @@ def list_streams() -> Response:
     hub = hub_context()
     viewer = hub.access.viewer(no_body().raw)
     rows = hub.reader.labels()
-    readable = (item for item in hub.names.all() if viewer.may_read_stream(item.name))
-    infos = tuple(_info(item, rows) for item in readable)
+    readable = (stream for stream in hub.names.all() if viewer.may_read_stream(stream.name))
+    infos = tuple(_info(stream, rows) for stream in readable)
     return answer(StreamsResponse(streams=infos, server_version=SERVER_VERSION))
 
 
@@ -122,11 +128,11 @@ def list_streams() -> Response:
 def register_stream() -> Response:
     hub, body = hub_context(), small_body()
     hub.access.manager(body.raw)
-    t = body.envelope(RegisterRequest)
-    profile = Profile(epoch_sec=t.epoch_sec or 0, pad_block=t.pad_block or 0)
+    request = body.envelope(RegisterRequest)
+    profile = Profile(epoch_sec=request.epoch_sec or 0, pad_block=request.pad_block or 0)
     if profile not in hub.settings.profiles:
         raise Refused(Code.BAD_REQUEST, "no such profile is configured", {"field": "profile"})
-    record = _record(t.name, profile)
+    record = _record(request.name, profile)
     try:
         hub.sequencer.register(record)
     except Untrusted as error:
@@ -165,19 +171,6 @@ def _label(row: LabelRow) -> LabelInfo:
     )
 
 
-FEATURES: Final = (
-    "submit_batch",
-    "duplicate_receipt",
-    "authorize",
-    "inclusion",
-    "consistency",
-    "range_proof",
-    "locate",
-    "report_equivocation",
-    "recorder_checkpoint",
-)
-
-
 @bp.post("/tooling/authorize")
 def authorize() -> Response:
     hub, body = hub_context(), small_body()
@@ -185,8 +178,8 @@ def authorize() -> Response:
         token = body.parse(CapToken)
     except Malformed as error:
         raise Rejected(Failure.CAP_INVALID, str(error)) from error
-    _refuse_unlimited(hub, token)
-    _refuse_ungranted(hub, token)
+    _verify_limits(hub, token)
+    _verify_policy(hub, token)
     row = hub.sequencer.authorize(token)
     label = control_label(hub.identity.current().hub_id)
     return answer(
@@ -202,7 +195,7 @@ def authorize() -> Response:
 
 @bp.get("/tooling/capability")
 def capability() -> Response:
-    """Whoever can name a capability may know what the hub knows of it."""
+    """Show a capability to anyone who knows its auth_ref."""
     hub = hub_context()
     no_body()
     row = hub.reader.index.token(query(CapabilityQuery).auth_ref)
@@ -259,8 +252,8 @@ def status() -> Response:
     )
 
 
-def _refuse_unlimited(hub: HubContext, token: CapToken) -> None:
-    """A capability above the limit registry, or too large for the control log (spec 14.1)."""
+def _verify_limits(hub: HubContext, token: CapToken) -> None:
+    """Raise for a capability above the limit registry or too large to log (spec 14.1)."""
     limits, rate = hub.settings.limits, token.allow.rate
     if rate is not None and (
         rate.per_sec > limits.max_cap_rate_per_sec or rate.burst > limits.max_cap_rate_burst
@@ -273,8 +266,8 @@ def _refuse_unlimited(hub: HubContext, token: CapToken) -> None:
         )
 
 
-def _refuse_ungranted(hub: HubContext, token: CapToken) -> None:
-    """A principal's own key gets a capability only for what its policy lets it write."""
+def _verify_policy(hub: HubContext, token: CapToken) -> None:
+    """Raise where a principal's key would get a stream that the policy does not let it write."""
     principal = hub.settings.policy.by_key(token.subject_pk)
     if principal is None:
         return

@@ -1,4 +1,4 @@
-"""The HTTP edge of a hub, made by ``create_app`` for one data directory (spec 10)."""
+"""The Flask application of a hub, built by ``create_app`` for one data directory (spec 10)."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from hub.storage.datadir import DataDir
 
 
 def create_app(settings: HubSettings, datadir: DataDir) -> Flask:
-    """The sequencer must have created the directory's identity before this is called."""
+    """Build the application. The sequencer must have created the directory's identity before."""
     app = Flask(__name__, static_folder=None)
     install_context(app, settings, datadir)
     errors.install(app)
-    app.before_request(_name_request)
-    app.after_request(_send_name)
-    for part in (submit, read, admin, health, openapi):
-        app.register_blueprint(part.bp)
+    app.before_request(_set_request_id)
+    app.after_request(_add_request_id)
+    for module in (submit, read, admin, health, openapi):
+        app.register_blueprint(module.bp)
     return app
 
 
-def _name_request() -> None:
+def _set_request_id() -> None:
     g.request_id = secrets.token_hex(8)
 
 
-def _send_name(response: Response) -> Response:
+def _add_request_id(response: Response) -> Response:
     response.headers["X-Request-Id"] = g.request_id
     return response

@@ -1,10 +1,6 @@
-"""A request the hub does not serve, apart from any message in it (spec 10.6).
+"""Request and response bodies in CBOR or JSON, read with the same strictness (spec 10.3, 10.6).
 
-The arguments of a GET, each given once, as strictly as a body.
-
-JSON read as strictly as CBOR: no doubled keys, no floats, no numbers that are none.
-
-Bodies in CBOR or JSON: how one is read, and in which form the answer goes out (spec 10.3).
+A JSON body or query has no duplicate keys, no floats and a bounded number of values.
 """
 
 from __future__ import annotations
@@ -20,9 +16,17 @@ from flask import Response, request
 from veen.errors import Code, Malformed, VeenError, WrongVersion
 from veen.wire.objects import WireMap, WireObject
 
+QueryT = TypeVar("QueryT", bound=WireMap)
+_NUMBERS: Final = {"from_seq", "limit", "after"}
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,19}")
+BodyT = TypeVar("BodyT", bound=WireObject)
+_SMALL_BODY: Final = 65_536
+MAX_VALUES: Final = 16_384
+"""The number of values in a JSON body, unless a route has its own limit."""
+
 
 class Refused(VeenError):
-    """Carries the code that says why, and the machine-readable detail of it."""
+    """A request that the hub does not serve, with its error code and machine-readable detail."""
 
     def __init__(self, code: Code, message: str, detail: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -31,13 +35,8 @@ class Refused(VeenError):
         self.detail = detail
 
 
-QueryT = TypeVar("QueryT", bound=WireMap)
-
-_NUMBERS: Final = {"from_seq", "limit", "after"}
-_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,19}")
-
-
 def query(cls: type[QueryT]) -> QueryT:
+    """The query string of a GET as an object; a parameter given twice is refused."""
     values: dict[str, object] = {}
     for name, given in request.args.lists():
         if len(given) != 1:
@@ -51,15 +50,15 @@ def query(cls: type[QueryT]) -> QueryT:
 
 
 class TooManyValues(Malformed):
-    """More values than a request can mean; none of them was made."""
+    """A JSON text with more values than allowed; none of them was created."""
 
 
 def strict_json_loads(raw: bytes, max_values: int) -> Any:
     """The value of a JSON text of at most ``max_values`` values.
 
-    A value of two bytes takes up to a hundred in memory, so they are counted before they are made:
-    each but the first follows a comma, a bracket or a brace. A text with such characters inside
-    strings counts as more than it has.
+    A value of two bytes takes up to a hundred in memory, so values are counted before parsing:
+    each but the first follows a comma, a bracket or a brace. Such characters inside strings
+    are counted too.
     """
     count = raw.count(b",") + raw.count(b"[") + raw.count(b"{")
     if count > max_values:
@@ -68,8 +67,8 @@ def strict_json_loads(raw: bytes, max_values: int) -> Any:
         return json.loads(
             raw,
             object_pairs_hook=_object,
-            parse_float=_refuse_number,
-            parse_constant=_refuse_number,
+            parse_float=_reject_number,
+            parse_constant=_reject_number,
         )
     except Malformed:
         raise
@@ -78,21 +77,14 @@ def strict_json_loads(raw: bytes, max_values: int) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
+    object_ = dict(pairs)
+    if len(object_) != len(pairs):
         raise Malformed("a key stands twice in a JSON object")
-    return result
+    return object_
 
 
-def _refuse_number(text: str) -> Never:
+def _reject_number(text: str) -> Never:
     raise Malformed(f"{text} is not an unsigned integer")
-
-
-BodyT = TypeVar("BodyT", bound=WireObject)
-
-_SMALL_BODY: Final = 65_536
-MAX_VALUES: Final = 16_384
-"""How many values a JSON body may have, unless its route says otherwise."""
 
 
 class ContentFormat(Enum):
@@ -102,20 +94,20 @@ class ContentFormat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RequestBody:
-    """The bytes of a request, of which nothing is known yet but their size and format."""
+    """The unparsed bytes of a request within the size limit, and their format."""
 
     raw: bytes
     format: ContentFormat
     max_values: int = MAX_VALUES
 
     def parse(self, cls: type[BodyT]) -> BodyT:
-        """The object in the body; Malformed when it is another."""
+        """The body as an object of ``cls``, or Malformed."""
         if self.format is ContentFormat.CBOR:
             return cls.decode(self.raw)
         return cls.from_json(strict_json_loads(self.raw, self.max_values))
 
     def envelope(self, cls: type[BodyT]) -> BodyT:
-        """The same, where a body that is no such object is a fault of the request."""
+        """The body as an object of ``cls``, or Refused with the code of the fault."""
         try:
             return self.parse(cls)
         except WrongVersion as error:
@@ -127,7 +119,7 @@ class RequestBody:
 
 
 class BodyTooLarge(Exception):
-    """A body above its bound; whoever set the bound says what that means."""
+    """A body above its size limit; the caller chooses the error code."""
 
     def __init__(self, size: int, bound: int) -> None:
         super().__init__(f"a body of {size} bytes or more, {bound} are allowed")
@@ -137,15 +129,15 @@ class BodyTooLarge(Exception):
 def request_format() -> ContentFormat:
     if request.content_encoding not in (None, "", "identity"):
         raise Refused(Code.BAD_REQUEST, f"content-encoding {request.content_encoding} is not read")
-    result = _named(request.mimetype)
-    if result is None:
-        due = " or ".join(item.value for item in ContentFormat)
-        raise Refused(Code.BAD_REQUEST, f"content-type {request.mimetype!r}, {due} is due")
-    return result
+    format_ = _format_of(request.mimetype)
+    if format_ is None:
+        known_types = " or ".join(known.value for known in ContentFormat)
+        raise Refused(Code.BAD_REQUEST, f"content-type {request.mimetype!r}, {known_types} is due")
+    return format_
 
 
 def read_body(format_: ContentFormat, bound: int) -> RequestBody:
-    """The request's body. It is refused by its announced length before a byte of it is read."""
+    """The request's body. A Content-Length above ``bound`` is refused before reading."""
     announced = request.content_length or 0
     if announced > bound:
         raise BodyTooLarge(announced, bound)
@@ -168,7 +160,7 @@ def small_body() -> RequestBody:
 
 
 def no_body() -> RequestBody:
-    """What a GET has; a body of its own it must not have."""
+    """The empty body of a GET; any other is refused."""
     if request.content_length:
         raise Refused(Code.BAD_REQUEST, "a GET request has no body")
     return RequestBody(b"", ContentFormat.JSON)
@@ -181,25 +173,25 @@ def answer(object_: WireObject, status: int = 200) -> Response:
 
 
 def answer_bytes(encoded: bytes) -> Response:
-    """An answer that is CBOR already."""
+    """A response whose body is already encoded as CBOR."""
     return Response(encoded, mimetype=ContentFormat.CBOR.value)
 
 
 def answer_format() -> ContentFormat:
-    """That of the request, unless it asks for the other one."""
-    own = _named(request.mimetype) or ContentFormat.JSON
+    """The format of the response: that of the request, unless Accept names the other."""
+    own = _format_of(request.mimetype) or ContentFormat.JSON
     other = ContentFormat.CBOR if own is ContentFormat.JSON else ContentFormat.JSON
     chosen = request.accept_mimetypes.best_match([own.value, other.value])
-    return _named(chosen) or own
+    return _format_of(chosen) or own
 
 
-def _named(mimetype: str | None) -> ContentFormat | None:
-    return next((item for item in ContentFormat if item.value == mimetype), None)
+def _format_of(mimetype: str | None) -> ContentFormat | None:
+    return next((format_ for format_ in ContentFormat if format_.value == mimetype), None)
 
 
-def _read(most: int) -> bytes:
+def _read(limit: int) -> bytes:
     parts: list[bytes] = []
-    left = most
+    left = limit
     while left and (part := request.stream.read(left)):
         parts.append(part)
         left -= len(part)

@@ -1,16 +1,8 @@
-"""The hub's identity as the edge reads it: again whenever the key was rotated (spec 8.4).
+"""What the views of the hub's HTTP API share, created once for an application.
 
-The worker's half of admission: prefilter, structure and signature, then the sequencer.
-
-Requests signed with a principal's key: whose they are, and that each is taken once.
-
-Who is asking: a bearer token or a signed request, checked against the policy.
-
-Which streams the hub knows by name: those it was configured with and those it was told.
-
-Who may read what: every read names a label, and a label belongs to a stream.
-
-What the views of the HTTP edge work with, made once for an application.
+``HubContext`` holds it: the admission of messages up to the sequencer, the credentials of the
+caller (bearer token or RFC 9421 signature), read access by policy, the names of streams and the
+hub's identity, which is read again when a key was rotated (spec 8.4).
 """
 
 from __future__ import annotations
@@ -28,7 +20,7 @@ from prometheus_client import CollectorRegistry
 
 from hub.admission import VerifiedMsg, prefilter, signed, structural
 from hub.api.content import Refused
-from hub.metrics import HttpMetrics, edge_metrics
+from hub.metrics import HttpMetrics, http_metrics
 from hub.policy import Policy, PolicyPrincipal
 from hub.sequencer.committer import Outcome, Unavailable
 from hub.sequencer.ipc import SequencerClient
@@ -49,8 +41,17 @@ from veen.log import layout
 from veen.log.entry import StreamRecord
 from veen.version import VERSION
 
+_REMEMBERED: Final = 65_536
+"""The limit is per principal, so one that signs too often does not block others."""
+_BEARER = "bearer"
+_EVERYTHING = "*"
+SERVER_VERSION: Final = VERSION
+_KEY: Final = "veen"
+
 
 class IdentityFile:
+    """The signed identity of the hub, read again when its file changes."""
+
     def __init__(self, datadir: DataDir) -> None:
         self._datadir = datadir
         self._seen = self._mtime()
@@ -66,7 +67,7 @@ class IdentityFile:
         return self._signed
 
     def _reload(self, seen: int) -> None:
-        """While its documents are being replaced they do not match; the old ones then hold."""
+        """Read the documents again; the old identity stays in use while they are replaced."""
         try:
             self._signed = read_signed_identity(self._datadir)
         except Untrusted:
@@ -79,7 +80,7 @@ class IdentityFile:
 
 @dataclass(frozen=True, slots=True)
 class SubmitResult:
-    """What became of one message, and as much of it as was understood."""
+    """The outcome of a message, with its parsed form if it passed the worker's stages."""
 
     size: int
     verified: VerifiedMsg | None
@@ -88,33 +89,37 @@ class SubmitResult:
 
 @dataclass(frozen=True, slots=True)
 class SubmitBatch:
-    """A group of messages that came in one request, with the time each half took."""
+    """The outcomes of the messages of a request, and the time of verification and commit."""
 
-    taken: list[SubmitResult]
+    results: list[SubmitResult]
     verify_ms: float
     commit_ms: float
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
+    """The stages of admission that a worker runs, and the commit by the sequencer."""
+
     sequencer: SequencerClient
     profiles: Mapping[bytes, Profile]
     limits: Limits
 
     def take(self, messages: Sequence[bytes]) -> SubmitBatch:
-        """Each message stands by itself; those that pass are committed together, in order."""
+        """Check each message by itself; commit those that pass together and in order."""
         start = time.perf_counter()
         checked = [self._check(raw) for raw in messages]
         middle = time.perf_counter()
-        outcomes = iter(self._commit([item for item in checked if isinstance(item, VerifiedMsg)]))
+        outcomes = iter(
+            self._commit([verified for verified in checked if isinstance(verified, VerifiedMsg)])
+        )
         end = time.perf_counter()
-        taken = [
-            SubmitResult(len(raw), item, next(outcomes))
-            if isinstance(item, VerifiedMsg)
-            else SubmitResult(len(raw), None, item)
-            for raw, item in zip(messages, checked, strict=True)
+        results = [
+            SubmitResult(len(raw), verified, next(outcomes))
+            if isinstance(verified, VerifiedMsg)
+            else SubmitResult(len(raw), None, verified)
+            for raw, verified in zip(messages, checked, strict=True)
         ]
-        return SubmitBatch(taken, 1_000 * (middle - start), 1_000 * (end - middle))
+        return SubmitBatch(results, 1_000 * (middle - start), 1_000 * (end - middle))
 
     def _check(self, raw: bytes) -> VerifiedMsg | Rejected:
         try:
@@ -123,22 +128,18 @@ class Admission:
             return refusal
 
     def _commit(self, verified: list[VerifiedMsg]) -> list[Outcome]:
-        """Without the sequencer no message is kept, and each of them is told so."""
+        """Commit messages; while the sequencer does not answer, each outcome is Unavailable."""
         try:
             return self.sequencer.commit(verified)
         except Unavailable as error:
             return [error for _ in verified]
 
 
-_REMEMBERED: Final = 65_536
-"""Of each principal: one that signs too often keeps no other from being answered."""
-
-
 class SignatureGuard:
-    """Tells whose signature a request carries, and takes each signature once.
+    """Finds the principal of a signed request and accepts each signature once (replay cache).
 
-    How long one is remembered goes by ``steady``, which no setting of the clock moves: by a clock
-    that ran ahead for a moment it would be remembered until then, and fill the memory.
+    Signatures expire by ``steady``, which setting the clock does not move: after a moment of a
+    clock ahead they would otherwise stay until that time, and fill the memory.
     """
 
     def __init__(self, policy: Policy, steady: Callable[[], float] = time.monotonic) -> None:
@@ -161,7 +162,7 @@ class SignatureGuard:
         return principal.public_key if principal else None
 
     def _take(self, name: str, signed: bytes) -> None:
-        """Refuse one that was taken before. Whatever is forgotten is too old to be taken."""
+        """Raise NotSigned for a signature used before. Expired signatures do not verify."""
         now = self._steady()
         with self._guard:
             taken = self._taken[name]
@@ -177,10 +178,9 @@ class SignatureGuard:
             taken[signed] = now + KEPT_SEC
 
 
-_BEARER = "bearer"
-
-
 class RequestCredentials:
+    """Authenticates a request by its bearer token or its signature."""
+
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._signatures = SignatureGuard(policy)
@@ -198,7 +198,7 @@ class RequestCredentials:
             raise Refused(Code.UNAUTHORIZED, str(error)) from error
 
     def _bearer(self, authorization: str) -> PolicyPrincipal:
-        """Every principal is compared, so that time does not tell which one came close."""
+        """Compare with every principal, in constant time."""
         scheme, _, token = authorization.partition(" ")
         digest = h(token.encode())
         matching = [
@@ -212,7 +212,7 @@ class RequestCredentials:
 
 
 def _message() -> SignedMessage:
-    """The request by the target that was sent, before anything was decoded in it."""
+    """The request with its target as it was sent, not decoded."""
     target = request.environ.get("RAW_URI", "")
     if not target.startswith("/"):
         target = request.full_path.removesuffix("?")
@@ -221,12 +221,14 @@ def _message() -> SignedMessage:
 
 
 class StreamNames:
+    """The streams that have a name: from the configuration and from the control log."""
+
     def __init__(self, configured: Iterable[StreamRecord], reader: LogReader) -> None:
         self._reader = reader
         self._named = {record.stream_id(): record for record in configured}
 
     def known(self, stream_id: bytes | None) -> StreamRecord | None:
-        """The stream, if it has a name. A name never changes, so one found is kept."""
+        """The stream, if it has a name. Names never change, so they are cached."""
         if stream_id is None:
             return None
         if stream_id not in self._named:
@@ -235,7 +237,7 @@ class StreamNames:
 
     def all(self) -> list[StreamRecord]:
         self._reload()
-        return sorted(self._named.values(), key=lambda item: item.name)
+        return sorted(self._named.values(), key=lambda record: record.name)
 
     def _reload(self) -> None:
         for stream_id, _, record in self._reader.index.streams():
@@ -244,12 +246,9 @@ class StreamNames:
                 self._named.setdefault(stream_id, stream_record)
 
 
-_EVERYTHING = "*"
-
-
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Whoever reads: a principal, or anyone where reads are open."""
+    """The reader of a request: a principal, or anyone where reads are open."""
 
     principal: PolicyPrincipal | None
     names: StreamNames
@@ -272,7 +271,7 @@ class Viewer:
     def manages(self) -> bool:
         return self.principal is None or self.principal.role.manages
 
-    def refuse_without_recorder_checkpoints(self) -> None:
+    def verify_reads_recorder_checkpoints(self) -> None:
         if self.principal is None or self.principal.role.reads_recorder_checkpoints:
             return
         role = self.principal.role.title
@@ -283,6 +282,8 @@ class Viewer:
 
 
 class Access:
+    """Read and management access of the sender of a request, by the policy."""
+
     def __init__(self, settings: HubSettings, names: StreamNames, reader: LogReader) -> None:
         self._open = settings.reads == "open"
         self._names = names
@@ -290,20 +291,16 @@ class Access:
         self._credentials = RequestCredentials(settings.policy)
 
     def viewer(self, body: bytes) -> Viewer:
-        """Who sends the current request with this body; E.UNAUTHORIZED when nobody known."""
+        """The sender of the current request with this body, or E.UNAUTHORIZED."""
         principal = None if self._open else self._credentials.principal(body)
         return Viewer(principal, self._names, self._reader)
 
     def manager(self, body: bytes) -> PolicyPrincipal:
-        """A principal that may change what the hub knows, however open its reads are."""
+        """The sender, who must be a principal that manages the hub, even where reads are open."""
         principal = self._credentials.principal(body)
         if not principal.role.manages:
             raise Refused(Code.FORBIDDEN, f"role {principal.role.title} does not manage the hub")
         return principal
-
-
-SERVER_VERSION: Final = VERSION
-_KEY: Final = "veen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +308,7 @@ class HubContext:
     settings: HubSettings
     datadir: DataDir
     sequencer: SequencerClient
-    intake: Admission
+    admission: Admission
     reader: LogReader
     recorder: RecorderFiles
     identity: IdentityFile
@@ -332,18 +329,18 @@ def install_context(app: Flask, settings: HubSettings, datadir: DataDir) -> None
         settings=settings,
         datadir=datadir,
         sequencer=sequencer,
-        intake=Admission(sequencer, profiles, settings.limits),
+        admission=Admission(sequencer, profiles, settings.limits),
         reader=reader,
         recorder=RecorderFiles(datadir),
         identity=IdentityFile(datadir),
         names=names,
         access=Access(settings, names, reader),
         registry=registry,
-        metrics=edge_metrics(registry),
+        metrics=http_metrics(registry),
         started=time.monotonic(),
     )
 
 
 def hub_context() -> HubContext:
-    """That of the application at hand."""
+    """The context of the current application."""
     return cast("HubContext", current_app.extensions[_KEY])

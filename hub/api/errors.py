@@ -1,4 +1,4 @@
-"""How the hub says no over HTTP: the error envelope and its status (spec 8.2, 10.6)."""
+"""Errors over HTTP: the error envelope and its status (spec 8.2, 10.6)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def refusal(error: Rejected | Unavailable) -> ErrorEnvelope:
-    """What a message's failure is in a batch or in an answer of its own."""
+    """The envelope of a failed message, for a batch result or for a response of its own."""
     if isinstance(error, Unavailable):
         return _envelope(Code.UNAVAILABLE, str(error), retry_after=RETRY_SEC)
     failure = error.failure
@@ -41,7 +41,7 @@ def install(app: Flask) -> None:
     app.register_error_handler(Missing, _missing)
     app.register_error_handler(NotFound, _missing)
     app.register_error_handler(HTTPException, _http)
-    app.register_error_handler(Exception, _unforeseen)
+    app.register_error_handler(Exception, _unexpected)
 
 
 def _envelope(
@@ -92,8 +92,8 @@ def _http(error: HTTPException) -> ResponseReturnValue:
     return _send(_envelope(Code.BAD_REQUEST, error.name))
 
 
-def _unforeseen(error: Exception) -> ResponseReturnValue:
-    """No fault of the request: the log says what it was, the answer under which id."""
+def _unexpected(error: Exception) -> ResponseReturnValue:
+    """Handle a bug: the traceback goes to the log, its request id to the client."""
     _log.error("request %s failed", g.request_id, exc_info=error)
     message = "the hub failed; its log tells more under this request_id"
     return _send(_envelope(Code.UNAVAILABLE, message, retry_after=RETRY_SEC))

@@ -14,7 +14,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from hub.api.admin import head_of
 from hub.api.content import answer, no_body
 from hub.api.context import HubContext, hub_context
-from hub.disk import room
+from hub.disk import disk_space
 from hub.metrics import DiskMetrics
 from hub.sequencer.committer import Unavailable
 from hub.sequencer.ipc import HubTimes
@@ -27,7 +27,7 @@ bp = Blueprint("health", __name__)
 
 @bp.get("/healthz")
 def healthz() -> Response:
-    """That this worker reads the log; the sequencer is not asked."""
+    """Show that this worker reads the log; the sequencer is not asked."""
     hub = hub_context()
     head = head_of(hub.reader)
     return answer(
@@ -43,15 +43,15 @@ def healthz() -> Response:
 
 @bp.get("/readyz")
 def readyz() -> Response:
-    """That messages are taken: the sequencer answers, its last write found room, the disk has the
-    reserve that was asked for, and the clock did not step ahead.
+    """Show that messages are accepted: the sequencer answers, its last write succeeded, the disk
+    has the configured reserve, and the clock did not step ahead.
 
-    ``ok`` is false while messages are taken at a hub time that stands still.
+    ``ok`` is false while hub time stands still; messages are accepted then.
     """
     hub, now = hub_context(), int(time.time())
-    times = hub.sequencer.refuse_unready()
-    result, rules = room(hub.datadir, now), hub.settings.disk
-    shortage, warning = result.shortage(rules), result.warning(rules)
+    times = hub.sequencer.verify_ready()
+    disk, rules = disk_space(hub.datadir, now), hub.settings.disk
+    shortage, warning = disk.shortage(rules), disk.warning(rules)
     if shortage is not None:
         raise Unavailable(shortage)
     if not hub.reader.index.is_of(hub.identity.current().hub_id):
@@ -61,21 +61,21 @@ def readyz() -> Response:
             ok=times.ahead_of_clock_sec <= MAX_SKEW_SEC,
             hub_ts=times.hub_ts,
             hub_time_ahead_sec=times.ahead_of_clock_sec or None,
-            disk_free_bytes=result.free_bytes,
-            disk_days_left=None if result.days_left is None else int(result.days_left),
+            disk_free_bytes=disk.free_bytes,
+            disk_days_left=None if disk.days_left is None else int(disk.days_left),
             warnings=_warnings(times, warning),
         )
     )
 
 
 def _warnings(times: HubTimes, disk: str | None) -> tuple[str, ...] | None:
-    ahead, result = times.ahead_of_clock_sec, [] if disk is None else [disk]
+    ahead, warnings = times.ahead_of_clock_sec, [] if disk is None else [disk]
     if ahead > MAX_SKEW_SEC:
-        result.append(
+        warnings.append(
             f"hub time is {ahead} s ahead of the hub's clock and stands still until the clock has "
             'caught up; see "The clock is wrong" in docs/runbook.md'
         )
-    return tuple(result) or None
+    return tuple(warnings) or None
 
 
 @bp.get("/metrics")
@@ -83,15 +83,15 @@ def metrics() -> Response:
     hub = hub_context()
     if not _is_local():
         hub.access.manager(no_body().raw)
-    standing = CollectorRegistry()
-    standing.register(DiskMetrics(lambda: room(hub.datadir, int(time.time()))))
-    standing.register(ZoneParts(os.environ))
-    text = generate_latest(_collected(hub)) + generate_latest(standing)
+    gauges = CollectorRegistry()
+    gauges.register(DiskMetrics(lambda: disk_space(hub.datadir, int(time.time()))))
+    gauges.register(ZoneParts(os.environ))
+    text = generate_latest(_collected(hub)) + generate_latest(gauges)
     return Response(text, content_type=CONTENT_TYPE_LATEST)
 
 
 def _collected(hub: HubContext) -> CollectorRegistry:
-    """What all processes of the hub have counted, if they share a directory for it."""
+    """The sum over all processes of the hub, if they share a metrics directory."""
     if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
         return hub.registry
     registry = CollectorRegistry()
@@ -100,7 +100,7 @@ def _collected(hub: HubContext) -> CollectorRegistry:
 
 
 def _is_local() -> bool:
-    """A peer on this host. What a proxy here passes on comes from elsewhere."""
+    """Whether the peer is on this host; a request forwarded by a proxy is not."""
     if "X-Forwarded-For" in request.headers or "Forwarded" in request.headers:
         return False
     try:

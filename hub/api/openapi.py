@@ -1,8 +1,7 @@
-"""The OpenAPI document of the hub, drawn from the wire classes its routes take and give.
+"""The OpenAPI document of the hub, generated from its route table and the wire classes.
 
-The JSON form of a wire class as a JSON Schema, read off the fields' annotations.
-
-Every route of the hub in one table: what it takes, what it gives, who may call it.
+``ROUTES`` lists every route: what it takes, what it returns and whether it needs credentials. The
+JSON Schema of a wire class is derived from the annotations of its fields.
 """
 
 from __future__ import annotations
@@ -38,10 +37,13 @@ _MARKED: Final[dict[str, dict[str, Any]]] = {
     "version": {"const": 1},
     "detail": {"type": "object"},
 }
+JSON: Final = "application/json"
+TEXT: Final = "text/plain"
+bp = Blueprint("openapi", __name__)
 
 
 class Schemas:
-    """The component schemas of a document: each class that is referred to stands here once."""
+    """The component schemas of a document, one for each class that is referred to."""
 
     def __init__(self) -> None:
         self.components: dict[str, dict[str, Any]] = {}
@@ -49,7 +51,7 @@ class Schemas:
     def refer(self, cls: type[WireObject]) -> dict[str, Any]:
         if cls.__name__ not in self.components:
             self.components[cls.__name__] = {}
-            self.components[cls.__name__] = self._describe(cls)
+            self.components[cls.__name__] = self._schema(cls)
         return {"$ref": f"#/components/schemas/{cls.__name__}"}
 
     def field(self, name: str, annotation: Any) -> dict[str, Any]:
@@ -69,12 +71,12 @@ class Schemas:
             return dict(_MARKED[mark.name])
         return self.refer(_RAW_ITEMS[name])
 
-    def _describe(self, cls: Any) -> dict[str, Any]:
-        described = self._array(cls) if issubclass(cls, WireArray) else self._map(cls)
+    def _schema(self, cls: Any) -> dict[str, Any]:
+        schema = self._array(cls) if issubclass(cls, WireArray) else self._map(cls)
         lines = (cls.__doc__ or "").splitlines()
         if lines and not lines[0].startswith(f"{cls.__name__}("):
-            described["description"] = lines[0]
-        return described
+            schema["description"] = lines[0]
+        return schema
 
     def _map(self, cls: type[WireMap]) -> dict[str, Any]:
         hints = get_type_hints(cls, include_extras=True)
@@ -92,13 +94,13 @@ class Schemas:
     def _array(self, cls: type[WireArray]) -> dict[str, Any]:
         hints = get_type_hints(cls, include_extras=True)
         names = field_names(cls)
-        due = [name for name in names if NoneType not in get_args(hints[name])]
-        shortest = names.index(due[-1]) + 1
+        required = [name for name in names if NoneType not in get_args(hints[name])]
+        shortest = names.index(required[-1]) + 1
         return {
             "type": "array",
             "prefixItems": [
-                self._element(name, hints[name], inner=place < shortest)
-                for place, name in enumerate(names)
+                self._element(name, hints[name], inner=index < shortest)
+                for index, name in enumerate(names)
             ],
             "items": False,
             "minItems": shortest,
@@ -106,10 +108,10 @@ class Schemas:
 
     def _element(self, name: str, annotation: Any, *, inner: bool) -> dict[str, Any]:
         """An absent element is null, but at the end it is left out."""
-        result = {**self.field(name, annotation), "title": name}
+        schema = {**self.field(name, annotation), "title": name}
         if inner and NoneType in get_args(annotation):
-            return {"anyOf": [result, {"type": "null"}], "title": name}
-        return result
+            return {"anyOf": [schema, {"type": "null"}], "title": name}
+        return schema
 
 
 def query_parameters(schemas: Schemas, cls: type[WireMap]) -> list[dict[str, Any]]:
@@ -127,10 +129,6 @@ def query_parameters(schemas: Schemas, cls: type[WireMap]) -> list[dict[str, Any
 
 def field_names(cls: Any) -> list[str]:
     return [field.name for field in fields(cls)]
-
-
-JSON: Final = "application/json"
-TEXT: Final = "text/plain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,9 +275,6 @@ ROUTES: Final = (
 )  # fmt: skip
 
 
-bp = Blueprint("openapi", __name__)
-
-
 @bp.get("/openapi.json")
 def openapi() -> Response:
     return jsonify(document())
@@ -328,7 +323,7 @@ def _operation(route: ApiRoute, schemas: Schemas) -> dict[str, Any]:
     }
     if route.request is not None:
         schema = schemas.refer(route.request)
-        operation["requestBody"] = {"required": True, "content": _both(schema)}
+        operation["requestBody"] = {"required": True, "content": _media_types(schema)}
     if route.query is not None:
         operation["parameters"] = query_parameters(schemas, route.query)
     if route.secured:
@@ -339,14 +334,14 @@ def _operation(route: ApiRoute, schemas: Schemas) -> dict[str, Any]:
 def _content(route: ApiRoute, schemas: Schemas) -> dict[str, Any]:
     if route.response is None:
         return {route.media_type: {}}
-    return _both(schemas.refer(route.response))
+    return _media_types(schemas.refer(route.response))
 
 
 def _error() -> dict[str, Any]:
     codes = ", ".join(f"{code.value} {code.http_status}" for code in Code)
     schema = {"$ref": "#/components/schemas/ErrorEnvelope"}
-    return {"description": f"Refused: {codes}", "content": _both(schema)}
+    return {"description": f"Refused: {codes}", "content": _media_types(schema)}
 
 
-def _both(schema: dict[str, Any]) -> dict[str, Any]:
+def _media_types(schema: dict[str, Any]) -> dict[str, Any]:
     return {"application/json": {"schema": schema}, "application/cbor": {"schema": schema}}

@@ -1,10 +1,8 @@
-"""receipt, proof and checkpoint: what the hub has signed about a place (spec 10.4.3 - 10.4.5).
+"""Read routes of a hub: receipts, proofs, checkpoints, pages and recorder checkpoints.
 
-Proofs against later sizes, checkpoints by range, and where a leaf stands.
-
-stream: a page of a label, with receipts and a proof if asked for (spec 10.4.2, 10.5).
-
-Recorder checkpoints: one document over the ends of all product streams (SDR0 3.2.4).
+``/v1/receipt``, ``/v1/proof``, ``/v1/checkpoint`` and ``/v1/stream`` are those of spec 10.4; the
+``/tooling`` routes give proofs for later sizes, ranges of checkpoints and the place of a leaf.
+Every view checks that the caller may read the label before the log is read.
 """
 
 from __future__ import annotations
@@ -54,25 +52,31 @@ from veen.wire.api import (
 )
 
 bp = Blueprint("read", __name__)
+PAGE_BYTES: Final = 8_388_608
+_PAGE_ITEMS: Final = 100
 
 
 @bp.post("/v1/receipt")
 def receipt() -> Response:
     hub, body = hub_context(), small_body()
     viewer = hub.access.viewer(body.raw)
-    t = body.envelope(ReceiptRequest)
-    row = viewer.label(t.label)
-    refuse_outside(row, t.stream_seq)
-    result = hub.reader.receipt(row.label, t.stream_seq)
-    return answer(ReceiptResponse(receipt=result, server_version=SERVER_VERSION))
+    request = body.envelope(ReceiptRequest)
+    row = viewer.label(request.label)
+    verify_in_label(row, request.stream_seq)
+    return answer(
+        ReceiptResponse(
+            receipt=hub.reader.receipt(row.label, request.stream_seq),
+            server_version=SERVER_VERSION,
+        )
+    )
 
 
 @bp.post("/v1/proof")
 def proof() -> Response:
     hub, body = hub_context(), small_body()
     viewer = hub.access.viewer(body.raw)
-    t = body.envelope(ProofRequest)
-    mmr_proof = proof_of(hub, viewer.label(t.label), t.stream_seq)
+    request = body.envelope(ProofRequest)
+    mmr_proof = proof_of(hub, viewer.label(request.label), request.stream_seq)
     return answer(ProofResponse(mmr_proof=mmr_proof, server_version=SERVER_VERSION))
 
 
@@ -80,33 +84,33 @@ def proof() -> Response:
 def checkpoint() -> Response:
     hub, body = hub_context(), small_body()
     viewer = hub.access.viewer(body.raw)
-    t = body.envelope(CheckpointRequest)
-    row = viewer.label(t.label)
-    refuse_outside(row, t.upto_seq)
-    result = _checkpoint(hub, viewer, row.label, t.upto_seq)
-    return answer(CheckpointResponse(checkpoint=result, server_version=SERVER_VERSION))
+    request = body.envelope(CheckpointRequest)
+    row = viewer.label(request.label)
+    verify_in_label(row, request.upto_seq)
+    signed = _checkpoint(hub, viewer, row.label, request.upto_seq)
+    return answer(CheckpointResponse(checkpoint=signed, server_version=SERVER_VERSION))
 
 
 def proof_of(hub: HubContext, row: LabelRow, stream_seq: int) -> MmrProof:
-    with proof_timed(hub):
+    with measure_proof(hub):
         return hub.reader.proof(row.label, stream_seq)
 
 
 @contextmanager
-def proof_timed(hub: HubContext) -> Iterator[None]:
+def measure_proof(hub: HubContext) -> Iterator[None]:
     start = time.perf_counter()
     yield
     hub.metrics.proof_latency.observe(1_000 * (time.perf_counter() - start))
 
 
-def refuse_outside(row: LabelRow, stream_seq: int) -> None:
-    """Before the index is asked: its numbers are smaller than those of the wire."""
+def verify_in_label(row: LabelRow, stream_seq: int) -> None:
+    """Raise Missing for a stream_seq outside the label, which may not even fit into the index."""
     if not 1 <= stream_seq <= row.head_seq:
         raise Missing(f"label {row.label.hex()} has no stream_seq {stream_seq}")
 
 
 def _checkpoint(hub: HubContext, viewer: Viewer, label: bytes, upto_seq: int) -> Checkpoint:
-    """The one on disk; who manages the hub gets one made where there is none."""
+    """The stored checkpoint; for a managing principal a new one is made where there is none."""
     try:
         return hub.reader.checkpoint(label, upto_seq)
     except Missing:
@@ -119,10 +123,10 @@ def _checkpoint(hub: HubContext, viewer: Viewer, label: bytes, upto_seq: int) ->
 def inclusion() -> Response:
     hub, body = hub_context(), small_body()
     viewer = hub.access.viewer(body.raw)
-    t = body.envelope(InclusionRequest)
-    row = viewer.label(t.label)
-    with proof_timed(hub):
-        proof = hub.reader.inclusion(row.label, t.stream_seq, t.size)
+    request = body.envelope(InclusionRequest)
+    row = viewer.label(request.label)
+    with measure_proof(hub):
+        proof = hub.reader.inclusion(row.label, request.stream_seq, request.size)
     return answer(InclusionResponse(proof=proof, server_version=SERVER_VERSION))
 
 
@@ -130,10 +134,10 @@ def inclusion() -> Response:
 def consistency() -> Response:
     hub, body = hub_context(), small_body()
     viewer = hub.access.viewer(body.raw)
-    t = body.envelope(ConsistencyRequest)
-    row = viewer.label(t.label)
-    with proof_timed(hub):
-        proof = hub.reader.consistency(row.label, t.old_size, t.new_size)
+    request = body.envelope(ConsistencyRequest)
+    row = viewer.label(request.label)
+    with measure_proof(hub):
+        proof = hub.reader.consistency(row.label, request.old_size, request.new_size)
     return answer(RangeProofResponse(proof=proof, server_version=SERVER_VERSION))
 
 
@@ -141,10 +145,10 @@ def consistency() -> Response:
 def range_proof() -> Response:
     hub, body = hub_context(), small_body()
     viewer = hub.access.viewer(body.raw)
-    t = body.envelope(RangeProofRequest)
-    row = viewer.label(t.label)
-    with proof_timed(hub):
-        proof = hub.reader.range_proof(row.label, t.from_seq, t.to_seq, t.size)
+    request = body.envelope(RangeProofRequest)
+    row = viewer.label(request.label)
+    with measure_proof(hub):
+        proof = hub.reader.range_proof(row.label, request.from_seq, request.to_seq, request.size)
     return answer(RangeProofResponse(proof=proof, server_version=SERVER_VERSION))
 
 
@@ -161,11 +165,11 @@ def checkpoint_latest() -> Response:
 def checkpoint_range() -> Response:
     hub = hub_context()
     viewer = hub.access.viewer(no_body().raw)
-    expected = query(CheckpointRangeQuery)
-    row = viewer.label(expected.label)
-    most = hub.settings.max_page_items
-    count = most if expected.limit is None else min(expected.limit, most)
-    start = min(expected.from_seq or 0, row.head_seq + 1)
+    request = query(CheckpointRangeQuery)
+    row = viewer.label(request.label)
+    max_items = hub.settings.max_page_items
+    count = max_items if request.limit is None else min(request.limit, max_items)
+    start = min(request.from_seq or 0, row.head_seq + 1)
     checkpoints = tuple(hub.reader.checkpoints(row.label, start, count))
     full = len(checkpoints) == count and count > 0
     return answer(
@@ -181,8 +185,8 @@ def checkpoint_range() -> Response:
 def locate() -> Response:
     hub, body = hub_context(), small_body()
     viewer = hub.access.viewer(body.raw)
-    t = body.envelope(LocateRequest)
-    places = _by_time(hub, viewer, t) if t.label else _by_leaf(hub, viewer, t)
+    request = body.envelope(LocateRequest)
+    places = _by_time(hub, viewer, request) if request.label else _by_leaf(hub, viewer, request)
     return answer(LocateResponse(places=places, server_version=SERVER_VERSION))
 
 
@@ -201,12 +205,9 @@ def _by_time(hub: HubContext, viewer: Viewer, request: LocateRequest) -> tuple[E
     return (EntryPlace(label=row.label, stream_seq=seq),) if seq <= row.head_seq else ()
 
 
-PAGE_BYTES: Final = 8_388_608
-
-
 @dataclass(frozen=True, slots=True)
 class StreamPage:
-    """The part of a label that one answer may hold: inclusive bounds and a count."""
+    """The part of a label in one response: inclusive bounds and the maximum number of items."""
 
     start: int
     end: int
@@ -220,17 +221,17 @@ class StreamPage:
         return cls(max(start, 1), end, count)
 
     def items(self, reader: LogReader, label: bytes, *, receipts: bool) -> Iterator[StreamItem]:
-        """At least one item if there is one, and no more than fit into a page."""
+        """As many items as fit into a page, at least one if the range is not empty."""
         last = min(self.end, self.start + self.count - 1)
         if last < self.start:
             return
         left = PAGE_BYTES
-        for result in reader.entries(label, self.start, last):
-            left -= len(result.entry.msg_bytes) + len(result.entry.receipt_bytes)
-            if left < 0 and result.seq > self.start:
+        for stored in reader.entries(label, self.start, last):
+            left -= len(stored.entry.msg_bytes) + len(stored.entry.receipt_bytes)
+            if left < 0 and stored.seq > self.start:
                 return
-            receipt = result.entry.receipt_bytes if receipts else None
-            yield StreamItem(stream_seq=result.seq, msg=result.entry.msg_bytes, receipt=receipt)
+            receipt = stored.entry.receipt_bytes if receipts else None
+            yield StreamItem(stream_seq=stored.seq, msg=stored.entry.msg_bytes, receipt=receipt)
 
     def next_cursor(self, items: tuple[StreamItem, ...]) -> int | None:
         after = items[-1].stream_seq + 1 if items else self.start
@@ -241,16 +242,16 @@ class StreamPage:
 def stream() -> Response:
     hub, body = hub_context(), small_body()
     viewer = hub.access.viewer(body.raw)
-    t = body.envelope(StreamRequest)
-    row = viewer.label(t.label)
-    page = StreamPage.of(t, row, hub.settings.max_page_items)
-    items = tuple(page.items(hub.reader, row.label, receipts=bool(t.with_receipts)))
-    proved = t.with_mmr_proof and items
+    request = body.envelope(StreamRequest)
+    row = viewer.label(request.label)
+    page = StreamPage.of(request, row, hub.settings.max_page_items)
+    items = tuple(page.items(hub.reader, row.label, receipts=bool(request.with_receipts)))
+    proved = request.with_mmr_proof and items
     return answer(
         StreamResponse(
             label=row.label,
             from_seq=page.start,
-            to_seq=t.to_seq,
+            to_seq=request.to_seq,
             items=items,
             next_cursor=page.next_cursor(items),
             mmr_proof=proof_of(hub, row, items[-1].stream_seq) if proved else None,
@@ -259,36 +260,33 @@ def stream() -> Response:
     )
 
 
-_PAGE_ITEMS: Final = 100
-
-
 @bp.post("/tooling/recorder_checkpoint")
 def recorder_checkpoint() -> Response:
     hub, body = hub_context(), small_body()
     hub.access.manager(body.raw)
-    t = body.envelope(RecorderCheckpointRequest)
+    request = body.envelope(RecorderCheckpointRequest)
     _checkpoint_heads(hub)
-    result = hub.sequencer.recorder_checkpoint(t.profile_id, force=bool(t.force))
-    return answer(RecorderCheckpointResponse(checkpoint=result, server_version=SERVER_VERSION))
+    document = hub.sequencer.recorder_checkpoint(request.profile_id, force=bool(request.force))
+    return answer(RecorderCheckpointResponse(checkpoint=document, server_version=SERVER_VERSION))
 
 
 @bp.get("/tooling/recorder_checkpoint_latest")
 def recorder_checkpoint_latest() -> Response:
     hub = hub_context()
-    hub.access.viewer(no_body().raw).refuse_without_recorder_checkpoints()
-    result = hub.recorder.latest()
-    if result is None:
+    hub.access.viewer(no_body().raw).verify_reads_recorder_checkpoints()
+    document = hub.recorder.latest()
+    if document is None:
         raise Missing("no recorder checkpoint was made yet; POST /tooling/recorder_checkpoint")
-    return answer(RecorderCheckpointResponse(checkpoint=result, server_version=SERVER_VERSION))
+    return answer(RecorderCheckpointResponse(checkpoint=document, server_version=SERVER_VERSION))
 
 
 @bp.get("/tooling/recorder_checkpoints")
 def recorder_checkpoints() -> Response:
     hub = hub_context()
-    hub.access.viewer(no_body().raw).refuse_without_recorder_checkpoints()
-    expected = query(RecorderCheckpointsQuery)
-    count = _PAGE_ITEMS if expected.limit is None else min(expected.limit, _PAGE_ITEMS)
-    page, is_last = _page(hub, expected.after or 0, count)
+    hub.access.viewer(no_body().raw).verify_reads_recorder_checkpoints()
+    request = query(RecorderCheckpointsQuery)
+    count = _PAGE_ITEMS if request.limit is None else min(request.limit, _PAGE_ITEMS)
+    page, is_last = _page(hub, request.after or 0, count)
     return answer(
         RecorderCheckpointsResponse(
             checkpoints=tuple(page),
@@ -299,7 +297,7 @@ def recorder_checkpoints() -> Response:
 
 
 def _checkpoint_heads(hub: HubContext) -> None:
-    """A checkpoint at the head of every stream, one by one: messages go on in between."""
+    """Make a checkpoint at the head of every stream, in separate requests to the sequencer."""
     routing, index = routing_key(hub.identity.current().hub_id), hub.reader.index
     for stream in filter(is_recorded, hub.names.all()):
         row = index.label(derive_label(routing, stream.stream_id(), 0))
@@ -308,12 +306,12 @@ def _checkpoint_heads(hub: HubContext) -> None:
 
 
 def _page(hub: HubContext, after: int, count: int) -> tuple[list[RecorderCheckpoint], bool]:
-    """At least one document if there is one, no more than fit, and whether those are all."""
+    """As many documents as fit, at least one if there is any, and whether they are the last."""
     page: list[RecorderCheckpoint] = []
     left = PAGE_BYTES
-    for item in hub.recorder.after(after, count + 1):
-        left -= len(item.encode())
+    for document in hub.recorder.after(after, count + 1):
+        left -= len(document.encode())
         if len(page) == count or (left < 0 and page):
             return page, False
-        page.append(item)
+        page.append(document)
     return page, True

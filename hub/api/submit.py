@@ -1,8 +1,7 @@
 """submit and submit_batch: messages in, receipts out (spec 10.4.1).
 
-A line of JSON for each message taken, one for all that a request had refused (OBS0.1, OBS0.2).
-
-Refusing costs the sender nothing, so it must not cost a line for each message either.
+For each accepted message a line of JSON is logged, and one line for all that a request had refused
+(OBS0.1, OBS0.2): refusals are free for the sender, so they must not fill the log.
 """
 
 from __future__ import annotations
@@ -47,12 +46,19 @@ from veen.wire.api import (
 
 _STREAM_SEQ_AT: Final = 36  # a receipt begins with its head, ver and a bstr32
 _log = logging.getLogger("hub.submit")
+MAX_BATCH: Final = 4_096
+MAX_BATCH_BYTES: Final = 33_554_432
+MAX_JSON_BATCH_BYTES: Final = 8_388_608
+"""JSON takes several times its size in memory: a large batch is sent in CBOR."""
+_VALUES_PER_MESSAGE: Final = 32
+_ENVELOPE_BYTES: Final = 1_024
+bp = Blueprint("submit", __name__)
 
 
-def record(taking: SubmitBatch, metrics: HttpMetrics, request_id: str) -> None:
-    metrics.verify_latency.observe(taking.verify_ms)
-    metrics.commit_latency.observe(taking.commit_ms)
-    codes = Counter(_code(item) for item in taking.taken)
+def record(batch: SubmitBatch, metrics: HttpMetrics, request_id: str) -> None:
+    metrics.verify_latency.observe(batch.verify_ms)
+    metrics.commit_latency.observe(batch.commit_ms)
+    codes = Counter(_code(result) for result in batch.results)
     for code, count in codes.items():
         if code is None:
             metrics.submit_ok.inc(count)
@@ -60,7 +66,7 @@ def record(taking: SubmitBatch, metrics: HttpMetrics, request_id: str) -> None:
             metrics.submit_err.labels(code.value).inc(count)
     metrics.rate_limited.inc(codes[Code.RATE])
     if _log.isEnabledFor(logging.INFO):
-        _log.info("%s", "\n".join(_lines(taking, request_id)))
+        _log.info("%s", "\n".join(_lines(batch, request_id)))
 
 
 def _code(result: SubmitResult) -> Code | None:
@@ -69,39 +75,39 @@ def _code(result: SubmitResult) -> Code | None:
     return result.outcome.failure.code if isinstance(result.outcome, Rejected) else Code.UNAVAILABLE
 
 
-def _lines(taking: SubmitBatch, request_id: str) -> Iterator[str]:
-    """A line for each message that was taken, written without ado, and one for all the others."""
+def _lines(batch: SubmitBatch, request_id: str) -> Iterator[str]:
+    """A line for each accepted message, formatted by hand for speed, and one for the refused."""
     common = (
-        f'{{"request_id": "{request_id}", "verify_ms": {taking.verify_ms / len(taking.taken):.3f}, '
-        f'"commit_ms": {taking.commit_ms:.3f}, '
+        f'{{"request_id": "{request_id}", "verify_ms": {batch.verify_ms / len(batch.results):.3f}, '
+        f'"commit_ms": {batch.commit_ms:.3f}, '
     )
     refused = []
-    for item in taking.taken:
-        if isinstance(item.outcome, bytes) and item.verified is not None:
-            verified, seq = item.verified, cbor.uint(item.outcome, _STREAM_SEQ_AT)[0]
+    for result in batch.results:
+        if isinstance(result.outcome, bytes) and result.verified is not None:
+            verified, seq = result.verified, cbor.uint(result.outcome, _STREAM_SEQ_AT)[0]
             yield (
-                f'{common}"bytes_in": {item.size}, "bytes_out": {len(item.outcome)}, '
+                f'{common}"bytes_in": {result.size}, "bytes_out": {len(result.outcome)}, '
                 f'"label": "{verified.label.hex()}", "stream_seq": {seq}, '
                 f'"client_id_prefix": "{verified.client_id[:4].hex()}", '
                 f'"leaf_hash_prefix": "{verified.leaf_hash[:4].hex()}"}}'
             )
         else:
-            refused.append(item)
+            refused.append(result)
     if refused:
-        yield json.dumps(_refused(refused, taking, request_id))
+        yield json.dumps(_refused(refused, batch, request_id))
 
 
 def _refused(
-    refused: Sequence[SubmitResult], taking: SubmitBatch, request_id: str
+    refused: Sequence[SubmitResult], batch: SubmitBatch, request_id: str
 ) -> dict[str, Any]:
-    """How many messages were refused and why; what the first of them was, as far as is known."""
+    """The refused messages counted by code, and what is known of the first of them."""
     first = refused[0]
     codes = Counter(code.value for result in refused if (code := _code(result)) is not None)
     line: dict[str, Any] = {
         "request_id": request_id,
         "bytes_in": sum(result.size for result in refused),
-        "verify_ms": round(taking.verify_ms / len(taking.taken), 3),
-        "commit_ms": round(taking.commit_ms, 3),
+        "verify_ms": round(batch.verify_ms / len(batch.results), 3),
+        "commit_ms": round(batch.commit_ms, 3),
     }
     if first.verified is not None:
         line["label"] = first.verified.label.hex()
@@ -114,26 +120,16 @@ def _refused(
     return line
 
 
-MAX_BATCH: Final = 4_096
-MAX_BATCH_BYTES: Final = 33_554_432
-MAX_JSON_BATCH_BYTES: Final = 8_388_608
-"""JSON takes several times its size in memory: a large batch is sent in CBOR."""
-_VALUES_PER_MESSAGE: Final = 32
-_ENVELOPE_BYTES: Final = 1_024
-
-bp = Blueprint("submit", __name__)
-
-
 @bp.post("/v1/submit")
 def submit() -> Response:
     hub = hub_context()
-    t = _submit_body(hub).envelope(SubmitRequest)
-    (item,) = _take(hub, [t.msg]).taken
-    if not isinstance(item.outcome, bytes):
-        raise item.outcome
+    request = _submit_body(hub).envelope(SubmitRequest)
+    (result,) = _submit(hub, [request.msg]).results
+    if not isinstance(result.outcome, bytes):
+        raise result.outcome
     if answer_format() is ContentFormat.CBOR:
-        return answer_bytes(encode_receipt(item.outcome, SERVER_VERSION))
-    receipt = Receipt.decode(item.outcome)
+        return answer_bytes(encode_receipt(result.outcome, SERVER_VERSION))
+    receipt = Receipt.decode(result.outcome)
     return answer(SubmitResponse(receipt=receipt, server_version=SERVER_VERSION))
 
 
@@ -141,33 +137,36 @@ def submit() -> Response:
 def submit_batch() -> Response:
     hub = hub_context()
     body = bounded_body(_batch_bound(hub), MAX_BATCH * _VALUES_PER_MESSAGE)
-    _refuse_too_many(_announced(body))
-    t = body.envelope(BatchRequest)
-    _refuse_too_many(len(t.msgs))
-    taken = _take(hub, t.msgs).taken
-    receipts = [item.outcome for item in taken if isinstance(item.outcome, bytes)]
-    if len(receipts) == len(taken) and answer_format() is ContentFormat.CBOR:
+    _verify_batch_size(_announced(body))
+    request = body.envelope(BatchRequest)
+    _verify_batch_size(len(request.msgs))
+    results = _submit(hub, request.msgs).results
+    receipts = [result.outcome for result in results if isinstance(result.outcome, bytes)]
+    if len(receipts) == len(results) and answer_format() is ContentFormat.CBOR:
         return answer_bytes(encode_receipts(receipts, SERVER_VERSION))
-    results = tuple(_result(item) for item in taken)
-    return answer(BatchResponse(results=results, server_version=SERVER_VERSION))
+    answers = tuple(_result(result) for result in results)
+    return answer(BatchResponse(results=answers, server_version=SERVER_VERSION))
 
 
-def _take(hub: HubContext, messages: Sequence[bytes]) -> SubmitBatch:
+def _submit(hub: HubContext, messages: Sequence[bytes]) -> SubmitBatch:
     start = time.perf_counter()
     hub.metrics.queue_depth.inc(len(messages))
     try:
-        taking = hub.intake.take(messages)
+        batch = hub.admission.take(messages)
     finally:
         hub.metrics.queue_depth.dec(len(messages))
-    for item in taking.taken:
-        _recall(hub.reader, item)
-    record(taking, hub.metrics, g.request_id)
+    for result in batch.results:
+        _attach_first_receipt(hub.reader, result)
+    record(batch, hub.metrics, g.request_id)
     hub.metrics.end_to_end_latency.observe(1_000 * (time.perf_counter() - start))
-    return taking
+    return batch
 
 
-def _recall(reader: LogReader, result: SubmitResult) -> None:
-    """Whoever signs a client_seq again is its client, and may have lost the first answer."""
+def _attach_first_receipt(reader: LogReader, result: SubmitResult) -> None:
+    """Add the first receipt to the refusal of a duplicate: its client may have lost the response.
+
+    This keeps submits idempotent. The signature shows that it is the same client.
+    """
     refused = result.outcome
     if result.verified is None or not isinstance(refused, Rejected) or refused.stream_seq is None:
         return
@@ -178,18 +177,18 @@ def _recall(reader: LogReader, result: SubmitResult) -> None:
 
 
 def _batch_bound(hub: HubContext) -> int:
-    """In JSON at least one message of any size must fit."""
+    """The size limit of a batch. In JSON at least one message of any size must fit."""
     if request_format() is ContentFormat.CBOR:
         return MAX_BATCH_BYTES
     return max(MAX_JSON_BATCH_BYTES, 2 * hub.settings.limits.max_msg_bytes + _ENVELOPE_BYTES)
 
 
 def _submit_body(hub: HubContext) -> RequestBody:
-    """A body too large for any message is the message's fault, before it is read (spec 8.1)."""
-    result, most = request_format(), hub.settings.limits.max_msg_bytes
-    bound = (2 * most if result is ContentFormat.JSON else most) + _ENVELOPE_BYTES
+    """The body of a submit; one too large for any message fails the prefilter (spec 8.1)."""
+    format_, max_bytes = request_format(), hub.settings.limits.max_msg_bytes
+    bound = (2 * max_bytes if format_ is ContentFormat.JSON else max_bytes) + _ENVELOPE_BYTES
     try:
-        return read_body(result, bound)
+        return read_body(format_, bound)
     except BodyTooLarge as error:
         refused = Rejected(Failure.SIZE_PREFILTER, str(error))
         record(
@@ -205,7 +204,7 @@ def _result(result: SubmitResult) -> BatchResult:
 
 
 def _announced(body: RequestBody) -> int:
-    """How many messages a batch says it has, before a list of them is made."""
+    """The number of messages in the header of a CBOR batch, before it is decoded."""
     if body.format is ContentFormat.JSON:
         return 0
     try:
@@ -217,7 +216,7 @@ def _announced(body: RequestBody) -> int:
         raise Refused(Code.BAD_REQUEST, str(error)) from error
 
 
-def _refuse_too_many(count: int) -> None:
+def _verify_batch_size(count: int) -> None:
     if count > MAX_BATCH:
         raise Refused(
             Code.LIMIT,

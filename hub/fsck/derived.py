@@ -1,7 +1,4 @@
-"""Derived state, learnt again beside the audit and held against what the hub keeps.
-
-The node file of one label, compared with the nodes of its log as they are computed again.
-"""
+"""The check of derived state: index and node files compared with those computed from the log."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from veen.mmr import Peaks
 
 
 class NodeCheck:
-    """Whether a node file agrees with every run of entries that it is shown."""
+    """Compares the node file of a label with the nodes computed from its entries."""
 
     def __init__(self, path: Path) -> None:
         self.name = f"derived/{path.name}"
@@ -30,14 +27,14 @@ class NodeCheck:
         self.agrees = self._file is not None
 
     def follow(self, peaks: Peaks, entries: Sequence[Logged]) -> None:
-        """Compare the nodes of entries that come one after another from ``peaks`` on."""
+        """Compare the nodes of consecutive entries that follow ``peaks``."""
         if self._file is None or not entries:
             return
-        at, due = mmr.position(0, peaks.size), []
+        at, expected = mmr.position(0, peaks.size), []
         for entry in entries:
             peaks, completed = mmr.grow(peaks, entry.leaf_hash)
-            due += completed
-        self.agrees = self.agrees and self._file.read(at, len(due)) == b"".join(due)
+            expected += completed
+        self.agrees = self.agrees and self._file.read(at, len(expected)) == b"".join(expected)
 
     def close(self) -> None:
         if self._file is not None:
@@ -45,7 +42,7 @@ class NodeCheck:
 
 
 def node_hint(path: Path, size: int) -> Peaks | None:
-    """The peaks at a size as a node file has them: a guess, for a signed root to confirm."""
+    """The peaks at a size by a node file, unverified: a signed root must confirm them."""
     if not path.is_file():
         return None
     with NodeFile.for_reading(path) as nodes:
@@ -56,7 +53,10 @@ def node_hint(path: Path, size: int) -> Peaks | None:
 
 
 class DerivedCheck:
-    """Is shown the chunks of each label in order, the control label first."""
+    """Learns an index from the audited chunks, label by label, and compares it with the hub's.
+
+    The control label must come first.
+    """
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class DerivedCheck:
         self._stale: list[str] = []
 
     def take(self, findings: ChunkFindings, entries: Sequence[Logged]) -> None:
-        """What was settled of one chunk, and its sound entries."""
+        """Take the final findings of a chunk and its valid entries."""
         if findings.task.label != self._label:
             self._finish_label()
             self._label = findings.task.label
@@ -104,16 +104,16 @@ class DerivedCheck:
             self._relearner.seal(row)
 
     def finish(self, faulty: set[bytes]) -> Iterator[str]:
-        """Tell what is stale; labels with faults are left out."""
+        """Report stale derived state; labels with faults are left out."""
         self._finish_label()
-        # The rates themselves are judged by the audit: here they fill the buckets of the index.
+        # The audit checks the rates; here they only fill the buckets of the index.
         for _ in self._relearner.fold_buckets():
             pass
         self._relearner.close()
         self._index.close()
         configured = {stream.stream_id() for stream in self._streams}
-        result = disagreements(self._fresh, self._datadir.index, faulty, configured)
-        for what in (*self._stale, *result):
+        differences = disagreements(self._fresh, self._datadir.index, faulty, configured)
+        for what in (*self._stale, *differences):
             yield f"derived: {what}: run `veen hub rebuild`"
 
     def _finish_label(self) -> None:

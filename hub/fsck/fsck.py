@@ -1,8 +1,6 @@
-"""The private keys of a hub, against its identity.
+"""fsck of a data directory: the audit of its log, its derived state and its private keys.
 
-Chunks of a data directory, audited here or in several processes beside.
-
-The check of a whole data directory: the audit of its log, and what the hub keeps beside it.
+Chunks are audited in this process or in several others.
 """
 
 from __future__ import annotations
@@ -42,19 +40,24 @@ from veen.limits import Limits
 from veen.log import layout
 from veen.log.entry import FramedEntry, StreamRecord
 
+_AHEAD: Final = 2
+"""The number of queued chunks per process: none is idle, and memory stays bounded."""
+Examined = tuple[ChunkFindings, list[Logged]]
+Progress = Callable[[int, int], None]
+
 
 def check_private_keys(datadir: DataDir, hub: HubIdentity, check: TrustCheck, hub_ts: int) -> None:
-    """``hub_ts`` is the latest that the log has."""
-    due = {f"hub-{key.key_id.hex()}.key": key for key in hub.hub_keys}
+    """Check the private keys of a hub against its identity; ``hub_ts`` is the log's latest."""
+    expected = {f"hub-{key.key_id.hex()}.key": key for key in hub.hub_keys}
     for path in sorted(datadir.keys.iterdir()):
         name = f"keys/{path.name}"
-        if path.name not in due:
+        if path.name not in expected:
             check.notes.append(f"{name}: not a key of this hub")
-        elif not _is_key(path.read_bytes(), due[path.name].hub_pk):
+        elif not _is_key(path.read_bytes(), expected[path.name].hub_pk):
             check.faults.append(
                 AuditFault(name, 0, None, "is not the private key of its name", "KEY")
             )
-        elif due[path.name].is_retired(hub_ts):
+        elif expected[path.name].is_retired(hub_ts):
             what = "the seed of a key that has retired; the hub deletes it when it runs"
             check.notes.append(f"{name}: {what}")
     name = f"hub-{hub.current.key_id.hex()}.key"
@@ -67,12 +70,6 @@ def _is_key(seed: bytes, public: bytes) -> bool:
     return len(seed) == 32 and SigningKey(seed).public == public
 
 
-_AHEAD: Final = 2
-"""How many chunks a process has waiting, so that none is idle and memory stays bounded."""
-
-Examined = tuple[ChunkFindings, list[Logged]]
-
-
 def read_file(datadir: DataDir, name: str) -> bytes | None:
     try:
         return datadir.file(name).read_bytes()
@@ -81,7 +78,7 @@ def read_file(datadir: DataDir, name: str) -> bytes | None:
 
 
 def examine(datadir: DataDir, context: Context, task: Task) -> Examined:
-    """What is found in one chunk, and what derived state needs of its entries."""
+    """Audit a chunk; its findings, and what derived state needs of its entries."""
     entries: list[Logged] = []
 
     def see(framed: FramedEntry, at: int) -> None:
@@ -94,7 +91,7 @@ def examine(datadir: DataDir, context: Context, task: Task) -> Examined:
 
 @dataclass(slots=True)
 class FsckRunner:
-    """Keeps the entries of each chunk until the audit has settled it."""
+    """Audits chunks, and holds the entries of each until its findings are final."""
 
     datadir: DataDir
     workers: int
@@ -104,25 +101,25 @@ class FsckRunner:
         if self.workers == 1:
             yield from (self.again(task, context) for task in tasks)
             return
-        for examined in self._beside(tasks, context):
-            yield self._keep(examined)
+        for examined in self._in_processes(tasks, context):
+            yield self._hold(examined)
 
     def again(self, task: Task, context: Context) -> ChunkFindings:
-        return self._keep(examine(self.datadir, context, task))
+        return self._hold(examine(self.datadir, context, task))
 
     def entries_of(self, findings: ChunkFindings) -> list[Logged]:
         return self._entries.pop(findings.task.file)
 
-    def _keep(self, examined: Examined) -> ChunkFindings:
-        result, entries = examined
-        self._entries[result.task.file] = entries
-        return result
+    def _hold(self, examined: Examined) -> ChunkFindings:
+        findings, entries = examined
+        self._entries[findings.task.file] = entries
+        return findings
 
-    def _beside(self, tasks: Iterable[Task], context: Context) -> Iterator[Examined]:
-        """The same in other processes; answers come in the order of the tasks."""
+    def _in_processes(self, tasks: Iterable[Task], context: Context) -> Iterator[Examined]:
+        """Audit in worker processes; findings come in the order of the tasks."""
         waiting: deque[Future[Examined]] = deque()
         with ProcessPoolExecutor(
-            self.workers, get_context("spawn"), _begin, (self.datadir, context)
+            self.workers, get_context("spawn"), _set_up, (self.datadir, context)
         ) as pool:
             for task in tasks:
                 waiting.append(pool.submit(_examine, task))
@@ -136,8 +133,8 @@ _DATADIR: DataDir
 _CONTEXT: Context
 
 
-def _begin(datadir: DataDir, context: Context) -> None:
-    """Once in each process: what all its chunks are audited with."""
+def _set_up(datadir: DataDir, context: Context) -> None:
+    """Set up a worker process."""
     global _DATADIR, _CONTEXT
     _DATADIR, _CONTEXT = datadir, context
 
@@ -146,11 +143,8 @@ def _examine(task: Task) -> Examined:
     return examine(_DATADIR, _CONTEXT, task)
 
 
-Progress = Callable[[int, int], None]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Terms:
+class _Options:
     limits: Limits
     profiles: tuple[Profile, ...]
     streams: tuple[StreamRecord, ...]
@@ -168,12 +162,12 @@ def verify(
     progress: Progress,
     workers: int = 1,
 ) -> AuditReport:
-    """Check everything and report everything. A directory that a hub holds is refused."""
-    terms = _Terms(
+    """Check everything and report every fault. A directory that a hub holds is refused."""
+    options = _Options(
         limits=limits, profiles=tuple(profiles), streams=tuple(streams),
         progress=progress, workers=workers, depth=Depth.FULL,
     )  # fmt: skip
-    return _verify(datadir, terms)
+    return _verify(datadir, options)
 
 
 def verify_hashes(
@@ -185,26 +179,26 @@ def verify_hashes(
     progress: Progress,
     workers: int = 1,
 ) -> AuditReport:
-    """The same without the two signatures of each entry."""
-    terms = _Terms(
+    """Check everything but the two signatures of each entry."""
+    options = _Options(
         limits=limits, profiles=tuple(profiles), streams=tuple(streams),
         progress=progress, workers=workers, depth=Depth.HASHES,
     )  # fmt: skip
-    return _verify(datadir, terms)
+    return _verify(datadir, options)
 
 
-def _verify(datadir: DataDir, terms: _Terms) -> AuditReport:
+def _verify(datadir: DataDir, options: _Options) -> AuditReport:
     if not datadir.log.is_dir():
         raise VeenError(f"{datadir.root} is not a data directory: it has no log")
     lock = DataDirLock(datadir)
     try:
         with tempfile.TemporaryDirectory(prefix="veen-verify-") as scratch:
-            return _audit(datadir, terms, Path(scratch) / "index.sqlite")
+            return _audit(datadir, options, Path(scratch) / "index.sqlite")
     finally:
         lock.release()
 
 
-def _audit(datadir: DataDir, terms: _Terms, fresh: Path) -> AuditReport:
+def _audit(datadir: DataDir, options: _Options, fresh: Path) -> AuditReport:
     read, trust = partial(read_file, datadir), TrustCheck()
     hub = trust.read_hub(read)
     for name, place in stored_checkpoints(datadir):
@@ -213,30 +207,30 @@ def _audit(datadir: DataDir, terms: _Terms, fresh: Path) -> AuditReport:
     inventory = take_inventory(datadir.log_names() + datadir.recorder_names())
     context = begin(
         hub=hub,
-        limits=terms.limits,
-        profiles=terms.profiles,
-        streams=terms.streams,
-        depth=terms.depth,
+        limits=options.limits,
+        profiles=options.profiles,
+        streams=options.streams,
+        depth=options.depth,
     )
-    derived = DerivedCheck(datadir, inventory, hub.hub_id, terms.limits, terms.streams, fresh)
-    runner = FsckRunner(datadir, terms.workers)
-    detail = _Told(terms.progress, _chunk_bytes(datadir))
+    derived = DerivedCheck(datadir, inventory, hub.hub_id, options.limits, options.streams, fresh)
+    runner = FsckRunner(datadir, options.workers)
+    progress = _ByteProgress(options.progress, _chunk_bytes(datadir))
     times = [0]
 
     def watch(findings: ChunkFindings) -> None:
         derived.take(findings, runner.entries_of(findings))
-        detail.take(findings)
+        progress.take(findings)
         times.append(findings.last_ts)
 
     log = AuditedLog(inventory=inventory, read=read, acknowledged=acknowledged(datadir.index))
-    found = audit_log(log, context, AuditPool(runner.run, runner.again), watch)
-    stale = derived.finish(found.faulty())
+    audited = audit_log(log, context, AuditPool(runner.run, runner.again), watch)
+    stale = derived.finish(audited.faulty())
     check_private_keys(datadir, hub, trust, max(times))
-    return found.report(trust.faults, trust.notes, stale)
+    return audited.report(trust.faults, trust.notes, stale)
 
 
-class _Told:
-    """How far the check has come, in bytes of chunks."""
+class _ByteProgress:
+    """Reports progress in bytes of chunks."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self._progress = progress

@@ -1,4 +1,4 @@
-"""The sequencer as a process: ``python -m hub.sequencer``, started by the supervisor."""
+"""Entry point of the sequencer: ``python -m hub.sequencer``, started by the supervisor."""
 
 from __future__ import annotations
 

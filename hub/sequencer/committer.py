@@ -1,4 +1,8 @@
-"""The second half of admission: capability, sequence, commit. One committer serves a directory."""
+"""The sequencer's half of admission: capability, sequence, commit (spec 8.1).
+
+One committer writes a data directory. Messages are committed in groups: a group is written and
+synced once, and only then its receipts are given out.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ from veen.system.durable import NoSpace
 
 
 class Unavailable(VeenError):
-    """The hub cannot take the message now; nothing of it was kept."""
+    """The hub cannot accept the message now; nothing of it was stored."""
 
 
 class NotFound(VeenError):
@@ -29,40 +33,40 @@ class NotFound(VeenError):
 
 
 Outcome = bytes | Rejected | Unavailable
-"""What became of a message: the bytes of its receipt, or why there is none."""
+"""The outcome of a message: the bytes of its receipt, or the reason why there is none."""
 
 
 class _Group:
-    """Messages being committed together; what a draft held when it was flushed is settled."""
+    """Messages committed together; those in a flushed batch are settled."""
 
     def __init__(self, log: HubLog, size: int) -> None:
         self._log = log
         self._size = size
         self._decided: list[StagedEntry | Rejected] = []
         self._settled = 0
-        self.draft: CommitBatch = log.draft()
+        self.batch: CommitBatch = log.new_batch()
 
     def decide(self, outcome: StagedEntry | Rejected) -> None:
         self._decided.append(outcome)
 
     def flush(self) -> None:
-        if not self.draft.is_empty():
-            self._log.flush(self.draft)
+        if not self.batch.is_empty():
+            self._log.flush(self.batch)
         self._settled = len(self._decided)
-        self.draft = self._log.draft()
+        self.batch = self._log.new_batch()
 
     def outcomes(self) -> list[Outcome]:
-        """Receipts for what is settled; for the rest that it was not kept."""
+        """Receipts for what is settled, Unavailable for the rest."""
         settled: list[Outcome] = [
-            item.receipt if isinstance(item, StagedEntry) else item
-            for item in self._decided[: self._settled]
+            decided.receipt if isinstance(decided, StagedEntry) else decided
+            for decided in self._decided[: self._settled]
         ]
         left = self._size - self._settled
         return settled + [Unavailable("the hub has no room for it now") for _ in range(left)]
 
 
 class Committer:
-    """``bounds`` is how large a message may be, by stream_id, where its stream has a bound."""
+    """Admits and commits messages; ``bounds`` has the size limits of streams, by stream_id."""
 
     def __init__(
         self, log: HubLog, gate: Gate, bounds: Mapping[bytes, int] = MappingProxyType({})
@@ -84,7 +88,7 @@ class Committer:
         return group.outcomes()
 
     def authorize(self, token: CapToken, clock: int) -> TokenRow:
-        """Make a capability known, in the control log; the second time changes nothing."""
+        """Log a capability in the control log. Idempotent."""
         known = self.log.index.token(token.auth_ref())
         if known is not None:
             return known
@@ -96,12 +100,12 @@ class Committer:
         except Untrusted as error:
             raise Rejected(Failure.CAP_INVALID, str(error)) from error
         record = ControlRecord(kind=AUTHORIZE, body=token.encode())
-        _refuse_beyond(token, record, self.log.limits)
+        _verify_limits(token, record, self.log.limits)
         staged = self._log_control(record, clock)
         return TokenRow(token.auth_ref(), token.encode(), staged.hub_ts, staged.seq)
 
     def register(self, stream: StreamRecord, clock: int) -> None:
-        """Make a stream known by name, in the control log; the second time changes nothing."""
+        """Log a stream with its name in the control log. Idempotent."""
         known = self.log.registry.stream(stream.stream_id())
         if known is None or known.is_nameless():
             self._log_control(ControlRecord(kind=STREAM, body=stream.encode()), clock)
@@ -117,16 +121,16 @@ class Committer:
     def recorder_checkpoint(
         self, profile_id: bytes, clock: int, *, force: bool
     ) -> RecorderCheckpoint:
-        """The last document where it still holds, or a new one over all published checkpoints."""
+        """The last document if no stream has moved, or a new one over all published checkpoints."""
         return self.log.recorder.compose(profile_id, self.now(clock), force=force)
 
     def tick(self, clock: int) -> None:
-        """What time alone brings about."""
+        """Do what depends on time alone: close epochs, delete retired seeds."""
         self.log.close_stale_epochs(self.now(clock))
         delete_retired_seeds(self.log, self.now(clock))
 
     def now(self, clock: int) -> int:
-        """Hub time: the clock, but never back, and never before the key that signs is valid."""
+        """Hub time: the clock, but monotonic, and never before the signing key is valid."""
         return max(clock, self.log.last_ts, self.log.keys.identity.current.valid_from)
 
     def _decide(self, group: _Group, verified: VerifiedMsg, now: int) -> StagedEntry | Rejected:
@@ -136,21 +140,21 @@ class Committer:
             return refusal
 
     def _stage(self, group: _Group, verified: VerifiedMsg, now: int) -> StagedEntry:
-        draft = group.draft
+        batch = group.batch
         routed = self.log.registry.route(verified.label, now)
         if routed is not None:
-            self._refuse_larger(verified, routed)
+            self._verify_size(verified, routed)
         if routed is not None and routed.profile_id != verified.profile_id:
             raise Rejected(Failure.PROFILE, f"{routed.stream.name} uses another profile")
-        authorised = authorise(verified, self._grant(draft, verified), routed, self._gate, now)
+        authorised = authorise(verified, self._grant(batch, verified), routed, self._gate, now)
         label_log = self.log.label(verified.label)
         closed = None if label_log else self.log.index.label(verified.label)
         known = label_log or closed
         client = (known.label_no if known else 0, verified.client_id)
-        cursor = draft.clients.get(client) or self.log.cursors.client(*client)
-        head_seq = draft.head_seq(label_log) if label_log else closed.head_seq if closed else 0
+        cursor = batch.clients.get(client) or self.log.cursors.client(*client)
+        head_seq = batch.head_seq(label_log) if label_log else closed.head_seq if closed else 0
         in_sequence(
-            verified, cursor, head_seq, routed, lambda seq: self._seq_of(draft, verified, seq)
+            verified, cursor, head_seq, routed, lambda seq: self._seq_of(batch, verified, seq)
         )
         if closed is not None:
             raise Rejected(Failure.EPOCH, f"epoch {closed.epoch} of this label is closed")
@@ -158,43 +162,43 @@ class Committer:
             label_log = self.log.ensure_label(verified.label, now)
         staged = self._append(group, label_log, verified, now)
         client = (label_log.label_no, verified.client_id)
-        group.draft.clients[client] = ClientCursor(verified.client_seq, verified.prev_ack)
+        group.batch.clients[client] = ClientCursor(verified.client_seq, verified.prev_ack)
         if verified.auth_ref is not None and authorised.bucket is not None:
-            group.draft.buckets[verified.auth_ref] = authorised.bucket
+            group.batch.buckets[verified.auth_ref] = authorised.bucket
         return staged
 
-    def _refuse_larger(self, verified: VerifiedMsg, routed: Routed) -> None:
-        most = self._bounds.get(routed.stream_id)
-        if most is not None and len(verified.raw) > most:
+    def _verify_size(self, verified: VerifiedMsg, routed: Routed) -> None:
+        max_bytes = self._bounds.get(routed.stream_id)
+        if max_bytes is not None and len(verified.raw) > max_bytes:
             raise Rejected(
                 Failure.FIELD_SIZE,
-                f"a message of {len(verified.raw)} bytes, {routed.stream.name} takes {most}",
+                f"a message of {len(verified.raw)} bytes, {routed.stream.name} takes {max_bytes}",
             )
 
     def _append(
         self, group: _Group, label_log: LabelLog, verified: VerifiedMsg, now: int
     ) -> StagedEntry:
         try:
-            return group.draft.append(label_log, verified, now)
+            return group.batch.append(label_log, verified, now)
         except ChunkFull:
             group.flush()
             self.log.seal(label_log, now)
-            return group.draft.append(label_log, verified, now)
+            return group.batch.append(label_log, verified, now)
 
-    def _grant(self, draft: CommitBatch, verified: VerifiedMsg) -> Grant | None:
+    def _grant(self, batch: CommitBatch, verified: VerifiedMsg) -> Grant | None:
         if verified.auth_ref is None:
             return None
         grant = self.log.grant(verified.auth_ref)
-        drafted = draft.buckets.get(verified.auth_ref)
-        if grant is None or drafted is None:
+        bucket = batch.buckets.get(verified.auth_ref)
+        if grant is None or bucket is None:
             return grant
-        return Grant(grant.token, grant.issued_at, drafted)
+        return Grant(grant.token, grant.issued_at, bucket)
 
-    def _seq_of(self, draft: CommitBatch, verified: VerifiedMsg, client_seq: int) -> int | None:
-        drafted = draft.seq_of(verified.label, verified.client_id, client_seq)
+    def _seq_of(self, batch: CommitBatch, verified: VerifiedMsg, client_seq: int) -> int | None:
+        staged_seq = batch.seq_of(verified.label, verified.client_id, client_seq)
         known = self.log.label(verified.label) or self.log.index.label(verified.label)
-        if drafted is not None or known is None:
-            return drafted
+        if staged_seq is not None or known is None:
+            return staged_seq
         return self.log.cursors.seq_of(known.label_no, verified.client_id, client_seq)
 
     def _log_control(self, record: ControlRecord, clock: int) -> StagedEntry:
@@ -205,14 +209,14 @@ class Committer:
         group = _Group(self.log, 1)
         staged = self._append(group, label_log, VerifiedMsg.of(msg), now)
         client = (label_log.label_no, key.public)
-        group.draft.clients[client] = ClientCursor(msg.client_seq, msg.prev_ack)
-        group.draft.controls.append((record, staged))
+        group.batch.clients[client] = ClientCursor(msg.client_seq, msg.prev_ack)
+        group.batch.controls.append((record, staged))
         group.flush()
         return staged
 
 
-def _refuse_beyond(token: CapToken, record: ControlRecord, limits: Limits) -> None:
-    """A capability this hub could not keep or count."""
+def _verify_limits(token: CapToken, record: ControlRecord, limits: Limits) -> None:
+    """Raise for a capability whose rate or size is above the limits of this hub."""
     rate = token.allow.rate
     if rate is not None and (
         rate.per_sec > limits.max_cap_rate_per_sec or rate.burst > limits.max_cap_rate_burst

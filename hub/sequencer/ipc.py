@@ -1,11 +1,8 @@
-"""The address of the sequencer's socket, however long the path of the data directory is.
+"""The protocol between HTTP workers and the sequencer over a Unix socket, and its client.
 
-What workers and the sequencer say to each other over a Unix socket.
-
-Both are processes of one hub. A request is one byte that names it, and a body; an answer is a
-body. Bodies are cbor2 values, but for submits, whose messages are packed for speed.
-
-A worker's line to the sequencer: one connection a thread, bounded in what may wait.
+Both are processes of one hub. A request is a byte for its kind and a body; an answer is a body.
+Bodies are CBOR, except for submits, whose messages are packed for speed. ``SequencerClient`` has a
+connection per thread and bounds the number of messages that wait.
 """
 
 from __future__ import annotations
@@ -31,17 +28,6 @@ from veen.errors import Failure, Rejected, Untrusted
 from veen.log.entry import StreamRecord
 from veen.recorder_checkpoint import RecorderCheckpoint
 
-
-@contextmanager
-def socket_address(datadir: DataDir) -> Iterator[str]:
-    """A Unix socket's address may have 107 bytes; through a descriptor it is always short."""
-    handle = os.open(datadir.run, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{handle}/{datadir.socket.name}"
-    finally:
-        os.close(handle)
-
-
 SUBMIT: Final = 1
 AUTHORIZE: Final = 2
 REGISTER: Final = 3
@@ -49,10 +35,19 @@ CHECKPOINT: Final = 4
 STATUS: Final = 5
 RECORDER_CHECKPOINT: Final = 6
 MAX_REQUEST_BYTES: Final = 1 << 30
-
 _SIZE: Final = struct.Struct(">I")
 _OUTCOME: Final = struct.Struct(">BI")
 _RECEIPT, _REJECTED, _UNAVAILABLE = range(3)
+
+
+@contextmanager
+def socket_address(datadir: DataDir) -> Iterator[str]:
+    """The address of the sequencer's socket through /proc: a path may exceed the 107 bytes."""
+    handle = os.open(datadir.run, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{handle}/{datadir.socket.name}"
+    finally:
+        os.close(handle)
 
 
 def pack_submit(messages: Sequence[VerifiedMsg]) -> bytes:
@@ -134,12 +129,12 @@ class HubTimes(NamedTuple):
 
     @property
     def ahead_of_clock_sec(self) -> int:
-        """For how long hub time stands still yet."""
+        """Seconds for which hub time will stand still."""
         return max(0, self.hub_ts - self.clock)
 
 
 class SequencerClient:
-    """Safe to share between threads. More than ``queue_limit`` messages waiting are refused."""
+    """A thread-safe client; more than ``queue_limit`` waiting messages are refused."""
 
     def __init__(self, datadir: DataDir, queue_limit: int, timeout_sec: float = 30) -> None:
         self._datadir = datadir
@@ -156,7 +151,7 @@ class SequencerClient:
     def commit(self, messages: Sequence[VerifiedMsg]) -> list[Outcome]:
         if not messages:
             return []
-        with self._place(len(messages)):
+        with self._reserve(len(messages)):
             return unpack_outcomes(self._ask(pack_submit(messages)))
 
     def authorize(self, token: CapToken) -> TokenRow:
@@ -169,8 +164,7 @@ class SequencerClient:
         return Checkpoint.decode(self._perform(CHECKPOINT, [label, upto_seq]))
 
     def recorder_checkpoint(self, profile_id: bytes, *, force: bool) -> RecorderCheckpoint:
-        result = self._perform(RECORDER_CHECKPOINT, [profile_id, force])
-        return RecorderCheckpoint.decode(result)
+        return RecorderCheckpoint.decode(self._perform(RECORDER_CHECKPOINT, [profile_id, force]))
 
     def hub_ts(self) -> int:
         """Hub time; also the proof that the sequencer answers."""
@@ -179,8 +173,8 @@ class SequencerClient:
     def times(self) -> HubTimes:
         return HubTimes(**self._perform(STATUS, None))
 
-    def refuse_unready(self) -> HubTimes:
-        """Hub time, of a sequencer whose last write found room and whose clock did not step."""
+    def verify_ready(self) -> HubTimes:
+        """Hub time, or Unavailable while the disk is full or after the clock stepped ahead."""
         times = self.times()
         if times.no_room is not None:
             raise Unavailable(f"the disk is full, messages are refused: {times.no_room}")
@@ -192,16 +186,16 @@ class SequencerClient:
         return times
 
     def _perform(self, kind: int, body: Any) -> Any:
-        with self._place(1):
-            said, value = cbor2.loads(self._ask(pack(kind, body)))
-        if said == "ok":
+        with self._reserve(1):
+            status, value = cbor2.loads(self._ask(pack(kind, body)))
+        if status == "ok":
             return value
-        if said == "rejected":
+        if status == "rejected":
             raise rejected(value)
-        raise {"NotFound": NotFound, "Untrusted": Untrusted}.get(said, Unavailable)(value)
+        raise {"NotFound": NotFound, "Untrusted": Untrusted}.get(status, Unavailable)(value)
 
     def _ask(self, request: bytes) -> bytes:
-        """One request and its answer. It is not repeated: it may have been carried out."""
+        """Send a request and wait for its answer. It is not retried: it may have been executed."""
         connection = self._connection()
         try:
             connection.send_bytes(request)
@@ -221,17 +215,17 @@ class SequencerClient:
         return connection
 
     def _connect(self) -> Connection:
-        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with socket_address(self._datadir) as address:
-                line.connect(address)
+                connection.connect(address)
         except OSError as error:
-            line.close()
+            connection.close()
             raise Unavailable("the sequencer is not there") from error
-        return Connection(line.detach())
+        return Connection(connection.detach())
 
     @contextmanager
-    def _place(self, count: int) -> Iterator[None]:
+    def _reserve(self, count: int) -> Iterator[None]:
         with self._guard:
             if self._waiting and self._waiting + count > self._queue_limit:
                 raise Unavailable(f"{self._waiting} messages are waiting already")

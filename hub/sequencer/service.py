@@ -1,7 +1,7 @@
-"""The sequencer process: one per data directory, it alone writes.
+"""The sequencer process, the only writer of a data directory.
 
-It takes whatever requests have arrived, commits their messages as one group with one sync, and
-answers them all; requests that arrive meanwhile form the next group.
+It takes whatever requests have arrived, commits their messages as a group with one sync, and
+answers them all; requests that arrive meanwhile form the next group (group commit).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Clock = Callable[[], float]
 
 
 class Sequencer:
-    """Holds the directory for as long as it lives."""
+    """Holds the lock of the directory while it runs."""
 
     def __init__(
         self,
@@ -72,11 +72,11 @@ class Sequencer:
         self._committer.log.observer = observer
 
     def observe_clock(self, observe: Callable[[int, int], None]) -> None:
-        """Have it told every second how far hub time is ahead of the clock, and of a step."""
+        """Set the callback for how far hub time and the clock are ahead; called every second."""
         self._observe_clock = observe
 
     def stop(self) -> None:
-        """Ask the loop to end once what has arrived is answered; a signal handler may call it."""
+        """End the loop once pending requests are answered; safe in a signal handler."""
         self._stopping = True
         os.write(self._wake, b"x")
 
@@ -127,11 +127,11 @@ class Sequencer:
     def _commit(self, submits: list[tuple[Connection, list[Any]]]) -> None:
         messages = [message for _, batch in submits for message in batch]
         try:
-            unavailables = self._committer.commit(messages, self._clock.now())
-            self._note_room(unavailables)
+            decided = self._committer.commit(messages, self._clock.now())
+            self._note_room(decided)
         except ClockStepped as error:
-            unavailables = [Unavailable(str(error)) for _ in messages]
-        outcomes = iter(unavailables)
+            decided = [Unavailable(str(error)) for _ in messages]
+        outcomes = iter(decided)
         for to, batch in submits:
             self._send(to, ipc.pack_outcomes([next(outcomes) for _ in batch]))
 
@@ -143,7 +143,7 @@ class Sequencer:
             self._disk.written()
 
     def _answer(self, request: bytes) -> list[Any]:
-        """["ok", value], or the name of an error and what it says."""
+        """["ok", value], or the name of an error and its message."""
         try:
             return ["ok", self._perform(request[0], ipc.unpack(request))]
         except Rejected as refusal:
@@ -168,7 +168,7 @@ class Sequencer:
         return self._committer.recorder_checkpoint(profile_id, clock, force=force).encode()
 
     def _status(self) -> dict[str, Any]:
-        """Hub time is not moved by a clock that stepped ahead, since nothing is committed then."""
+        """The clock and hub time, which a clock that stepped ahead does not move."""
         clock, ahead = self._clock.read(), self._clock.step_ahead_sec
         hub_ts = self._committer.now(clock - ahead)
         return {
@@ -179,7 +179,7 @@ class Sequencer:
         }
 
     def _send(self, to: Connection, answer: bytes) -> None:
-        """A worker that died while it waited loses its answer; the client asks again."""
+        """Send an answer; if the worker has died, its client retries."""
         try:
             to.send_bytes(answer)
         except OSError:

@@ -1,8 +1,9 @@
-"""Publishing a checkpoint: its file and its line in every index, whatever a crash left of them.
+"""Checkpoints of a data directory: publication of label checkpoints, and recorder checkpoints.
 
-The recorder checkpoints of a data directory: one signed document a file, never changed.
-
-Putting a recorder checkpoint together from the published checkpoints of all streams.
+A checkpoint is published when its file, its line in the checkpoint index and in the binding
+manifest, and its row in the hub's index exist; what a crash left out is completed. A recorder
+checkpoint is composed from the published checkpoints of all streams (SDR0 3.2.4) and stored as one
+immutable file.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from veen.system import durable
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """The row of a checkpoint in the index of the hub comes last: what has one is published."""
+    """Publishes checkpoints. The row in the index of the hub is written last and marks them."""
 
     datadir: DataDir
     keys: HubKeys
@@ -41,16 +42,16 @@ class Publisher:
         self._record(row, signed.upto_seq)
 
     def unpublished(self, names: Iterable[str]) -> Iterator[CheckpointFileName]:
-        """The checkpoints among the files of the log that have no row, in no order."""
+        """The checkpoint files of the log without a row in the index, in no order."""
         published = {layout.checkpoint(*checkpoint) for checkpoint in self.index.all_checkpoints()}
         for name in names:
             path = f"log/{name}"
-            checkpoint_file_name = None if path in published else layout.parse_checkpoint(path)
-            if checkpoint_file_name is not None:
-                yield checkpoint_file_name
+            unpublished = None if path in published else layout.parse_checkpoint(path)
+            if unpublished is not None:
+                yield unpublished
 
     def complete(self, names: Iterable[CheckpointFileName]) -> None:
-        """Write what is missing around checkpoints whose files are there."""
+        """Finish the publication of checkpoints whose files exist."""
         bound = identity.settle_bindings(self.datadir)
         for name in sorted(names):
             row, signed = self._row(name.label), self._read(name)
@@ -60,15 +61,19 @@ class Publisher:
             self._record(row, name.upto_seq)
 
     def _read(self, name: CheckpointFileName) -> Checkpoint:
-        """A checkpoint that nothing vouches for yet: it must be of this hub and of this log."""
+        """A checkpoint not published yet, verified to be of this hub and of this log."""
         file = layout.checkpoint(*name)
         try:
             checkpoint = Checkpoint.decode(self.datadir.file(file).read_bytes())
         except Malformed as error:
             raise Damaged(f"{file}: {error}: run `veen hub verify`") from error
-        due = (*name, read_peaks(self.datadir, *name).root())
+        expected = (*name, read_peaks(self.datadir, *name).root())
         is_own = any(checkpoint.is_signed_by(key.hub_pk) for key in self.keys.identity.hub_keys)
-        if (checkpoint.label_curr, checkpoint.upto_seq, checkpoint.mmr_root) != due or not is_own:
+        if (
+            checkpoint.label_curr,
+            checkpoint.upto_seq,
+            checkpoint.mmr_root,
+        ) != expected or not is_own:
             raise Damaged(f"{file} is not a checkpoint of this log: run `veen hub verify`")
         return checkpoint
 
@@ -89,12 +94,12 @@ class Publisher:
 
 @dataclass(frozen=True, slots=True)
 class RecorderFiles:
-    """For the one writer, and for whoever reads beside it."""
+    """The stored recorder checkpoints, for the writer and for concurrent readers."""
 
     datadir: DataDir
 
     def sweep(self) -> None:
-        """Remove what is left of writes that never ended; all the rest is on disk on return."""
+        """Remove temporary files of interrupted writes; the other files are durable on return."""
         durable.make_directory(self.datadir.recorder)
         for path in self.datadir.recorder.iterdir():
             if path.name.startswith(".") and path.name.endswith(".new"):
@@ -107,12 +112,12 @@ class RecorderFiles:
         return None if last is None else self._read(last)
 
     def after(self, created_at: int, limit: int) -> Iterator[RecorderCheckpoint]:
-        """Those made later than ``created_at``, in order."""
+        """The documents created after ``created_at``, in order."""
         later = sorted(name for name in self._names() if name.created_at > created_at)
         return map(self._read, later[:limit])
 
     def add(self, document: RecorderCheckpoint) -> None:
-        """Keep a document, which is on disk on return, whole; on a full disk nothing of it is."""
+        """Store a document durably and atomically."""
         name = RecorderName.of(document.created_at, document.checkpoint_id)
         path = self.datadir.file(layout.recorder_checkpoint(name))
         durable.write_once(path, document.encode())
@@ -120,10 +125,10 @@ class RecorderFiles:
     def _names(self) -> Iterator[RecorderName]:
         names = self.datadir.recorder_names()
         if names:
-            # A name that the writer has not synced yet could still be lost, and must not get out.
+            # A file whose directory entry is not synced yet could still be lost.
             durable.sync_directory(self.datadir.recorder)
-        result = map(layout.parse_recorder_checkpoint, names)
-        return (item for item in result if item is not None)
+        parsed = map(layout.parse_recorder_checkpoint, names)
+        return (name for name in parsed if name is not None)
 
     def _read(self, name: RecorderName) -> RecorderCheckpoint:
         file = layout.recorder_checkpoint(name)
@@ -150,7 +155,7 @@ class _Stream(NamedTuple):
 
 
 class RecorderComposer:
-    """Owned by the one writer, so every document follows the one before it."""
+    """Creates recorder checkpoints. The single writer owns it, so each follows the last."""
 
     def __init__(self, datadir: DataDir, keys: HubKeys, index: Index, registry: Registry) -> None:
         self._datadir = datadir
@@ -162,13 +167,13 @@ class RecorderComposer:
         self._files.sweep()
         self._last = self._files.latest()
         if self._last is not None:
-            self._refuse_foreign(self._last)
+            self._verify_last(self._last)
             self._held = _by_label(self._last)
 
     def compose(self, profile_id: bytes, now: int, *, force: bool) -> RecorderCheckpoint:
-        """A document that is on disk: the last one while it still holds, or a new one.
+        """The last document while no stream has moved, or a new one, stored on return.
 
-        No two have the same time. With ``force`` a new one comes as soon as hub time has moved.
+        No two have the same time. ``force`` makes a new one as soon as hub time has moved.
         """
         last, streams = self._last, sorted(self._streams())
         ends = tuple(stream.end() for stream in streams)
@@ -195,7 +200,7 @@ class RecorderComposer:
         return document
 
     def _streams(self) -> Iterator[_Stream]:
-        """Those that are registered, and those of the last document: none ever leaves."""
+        """The registered streams and those of the last document, which never loses any."""
         names = {stream.name for stream in self._registry.streams() if is_recorded(stream)}
         names.update(self._last.names if self._last else ())
         for name in names:
@@ -215,8 +220,8 @@ class RecorderComposer:
     def _label(self, name: str) -> bytes:
         return derive_label(routing_key(self._keys.hub_id), stream_id(name), 0)
 
-    def _refuse_foreign(self, last: RecorderCheckpoint) -> None:
-        """The last document must be this hub's, and the log must reach what it vouches for."""
+    def _verify_last(self, last: RecorderCheckpoint) -> None:
+        """Raise Damaged unless this hub signed the last document and the log reaches its ends."""
         try:
             last.verify_signature(self._keys.identity)
         except Untrusted as error:

@@ -1,8 +1,8 @@
-"""Signed checkpoints that contradict the log they stand in: found, set aside and signed again.
+"""Signed checkpoints that contradict their log: they are moved to the evidence and signed again.
 
-A hub whose node file was wrong may have signed a checkpoint with a root that its own receipts deny.
-The receipts stand. The wrong checkpoint may be in somebody's hands, so it is never thrown away: it
-goes to ``evidence/`` with everything that repeats it, and the next one is signed in its place.
+A hub with a wrong node file may have signed a checkpoint whose root differs from that of its own
+receipts. The receipts count. The wrong checkpoint may be in somebody's hands, so it is never
+deleted: it goes to ``evidence/`` with everything that repeats it, and a new one is signed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PREFIX: Final = "contradicting-"
 
 
 class Contradicted(NamedTuple):
-    """A place where a checkpoint or a snapshot is not that of the log; ``peaks`` are."""
+    """A size at which a checkpoint or a snapshot differs from ``peaks``, those of the log."""
 
     label: bytes
     upto_seq: int
@@ -41,7 +41,7 @@ class Contradicted(NamedTuple):
 
 @dataclass(slots=True)
 class ArtefactCheck:
-    """Is shown the peaks of one label in order, and holds what lies beside the log against them."""
+    """Compares the checkpoints and snapshots of a label with the peaks of its log, in order."""
 
     datadir: DataDir
     files: LabelStock
@@ -75,43 +75,43 @@ class ArtefactCheck:
         return raw != PeakSnapshot.of(self.files.label, peaks).encode()
 
 
-def set_aside(datadir: DataDir, contradicteds: Iterable[Contradicted], hub_id: bytes) -> list[str]:
-    """Move contradicted artefacts to the evidence; what was moved and why.
+def set_aside(datadir: DataDir, contradictions: Iterable[Contradicted], hub_id: bytes) -> list[str]:
+    """Move contradicting artefacts to the evidence; what was moved and why.
 
-    Each checkpoint goes last of all that repeats it, so after a crash the same is done again.
+    Each checkpoint is moved after everything that repeats it, so a crash is recoverable.
     """
-    detail: list[str] = []
+    moved: list[str] = []
     wrong = {
-        (contradicted.label, contradicted.upto_seq): contradicted for contradicted in contradicteds
+        (contradicted.label, contradicted.upto_seq): contradicted for contradicted in contradictions
     }
-    signed = {place for place, item in wrong.items() if item.checkpoint}
-    for item in wrong.values():
-        _replace_snapshot(datadir, item)
+    signed = {place for place, contradicted in wrong.items() if contradicted.checkpoint}
+    for contradicted in wrong.values():
+        _replace_snapshot(datadir, contradicted)
     if signed:
         _drop_index_lines(datadir, signed)
         _drop_bindings(datadir, signed)
-        detail += _drop_documents(datadir, wrong, hub_id)
+        moved += _drop_documents(datadir, wrong, hub_id)
     for place in sorted(signed):
         file = layout.checkpoint(*place)
         raw = datadir.file(file).read_bytes()
-        stored = _keep(datadir, file, raw)
+        stored = _store_evidence(datadir, file, raw)
         datadir.file(file).unlink()
-        detail.append(
+        moved.append(
             f"{file} had root {Checkpoint.decode(raw).mmr_root.hex()}, expected "
             f"{wrong[place].peaks.root().hex()} as in the receipt: kept as evidence/{stored}"
         )
     durable.sync_directory(datadir.log)
-    return detail
+    return moved
 
 
 def unsigned_places(datadir: DataDir) -> list[CheckpointFileName]:
-    """Places whose checkpoint was set aside and has not been signed again."""
-    result = {place for _, place in stored_checkpoints(datadir)}
-    return sorted(item for item in result if not datadir.file(layout.checkpoint(*item)).exists())
+    """The places whose checkpoint was set aside and has not been signed again."""
+    places = {place for _, place in stored_checkpoints(datadir)}
+    return sorted(place for place in places if not datadir.file(layout.checkpoint(*place)).exists())
 
 
 def stored_checkpoints(datadir: DataDir) -> Iterator[tuple[str, CheckpointFileName]]:
-    """The contradicting checkpoints among the evidence, each with the place it speaks of."""
+    """The contradicting checkpoints among the evidence, with their label and upto_seq."""
     if not datadir.evidence.is_dir():
         return
     for path in sorted(datadir.evidence.glob(f"{_PREFIX}checkpoint-*.cbor")):
@@ -121,8 +121,8 @@ def stored_checkpoints(datadir: DataDir) -> Iterator[tuple[str, CheckpointFileNa
             yield path.name, place
 
 
-def _keep(datadir: DataDir, file: str, raw: bytes) -> str:
-    """A copy among the evidence, named by its place and its content."""
+def _store_evidence(datadir: DataDir, file: str, raw: bytes) -> str:
+    """Store a copy among the evidence; its name has the place and the hash of the content."""
     path = Path(file)
     name = f"{_PREFIX}{path.stem}-{h(raw)[:8].hex()}{path.suffix}"
     durable.make_directory(datadir.evidence)
@@ -132,32 +132,32 @@ def _keep(datadir: DataDir, file: str, raw: bytes) -> str:
 
 def _replace_snapshot(datadir: DataDir, contradicted: Contradicted) -> None:
     file = layout.peaks(contradicted.label, contradicted.upto_seq)
-    due = PeakSnapshot.of(contradicted.label, contradicted.peaks).encode()
+    expected = PeakSnapshot.of(contradicted.label, contradicted.peaks).encode()
     try:
         raw = datadir.file(file).read_bytes()
     except FileNotFoundError:
-        raw = due
-    if raw != due:
-        _keep(datadir, file, raw)
-        durable.write(datadir.file(file), due)
+        raw = expected
+    if raw != expected:
+        _store_evidence(datadir, file, raw)
+        durable.write(datadir.file(file), expected)
 
 
 def _drop_index_lines(datadir: DataDir, places: set[tuple[bytes, int]]) -> None:
-    for of in sorted({place[0] for place in places}):
-        index = read_checkpoint_index(datadir, of)
-        left = {upto: ref for upto, ref in index.items() if (of, upto) not in places}
-        if left != index:
-            path = datadir.file(layout.checkpoint_index(of))
-            durable.write(path, encode_checkpoint_index(left))
+    for label in sorted({place[0] for place in places}):
+        index = read_checkpoint_index(datadir, label)
+        remaining = {upto: ref for upto, ref in index.items() if (label, upto) not in places}
+        if remaining != index:
+            path = datadir.file(layout.checkpoint_index(label))
+            durable.write(path, encode_checkpoint_index(remaining))
 
 
 def _drop_bindings(datadir: DataDir, places: set[tuple[bytes, int]]) -> None:
     lines = identity.read_bindings(datadir)
-    left = [line for line in lines if (line.label, line.upto_seq) not in places]
-    if len(left) != len(lines):
+    remaining = [line for line in lines if (line.label, line.upto_seq) not in places]
+    if len(remaining) != len(lines):
         path = datadir.file(layout.CHECKPOINT_BINDING)
-        _keep(datadir, layout.CHECKPOINT_BINDING, path.read_bytes())
-        durable.write(path, b"".join(item.encode() for item in left))
+        _store_evidence(datadir, layout.CHECKPOINT_BINDING, path.read_bytes())
+        durable.write(path, b"".join(line.encode() for line in remaining))
 
 
 def _drop_documents(
@@ -170,9 +170,9 @@ def _drop_documents(
             continue
         raw = datadir.file(file).read_bytes()
         for end in RecorderCheckpoint.decode(raw).ends:
-            value = wrong.get((derive_label(routing, end.stream_id, 0), end.last_seq))
-            if value is not None and end.mmr_root != value.peaks.root():
-                stored = _keep(datadir, file, raw)
+            contradicted = wrong.get((derive_label(routing, end.stream_id, 0), end.last_seq))
+            if contradicted is not None and end.mmr_root != contradicted.peaks.root():
+                stored = _store_evidence(datadir, file, raw)
                 datadir.file(file).unlink()
                 durable.sync_directory(datadir.recorder)
                 yield f"{file} repeats the root at {end.last_seq}: kept as evidence/{stored}"

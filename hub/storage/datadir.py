@@ -1,10 +1,9 @@
-"""The data directory: the whole of a hub, portable as it stands (spec 4.8.3, 8.4).
+"""The data directory of a hub, and the lock of its single writer (spec 4.8.3, 8.4).
 
-Who holds the lock of a data directory, and whether that process is provably gone.
-
-The kernel gives up a lock with the process that took it, so whoever gets the lock knows that nobody
-else of this kernel has it. Only on a file system that several hosts can mount at once may a process
-of another host still hold what it wrote into the file.
+The directory is the whole hub and can be moved. The kernel releases a lock with the process that
+holds it, so a process that gets the lock knows that no other process of this kernel has it. Only
+on a file system that several hosts can mount may a process of another host still hold it;
+``Holder`` in the lock file says which.
 """
 
 from __future__ import annotations
@@ -29,17 +28,18 @@ from veen.system import durable
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
-"""How the kernel writes blanks, line ends, ``#`` and backslashes of a name."""
+"""The escape of blanks, line ends, ``#`` and backslashes in mountinfo."""
 _LOCAL: Final = frozenset({
     "bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "fuseblk", "jfs", "nilfs2",
     "overlay", "ramfs", "reiserfs", "tmpfs", "ubifs", "vfat", "xfs", "zfs",
 })  # fmt: skip
-"""File systems that one kernel has at a time."""
+"""File systems that only one kernel can mount at a time."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process as it writes itself into the lock; locks of earlier versions have no ``boot``."""
+    """The process in a lock file; locks of earlier versions have no ``boot``."""
 
     host: str
     pid: int
@@ -51,7 +51,7 @@ class Holder:
 
     @classmethod
     def decode(cls, text: str) -> Holder | None:
-        """None for a lock let go, or torn by a crash while it was written."""
+        """The holder, or None for a released lock or one torn by a crash."""
         try:
             document: Any = json.loads(text)
             return cls(str(document["host"]), int(document["pid"]), document.get("boot"))
@@ -60,18 +60,20 @@ class Holder:
 
     @classmethod
     def describe(cls, text: str) -> str:
-        """Who holds a lock, for people."""
-        result = cls.decode(text)
-        if result is None:
+        """The holder of a lock in words."""
+        holder = cls.decode(text)
+        if holder is None:
             return "its lock does not say by which process"
-        return f"process {result.pid} on host {result.host}"
+        return f"process {holder.pid} on host {holder.host}"
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()
 
     def is_provably_gone(self, directory: Path) -> bool:
-        """To be asked by whoever has got the lock. A name that differs proves nothing: hosts are
-        renamed, containers get a new one with each start, and directories move.
+        """Whether the process has ended, for a caller that has the lock.
+
+        Another host name proves nothing: hosts are renamed, containers get a new name with each
+        start, and directories move.
         """
         if self.boot is not None and self.boot == boot_id():
             return True
@@ -79,7 +81,7 @@ class Holder:
 
 
 def boot_id() -> str | None:
-    """The running kernel; None where it does not tell."""
+    """The boot id of the running kernel, or None where there is none."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -87,28 +89,25 @@ def boot_id() -> str | None:
 
 
 def is_local(directory: Path) -> bool:
-    """Whether only this kernel can have mounted the file system of a directory."""
+    """Whether the file system of a directory can be mounted by this kernel alone."""
     return file_system(directory, os.fsdecode(_MOUNTS.read_bytes())) in _LOCAL
 
 
 def file_system(directory: Path, mountinfo: str) -> str | None:
     """The type of the file system of a directory: that of the last mount nearest to it."""
-    result, depth = None, -1
+    nearest, depth = None, -1
     for point, kind in _mounts(mountinfo):
         if directory.is_relative_to(point) and len(point.parts) >= depth:
-            result, depth = kind, len(point.parts)
-    return result
+            nearest, depth = kind, len(point.parts)
+    return nearest
 
 
 def _mounts(mountinfo: str) -> Iterator[tuple[Path, str]]:
     """Mount points and types; the kernel writes a blank in a name as ``\\040``."""
     for line in filter(None, mountinfo.split("\n")):
         mounted, _, rest = line.partition(" - ")
-        point = _OCTAL.sub(lambda item: chr(int(item[1], 8)), mounted.split(" ")[4])
+        point = _OCTAL.sub(lambda match: chr(int(match[1], 8)), mounted.split(" ")[4])
         yield Path(point), rest.split(" ")[0]
-
-
-_log = logging.getLogger(__name__)
 
 
 class Locked(VeenError):
@@ -134,12 +133,12 @@ class DataDir:
 
     @property
     def evidence(self) -> Path:
-        """Reported equivocations and cut tails: kept, never read by the hub."""
+        """Reported equivocations and cut tails; the hub never reads them."""
         return self.root / "evidence"
 
     @property
     def derived(self) -> Path:
-        """Whatever ``veen hub rebuild`` makes again from the log."""
+        """Derived state, which ``veen hub rebuild`` rebuilds from the log."""
         return self.root / "derived"
 
     @property
@@ -157,7 +156,7 @@ class DataDir:
 
     @property
     def address_file(self) -> Path:
-        """Where the running hub answers, for commands that are given its directory."""
+        """The URL of the running hub, for commands that are given its directory."""
         return self.run / "hub.url"
 
     @property
@@ -173,7 +172,7 @@ class DataDir:
         return [f"log/{path.name}" for path in self.log.iterdir()]
 
     def recorder_names(self) -> list[str]:
-        """The same for recorder checkpoints; a directory may be older than the first of them."""
+        """The names of recorder checkpoints; an old directory may have no folder for them."""
         if not self.recorder.is_dir():
             return []
         return [f"{layout.RECORDER}/{path.name}" for path in self.recorder.iterdir()]
@@ -189,7 +188,7 @@ class DataDir:
         self._make_private()
 
     def _make_private(self) -> None:
-        """The root of a volume may be somebody else's; all that is in it is private by itself."""
+        """Restrict the directory to its owner; the root of a volume may belong to someone else."""
         try:
             self.root.chmod(durable.DIR_MODE)
         except PermissionError:
@@ -208,7 +207,7 @@ class DataDir:
 
 
 class DataDirLock:
-    """The one writer's hold on a directory, released by the end of its process."""
+    """The writer's exclusive lock on a directory, released when its process ends."""
 
     def __init__(self, datadir: DataDir) -> None:
         self._path = datadir.root / "lock"
@@ -223,7 +222,7 @@ class DataDirLock:
                 "stop that hub first, with veen hub stop --data-dir "
                 f"{shlex.quote(str(datadir.root))}"
             ) from None
-        self._refuse_foreign(datadir, holder)
+        self._verify_last_holder(datadir, holder)
         os.ftruncate(self._fd, 0)
         durable.write_at(self._fd, Holder.ourselves().encode(), 0)
 
@@ -231,8 +230,8 @@ class DataDirLock:
         os.ftruncate(self._fd, 0)
         os.close(self._fd)
 
-    def _refuse_foreign(self, datadir: DataDir, text: str) -> None:
-        """A lock that another host may still hold, where the file system does not share locks."""
+    def _verify_last_holder(self, datadir: DataDir, text: str) -> None:
+        """Raise Locked if a process of another host may still hold the lock."""
         holder = Holder.decode(text)
         if holder is None or holder.is_provably_gone(datadir.root.resolve()):
             return

@@ -1,4 +1,4 @@
-"""The identity artefacts of a data directory and the keys behind them (spec 8.4)."""
+"""The identity documents of a data directory and the keys behind them (spec 8.4)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from veen.wire import cbor
 _log = logging.getLogger(__name__)
 
 Randomness = Callable[[int], bytes]
-# How a line of the binding manifest begins, and more bytes than one has.
+# The first bytes of a line of the binding manifest, and more bytes than any line has.
 _LINE_HEAD: Final = b"\xa7\x01\x01\x02\x58\x20"
 _TAIL_BYTES: Final = 512
 
 
 class HubKeys:
-    """The identity of a hub together with the private keys it may sign with."""
+    """The identity of a hub and the private keys it may sign with."""
 
     def __init__(self, identity: HubIdentity, private: dict[bytes, SigningKey]) -> None:
         self.identity = identity
@@ -50,10 +50,10 @@ class HubKeys:
         return self._private[self.identity.current.key_id]
 
     def delete_retired(self, datadir: DataDir, now: int, needed: Collection[bytes] = ()) -> None:
-        """Delete the seeds of keys that have retired, but for those that are still ``needed``.
+        """Delete the seeds of retired keys, except those that are still ``needed``.
 
-        A retired key verifies for ever and signs no more. Whoever stole its seed could still sign
-        what is dated into its time.
+        A retired key verifies for ever and signs no more. A stolen seed could still sign
+        messages that are backdated into its time.
         """
         for key in self.identity.hub_keys[:-1]:
             if key.is_retired(now) and key.key_id in self._private and key.key_id not in needed:
@@ -62,7 +62,7 @@ class HubKeys:
 
     @property
     def holds_older(self) -> bool:
-        """Whether there is more than the current seed: most hubs have no other."""
+        """Whether there are seeds of older keys."""
         return len(self._private) > 1
 
     def signer(self, epoch: int, profile: Profile, hub_ts: int) -> bytes:
@@ -70,14 +70,14 @@ class HubKeys:
         return key_id(self._key_of_epoch(epoch, profile, hub_ts).public)
 
     def missing_witnesses(self, now: int) -> list[HubKey]:
-        """The keys that must witness checkpoints now, and whose seeds are not here."""
+        """The keys that must witness checkpoints now and whose seeds are missing."""
         older = (key for key in self.identity.hub_keys[:-1] if key.overlaps(now, now))
         return [key for key in older if key.key_id not in self._private]
 
     def sign_checkpoint(
         self, checkpoint: Checkpoint, profile: Profile, hub_ts: int, now: int
     ) -> Checkpoint:
-        """Signed by a key of its epoch, and witnessed by both keys while two overlap.
+        """Sign with a key of the epoch; while two keys overlap, both witness it.
 
         ``hub_ts`` is that of the receipt at upto_seq: no key retired before it can sign.
         """
@@ -91,7 +91,7 @@ class HubKeys:
         return signed
 
     def _key_of_epoch(self, epoch: int, profile: Profile, hub_ts: int) -> SigningKey:
-        """The newest key valid in an epoch: a rotation may fall between its end and its close."""
+        """The newest key valid in an epoch; the key may be rotated before the epoch is closed."""
         start, end = epoch_span(epoch, profile)
         last = None if end is None else max(end, hub_ts)
         for key in reversed(self.identity.hub_keys):
@@ -101,7 +101,7 @@ class HubKeys:
 
 
 def create(datadir: DataDir, random: Randomness, now: int) -> HubKeys:
-    """A new hub: its first key, its name, and the documents that bind them."""
+    """Create a hub: its first key, its identity and the documents that bind them."""
     key = _new_key(datadir, random)
     identity = new_identity(key.public, now, "data-directory")
     _write_documents(datadir, identity, key)
@@ -109,7 +109,7 @@ def create(datadir: DataDir, random: Randomness, now: int) -> HubKeys:
 
 
 def load(datadir: DataDir) -> HubKeys:
-    """The hub of a directory; every document is checked against every other."""
+    """The keys of a directory's hub; its documents are checked against each other."""
     identity = read_identity(datadir)
     private = {
         key.key_id: signing_key
@@ -193,7 +193,7 @@ def bind(datadir: DataDir, keys: HubKeys, checkpoint: Checkpoint) -> None:
 
 
 def _whole_lines(handle: int, hub: bytes) -> int:
-    """The size of the manifest without a last line that a crash cut short."""
+    """The size of the manifest up to its last complete line."""
     size = os.fstat(handle).st_size
     start = max(0, size - _TAIL_BYTES)
     tail = os.pread(handle, _TAIL_BYTES, start)
@@ -207,7 +207,7 @@ def _whole_lines(handle: int, hub: bytes) -> int:
 
 
 def settle_bindings(datadir: DataDir) -> set[tuple[bytes, int]]:
-    """The label and upto_seq of every line, on disk even if a crash came before their sync."""
+    """The label and upto_seq of every line; the manifest is synced first."""
     path = datadir.file(layout.CHECKPOINT_BINDING)
     handle = durable.open_file(path, os.O_RDWR | os.O_CREAT)
     try:
@@ -219,7 +219,7 @@ def settle_bindings(datadir: DataDir) -> set[tuple[bytes, int]]:
 
 
 def read_bindings(datadir: DataDir) -> list[CheckpointBinding]:
-    """The lines of the manifest up to the first that is not whole; ``verify`` tells of others."""
+    """The lines of the manifest up to the first that is malformed, which ``verify`` reports."""
     try:
         raw = datadir.file(layout.CHECKPOINT_BINDING).read_bytes()
     except FileNotFoundError:
@@ -252,7 +252,7 @@ def _read_key(datadir: DataDir, identifier: bytes) -> SigningKey | None:
 
 
 def _delete_seed(datadir: DataDir, identifier: bytes) -> None:
-    """Delete a seed; where that is not possible the hub goes on, and tries at the next start."""
+    """Delete a seed; a failure is logged, and the next start tries again."""
     path = _seed_file(datadir, identifier)
     try:
         path.unlink(missing_ok=True)
@@ -268,7 +268,7 @@ def _seed_file(datadir: DataDir, identifier: bytes) -> Path:
 
 
 def _write_documents(datadir: DataDir, identity: HubIdentity, current: SigningKey) -> None:
-    """All three or, after a crash, all three at the next start: a journal names them first."""
+    """Write the three documents atomically: a journal has them first, and a start replays it."""
     documents = [identity.encode(), identity.signature_by(current), _key_map(identity)]
     durable.write(_journal(datadir), cbor.encode(documents))
     _finish_documents(datadir)

@@ -1,9 +1,8 @@
-"""The index of a hub in SQLite: where each entry lies and where each cursor stands.
+"""The index of a hub in SQLite: the place of each entry, and the cursor of each client.
 
-All of it is derived from the log. One transaction covers one group of commits, so the index is
-always that of a prefix of the log; at a seal it is synced, so recovery reads no sealed chunk.
-
-Client cursors and rate buckets: the index behind a bounded memory.
+All of it is derived from the log. One transaction covers one group of commits, so the index always
+is that of a prefix of the log; at a seal it is synced, so recovery reads no sealed chunk.
+``CommitCursors`` caches client cursors and rate buckets in bounded memory.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from veen.log import layout
 from veen.system.durable import NoSpace
 
 SCHEMA_VERSION: Final = 1
-_UNMADE: Final = (
+_CREATE_FAILED: Final = (
     sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR_WRITE,
     sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE,
 )  # fmt: skip
@@ -53,6 +52,10 @@ CREATE TABLE tokens (
   auth_ref BLOB PRIMARY KEY, token BLOB, issued_at INTEGER, seq INTEGER) WITHOUT ROWID;
 CREATE TABLE streams (stream_id BLOB PRIMARY KEY, name TEXT, record BLOB) WITHOUT ROWID;
 """
+_REMEMBERED: Final = 65_536
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
+ClientKey = tuple[int, bytes]
 
 
 class LabelRow(NamedTuple):
@@ -84,7 +87,7 @@ class ClientRow(NamedTuple):
 
 
 class TokenRow(NamedTuple):
-    """A capability, since when it holds, and where the control log says so."""
+    """A capability with its issue time and its stream_seq in the control log."""
 
     auth_ref: bytes
     token: bytes
@@ -101,7 +104,7 @@ class ChunkRow(NamedTuple):
 
 
 def leaf_key(leaf_hash: bytes) -> int:
-    """The part of a leaf hash that is indexed; the log tells the rest."""
+    """The part of a leaf hash that is indexed; the log has the whole."""
     return int.from_bytes(leaf_hash[:8], "big", signed=True)
 
 
@@ -116,11 +119,11 @@ class Index:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.execute("PRAGMA wal_autocheckpoint = 4000")
-            # The largest sort is of one chunk: no temporary file is made, which could fail.
+            # Sorts are of a chunk at most, and a temporary file could fail on a full disk.
             self._db.execute("PRAGMA temp_store = MEMORY")
 
     def create(self, hub_id: bytes) -> None:
-        """Write the empty tables: all of them or, after a crash or on a full disk, none."""
+        """Create the tables atomically."""
         with self.transaction():
             for statement in _SCHEMA.split(";\n"):
                 self._db.execute(statement)
@@ -128,7 +131,7 @@ class Index:
             self._db.execute("INSERT INTO meta VALUES ('hub_id', ?)", (hub_id,))
 
     def is_of(self, hub_id: bytes) -> bool:
-        """Whether this is an index of our making for that hub."""
+        """Whether this is an index of the current schema for that hub."""
         try:
             rows = dict(self._db.execute("SELECT key, value FROM meta").fetchall())
         except sqlite3.DatabaseError:
@@ -137,23 +140,23 @@ class Index:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All of a change or none of it; a full disk is NoSpace."""
+        """Run an atomic transaction; a full disk raises NoSpace."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield
             self._db.execute("COMMIT")
         except sqlite3.OperationalError as error:
-            self._abandon()
+            self._roll_back()
             if self._is_full(error):
                 raise NoSpace(f"no room for the index: {error}") from error
             raise
         except BaseException:
-            self._abandon()
+            self._roll_back()
             raise
 
     @contextmanager
     def durable_transaction(self) -> Iterator[None]:
-        """A transaction that is on disk, with all before it, when it ends."""
+        """Run a transaction that is durable, with all before it, when it ends."""
         self._db.execute("PRAGMA synchronous = FULL")
         try:
             with self.transaction():
@@ -162,16 +165,16 @@ class Index:
             self._db.execute("PRAGMA synchronous = NORMAL")
 
     def _is_full(self, error: sqlite3.OperationalError) -> bool:
-        """SQLite says FULL for a write; a file it cannot make or extend is another of its codes."""
+        """Whether the disk is full. SQLite has other codes for files it cannot create or extend."""
         if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
             return True
-        if error.sqlite_errorcode not in _UNMADE:
+        if error.sqlite_errorcode not in _CREATE_FAILED:
             return False
-        room = os.statvfs(self._directory)
-        # Some file systems have no table of inodes, and say 0 of 0.
-        return not room.f_bavail or bool(room.f_files and not room.f_favail)
+        volume = os.statvfs(self._directory)
+        # File systems that allocate inodes dynamically report 0 of 0.
+        return not volume.f_bavail or bool(volume.f_files and not volume.f_favail)
 
-    def _abandon(self) -> None:
+    def _roll_back(self) -> None:
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
@@ -223,13 +226,13 @@ class Index:
         return row[0] if row else None
 
     def hub_ts(self, label_no: int, seq: int) -> int:
-        (result,) = self._db.execute(
+        (hub_ts,) = self._db.execute(
             "SELECT hub_ts FROM entries WHERE label_no = ? AND seq = ?", (label_no, seq)
         ).fetchone()
-        return int(result)
+        return int(hub_ts)
 
     def seal(self, chunk: ChunkRow) -> None:
-        """Record a sealed chunk, and its leaves in their own order, which is cheap in one go."""
+        """Record a sealed chunk, and insert its leaves sorted, which is fast in bulk."""
         self._db.execute("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?, ?)", chunk)
         self._db.execute(
             "INSERT OR REPLACE INTO leaves SELECT leaf, label_no, seq FROM entries"
@@ -257,7 +260,7 @@ class Index:
         return [ChunkRow(*row) for row in rows]
 
     def places_of(self, leaf_hash: bytes) -> list[tuple[int, int]]:
-        """Every (label_no, seq) whose leaf may be this one."""
+        """Every (label_no, seq) whose leaf may be this hash."""
         key = leaf_key(leaf_hash)
         sealed = self._db.execute("SELECT label_no, seq FROM leaves WHERE leaf = ?", (key,))
         unsealed = self._db.execute(
@@ -280,10 +283,10 @@ class Index:
         )
 
     def last_checkpoint(self, label_no: int) -> int | None:
-        (result,) = self._db.execute(
+        (upto_seq,) = self._db.execute(
             "SELECT max(upto_seq) FROM checkpoints WHERE label_no = ?", (label_no,)
         ).fetchone()
-        return None if result is None else int(result)
+        return None if upto_seq is None else int(upto_seq)
 
     def checkpoints(self, label_no: int, from_seq: int, limit: int) -> list[int]:
         rows = self._db.execute(
@@ -302,11 +305,11 @@ class Index:
         return ClientRow(row[0], ClientCursor(row[1], row[2])) if row else None
 
     def next_client_no(self) -> int:
-        (result,) = self._db.execute("SELECT max(client_no) FROM clients").fetchone()
-        return int(result or 0) + 1
+        (last,) = self._db.execute("SELECT max(client_no) FROM clients").fetchone()
+        return int(last or 0) + 1
 
     def put_clients(self, rows: Iterable[tuple[int, int, bytes, int, int]]) -> None:
-        """(client_no, label_no, client_id, client_seq, prev_ack) of clients that moved."""
+        """Write rows (client_no, label_no, client_id, client_seq, prev_ack)."""
         self._db.executemany("INSERT OR REPLACE INTO clients VALUES (?, ?, ?, ?, ?)", rows)
 
     def bucket(self, auth_ref: bytes) -> TokenBucket | None:
@@ -340,7 +343,7 @@ class Index:
 
 
 def last_hub_ts(datadir: DataDir) -> int:
-    """The latest hub time given out in a directory; 0 when there is nothing of any time."""
+    """The latest hub time of a directory's entries and recorder checkpoints, or 0."""
     documents = map(layout.parse_recorder_checkpoint, datadir.recorder_names())
     made_at = max((document.created_at for document in documents if document), default=0)
     if not datadir.index.exists():
@@ -352,15 +355,11 @@ def last_hub_ts(datadir: DataDir) -> int:
         index.close()
 
 
-_REMEMBERED: Final = 65_536
-
-K = TypeVar("K")
-V = TypeVar("V")
-ClientKey = tuple[int, bytes]
-
-
 class CommitCursors:
-    """Where each (label, client) and each capability stands after the last commit."""
+    """The cursor of each (label, client) and the bucket of each capability, as of the last commit.
+
+    The index holds them all; recently used ones are cached.
+    """
 
     def __init__(self, index: Index) -> None:
         self._index = index
@@ -386,36 +385,38 @@ class CommitCursors:
     def store(
         self, clients: Mapping[ClientKey, ClientCursor], buckets: Mapping[bytes, TokenBucket]
     ) -> None:
-        """Move cursors, inside a transaction of the index."""
+        """Write cursors and buckets, inside a transaction of the index."""
         rows = []
         for (label_no, client_id), cursor in clients.items():
             client_no = self.client_no(label_no, client_id)
             rows.append((client_no, label_no, client_id, cursor.client_seq, cursor.prev_ack))
             _remember(self._clients, (label_no, client_id), ClientRow(client_no, cursor))
         self._index.put_clients(rows)
-        self._index.put_buckets([(ref, left.tokens, left.at) for ref, left in buckets.items()])
-        for ref, left in buckets.items():
-            _remember(self._buckets, ref, left)
+        self._index.put_buckets(
+            [(auth_ref, bucket.tokens, bucket.at) for auth_ref, bucket in buckets.items()]
+        )
+        for auth_ref, bucket in buckets.items():
+            _remember(self._buckets, auth_ref, bucket)
 
     def forget(self) -> None:
-        """Drop what memory holds after a transaction that did not happen."""
+        """Clear the cache after a transaction that was rolled back."""
         self._clients.clear()
         self._buckets.clear()
 
     def _row(self, label_no: int, client_id: bytes) -> ClientRow:
         key = (label_no, client_id)
-        value = self._clients.get(key)
-        if value is not None:
-            return value
-        value = self._index.client(label_no, client_id)
-        if value is None:
-            value = ClientRow(self._next_client_no, NEW_CLIENT)
+        row = self._clients.get(key)
+        if row is not None:
+            return row
+        row = self._index.client(label_no, client_id)
+        if row is None:
+            row = ClientRow(self._next_client_no, NEW_CLIENT)
             self._next_client_no += 1
-        _remember(self._clients, key, value)
-        return value
+        _remember(self._clients, key, row)
+        return row
 
 
-def _remember(cache: OrderedDict[K, V], key: K, value: V) -> None:
+def _remember(cache: OrderedDict[KeyT, ValueT], key: KeyT, value: ValueT) -> None:
     cache[key] = value
     cache.move_to_end(key)
     if len(cache) > _REMEMBERED:

@@ -1,6 +1,7 @@
-"""The growing log of one label: its open chunk, its peaks, and how it is sealed (spec 4.8).
+"""The growing log of a label: its open chunk, its peaks and its seal (spec 4.8).
 
-A draft: entries decided upon but not yet on disk. It is flushed whole or forgotten.
+``CommitBatch`` holds entries that have a place and a receipt but are not on disk yet: a batch is
+flushed as a whole or dropped.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ from veen.system import durable
 
 
 class Damaged(VeenError):
-    """The log is not what this hub has signed; it must not go on from here."""
+    """The log differs from what this hub has signed; nothing may be appended to it."""
 
 
 @dataclass(slots=True)
 class LabelLog:
-    """State of one label, owned by the one writer. It moves only once bytes are on disk."""
+    """The state of a label, owned by the writer. It changes only after bytes are on disk."""
 
     datadir: DataDir
     label: bytes
@@ -64,7 +65,7 @@ class LabelLog:
     nodes: NodeFile
     fd: int | None = None
     is_ended: bool = False
-    """Whether the summary of the open chunk stands: then nothing more goes into it."""
+    """Whether the summary of the open chunk is written: nothing more is appended to it."""
 
     @property
     def head_seq(self) -> int:
@@ -75,16 +76,16 @@ class LabelLog:
         return self.datadir.file(layout.open_chunk(name))
 
     def append(self, data: bytes) -> None:
-        """Append framed entries to the open chunk; they are on disk on return."""
+        """Append framed entries to the open chunk; durable on return."""
         durable.append(self._handle(), self.tally.size, data)
 
     def sync(self) -> None:
-        """Make sure of entries that a process wrote that ended before its sync."""
+        """Sync entries that an earlier process wrote and may not have synced."""
         durable.sync(self._handle())
         self.close()
 
     def undo(self) -> None:
-        """Take back what was appended since the state last moved."""
+        """Cut off what was appended since the state last changed."""
         durable.cut(self._handle(), self.tally.size)
 
     def end_chunk(self) -> None:
@@ -93,12 +94,12 @@ class LabelLog:
         self.is_ended = True
 
     def has_summary(self) -> bool:
-        """Whether a seal of the open chunk went as far as its summary."""
+        """Whether a seal of the open chunk was interrupted after its summary."""
         name = layout.ChunkName(self.label, self.tally.start_seq, self.head_seq)
         return self.tally.entries > 0 and self.datadir.file(layout.summary(name)).exists()
 
     def finish_chunk(self) -> None:
-        """Give the open chunk its final name and begin the next one."""
+        """Rename the open chunk to its final name and begin the next."""
         finish_rename(
             self.datadir, layout.ChunkName(self.label, self.tally.start_seq, self.head_seq)
         )
@@ -107,7 +108,7 @@ class LabelLog:
         self.is_ended = False
 
     def drop_chunk(self) -> None:
-        """Remove an open chunk without entries, which a write that found no room left behind."""
+        """Remove an open chunk without entries, left by a write on a full disk."""
         self.close()
         self.open_path().unlink(missing_ok=True)
 
@@ -123,7 +124,7 @@ class LabelLog:
 
 
 def finish_rename(datadir: DataDir, name: layout.ChunkName) -> None:
-    """The last step of a seal, which a crash may have left undone."""
+    """Do the last step of a seal, unless it was done before a crash."""
     sealed = datadir.file(layout.chunk(name))
     if sealed.exists() or datadir.file(tombstone_file(name)).exists():
         return
@@ -144,7 +145,7 @@ def write_summary(datadir: DataDir, summary: ChunkSummary) -> None:
 
 
 def write_checkpoint(datadir: DataDir, checkpoint: Checkpoint, start_seq: int) -> None:
-    """A checkpoint and its line in the label's index; the file itself is never rewritten."""
+    """Write a checkpoint once, and its line in the label's checkpoint index."""
     label, upto = checkpoint.label_curr, checkpoint.upto_seq
     durable.write_once(datadir.file(layout.checkpoint(label, upto)), checkpoint.encode())
     index = read_checkpoint_index(datadir, label)
@@ -167,7 +168,7 @@ def read_checkpoint_index(datadir: DataDir, label: bytes) -> dict[int, Checkpoin
 
 
 def read_peaks(datadir: DataDir, label: bytes, upto_seq: int) -> Peaks:
-    """The peaks after ``upto_seq``, from the snapshot that its chunk left."""
+    """The peaks after ``upto_seq``, from their snapshot."""
     if upto_seq == 0:
         return mmr.EMPTY
     path = datadir.file(layout.peaks(label, upto_seq))
@@ -190,7 +191,7 @@ def read_summary(datadir: DataDir, name: layout.ChunkName) -> ChunkSummary:
 
 @dataclass(frozen=True, slots=True)
 class LocatedEntry:
-    """One entry as it lies in a chunk, its frame checked."""
+    """An entry of a chunk with its offset; its frame is checked."""
 
     at: int
     header: EntryHeader
@@ -203,7 +204,7 @@ class LocatedEntry:
 def whole_entries(
     raw: bytes, label: bytes, start_seq: int, limits: Limits
 ) -> Iterator[LocatedEntry]:
-    """The entries of an open chunk up to the first that is not whole or not next in line."""
+    """The entries of a chunk up to the first that is incomplete or out of sequence."""
     at, seq = 0, start_seq
     while at < len(raw):
         try:
@@ -218,10 +219,12 @@ def whole_entries(
 
 
 class ChunkFull(Exception):
-    """The next entry belongs to a new chunk: flush, seal the label's chunk, draft again."""
+    """The next entry belongs to a new chunk: flush, seal the open chunk, and append again."""
 
 
 class StagedEntry(NamedTuple):
+    """An entry of a batch: its message, place, receipt, frame and completed nodes."""
+
     verified: VerifiedMsg
     seq: int
     hub_ts: int
@@ -234,7 +237,7 @@ class StagedEntry(NamedTuple):
 
 @dataclass(slots=True)
 class LabelChange:
-    """What a draft does to one label."""
+    """The state of a label after a batch, applied once the batch is on disk."""
 
     label_log: LabelLog
     peaks: Peaks
@@ -249,6 +252,8 @@ class LabelChange:
 
 
 class CommitBatch:
+    """Entries of several labels that become durable together."""
+
     def __init__(self, key: SigningKey, limits: Limits) -> None:
         self._key = key
         self._limits = limits
@@ -268,18 +273,15 @@ class CommitBatch:
         return change.peaks.size if change else label_log.head_seq
 
     def seq_of(self, label: bytes, client_id: bytes, client_seq: int) -> int | None:
-        """The stream_seq of a client's message in this draft."""
+        """The stream_seq of a client's message in this batch."""
         change = self._changes.get(label)
-        for staged_entry in change.staged if change else ():
-            if (staged_entry.verified.client_id, staged_entry.verified.client_seq) == (
-                client_id,
-                client_seq,
-            ):
-                return staged_entry.seq
+        for staged in change.staged if change else ():
+            if (staged.verified.client_id, staged.verified.client_seq) == (client_id, client_seq):
+                return staged.seq
         return None
 
     def append(self, label_log: LabelLog, verified: VerifiedMsg, hub_ts: int) -> StagedEntry:
-        """Give a message its place, its receipt and its frame."""
+        """Stage a message: its place, receipt and frame."""
         change = self._change(label_log)
         peaks, completed = mmr.grow(change.peaks, verified.leaf_hash)
         signed = receipt.issue(
@@ -307,7 +309,7 @@ class CommitBatch:
         return staged
 
     def _change(self, label_log: LabelLog) -> LabelChange:
-        value = self._changes.get(label_log.label)
-        if value is not None:
-            return value
+        change = self._changes.get(label_log.label)
+        if change is not None:
+            return change
         return LabelChange(label_log, label_log.peaks, label_log.tally, label_log.last_ts)

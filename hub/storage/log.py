@@ -1,8 +1,7 @@
-"""The log of a hub: every label, one writer, and groups of entries made durable together.
+"""The log of a hub: all labels, written by a single process in durable groups.
 
-Who is told how the log of a hub fares.
-
-The seeds of retired hub keys, deleted once nothing is left for them to sign (spec 8.4).
+``HubLog`` appends, seals and checkpoints. The log is written ahead of the index, and memory
+changes last; opening a directory recovers from a stop at any point.
 """
 
 from __future__ import annotations
@@ -45,38 +44,37 @@ from veen.log.layout import CheckpointFileName
 from veen.log.nodes import NodeFile
 from veen.system import durable
 
+_OPEN_LABELS: Final = 64
+_CACHED_GRANTS: Final = 65_536
+_log = logging.getLogger(__name__)
+NamedLabel = tuple[LabelLog, bytes] | None
+"""A label and the stream it was found to belong to; None where nothing changes."""
+
 
 class Observer(Protocol):
-    """Counts and times what the log does."""
+    """Receives measurements of the log."""
 
     def appended(self, seconds: float) -> None:
-        """A group was written and synced."""
+        """Note that a group was written and synced in so many seconds."""
 
     def checkpointed(self, entries: int) -> None:
-        """A checkpoint was made, so many entries after the last of its label."""
+        """Note a checkpoint that is so many entries after the last of its label."""
 
 
 class NullLogObserver:
+    """An observer that ignores everything."""
+
     def appended(self, seconds: float) -> None: ...
 
     def checkpointed(self, entries: int) -> None: ...
 
 
-_OPEN_LABELS: Final = 64
-_CACHED_GRANTS: Final = 65_536
-_log = logging.getLogger(__name__)
-
-
-Named = tuple[LabelLog, bytes] | None
-"""A label and the stream it turned out to be of; None where nothing changes."""
-
-
 class IndexMissing(VeenError):
-    """The derived index is gone or not of this log."""
+    """The derived index is missing or belongs to another log."""
 
 
 class HubLog:
-    """Everything the one writer holds. Whoever has one of these also has the directory's lock."""
+    """The writer's view of the log. The caller must hold the lock of the directory."""
 
     def __init__(
         self, datadir: DataDir, keys: HubKeys, limits: Limits, streams: Iterable[StreamRecord]
@@ -99,9 +97,9 @@ class HubLog:
         self._recover()
         with self.index.transaction():
             for stream in configured:
-                self._take_up(stream)
+                self._index_configured(stream)
         self.recorder = RecorderComposer(datadir, keys, self.index, self.registry)
-        # The latest hub_ts given out: hub time never goes back.
+        # Hub time never goes back behind the latest hub_ts of the log.
         self.last_ts = max((row.head_ts for row in self.index.labels()), default=0)
 
     def labels(self) -> Iterable[LabelLog]:
@@ -111,7 +109,7 @@ class HubLog:
         return self._labels.get(label)
 
     def ensure_label(self, label: bytes, now: int) -> LabelLog:
-        """The label's log; a new label is in the index, on disk, before its first entry."""
+        """The label's log; a new label is indexed durably before its first entry."""
         known = self._labels.get(label)
         if known is not None:
             return known
@@ -135,14 +133,14 @@ class HubLog:
         return created
 
     def grant(self, auth_ref: bytes) -> Grant | None:
-        """What is known under an auth_ref, with its bucket as of the last commit."""
+        """The capability of an auth_ref, with its bucket as of the last commit."""
         if auth_ref not in self._grants:
-            result = self.index.token(auth_ref)
-            if result is None:
+            row = self.index.token(auth_ref)
+            if row is None:
                 return None
             if len(self._grants) >= _CACHED_GRANTS:
                 self._grants.clear()
-            self._grants[auth_ref] = (CapToken.decode(result.token), result.issued_at)
+            self._grants[auth_ref] = (CapToken.decode(row.token), row.issued_at)
         token, issued_at = self._grants[auth_ref]
         rate = token.allow.rate
         bucket = self.cursors.bucket(auth_ref)
@@ -150,30 +148,30 @@ class HubLog:
             bucket = TokenBucket.full(rate, issued_at) if rate else TokenBucket(0, issued_at)
         return Grant(token, issued_at, bucket)
 
-    def draft(self) -> CommitBatch:
+    def new_batch(self) -> CommitBatch:
         return CommitBatch(self.keys.current, self.limits)
 
-    def flush(self, draft: CommitBatch) -> None:
-        """Make a draft durable, then true: log first, then index, then memory."""
+    def flush(self, batch: CommitBatch) -> None:
+        """Commit a batch: log first (write-ahead), then index, then memory."""
         begun = time.perf_counter()
         appended: list[LabelLog] = []
         try:
-            for change in draft.changes():
+            for change in batch.changes():
                 self._keep_open(change.label_log)
                 change.label_log.append(b"".join(staged.frame for staged in change.staged))
                 appended.append(change.label_log)
             self.observer.appended(time.perf_counter() - begun)
-            self._index(draft)
+            self._index(batch)
         except durable.NoSpace:
             for label_log in appended:
                 label_log.undo()
             raise
-        for change in draft.changes():
+        for change in batch.changes():
             change.apply()
             self.last_ts = max(self.last_ts, change.last_ts)
 
     def seal(self, label_log: LabelLog, now: int) -> None:
-        """Close the open chunk: artefacts, index, name. After a crash the next start goes on."""
+        """Seal the open chunk: artefacts, index, rename. A start after a crash finishes it."""
         ensure_node_files(label_log, self.limits)
         label_log.nodes.sync()
         tally = label_log.tally
@@ -187,14 +185,14 @@ class HubLog:
         label_log.finish_chunk()
 
     def checkpoint(self, label_log: LabelLog, upto_seq: int, now: int) -> Checkpoint:
-        """The checkpoint at ``upto_seq``: the one on disk, or a new one."""
+        """The checkpoint at ``upto_seq``: from disk, or newly signed."""
         path = self.datadir.file(layout.checkpoint(label_log.label, upto_seq))
         if path.exists():
             if not self.index.has_checkpoint(label_log.label_no, upto_seq):
                 self._publisher.complete([CheckpointFileName(label_log.label, upto_seq)])
-            result = Checkpoint.decode(path.read_bytes())
-            self._witness.refuse_other(label_log, result)
-            return result
+            stored = Checkpoint.decode(path.read_bytes())
+            self._witness.verify_checkpoint(label_log, stored)
+            return stored
         peaks = self._witness.peaks(label_log, upto_seq)
         unsigned = Checkpoint(
             label_prev=self._label_before(label_log),
@@ -212,7 +210,7 @@ class HubLog:
         return signed
 
     def close_stale_epochs(self, now: int) -> None:
-        """End labels whose epoch can take no more messages: a last chunk and checkpoint."""
+        """Close labels whose epoch accepts no more messages, with a last seal and checkpoint."""
         for label_log in list(self._labels.values()):
             routed = self._route(label_log)
             if routed is None or label_log.epoch in routed.profile.epochs(
@@ -236,7 +234,7 @@ class HubLog:
         self.index.close()
 
     def _keep_open(self, label_log: LabelLog) -> None:
-        """Files stay open for the labels written last; the others are opened again when needed."""
+        """Keep the files of recently written labels open, and close those of the oldest."""
         ensure_node_files(label_log, self.limits)
         self._open[label_log.label] = label_log
         self._open.move_to_end(label_log.label)
@@ -245,13 +243,13 @@ class HubLog:
             idle.close()
             idle.nodes.close()
 
-    def _take_up(self, stream: StreamRecord) -> None:
-        """Index a stream of the configuration, and name its label if it came before the name."""
+    def _index_configured(self, stream: StreamRecord) -> None:
+        """Index a configured stream, and link a label that was logged before it was named."""
         self.index.add_stream(stream.stream_id(), stream.name, stream.encode())
         _apply_names([self._index_name(stream)])
 
-    def _index_name(self, stream: StreamRecord) -> Named:
-        """Index the stream of a label that came before its name; memory follows the commit."""
+    def _index_name(self, stream: StreamRecord) -> NamedLabel:
+        """Index the stream of a label logged before it; memory is updated after the commit."""
         label_log = self._labels.get(self.registry.labels_of(stream).at(0))
         if label_log is None or label_log.stream_id is not None:
             return None
@@ -271,35 +269,35 @@ class HubLog:
     def _label_before(self, label_log: LabelLog) -> bytes:
         """label_prev: the label of the epoch before; without epochs, the label itself.
 
-        It follows from the label alone, so checkpoints asked for in any order are the same.
+        It depends on the label alone, so the order of checkpoints does not matter.
         """
         stream = self._route(label_log)
         if stream is None or label_log.epoch == 0:
             return label_log.label
         return self.registry.labels_of(stream).at(label_log.epoch - 1)
 
-    def _index(self, draft: CommitBatch) -> None:
-        named: list[Named] = []
+    def _index(self, batch: CommitBatch) -> None:
+        named: list[NamedLabel] = []
         try:
             with self.index.transaction():
-                for change in draft.changes():
+                for change in batch.changes():
                     self._index_change(change)
-                self.cursors.store(draft.clients, draft.buckets)
-                for record, staged in draft.controls:
+                self.cursors.store(batch.clients, batch.buckets)
+                for record, staged in batch.controls:
                     index_control(self.index, self.registry, record, staged.seq, staged.hub_ts)
                     named += [self._index_name(stream) for stream in record.streams()]
         except durable.NoSpace:
             self.cursors.forget()
             raise
-        for record, _ in draft.controls:
+        for record, _ in batch.controls:
             register_streams(self.registry, record)
         _apply_names(named)
 
     def _index_change(self, change: LabelChange) -> None:
         label_log, staged = change.label_log, change.staged
         self._keep_open(label_log)
-        label_log.nodes.write_from(staged[0].seq, b"".join(item.nodes for item in staged))
-        self.index.add_entries([self._row(label_log, item) for item in staged])
+        label_log.nodes.write_from(staged[0].seq, b"".join(entry.nodes for entry in staged))
+        self.index.add_entries([self._row(label_log, entry) for entry in staged])
         self.index.move_head(label_log.label_no, staged[-1].seq, staged[-1].hub_ts)
 
     def _row(self, label_log: LabelLog, staged: StagedEntry) -> EntryRow:
@@ -346,43 +344,40 @@ class HubLog:
         self._learn(unindexed)
 
     def _ensure_nodes_of_closed(self, row: LabelRow) -> None:
-        """A closed label is only read: the size of its node file is all that a start looks at."""
+        """Rebuild the node file of a closed label if it is too short; a start checks no more."""
         if row.head_seq and not is_long_enough(self.datadir, row.label, row.head_seq):
-            due = read_peaks(self.datadir, row.label, row.head_seq)
-            rebuild_node_file(self.datadir, row.label, due, self.limits)
+            peaks = read_peaks(self.datadir, row.label, row.head_seq)
+            rebuild_node_file(self.datadir, row.label, peaks, self.limits)
 
     def _learn(self, unindexed: list[Unindexed]) -> None:
-        """Take up what was logged but not yet indexed, in the order of hub time."""
+        """Index entries that were logged but not indexed, in the order of hub time."""
         if not unindexed:
             return
         clients: dict[tuple[int, bytes], ClientCursor] = {}
         with self.index.durable_transaction():
-            for item in sorted(unindexed, key=lambda each: each.framed.receipt.hub_ts):
-                self._learn_entry(item, clients)
+            for entry in sorted(unindexed, key=lambda entry: entry.framed.receipt.hub_ts):
+                self._learn_entry(entry, clients)
             self.cursors.store(clients, {})
         _log.info("indexed %d entries that were logged before the last stop", len(unindexed))
 
     def _learn_entry(
         self, unindexed: Unindexed, clients: dict[tuple[int, bytes], ClientCursor]
     ) -> None:
-        msg, result, label_no = (
-            unindexed.framed.msg,
-            unindexed.framed.receipt,
-            unindexed.label_log.label_no,
-        )
+        msg, receipt = unindexed.framed.msg, unindexed.framed.receipt
+        label_no = unindexed.label_log.label_no
         client_no = self.cursors.client_no(label_no, msg.client_id)
         row = EntryRow(
-            label_no, result.stream_seq, unindexed.chunk_start, unindexed.at, result.hub_ts,
-            client_no, msg.client_seq, leaf_key(result.leaf_hash),
+            label_no, receipt.stream_seq, unindexed.chunk_start, unindexed.at, receipt.hub_ts,
+            client_no, msg.client_seq, leaf_key(receipt.leaf_hash),
         )  # fmt: skip
         self.index.add_entries([row])
-        self.index.move_head(label_no, result.stream_seq, result.hub_ts)
+        self.index.move_head(label_no, receipt.stream_seq, receipt.hub_ts)
         clients[label_no, msg.client_id] = ClientCursor(msg.client_seq, msg.prev_ack)
         if msg.label == control_label(self.keys.hub_id):
             record = ControlRecord.of(msg)
-            learn_control(self.index, self.registry, record, result.stream_seq, result.hub_ts)
+            learn_control(self.index, self.registry, record, receipt.stream_seq, receipt.hub_ts)
         elif msg.auth_ref is not None:
-            self._debit(msg.auth_ref, result.hub_ts)
+            self._debit(msg.auth_ref, receipt.hub_ts)
 
     def _debit(self, auth_ref: bytes, hub_ts: int) -> None:
         grant = self.grant(auth_ref)
@@ -394,14 +389,15 @@ class HubLog:
         self.cursors.store({}, {auth_ref: left})
 
 
-def _apply_names(named: Iterable[Named]) -> None:
-    for item in named:
-        if item is not None:
-            item[0].stream_id = item[1]
+def _apply_names(named: Iterable[NamedLabel]) -> None:
+    for change in named:
+        if change is not None:
+            label_log, stream_id = change
+            label_log.stream_id = stream_id
 
 
 def open_index(datadir: DataDir, hub_id: bytes) -> Index:
-    """The index of a directory, made new only where there is nothing to index."""
+    """The index of a directory; a new one is created only for an empty log."""
     exists = datadir.index.exists()
     if not exists and not datadir.is_empty():
         raise IndexMissing(
@@ -416,9 +412,9 @@ def open_index(datadir: DataDir, hub_id: bytes) -> Index:
 
 
 def delete_retired_seeds(log: HubLog, now: int) -> None:
-    """Delete the seeds of keys that retired before ``now``.
+    """Delete the seeds of keys that retired before ``now`` (spec 8.4).
 
-    An epoch that ended in a key's time is closed by that key, maybe later: it stays until then.
+    A key is kept until the epochs that ended in its time are closed, which it signs.
     """
     if not log.keys.holds_older:
         return

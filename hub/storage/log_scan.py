@@ -1,8 +1,7 @@
-"""An entry of the log as the index and the records of pruned chunks keep it.
+"""Entries and control records of the log, as derived state needs them.
 
-The entries of a chunk that retention took away, as its records keep them.
-
-What the records of the control log mean for the index and for the registry in memory.
+``Logged`` is an entry without its payload, read from a chunk or from the records of a pruned one.
+``index_control`` and ``register_streams`` apply control records to the index and the registry.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from veen.log.layout import ChunkName, LeafRecord, pack_leaves, unpack_leaves
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """What derived state needs of one entry, wherever it was read."""
+    """What derived state needs of an entry."""
 
     seq: int
     at: int
@@ -29,7 +28,7 @@ class Logged:
     auth_ref: bytes | None
     leaf_hash: bytes
     root: bytes | None = None
-    """mmr_root of the receipt; the records of pruned chunks do not keep it."""
+    """mmr_root of the receipt; the records of pruned chunks do not have it."""
 
     @classmethod
     def of(cls, framed: FramedEntry, at: int) -> Logged:
@@ -63,21 +62,21 @@ def unpack_pruned(raw: bytes, name: ChunkName) -> list[Logged]:
 def index_control(
     index: Index, registry: Registry, record: ControlRecord, seq: int, hub_ts: int
 ) -> None:
-    """Write a record to the index, within a transaction; the registry is only read.
+    """Write a control record to the index, within a transaction; the registry is only read.
 
-    The registry follows by ``register_streams`` once the transaction is committed: a stream that
-    only memory knows would be acknowledged, and gone after a restart.
+    ``register_streams`` updates the registry once the transaction is committed: a stream that is
+    only in memory would be acknowledged, and lost by a restart.
     """
     token = record.token()
     if token is not None:
         index.add_token(TokenRow(token.auth_ref(), record.body, hub_ts, seq))
     for stream in record.streams():
-        if registry.is_news(stream) or not stream.is_nameless():
+        if registry.is_new(stream) or not stream.is_nameless():
             index.add_stream(stream.stream_id(), stream.name, stream.encode())
 
 
 def register_streams(registry: Registry, record: ControlRecord) -> None:
-    """Make the streams of a committed record known."""
+    """Add the streams of a committed record to the registry."""
     for stream in record.streams():
         registry.add(stream)
 
@@ -85,6 +84,6 @@ def register_streams(registry: Registry, record: ControlRecord) -> None:
 def learn_control(
     index: Index, registry: Registry, record: ControlRecord, seq: int, hub_ts: int
 ) -> None:
-    """Both, for whoever gives up altogether when the transaction fails."""
+    """Index a record and update the registry, for a caller that ends if the transaction fails."""
     index_control(index, registry, record, seq, hub_ts)
     register_streams(registry, record)

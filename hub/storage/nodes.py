@@ -1,14 +1,9 @@
-"""The node file of a label, held against the peaks that receipts vouch for, and made again.
+"""Node files of labels, verified against known peaks and rebuilt from the log.
 
-A node file is derived state: it may be missing, stale or full of holes after a crash or a restored
-backup. The writer therefore never reads one that it has not compared with peaks it knows to be
-right, which takes as many reads as there are peaks; only one that differs is made again from the
-chunks of its label.
-
-What a checkpoint may say: the root that this hub's own receipt has at the same place.
-
-Peaks come from a node file, which is derived state. A checkpoint is signed for good, so its root is
-first compared with the receipt at ``upto_seq``, which the clients hold.
+A node file is derived state: it may be missing, stale or have holes after a crash or a restored
+backup. The writer compares one with peaks it knows to be right before it reads it, which costs a
+read per peak, and rebuilds it from the chunks of its label if it differs. A checkpoint is signed
+for good, so ``RootWitness`` compares its root with the receipt at the same stream_seq first.
 """
 
 from __future__ import annotations
@@ -43,37 +38,37 @@ def agrees(nodes: NodeFile, peaks: Peaks) -> bool:
 
 
 def ensure_node_files(label_log: LabelLog, limits: Limits) -> None:
-    """Have the node file of a label open, with the label's own peaks in it."""
+    """Open the node file of a label, and rebuild it if it has not the label's peaks."""
     if not label_log.nodes.is_open and not agrees(label_log.nodes, label_log.peaks):
         rebuild_node_files(label_log, limits)
 
 
 def rebuild_node_files(label_log: LabelLog, limits: Limits) -> None:
-    """Write the node file of a label again from its log, up to the peaks of ``label_log``."""
+    """Rebuild the node file of a label up to the peaks of ``label_log``."""
     label_log.nodes.close()
     rebuild_node_file(label_log.datadir, label_log.label, label_log.peaks, limits)
 
 
-def rebuild_node_file(datadir: DataDir, label: bytes, due: Peaks, limits: Limits) -> None:
-    """The same for a label that need not be open; the log must lead to the peaks ``due``."""
+def rebuild_node_file(datadir: DataDir, label: bytes, expected: Peaks, limits: Limits) -> None:
+    """Rebuild the node file of a label from its log, which must lead to ``expected``."""
     path = datadir.nodes(label)
     _log.warning("%s is missing or stale: making it again from the log", path.name)
     fresh = path.with_name(f".{path.name}.new")
     fresh.unlink(missing_ok=True)
     with NodeFile.for_writing(fresh) as nodes:
-        peaks = _write(nodes, _leaf_hashes(datadir, label, due.size, limits))
+        peaks = _write(nodes, _leaf_hashes(datadir, label, expected.size, limits))
         nodes.sync()
-    if peaks != due:
+    if peaks != expected:
         fresh.unlink()
         raise Damaged(
-            f"the chunks of label {label.hex()} lead to another root at {due.size} than its "
+            f"the chunks of label {label.hex()} lead to another root at {expected.size} than its "
             "receipts and peaks say: run `veen hub verify`"
         )
     durable.rename(fresh, path)
 
 
 def is_long_enough(datadir: DataDir, label: bytes, head_seq: int) -> bool:
-    """Whether the node file of a label has room for all of its nodes: one look at its size."""
+    """Whether the node file of a label is as long as all of its nodes."""
     try:
         size = datadir.nodes(label).stat().st_size
     except FileNotFoundError:
@@ -82,9 +77,9 @@ def is_long_enough(datadir: DataDir, label: bytes, head_seq: int) -> bool:
 
 
 def root_of_pruned(datadir: DataDir, name: ChunkName, upto_seq: int) -> bytes:
-    """The root at a place of a chunk that retention took away, by the leaves it left.
+    """The root at a stream_seq of a pruned chunk, from its leaves.
 
-    They must lead from the peaks before the chunk to those at its end.
+    The leaves must lead from the peaks before the chunk to those at its end.
     """
     peaks, root = read_peaks(datadir, name.label, name.start_seq - 1), b""
     for leaf in _pruned_leaves(datadir, name):
@@ -115,12 +110,12 @@ def _leaf_hashes(
     for segment in files.segments():
         if segment.start_seq != done + 1 or done == size:
             continue
-        batch = _of_segment(datadir, files, segment, limits)[: size - done]
+        batch = _segment_leaves(datadir, files, segment, limits)[: size - done]
         done += len(batch)
         yield batch
 
 
-def _of_segment(
+def _segment_leaves(
     datadir: DataDir, files: LabelStock, segment: ChunkName | OpenChunkName, limits: Limits
 ) -> list[bytes]:
     if isinstance(segment, OpenChunkName):
@@ -130,8 +125,8 @@ def _of_segment(
     else:
         return _pruned_leaves(datadir, segment)
     raw = datadir.file(name).read_bytes()
-    located_entries = whole_entries(raw, segment.label, segment.start_seq, limits)
-    return [located_entry.opened().receipt.leaf_hash for located_entry in located_entries]
+    located = whole_entries(raw, segment.label, segment.start_seq, limits)
+    return [entry.opened().receipt.leaf_hash for entry in located]
 
 
 def _pruned_leaves(datadir: DataDir, name: ChunkName) -> list[bytes]:
@@ -143,7 +138,7 @@ def _pruned_leaves(datadir: DataDir, name: ChunkName) -> list[bytes]:
 
 
 class RootWitness:
-    """Owned by the one writer; it reads the log beside it."""
+    """Checks roots against the hub's own receipts; owned by the writer."""
 
     def __init__(self, datadir: DataDir, limits: Limits) -> None:
         self._datadir = datadir
@@ -154,27 +149,27 @@ class RootWitness:
         self._reader.close()
 
     def peaks(self, label_log: LabelLog, upto_seq: int) -> Peaks:
-        """The peaks at a place of a label, with the root of the receipt there."""
-        due = self._root(label_log.label, upto_seq)
+        """The peaks at ``upto_seq``, verified to have the root of the receipt there."""
+        root = self._root(label_log.label, upto_seq)
         ensure_node_files(label_log, self._limits)
-        result = _peaks_at(label_log, upto_seq)
-        if result is None or result.root() != due:
+        peaks = _peaks_at(label_log, upto_seq)
+        if peaks is None or peaks.root() != root:
             rebuild_node_files(label_log, self._limits)
-            result = _peaks_at(label_log, upto_seq)
-        if result is None or result.root() != due:
+            peaks = _peaks_at(label_log, upto_seq)
+        if peaks is None or peaks.root() != root:
             raise Damaged(
                 f"the log of label {label_log.label.hex()} leads to another root at {upto_seq} "
-                f"than its receipt there, {due.hex()}: nothing was signed; run `veen hub verify`"
+                f"than its receipt there, {root.hex()}: nothing was signed; run `veen hub verify`"
             )
-        return result
+        return peaks
 
-    def refuse_other(self, label_log: LabelLog, checkpoint: Checkpoint) -> None:
-        """Refuse a checkpoint on disk that does not say what the receipt at its place says."""
-        due = self._root(label_log.label, checkpoint.upto_seq)
-        if checkpoint.mmr_root != due:
+    def verify_checkpoint(self, label_log: LabelLog, checkpoint: Checkpoint) -> None:
+        """Raise Damaged for a stored checkpoint whose root differs from the receipt's."""
+        root = self._root(label_log.label, checkpoint.upto_seq)
+        if checkpoint.mmr_root != root:
             raise Damaged(
                 f"{layout.checkpoint(label_log.label, checkpoint.upto_seq)} has root "
-                f"{checkpoint.mmr_root.hex()}, but the receipt there has {due.hex()}: stop the "
+                f"{checkpoint.mmr_root.hex()}, but the receipt there has {root.hex()}: stop the "
                 "hub and run `veen hub rebuild`, which sets such a checkpoint aside"
             )
 

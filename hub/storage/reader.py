@@ -1,7 +1,4 @@
-"""Reading a hub's log while another process writes it: by index, never by scan.
-
-The hub of a directory, seen by whoever reads beside it: how far it has come, and if it runs.
-"""
+"""Reading a hub's log by its index, while another process writes it."""
 
 from __future__ import annotations
 
@@ -32,11 +29,11 @@ _READ_AHEAD = 1 << 16
 
 
 class Missing(VeenError):
-    """No such label, or nothing at that place of it."""
+    """A label or stream_seq that does not exist."""
 
 
 class Pruned(Missing):
-    """It was there; its chunk was moved away by retention."""
+    """An entry whose chunk was removed by retention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ class StoredEntry:
 
 
 class LogReader:
-    """Safe to share between threads: each has its own connection to the index."""
+    """A thread-safe reader: each thread has its own connection to the index."""
 
     def __init__(self, datadir: DataDir, limits: Limits) -> None:
         self._datadir = datadir
@@ -56,17 +53,17 @@ class LogReader:
 
     @property
     def index(self) -> Index:
-        result: Index | None = getattr(self._local, "index", None)
-        if result is None:
-            result = Index(self._datadir.index, writable=False)
-            self._local.index = result
-        return result
+        index: Index | None = getattr(self._local, "index", None)
+        if index is None:
+            index = Index(self._datadir.index, writable=False)
+            self._local.index = index
+        return index
 
     def close(self) -> None:
         """Close the connection of this thread."""
-        result: Index | None = getattr(self._local, "index", None)
-        if result is not None:
-            result.close()
+        index: Index | None = getattr(self._local, "index", None)
+        if index is not None:
+            index.close()
             del self._local.index
 
     def label(self, label: bytes) -> LabelRow:
@@ -83,44 +80,44 @@ class LogReader:
         if from_seq > row.head_seq:
             return
         rows = self.index.entries(row.label_no, from_seq, min(to_seq, row.head_seq))
-        for _, of_one_chunk in groupby(rows, key=attrgetter("chunk_start")):
-            yield from self._in_chunk(label, of_one_chunk)
+        for _, chunk_rows in groupby(rows, key=attrgetter("chunk_start")):
+            yield from self._in_chunk(label, chunk_rows)
 
     def entry(self, label: bytes, seq: int) -> Entry:
-        for result in self.entries(label, seq, seq):
-            return result.entry
+        for stored in self.entries(label, seq, seq):
+            return stored.entry
         raise Missing(f"label {label.hex()} has no stream_seq {seq}")
 
     def receipt(self, label: bytes, seq: int) -> Receipt:
         return self.entry(label, seq).receipt()
 
     def proof(self, label: bytes, seq: int) -> MmrProof:
-        self._refuse_outside(label, seq)
+        self._verify_in_label(label, seq)
         return self._proof(label, seq)
 
     def inclusion(self, label: bytes, seq: int, size: int) -> InclusionProof:
-        self._refuse_outside(label, size)
+        self._verify_in_label(label, size)
         if not 1 <= seq <= size:
             raise Missing(f"leaf {seq} is not among the first {size}")
         with self._nodes(label) as nodes:
             return InclusionProof.build(nodes, seq, size)
 
     def range_proof(self, label: bytes, from_seq: int, to_seq: int, size: int) -> RangeProof:
-        self._refuse_outside(label, size)
+        self._verify_in_label(label, size)
         if not 1 <= from_seq <= to_seq + 1 <= size + 1:
             raise Missing(f"{from_seq} to {to_seq} is not a range of the first {size}")
         with self._nodes(label) as nodes:
             return RangeProof.build(nodes, from_seq, to_seq, size)
 
     def consistency(self, label: bytes, old_size: int, new_size: int) -> RangeProof:
-        self._refuse_outside(label, new_size)
+        self._verify_in_label(label, new_size)
         if old_size > new_size:
             raise Missing(f"size {old_size} is above {new_size}")
         with self._nodes(label) as nodes:
             return consistency(nodes, old_size, new_size)
 
     def root(self, label: bytes, size: int) -> bytes:
-        self._refuse_outside(label, size)
+        self._verify_in_label(label, size)
         with self._nodes(label) as nodes:
             return mmr.peaks_at(nodes, size).root()
 
@@ -141,17 +138,17 @@ class LogReader:
         row = self.label(label)
         if from_seq > row.head_seq:
             return []
-        result = self.index.checkpoints(row.label_no, from_seq, limit)
-        return [self.checkpoint(label, upto) for upto in result]
+        upto_seqs = self.index.checkpoints(row.label_no, from_seq, limit)
+        return [self.checkpoint(label, upto_seq) for upto_seq in upto_seqs]
 
     def find_leaf(self, leaf_hash: bytes) -> list[tuple[bytes, int]]:
-        """Every (label, stream_seq) at which a message with this msg_id stands."""
+        """Every (label, stream_seq) of a message with this leaf hash."""
         by_no = {row.label_no: row.label for row in self.labels()}
         places = [(by_no[label_no], seq) for label_no, seq in self.index.places_of(leaf_hash)]
         return [place for place in places if self.receipt(*place).leaf_hash == leaf_hash]
 
     def first_at(self, label: bytes, hub_ts: int) -> int:
-        """The first stream_seq whose hub_ts is not before ``hub_ts``; head + 1 if there is none."""
+        """The first stream_seq whose hub_ts is not before ``hub_ts``, or head + 1."""
         row = self.label(label)
         low, high = 1, row.head_seq + 1
         while low < high:
@@ -163,14 +160,14 @@ class LogReader:
         return low
 
     def _in_chunk(self, label: bytes, rows: Iterator[EntryRow]) -> Iterator[StoredEntry]:
-        """The entries of rows that all lie in one chunk, whose file is opened once."""
+        """The entries of rows of the same chunk, whose file is opened once."""
         first = next(rows)
         with self._open(label, first) as file:
             for row in chain((first,), rows):
                 yield StoredEntry(row.seq, self._read_at(file, row.at))
 
     def _open(self, label: bytes, row: EntryRow) -> BinaryIO:
-        """The chunk of an index row; it may be renamed while we look, not once it is open."""
+        """Open the chunk of an index row, which may be renamed until it is open."""
         sealed = self.index.chunk_of(row.label_no, row.seq)
         open_name = layout.open_chunk(layout.OpenChunkName(label, row.chunk_start))
         names = [open_name]
@@ -193,7 +190,7 @@ class LogReader:
         body = file.read(header.msg_len + header.receipt_len)
         return read_entry(head + body, 0, self._limits)[1]
 
-    def _refuse_outside(self, label: bytes, seq: int) -> None:
+    def _verify_in_label(self, label: bytes, seq: int) -> None:
         if not 1 <= seq <= self.label(label).head_seq:
             raise Missing(f"label {label.hex()} has no stream_seq {seq}")
 
@@ -206,6 +203,8 @@ class LogReader:
 
 
 class LogWriter:
+    """The writer of a directory as seen by a reader: its progress, and whether it runs."""
+
     def __init__(self, datadir: DataDir) -> None:
         self._datadir = datadir
         self._index: Index | None = None
@@ -224,15 +223,14 @@ class LogWriter:
             self._index = None
 
     def acknowledged(self, label: bytes) -> int:
-        """The last stream_seq in the index, without which no receipt is given; 0 if it is not to
-        be read."""
+        """The last indexed stream_seq, up to which receipts may exist; 0 without an index."""
         try:
             if self._index is None:
                 self._index = Index(self._datadir.index, writable=False)
-            result = self._index.label(label)
+            row = self._index.label(label)
         except sqlite3.DatabaseError:
             return 0
-        return result.head_seq if result else 0
+        return row.head_seq if row else 0
 
     def is_running(self) -> bool:
         return is_held(self._datadir)

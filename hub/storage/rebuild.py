@@ -1,4 +1,4 @@
-"""Making the derived state of a data directory again from its log alone (spec 12)."""
+"""Rebuilding the derived state of a data directory from its log alone (spec 12)."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class RebuildReport:
     labels: int
     entries: int
     differed: tuple[str, ...]
-    """In what the old derived state was not that of the log."""
+    """Where the old derived state differed from the log."""
     set_aside: tuple[str, ...] = ()
-    """What this hub had signed that contradicts its log, and where it is kept."""
+    """What this hub had signed that contradicts its log, and where it is stored."""
 
     @property
     def agreed(self) -> bool:
@@ -47,7 +47,7 @@ class RebuildReport:
 def rebuild(
     datadir: DataDir, *, limits: Limits, streams: Iterable[StreamRecord], progress: Progress
 ) -> RebuildReport:
-    """Build beside the old state and swap at the end; a fault of the log changes nothing."""
+    """Build the new state next to the old and swap at the end; a faulty log changes nothing."""
     lock = DataDirLock(datadir)
     try:
         hub = _hub(datadir)
@@ -58,21 +58,21 @@ def rebuild(
         _sync_open_chunks(datadir, inventory)
         known = tuple(streams)
         heads, wrong = _fill(datadir, hub, limits, known, inventory, progress)
-        differed = _differences(datadir, heads, {item.stream_id() for item in known})
+        differed = _differences(datadir, heads, {stream.stream_id() for stream in known})
         keys = identity.load(datadir) if wrong or unsigned_places(datadir) else None
-        detail = set_aside(datadir, wrong, hub.hub_id)
+        moved = set_aside(datadir, wrong, hub.hub_id)
         _swap(datadir)
         if keys is not None:
             _sign_again(datadir, keys, limits, known)
     finally:
         lock.release()
-    return RebuildReport(len(heads), sum(heads.values()), tuple(differed), tuple(detail))
+    return RebuildReport(len(heads), sum(heads.values()), tuple(differed), tuple(moved))
 
 
 def _sign_again(
     datadir: DataDir, keys: HubKeys, limits: Limits, streams: tuple[StreamRecord, ...]
 ) -> None:
-    """New checkpoints, as the hub makes them, where contradicting ones were set aside."""
+    """Sign new checkpoints where contradicting checkpoints were set aside."""
     log = HubLog(datadir, keys, limits, streams)
     try:
         for place in unsigned_places(datadir):
@@ -98,7 +98,7 @@ def _fill(
     inventory: Stock,
     progress: Progress,
 ) -> tuple[dict[bytes, int], list[Contradicted]]:
-    """Write the new state; the number of entries of each label, and what contradicts the log."""
+    """Build the new state; the entries per label, and the artefacts that contradict the log."""
     fresh = DataDir(datadir.root / "derived.new")
     shutil.rmtree(fresh.root, ignore_errors=True)
     durable.make_directory(fresh.derived)
@@ -126,7 +126,7 @@ def _fill(
 
 
 def _differences(datadir: DataDir, heads: dict[bytes, int], configured: set[bytes]) -> list[str]:
-    """Compare with the old state, and refuse to forget receipts that it knows of."""
+    """Compare with the old state; raise Damaged if it has receipts beyond the log."""
     fresh = DataDir(datadir.root / "derived.new")
     for label, head_seq in acknowledged(datadir.index).items():
         if head_seq > heads.get(label, 0):
@@ -135,25 +135,25 @@ def _differences(datadir: DataDir, heads: dict[bytes, int], configured: set[byte
                 f"given receipts up to {head_seq}. Restore the log from the archive or a backup; "
                 "nothing was rebuilt."
             )
-    result = disagreements(fresh.index, datadir.index, (), configured)
+    differences = disagreements(fresh.index, datadir.index, (), configured)
     for label in sorted(heads):
         path = datadir.nodes(label)
         if not path.is_file() or not _begins_with(path, fresh.nodes(label)):
-            result.append(f"{path.name} is missing or differs")
-    return result
+            differences.append(f"{path.name} is missing or differs")
+    return differences
 
 
-def _begins_with(path: Path, due: Path) -> bool:
-    """What follows in a node file belongs to entries that were never logged."""
-    with path.open("rb") as result, due.open("rb") as expected:
+def _begins_with(path: Path, prefix: Path) -> bool:
+    """Whether a file begins with another; the rest has nodes of entries never logged."""
+    with path.open("rb") as file, prefix.open("rb") as expected:
         while block := expected.read(_BLOCK):
-            if result.read(len(block)) != block:
+            if file.read(len(block)) != block:
                 return False
     return True
 
 
 def _recover_swap(datadir: DataDir) -> None:
-    """After a crash between the two renames of a swap, the old state is still the one to use."""
+    """Restore the old state after a crash between the two renames of a swap."""
     old = datadir.root / "derived.old"
     if old.exists() and not datadir.derived.exists():
         durable.rename(old, datadir.derived)
@@ -183,7 +183,7 @@ def _chunk_bytes(datadir: DataDir, inventory: Stock) -> dict[bytes, int]:
 
 
 def _sync_open_chunks(datadir: DataDir, inventory: Stock) -> None:
-    """What is indexed is acknowledged, and a crash may have come before the sync of its entries."""
+    """Sync open chunks: their entries will be acknowledged, and may not be synced yet."""
     for files in inventory.labels.values():
         for opened in files.opened:
             _sync_file(datadir.file(layout.open_chunk(opened)))

@@ -1,7 +1,7 @@
-"""Opening a data directory after a stop of any kind: the log decides, the index follows.
+"""Recovery of a data directory after any stop: the log decides, the index follows.
 
-Each label's open chunk is read from its start; sealed chunks are not. A torn tail is cut, for its
-receipts never left the hub; but a log that ends before what this hub has signed is refused.
+The open chunk of each label is read from its start; sealed chunks are not. A torn tail is cut,
+because its receipts never left the hub; a log that ends before what this hub has signed is refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Unindexed:
-    """An entry of the open chunk that the index does not hold yet."""
+    """An entry of the open chunk that is not in the index yet."""
 
     label_log: LabelLog
     chunk_start: int
@@ -49,7 +49,7 @@ class Unindexed:
 def open_label(
     datadir: DataDir, row: LabelRow, last: ChunkRow | None, limits: Limits, signed: int
 ) -> tuple[LabelLog, list[Unindexed]]:
-    """One label as its files tell it, and what the index has yet to learn.
+    """Open a label from its files; its state, and the entries that the index lacks.
 
     ``last`` is its last sealed chunk. The label has unpublished checkpoints up to ``signed``.
     """
@@ -66,12 +66,12 @@ def open_label(
         nodes=NodeFile.for_writing(datadir.nodes(row.label)),
     )
     listed = read_checkpoint_index(datadir, row.label)
-    _refuse_other_peaks(label_log, last, listed)
+    _verify_peaks(label_log, last, listed)
     ensure_node_files(label_log, limits)
     path = label_log.open_path()
     raw = path.read_bytes() if path.exists() else b""
     unindexed = _replay(label_log, row, raw, limits, listed)
-    _refuse_rollback(label_log, row, max(signed, max(listed, default=0)))
+    _verify_not_rolled_back(label_log, row, max(signed, max(listed, default=0)))
     if label_log.tally.size < len(raw):
         _cut_tail(label_log, raw)
     elif unindexed:
@@ -80,22 +80,24 @@ def open_label(
     return label_log, unindexed
 
 
-def _refuse_other_peaks(
+def _verify_peaks(
     label_log: LabelLog, last: ChunkRow | None, listed: Mapping[int, CheckpointRef]
 ) -> None:
-    """Everything signed from here on grows from these peaks, and repeats the checkpoint there: the
-    last chunk must vouch for both."""
+    """Raise Damaged unless the last chunk confirms the peaks and the checkpoint at its end.
+
+    Everything signed from here on grows from these peaks.
+    """
     if last is None:
         return
     name = layout.ChunkName(label_log.label, last.start_seq, last.end_seq)
-    due = read_summary(label_log.datadir, name).mmr_root_end
-    if label_log.peaks.root() != due:
+    root = read_summary(label_log.datadir, name).mmr_root_end
+    if label_log.peaks.root() != root:
         raise Damaged(
             f"{layout.peaks(label_log.label, last.end_seq)} has root "
-            f"{label_log.peaks.root().hex()}, but the chunk that ends there has {due.hex()}: "
+            f"{label_log.peaks.root().hex()}, but the chunk that ends there has {root.hex()}: "
             "run `veen hub rebuild`. Nothing was started."
         )
-    _refuse_other_checkpoint(label_log, listed, due)
+    _verify_checkpoint(label_log, listed, root)
 
 
 def _replay(
@@ -107,36 +109,34 @@ def _replay(
 ) -> list[Unindexed]:
     start_seq = row.chunk_start
     unindexed, nodes = [], []
-    for result in whole_entries(raw, row.label, start_seq, limits):
-        framed = result.opened()
-        nodes.extend(_advance(label_log, result, framed))
-        _refuse_other_checkpoint(label_log, listed, framed.receipt.mmr_root)
+    for located in whole_entries(raw, row.label, start_seq, limits):
+        framed = located.opened()
+        nodes.extend(_advance(label_log, located, framed))
+        _verify_checkpoint(label_log, listed, framed.receipt.mmr_root)
         if label_log.head_seq > row.head_seq:
-            unindexed.append(Unindexed(label_log, start_seq, result.at, framed))
+            unindexed.append(Unindexed(label_log, start_seq, located.at, framed))
     label_log.nodes.write_from(start_seq, b"".join(nodes))
     return unindexed
 
 
-def _advance(label_log: LabelLog, located_entry: LocatedEntry, framed: FramedEntry) -> list[bytes]:
+def _advance(label_log: LabelLog, located: LocatedEntry, framed: FramedEntry) -> list[bytes]:
     peaks, completed = mmr.grow(label_log.peaks, framed.receipt.leaf_hash)
     if peaks.root() != framed.receipt.mmr_root:
         raise Damaged(
-            f"entry {peaks.size} of {label_log.open_path().name} at byte {located_entry.at} has "
+            f"entry {peaks.size} of {label_log.open_path().name} at byte {located.at} has "
             "another "
             "root than its receipt: run `veen hub verify`"
         )
     label_log.peaks = peaks
-    label_log.tally = label_log.tally.plus(
-        located_entry.header.whole_size, located_entry.header.entry_hash
-    )
+    label_log.tally = label_log.tally.plus(located.header.whole_size, located.header.entry_hash)
     label_log.last_ts = framed.receipt.hub_ts
     return completed
 
 
-def _refuse_other_checkpoint(
+def _verify_checkpoint(
     label_log: LabelLog, listed: Mapping[int, CheckpointRef], root: bytes
 ) -> None:
-    """A checkpoint of this hub and the receipt at its place must say the same."""
+    """Raise Damaged if the checkpoint at the head has another root than the receipt."""
     ref = listed.get(label_log.head_seq)
     if ref is not None and ref.mmr_root != root:
         raise Damaged(
@@ -147,7 +147,7 @@ def _refuse_other_checkpoint(
 
 
 def _cut_tail(label_log: LabelLog, raw: bytes) -> None:
-    """Cut what follows the last whole entry, keeping a copy for whoever asks."""
+    """Cut what follows the last complete entry, with a copy among the evidence."""
     path, keep = label_log.open_path(), label_log.tally.size
     tail = raw[keep:]
     name = f"tail-{label_log.label.hex()}-{label_log.head_seq + 1}-{h(tail)[:8].hex()}.bin"
@@ -161,8 +161,8 @@ def _cut_tail(label_log: LabelLog, raw: bytes) -> None:
     )  # fmt: skip
 
 
-def _refuse_rollback(label_log: LabelLog, row: LabelRow, signed: int) -> None:
-    """The log must reach what was acknowledged and what was signed, and no further back."""
+def _verify_not_rolled_back(label_log: LabelLog, row: LabelRow, signed: int) -> None:
+    """Raise Damaged if the log ends before what was acknowledged or signed."""
     label = label_log.label.hex()
     if label_log.head_seq < row.head_seq:
         raise Damaged(
@@ -181,19 +181,19 @@ def _refuse_rollback(label_log: LabelLog, row: LabelRow, signed: int) -> None:
 def find_unknown_labels(
     names: Iterable[str], unpublished: Iterable[CheckpointFileName], index: Index
 ) -> Iterator[str]:
-    """Files of labels the index has never heard of: then the index is not of this log."""
+    """Files of labels that are not in the index: it does not belong to this log."""
     known = {row.label for row in index.labels()}
     for name in names:
-        open_chunk_name = layout.parse_open_chunk(f"log/{name}") if name.endswith(".open") else None
-        if open_chunk_name is not None and open_chunk_name.label not in known:
+        chunk = layout.parse_open_chunk(f"log/{name}") if name.endswith(".open") else None
+        if chunk is not None and chunk.label not in known:
             yield name
-    for checkpoint_file_name in unpublished:
-        if checkpoint_file_name.label not in known:
-            yield Path(layout.checkpoint(*checkpoint_file_name)).name
+    for checkpoint in unpublished:
+        if checkpoint.label not in known:
+            yield Path(layout.checkpoint(*checkpoint)).name
 
 
 def sweep(datadir: DataDir) -> list[str]:
-    """The names of the log's files, all on disk, without those of writes that never ended."""
+    """Remove temporary files of interrupted writes, sync, and list the other files."""
     names = []
     for path in datadir.log.iterdir():
         if path.name.startswith(".") and path.name.endswith(".new"):

@@ -1,6 +1,6 @@
-"""The index of a log, learnt again from its entries (spec 12, repairability).
+"""Learning the index again from the entries of a log, and comparing two indexes (spec 12).
 
-Whether an index agrees with one learnt again from the log, table by table.
+``Relearner`` fills an empty index; ``disagreements`` compares it with an existing one by table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from veen.label import EpochLabels, routing_key
 from veen.limits import Limits
 from veen.log.entry import ControlRecord, StreamRecord
 
-# Numbers of labels and clients are the index's own: rows are compared by what these stand for.
+# label_no and client_no differ between indexes: rows are compared by label and client_id.
 _TABLES: Final = {
     "labels": "SELECT label, epoch, head_seq, head_ts, chunk_start FROM {db}.labels WHERE head_seq",
     "entries": (
@@ -53,13 +53,13 @@ _REACHED: Final = (
     "SELECT label, min(head_seq, max(seq)) FROM labels JOIN entries USING (label_no)"
     " GROUP BY label_no HAVING typeof(label) = 'blob'"
 )
-# Damaged text in a schema is decoded by the sqlite3 module itself.
+# The sqlite3 module decodes the schema, which may be damaged.
 _UNREADABLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
 # A closed label ended with its epoch: it has no open chunk, and its stream has epochs.
 _WRONGLY_CLOSED: Final = (
     "SELECT label FROM old.labels WHERE closed AND (epoch = 0 OR chunk_start <= head_seq)"
 )
-# A stream may have become known after the label: then the index says of the label what it knew.
+# A stream may have been registered after its label; the old index then has no stream for it.
 _WRONG_STREAM: Final = (
     "SELECT o.label FROM old.labels o JOIN main.labels n ON o.label = n.label"
     " WHERE o.stream_id IS NOT NULL AND o.stream_id IS NOT n.stream_id"
@@ -69,9 +69,9 @@ _WRONG_STREAM: Final = (
 def disagreements(
     fresh: Path, old: Path, unknown: Collection[bytes], configured: Collection[bytes]
 ) -> list[str]:
-    """What the old index says that the fresh one does not, or the other way round.
+    """The differences between the old index and the fresh one.
 
-    Labels in ``unknown`` are left out, and with them what spans all labels. Streams that are
+    Labels in ``unknown`` are left out, and with them the tables that span labels. Streams in
     ``configured`` need not be in an index.
     """
     if not old.is_file():
@@ -87,7 +87,7 @@ def disagreements(
 
 
 def acknowledged(path: Path) -> dict[bytes, int]:
-    """How far each label reached, by an index that is sound and agrees with itself."""
+    """The last stream_seq of each label by an index; empty if it is missing or damaged."""
     if not path.is_file():
         return {}
     db = _open(path)
@@ -106,35 +106,39 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _damage(db: sqlite3.Connection) -> list[str]:
-    result = [row[0] for row in db.execute("PRAGMA old.integrity_check(1)")]
-    if result != ["ok"]:
-        return [f"index.sqlite is damaged ({result[0]})"]
-    return ["the schema of index.sqlite differs"] if _either(db, _SCHEMA) else []
+    problems = [row[0] for row in db.execute("PRAGMA old.integrity_check(1)")]
+    if problems != ["ok"]:
+        return [f"index.sqlite is damaged ({problems[0]})"]
+    return ["the schema of index.sqlite differs"] if _symmetric_difference(db, _SCHEMA) else []
 
 
 def _differing(
     db: sqlite3.Connection, unknown: Collection[bytes], configured: Collection[bytes]
 ) -> list[str]:
-    result = []
+    differences = []
     for table, select in _TABLES.items():
-        labels = {row[0] for row in _either(db, select)} - set(unknown)
-        result += [f"{table} of label {label} differ" for label in _sorted(labels)]
+        labels = {row[0] for row in _symmetric_difference(db, select)} - set(unknown)
+        differences += [f"{table} of label {label} differ" for label in _sorted(labels)]
     for select, what in ((_WRONGLY_CLOSED, "is closed"), (_WRONG_STREAM, "has another stream")):
         labels = {row[0] for row in db.execute(select)} - set(unknown)
-        result += [f"label {label} {what}" for label in _sorted(labels)]
+        differences += [f"label {label} {what}" for label in _sorted(labels)]
     if unknown:
-        return result
+        return differences
     if db.execute("SELECT * FROM old.meta").fetchall() != db.execute(
         "SELECT * FROM main.meta"
     ).fetchall():  # fmt: skip
-        result.append("meta differs")
-    result += [f"{table} differ" for table, select in _WHOLE_TABLES.items() if _either(db, select)]
-    streams = [row for row in _either(db, _STREAMS) if row[0] not in configured]
-    return [*result, "streams differ"] if streams else result
+        differences.append("meta differs")
+    differences += [
+        f"{table} differ"
+        for table, select in _WHOLE_TABLES.items()
+        if _symmetric_difference(db, select)
+    ]
+    streams = [row for row in _symmetric_difference(db, _STREAMS) if row[0] not in configured]
+    return [*differences, "streams differ"] if streams else differences
 
 
-def _either(db: sqlite3.Connection, select: str) -> list[tuple[Any, ...]]:
-    """Rows that only one of the two has."""
+def _symmetric_difference(db: sqlite3.Connection, select: str) -> list[tuple[Any, ...]]:
+    """Rows that only one of the two databases has."""
     old, new = select.format(db="old"), select.format(db="main")
     return [
         *db.execute(f"SELECT * FROM ({old}) EXCEPT SELECT * FROM ({new})"),  # noqa: S608 - constants
@@ -148,7 +152,7 @@ def _sorted(labels: set[Any]) -> list[str]:
 
 
 class CapabilityUse(NamedTuple):
-    """One message under a capability with a rate."""
+    """A message under a capability with a rate."""
 
     auth_ref: bytes
     hub_ts: int
@@ -157,7 +161,7 @@ class CapabilityUse(NamedTuple):
 
 
 class LabelStream(NamedTuple):
-    """The stream of a label, and since when the hub has known it."""
+    """The stream and epoch of a label, and the hub_ts at which the stream was registered."""
 
     labels: EpochLabels
     epoch: int
@@ -165,7 +169,7 @@ class LabelStream(NamedTuple):
 
 
 class Relearner:
-    """Feeds an empty index. Labels come one after another, the control label first."""
+    """Fills an empty index label by label, the control label first."""
 
     def __init__(
         self, index: Index, hub_id: bytes, limits: Limits, streams: Iterable[StreamRecord]
@@ -176,15 +180,15 @@ class Relearner:
         self._known = Registry(routing_key(hub_id), limits.max_epoch_skew_sec)
         self._since: dict[bytes, int] = {}
         self._tokens: dict[bytes, tuple[CapToken, int]] = {}
-        # A database without a name is a temporary file: buckets span all labels, and the uses of
-        # each capability must be put in the order of hub time without holding them in memory.
+        # A database without a name is a temporary file. Uses of capabilities span labels and are
+        # sorted by hub time there, not in memory.
         self._uses = sqlite3.connect("", isolation_level=None)
         self._uses.execute("CREATE TABLE uses (auth_ref, hub_ts, label_no, seq)")
         for stream in streams:
             self._know(stream, 0)
 
     def begin(self, label: bytes, first_ts: int) -> int:
-        """The number of a new label."""
+        """Add a label; its label_no."""
         origin = self.origin(label, first_ts)
         stream_id = origin.labels.stream_id if origin else None
         epoch = origin.epoch if origin else 0
@@ -199,18 +203,17 @@ class Relearner:
         return LabelStream(labels, routed.epoch, self._since[labels.stream_id])
 
     def grant(self, auth_ref: bytes, hub_ts: int) -> Grant | None:
-        """A capability with a full bucket: rates are told by ``fold_buckets``."""
-        value = self._tokens.get(auth_ref)
-        if value is None:
+        """A capability with a full bucket: ``fold_buckets`` checks the rates."""
+        if auth_ref not in self._tokens:
             return None
-        token, issued_at = value
+        token, issued_at = self._tokens[auth_ref]
         rate = token.allow.rate
         return Grant(
             token, issued_at, TokenBucket.full(rate, hub_ts) if rate else TokenBucket(0, hub_ts)
         )
 
     def take(self, label_no: int, chunk_start: int, batch: list[Logged]) -> None:
-        """The entries of one chunk, in order."""
+        """Index the entries of a chunk, in order."""
         if not batch:
             return
         rows, clients, uses = [], {}, []
@@ -232,7 +235,7 @@ class Relearner:
         self._uses.executemany("INSERT INTO uses VALUES (?, ?, ?, ?)", uses)
 
     def learn(self, record: ControlRecord, seq: int, hub_ts: int) -> None:
-        """A record of the control log."""
+        """Apply a record of the control log."""
         with self.index.transaction():
             learn_control(self.index, self._logged, record, seq, hub_ts)
         token = record.token()
@@ -251,22 +254,24 @@ class Relearner:
                 self.index.add_checkpoint(label_no, upto)
 
     def fold_buckets(self) -> Iterator[CapabilityUse]:
-        """Debit every use in the order of hub time; yields those beyond what the rate allows."""
-        left: dict[bytes, TokenBucket] = {}
+        """Debit every use in the order of hub time; yield those above the rate."""
+        buckets: dict[bytes, TokenBucket] = {}
         for row in self._uses.execute("SELECT * FROM uses ORDER BY hub_ts, label_no, seq"):
             use = CapabilityUse(*row)
             token, issued_at = self._tokens[use.auth_ref]
             rate = token.allow.rate
             if rate is None:
                 continue
-            bucket = left.get(use.auth_ref) or TokenBucket.full(rate, issued_at)
+            bucket = buckets.get(use.auth_ref) or TokenBucket.full(rate, issued_at)
             debited = bucket.refilled(rate, use.hub_ts).debited()
             if debited is None:
                 yield use
             else:
-                left[use.auth_ref] = debited
+                buckets[use.auth_ref] = debited
         with self.index.transaction():
-            self.index.put_buckets([(ref, item.tokens, item.at) for ref, item in left.items()])
+            self.index.put_buckets(
+                [(auth_ref, bucket.tokens, bucket.at) for auth_ref, bucket in buckets.items()]
+            )
 
     def close(self) -> None:
         self._uses.close()

@@ -1,4 +1,4 @@
-"""A label read again from its files, as far as derived state needs it (spec 12)."""
+"""Reading the labels of a log again, to rebuild derived state (spec 12)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from veen.system import durable
 
 
 class Replay:
-    """Feeds one label to a Relearner and writes its nodes. Any fault is Damaged."""
+    """Feeds labels to a Relearner and writes their nodes; any fault raises Damaged."""
 
     def __init__(
         self, datadir: DataDir, hub: HubIdentity, limits: Limits, relearner: Relearner
@@ -42,10 +42,10 @@ class Replay:
         self._relearner = relearner
         self._bindings = identity.read_bindings(datadir)
         self.contradicted: list[Contradicted] = []
-        """Checkpoints and snapshots of peaks that are not those of the log."""
+        """Checkpoints and peak snapshots that differ from the log."""
 
     def run(self, files: LabelStock, nodes: NodeFile) -> int:
-        """Replay a label; how many entries it has."""
+        """Replay a label; the number of its entries."""
         label_no, peaks = 0, mmr.EMPTY
         check = ArtefactCheck(self._datadir, files)
         for segment in files.segments():
@@ -60,21 +60,24 @@ class Replay:
             peaks = _grow(peaks, entries, nodes, check)
             self._relearner.take(label_no, segment.start_seq, entries)
             if isinstance(segment, ChunkName):
-                self._refuse_other_end(segment, peaks)
+                self._verify_end(segment, peaks)
                 row = ChunkRow(
                     label_no, segment.start_seq, peaks.size, size, entries[-1].hub_ts
                 )  # fmt: skip
                 self._relearner.seal(row)
-        _refuse_rollback(files, peaks.size)
+        _verify_not_rolled_back(files, peaks.size)
         if label_no:
-            wrong = {item.upto_seq for item in check.found}
+            wrong = {contradicted.upto_seq for contradicted in check.found}
             published = files.checkpoints & self._published(files.label) - wrong
             self._relearner.add_checkpoints(label_no, sorted(published))
         self.contradicted += check.found
         return peaks.size
 
     def _published(self, label: bytes) -> set[int]:
-        """Checkpoints in both indexes of the log; the next start completes the others."""
+        """The checkpoints in the checkpoint index and the binding manifest.
+
+        The next start completes the others.
+        """
         listed = set(read_checkpoint_index(self._datadir, label))
         bound = {binding.upto_seq for binding in self._bindings if binding.label == label}
         return listed & bound
@@ -90,23 +93,23 @@ class Replay:
             name = layout.chunk(segment)
         raw = self._datadir.file(name).read_bytes()
         logged, end = [], 0
-        for result in whole_entries(raw, segment.label, segment.start_seq, self._limits):
-            logged.append(self._take(name, result))
-            end = result.at + result.header.whole_size
+        for located in whole_entries(raw, segment.label, segment.start_seq, self._limits):
+            logged.append(self._take(name, located))
+            end = located.at + located.header.whole_size
         if isinstance(segment, ChunkName) and end != len(raw):
             raise Damaged(f"{name} is damaged at byte {end}: run `veen hub verify`")
         return logged, end
 
-    def _take(self, name: str, located_entry: LocatedEntry) -> Logged:
+    def _take(self, name: str, located: LocatedEntry) -> Logged:
         try:
-            framed = located_entry.opened()
+            framed = located.opened()
             if framed.header.label == control_label(self._hub.hub_id):
                 record = ControlRecord.of(framed.msg)
                 seq, hub_ts = framed.receipt.stream_seq, framed.receipt.hub_ts
                 self._relearner.learn(record, seq, hub_ts)
         except Malformed as error:
-            raise Damaged(f"{name} is damaged at byte {located_entry.at}: {error}") from error
-        return Logged.of(framed, located_entry.at)
+            raise Damaged(f"{name} is damaged at byte {located.at}: {error}") from error
+        return Logged.of(framed, located.at)
 
     def _pruned(self, name: ChunkName) -> tuple[list[Logged], int]:
         raw = self._datadir.file(tombstone_file(name)).read_bytes()
@@ -121,25 +124,23 @@ class Replay:
             raise Damaged(f"{leaf_file(name)} is not what its tombstone says")
         return entries, tombstone.chunk_bytes
 
-    def _refuse_other_end(self, name: ChunkName, peaks: mmr.Peaks) -> None:
-        due = read_summary(self._datadir, name)
-        if (peaks.size, peaks.root()) != (name.end_seq, due.mmr_root_end):
+    def _verify_end(self, name: ChunkName, peaks: mmr.Peaks) -> None:
+        summary = read_summary(self._datadir, name)
+        if (peaks.size, peaks.root()) != (name.end_seq, summary.mmr_root_end):
             raise Damaged(f"{layout.summary(name)} does not match the log: run `veen hub verify`")
 
 
 def finish_seals(datadir: DataDir, files: LabelStock, limits: Limits) -> None:
-    """Do what a crash left undone: the rename of a sealed chunk, or its very first entry."""
+    """Finish what a crash interrupted: the rename of a sealed chunk, or a label's first entry."""
     for opened in files.opened:
         path = datadir.file(layout.open_chunk(opened))
         raw = path.read_bytes()
-        located_entries = list(whole_entries(raw, opened.label, opened.start_seq, limits))
-        name = ChunkName(
-            opened.label, opened.start_seq, opened.start_seq + len(located_entries) - 1
-        )
-        if located_entries and name in files.summaries:
+        entries = list(whole_entries(raw, opened.label, opened.start_seq, limits))
+        name = ChunkName(opened.label, opened.start_seq, opened.start_seq + len(entries) - 1)
+        if entries and name in files.summaries:
             finish_rename(datadir, name)
-        elif not located_entries and opened.start_seq == 1:
-            # The label has no entry: no receipt was given, and the next message begins it anew.
+        elif not entries and opened.start_seq == 1:
+            # No receipt was given for this label; its next message starts it again.
             tail = f"tail-{opened.label.hex()}-1.bin"
             durable.write(datadir.evidence / tail, raw)
             path.unlink()
@@ -158,7 +159,7 @@ def _grow(
     return peaks
 
 
-def _refuse_rollback(files: LabelStock, head_seq: int) -> None:
+def _verify_not_rolled_back(files: LabelStock, head_seq: int) -> None:
     signed = max(files.checkpoints, default=0)
     if head_seq < signed:
         raise Damaged(

@@ -1,9 +1,9 @@
-"""Retention: which chunks may go, and taking them away without losing what they prove (3.4.1).
+"""Retention: pruning old chunks without losing what they prove (spec 3.4.1).
 
-Everything is kept unless a rule names its stream. ``record/`` streams are kept unless a rule
-begins with ``record/``, and labels of no known stream, the control log among them, always.
-
-The manifest of a label in a data directory: complete or not, without reading its segments.
+Everything is retained unless a rule matches its stream. Streams below ``record/`` are retained
+unless a rule begins with ``record/``; labels of no known stream, such as the control log, always.
+A pruned chunk leaves its tombstone, leaves, summary and checkpoints, which the manifest of its
+label still covers.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ from veen.log.chunk import ChunkSummary, SegmentKey, Tombstone, manifest_root
 from veen.log.entry import StreamRecord
 from veen.log.layout import ChunkName, leaf_file, tombstone_file
 from veen.system import durable
+
+LONG_TERM: Final = "long_term"
+_DAY_SEC: Final = 86_400
+_RECORDER: Final = "record/"
 
 
 class SegmentState(Enum):
@@ -69,9 +73,9 @@ def manifest(datadir: DataDir, label: bytes) -> RetentionManifest:
     files = take_inventory(datadir.log_names()).of(label)
     segments: list[PrunedSegment] = []
     for name in (segment for segment in files.segments() if isinstance(segment, ChunkName)):
-        due = segments[-1].end_seq + 1 if segments else 1
-        if name.start_seq != due:
-            raise Untrusted(f"label {label.hex()}: no segment holds stream_seq {due}")
+        expected = segments[-1].end_seq + 1 if segments else 1
+        if name.start_seq != expected:
+            raise Untrusted(f"label {label.hex()}: no segment holds stream_seq {expected}")
         segments.append(_segment(datadir, files, name))
     return RetentionManifest(label, tuple(segments))
 
@@ -97,25 +101,20 @@ def _segment(datadir: DataDir, files: LabelStock, name: ChunkName) -> PrunedSegm
     return PrunedSegment(checkpoint.epoch, name.start_seq, name.end_seq, state, h(raw))
 
 
-LONG_TERM: Final = "long_term"
-_DAY_SEC: Final = 86_400
-_RECORDER: Final = "record/"
-
-
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How long the streams whose name matches are kept; None is for ever."""
+    """The retention of the streams whose name matches; ``keep_days`` None is for ever."""
 
     pattern: str
     keep_days: int | None
 
 
 class BadRetention(VeenError):
-    """A retention rule that says nothing sensible."""
+    """An invalid retention rule."""
 
 
 def parse_rule(pattern: str, keep: object) -> Rule:
-    """A rule as a configuration writes it: days as a whole number, or "long_term"."""
+    """A rule of a configuration: whole days, or "long_term"."""
     if keep == LONG_TERM:
         return Rule(pattern, None)
     if type(keep) is not int or keep < 1:
@@ -125,10 +124,10 @@ def parse_rule(pattern: str, keep: object) -> Rule:
     return Rule(pattern, keep)
 
 
-def refuse_forgetting(rule: Rule) -> None:
-    """Recorder streams are kept long term, and no configuration may say otherwise (SDR0 3.2.2).
+def verify_long_term(rule: Rule) -> None:
+    """Raise BadRetention for a rule that would prune recorder streams (SDR0 3.2.2).
 
-    A rule speaks of them only if its pattern begins with their prefix.
+    A rule applies to them only if its pattern begins with their prefix.
     """
     if rule.pattern.startswith(_RECORDER) and rule.keep_days is not None:
         raise BadRetention(
@@ -139,7 +138,7 @@ def refuse_forgetting(rule: Rule) -> None:
 
 
 def keep_days(stream: str, policy: Sequence[Rule]) -> int | None:
-    """The first rule that speaks of a stream decides; None is for ever."""
+    """The days a stream is retained by the first rule that applies; None is for ever."""
     for rule in policy:
         is_explicit = not stream.startswith(_RECORDER) or rule.pattern.startswith(_RECORDER)
         if is_explicit and fnmatchcase(stream, rule.pattern):
@@ -150,26 +149,26 @@ def keep_days(stream: str, policy: Sequence[Rule]) -> int | None:
 def plan_retention(
     datadir: DataDir, policy: Sequence[Rule], streams: Iterable[StreamRecord], now: int
 ) -> list[ChunkName]:
-    """Sealed chunks wholly older than their stream is kept, from the start of each label."""
+    """The sealed chunks past their stream's retention, from the start of each label."""
     index = Index(datadir.index, writable=False)
     try:
         names = {stream_id: name for stream_id, name, _ in index.streams()}
         names |= {stream.stream_id(): stream.name for stream in streams}
-        result: list[ChunkName] = []
+        expired: list[ChunkName] = []
         for row in index.labels():
             name = names.get(row.stream_id) if row.stream_id else None
             days = keep_days(name, policy) if name else None
             if days is not None:
-                result += _expired(datadir, index, row, now - days * _DAY_SEC)
-        return result
+                expired += _expired(datadir, index, row, now - days * _DAY_SEC)
+        return expired
     finally:
         index.close()
 
 
 def hub_time(datadir: DataDir, clock: int) -> int:
-    """The time to plan by: the clock, but no later than the log has come.
+    """The time to plan by: the clock, but not after the last entry of the log.
 
-    By a clock that is ahead, chunks would go before their time, and nothing brings them back.
+    A clock that is ahead would prune chunks too early, which cannot be undone.
     """
     index = Index(datadir.index, writable=False)
     try:
@@ -179,30 +178,30 @@ def hub_time(datadir: DataDir, clock: int) -> int:
 
 
 def _expired(datadir: DataDir, index: Index, row: LabelRow, before: int) -> list[ChunkName]:
-    result = []
+    expired = []
     for chunk in index.chunks(row.label_no):
         if chunk.last_ts >= before:
             break
         name = ChunkName(row.label, chunk.start_seq, chunk.end_seq)
         if datadir.file(layout.chunk(name)).exists():
-            result.append(name)
-    return result
+            expired.append(name)
+    return expired
 
 
 def prune(
     datadir: DataDir, chunks: Iterable[ChunkName], *, limits: Limits, move_to: Path | None, now: int
 ) -> list[ChunkName]:
-    """Take chunks away, each only once all that must stay of it is on disk. Refused beside a hub.
+    """Remove chunks, each after all that must remain of it is durable; a hub must not run.
 
-    After a crash the same plan is simply carried out again.
+    Idempotent: after a crash the same plan is executed again.
     """
     lock = DataDirLock(datadir)
     try:
         keys = identity.load(datadir)
         done = []
         for name in chunks:
-            _refuse_hole(datadir, name)
-            tombstone = _bury(datadir, name, limits, move_to, now)
+            _verify_no_hole(datadir, name)
+            tombstone = _prepare_tombstone(datadir, name, limits, move_to, now)
             path = datadir.file(tombstone_file(name))
             if not path.exists():
                 durable.write_once(path, tombstone.signed(keys.current).encode())
@@ -214,18 +213,18 @@ def prune(
         lock.release()
 
 
-def _refuse_hole(datadir: DataDir, name: ChunkName) -> None:
-    """What remains of a label must be one run: chunks go from its start."""
+def _verify_no_hole(datadir: DataDir, name: ChunkName) -> None:
+    """Raise unless all chunks before this one are pruned: a label is pruned from its start."""
     for segment in manifest(datadir, name.label).segments:
         before = ChunkName(name.label, segment.start_seq, segment.end_seq)
         if before.start_seq < name.start_seq and datadir.file(layout.chunk(before)).exists():
             raise VeenError(f"{layout.chunk(before)} stands before {layout.chunk(name)}")
 
 
-def _bury(
+def _prepare_tombstone(
     datadir: DataDir, name: ChunkName, limits: Limits, move_to: Path | None, now: int
 ) -> Tombstone:
-    """Write the leaves, and the copy if there is to be one; what the tombstone has to say."""
+    """Write the leaves, and the copy if requested; the unsigned tombstone."""
     raw = datadir.file(layout.chunk(name)).read_bytes()
     summary = datadir.file(layout.summary(name)).read_bytes()
     records = pack_pruned(_logged(raw, name, limits))
@@ -246,11 +245,9 @@ def _bury(
 
 
 def _logged(raw: bytes, name: ChunkName, limits: Limits) -> list[Logged]:
-    located_entries = list(whole_entries(raw, name.label, name.start_seq, limits))
-    logged = [
-        Logged.of(located_entry.opened(), located_entry.at) for located_entry in located_entries
-    ]
-    size = sum(located_entry.header.whole_size for located_entry in located_entries)
+    entries = list(whole_entries(raw, name.label, name.start_seq, limits))
+    logged = [Logged.of(entry.opened(), entry.at) for entry in entries]
+    size = sum(entry.header.whole_size for entry in entries)
     if size != len(raw) or name.start_seq + len(logged) - 1 != name.end_seq:
         raise Damaged(f"{layout.chunk(name)} is not whole: run `veen hub verify`")
     return logged

@@ -1,4 +1,4 @@
-"""The HTTP workers of a hub as a process: ``python -m hub.web``, started by the supervisor."""
+"""Entry point of the HTTP workers of a hub: ``python -m hub.web``, started by the supervisor."""
 
 from __future__ import annotations
 

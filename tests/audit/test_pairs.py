@@ -45,7 +45,7 @@ def context(issued: captoken.CapToken) -> Context:
         profiles=(HOURLY,), streams=STREAMS, depth=Depth.FULL,
     )  # fmt: skip
     record = ControlRecord(kind=AUTHORIZE, body=issued.encode())
-    return bare.detail([LoggedControl(record, 1, START)], is_whole=True)
+    return bare.with_control_records([LoggedControl(record, 1, START)], is_whole=True)
 
 
 def a_pair(chance: random.Random, context: Context) -> tuple[Msg, Receipt]:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veen.client.outbox import BadOutbox, Bounds, Late, Note, Outbox, OutboxFull
-from veen.client.queued import Drafts, InFlight, MessageTemplate, QueuedMessage, SubmitAttempt
+from veen.client.queued import InFlight, MessageTemplate, QueueCipher, QueuedMessage, SubmitAttempt
 from veen.errors import Malformed
 from veen.label import DEFAULT_PROFILE, Profile
 from veen.payload import PayloadHdr
@@ -77,7 +77,7 @@ def test_events_are_there_again_after_an_end_without_goodbye(
     )
     first.add(HUB, [full])
     second = open_outbox()
-    assert second.draft(1) == full
+    assert second.message(1) == full
     assert second.pending(HUB) == 1
     assert second.pending(b"another hub") == 0
 
@@ -106,12 +106,12 @@ def test_an_event_opens_with_its_key_and_under_its_number_only(
 ) -> None:
     open_outbox().add(HUB, drafts(2))
     with pytest.raises(BadOutbox, match="event 1 is damaged"):
-        open_outbox(b"x" * 32).draft(1)
+        open_outbox(b"x" * 32).message(1)
     with sqlite3.connect(tmp_path / "outbox.sqlite") as db:
         db.execute("UPDATE events SET id = id + 10")
     db.close()
     with pytest.raises(BadOutbox, match="event 11 is damaged"):
-        open_outbox().draft(11)
+        open_outbox().message(11)
 
 
 def test_a_file_that_is_no_outbox_is_named(
@@ -182,7 +182,7 @@ def test_lanes_keep_apart_what_is_ordered_apart(open_outbox: Callable[..., Outbo
     forms = [FORM, replace(FORM, stream="record/b"), replace(FORM, profile=Profile(pad_block=9))]
     for form in (*forms, *reversed(forms)):
         outbox.add(HUB, drafts(1, form))
-    assert [queue.form for queue in outbox.queues(HUB)] == forms
+    assert [queue.template for queue in outbox.queues(HUB)] == forms
     assert [waiting(outbox, form.queue(HUB)) for form in forms] == [[1, 6], [2, 5], [3, 4]]
     assert outbox.queues(b"another hub") == []
 
@@ -257,7 +257,7 @@ def test_what_lands_late_is_remembered_and_the_lane_waits_for_other_places(
     st.lists(st.tuples(st.binary(max_size=300), st.lists(st.binary(max_size=9), max_size=3))),
 )
 def test_drafts_come_back_as_they_went(contents: list[tuple[bytes, list[bytes]]]) -> None:
-    reader = Drafts(KEY, os.urandom)
+    reader = QueueCipher(KEY, os.urandom)
     for number, (body, attachments) in enumerate(contents):
         form = replace(FORM, stream="ab"[number % 2])
         draft = QueuedMessage(form, body, tuple(attachments))
@@ -270,4 +270,4 @@ def test_drafts_come_back_as_they_went(contents: list[tuple[bytes, list[bytes]]]
 )
 def test_what_is_no_draft_is_refused(raw: bytes) -> None:
     with pytest.raises(Malformed):
-        Drafts(KEY, os.urandom).decode(raw)
+        QueueCipher(KEY, os.urandom).decode(raw)

@@ -41,7 +41,7 @@ def attach() -> Iterator[Callable[..., RecorderHandler]]:
 def stored(emitter: Emitter) -> list[RecordEvent]:
     outbox = emitter._client._outbox
     rows = outbox._all("SELECT id FROM events ORDER BY id")
-    return [RecordEvent.decode(outbox.draft(item).body) for (item,) in rows]
+    return [RecordEvent.decode(outbox.message(item).body) for (item,) in rows]
 
 
 def test_refuses_types_that_have_no_stream(offline: Emitter) -> None:

@@ -74,7 +74,7 @@ class Log:
     def stored(self) -> list[RecordEvent]:
         outbox = self.emitter._client._outbox
         rows = outbox._all("SELECT id FROM events ORDER BY id")
-        return [RecordEvent.decode(outbox.draft(item).body) for (item,) in rows]
+        return [RecordEvent.decode(outbox.message(item).body) for (item,) in rows]
 
     def numbers(self) -> list[int]:
         return [item.value()["n"] for item in self.stored()]

@@ -1,7 +1,4 @@
-"""What stands beside the entries of a chunk: peaks, checkpoints and summary, against its log.
-
-The manifest that binds checkpoints to the hub, against the checkpoints themselves (spec 8.4).
-"""
+"""Checkpoints, peak snapshots, summaries and the binding manifest, against the log (spec 8.4)."""
 
 from __future__ import annotations
 
@@ -24,27 +21,33 @@ from veen.mmr import Peaks
 from veen.wire import cbor
 
 _SIG_BYTES = 66
+Place = tuple[bytes, int]
+"""Label and upto_seq of a checkpoint."""
 
 
-def first_difference(value: bytes, due: bytes) -> int:
-    """The first offset at which two byte strings differ; they must."""
-    pairs = enumerate(zip(value, due, strict=False))
-    return next((at for at, (item, other) in pairs if item != other), min(len(value), len(due)))
+def first_difference(actual: bytes, expected: bytes) -> int:
+    """The first offset at which two different byte strings differ."""
+    pairs = enumerate(zip(actual, expected, strict=False))
+    return next(
+        (at for at, (left, right) in pairs if left != right), min(len(actual), len(expected))
+    )
 
 
-def compare(read: Read, name: str, due: bytes, code: str) -> list[AuditFault]:
-    """Where a file first differs from the bytes that the log calls for."""
-    result = read(name)
-    if result is None:
+def compare(read: Read, name: str, expected: bytes, code: str) -> list[AuditFault]:
+    """A fault where a file first differs from the bytes that follow from the log."""
+    actual = read(name)
+    if actual is None:
         return [AuditFault(name, 0, None, "the file is missing", "MISSING")]
-    if result == due:
+    if actual == expected:
         return []
-    at = first_difference(result, due)
+    at = first_difference(actual, expected)
     return [AuditFault(name, at, None, "differs from what the log says", code)]
 
 
 @dataclass(slots=True)
 class Artefacts:
+    """Checks the artefacts of a chunk while its entries are read."""
+
     task: Task
     read: Read
     context: Context
@@ -58,7 +61,7 @@ class Artefacts:
     bindings: list[Binding] = field(default_factory=list)
 
     def at(self, size: int, start_seq: int, peaks: Peaks, hub_ts: int) -> None:
-        """Check what stands at ``size``, where the label has ``peaks`` and its entry ``hub_ts``."""
+        """Check the artefacts at ``size``; ``hub_ts`` is that of the entry there."""
         label = self.task.label
         if size in self.task.due:
             self._snapshot(peaks)
@@ -73,7 +76,7 @@ class Artefacts:
             self._snapshot(peaks)
 
     def finish(self) -> None:
-        """Where the log does not lead, a checkpoint says its own root, and only its form tells."""
+        """Check the form of checkpoints at sizes for which a fault hides the log's root."""
         for upto in sorted(self.task.claimed - set(self.refs)):
             name = layout.checkpoint(self.task.label, upto)
             raw = self.read(name)
@@ -86,7 +89,7 @@ class Artefacts:
                 self._alone(name, upto, root)
 
     def is_vouched(self, peaks: Peaks | None) -> bool:
-        """Whether a sound checkpoint has the root of these peaks."""
+        """Whether a valid checkpoint has the root of these peaks."""
         if peaks is None or not peaks.size:
             return False
         raw = self.read(layout.checkpoint(self.task.label, peaks.size)) or b""
@@ -97,18 +100,18 @@ class Artefacts:
             )
         except (Malformed, Untrusted):
             return False
-        said = (checkpoint.label_curr, checkpoint.upto_seq, checkpoint.mmr_root)
-        return said == (self.task.label, peaks.size, peaks.root())
+        signed = (checkpoint.label_curr, checkpoint.upto_seq, checkpoint.mmr_root)
+        return signed == (self.task.label, peaks.size, peaks.root())
 
     def summary(self, name: ChunkName, tally: ChunkTally, peaks: Peaks | None) -> list[AuditFault]:
-        """The summary of a chunk that is whole itself."""
+        """Compare the summary of a complete chunk."""
         if peaks is None:
             return self.summary_alone(name, None)
-        due = tally.summary(name.label, peaks.root()).encode()
-        return compare(self.read, layout.summary(name), due, "SUMMARY")
+        expected = tally.summary(name.label, peaks.root()).encode()
+        return compare(self.read, layout.summary(name), expected, "SUMMARY")
 
     def summary_alone(self, name: ChunkName, peaks: Peaks | None) -> list[AuditFault]:
-        """What a summary must say whatever became of the entries of its chunk."""
+        """Check what a summary must have even if entries of its chunk are damaged."""
         file = layout.summary(name)
         raw = self.read(file)
         if raw is None:
@@ -118,8 +121,8 @@ class Artefacts:
         except Malformed as error:
             return [AuditFault(file, 0, None, str(error), "SUMMARY")]
         root = peaks.root() if peaks else summary.mmr_root_end
-        said = (summary.label, summary.start_seq, summary.end_seq, summary.mmr_root_end)
-        if said == (*name, root):
+        stated = (summary.label, summary.start_seq, summary.end_seq, summary.mmr_root_end)
+        if stated == (*name, root):
             return []
         return [AuditFault(file, 0, None, "differs from what the log says", "SUMMARY")]
 
@@ -139,12 +142,12 @@ class Artefacts:
             self._fault(snapshot, 0, upto, "differs from the checkpoint", "PEAKS")
 
     def _snapshot(self, peaks: Peaks) -> None:
-        due = PeakSnapshot.of(self.task.label, peaks).encode()
+        expected = PeakSnapshot.of(self.task.label, peaks).encode()
         name = layout.peaks(self.task.label, peaks.size)
-        self.faults += compare(self.read, name, due, "PEAKS")
+        self.faults += compare(self.read, name, expected, "PEAKS")
 
     def _checkpoint(self, upto: int, root: bytes, hub_ts: int) -> None:
-        name, place = layout.checkpoint(self.task.label, upto), len(self.bindings)
+        name, number = layout.checkpoint(self.task.label, upto), len(self.bindings)
         self.bindings.append(self._binding(upto, root, self.context.hub.hub_keys))
         raw = self.read(name)
         if raw is None:
@@ -161,7 +164,7 @@ class Artefacts:
             return
         signer = self._signer(name, raw, after, hub_ts)
         if signer is not None:
-            self.bindings[place] = self._binding(upto, root, (signer,))
+            self.bindings[number] = self._binding(upto, root, (signer,))
 
     def _signer(self, name: str, raw: bytes, after: int, hub_ts: int) -> HubKey | None:
         try:
@@ -178,15 +181,15 @@ class Artefacts:
             self._fault(name, after, upto, str(error), "SIG")
             signer = None
         digest = ht("veen/sig", cbor.dump(checkpoint.plain()[:6]))
-        for place, witness_sig in enumerate(checkpoint.witness_sigs or ()):
+        for number, witness_sig in enumerate(checkpoint.witness_sigs or ()):
             keys = self.context.hub.hub_keys
             if not any(signature_is_valid(key.hub_pk, witness_sig, digest) for key in keys):
-                at = after + _SIG_BYTES + 1 + place * _SIG_BYTES
-                self._fault(name, at, upto, f"witness {place} is unknown", "SIG")
+                at = after + _SIG_BYTES + 1 + number * _SIG_BYTES
+                self._fault(name, at, upto, f"witness {number} is unknown", "SIG")
         return signer
 
     def _candidates(self, upto: int, root: bytes) -> list[Checkpoint]:
-        """The first checkpoint of an epoch may name the label of the epoch before."""
+        """The possible checkpoints: an epoch's first may name the label of the epoch before."""
         before, epoch = [self.task.label], 0
         if self.origin is not None:
             epoch = self.origin.epoch
@@ -228,10 +231,6 @@ def _signed_part(checkpoint: Checkpoint) -> bytes:
     return cbor.dump(checkpoint.plain()[:6])[1:]
 
 
-Place = tuple[bytes, int]
-"""Label and upto_seq of a checkpoint."""
-
-
 class BindingLine(NamedTuple):
     at: int
     raw: bytes
@@ -239,45 +238,45 @@ class BindingLine(NamedTuple):
 
 
 def read_lines(raw: bytes, hub_id: bytes) -> Iterator[BindingLine]:
-    """The lines of a manifest; one that cannot be read goes up to where the next begins."""
+    """The lines of a manifest; a malformed line extends to where the next begins."""
     begin = b"\xa7\x01\x01\x02\x58\x20" + hub_id
     at = 0
     while at < len(raw):
-        end, result = _line(raw, at)
-        if result is None:
+        end, binding = _line(raw, at)
+        if binding is None:
             following = raw.find(begin, at + 1)
             end = following if following >= 0 else len(raw)
-        yield BindingLine(at, raw[at:end], result)
+        yield BindingLine(at, raw[at:end], binding)
         at = end
 
 
 def check_bindings(
-    raw: bytes, hub_id: bytes, due: Mapping[Place, tuple[bytes, ...]]
+    raw: bytes, hub_id: bytes, expected: Mapping[Place, tuple[bytes, ...]]
 ) -> list[AuditFault]:
-    """Every line names a checkpoint that is here, and every checkpoint has its line."""
-    missing = {place for place, lines in due.items() if lines}
+    """Check that every line has its checkpoint, and every checkpoint its line."""
+    missing = {place for place, lines in expected.items() if lines}
     bad: list[BindingLine] = []
     for line in read_lines(raw, hub_id):
         binding = line.binding
         place = (binding.label, binding.upto_seq) if binding else None
-        lines = due.get(place) if place else None
+        lines = expected.get(place) if place else None
         if place is not None and (lines == () or line.raw in (lines or ())):
             missing.discard(place)
         else:
             bad.append(line)
-    return [*_strange(bad, missing, due), *_unbound(missing, len(raw))]
+    return [*_unknown_lines(bad, missing, expected), *_unbound(missing, len(raw))]
 
 
-def _strange(
-    bad: list[BindingLine], missing: set[Place], due: Mapping[Place, tuple[bytes, ...]]
+def _unknown_lines(
+    bad: list[BindingLine], missing: set[Place], expected: Mapping[Place, tuple[bytes, ...]]
 ) -> Iterator[AuditFault]:
-    """Each bad line is held against the missing one it is most like."""
+    """Faults for lines of no checkpoint, each located by the most similar missing line."""
     for line in bad:
         near = [
-            (first_difference(line.raw, item), place)
+            (first_difference(line.raw, candidate), place)
             for place in missing
-            for item in due[place]
-            if line.raw != item
+            for candidate in expected[place]
+            if line.raw != candidate
         ]
         where, place = max(near, default=(0, None))
         what = "binds no checkpoint of this hub"

@@ -1,9 +1,8 @@
-"""The entries of one chunk, walked from the first to the last; a fault is told and walked past.
+"""The audit of a chunk from its own bytes and the peaks at its start.
 
-The audit of one chunk from its own bytes and the peaks at its start: all it can tell alone.
-
-A chunk is audited from where its name and its snapshot say it begins. Whether that is right is
-decided where chunks are joined; if it is not, the chunk is audited again from the right start.
+``EntryWalk`` goes through all entries; a fault is recorded and the walk continues. The start is
+taken from the name and the snapshot of the chunk. ``veen.audit.continuity`` decides whether it is
+right, and has the chunk audited again from the right start if it is not.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from veen.audit.context import (
 from veen.audit.entries import (
     ORDER,
     TOGETHER,
-    Bad,
     Clients,
-    Climb,
-    Good,
+    DamagedFrame,
     Hint,
+    MisplacedCheck,
+    MmrTracker,
     PairCheck,
-    StrayCheck,
+    SoundFrame,
     no_hint,
     read_snapshot,
     split,
@@ -49,20 +48,22 @@ from veen.mmr import Peaks
 from veen.receipt import Receipt
 
 See = Callable[[FramedEntry, int], None]
-"""Is shown every sound entry that stands in its place, with its offset."""
+"""Receives every valid entry in its place, with its offset."""
 
 
 def no_observer(_framed: FramedEntry, _at: int) -> None:
-    pass
+    """A ``See`` that does nothing."""
 
 
 class EntryWalk:
+    """Checks the entries of a chunk from the first to the last."""
+
     def __init__(
         self,
         task: Task,
         start: Start,
         context: Context,
-        track: Climb,
+        track: MmrTracker,
         artefacts: Artefacts,
         see: See,
     ) -> None:
@@ -90,13 +91,13 @@ class EntryWalk:
         self.first_ts: int | None = None
         self.is_confirmed = False
 
-    def take(self, frame: Good | Bad) -> None:
-        if isinstance(frame, Good):
-            self._good(frame)
+    def take(self, frame: SoundFrame | DamagedFrame) -> None:
+        if isinstance(frame, SoundFrame):
+            self._take_sound(frame)
         else:
-            self._bad(frame)
+            self._take_damaged(frame)
 
-    def _good(self, frame: Good) -> None:
+    def _take_sound(self, frame: SoundFrame) -> None:
         at, framed = frame
         header, msg, receipt = framed.header, framed.msg, framed.receipt
         seq, hub_ts = receipt.stream_seq, receipt.hub_ts
@@ -138,7 +139,7 @@ class EntryWalk:
         else:
             self.last_ts = hub_ts
 
-    def _bad(self, frame: Bad) -> None:
+    def _take_damaged(self, frame: DamagedFrame) -> None:
         receipt = frame.receipt
         is_own = receipt is not None and self._is_own(receipt)
         seq = receipt.stream_seq if receipt is not None and is_own else None
@@ -155,8 +156,8 @@ class EntryWalk:
             self._tracker.lose(leaf)
             self.excused = ANY
 
-    def _salvage(self, frame: Bad, receipt: Receipt, leaf: bytes | None) -> None:
-        """Go on after a frame of which the receipt, at least, is sound."""
+    def _salvage(self, frame: DamagedFrame, receipt: Receipt, leaf: bytes | None) -> None:
+        """Continue after a damaged frame whose receipt is valid."""
         self._place(frame.at, receipt)
         is_right = self._tracker.step(receipt, leaf, frame.at)
         self.is_confirmed = self.is_confirmed or (self.first is receipt and is_right)
@@ -167,7 +168,7 @@ class EntryWalk:
         self._arrive(receipt.stream_seq)
 
     def _place(self, at: int, receipt: Receipt) -> None:
-        """Say what is missing before an entry."""
+        """Record what is missing before an entry."""
         if self.first is None:
             self.first = receipt
         seq = receipt.stream_seq
@@ -186,21 +187,21 @@ class EntryWalk:
             self._stop(seq)
 
     def _stop(self, seq: int) -> None:
-        """Look at what stands beside the chunk at this size."""
+        """Check the artefacts at this size."""
         self._tracker.settle(seq)
         if self._tracker.peaks is not None:
             self._artefacts.at(seq, self._begin, self._tracker.peaks, self.last_ts)
 
     def _is_own(self, receipt: Receipt) -> bool:
-        """Whether the hub gave this receipt, for this label."""
+        """Whether the hub signed this receipt for this label."""
         try:
             self._context.hub.verify_receipt(receipt)
         except Untrusted:
             return False
         return receipt.label == self._task.label
 
-    def _learn(self, frame: Good) -> None:
-        """What others need of an entry: a use of a rate, or a control record."""
+    def _learn(self, frame: SoundFrame) -> None:
+        """Collect the use of a rate and the control record of an entry."""
         msg = frame.framed.msg
         if msg.auth_ref is not None and msg.auth_ref in self._rated:
             use = (msg.auth_ref, frame.framed.receipt.hub_ts)
@@ -208,8 +209,8 @@ class EntryWalk:
         if self._is_control:
             self._control(frame)
 
-    def _control(self, frame: Good) -> None:
-        """A control record is the hub's own, and a capability in it is its issuer's."""
+    def _control(self, frame: SoundFrame) -> None:
+        """Check that the hub signed a control record, and the issuer the capability in it."""
         msg, receipt = frame.framed.msg, frame.framed.receipt
         try:
             record = ControlRecord.of(msg)
@@ -229,7 +230,7 @@ class EntryWalk:
         self.control_records.append(LoggedControl(record, receipt.stream_seq, receipt.hub_ts))
 
     def finish(self) -> None:
-        """Tell of what shows only later: signatures that waited, and some wrong roots."""
+        """Record the faults known only at the end: queued signatures and some wrong roots."""
         self._check_signatures()
         for seq, at in self._tracker.wrong:
             self._fault(at, seq, "mmr_root is not the root after appending leaf_hash", "I3")
@@ -243,7 +244,7 @@ class EntryWalk:
 
 
 class _Seal(NamedTuple):
-    """What the seal of a chunk comes to."""
+    """The result of checking the seal of a chunk."""
 
     rolled: ChunkTally | None = None
     if_whole: tuple[AuditFault, ...] = ()
@@ -253,7 +254,7 @@ class _Seal(NamedTuple):
 def audit_chunk(
     task: Task, read: Read, context: Context, *, see: See = no_observer, hint: Hint = no_hint
 ) -> ChunkFindings:
-    """Everything that can be told of a chunk, sealed or open."""
+    """Audit a chunk, sealed or open."""
     raw = read(task.file) or b""
     frames = split(raw, task.label, context.limits)
     begin, first = _begin(frames)
@@ -275,19 +276,21 @@ def guess_start(task: Task, read: Read, context: Context, first_ts: int | None) 
     return Start(seen, read_snapshot(read, task.label, seen), 0, origin)
 
 
-def beside(task: Task, start: Start, read: Read, context: Context) -> Artefacts:
+def chunk_artefacts(task: Task, start: Start, read: Read, context: Context) -> Artefacts:
     origin = start.origin if start.origin and start.origin.from_first else None
     return Artefacts(task, read, context, origin, start.last_ts)
 
 
-def _begin(frames: Iterator[Good | Bad]) -> tuple[list[Good | Bad], FramedEntry | None]:
-    """The frames up to the first sound one, and its entry."""
-    taken: list[Good | Bad] = []
+def _begin(
+    frames: Iterator[SoundFrame | DamagedFrame],
+) -> tuple[list[SoundFrame | DamagedFrame], FramedEntry | None]:
+    """The frames up to the first sound frame, and its entry."""
+    leading: list[SoundFrame | DamagedFrame] = []
     for frame in frames:
-        taken.append(frame)
-        if isinstance(frame, Good):
-            return taken, frame.framed
-    return taken, None
+        leading.append(frame)
+        if isinstance(frame, SoundFrame):
+            return leading, frame.framed
+    return leading, None
 
 
 class _ChunkAudit:
@@ -296,22 +299,22 @@ class _ChunkAudit:
     ) -> None:
         self._task = task
         self._start = start
-        self._tracker = Climb(task, read, start.peaks, hint)
-        self._artefacts = beside(task, start, read, context)
+        self._tracker = MmrTracker(task, read, start.peaks, hint)
+        self._artefacts = chunk_artefacts(task, start, read, context)
         self._walk = EntryWalk(task, start, context, self._tracker, self._artefacts, see)
         self._walk.clients.place_by(lambda: self._walk.seen)
-        self._misplaced = StrayCheck(task, start, context)
+        self._misplaced = MisplacedCheck(task, start, context)
         self._notes: list[str] = []
 
-    def run(self, raw: bytes, frames: Iterable[Good | Bad]) -> ChunkFindings:
-        last: Good | Bad | None = None
+    def run(self, raw: bytes, frames: Iterable[SoundFrame | DamagedFrame]) -> ChunkFindings:
+        last: SoundFrame | DamagedFrame | None = None
         size = len(raw)
         for frame in frames:
             if last is not None:
                 self._walk.take(last)
             last = frame
-        is_torn = self._task.kind is FindingKind.OPEN and isinstance(last, Bad)
-        if is_torn and isinstance(last, Bad):
+        is_torn = self._task.kind is FindingKind.OPEN and isinstance(last, DamagedFrame)
+        if is_torn and isinstance(last, DamagedFrame):
             self._torn(last, size)
         elif last is not None:
             self._walk.take(last)
@@ -321,8 +324,8 @@ class _ChunkAudit:
         self._artefacts.finish()
         return self._findings(size, seal)
 
-    def _torn(self, torn: Bad, size: int) -> None:
-        """Bytes after the last whole entry: of a crash, unless a receipt was given for them."""
+    def _torn(self, torn: DamagedFrame, size: int) -> None:
+        """Note a torn tail of a crash; it is a fault if a receipt was given for it."""
         if self._walk.seen < self._task.promised:
             self._walk.take(torn)
         else:
@@ -332,7 +335,7 @@ class _ChunkAudit:
             )
 
     def _seal(self, size: int, *, is_torn: bool) -> _Seal:
-        """A sealed chunk must end where its name says, and its summary must say so too."""
+        """Check that a sealed chunk ends where its name and its summary say."""
         walk, segment = self._walk, self._task.segment
         actual = ChunkName(segment.label, self._start.seen + 1, walk.seen)
         if isinstance(segment, ChunkName):
@@ -348,13 +351,13 @@ class _ChunkAudit:
         walk.excused = end
         return self._summary(actual, actual._replace(end_seq=end))
 
-    def _summary(self, actual: ChunkName, due: ChunkName) -> _Seal:
+    def _summary(self, actual: ChunkName, expected: ChunkName) -> _Seal:
         peaks, walk = self._tracker.peaks, self._walk
-        # An entry that stands there twice takes nothing away.
+        # An entry that is there twice does not damage the others.
         is_sound = all(fault.code == ORDER for fault in (*walk.faults, *self._misplaced.faults))
         is_whole = is_sound and actual.start_seq == self._task.segment.start_seq
         if not is_whole and actual not in self._task.summaries:
-            alone = self._artefacts.summary_alone(due, peaks if actual == due else None)
+            alone = self._artefacts.summary_alone(expected, peaks if actual == expected else None)
         else:
             alone = self._artefacts.summary_alone(actual, peaks)
         if not is_whole:
@@ -395,7 +398,7 @@ class _ChunkAudit:
             lasts=tuple(walk.clients.lasts.items()),
             gaps=tuple(walk.clients.gaps),
             after=tuple(walk.clients.after.items()),
-            misplaced=tuple(self._misplaced.found),
+            misplaced=tuple(self._misplaced.misplaced),
             uses=tuple(RateUse(ref, hub_ts, count) for (ref, hub_ts), count in walk.uses.items()),
             control_records=tuple(walk.control_records),
             refs=tuple(artefacts.refs.items()),

@@ -1,10 +1,9 @@
-"""Gaps in the numbers of the clients of a label, and the lost entries that may fill them (I9).
+"""Gaps in the client sequences of a label, and the rates of capabilities (I7, I9).
 
-A lost entry was one number of one client. It fills a gap only if it was lost after the last entry
-of that client, and it fills no second one. Where it turns up out of its place it is known whose it
-was; else nobody can tell, and a note names the entries.
-
-Rates, which span labels: every use of a capability in the order of hub time (I7).
+A lost entry was one client_seq of one client. It fills a gap only if it was lost after the last
+entry of that client, and it fills a single gap. Where it turns up out of its place its client is
+known; otherwise a note names the entries. Rates span labels: every use of a capability is debited
+in the order of hub time.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from veen.audit.context import ChunkFindings, Context, Jump, Loss, RateUse, Read, Stray
-from veen.audit.entries import Good, split
+from veen.audit.context import ChunkFindings, Context, Jump, Loss, MisplacedEntry, RateUse, Read
+from veen.audit.entries import SoundFrame, split
 from veen.audit.report import AuditFault
 from veen.captoken import Rate, TokenBucket
 from veen.log import layout
@@ -23,8 +22,8 @@ from veen.log.layout import leaf_file, unpack_leaves
 
 
 @dataclass(slots=True)
-class _Hole:
-    """Lost entries, one after another; of ``left`` nobody has said whose they were."""
+class _LostRun:
+    """Consecutive lost entries, of which ``left`` are not assigned to a client."""
 
     first: int
     last: int
@@ -36,95 +35,97 @@ class _Hole:
 
 @dataclass(slots=True)
 class Gaps:
-    _holes: list[_Hole] = field(default_factory=list)
+    """Assigns the lost entries of a label to the gaps of its clients."""
+
+    _lost: list[_LostRun] = field(default_factory=list)
     _since: dict[bytes, int] = field(default_factory=dict)
-    """How many holes came before the last entry of a client."""
+    """The number of losses before the last entry of a client."""
     _known: dict[bytes, set[int]] = field(default_factory=dict)
-    """The numbers of clients that turned up out of place."""
+    """The client_seq of entries that turned up out of place."""
     _named: set[int] = field(default_factory=set)
     _filled: dict[bytes, list[range]] = field(default_factory=dict)
     faults: list[AuditFault] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def lose(self, first: int, last: int) -> None:
-        self._holes.append(_Hole(first, last, last - first + 1))
+        self._lost.append(_LostRun(first, last, last - first + 1))
 
     def settle(self, findings: ChunkFindings) -> bool:
-        """Take the next chunk; whether lost entries may fill each gap in it."""
-        base, is_whole = len(self._holes), True
+        """Take the next chunk; whether lost entries may fill all its gaps."""
+        base, is_whole = len(self._lost), True
         filled: list[Jump] = []
-        by: dict[int, _Hole] = {}
+        by: dict[int, _LostRun] = {}
         self._name(findings.misplaced)
         for gap in findings.gaps:
             if isinstance(gap, Loss):
                 last = gap.first + gap.entries - 1
                 self.lose(gap.first, last)
                 self._name(
-                    each for each in findings.misplaced if gap.first <= each.stream_seq <= last
+                    entry for entry in findings.misplaced if gap.first <= entry.stream_seq <= last
                 )
                 continue
             since = self._since.get(gap.client, 0) if gap.since is None else base + gap.since
-            taken = self._fill(gap, since)
-            if taken is None:
+            runs = self._fill(gap, since)
+            if runs is None:
                 self.faults.append(gap.fault)
                 is_whole = False
-            elif taken:
+            elif runs:
                 filled.append(gap)
-                by |= {hole.first: hole for hole in taken}
+                by |= {run.first: run for run in runs}
         if filled:
             self._note(filled, list(by.values()))
-        if self._holes:
+        if self._lost:
             after = dict(findings.after)
             self._since |= {client: base + after.get(client, 0) for client, _ in findings.lasts}
         return is_whole
 
-    def _fill(self, jump: Jump, since: int) -> list[_Hole] | None:
-        """The holes that the numbers of a gap are taken from; None where there are too few.
+    def _fill(self, jump: Jump, since: int) -> list[_LostRun] | None:
+        """The lost runs that fill a gap; None where there are too few.
 
-        The earliest go first: a later one may also fill gaps that begin later.
+        The earliest are used first: later runs may also fill gaps that begin later.
         """
         known = self._known.get(jump.client, set())
-        expected = jump.gap - sum(0 <= item - jump.first < jump.gap for item in known)
-        takes: list[tuple[_Hole, int]] = []
-        for hole in self._left(since):
-            if not expected:
+        missing = jump.gap - sum(0 <= seq - jump.first < jump.gap for seq in known)
+        takes: list[tuple[_LostRun, int]] = []
+        for run in self._left(since):
+            if not missing:
                 break
-            takes.append((hole, min(hole.left, expected)))
-            expected -= takes[-1][1]
-        if expected:
+            takes.append((run, min(run.left, missing)))
+            missing -= takes[-1][1]
+        if missing:
             return None
-        for hole, count in takes:
-            hole.left -= count
+        for run, count in takes:
+            run.left -= count
         if takes:
             gap = range(jump.first, jump.first + jump.gap)
             self._filled.setdefault(jump.client, []).append(gap)
-        return [hole for hole, _ in takes]
+        return [run for run, _ in takes]
 
-    def _left(self, since: int) -> Iterator[_Hole]:
-        return (self._holes[at] for at in range(since, len(self._holes)) if self._holes[at].left)
+    def _left(self, since: int) -> Iterator[_LostRun]:
+        return (self._lost[at] for at in range(since, len(self._lost)) if self._lost[at].left)
 
-    def _name(self, misplaced: Iterable[Stray]) -> None:
-        """Entries that turned up are lost no more; they fill gaps of their own client alone."""
+    def _name(self, misplaced: Iterable[MisplacedEntry]) -> None:
+        """Assign entries that turned up to their client, whose gaps alone they fill."""
         for seq, client, number in misplaced:
-            hole = self._hole_of(seq)
-            if hole is None or seq in self._named:
+            run = self._run_of(seq)
+            if run is None or seq in self._named:
                 continue
             self._named.add(seq)
             self._known.setdefault(client, set()).add(number)
-            # A gap that was filled before the entry turned up has taken its place in the hole.
+            # A gap that was filled before the entry turned up was counted already.
             is_filled = any(number in gap for gap in self._filled.get(client, ()))
-            hole.left -= not is_filled and hole.left > 0
+            run.left -= not is_filled and run.left > 0
 
-    def _hole_of(self, seq: int) -> _Hole | None:
-        at = bisect_right(self._holes, seq, key=lambda item: item.first)
-        return self._holes[at - 1] if at and seq <= self._holes[at - 1].last else None
+    def _run_of(self, seq: int) -> _LostRun | None:
+        at = bisect_right(self._lost, seq, key=lambda run: run.first)
+        return self._lost[at - 1] if at and seq <= self._lost[at - 1].last else None
 
-    def _note(self, filled: list[Jump], holes: list[_Hole]) -> None:
+    def _note(self, filled: list[Jump], runs: list[_LostRun]) -> None:
         file, entries = (
             filled[0].fault.file,
             ", ".join(str(jump.fault.stream_seq) for jump in filled),
         )
-        lost = ", ".join(map(str, holes))
+        lost = ", ".join(map(str, runs))
         self.notes.append(
             f"{file}: before entries {entries} client_seq leaves gaps that are faults unless the "
             f"lost entries {lost} were these clients'"
@@ -132,7 +133,7 @@ class Gaps:
 
 
 class RateUses(NamedTuple):
-    """Uses of one second in one chunk."""
+    """The uses of a capability within a second in a chunk."""
 
     file: str
     label: bytes
@@ -146,21 +147,23 @@ class _Excess(NamedTuple):
 
 
 def check_rates(uses: Iterable[RateUses], context: Context, read: Read) -> Iterator[AuditFault]:
-    """Debit every use; those beyond what the rate allows are looked up and told."""
+    """Debit every use in the order of hub time; faults for those above the rate."""
     by_ref: dict[bytes, list[RateUses]] = {}
     for placed in uses:
         by_ref.setdefault(placed.use.auth_ref, []).append(placed)
-    for ref, result in by_ref.items():
+    for ref, rate_uses in by_ref.items():
         token, issued_at = context.capabilities[ref]
         if token.allow.rate is None:
             continue
-        for excess in _debited(result, token.allow.rate, issued_at):
-            yield from _describe(excess, context, read)
+        for excess in _debited(rate_uses, token.allow.rate, issued_at):
+            yield from _excess_faults(excess, context, read)
 
 
 def _debited(uses: list[RateUses], rate: Rate, issued_at: int) -> Iterator[_Excess]:
     bucket = TokenBucket.full(rate, issued_at)
-    for placed in sorted(uses, key=lambda item: (item.use.hub_ts, item.label, item.start_seq)):
+    for placed in sorted(
+        uses, key=lambda placed: (placed.use.hub_ts, placed.label, placed.start_seq)
+    ):
         bucket = bucket.refilled(rate, placed.use.hub_ts)
         allowed = min(bucket.tokens, placed.use.times)
         bucket = TokenBucket(bucket.tokens - allowed, bucket.at)
@@ -168,8 +171,8 @@ def _debited(uses: list[RateUses], rate: Rate, issued_at: int) -> Iterator[_Exce
             yield _Excess(placed, placed.use.times - allowed)
 
 
-def _describe(excess: _Excess, context: Context, read: Read) -> Iterator[AuditFault]:
-    """The last uses of the second are those that were too many."""
+def _excess_faults(excess: _Excess, context: Context, read: Read) -> Iterator[AuditFault]:
+    """Faults for the last uses of the second, which were above the rate."""
     places = sorted(dict(_places(excess.placed, context, read)).items())
     for seq, at in places[-excess.times :]:
         what = "faster than the capability allows"
@@ -183,7 +186,7 @@ def _places(placed: RateUses, context: Context, read: Read) -> Iterator[tuple[in
         yield from _pruned(placed, read)
         return
     for frame in split(raw, placed.label, context.limits):
-        if not isinstance(frame, Good):
+        if not isinstance(frame, SoundFrame):
             continue
         msg, receipt = frame.framed.msg, frame.framed.receipt
         if (msg.auth_ref, receipt.hub_ts) == (placed.use.auth_ref, placed.use.hub_ts):

@@ -1,10 +1,8 @@
-"""What an audit of any chunk goes by: the hub, its limits, and what its control log made known.
+"""The data of an audit: its context, the tasks of its chunks and their findings.
 
-What is asked of the audit of one chunk, and what it answers; all of it travels.
-
-The files of a log, sorted by label and kind from their names alone (spec 4.8.3).
-
-The tasks of one label: its chunks in order, each with what stands beside it.
+``take_inventory`` sorts the files of a log by label and kind from their names (spec 4.8.3),
+``plan`` makes the tasks of a label. Tasks, contexts and findings are plain values that can be sent
+to other processes.
 """
 
 from __future__ import annotations
@@ -30,9 +28,18 @@ from veen.log.entry import ControlRecord, StreamRecord
 from veen.log.layout import ChunkName, OpenChunkName, parse_tombstone
 from veen.mmr import Peaks
 
-# How far from its first entry the epoch of a label is looked for, beyond the skew window.
+# The range around its first entry in which the epoch of a label is searched.
 _RECOGNISED_SEC: Final = 86_400
 _MAX_RECOGNISED_EPOCHS: Final = 256
+Read = Callable[[str], bytes | None]
+"""Reads a file of the log by its name; None when it does not exist."""
+ANY: Final = 1 << 64
+"""A bound above every stream_seq."""
+_BY_SEQ: Final = re.compile(r"log/(peaks|checkpoint)-([0-9a-f]{64})-([0-9]{20})\.cbor")
+_BY_RANGE: Final = re.compile(
+    r"log/(?:(chunk)|leaves)-([0-9a-f]{64})-([0-9]{20})-([0-9]{20})\.(?(1)summary|bin)"
+)
+_INDEX: Final = re.compile(r"log/checkpoint-index-[0-9a-f]{64}\.cbor")
 
 
 class Depth(Enum):
@@ -40,11 +47,11 @@ class Depth(Enum):
 
     FULL = "full"
     HASHES = "hashes"
-    """All but the two signatures of each entry; whatever else is signed is still verified."""
+    """All but the two signatures of each entry; other signatures are still verified."""
 
 
 class LoggedControl(NamedTuple):
-    """One record of the control log."""
+    """A record of the control log."""
 
     record: ControlRecord
     stream_seq: int
@@ -57,14 +64,14 @@ class Capability(NamedTuple):
 
 
 class KnownLabels(NamedTuple):
-    """The labels of a stream, and since when the hub has known it."""
+    """The labels of a stream, and the hub_ts since which the hub knows it."""
 
     labels: EpochLabels
     since: int
 
 
 class LabelOrigin(NamedTuple):
-    """The stream and epoch that a label is of."""
+    """The stream and epoch of a label."""
 
     labels: EpochLabels
     epoch: int
@@ -75,12 +82,14 @@ class LabelOrigin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuditStreams:
+    """The streams that a hub knows, by their labels."""
+
     fixed: Mapping[bytes, KnownLabels]
     """Streams without epochs, by the one label of each."""
     rolling: tuple[KnownLabels, ...]
 
     def origin(self, label: bytes, first_ts: int, skew_sec: int) -> LabelOrigin | None:
-        """Where a label comes from whose first entry has this hub_ts."""
+        """The stream and epoch of a label whose first entry has this hub_ts."""
         known = self.fixed.get(label)
         if known is not None:
             return LabelOrigin(known.labels, 0, known.since, known.since <= first_ts)
@@ -95,6 +104,8 @@ class AuditStreams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
+    """What every chunk is audited with: the hub, its limits, streams and capabilities."""
+
     hub: HubIdentity
     limits: Limits
     profiles: Mapping[bytes, Profile]
@@ -105,7 +116,7 @@ class Context:
     rated: frozenset[bytes]
     """The capabilities that have a rate."""
     control_is_whole: bool
-    """Whether every capability that was ever made known could be read."""
+    """Whether every capability that was ever logged could be read."""
 
     def with_control_records(self, records: Iterable[LoggedControl], *, is_whole: bool) -> Context:
         """The context of all other labels, once the control label has been audited."""
@@ -141,7 +152,7 @@ def begin(
     streams: Iterable[StreamRecord],
     depth: Depth,
 ) -> Context:
-    """The context of the control label, which needs none but the hub itself."""
+    """The context of the control label, which depends on the hub alone."""
     bare = Context(
         hub=hub,
         limits=limits,
@@ -157,7 +168,7 @@ def begin(
 
 
 def _streams(routing: bytes, learnt: Iterable[tuple[StreamRecord, int]]) -> AuditStreams:
-    """A stream is known from its first record; a name may come later, and its profile with it."""
+    """The streams of control records; a later record may add the name and the profile."""
     known: dict[bytes, StreamRecord] = {}
     since: dict[bytes, int] = {}
     fixed: dict[bytes, KnownLabels] = {}
@@ -179,48 +190,42 @@ def _streams(routing: bytes, learnt: Iterable[tuple[StreamRecord, int]]) -> Audi
     return AuditStreams(fixed, tuple(rolling))
 
 
-Read = Callable[[str], bytes | None]
-"""The bytes of a file of the log by its name, or None when there is none."""
-ANY: Final = 1 << 64
-"""Beyond every stream_seq."""
-
-
 class FindingKind(Enum):
     SEALED = "sealed"
     OPEN = "open"
     PRUNED = "pruned"
     ABSENT = "absent"
-    """No chunk at all: only what stands beside one."""
+    """No chunk, only checkpoints or snapshots."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The state of a label just before a chunk; ``peaks`` is None when it is unknown."""
+    """The state of a label before a chunk; ``peaks`` is None when unknown."""
 
     seen: int
     peaks: Peaks | None
     last_ts: int
     origin: LabelOrigin | None
     cursors: tuple[tuple[bytes, ClientCursor], ...] = ()
-    """Of the clients whose first entry in the chunk does not follow their last before it."""
+    """The cursors of clients whose first entry in the chunk does not follow their last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One chunk to audit. Without ``start`` it begins where its name and its snapshot say."""
+    """A chunk to audit. Without ``start`` it begins by its name and its snapshot."""
 
     kind: FindingKind
     segment: ChunkName | OpenChunkName
     due: frozenset[int]
-    """Every stream_seq of this chunk at which a checkpoint must stand, if it gets there."""
+    """Every stream_seq of this chunk at which a checkpoint is required."""
     claimed: frozenset[int]
-    """Those of them at which one stands, or is said to."""
+    """Those of them at which a checkpoint exists or is listed."""
     snapshots: frozenset[int]
     summaries: frozenset[ChunkName]
     promised: int
-    """The last stream_seq that the hub has vouched for in the label."""
+    """The last stream_seq that the hub has signed in the label."""
     first_ts: int | None = None
-    """The hub_ts of the first entry of the label, where it is known."""
+    """The hub_ts of the first entry of the label, if known."""
     start: Start | None = None
 
     @property
@@ -235,26 +240,26 @@ class Task:
 
 
 class Jump(NamedTuple):
-    """A client whose numbers leave a gap: a fault, unless entries that were lost may fill it."""
+    """A gap in the client_seq of a client: a fault unless lost entries may fill it."""
 
     client: bytes
     first: int
-    """The first number that is not there."""
+    """The first missing client_seq."""
     gap: int
     since: int | None
-    """How many losses of the chunk came before the client's last entry; None if it has none."""
+    """The number of losses before the client's last entry in the chunk; None if it has none."""
     fault: AuditFault
 
 
 class Loss(NamedTuple):
-    """Entries of which no client is known."""
+    """Lost entries whose client is unknown."""
 
     first: int
     entries: int
 
 
-class Stray(NamedTuple):
-    """An entry that stands out of its place, and whose number it is by the hub's receipt."""
+class MisplacedEntry(NamedTuple):
+    """An entry out of its place, with its client and client_seq confirmed by the receipt."""
 
     stream_seq: int
     client: bytes
@@ -262,7 +267,7 @@ class Stray(NamedTuple):
 
 
 class RateUse(NamedTuple):
-    """How often a capability with a rate was used in one second of hub time."""
+    """The uses of a capability with a rate in one second of hub time."""
 
     auth_ref: bytes
     hub_ts: int
@@ -270,7 +275,7 @@ class RateUse(NamedTuple):
 
 
 class Binding(NamedTuple):
-    """The lines that the binding manifest may hold for one checkpoint; none when any may stand."""
+    """The lines that the binding manifest may have for a checkpoint; empty when any may."""
 
     upto_seq: int
     lines: tuple[bytes, ...]
@@ -278,51 +283,48 @@ class Binding(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkFindings:
+    """The result of the audit of a chunk."""
+
     task: Task
     start: Start
-    """What the chunk was audited from."""
+    """The state from which the chunk was audited."""
     seen: int
     last_ts: int
     peaks: Peaks | None = None
     is_confirmed: bool = False
-    """Whether the first root in the chunk bears the starting peaks out, or a checkpoint does."""
+    """Whether the first root in the chunk or a checkpoint confirms the starting peaks."""
     first_seq: int | None = None
     first_ts: int | None = None
     excused: int = 0
-    """Up to where bytes that nobody can read may have been the entries that are missing."""
+    """The stream_seq up to which unreadable bytes may have been the missing entries."""
     size: int = 0
     entries: int = 0
     checkpoints: int = 0
     faults: tuple[AuditFault, ...] = ()
     if_whole: tuple[AuditFault, ...] = ()
-    """Faults that hold when no jump turns out to be one, and in the other case ``if_not``."""
+    """Faults that count when no jump is a fault; otherwise those in ``if_not`` count."""
     if_not: tuple[AuditFault, ...] = ()
     notes: tuple[str, ...] = ()
     firsts: tuple[tuple[bytes, ClientCursor], ...] = ()
     lasts: tuple[tuple[bytes, ClientCursor], ...] = ()
     gaps: tuple[Jump | Loss, ...] = ()
     after: tuple[tuple[bytes, int], ...] = ()
-    """How many losses of the chunk came before the last entry of a client; else none did."""
-    misplaced: tuple[Stray, ...] = ()
+    """The number of losses before the last entry of a client, where there are any."""
+    misplaced: tuple[MisplacedEntry, ...] = ()
     uses: tuple[RateUse, ...] = ()
     control_records: tuple[LoggedControl, ...] = ()
     refs: tuple[tuple[int, CheckpointRef], ...] = ()
     bindings: tuple[Binding, ...] = ()
     rolled: ChunkTally | None = None
-    """What was in it, when it is sealed and whole."""
+    """The tally of the chunk, if it is sealed and complete."""
     first_size: int | None = None
-    """The size of its first entry, when that is whole."""
-
-
-_BY_SEQ: Final = re.compile(r"log/(peaks|checkpoint)-([0-9a-f]{64})-([0-9]{20})\.cbor")
-_BY_RANGE: Final = re.compile(
-    r"log/(?:(chunk)|leaves)-([0-9a-f]{64})-([0-9]{20})-([0-9]{20})\.(?(1)summary|bin)"
-)
-_INDEX: Final = re.compile(r"log/checkpoint-index-[0-9a-f]{64}\.cbor")
+    """The size of the first entry, if it is complete."""
 
 
 @dataclass(slots=True)
 class LabelStock:
+    """The files of a label."""
+
     label: bytes
     chunks: set[ChunkName] = field(default_factory=set)
     opened: set[OpenChunkName] = field(default_factory=set)
@@ -333,20 +335,22 @@ class LabelStock:
     checkpoints: set[int] = field(default_factory=set)
 
     def segments(self) -> list[ChunkName | OpenChunkName]:
-        """Chunks, gone or present, in the order of the label; the sealed one of a pair first."""
-        result: list[ChunkName | OpenChunkName] = [*self.chunks | self.tombstones, *self.opened]
-        return sorted(result, key=lambda item: (item.start_seq, len(item) == 2, item))
+        """Chunks, pruned or present, in order; of two with the same start the sealed one first."""
+        names: list[ChunkName | OpenChunkName] = [*self.chunks | self.tombstones, *self.opened]
+        return sorted(names, key=lambda name: (name.start_seq, len(name) == 2, name))
 
     def missing(self, first: int, last: int) -> list[str]:
-        """The chunks that ought to hold these entries, by the summaries they left."""
+        """The names of the missing chunks of these entries, by their summaries."""
         return missing(self.label, self.summaries, first, last)
 
 
 @dataclass(slots=True)
 class Stock:
+    """The inventory of a log: its files by label."""
+
     labels: dict[bytes, LabelStock] = field(default_factory=dict)
     recorder: list[str] = field(default_factory=list)
-    """Recorder checkpoints, which are of all labels."""
+    """Recorder checkpoints, which cover all labels."""
     unknown: list[str] = field(default_factory=list)
 
     def of(self, label: bytes) -> LabelStock:
@@ -354,12 +358,12 @@ class Stock:
 
 
 def missing(label: bytes, summaries: Iterable[ChunkName], first: int, last: int) -> list[str]:
-    gone = sorted(summary for summary in summaries if first <= summary.start_seq <= last)
-    return [layout.chunk(item) for item in gone or [ChunkName(label, first, last)]]
+    absent = sorted(summary for summary in summaries if first <= summary.start_seq <= last)
+    return [layout.chunk(name) for name in absent or [ChunkName(label, first, last)]]
 
 
 def take_inventory(names: Iterable[str]) -> Stock:
-    """Sort names such as ``log/chunk-….log``; what is no file of a log is kept apart."""
+    """Sort names such as ``log/chunk-….log``; others go to ``unknown``."""
     inventory = Stock()
     for name in sorted(names):
         if layout.parse_recorder_checkpoint(name):
@@ -396,15 +400,17 @@ def _artefact(inventory: Stock, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelPlan:
+    """The tasks of a label in order, and what the hub has signed of it."""
+
     label: bytes
     tasks: tuple[Task, ...]
     claimed: frozenset[int]
-    """Every stream_seq at which there is a checkpoint, or is said to be."""
+    """Every stream_seq at which a checkpoint exists or is listed."""
     promised: int
     summaries: frozenset[ChunkName]
 
     def missing(self, first: int, last: int) -> list[str]:
-        """The chunks that ought to hold these entries, by the summaries they left."""
+        """The names of the missing chunks of these entries, by their summaries."""
         return missing(self.label, self.summaries, first, last)
 
 
@@ -414,9 +420,10 @@ def plan(
     bound: Collection[tuple[bytes, int]],
     acknowledged: int,
 ) -> LabelPlan:
-    """``acknowledged`` is the last stream_seq for which a receipt is known to have gone out.
+    """Plan the audit of a label.
 
-    Checkpoints that both the index and the binding manifest name must be there too.
+    ``acknowledged`` is the last stream_seq for which a receipt is known to exist. Checkpoints
+    in both the index and the binding manifest must exist, too.
     """
     claimed = set(files.checkpoints)
     with suppress(Malformed):
@@ -433,34 +440,35 @@ def plan(
 
 
 def _tasks(files: LabelStock, claimed: frozenset[int], promised: int) -> Iterator[Task]:
-    """Whatever has a stream_seq stands beside one chunk: that which holds it, or the last before.
+    """The tasks of a label.
 
-    So a chunk whose name is wrong still finds what it left, and nothing is left over.
+    Each artefact belongs to the chunk of its stream_seq, or the last before, so it is checked
+    once even where the name of a chunk is wrong.
     """
     segments = files.segments() or [OpenChunkName(files.label, 1)]
     ends = {chunk.end_seq for chunk in files.chunks | files.tombstones}
     due, known, peaks = sorted(claimed | ends), sorted(claimed), sorted(files.peaks)
     summaries = sorted(files.summaries)
-    taken = 0
-    for place, segment in enumerate(segments):
+    covered = 0
+    for number, segment in enumerate(segments):
         end = segment.end_seq if isinstance(segment, ChunkName) else 0
-        following = segments[place + 1].start_seq - 1 if place + 1 < len(segments) else ANY
-        upto = max(end, following, taken)
-        begin = min(taken + 1, segment.start_seq)
+        following = segments[number + 1].start_seq - 1 if number + 1 < len(segments) else ANY
+        upto = max(end, following, covered)
+        begin = min(covered + 1, segment.start_seq)
         yield Task(
             kind=_kind(segment, files),
             segment=segment,
-            due=frozenset(_between(due, taken, upto)),
-            claimed=frozenset(_between(known, taken, upto)),
-            snapshots=frozenset(_between(peaks, taken, upto)),
+            due=frozenset(_between(due, covered, upto)),
+            claimed=frozenset(_between(known, covered, upto)),
+            snapshots=frozenset(_between(peaks, covered, upto)),
             summaries=frozenset(_starting(summaries, begin, upto)),
             promised=promised,
         )
-        taken = upto
+        covered = upto
 
 
-def _between(value: list[int], after: int, upto: int) -> list[int]:
-    return value[bisect_right(value, after) : bisect_right(value, upto)]
+def _between(seqs: list[int], after: int, upto: int) -> list[int]:
+    return seqs[bisect_right(seqs, after) : bisect_right(seqs, upto)]
 
 
 def _starting(names: list[ChunkName], first: int, last: int) -> list[ChunkName]:

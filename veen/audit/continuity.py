@@ -1,8 +1,8 @@
-"""The joints of a label: chunks audited one by one, in any order, put together in theirs.
+"""The continuity of a label: its chunks, audited one by one in any order, joined in sequence.
 
-Each chunk was audited from a start that it took from its own name and snapshot. Where the chunk
-before it ends elsewhere, the joint asks for another audit from there; so the result is that of a
-walk from the first entry to the last, and no fault of one chunk hides or makes one in the next.
+Each chunk was audited from a start taken from its own name and snapshot. Where the chunk before it
+ends elsewhere, it is audited again from there. So the result is that of a walk from the first entry
+to the last, and no fault of a chunk hides or creates a fault in the next.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from veen.log.chunk import (
 from veen.mmr import EMPTY, Peaks
 
 Again = Callable[[Start], ChunkFindings]
-"""Audits a chunk once more, from another start."""
+"""Audits a chunk again from another start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelFindings:
-    """A label as a whole. ``uses`` stand with the file and the start of their chunk."""
+    """The findings of a label; ``uses`` come with the file and the start of their chunk."""
 
     label: bytes
     head: LabelHead
@@ -56,17 +56,19 @@ class LabelFindings:
     uses: tuple[tuple[str, int, RateUse], ...]
     bindings: tuple[Binding, ...]
     roots: Mapping[int, bytes]
-    """The root of the log itself at every size that a checkpoint stands at."""
+    """The root of the log at every size with a checkpoint."""
 
 
 class _Pending(NamedTuple):
-    found: ChunkFindings
+    findings: ChunkFindings
     is_whole: bool
     again: Again
 
 
 @dataclass(slots=True)
-class LabelJoint:
+class LabelContinuity:
+    """Joins the findings of the chunks of a label."""
+
     plan: LabelPlan
     context: Context
     first_ts: int | None = None
@@ -90,7 +92,7 @@ class LabelJoint:
     _pending: list[_Pending] = field(default_factory=list)
 
     def settle(self, findings: ChunkFindings, again: Again) -> ChunkFindings:
-        """Take the next chunk of the label, audited again for as long as its start is wrong."""
+        """Take the next chunk of the label, audited again while its start is wrong."""
         start = self._start_of(findings)
         while start != findings.start:
             findings = again(start)
@@ -101,7 +103,7 @@ class LabelJoint:
         return findings
 
     def finish(self, read: Read) -> LabelFindings:
-        """What shows only at the end: whether the log reaches what was signed, and the index."""
+        """Check whether the log reaches what was signed, and the checkpoint index."""
         self._gather_pending()
         reached = max(self._seen, self._excused)
         if self.plan.promised > reached:
@@ -124,7 +126,7 @@ class LabelJoint:
         )
 
     def _start_of(self, findings: ChunkFindings) -> Start:
-        """Where a chunk begins; its own start, if that comes to the same."""
+        """The start of a chunk; its own start object if it is equivalent."""
         given, skips = findings.start, self._skips(findings)
         seen = findings.task.segment.start_seq - 1 if skips else self._seen
         peaks = None if skips else self._peaks
@@ -133,12 +135,14 @@ class LabelJoint:
         last_ts = self._last_ts
         if findings.first_ts is None or given.last_ts <= last_ts <= findings.first_ts:
             last_ts = given.last_ts
-        return Start(seen, peaks, last_ts, self._origin_of(findings), self._astray(findings))
+        return Start(
+            seen, peaks, last_ts, self._origin_of(findings), self._discontinuous_cursors(findings)
+        )
 
     def _skips(self, findings: ChunkFindings) -> bool:
-        """Whether entries are missing before a chunk, by its name and by what it holds."""
-        due = self._seen + 1
-        return findings.task.segment.start_seq > due and findings.first_seq != due
+        """Whether entries are missing before a chunk, by its name and its first entry."""
+        expected = self._seen + 1
+        return findings.task.segment.start_seq > expected and findings.first_seq != expected
 
     def _origin_of(self, findings: ChunkFindings) -> LabelOrigin | None:
         if self.first_ts is not None:
@@ -150,19 +154,21 @@ class LabelJoint:
             else self.context.origin(findings.task.label, began)
         )
 
-    def _astray(self, findings: ChunkFindings) -> tuple[tuple[bytes, ClientCursor], ...]:
-        """The clients whose first entry in a chunk does not follow their last before it."""
-        astray = {
+    def _discontinuous_cursors(
+        self, findings: ChunkFindings
+    ) -> tuple[tuple[bytes, ClientCursor], ...]:
+        """The cursors of clients whose first entry in a chunk does not follow their last."""
+        cursors = {
             client: self._cursors.get(client, NEW_CLIENT) for client, _ in findings.start.cursors
         }
         for client, first in findings.firsts:
             last = self._cursors.get(client, NEW_CLIENT)
             if first.client_seq != last.client_seq + 1 or first.prev_ack < last.prev_ack:
-                astray[client] = last
-        return tuple(sorted(astray.items(), key=lambda item: item[0]))
+                cursors[client] = last
+        return tuple(sorted(cursors.items(), key=lambda item: item[0]))
 
     def _take(self, findings: ChunkFindings) -> bool:
-        """Join a chunk to those before it; whether no client's numbers break there."""
+        """Join a chunk to those before it; whether it has no fault in client sequences."""
         task, start_seq = findings.task, findings.task.segment.start_seq
         if self._skips(findings):
             first = max(self._seen, self._excused) + 1
@@ -180,12 +186,12 @@ class LabelJoint:
         return is_whole
 
     def _gather_pending(self) -> None:
-        """A chunk without any entry waits until another one tells the stream of the label."""
-        for result, is_whole, again in self._pending:
-            if result.first_ts is None and result.start.origin != self._origin:
-                self._gather(again(replace(result.start, origin=self._origin)), is_whole)
+        """Add up chunks; one without entries waits until another shows the label's stream."""
+        for findings, is_whole, again in self._pending:
+            if findings.first_ts is None and findings.start.origin != self._origin:
+                self._gather(again(replace(findings.start, origin=self._origin)), is_whole)
             else:
-                self._gather(result, is_whole)
+                self._gather(findings, is_whole)
         self._pending.clear()
 
     def _gather(self, findings: ChunkFindings, is_whole: bool) -> None:
@@ -208,7 +214,7 @@ class LabelJoint:
         self._cursors.update(findings.lasts)
 
     def _note_roll(self, findings: ChunkFindings) -> None:
-        """Tell of a chunk before this one that the limits of today would have cut elsewhere."""
+        """Note if the current limits would have sealed the chunk before this elsewhere."""
         before, limits = self._rolled, self.context.limits
         if before is None or findings.first_size is None:
             return
@@ -224,18 +230,21 @@ class LabelJoint:
             self._faults.append(AuditFault(name, 0, first, what, "MISSING"))
 
     def _index(self, read: Read) -> None:
-        """The checkpoint index of the label, against every checkpoint that was reached."""
-        name, due = layout.checkpoint_index(self.plan.label), self.plan.claimed | set(self._refs)
-        if not due:
+        """Check the checkpoint index of the label against every checkpoint that was reached."""
+        name, expected = (
+            layout.checkpoint_index(self.plan.label),
+            self.plan.claimed | set(self._refs),
+        )
+        if not expected:
             return
-        if set(self._refs) >= due:
+        if set(self._refs) >= expected:
             self._faults += compare(read, name, encode_checkpoint_index(self._refs), "INDEX")
             return
         try:
-            result = decode_checkpoint_index(read(name) or b"")
+            listed = decode_checkpoint_index(read(name) or b"")
         except Malformed as error:
             self._faults.append(AuditFault(name, 0, None, str(error), "INDEX"))
             return
         for upto, ref in sorted(self._refs.items()):
-            if result.get(upto) != ref:
+            if listed.get(upto) != ref:
                 self._faults.append(AuditFault(name, 0, upto, "differs from the log", "INDEX"))

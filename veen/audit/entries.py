@@ -1,19 +1,13 @@
-"""The numbers of each client in a chunk: every one follows the last of the same client (I6-I9).
+"""The checks of the entries of a chunk: frames, pairs, client sequences and MMR roots.
 
-The range of a label, followed from entry to entry and found again after a fault (spec 5.1).
-
-The frames of a chunk, read so that a bad one does not hide those behind it (spec 4.8.1).
-
-What is wrong with a pair of message and receipt by itself: every rule it breaks, not the first.
-
-``veen.invariants.verify_pair`` refuses a pair; an audit tells all that is wrong with it and goes
-on. The rules are the same, and a test holds the two against each other. What follows from what
-came before, the root and the numbers of the client, is checked where that is known.
-
-A rule that can only be broken along with another is told once: a message that was changed has
-neither its hash nor its signature any more.
-
-Entries of a chunk that stand out of their place: whose they are, and what is wrong with them.
+- ``split``: the frames of a chunk; a damaged frame does not hide those behind it (spec 4.8.1).
+- ``PairCheck``: every rule that a message and its receipt break by themselves.
+  ``veen.invariants.verify_pair`` raises at the first; the rules are the same, and a test compares
+  the two. A rule that can only be broken along with another is reported once: a changed message
+  has neither its hash nor its signature.
+- ``Clients``: the client_seq of each client follows its last (I6-I9).
+- ``MmrTracker``: the range of the label, followed from entry to entry (spec 5.1).
+- ``MisplacedCheck``: entries out of their place.
 """
 
 from __future__ import annotations
@@ -23,7 +17,17 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from veen import mmr
-from veen.audit.context import Context, Depth, Jump, LabelOrigin, Loss, Read, Start, Stray, Task
+from veen.audit.context import (
+    Context,
+    Depth,
+    Jump,
+    LabelOrigin,
+    Loss,
+    MisplacedEntry,
+    Read,
+    Start,
+    Task,
+)
 from veen.audit.report import AuditFault
 from veen.errors import Malformed, Untrusted, WrongSize
 from veen.invariants import ClientCursor
@@ -37,9 +41,19 @@ from veen.payload import check_ciphertext_sizes
 from veen.receipt import Receipt
 from veen.wire import cbor
 
+Hint = Callable[[int], Peaks | None]
+"""The unverified peaks at a size: a signed root must confirm them."""
+# Signatures are checked in batches, which is faster by the cache of the processor.
+TOGETHER: Final = 256
+ORDER = "ORDER"
+"""The fault code of an entry that comes after a later entry."""
+
 
 class Clients:
-    """A client's first entry is taken to follow what came before, unless a cursor was given."""
+    """Checks the client_seq and prev_ack of each client.
+
+    The first entry of a client is assumed to follow its last, unless a cursor was given.
+    """
 
     def __init__(self, given: Iterable[tuple[bytes, ClientCursor]]) -> None:
         self._given = dict(given)
@@ -52,11 +66,11 @@ class Clients:
         self.after: dict[bytes, int] = {}
 
     def place_by(self, seen: Callable[[], int]) -> None:
-        """Whoever walks tells how far it has come: what is lost comes next."""
+        """Set the source of the last stream_seq, which gives losses their place."""
         self._seen = seen
 
     def check(self, msg: Msg, file: str, at: int, seq: int) -> AuditFault | None:
-        """What is wrong with the next message of a client; a gap is kept for later."""
+        """The fault of the next message of a client; a gap is stored for later."""
         last = self.lasts.get(msg.client_id)
         if last is None:
             self.firsts[msg.client_id] = ClientCursor(msg.client_seq, msg.prev_ack)
@@ -75,13 +89,13 @@ class Clients:
         return fault
 
     def salvage(self, msg: Msg) -> None:
-        """A message whose frame is broken, but which its receipt names: nothing else is sure."""
+        """Take a message of a damaged frame that a valid receipt confirms."""
         self.lasts[msg.client_id] = ClientCursor(msg.client_seq, 0)
         if self._losses:
             self.after[msg.client_id] = self._losses
 
     def lose(self, count: int) -> None:
-        """So many entries are lost; of two losses at one place the second comes behind."""
+        """Note lost entries; a second loss at the same place follows the first."""
         first = max(self._seen(), self._lost_upto) + 1
         self.gaps.append(Loss(first, count))
         self._lost_upto = first + count - 1
@@ -106,23 +120,20 @@ class Clients:
         return None
 
 
-Hint = Callable[[int], Peaks | None]
-"""The peaks at a size as someone believes them to be: a signed root must confirm them."""
-
-
 def no_hint(_size: int) -> Peaks | None:
+    """A ``Hint`` that knows nothing."""
     return None
 
 
 class Suspect(NamedTuple):
-    """An entry whose root is wrong, if a guess at the range before it proves right."""
+    """An entry whose root is wrong if a guessed range before it is confirmed."""
 
     stream_seq: int
     at: int
 
 
 def read_snapshot(read: Read, label: bytes, size: int) -> Peaks | None:
-    """The peaks at a size as their snapshot has them, if it is one."""
+    """The peaks at a size from their snapshot, or None."""
     if size == 0:
         return mmr.EMPTY
     try:
@@ -132,13 +143,13 @@ def read_snapshot(read: Read, label: bytes, size: int) -> Peaks | None:
     return snapshot.to_peaks() if (snapshot.label, snapshot.upto_seq) == (label, size) else None
 
 
-class Climb:
-    """``peaks`` is None while a fault leaves the range unknown.
+class MmrTracker:
+    """Follows the MMR of a label; ``peaks`` is None while a fault leaves it unknown.
 
-    Entries and snapshots lead it back: a guess goes on from leaf to leaf until a signed root or a
-    snapshot bears it out, and then every root in between was wrong. A hint never leads back: by it
-    a root is checked that could not be otherwise, and nothing more, so that whoever has no hints
-    finds the same state.
+    After a fault the range is recovered from entries and snapshots: a guess is extended leaf by
+    leaf until a signed root or a snapshot confirms it, and then every root in between was wrong. A
+    hint is used only to check a root that could not be checked otherwise, never to recover the
+    range, so an audit without hints ends in the same state.
     """
 
     def __init__(self, task: Task, read: Read, peaks: Peaks | None, hint: Hint) -> None:
@@ -158,10 +169,10 @@ class Climb:
         return sorted([*self._adrift, *(suspect.stream_seq for suspect in self._suspects)])
 
     def step(self, receipt: Receipt, leaf: bytes | None, at: int) -> bool:
-        """Whether the root of a receipt is that after its leaf, or after the message's own."""
+        """Whether the root of a receipt follows from its leaf, or from the message's own."""
         before = self.peaks
         if before is None or before.size != receipt.stream_seq - 1:
-            before = self._found(receipt)
+            before = self._find_peaks(receipt)
             if before is None:
                 self._drift(receipt, leaf, at)
                 return False
@@ -172,22 +183,22 @@ class Climb:
         return self._other(before, receipt, leaf, at)
 
     def lose(self, leaf: bytes | None) -> None:
-        """Go on after an entry whose receipt cannot be read."""
+        """Continue after an entry whose receipt cannot be read."""
         known = [self.peaks] if self.peaks is not None else self._guesses
         self.miss()
         self._guess([] if leaf is None else [peaks.append(leaf) for peaks in known])
 
     def miss(self) -> None:
-        """Go on after entries that are not there."""
+        """Continue after missing entries."""
         self.peaks = None
         self._hinted = None
 
     def settle(self, size: int) -> None:
-        """Take up the range again where its snapshot says the same as a guess."""
+        """Recover the range where its snapshot equals a guess."""
         if self.peaks is None and self._guesses:
             self._confirm(self._snapshot(size))
 
-    def _found(self, receipt: Receipt) -> Peaks | None:
+    def _find_peaks(self, receipt: Receipt) -> Peaks | None:
         size = receipt.stream_seq - 1
         for guess in self._guesses:
             if guess.size == size and _leads_to(guess, receipt):
@@ -204,7 +215,7 @@ class Climb:
             self._guesses.clear()
 
     def _guess(self, guesses: list[Peaks]) -> None:
-        """Go on from guesses; without any, nothing will tell whether the roots so far are wrong."""
+        """Continue from guesses; without any, the roots so far can never be checked."""
         self._guesses = guesses
         if not guesses:
             self._adrift += (suspect.stream_seq for suspect in self._suspects)
@@ -221,7 +232,7 @@ class Climb:
             return True
         self.miss()
         self.wrong.append(Suspect(receipt.stream_seq, at))
-        self._guess([item for item in (before.append(receipt.leaf_hash), by_message) if item])
+        self._guess([peaks for peaks in (before.append(receipt.leaf_hash), by_message) if peaks])
         return False
 
     def _drift(self, receipt: Receipt, leaf: bytes | None, at: int) -> None:
@@ -238,13 +249,13 @@ class Climb:
             self.wrong.append(Suspect(seq, at))
 
     def _hints_otherwise(self, receipt: Receipt, leaf: bytes | None) -> bool:
-        """Whether a hint that an earlier root has confirmed leads to another root than this."""
+        """Whether a hint confirmed by an earlier root leads to another root than this."""
         size, followed = receipt.stream_seq - 1, self._hinted
         is_known = followed is not None and followed.size == size
         before = followed if is_known else self._hint(size)
         if before is None:
             return False
-        by_leaves = [before.append(item) for item in (receipt.leaf_hash, leaf) if item]
+        by_leaves = [before.append(hash_) for hash_ in (receipt.leaf_hash, leaf) if hash_]
         after = next((by_leaf for by_leaf in by_leaves if by_leaf.root() == receipt.mmr_root), None)
         self._hinted = after or (by_leaves[0] if is_known else None)
         return is_known and after is None
@@ -254,7 +265,7 @@ def _leads_to(before: Peaks, receipt: Receipt) -> bool:
     return before.append(receipt.leaf_hash).root() == receipt.mmr_root
 
 
-class Good(NamedTuple):
+class SoundFrame(NamedTuple):
     """A frame whose lengths, hash and objects agree."""
 
     at: int
@@ -262,29 +273,29 @@ class Good(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Bad:
-    """A frame that is not right, up to where the next one begins, and what can be read of it."""
+class DamagedFrame:
+    """A damaged frame up to the start of the next, and what can be read of it."""
 
     at: int
     end: int
     why: str
     claimed_seq: int
-    """What stands in its header for stream_seq: a hint, nothing signed."""
+    """The stream_seq in its header, which is not signed."""
     msg: Msg | None
     receipt: Receipt | None
 
 
-def split(raw: bytes, label: bytes, limits: Limits) -> Iterator[Good | Bad]:
+def split(raw: bytes, label: bytes, limits: Limits) -> Iterator[SoundFrame | DamagedFrame]:
     at = 0
     while at < len(raw):
         try:
             framed = _framed(raw, at, label, limits)
         except Malformed as error:
-            bad = _bad(raw, at, label, str(error))
-            yield bad
-            at = bad.end
+            damaged = _damaged(raw, at, label, str(error))
+            yield damaged
+            at = damaged.end
         else:
-            yield Good(at, framed)
+            yield SoundFrame(at, framed)
             at += framed.header.whole_size
 
 
@@ -295,7 +306,7 @@ def _framed(raw: bytes, at: int, label: bytes, limits: Limits) -> FramedEntry:
     return framed
 
 
-def _bad(raw: bytes, at: int, label: bytes, why: str) -> Bad:
+def _damaged(raw: bytes, at: int, label: bytes, why: str) -> DamagedFrame:
     seq = int.from_bytes(raw[at + 34 : at + 42], "big")
     msg_len = int.from_bytes(raw[at + 42 : at + 46], "big")
     receipt_len = int.from_bytes(raw[at + 46 : at + 50], "big")
@@ -304,11 +315,11 @@ def _bad(raw: bytes, at: int, label: bytes, why: str) -> Bad:
     if _ends_there(raw, start + msg_len, end, label):
         cut = msg_len
     else:
-        checkpoint = raw.find(_begin(label), at + 1)
-        end = checkpoint if checkpoint >= 0 else len(raw)
+        following = raw.find(_begin(label), at + 1)
+        end = following if following >= 0 else len(raw)
         cut = _item_end(raw[start:end])
     body = raw[start:end]
-    return Bad(at, end, why, seq, _msg(body[:cut]), _receipt(body[cut:]))
+    return DamagedFrame(at, end, why, seq, _msg(body[:cut]), _receipt(body[cut:]))
 
 
 def _begin(label: bytes) -> bytes:
@@ -316,7 +327,7 @@ def _begin(label: bytes) -> bytes:
 
 
 def _ends_there(raw: bytes, middle: int, end: int, label: bytes) -> bool:
-    """Whether the lengths of a frame can be trusted: by what follows it, or by its receipt."""
+    """Whether the lengths of a frame are confirmed by what follows it, or by its receipt."""
     if end > len(raw):
         return False
     is_followed = end == len(raw) or raw.startswith(_begin(label), end)
@@ -324,7 +335,7 @@ def _ends_there(raw: bytes, middle: int, end: int, label: bytes) -> bool:
 
 
 def _item_end(body: bytes) -> int:
-    """Where the message ends by its own bytes, whatever the header says."""
+    """The end of the message by its own encoding."""
     try:
         return cbor.skip(body, 0)
     except Malformed:
@@ -345,17 +356,15 @@ def _receipt(raw: bytes) -> Receipt | None:
         return None
 
 
-# Signatures are checked many in a row: the processor then keeps at hand what they need.
-TOGETHER: Final = 256
-
-
 class Broken(NamedTuple):
+    """A broken rule: its code and a description."""
+
     code: str
     what: str
 
 
 class PendingSignature(NamedTuple):
-    """A pair whose signatures wait; the message is None when it is known to be changed."""
+    """A pair whose signatures are queued; the message is None when it is known to be changed."""
 
     at: int
     msg: Msg | None
@@ -363,6 +372,8 @@ class PendingSignature(NamedTuple):
 
 
 class PairCheck:
+    """Checks pairs of message and receipt by themselves."""
+
     def __init__(self, context: Context, label: bytes, origin: LabelOrigin | None) -> None:
         self._context = context
         self._label = label
@@ -371,33 +382,33 @@ class PairCheck:
         self._is_near: dict[int, bool] = {}
         self._signatures = context.depth is Depth.FULL
         self.signed: list[PendingSignature] = []
-        """The pairs whose signatures wait."""
+        """The queue of pairs whose signatures are to be checked."""
 
     def broken(self, msg: Msg, receipt: Receipt, leaf: bytes, at: int) -> list[Broken]:
-        """All but the signatures, which wait; ``leaf`` is the message's own leaf hash."""
-        detail = []
-        message = self._message(msg)
-        if message is not None:
-            detail.append(message)
+        """The broken rules but for signatures, which are queued; ``leaf`` is the message's."""
+        broken = []
+        fault = self._message(msg)
+        if fault is not None:
+            broken.append(fault)
         if self._signatures:
-            self.signed.append(PendingSignature(at, msg if message is None else None, receipt))
+            self.signed.append(PendingSignature(at, msg if fault is None else None, receipt))
         if msg.profile_id not in self._context.profiles:
-            detail.append(Broken("I4", f"profile {msg.profile_id.hex()} is not supported"))
+            broken.append(Broken("I4", f"profile {msg.profile_id.hex()} is not supported"))
         if leaf != receipt.leaf_hash:
-            detail.append(Broken("I2", "leaf_hash is not that of the message"))
+            broken.append(Broken("I2", "leaf_hash is not that of the message"))
         origin, hub_ts = self._origin, receipt.hub_ts
         if origin is not None and origin.since > hub_ts:
             origin = None
         if msg.auth_ref is not None:
-            message = self._capability(msg, msg.auth_ref, hub_ts, origin)
-            if message is not None:
-                detail.append(message)
+            fault = self._capability(msg, msg.auth_ref, hub_ts, origin)
+            if fault is not None:
+                broken.append(fault)
         if origin is not None:
-            detail += self._epoch(msg, origin, hub_ts)
-        return detail
+            broken += self._epoch(msg, origin, hub_ts)
+        return broken
 
     def unsigned(self) -> Iterator[tuple[int, int, Broken]]:
-        """Offset and stream_seq of each signature that waited and does not hold."""
+        """Offset and stream_seq of each queued signature that is invalid."""
         waiting, self.signed = self.signed, []
         for at, msg, receipt in waiting:
             if msg is not None and not msg.signature_is_valid():
@@ -423,13 +434,13 @@ class PairCheck:
     def _capability(
         self, msg: Msg, auth_ref: bytes, hub_ts: int, origin: LabelOrigin | None
     ) -> Broken | None:
-        value = self._context.capabilities.get(auth_ref)
-        is_known = value is not None and value.issued_at <= hub_ts
-        if value is None or not is_known:
-            if value is None and not self._context.control_is_whole:
+        capability = self._context.capabilities.get(auth_ref)
+        is_known = capability is not None and capability.issued_at <= hub_ts
+        if capability is None or not is_known:
+            if capability is None and not self._context.control_is_whole:
                 return None
             return Broken("I7", "no capability was known under its auth_ref")
-        token, issued_at = value
+        token, issued_at = capability
         if msg.client_id != token.subject_pk:
             return Broken("I7", "the capability is another client's")
         if hub_ts > token.expires_at(issued_at):
@@ -439,30 +450,26 @@ class PairCheck:
         return None
 
     def _epoch(self, msg: Msg, origin: LabelOrigin, hub_ts: int) -> Iterable[Broken]:
-        detail = []
+        broken = []
         if msg.profile_id != self._profile_id and msg.profile_id in self._context.profiles:
-            detail.append(Broken("I4", "the profile is not that of the stream"))
+            broken.append(Broken("I4", "the profile is not that of the stream"))
         epoch = origin.labels.profile.epoch(hub_ts)
         if epoch not in self._is_near:
             accepted = origin.labels.accepted(hub_ts, self._context.limits.max_epoch_skew_sec)
             self._is_near[epoch] = self._label in accepted
         if not self._is_near[epoch]:
-            detail.append(Broken("I12", "the label is not of an epoch near hub_ts"))
-        return detail
-
-
-ORDER = "ORDER"
-"""The code of the fault that an entry is told by which comes after a later one."""
+            broken.append(Broken("I12", "the label is not of an epoch near hub_ts"))
+        return broken
 
 
 @dataclass(frozen=True, slots=True)
-class StrayCheck:
-    """The walk passes over them; all that a pair shows by itself is told here."""
+class MisplacedCheck:
+    """Checks the entries out of place, which the walk skips, as pairs by themselves."""
 
     task: Task
     start: Start
     context: Context
-    found: list[Stray] = field(default_factory=list)
+    misplaced: list[MisplacedEntry] = field(default_factory=list)
     faults: list[AuditFault] = field(default_factory=list)
 
     def look(self, raw: bytes, faults: Iterable[AuditFault]) -> None:
@@ -471,19 +478,21 @@ class StrayCheck:
             framed = open_entry(*read_entry(raw, at, self.context.limits))
             msg, receipt, leaf = framed.msg, framed.receipt, framed.msg.leaf_hash()
             for code, what in pairs.broken(msg, receipt, leaf, at):
-                self._tell(at, receipt.stream_seq, what, code)
+                self._fault(at, receipt.stream_seq, what, code)
             if leaf == receipt.leaf_hash and self._is_own(framed):
-                self.found.append(Stray(receipt.stream_seq, msg.client_id, msg.client_seq))
+                self.misplaced.append(
+                    MisplacedEntry(receipt.stream_seq, msg.client_id, msg.client_seq)
+                )
         for at, seq, (code, what) in pairs.unsigned():
-            self._tell(at, seq, what, code)
+            self._fault(at, seq, what, code)
 
     def _is_own(self, framed: FramedEntry) -> bool:
-        """Whether the hub gave this receipt, for this label."""
+        """Whether the hub signed this receipt for this label."""
         try:
             self.context.hub.verify_receipt(framed.receipt)
         except Untrusted:
             return False
         return framed.receipt.label == self.task.label
 
-    def _tell(self, at: int, seq: int, what: str, code: str) -> None:
+    def _fault(self, at: int, seq: int, what: str, code: str) -> None:
         self.faults.append(AuditFault(self.task.file, at, seq, what, code))

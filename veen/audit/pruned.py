@@ -1,4 +1,4 @@
-"""The audit of a chunk that retention took away, from its tombstone, leaves and summary (3.4.1)."""
+"""The audit of a pruned chunk from its tombstone, leaves and summary (spec 3.4.1)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from veen.audit.artefacts import Artefacts
-from veen.audit.chunk import beside, guess_start
+from veen.audit.chunk import chunk_artefacts, guess_start
 from veen.audit.context import ChunkFindings, Context, RateUse, Read, Start, Task
 from veen.audit.entries import read_snapshot
 from veen.audit.report import AuditFault
@@ -21,8 +21,8 @@ from veen.mmr import Peaks
 
 
 @dataclass(frozen=True, slots=True)
-class Tomb:
-    """A pruned chunk of which everything that must remain is there."""
+class PrunedChunk:
+    """A pruned chunk with everything that must remain of it."""
 
     tombstone: Tombstone
     records: Sequence[LeafRecord]
@@ -30,47 +30,44 @@ class Tomb:
 
 
 def audit_tombstone(task: Task, name: ChunkName, read: Read, context: Context) -> ChunkFindings:
+    """Audit what is left of a pruned chunk."""
     faults: list[AuditFault] = []
-    tombstone_record = _read_tombstone(name, read, context, faults)
-    first_ts = tombstone_record.records[0].hub_ts if tombstone_record else None
+    pruned = _read_pruned(name, read, context, faults)
+    first_ts = pruned.records[0].hub_ts if pruned else None
     start = task.start or guess_start(task, read, context, first_ts)
-    artefacts = beside(task, start, read, context)
-    peaks = (
-        _tracker(name, tombstone_record, start, read, artefacts, faults)
-        if tombstone_record
-        else None
-    )
-    plain = _beside_nothing(task, start, artefacts, faults)
-    if tombstone_record is None:
+    artefacts = chunk_artefacts(task, start, read, context)
+    peaks = _end_peaks(name, pruned, start, read, artefacts, faults) if pruned else None
+    plain = _artefact_findings(task, start, artefacts, faults)
+    if pruned is None:
         return replace(plain, excused=name.end_seq)
-    tombstone = tombstone_record.tombstone
+    tombstone = pruned.tombstone
     where = f"moved to {tombstone.moved_to}" if tombstone.moved_to else "not kept elsewhere"
     cursors = {
         record.client_id: ClientCursor(record.client_seq, record.prev_ack)
-        for record in tombstone_record.records
+        for record in pruned.records
     }
     return replace(
         plain,
-        is_confirmed=peaks is not None and peaks.root() == tombstone_record.summary.mmr_root_end,
+        is_confirmed=peaks is not None and peaks.root() == pruned.summary.mmr_root_end,
         first_seq=name.start_seq,
         first_ts=first_ts,
         seen=name.end_seq,
         peaks=peaks,
-        last_ts=tombstone_record.records[-1].hub_ts,
+        last_ts=pruned.records[-1].hub_ts,
         size=tombstone.chunk_bytes,
         notes=(f"{layout.chunk(name)}: pruned at {tombstone.pruned_at}, {where}",),
         lasts=tuple(cursors.items()),
-        uses=_uses(tombstone_record.records, context),
+        uses=_uses(pruned.records, context),
     )
 
 
 def audit_absent(task: Task, read: Read, context: Context) -> ChunkFindings:
-    """A label without any chunk: only what stands beside them can be looked at."""
+    """Audit the artefacts of a label without any chunk."""
     start = task.start or guess_start(task, read, context, None)
-    return _beside_nothing(task, start, beside(task, start, read, context), [])
+    return _artefact_findings(task, start, chunk_artefacts(task, start, read, context), [])
 
 
-def _beside_nothing(
+def _artefact_findings(
     task: Task, start: Start, artefacts: Artefacts, faults: list[AuditFault]
 ) -> ChunkFindings:
     artefacts.finish()
@@ -93,46 +90,46 @@ def _uses(records: Sequence[LeafRecord], context: Context) -> tuple[RateUse, ...
     return tuple(RateUse(ref, hub_ts, times) for (ref, hub_ts), times in used.items() if ref)
 
 
-def _tracker(
+def _end_peaks(
     name: ChunkName,
-    tombstone_record: Tomb,
+    pruned: PrunedChunk,
     start: Start,
     read: Read,
     artefacts: Artefacts,
     faults: list[AuditFault],
 ) -> Peaks | None:
-    """The peaks at the end, from the leaves; they must have the root of the summary."""
+    """The peaks at the end, from the leaves, which must lead to the root of the summary."""
     peaks = start.peaks or read_snapshot(read, name.label, name.start_seq - 1)
     if peaks is None or peaks.size != name.start_seq - 1:
         return None
     passed = []
-    for record in tombstone_record.records:
+    for record in pruned.records:
         peaks = peaks.append(record.leaf_hash)
         if peaks.size in artefacts.task.due or peaks.size in artefacts.task.snapshots:
             passed.append((peaks, record.hub_ts))
-    if peaks.root() != tombstone_record.summary.mmr_root_end:
+    if peaks.root() != pruned.summary.mmr_root_end:
         if start.peaks is None:
             return None
         what = "its leaves do not lead to the root of the summary"
         faults.append(AuditFault(leaf_file(name), 0, name.start_seq, what, "I3"))
-    for item, hub_ts in passed:
-        artefacts.at(item.size, name.start_seq, item, hub_ts)
+    for reached, hub_ts in passed:
+        artefacts.at(reached.size, name.start_seq, reached, hub_ts)
     return peaks
 
 
-def _read_tombstone(
+def _read_pruned(
     name: ChunkName, read: Read, context: Context, faults: list[AuditFault]
-) -> Tomb | None:  # fmt: skip
-    """What is left of a pruned chunk, or None when a fault was told."""
-    result = _tombstone(name, read, context, faults)
-    if result is None:
+) -> PrunedChunk | None:  # fmt: skip
+    """What is left of a pruned chunk, or None after recording a fault."""
+    tombstone = _tombstone(name, read, context, faults)
+    if tombstone is None:
         return None
-    records = _vouched(read, leaf_file(name), result.leaves_sha256, faults)
-    summary = _vouched(read, layout.summary(name), result.summary_sha256, faults)
+    records = _read_hashed(read, leaf_file(name), tombstone.leaves_sha256, faults)
+    summary = _read_hashed(read, layout.summary(name), tombstone.summary_sha256, faults)
     if records is None or summary is None:
         return None
     try:
-        return Tomb(result, unpack_leaves(records, name), ChunkSummary.decode(summary))
+        return PrunedChunk(tombstone, unpack_leaves(records, name), ChunkSummary.decode(summary))
     except Malformed as error:
         faults.append(AuditFault(leaf_file(name), 0, name.start_seq, str(error), "TOMBSTONE"))
         return None
@@ -154,9 +151,9 @@ def _tombstone(
     return tombstone
 
 
-def _vouched(read: Read, file: str, due: bytes, faults: list[AuditFault]) -> bytes | None:
+def _read_hashed(read: Read, file: str, expected: bytes, faults: list[AuditFault]) -> bytes | None:
     raw = read(file)
-    if raw is not None and h(raw) == due:
+    if raw is not None and h(raw) == expected:
         return raw
     what = "the file is missing" if raw is None else "is not what the tombstone says"
     faults.append(AuditFault(file, 0, None, what, "MISSING" if raw is None else "TOMBSTONE"))

@@ -1,4 +1,4 @@
-"""What an audit found: faults of the log, notes, stale derived state; and its signed form."""
+"""The report of an audit: faults of the log, notes, stale derived state; and its signed form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from veen.wire import canonical_json
 
 
 class AuditFault(NamedTuple):
-    """One place where the log is not what its hub signed, and the rule that it breaks."""
+    """A place where the log differs from what its hub signed, and the rule that it breaks."""
 
     file: str
     offset: int
@@ -23,12 +23,12 @@ class AuditFault(NamedTuple):
     code: str
 
     def order(self) -> tuple[str, int, int, str, str]:
-        """Faults stand by file, then by byte, however and wherever they were found."""
+        """The sort key of faults: by file, then by offset."""
         return self.file, self.offset, self.stream_seq or 0, self.code, self.what
 
 
 class LabelHead(NamedTuple):
-    """Where a label ends; ``root`` is None when a fault leaves it unknown."""
+    """The end of a label; ``root`` is None when a fault leaves it unknown."""
 
     head_seq: int
     root: bytes | None
@@ -47,7 +47,7 @@ class AuditReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the log is whole. Derived state is not part of it: it can be rebuilt."""
+        """Whether the log is intact. Derived state does not count: it can be rebuilt."""
         return not self.faults
 
     def to_json(self) -> bytes:
@@ -55,8 +55,8 @@ class AuditReport:
 
     @classmethod
     def from_json(cls, raw: bytes) -> AuditReport:
-        """The report of which ``raw`` is the one JSON form; Malformed otherwise."""
-        return _same(_read(_parse(raw)), raw)
+        """The report whose canonical JSON is ``raw``, or Malformed."""
+        return _verify_canonical(_read(_parse(raw)), raw)
 
     def signed(self, key: SigningKey) -> SignedAuditReport:
         return SignedAuditReport(self, key.public, key.sign(_digest(self)))
@@ -77,7 +77,7 @@ class AuditReport:
 
 @dataclass(frozen=True, slots=True)
 class SignedAuditReport:
-    """A report and who stands for it, under a tag that nothing else is signed with."""
+    """A report with its signature, under a domain tag of its own."""
 
     report: AuditReport
     signed_by: bytes
@@ -101,16 +101,18 @@ class SignedAuditReport:
 
     @classmethod
     def from_json(cls, raw: bytes) -> SignedAuditReport:
-        result = _parse(raw)
+        document = _parse(raw)
         try:
-            report = _read(result["report"])
-            signed = cls(report, bytes.fromhex(result["signed_by"]), bytes.fromhex(result["sig"]))
+            report = _read(document["report"])
+            signed = cls(
+                report, bytes.fromhex(document["signed_by"]), bytes.fromhex(document["sig"])
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise Malformed(f"no signed audit report: {error}") from error
-        return _same(signed, raw)
+        return _verify_canonical(signed, raw)
 
 
-J = TypeVar("J", AuditReport, SignedAuditReport)
+ReportT = TypeVar("ReportT", AuditReport, SignedAuditReport)
 
 
 def _digest(report: AuditReport) -> bytes:
@@ -128,32 +130,32 @@ def _parse(raw: bytes) -> Any:
         raise Malformed(f"an audit report is JSON: {error}") from error
 
 
-def _same(j: J, raw: bytes) -> J:
-    if j.to_json() != raw:
+def _verify_canonical(report: ReportT, raw: bytes) -> ReportT:
+    if report.to_json() != raw:
         raise Malformed("not the one JSON form of an audit report")
-    return j
+    return report
 
 
-def _read(value: Any) -> AuditReport:
+def _read(document: Any) -> AuditReport:
     try:
         return AuditReport(
-            labels=int(value["labels"]),
-            chunks=int(value["chunks"]),
-            entries=int(value["entries"]),
-            checkpoints=int(value["checkpoints"]),
-            heads=_heads(value["heads"]),
-            faults=tuple(AuditFault(**fault) for fault in value["faults"]),
-            notes=tuple(value["notes"]),
-            derived=tuple(value["derived"]),
+            labels=int(document["labels"]),
+            chunks=int(document["chunks"]),
+            entries=int(document["entries"]),
+            checkpoints=int(document["checkpoints"]),
+            heads=_heads(document["heads"]),
+            faults=tuple(AuditFault(**fault) for fault in document["faults"]),
+            notes=tuple(document["notes"]),
+            derived=tuple(document["derived"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Malformed(f"no audit report: {error}") from error
 
 
-def _heads(value: Mapping[str, Any]) -> dict[bytes, LabelHead]:
+def _heads(heads: Mapping[str, Any]) -> dict[bytes, LabelHead]:
     return {
-        bytes.fromhex(label): LabelHead(item["head_seq"], _root(item["root"]))
-        for label, item in value.items()
+        bytes.fromhex(label): LabelHead(head["head_seq"], _root(head["root"]))
+        for label, head in heads.items()
     }
 
 

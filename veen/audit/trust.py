@@ -1,4 +1,4 @@
-"""The identity of a hub as its documents have it, however damaged they are (spec 8.4)."""
+"""The identity of a hub from its documents, however damaged they are (spec 8.4)."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ _NAMES: Final = (layout.IDENTITY, layout.IDENTITY_SIG, layout.KEY_MAP)
 
 
 class Nameless(VeenError):
-    """Nothing says whose log it is."""
+    """A log whose hub cannot be identified."""
 
 
 @dataclass(slots=True)
 class TrustCheck:
+    """Reads the identity of a hub and collects the faults of its documents."""
+
     faults: list[AuditFault] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def read_hub(self, read: Read) -> HubIdentity:
-        """The identity by which to check signatures, as well as the documents allow."""
+        """The identity to verify signatures with, as far as the documents allow."""
         documents = self._documents(read)
         identity = self._identity(documents)
         mapped = self._key_map(documents, identity)
@@ -47,9 +49,9 @@ class TrustCheck:
         return _undated(known)
 
     def follow(self, own: HubIdentity, known: HubIdentity | None) -> HubIdentity:
-        """The identity to judge by: the newest of the log's own and one known from elsewhere.
+        """The newest of the log's own identity and one known from elsewhere.
 
-        The log's own alone cannot tell whether its key has retired since; that is noted.
+        The log's own identity alone cannot show that its key has retired since; that is noted.
         """
         if known is None:
             self.notes.append(
@@ -68,7 +70,7 @@ class TrustCheck:
         return identity
 
     def _documents(self, read: Read) -> dict[str, bytes]:
-        """The documents as they lie, or as a change that a crash interrupted will leave them."""
+        """The documents, or those of the journal if a crash interrupted a change."""
         raw = read(JOURNAL)
         try:
             pending = None if raw is None else cbor.decode(raw)
@@ -78,11 +80,11 @@ class TrustCheck:
         if pending is not None:
             self.notes.append(f"{JOURNAL}: a change of identity that the next start will finish")
             return dict(zip(_NAMES, pending, strict=True))
-        result = {name: read(name) for name in _NAMES}
-        for name, document in result.items():
+        documents = {name: read(name) for name in _NAMES}
+        for name, document in documents.items():
             if document is None:
                 self._fault(name, 0, "the file is missing", "MISSING")
-        return {name: document for name, document in result.items() if document is not None}
+        return {name: document for name, document in documents.items() if document is not None}
 
     def _identity(self, documents: dict[str, bytes]) -> HubIdentity | None:
         if layout.IDENTITY not in documents:
@@ -96,14 +98,14 @@ class TrustCheck:
     def _key_map(
         self, documents: dict[str, bytes], identity: HubIdentity | None
     ) -> list[bytes] | None:
-        """The public keys of the map, if each has the key_id it stands under."""
+        """The public keys of the key map, if each matches its key_id."""
         raw = documents.get(layout.KEY_MAP)
         if raw is None:
             return None
-        keys = _mapped(raw)
+        keys = _parse_key_map(raw)
         if keys is None or (identity and keys != [key.hub_pk for key in identity.hub_keys]):
-            due = [[key.key_id, key.hub_pk] for key in identity.hub_keys] if identity else []
-            at = first_difference(raw, cbor.dump(due)) if identity else 0
+            expected = [[key.key_id, key.hub_pk] for key in identity.hub_keys] if identity else []
+            at = first_difference(raw, cbor.dump(expected)) if identity else 0
             self._fault(layout.KEY_MAP, at, "is not the map of the hub's keys", "IDENTITY")
         return keys
 
@@ -123,7 +125,7 @@ class TrustCheck:
         self.faults.append(AuditFault(name, at, None, what, code))
 
 
-def _mapped(raw: bytes) -> list[bytes] | None:
+def _parse_key_map(raw: bytes) -> list[bytes] | None:
     try:
         pairs = [(bytes(name), bytes(public)) for name, public in cbor.decode(raw)]
     except (Malformed, TypeError, ValueError):

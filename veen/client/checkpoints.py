@@ -1,10 +1,8 @@
-"""The checkpoints of a label, one after another, each signed and of its stream (spec 4.4.1).
+"""Verification of checkpoints and recorder checkpoints (spec 4.4.1, SDR0 3.2.4).
 
-Recorder checkpoints that a client believes: of the pinned hub, and never behind an earlier one.
-
-Whoever keeps the last document it has seen hands it in as ``earlier``.
-
-The root of a label computed again from the messages that a hub serves (spec 4.4.1).
+Label checkpoints are verified against signatures, labels and receipts; ``verify_recomputed``
+computes the root again from the messages that a hub serves. Recorder checkpoints must be of the
+pinned hub and must not go back behind ``earlier``, the last document that the caller has stored.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from veen.wire.api import CheckpointRangeResponse
 
 
 def checkpoints(session: Session, log: LabelLogRef, from_seq: int) -> Iterator[Checkpoint]:
-    """Those from a place on, unverified but for order and label: each is for ``verify``."""
+    """The checkpoints from a stream_seq on; only order and label are verified."""
     following: int | None = from_seq
     last = from_seq - 1
     while following is not None:
@@ -47,9 +45,9 @@ def checkpoints(session: Session, log: LabelLogRef, from_seq: int) -> Iterator[C
 def verify_checkpoint(
     session: Session, log: LabelLogRef, checkpoint: Checkpoint, receipt: Receipt
 ) -> None:
-    """Refuse a checkpoint that does not agree with the verified receipt at its upto_seq.
+    """Raise Untrusted unless a checkpoint agrees with the verified receipt at its upto_seq.
 
-    The receipt's hub_ts says which keys can have signed it.
+    The receipt's hub_ts determines which keys can have signed it.
     """
     if checkpoint.upto_seq != receipt.stream_seq:
         raise Untrusted(
@@ -67,9 +65,9 @@ def verify_checkpoint(
 def verify_signature(
     session: Session, log: LabelLogRef, checkpoint: Checkpoint, hub_ts: int
 ) -> None:
-    """Refuse a checkpoint of another label, or that no pinned key in use after hub_ts signed.
+    """Raise Untrusted for another label, or unless a pinned key valid after hub_ts signed it.
 
-    For an entry that retention took away ``hub_ts`` may be that of an earlier one.
+    For a pruned entry ``hub_ts`` may be that of an earlier entry.
     """
     _verify_label(log, checkpoint)
     session.verify_checkpoint(checkpoint, log.labels.profile, hub_ts)
@@ -93,20 +91,20 @@ def _page(session: Session, log: LabelLogRef, from_seq: int) -> CheckpointRangeR
 def create_recorder_checkpoint(
     session: Session, profile_id: bytes, earlier: RecorderCheckpoint | None, *, force: bool = False
 ) -> RecorderCheckpoint:
-    """One over all streams as they stand; the last again if nothing has moved."""
-    recorder_checkpoint = session.api.recorder_checkpoint(profile_id, force=force)
-    verify_recorder_checkpoint(session, recorder_checkpoint, earlier)
-    if recorder_checkpoint.profile_id != profile_id:
+    """A verified document over all streams; the last one if no stream has moved."""
+    document = session.api.recorder_checkpoint(profile_id, force=force)
+    verify_recorder_checkpoint(session, document, earlier)
+    if document.profile_id != profile_id:
         raise Untrusted("the hub made a recorder checkpoint for another profile than asked for")
-    return recorder_checkpoint
+    return document
 
 
 def latest_recorder_checkpoint(
     session: Session, earlier: RecorderCheckpoint | None
 ) -> RecorderCheckpoint | None:
-    """The last one; None when the hub has none, which it must not say once one was seen."""
+    """The last document, or None if the hub has none and ``earlier`` is None."""
     try:
-        result = session.api.recorder_checkpoint_latest()
+        document = session.api.recorder_checkpoint_latest()
     except HubRefused as error:
         if not is_missing(error):
             raise
@@ -116,14 +114,14 @@ def latest_recorder_checkpoint(
                 "its directory was put back, or another hub answers"
             ) from error
         return None
-    verify_recorder_checkpoint(session, result, earlier)
-    return result
+    verify_recorder_checkpoint(session, document, earlier)
+    return document
 
 
 def recorder_checkpoints_since(
     session: Session, earlier: RecorderCheckpoint | None
 ) -> Iterator[RecorderCheckpoint]:
-    """All that were made after ``earlier``, each checked against the one before it."""
+    """All documents after ``earlier``, each verified against the one before it."""
     last = earlier
     following: int | None = last.created_at if last else 0
     while following is not None:
@@ -144,11 +142,11 @@ def recorder_checkpoints_since(
 def verify_recorder_checkpoint(
     session: Session, document: RecorderCheckpoint, earlier: RecorderCheckpoint | None
 ) -> None:
-    """Refuse what the pinned hub has not signed, or what goes back behind an earlier one."""
+    """Raise Untrusted unless the pinned hub signed it and it follows ``earlier``."""
     try:
         document.verify(session.hub)
     except Untrusted:
-        # A new key may have come since we last asked.
+        # The hub may have rotated its key.
         document.verify(session.ask_identity())
     if earlier is not None:
         document.verify_follows(earlier)
@@ -161,17 +159,16 @@ def verify_recomputed(
     checkpoint: Checkpoint,
     progress: Progress = no_progress,
 ) -> int:
-    """Refuse a checkpoint whose root the messages up to it do not have; how many were read.
+    """Raise Untrusted unless the messages up to a checkpoint have its root; the number read.
 
-    Where retention took the first entries away, the oldest receipt that is left vouches for the
-    peaks before it.
+    If the first entries are pruned, the oldest receipt confirms the peaks before it.
     """
     upto = checkpoint.upto_seq
     first = _first_readable(api, log.label, upto)
     peaks = EMPTY if first == 1 else _peaks_before(api, log, hub, first)
     for page in pages(api, log, LabelRange(from_seq=first, to_seq=upto)):
-        for item in page.items:
-            peaks = peaks.append(_leaf(log, item.stream_seq, item.msg))
+        for entry in page.items:
+            peaks = peaks.append(_leaf(log, entry.stream_seq, entry.msg))
         progress(peaks.size - first + 1, upto - first + 1)
     if peaks.size != upto:
         raise Untrusted(f"{log.at(upto)}: expected entries up to here, the hub ended {peaks.size}")
@@ -211,7 +208,7 @@ def _peaks_before(api: HubApi, log: LabelLogRef, hub: HubIdentity, first: int) -
 
 
 def _first_readable(api: HubApi, label: bytes, last: int) -> int:
-    """Retention takes entries from the start, without holes."""
+    """The first entry that is not pruned; entries are pruned from the start, without holes."""
     if _is_readable(api, label, 1):
         return 1
     gone, there = 1, last

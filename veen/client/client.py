@@ -1,4 +1,4 @@
-"""The client: what a program embeds to send to a hub, and to read what it can prove."""
+"""The client: sends events to a hub, and reads what the hub can prove."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from veen.client.outbox import (
     Outbox,
     SentEvent,
     batches,
-    form_of,
+    message_template,
 )
 from veen.client.queued import MessageTemplate, QueuedMessage
 from veen.client.reader import is_known
@@ -57,7 +57,7 @@ _ABOUT_ONE_STREAM: Final = (Rejected, HubRefused, StateLost, WrongSize)
 
 
 class Client:
-    """One client directory and one hub, for as long as it is open; threads may share it."""
+    """A client directory and its hub. Thread-safe."""
 
     def __init__(
         self,
@@ -100,34 +100,35 @@ class Client:
         reader_keys: Sequence[bytes] = (),
         lock_wait_sec: float = 0,
     ) -> Client:
-        """No other process can have the directory meanwhile. The hub is asked when it is needed,
-        and at once only where neither ``hub_id``, a data directory nor the past names it.
+        """Open a client directory, which is locked until ``close``.
 
-        So many ``sealers`` are processes beside this one, started when there is much to send.
-        ``reader_keys`` open messages too, beside the keys of the directory; nothing is signed or
-        sealed with them. A directory that another process holds is waited for ``lock_wait_sec``.
+        The hub is contacted when needed, and at once only if neither ``hub_id``, a data directory
+        nor the stored state names it. ``sealers`` is the number of worker processes, started when
+        there is much to send. ``reader_keys`` open messages in addition to the keys of the
+        directory; nothing is signed or sealed with them. A directory locked by another process is
+        waited for up to ``lock_wait_sec``.
         """
-        around = runtime or Runtime(
+        runtime = runtime or Runtime(
             clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep
         )
-        address, home = resolve_address(hub), ClientDir(directory)
+        address, client_dir = resolve_address(hub), ClientDir(directory)
         with ExitStack() as closing:
-            closing.enter_context(lock_within(home, lock_wait_sec, around.sleep))
-            identity = home.open(passphrase).opening_also(reader_keys)
+            closing.enter_context(lock_within(client_dir, lock_wait_sec, runtime.sleep))
+            identity = client_dir.open(passphrase).opening_also(reader_keys)
             transport = Transport(
                 address.url,
-                runtime=around,
+                runtime=runtime,
                 credentials=credentials,
                 retry_policy=retry_policy,
                 tls=tls,
             )
             closing.callback(transport.close)
-            session = Session(home.root, identity, HubApi(transport), around)
-            outbox = Outbox(home.outbox, identity.outbox_key, around.random, bounds)
+            session = Session(client_dir.root, identity, HubApi(transport), runtime)
+            outbox = Outbox(client_dir.outbox, identity.outbox_key, runtime.random, bounds)
             closing.callback(outbox.close)
             sealing = SealingPool(lambda: pool(sealers))
             closing.callback(sealing.close)
-            client = cls(home, session, outbox, address, batch, sealing)
+            client = cls(client_dir, session, outbox, address, batch, sealing)
             client._name_hub(hub_id)
             client._closing = closing.pop_all()
         return client
@@ -142,15 +143,15 @@ class Client:
         self._closing.close()
 
     def emit(self, stream: str, body: bytes, **options: Unpack[Options]) -> int:
-        """Keep an event, to be sent by ``flush``; it survives whatever happens after return."""
+        """Queue an event, to be sent by ``flush``; durable on return."""
         return self.emit_many(stream, [body], **options)[0]
 
     def emit_many(
         self, stream: str, bodies: Iterable[bytes], **options: Unpack[Options]
     ) -> list[int]:
-        """Keep events, all of them or none."""
-        drafts = self._drafts(stream, bodies, options)
-        return self._outbox.add(self._hub_id, drafts) if drafts else []
+        """Queue events atomically."""
+        messages = self._messages(stream, bodies, options)
+        return self._outbox.add(self._hub_id, messages) if messages else []
 
     def emit_each(
         self,
@@ -159,25 +160,27 @@ class Client:
         note: Note | None = None,
         **options: Unpack[Options],
     ) -> list[int]:
-        """Keep events of many streams, and a note with them: all of it or nothing."""
+        """Queue events of several streams and a note, atomically."""
         pairs = list(events)
-        forms = {name: self._form(name, options) for name, _ in pairs}
-        drafts = self._sized([QueuedMessage(forms[name], body) for name, body in pairs])
-        return self._outbox.add(self._hub_id, drafts, note) if drafts or note else []
+        templates = {name: self._template(name, options) for name, _ in pairs}
+        messages = self._verify_sizes(
+            [QueuedMessage(templates[name], body) for name, body in pairs]
+        )
+        return self._outbox.add(self._hub_id, messages, note) if messages or note else []
 
     def note(self, name: str) -> bytes | None:
-        """The last note of that name that was kept."""
+        """The last stored note of that name."""
         return self._outbox.note(name)
 
     def notes(self, prefix: str) -> frozenset[str]:
-        """The names of the notes that were kept, of those that begin with ``prefix``."""
+        """The names of the stored notes that begin with ``prefix``."""
         return self._outbox.notes(prefix)
 
     def send(self, stream: str, body: bytes, **options: Unpack[Options]) -> SentEvent:
-        """Send an event and have its receipt verified.
+        """Send an event and verify its receipt.
 
-        One that the hub refuses for good is withdrawn. Whatever else is raised leaves the event
-        in the outbox, and the notes of the error say so: it may be in the log by now.
+        An event that the hub refuses for good is withdrawn. After any other error it stays in the
+        outbox, as the notes of the error say: it may already be in the log.
         """
         (sent,) = self.send_many(stream, [body], **options)
         return sent
@@ -185,49 +188,49 @@ class Client:
     def send_many(
         self, stream: str, bodies: Iterable[bytes], **options: Unpack[Options]
     ) -> Iterator[SentEvent]:
-        """Send events in batches; each is given back in turn, once it has landed."""
+        """Send events in batches; yield each in turn once it is acknowledged."""
         with self._draining:
-            due: dict[int, None] = {}
-            supply = self._supply(stream, bodies, options, due)
+            pending: dict[int, None] = {}
+            supply = self._supply(stream, bodies, options, pending)
             try:
-                yield from self._landed(supply, due)
+                yield from self._acknowledged(supply, pending)
             except VeenError as error:
-                error.add_note(self._left(error, list(due)))
+                error.add_note(self._describe_pending(error, list(pending)))
                 raise
 
     def flush(self, progress: Progress = no_progress) -> Flushed:
-        """Send all that was emitted. A stream that does not get on does not hold up the others."""
+        """Send all queued events. A stream that fails does not block the others."""
         with self._draining:
             self.meet()
-            before, landed, due = len(self._outbox.late()), 0, self.pending()
+            before, acknowledged, pending = len(self._outbox.late()), 0, self.pending()
             failed: list[VeenError] = []
-            for draft in self._outbox.queues(self._hub_id):
-                queue = self._sealer.queue(draft)
+            for message in self._outbox.queues(self._hub_id):
+                queue = self._sealer.queue(message)
                 try:
                     for _ in self._sender.drain(queue, _ALL, lambda: _ALL, patient=True):
-                        landed += 1
-                        progress(landed, due)
+                        acknowledged += 1
+                        progress(acknowledged, pending)
                 except _ABOUT_ONE_STREAM as error:
-                    error.add_note(self._waits(queue))
+                    error.add_note(self._describe_waiting(queue))
                     failed.append(error)
             if failed:
                 raise failed[0]
-            return Flushed(landed, tuple(self._outbox.late()[before:]))
+            return Flushed(acknowledged, tuple(self._outbox.late()[before:]))
 
     def pending(self) -> int:
-        """How many events are still to be sent to this hub."""
+        """The number of events still to be sent to this hub."""
         return self._outbox.pending(self._hub_id)
 
     def late(self) -> list[Late]:
-        """The events that had been withdrawn, and are in the log all the same."""
+        """The events that were withdrawn but are in the log."""
         return self._outbox.late()
 
     def renew(self, capability: CapToken) -> None:
-        """Write with this capability from now on, also what an older one let wait."""
+        """Use this capability from now on, also for queued events."""
         self._sealer.renew(capability)
 
     def withdraw(self, event_id: int) -> bool:
-        """Give an event up; not while later ones of its stream are on their way."""
+        """Remove a queued event, unless later events of its stream may have been sent."""
         with self._draining:
             return self._outbox.withdraw([event_id])
 
@@ -257,12 +260,12 @@ class Client:
         return reader.follow(self.session, labels, stream, from_seq=from_seq, with_proof=with_proof)
 
     def knows(self, stream: str, profile: Profile = DEFAULT_PROFILE) -> bool:
-        """Whether the hub has the stream at all, be it without messages."""
+        """Whether the hub has the stream, with or without messages."""
         labels = self.meet().labels(stream, profile)
         return is_known(self.session, labels, stream)
 
     def open_payload(self, msg: Msg, profile: Profile = DEFAULT_PROFILE) -> Opened:
-        """The payload of a message with whichever of our keys opens it, or Unopenable."""
+        """The payload of a message, opened with one of our keys, or Unopenable."""
         keys = list(self.session.identity.readers())
         return open_with_any(keys, msg, profile, self.session.limits)
 
@@ -284,14 +287,14 @@ class Client:
         return verify_state(self.session, labels, stream, epoch=epoch)
 
     def meet(self) -> Session:
-        """The session, once the hub has been asked who it is."""
+        """The session, after the hub's identity was verified."""
         if not self._has_met:
             self.session.meet(self._address, self._expected)
             self._has_met = True
         return self.session
 
     def _name_hub(self, hub_id: bytes | None) -> None:
-        """Whom the events of this client are for, even before it has answered."""
+        """Determine the hub of the events, without contacting it if it is known."""
         self._expected = hub_id
         known = self.session.state.hubs.get(self._address.url)
         pin = self._address.identity or (known.identity if known else None)
@@ -300,24 +303,29 @@ class Client:
             pin = self.session.hub
         self._hub_id = hub_id or (pin.hub_id if pin else b"")
 
-    def _drafts(
+    def _messages(
         self, stream: str, bodies: Iterable[bytes], options: Options
     ) -> list[QueuedMessage]:
-        form, attachments = self._form(stream, options), tuple(options.get("attachments", ()))
-        return self._sized([QueuedMessage(form, body, attachments) for body in bodies])
+        template, attachments = (
+            self._template(stream, options),
+            tuple(options.get("attachments", ())),
+        )
+        return self._verify_sizes([QueuedMessage(template, body, attachments) for body in bodies])
 
-    def _form(self, stream: str, options: Options) -> MessageTemplate:
+    def _template(self, stream: str, options: Options) -> MessageTemplate:
         capability = options.get("capability")
         auth_ref = self._sealer.renew(capability) if capability else None
-        return form_of(stream, options, options.get("recipient") or self._own_key(), auth_ref)
+        return message_template(
+            stream, options, options.get("recipient") or self._own_key(), auth_ref
+        )
 
-    def _sized(self, drafts: list[QueuedMessage]) -> list[QueuedMessage]:
-        for draft in drafts:
-            draft.check_sizes(self.session.limits)
-        return drafts
+    def _verify_sizes(self, messages: list[QueuedMessage]) -> list[QueuedMessage]:
+        for message in messages:
+            message.check_sizes(self.session.limits)
+        return messages
 
     def _own_key(self) -> bytes:
-        """Our newest prekey; the card is verified where the last choice does not hold any more."""
+        """Our newest prekey; the card is verified again when the last choice has expired."""
         card, now = self.session.identity.card, self.session.runtime.clock()
         if now > self._own_key_until:
             self._own_prekey = card.recipient(now)
@@ -327,51 +335,58 @@ class Client:
         return self._own_prekey
 
     def _supply(
-        self, stream: str, bodies: Iterable[bytes], options: Options, due: dict[int, None]
+        self, stream: str, bodies: Iterable[bytes], options: Options, pending: dict[int, None]
     ) -> Iterator[QueuedMessage]:
-        """Keeps a portion of the events each time it is asked; gives one of them back."""
+        """Queue a batch of events each time; yield the first message of it."""
         for batch in batches(bodies, self._batch, _BYTES_AT_A_TIME):
-            drafts = self._drafts(stream, batch, options)
-            due.update(dict.fromkeys(self._outbox.add(self._hub_id, drafts)))
-            yield drafts[0]
+            messages = self._messages(stream, batch, options)
+            pending.update(dict.fromkeys(self._outbox.add(self._hub_id, messages)))
+            yield messages[0]
 
-    def _landed(self, supply: Iterator[QueuedMessage], due: dict[int, None]) -> Iterator[SentEvent]:
+    def _acknowledged(
+        self, supply: Iterator[QueuedMessage], pending: dict[int, None]
+    ) -> Iterator[SentEvent]:
         first = next(supply, None)
         if first is None:
             return
-        last = max(due)
+        last = max(pending)
 
         def feed() -> int:
             nonlocal last
             next(supply, None)
-            last = max((last, *due))
+            last = max((last, *pending))
             return last
 
-        for landed in self._sender.drain(self._queue(first), last, feed, patient=False):
-            if landed.slot.event_id in due:
-                del due[landed.slot.event_id]
-                yield self._sent(landed)
+        for acknowledged in self._sender.drain(self._queue(first), last, feed, patient=False):
+            if acknowledged.slot.event_id in pending:
+                del pending[acknowledged.slot.event_id]
+                yield self._sent(acknowledged)
 
-    def _queue(self, draft: QueuedMessage) -> StreamQueue:
+    def _queue(self, message: QueuedMessage) -> StreamQueue:
         self.meet()
-        return self._sealer.queue(draft)
+        return self._sealer.queue(message)
 
-    def _left(self, error: VeenError, due: list[int]) -> str:
-        """Withdraw what can never be sent as it is; what became of the events, in words."""
+    def _describe_pending(self, error: VeenError, pending: list[int]) -> str:
+        """Withdraw what can never be sent; what happened to the events, in words."""
         is_final = isinstance(error, WrongSize) or (
             isinstance(error, Rejected | HubRefused) and is_lasting(error)
         )
-        gone = is_final and self._outbox.withdraw(due)
+        gone = is_final and self._outbox.withdraw(pending)
         what = "withdrawn" if gone else "left in the outbox"
-        return f"{what}: {len(due)} events from number {due[0]} on" if due else "all were sent"
+        return (
+            f"{what}: {len(pending)} events from number {pending[0]} on"
+            if pending
+            else "all were sent"
+        )
 
-    def _waits(self, queue: StreamQueue) -> str:
+    def _describe_waiting(self, queue: StreamQueue) -> str:
         return f"event {self._outbox.first(queue.key)} for {queue.name} is left in the outbox"
 
-    def _sent(self, landed: Acknowledged) -> SentEvent:
-        attempt = landed.attempt
+    def _sent(self, acknowledged: Acknowledged) -> SentEvent:
+        attempt = acknowledged.attempt
         attachments = tuple(
-            self._sealer.path(attachment_id_).read_bytes()
-            for attachment_id_ in attempt.attachment_ids()
+            self._sealer.path(coid).read_bytes() for coid in attempt.attachment_ids()
         )
-        return SentEvent(attempt.event_id, attempt.msg, landed.receipt, attachments, landed.size)
+        return SentEvent(
+            attempt.event_id, attempt.msg, acknowledged.receipt, attachments, acknowledged.size
+        )

@@ -1,4 +1,4 @@
-"""Who a client is to a hub's read policy: nobody, the bearer of a token, or a signing principal."""
+"""Credentials of a client for a hub's read policy: none, a bearer token or a signing principal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COVERED = ("@method", "@target-uri")
 
 class Credentials(Protocol):
     def headers(self, method: str, url: str, body: bytes) -> dict[str, str]:
-        """What to send along with this request, and with no other."""
+        """The headers that authenticate this request."""
 
 
 @dataclass(frozen=True, slots=True)

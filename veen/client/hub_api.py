@@ -1,4 +1,4 @@
-"""The routes of a hub, each as a typed call; what comes back is well-formed and not yet trusted."""
+"""The routes of a hub as typed calls; responses are well-formed and not verified yet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from veen.recorder_checkpoint import RecorderCheckpoint
 from veen.wire import api
 
 Result = bytes | Rejected | HubRefused
-"""What became of one message of a batch: the bytes of a receipt, or why not."""
+"""The outcome of a message of a batch: the bytes of a receipt, or an error."""
 
 
 class HubApi:
@@ -56,7 +56,7 @@ class HubApi:
         return self.transport.get(path, api.CheckpointRangeResponse)
 
     def recorder_checkpoint(self, profile_id: bytes, *, force: bool = False) -> RecorderCheckpoint:
-        """One over all product streams; the last again if none has moved and none is forced."""
+        """A document over all product streams; the last if none has moved, unless forced."""
         request = api.RecorderCheckpointRequest(profile_id=profile_id, force=force or None)
         return self.transport.post(
             "/tooling/recorder_checkpoint", request, api.RecorderCheckpointResponse
@@ -69,7 +69,7 @@ class HubApi:
     def recorder_checkpoints(
         self, after: int = 0, limit: int = 100
     ) -> api.RecorderCheckpointsResponse:
-        """Those made later than ``after``, in order."""
+        """The documents created after ``after``, in order."""
         path = f"/tooling/recorder_checkpoints?after={after}&limit={limit}"
         return self.transport.get(path, api.RecorderCheckpointsResponse)
 

@@ -1,8 +1,7 @@
-"""Equivocation: two receipts of one hub that cannot both be true, kept and reported (spec 14).
+"""The head of a label's log at a hub, and evidence of equivocation (spec 14).
 
-A message with the receipt that gives it its place, both verified.
-
-How far a label goes: the end of what a hub shows of it, as a receipt that it signed.
+``read_log_head`` finds the last entry by its signed receipt. ``store_evidence`` stores and reports
+two receipts of a hub that cannot both be true.
 """
 
 from __future__ import annotations
@@ -28,26 +27,26 @@ _log = logging.getLogger(__name__)
 
 
 def store_evidence(session: Session, first: Receipt, second: Receipt) -> Fork:
-    """Verify the pair, write it down durably and tell the hub; the caller raises the result."""
+    """Verify the pair, store it durably and report it to the hub; the error to raise."""
     if not first.contradicts(second):
         raise Untrusted("the two receipts do not contradict each other")
-    for item in (first, second):
-        session.verify_receipt(item)
+    for receipt in (first, second):
+        session.verify_receipt(receipt)
     report = _report(first, second)
     path = _write(session.root / DIRECTORY, report)
-    detail = _tell(session, report)
-    _log.critical("the hub signed two histories: %s; %s", path, detail)
-    return Fork(f"{_what(report)}; {detail}", path)
+    outcome = _send_report(session, report)
+    _log.critical("the hub signed two histories: %s; %s", path, outcome)
+    return Fork(f"{_describe_fork(report)}; {outcome}", path)
 
 
 def _report(first: Receipt, second: Receipt) -> EquivocationReport:
-    """One pair is one piece of evidence, whichever way round it was met."""
+    """The report with its receipts in a fixed order, so that a pair is stored once."""
     earlier, later = sorted((first, second), key=lambda item: (item.stream_seq, item.encode()))
     return EquivocationReport(ver=1, first=earlier, second=later)
 
 
 def _write(directory: Path, report: EquivocationReport) -> Path:
-    """Another contradiction at the same place goes beside the first."""
+    """Store a report; another one at the same stream_seq gets its own file."""
     durable.make_directory(directory)
     durable.sync_directory(directory.parent)
     raw = report.encode()
@@ -59,7 +58,7 @@ def _write(directory: Path, report: EquivocationReport) -> Path:
     return path
 
 
-def _tell(session: Session, report: EquivocationReport) -> str:
+def _send_report(session: Session, report: EquivocationReport) -> str:
     try:
         session.api.report_equivocation(report.first, report.second)
     except (HubRefused, Rejected, Unreachable, Malformed) as error:
@@ -67,29 +66,33 @@ def _tell(session: Session, report: EquivocationReport) -> str:
     return "the hub was told"
 
 
-def _what(report: EquivocationReport) -> str:
+def _describe_fork(report: EquivocationReport) -> str:
     first, second = report.first, report.second
     if first.stream_seq == second.stream_seq:
-        return f"the hub signed two receipts for stream_seq {first.stream_seq} of {_of(first)}"
+        return (
+            f"the hub signed two receipts for stream_seq {first.stream_seq} of {_label_of(first)}"
+        )
     return (
         f"the hub signed one message at stream_seq {first.stream_seq} and {second.stream_seq} "
-        f"of {_of(first)}"
+        f"of {_label_of(first)}"
     )
 
 
-def _of(receipt: Receipt) -> str:
+def _label_of(receipt: Receipt) -> str:
     return f"label {receipt.label.hex()}"
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
+    """A message and its receipt, both verified."""
+
     msg: Msg
     receipt: Receipt
 
 
 @dataclass(frozen=True, slots=True)
 class LabelLogRef:
-    """One label of a stream: the log that a hub orders, and what its numbers count in."""
+    """A label of a stream, by its epoch."""
 
     labels: EpochLabels
     name: str
@@ -100,7 +103,7 @@ class LabelLogRef:
         return self.labels.at(self.epoch)
 
     def at(self, seq: int) -> str:
-        """A place of it, for whoever is told that something is wrong there."""
+        """A stream_seq of the label in words, for error messages."""
         epoch = f" in epoch {self.epoch}" if self.labels.profile.epoch_sec else ""
         return f"{self.name}{epoch}, stream_seq {seq}"
 
@@ -110,7 +113,7 @@ def is_missing(error: HubRefused) -> bool:
 
 
 def exists(session: Session, label: bytes, seq: int) -> bool:
-    """Whether the label has a ``seq``; its proofs outlive entries that retention took away."""
+    """Whether the label has a stream_seq; proofs remain for pruned entries."""
     try:
         session.api.consistency(label, seq, seq)
     except HubRefused as error:
@@ -121,10 +124,10 @@ def exists(session: Session, label: bytes, seq: int) -> bool:
 
 
 def read_log_head(session: Session, log: LabelLogRef, known: int) -> Receipt | None:
-    """The receipt at the end of a label, in O(log n) requests; None where there is nothing.
+    """The receipt at the end of a label, in O(log n) requests; None if it is empty.
 
-    No route tells the end of a label that has no name, so it is looked for: from what the hub
-    has signed before, ``known``, upwards, or from its latest checkpoint.
+    There is no route for the end of a label without a name, so it is searched upwards from
+    ``known``, which the hub has signed before, or from its latest checkpoint.
     """
     if known and not exists(session, log.label, known):
         raise Untrusted(f"{log.at(known)}: the hub signed it once and now says it is not there")
@@ -142,7 +145,7 @@ def receipt_at(session: Session, log: LabelLogRef, seq: int) -> Receipt:
 
 
 def is_readable(session: Session, log: LabelLogRef, seq: int) -> bool:
-    """Whether the entry itself is still there."""
+    """Whether the entry is not pruned."""
     try:
         session.api.receipt(log.label, seq)
     except HubRefused as error:
@@ -153,7 +156,7 @@ def is_readable(session: Session, log: LabelLogRef, seq: int) -> bool:
 
 
 def first_readable(session: Session, log: LabelLogRef, gone: int, there: int) -> int:
-    """Retention takes entries from the start, without holes; the last one is always there."""
+    """The first entry that is not pruned, by bisection; entries are pruned from the start."""
     while there - gone > 1:
         middle = (gone + there) // 2
         if is_readable(session, log, middle):
@@ -164,7 +167,7 @@ def first_readable(session: Session, log: LabelLogRef, gone: int, there: int) ->
 
 
 def _hint(session: Session, label: bytes) -> int:
-    """The size of the latest checkpoint, if there is one; nothing is believed of it."""
+    """The unverified size of the latest checkpoint, or 0."""
     try:
         upto_seq = session.api.checkpoint_latest(label).upto_seq
     except HubRefused as error:

@@ -1,11 +1,7 @@
-"""The outbox: events that are to reach a hub once and in order, through any crash.
+"""The outbox: events to be delivered to a hub exactly once and in order, across crashes.
 
-Events lie here encrypted; what has a client_seq lies beside them as the very bytes that are sent.
-What a call here changes is on disk when it returns.
-
-The tables of the outbox, and how a flight lies in them.
-
-What a program says when it sends, and what it is told when that has landed.
+Events are stored encrypted in SQLite. A message with a client_seq is stored as the bytes that are
+sent, so retries are idempotent. Every change is durable when the call returns.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ from threading import RLock
 from typing import Any, Final, NamedTuple, TypedDict
 
 from veen.captoken import CapToken
-from veen.client.queued import Drafts, InFlight, MessageTemplate, QueuedMessage, SubmitAttempt
+from veen.client.queued import InFlight, MessageTemplate, QueueCipher, QueuedMessage, SubmitAttempt
 from veen.digest import h
 from veen.errors import Malformed, Untrusted, VeenError
 from veen.keystore.sealed import Randomness
@@ -35,7 +31,7 @@ from veen.system import durable
 VERSION: Final = 2
 _NOTES: Final = "CREATE TABLE notes (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;"
 UPGRADES: Final = {1: _NOTES}
-"""By the version it comes from: what an older outbox lacks."""
+"""The migration of an older outbox, by its version."""
 
 SCHEMA: Final = f"""
 CREATE TABLE events (
@@ -57,6 +53,8 @@ COLUMNS: Final = (
 )
 PUT: Final = f"INSERT INTO flights ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 SLOT: Final = "label = ? AND client_id = ? AND client_seq = ?"
+BYTES_SCHEMA: Final = h(b"veen.bytes.v1")
+"""The default schema: a body of plain bytes."""
 
 
 def row_of(attempt: SubmitAttempt) -> tuple[object, ...]:
@@ -76,7 +74,7 @@ def attempt_of(row: Sequence[Any]) -> SubmitAttempt:
 
 
 class OutboxFull(VeenError):
-    """The outbox holds as much as it may; nothing of what was emitted was kept."""
+    """The outbox has reached its bounds; nothing was added."""
 
 
 class BadOutbox(VeenError):
@@ -85,7 +83,7 @@ class BadOutbox(VeenError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How much an outbox may hold."""
+    """The maximum size of an outbox."""
 
     max_events: int = 1_000_000
     max_bytes: int = 4 << 30
@@ -93,31 +91,31 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """An event that was withdrawn, and that the hub had taken all the same."""
+    """An event that was withdrawn but that the hub had accepted."""
 
     event_id: int
     receipt: Receipt
 
 
 class Note(NamedTuple):
-    """What a program remembers beside its events, such as how far it had read; not encrypted."""
+    """State that a program stores with its events, such as its read position; not encrypted."""
 
     name: str
     value: bytes
 
 
 class Outbox:
-    """Any thread may add to it; one at a time drains it."""
+    """The queue on disk. Any thread may add events; one thread at a time sends them."""
 
     def __init__(
         self, path: Path, key: bytes, random: Randomness, bounds: Bounds | None = None
     ) -> None:
         self._path = path
         self._bounds = bounds or Bounds()
-        self._drafts = Drafts(key, random)
+        self._drafts = QueueCipher(key, random)
         self._lock = RLock()
         self._db = self._open()
-        with self._describe():
+        with self._translate_errors():
             self._count, self._bytes = self._db.execute(
                 "SELECT count(*), coalesce(sum(length(sealed)), 0) FROM events"
             ).fetchone()
@@ -126,150 +124,150 @@ class Outbox:
         self._db.close()
 
     def add(
-        self, hub_id: bytes, drafts: Sequence[QueuedMessage], note: Note | None = None
+        self, hub_id: bytes, messages: Sequence[QueuedMessage], note: Note | None = None
     ) -> list[int]:
-        """Keep events, all of them or none; their numbers grow in the order they are given.
+        """Add events atomically; their ids grow in the given order.
 
-        The note replaces the one of its name in the same instant.
+        The note replaces that of the same name in the same transaction.
         """
-        with self._changing():
+        with self._transaction():
             first = self._last_id() + 1
-            forms = {id(draft.form): draft.form for draft in drafts}
-            queues = {number: form.queue(hub_id) for number, form in forms.items()}
+            templates = {id(message.template): message.template for message in messages}
+            queues = {number: template.queue(hub_id) for number, template in templates.items()}
             rows = [
-                (number, hub_id, queues[id(draft.form)], self._drafts.seal(number, draft))
-                for number, draft in enumerate(drafts, first)
+                (number, hub_id, queues[id(message.template)], self._drafts.seal(number, message))
+                for number, message in enumerate(messages, first)
             ]
-            self._refuse_beyond(len(rows), sum(len(row[3]) for row in rows))
+            self._verify_bounds(len(rows), sum(len(row[3]) for row in rows))
             self._db.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
             if note is not None:
                 self._db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", note)
         return [row[0] for row in rows]
 
     def note(self, name: str) -> bytes | None:
-        rows = self._all("SELECT value FROM notes WHERE name = ?", name)
+        rows = self._rows("SELECT value FROM notes WHERE name = ?", name)
         return rows[0][0] if rows else None
 
     def notes(self, prefix: str) -> frozenset[str]:
         """The names of notes that begin with ``prefix``."""
         query = "SELECT name FROM notes WHERE substr(name, 1, ?) = ?"
-        return frozenset(name for (name,) in self._all(query, len(prefix), prefix))
+        return frozenset(name for (name,) in self._rows(query, len(prefix), prefix))
 
     def pending(self, hub_id: bytes) -> int:
-        return int(self._one("SELECT count(*) FROM events WHERE hub = ?", hub_id))
+        return int(self._scalar("SELECT count(*) FROM events WHERE hub = ?", hub_id))
 
     def queues(self, hub_id: bytes) -> list[QueuedMessage]:
         """The first event of each stream that has any, in the order they were emitted."""
         query = "SELECT min(id), sealed FROM events WHERE hub = ? GROUP BY lane ORDER BY 1"
-        return [self._unseal(*row) for row in self._all(query, hub_id)]
+        return [self._unseal(*row) for row in self._rows(query, hub_id)]
 
     def first(self, queue: bytes) -> int:
-        return int(self._one("SELECT coalesce(min(id), 0) FROM events WHERE lane = ?", queue))
+        return int(self._scalar("SELECT coalesce(min(id), 0) FROM events WHERE lane = ?", queue))
 
-    def draft(self, event_id: int) -> QueuedMessage:
-        ((sealed,),) = self._all("SELECT sealed FROM events WHERE id = ?", event_id)
+    def message(self, event_id: int) -> QueuedMessage:
+        ((sealed,),) = self._rows("SELECT sealed FROM events WHERE id = ?", event_id)
         return self._unseal(event_id, sealed)
 
     def waiting(
         self, queue: bytes, after: int, upto: int, count: int, size: int
     ) -> list[tuple[int, QueuedMessage]]:
-        """The next events without a flight: so many at most, or so many bytes, but one at least."""
+        """The next events without an attempt, up to a count and a size, but at least one."""
         query = """
             SELECT id, sealed FROM events WHERE lane = ? AND id > ? AND id <= ? AND NOT EXISTS
             (SELECT 1 FROM flights WHERE event = id AND NOT withdrawn) ORDER BY id LIMIT ?
         """
-        result: list[tuple[int, QueuedMessage]] = []
-        for event_id, sealed in self._all(query, queue, after, upto, count):
+        events: list[tuple[int, QueuedMessage]] = []
+        for event_id, sealed in self._rows(query, queue, after, upto, count):
             size -= len(sealed)
-            if size < 0 and result:
+            if size < 0 and events:
                 break
-            result.append((event_id, self._unseal(event_id, sealed)))
-        return result
+            events.append((event_id, self._unseal(event_id, sealed)))
+        return events
 
     def slots(self, queue: bytes, upto: int, count: int) -> list[InFlight]:
-        """The first places that events of a lane have and wait for an answer from."""
-        expected = """
+        """The first sequence positions of a queue that wait for an answer."""
+        pending = """
             SELECT DISTINCT label, client_id, client_seq, event AS due FROM flights
             JOIN events ON id = event WHERE lane = ? AND NOT withdrawn AND id <= ?
             ORDER BY event LIMIT ?
         """
         columns = ", ".join(f"f.{name}" for name in COLUMNS.split(", "))
         query = (
-            f"SELECT {columns}, due FROM flights f JOIN ({expected}) "  # noqa: S608
+            f"SELECT {columns}, due FROM flights f JOIN ({pending}) "  # noqa: S608
             "USING (label, client_id, client_seq) ORDER BY due, n"
         )
-        rows = self._all(query, queue, upto, count)
+        rows = self._rows(query, queue, upto, count)
         return [
-            InFlight(tuple(attempt_of(row) for row in some))
-            for _, some in groupby(rows, lambda r: r[-1])
+            InFlight(tuple(attempt_of(row) for row in group))
+            for _, group in groupby(rows, lambda row: row[-1])
         ]
 
     def withdrawn(self, label: bytes, client_id: bytes) -> list[SubmitAttempt]:
         query = f"SELECT {COLUMNS} FROM flights WHERE label = ? AND client_id = ? AND withdrawn"  # noqa: S608
-        return [attempt_of(row) for row in self._all(f"{query} ORDER BY n", label, client_id)]
+        return [attempt_of(row) for row in self._rows(f"{query} ORDER BY n", label, client_id)]
 
     def last_seq(self, label: bytes, client_id: bytes) -> int:
-        """The last client_seq that an event waits in; 0 where none does."""
+        """The last client_seq that an event is assigned to, or 0."""
         query = """
             SELECT coalesce(max(client_seq), 0) FROM flights
             WHERE label = ? AND client_id = ? AND NOT withdrawn
         """
-        return int(self._one(query, label, client_id))
+        return int(self._scalar(query, label, client_id))
 
     def journal(self, attempts: Iterable[SubmitAttempt]) -> None:
-        """Keep what is about to leave."""
-        with self._changing():
+        """Write attempts to the journal before they are sent (write-ahead)."""
+        with self._transaction():
             self._db.executemany(PUT, map(row_of, attempts))
 
     def settle(self, slots: Sequence[InFlight]) -> None:
-        """Forget places that are filled, and the events that fill them."""
+        """Delete acknowledged positions and their events."""
         places = [(slot.label, slot.client_id, slot.client_seq) for slot in slots]
-        with self._changing():
+        with self._transaction():
             self._db.executemany(f"DELETE FROM flights WHERE {SLOT}", places)  # noqa: S608
-            self._forget([slot.event_id for slot in slots])
+            self._delete([slot.event_id for slot in slots])
 
     def settle_late(self, slot: InFlight, late: Late, queue: bytes) -> None:
-        """Forget a place that a withdrawn event fills; the events of the lane wait for others."""
+        """Delete a position that a withdrawn event has; the queue's events get new positions."""
         place = slot.label, slot.client_id, slot.client_seq
-        with self._changing():
+        with self._transaction():
             self._db.execute(f"DELETE FROM flights WHERE {SLOT}", place)  # noqa: S608
-            self._ground_lane(queue)
+            self._release_queue(queue)
             row = (late.event_id, late.receipt.encode())
             self._db.execute("INSERT OR REPLACE INTO late VALUES (?, ?)", row)
 
-    def ground_lane(self, queue: bytes) -> None:
-        """Take all events of a lane out of places that will never take them."""
-        with self._changing():
-            self._ground_lane(queue)
+    def release_queue(self, queue: bytes) -> None:
+        """Release all events of a queue from positions that will never accept them."""
+        with self._transaction():
+            self._release_queue(queue)
 
-    def ground(self, event_id: int) -> None:
-        """Take an event out of a place that another message has; it waits for another one."""
-        with self._changing():
+    def release(self, event_id: int) -> None:
+        """Release an event from a position that another message has."""
+        with self._transaction():
             self._db.execute("DELETE FROM flights WHERE event = ? AND NOT withdrawn", (event_id,))
 
     def withdraw(self, events: Sequence[int]) -> bool:
-        """Forget events, but not what may be on its way; not while later ones of a lane fly."""
+        """Delete events, but not their attempts; refused while later events have attempts."""
         rows = [(event,) for event in events]
         query = f"""
             SELECT count(*) FROM flights JOIN events later ON later.id = event
             WHERE NOT withdrawn AND later.id NOT IN ({", ".join("?" * len(events))})
             AND EXISTS (SELECT 1 FROM events WHERE id = ? AND lane = later.lane AND id < later.id)
         """  # noqa: S608
-        with self._changing():
-            if self._one(query, *events, min(events)):
+        with self._transaction():
+            if self._scalar(query, *events, min(events)):
                 return False
             self._db.executemany("UPDATE flights SET withdrawn = 1 WHERE event = ?", rows)
-            self._forget(events)
+            self._delete(events)
         return True
 
     def late(self) -> list[Late]:
-        rows = self._all("SELECT event, receipt FROM late ORDER BY event")
+        rows = self._rows("SELECT event, receipt FROM late ORDER BY event")
         return [Late(event, Receipt.decode(receipt)) for event, receipt in rows]
 
     def _open(self) -> sqlite3.Connection:
         # SQLite gives its other files the mode of this one.
         os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, durable.FILE_MODE))
-        with self._describe():
+        with self._translate_errors():
             db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
@@ -286,7 +284,7 @@ class Outbox:
         return db
 
     @contextmanager
-    def _describe(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
@@ -295,9 +293,9 @@ class Outbox:
             raise BadOutbox(f"{self._path}: {error}; nothing is sent until it is whole") from error
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """All that is done within, or nothing; the counts are those of what is there."""
-        with self._lock, self._describe():
+    def _transaction(self) -> Iterator[None]:
+        """Run an atomic transaction; the counts are restored if it fails."""
+        with self._lock, self._translate_errors():
             before = self._count, self._bytes
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -309,33 +307,33 @@ class Outbox:
                     self._db.execute("ROLLBACK")
                 raise
 
-    def _all(self, query: str, *values: object) -> list[Any]:
-        with self._lock, self._describe():
+    def _rows(self, query: str, *values: object) -> list[Any]:
+        with self._lock, self._translate_errors():
             return self._db.execute(query, values).fetchall()
 
-    def _one(self, query: str, *values: object) -> Any:
-        ((value,),) = self._all(query, *values)
+    def _scalar(self, query: str, *values: object) -> Any:
+        ((value,),) = self._rows(query, *values)
         return value
 
     def _last_id(self) -> int:
-        """Also of events that are gone: a number is given once."""
-        return int(self._one("SELECT coalesce(max(seq), 0) FROM sqlite_sequence"))
+        """The last id ever assigned; ids are not reused."""
+        return int(self._scalar("SELECT coalesce(max(seq), 0) FROM sqlite_sequence"))
 
-    def _forget(self, events: Sequence[int]) -> None:
-        those = "FROM events WHERE id IN (SELECT value FROM json_each(?))"
-        query = f"SELECT count(*), coalesce(sum(length(sealed)), 0) {those}"
-        ((count, size),) = self._all(query, json.dumps(events))
+    def _delete(self, events: Sequence[int]) -> None:
+        matching = "FROM events WHERE id IN (SELECT value FROM json_each(?))"
+        query = f"SELECT count(*), coalesce(sum(length(sealed)), 0) {matching}"
+        ((count, size),) = self._rows(query, json.dumps(events))
         self._count, self._bytes = self._count - count, self._bytes - size
-        self._db.execute(f"DELETE {those}", (json.dumps(events),))
+        self._db.execute(f"DELETE {matching}", (json.dumps(events),))
 
-    def _ground_lane(self, queue: bytes) -> None:
+    def _release_queue(self, queue: bytes) -> None:
         query = """
             DELETE FROM flights
             WHERE NOT withdrawn AND event IN (SELECT id FROM events WHERE lane = ?)
         """
         self._db.execute(query, (queue,))
 
-    def _refuse_beyond(self, count: int, size: int) -> None:
+    def _verify_bounds(self, count: int, size: int) -> None:
         self._count, self._bytes = self._count + count, self._bytes + size
         if self._count > self._bounds.max_events or self._bytes > self._bounds.max_bytes:
             raise OutboxFull(
@@ -351,7 +349,7 @@ class Outbox:
 
 
 def events_in(path: Path) -> int:
-    """How many events the outbox of a client holds, for any hub; they stay sealed."""
+    """The number of events in the outbox of a client, for all hubs; nothing is decrypted."""
     if not path.exists():
         return 0
     try:
@@ -362,12 +360,8 @@ def events_in(path: Path) -> int:
     return int(count)
 
 
-BYTES_SCHEMA: Final = h(b"veen.bytes.v1")
-"""The schema of a body that says nothing of itself."""
-
-
 class Options(TypedDict, total=False):
-    """Beside stream and body. Without ``recipient`` an event is sealed to ourselves."""
+    """Options of an event. Without ``recipient`` it is sealed to the sender."""
 
     schema: bytes
     recipient: bytes | None
@@ -380,7 +374,7 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class SentEvent:
-    """An event that is in the log; ``size`` is how much of the label is proved to us by now."""
+    """An acknowledged event; ``size`` is the verified size of its label."""
 
     event_id: int
     msg_bytes: bytes = field(repr=False)
@@ -395,13 +389,13 @@ class SentEvent:
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """How many events landed, and which had landed though they were withdrawn before."""
+    """The number of acknowledged events, and the withdrawn events that are in the log."""
 
     landed: int
     late: tuple[Late, ...]
 
 
-def form_of(
+def message_template(
     stream: str, options: Options, recipient: bytes, auth_ref: bytes | None
 ) -> MessageTemplate:
     return MessageTemplate(
@@ -418,7 +412,7 @@ def form_of(
 
 
 def batches(bodies: Iterable[bytes], count: int, size: int) -> Iterator[list[bytes]]:
-    """Bodies in lists of so many at most, or so many bytes, but one at least."""
+    """Bodies in batches of at most ``count`` and ``size`` bytes, but at least one body."""
     batch: list[bytes] = []
     left = size
     for body in bodies:

@@ -1,4 +1,4 @@
-"""Taking a portable set in: as a new client directory, or into the one it came from (spec 15)."""
+"""Import of a portable set: as a new client directory, or into the existing one (spec 15)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from veen.system import durable
 from veen.system.environment import Progress, no_progress
 
 IMPORTED: Final = "imported"
-"""How a pin came about."""
+"""The origin of a pin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """``is_new`` says that a client directory was made, and not one brought up to the set."""
+    """The result of an import; ``is_new`` if a client directory was created."""
 
     is_new: bool
     labels: int
@@ -61,10 +61,10 @@ def export(
 def import_(
     directory: Path, into: Path, progress: Progress = no_progress, known: HubIdentity | None = None
 ) -> Imported:
-    """Verify a set, all of it, and only then make or change a client directory.
+    """Verify a whole set, then create or update a client directory.
 
-    The set is copied first: what was verified is what is used. A crash leaves ``into`` as it
-    was, or done. ``known`` is the newest identity of the hub known elsewhere.
+    The set is copied first, so that what is verified is what is used. The import is atomic.
+    ``known`` is the newest identity of the hub known elsewhere.
     """
     with _staged(into) as stage:
         manifest = portable_set.taken(directory, stage / "set")
@@ -77,7 +77,7 @@ def import_(
                 set_ = verify_set(stage / "set", manifest, dict(state.views), progress, hubs)
                 _merge(home, state, set_)
             return _imported(set_, is_new=False)
-        _refuse_occupied(into)
+        _verify_vacant(into)
         hubs = [known] if known is not None else []
         set_ = verify_set(stage / "set", manifest, {}, progress, hubs)
         _make(stage / "client", set_)
@@ -107,13 +107,13 @@ def _staged(into: Path) -> Iterator[Path]:
         shutil.rmtree(stage, ignore_errors=True)
 
 
-def _refuse_occupied(into: Path) -> None:
+def _verify_vacant(into: Path) -> None:
     if os.path.lexists(into) and (not into.is_dir() or any(into.iterdir())):
         raise IdentityExists(f"{into} exists and is no client directory: take another name")
 
 
 def _make(root: Path, set_: VerifiedSet) -> None:
-    """A client directory of its own, complete before it gets its name."""
+    """Create a client directory, which is renamed into place once it is complete."""
     home = ClientDir(root)
     for directory in (root, home.attachments, home.evidence):
         directory.mkdir(mode=durable.DIR_MODE)
@@ -129,9 +129,9 @@ def _make(root: Path, set_: VerifiedSet) -> None:
 
 
 def _merge(home: ClientDir, state: ClientState, set_: VerifiedSet) -> None:
-    """The identity stays as it is; what it knows of its streams grows. The state comes last.
+    """Add the streams of a set to the directory of the same identity; the state is written last.
 
-    A view that ends before a set begins cannot be tied to it here: that takes a resync.
+    A view that ends before the set begins cannot be linked to it without a resync.
     """
     card = home.read_card()
     if (card.id_sign, card.client_id) != (set_.card.id_sign, set_.card.client_id):
@@ -146,7 +146,7 @@ def _merge(home: ClientDir, state: ClientState, set_: VerifiedSet) -> None:
     for label, view in set_.views.items():
         ours = state.views.get(label)
         if ours is None or ours.peaks.size >= set_.first_seqs[label] - 1:
-            state = state.with_view(label, _further(ours, view))
+            state = state.with_view(label, _merged_view(ours, view))
     held = state.hubs.get(set_.hub_url)
     if held is None or held.identity != set_.hub:
         origin = held.origin if held else IMPORTED
@@ -161,8 +161,8 @@ def _is_outside(set_: VerifiedSet, receipt: Receipt) -> bool:
     return not set_.first_seqs[receipt.label] <= receipt.stream_seq <= view.peaks.size
 
 
-def _further(ours: LabelView | None, theirs: LabelView) -> LabelView:
-    """Whichever of two views of one history goes further, with the later cursors of both."""
+def _merged_view(ours: LabelView | None, theirs: LabelView) -> LabelView:
+    """The larger of two views of the same history, with the later cursors of both."""
     if ours is None:
         return theirs
     cursors: dict[bytes, ClientCursor] = dict(ours.cursors)

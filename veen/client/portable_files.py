@@ -1,6 +1,7 @@
-"""Verifying a portable set: every signature, leaf, root and checkpoint of it (spec 15).
+"""Export and verification of a portable set (spec 15).
 
-Writing a portable set: what a hub holds of some streams, verified on its way (spec 15).
+``export`` writes the labels of some streams, verified while they are read from the hub.
+``verify_set`` verifies every signature, leaf, root and checkpoint of a set.
 """
 
 from __future__ import annotations
@@ -45,10 +46,12 @@ from veen.receipt import Receipt
 from veen.system import durable
 from veen.system.environment import Progress, no_progress
 
+MAX_TOKENS = 4_096
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedSet:
-    """What a set holds, once all of it has been shown to hold."""
+    """A set of which everything is verified."""
 
     root: Path
     manifest: PortableManifest
@@ -77,10 +80,10 @@ def verify_set(
     progress: Progress = no_progress,
     known: Iterable[HubIdentity] = (),
 ) -> VerifiedSet:
-    """All of a set that lies still, or the first thing in it that does not hold.
+    """Verify a set that does not change meanwhile; raise the first violation.
 
-    ``held`` are views that are known already: the set must pass through them. ``known`` are
-    identities known elsewhere: the newest one of this hub is what signatures are verified by.
+    ``held`` are views that are known already: the set must agree with them. ``known`` are
+    identities known elsewhere: signatures are verified with the newest identity of the hub.
     """
     hub = HubIdentity.decode(portable_set.small(root / portable_set.IDENTITY))
     hub.verify(portable_set.small(root / portable_set.IDENTITY_SIG))
@@ -90,9 +93,9 @@ def verify_set(
     card.verify()
     SealedSecrets.decode(portable_set.small(root / portable_set.KEYSTORE))
     sync = SyncState.decode(portable_set.small(root / portable_set.SYNC_STATE))
-    due = sum(label.last_stream_seq - label.first_seq + 1 for label in sync.labels)
+    total = sum(label.last_stream_seq - label.first_seq + 1 for label in sync.labels)
     limits = Limits(**sync.limits.to_json())
-    walk = _Walk(root, hub, limits, card.client_id, held, lambda done: progress(done, due))
+    walk = _Walk(root, hub, limits, card.client_id, held, lambda done: progress(done, total))
     views = {state.label: walk.label(state) for state in sync.labels}
     walk.finish()
     _verify_attachments(root, manifest)
@@ -111,7 +114,7 @@ def verify_set(
 
 
 class _Walk:
-    """Goes through the sequences of a set once, label by label."""
+    """Verifies the sequences of a set in one pass, label by label."""
 
     def __init__(
         self,
@@ -120,10 +123,10 @@ class _Walk:
         limits: Limits,
         own: bytes,
         held: dict[bytes, LabelView],
-        tell: Callable[[int], None],
+        progress: Callable[[int], None],
     ) -> None:
         self._hub = hub
-        self._tell = tell
+        self._progress = progress
         self._limits = limits
         self._own = own
         self._held = held
@@ -148,14 +151,14 @@ class _Walk:
             cursors.put(msg.client_id, after.client)
             peaks, own = after.peaks, after.client if msg.client_id == self._own else own
             self._compare(state, peaks, receipt.hub_ts)
-            self._tell(self.pairs)
+            self._progress(self.pairs)
         if peaks.root() != state.last_mmr_root:
             raise Untrusted(f"{state.stream}: the set does not end in the root it names")
         return self._view(state, peaks, receipt, own)
 
     def finish(self) -> None:
         rest = (next(self._receipts, None), next(self._msgs, None), self._due)
-        if any(item is not None for item in rest):
+        if any(left is not None for left in rest):
             raise Untrusted("the sequences of the set go on after its last label")
 
     def _next(self, state: LabelState) -> tuple[Msg, Receipt]:
@@ -172,7 +175,10 @@ class _Walk:
         return msg[1], receipt[1]
 
     def _compare(self, state: LabelState, peaks: Peaks, hub_ts: int) -> None:
-        """``hub_ts`` is that of the receipt at this size; 0 where it lies before the set."""
+        """Compare with known views and the next checkpoint.
+
+        ``hub_ts`` is that of the receipt at this size; 0 if it is before the set.
+        """
         held = self._held.get(state.label)
         if held is not None and held.peaks.size == peaks.size and held.peaks != peaks:
             raise _other_history(state, peaks.size)
@@ -219,9 +225,6 @@ def _verify_attachments(root: Path, manifest: PortableManifest) -> None:
             portable_set.attachment(root / file.name)
 
 
-MAX_TOKENS = 4_096
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortableExport:
     labels: int
@@ -237,7 +240,7 @@ def export(
     out: Path,
     progress: Progress = no_progress,
 ) -> PortableExport:
-    """A set of some streams at ``out``, which is there whole or not at all."""
+    """Write a set of some streams to ``out``, atomically."""
     if os.path.lexists(out):
         raise VeenError(f"{out} exists: a portable set is written once, take another name")
     work = out.with_name(f".{out.name}.new")
@@ -275,7 +278,7 @@ class _Export:
         self._put(portable_set.IDENTITY_SIG, status.identity_sig)
         for name in (portable_set.CARD, portable_set.KEYSTORE):
             self._put(name, portable_set.small(self._session.root / name))
-        logs = (log for name, item in streams for log in epoch_logs(self._session, item, name))
+        logs = (log for name, labels in streams for log in epoch_logs(self._session, labels, name))
         states = tuple(state for log in logs if (state := self._log(log)) is not None)
         url = self._session.api.transport.url
         sync = SyncState(hub_url=url, limits=status.limits, labels=states)
@@ -296,14 +299,14 @@ class _Export:
         if not is_readable(self._session, log, 1):
             first = first_readable(self._session, log, 1, end.stream_seq)
         ahead = checkpoints(self._session, log, first)
-        due, last = next(ahead, None), end
+        checkpoint, last = next(ahead, None), end
         for pair in self._replayed(log, first, end.stream_seq):
             self._pair(pair)
             last = pair.receipt
-            if due is not None and due.upto_seq == last.stream_seq:
-                verify_checkpoint(self._session, log, due, last)
-                self._checkpoints.write(due.encode())
-                self._checked, due = self._checked + 1, next(ahead, None)
+            if checkpoint is not None and checkpoint.upto_seq == last.stream_seq:
+                verify_checkpoint(self._session, log, checkpoint, last)
+                self._checkpoints.write(checkpoint.encode())
+                self._checked, checkpoint = self._checked + 1, next(ahead, None)
         return LabelState(
             stream=log.name,
             profile=log.labels.profile,
@@ -337,12 +340,12 @@ class _Export:
         return proof.peaks_before
 
     def _tokens(self) -> int:
-        """The capabilities of our own messages, as far as the hub still knows them."""
-        matching = [
+        """Write the capabilities of our own messages that the hub knows; their number."""
+        tokens = [
             token for auth_ref in self._auth_refs if (token := self._token(auth_ref)) is not None
         ]
-        self._put(portable_set.CAP_TOKENS, b"".join(item.encode() for item in matching))
-        return len(matching)
+        self._put(portable_set.CAP_TOKENS, b"".join(token_.encode() for token_ in tokens))
+        return len(tokens)
 
     def _token(self, auth_ref: bytes) -> CapToken | None:
         try:
@@ -356,13 +359,13 @@ class _Export:
         return token
 
     def _attachments(self) -> int:
-        """Those the client holds; a file that is not what its name says stops the export."""
+        """Copy the client's attachments, verified against their names; their number."""
         into = self._work / portable_set.ATTACHMENTS
         into.mkdir(mode=durable.DIR_MODE)
-        result = sorted((self._session.root / portable_set.ATTACHMENTS).glob("[0-9a-f]" * 64))
-        for path in result:
+        paths = sorted((self._session.root / portable_set.ATTACHMENTS).glob("[0-9a-f]" * 64))
+        for path in paths:
             durable.write(into / path.name, portable_set.attachment(path))
-        return len(result)
+        return len(paths)
 
     def _put(self, name: str, raw: bytes) -> None:
         durable.write(self._work / name, raw)

@@ -1,7 +1,7 @@
-"""The portable set: what a client takes along, in files whose hashes one manifest names (spec 15).
+"""The portable set of a client: files listed with their hashes in a manifest (spec 15).
 
-It is a directory, not one file: each part keeps the name that the specification gives it, can be
-looked at by itself, and is written and read in one pass however long it is.
+It is a directory: each part has the name that the specification gives it, can be read by itself,
+and is written and read in one pass of bounded memory.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FileRef(WireMap):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortableManifest(WireMap):
-    """Every file of a set, in the order of names."""
+    """The files of a set, sorted by name."""
 
     ver: Version = 1
     files: tuple[FileRef, ...]
@@ -71,7 +71,7 @@ class PortableManifest(WireMap):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelState(WireMap):
-    """One label of a set. Its sequences begin at ``first_seq``, after ``peaks_before``."""
+    """A label of a set; its entries begin at ``first_seq``, after ``peaks_before``."""
 
     stream: str
     profile: Profile
@@ -98,7 +98,7 @@ class LabelState(WireMap):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncState(WireMap):
-    """How far the set goes, label by label in the order of its sequences."""
+    """The labels of a set and their ends, in the order of its sequences."""
 
     ver: Version = 1
     hub_url: str
@@ -112,36 +112,36 @@ class SyncState(WireMap):
 
 def manifest_of(root: Path) -> PortableManifest:
     """The manifest of the files in a directory, read back from it."""
-    result = sorted(path for path in root.rglob("*") if not path.is_dir())
+    paths = sorted(path for path in root.rglob("*") if not path.is_dir())
     return PortableManifest(
-        files=tuple(_ref(path, path.relative_to(root).as_posix()) for path in result)
+        files=tuple(_ref(path, path.relative_to(root).as_posix()) for path in paths)
     )
 
 
 def taken(source: Path, into: Path) -> PortableManifest:
-    """Copy a set to a place of our own; the copy is what its manifest says, or is refused."""
+    """Copy a set and verify the copy against its manifest."""
     into.mkdir(mode=durable.DIR_MODE)
     (into / ATTACHMENTS).mkdir(mode=durable.DIR_MODE)
     manifest = PortableManifest.decode(small(source / MANIFEST))
-    for item in manifest.files:
-        with _opened(source / item.name) as file, (into / item.name).open("xb") as copy:
-            (into / item.name).chmod(durable.FILE_MODE)
-            if h_blocks(_copied(file, copy, item)) != item.sha256:
-                raise Untrusted(f"{source / item.name} is not what the manifest says")
+    for ref in manifest.files:
+        with _opened(source / ref.name) as file, (into / ref.name).open("xb") as copy:
+            (into / ref.name).chmod(durable.FILE_MODE)
+            if h_blocks(_copied(file, copy, ref)) != ref.sha256:
+                raise Untrusted(f"{source / ref.name} is not what the manifest says")
     return manifest
 
 
-def small(path: Path, most: int = MAX_SMALL_BYTES) -> bytes:
-    """A file that is held whole."""
+def small(path: Path, max_bytes: int = MAX_SMALL_BYTES) -> bytes:
+    """The content of a file of bounded size."""
     with _opened(path) as file:
-        raw = file.read(most + 1)
-    if len(raw) > most:
-        raise Malformed(f"{path} has more than {most} bytes")
+        raw = file.read(max_bytes + 1)
+    if len(raw) > max_bytes:
+        raise Malformed(f"{path} has more than {max_bytes} bytes")
     return raw
 
 
 def attachment(path: Path) -> bytes:
-    """A sealed attachment, which is named by its coid or is refused."""
+    """A sealed attachment, verified to have the coid of its file name."""
     raw = small(path, MAX_ATTACHMENT_BYTES)
     if attachment_coid(raw).hex() != path.name:
         raise Malformed(f"{path} is not the attachment that its name says")
@@ -155,7 +155,7 @@ def _ref(path: Path, name: str) -> FileRef:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """A plain file, and no link to one."""
+    """Open a regular file; symbolic links are refused."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

@@ -1,6 +1,7 @@
-"""A draft: what is to be sent, before it has a place in a log and a seal (spec 4.5).
+"""Queued messages, and the attempts to submit them at a sequence position (spec 4.5).
 
-Flights: sealed messages that may be on their way, and the places they are meant for.
+A ``QueuedMessage`` has no position and no seal yet; ``QueueCipher`` encrypts it for the outbox. A
+``SubmitAttempt`` is a sealed message for a client_seq; ``InFlight`` has all attempts at it.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ _FRAME_BYTES: Final = 40
 _ATT_ROOT_BYTES: Final = 35
 _ENVELOPE_BYTES: Final = 262  # a MSG around its ciphertext, with the longest numbers
 _MOST_REMEMBERED_BYTES: Final = 8 << 20
+_COID_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageTemplate(WireMap):
-    """All of a draft but its content; what is sent in one go shares one."""
+    """All of a queued message but its content; messages sent together share it."""
 
     stream: str
     profile: Profile
@@ -37,27 +39,27 @@ class MessageTemplate(WireMap):
     auth_ref: Bytes32 | None = None
 
     def queue(self, hub_id: bytes) -> bytes:
-        """What must be sent in order: one stream of one hub, under one profile."""
+        """The key of a queue that is sent in order: hub, profile and stream."""
         return ht("veen/outbox-lane", hub_id, self.profile.profile_id(), self.stream.encode())
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedMessage:
-    form: MessageTemplate
+    template: MessageTemplate
     body: bytes = field(repr=False)
     attachments: tuple[bytes, ...] = field(default=(), repr=False)
 
     def encode(self) -> bytes:
-        return self.form.encode() + cbor.dump([self.body, *self.attachments])
+        return self.template.encode() + cbor.dump([self.body, *self.attachments])
 
     def check_sizes(self, limits: Limits) -> None:
-        """Refuse what could never be sent, and would keep all that follows it waiting."""
+        """Raise WrongSize for what could never be sent, and would block what follows it."""
         check_attachment_sizes(self.attachments, limits)
         body = len(self.body) + AEAD_TAG_BYTES
-        header = len(self.form.header.encode()) + _ATT_ROOT_BYTES + AEAD_TAG_BYTES
+        header = len(self.template.header.encode()) + _ATT_ROOT_BYTES + AEAD_TAG_BYTES
         frame = _FRAME_BYTES + header + body
-        if self.form.profile.pad_block:
-            frame += -frame % self.form.profile.pad_block
+        if self.template.profile.pad_block:
+            frame += -frame % self.template.profile.pad_block
         if body > limits.max_body_bytes or frame + _ENVELOPE_BYTES > limits.max_msg_bytes:
             raise WrongSize(
                 f"a body of {len(self.body)} bytes does not fit into one message; "
@@ -65,10 +67,10 @@ class QueuedMessage:
             )
 
 
-class Drafts:
-    """Drafts as they lie on a disk: each encrypted, and bound to its number.
+class QueueCipher:
+    """Encrypts queued messages at rest, each bound to its event id.
 
-    What was sealed here is mostly opened here soon after: it is remembered by its very bytes.
+    What is sealed is usually opened soon after, so recent messages are cached by their bytes.
     """
 
     def __init__(self, key: bytes, random: Randomness) -> None:
@@ -78,10 +80,10 @@ class Drafts:
         self._sealed: dict[tuple[int, bytes], QueuedMessage] = {}
         self._room = _MOST_REMEMBERED_BYTES
 
-    def seal(self, number: int, draft: QueuedMessage) -> bytes:
+    def seal(self, number: int, message: QueuedMessage) -> bytes:
         nonce = self._random(_NONCE_BYTES)
-        sealed = nonce + aead_encrypt(self._key, nonce, u64be(number), draft.encode())
-        self._remember(number, sealed, draft)
+        sealed = nonce + aead_encrypt(self._key, nonce, u64be(number), message.encode())
+        self._remember(number, sealed, message)
         return sealed
 
     def open(self, number: int, sealed: bytes) -> QueuedMessage:
@@ -92,37 +94,34 @@ class Drafts:
         nonce, body = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
         return self.decode(aead_decrypt(self._key, nonce, u64be(number), body))
 
-    def _remember(self, number: int, sealed: bytes, draft: QueuedMessage) -> None:
+    def _remember(self, number: int, sealed: bytes, message: QueuedMessage) -> None:
         if len(sealed) > self._room:
             self._sealed.clear()
             self._room = _MOST_REMEMBERED_BYTES
         if len(sealed) <= self._room:
-            self._sealed[number, sealed] = draft
+            self._sealed[number, sealed] = message
             self._room -= len(sealed)
 
     def decode(self, raw: bytes) -> QueuedMessage:
-        """One that has the form of the one before shares it."""
+        """Decode a message; consecutive messages share a template."""
         if self._last is None or not raw.startswith(self._last[0]):
             encoded = raw[: cbor.skip(raw, 0)]
             self._last = encoded, MessageTemplate.decode(encoded)
-        encoded, form = self._last
+        encoded, template = self._last
         count, at = cbor.array(raw, len(encoded))
         content = []
         for _ in range(count):
-            item, at = cbor.bstr(raw, at)
-            content.append(item)
+            part, at = cbor.bstr(raw, at)
+            content.append(part)
         cbor.finish(raw, at)
         if not content:
             raise WrongSize("a draft without a body")
-        return QueuedMessage(form, content[0], tuple(content[1:]))
-
-
-_COID_BYTES: Final = 32
+        return QueuedMessage(template, content[0], tuple(content[1:]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitAttempt:
-    """One attempt at one client_seq. ``withdrawn`` is an attempt nobody waits for any more."""
+    """A sealed message for a client_seq; ``withdrawn`` if its event was withdrawn."""
 
     event_id: int
     label: bytes
@@ -143,9 +142,9 @@ class SubmitAttempt:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """One client_seq of one client in one label, and every attempt made at it.
+    """A client_seq of a client in a label, with every attempt at it.
 
-    The last attempt is the one to send; the hub can have taken any of them, but one at most.
+    The last attempt is sent; the hub can have accepted any of them, but at most one.
     """
 
     attempts: tuple[SubmitAttempt, ...]
@@ -172,7 +171,7 @@ class InFlight:
 
     @property
     def is_shared(self) -> bool:
-        """Whether a withdrawn event may stand in this place without our knowing."""
+        """Whether a withdrawn event may have been accepted at this position."""
         return any(attempt.withdrawn for attempt in self.attempts)
 
     def attempt(self, leaf: bytes) -> SubmitAttempt | None:

@@ -1,6 +1,6 @@
-"""Verified reading of a stream: by range, or as it grows (RESYNC0.2).
+"""Verified reading of a stream, by range or following its growth (RESYNC0.2).
 
-Which epochs of a stream have a log: as the hub lists them, or found by looking.
+The epochs of a stream that have a log are those that the hub lists, or are searched.
 """
 
 from __future__ import annotations
@@ -18,17 +18,23 @@ from veen.errors import Undecryptable, Untrusted
 from veen.label import EpochLabels, Profile
 from veen.payload import Opened, open_msg
 
+FIRST_POLL_SEC: Final = 0.2
+MOST_POLL_SEC: Final = 5.0
+_log = logging.getLogger(__name__)
+_last_key: WeakKeyDictionary[Session, int] = WeakKeyDictionary()
+"""The index of the reader key that opened the last message, which is tried first."""
+
 
 def epoch_logs(session: Session, labels: EpochLabels, name: str) -> list[LabelLogRef]:
-    """The logs of a stream in the order of its epochs; without epochs there is one.
+    """The logs of a stream in the order of its epochs; a single one without epochs.
 
-    Those we have a view of are among them: a hub that hides one is found out when it is read.
+    Those we have a view of are included, so a hub cannot hide them.
     """
     if not labels.profile.epoch_sec:
         return [LabelLogRef(labels, name, 0)]
     run = _listed(session, labels)
     if run is None:
-        run = set(_run(session, labels))
+        run = set(_search_epochs(session, labels))
     return [LabelLogRef(labels, name, epoch) for epoch in sorted(run | _seen(session, labels))]
 
 
@@ -40,7 +46,7 @@ def is_known(session: Session, labels: EpochLabels, name: str) -> bool:
 
 
 def epoch_window(session: Session, labels: EpochLabels, name: str) -> list[LabelLogRef]:
-    """The logs that may still grow: of the epochs that the hub admits now."""
+    """The logs that may still grow: those of the epochs that the hub accepts now."""
     near = labels.profile.epochs(session.hub_now(), session.limits.max_epoch_skew_sec)
     return [LabelLogRef(labels, name, epoch) for epoch in near]
 
@@ -48,13 +54,13 @@ def epoch_window(session: Session, labels: EpochLabels, name: str) -> list[Label
 def current_epoch(
     session: Session, labels: EpochLabels, name: str, epoch: int | None
 ) -> LabelLogRef:
-    """The log of an epoch, or of the one that it is now."""
+    """The log of an epoch, by default the current."""
     now = labels.profile.epoch(session.hub_now())
     return LabelLogRef(labels, name, now if epoch is None else epoch)
 
 
 def _listed(session: Session, labels: EpochLabels) -> set[int] | None:
-    """What the hub lists for a stream it knows by name; None where it does not, or may not."""
+    """The epochs that the hub lists for a named stream; None if unknown or not permitted."""
     try:
         streams = session.api.streams()
     except HubRefused as error:
@@ -70,8 +76,8 @@ def _listed(session: Session, labels: EpochLabels) -> set[int] | None:
     return None
 
 
-def _run(session: Session, labels: EpochLabels) -> Iterator[int]:
-    """Around now, and from there back as long as every epoch has entries."""
+def _search_epochs(session: Session, labels: EpochLabels) -> Iterator[int]:
+    """Epochs with entries: those around now, then back until the first without entries."""
     near = labels.profile.epochs(session.hub_now(), session.limits.max_epoch_skew_sec)
     for epoch in reversed(near):
         if exists(session, labels.at(epoch), 1):
@@ -87,14 +93,6 @@ def _seen(session: Session, labels: EpochLabels) -> set[int]:
     return {view.epoch for label, view in views if view.seen and label == labels.at(view.epoch)}
 
 
-FIRST_POLL_SEC: Final = 0.2
-MOST_POLL_SEC: Final = 5.0
-
-_log = logging.getLogger(__name__)
-_worked: WeakKeyDictionary[Session, int] = WeakKeyDictionary()
-"""Which reader key of a session opened the last message: most often it opens the next."""
-
-
 def read(
     session: Session,
     labels: EpochLabels,
@@ -105,7 +103,7 @@ def read(
     with_proof: bool = False,
     page_items: int = PAGE_ITEMS,
 ) -> Iterator[Pair]:
-    """Every pair of a range, in order and verified, in memory for two pages.
+    """Every pair of a range, verified and in order; at most two pages are in memory.
 
     stream_seq counts within a label: of a stream with epochs, the range is read of each epoch.
     """
@@ -125,9 +123,9 @@ def follow(
     with_proof: bool = False,
     page_items: int = PAGE_ITEMS,
 ) -> Iterator[Pair]:
-    """What ``read`` gives, and then what comes, until the caller stops asking.
+    """Every pair of a range, then new pairs as they come, until the caller stops.
 
-    A hub that does not answer is asked again; one that lies ends it.
+    A hub that does not answer is polled again; an invalid answer is raised.
     """
     places = {log.epoch: max(from_seq, 1) for log in epoch_logs(session, labels, name)}
     pause = FIRST_POLL_SEC
@@ -150,17 +148,17 @@ def follow(
 
 
 def open_pair(session: Session, pair: Pair, profile: Profile) -> Opened:
-    """The payload of a verified message, opened with whichever of our keys it was sealed to."""
+    """The payload of a verified message, opened with one of our keys."""
     keys = session.identity.readers()
-    last = _worked.get(session, 0)
-    for number in (last, *(item for item in range(len(keys)) if item != last)):
+    last = _last_key.get(session, 0)
+    for number in (last, *(other for other in range(len(keys)) if other != last)):
         try:
             opened = open_msg(
                 private=keys[number], msg=pair.msg, profile=profile, limits=session.limits
             )
         except Undecryptable:
             continue
-        _worked[session] = number
+        _last_key[session] = number
         return opened
     receipt = pair.receipt
     raise Undecryptable(

@@ -1,14 +1,8 @@
-"""CBOR sequences on disk: items one after another, read in bounded memory (RFC 8742).
+"""Receipts of a client: ``receipts.cborseq`` and the verification of a receipt (spec 15).
 
-receipts.cborseq of a client: the receipts of what it sent, made again where they were lost.
-
-The sender appends to it and does not sync: a resync learns from the log what is missing.
-
-receipts.cborseq: every receipt this client was given, one after another (spec 15).
-
-It is a convenience that resync makes again: nothing here waits for the disk.
-
-What a receipt proves: by itself, with its message, and against the hub that signed it.
+The file is a CBOR sequence (RFC 8742), read in bounded memory. The sender appends to it without
+sync: it is derived, and a resync rebuilds it from the log. ``verify_receipt`` checks a receipt
+offline, ``verify_with_hub`` against the hub's log.
 """
 
 from __future__ import annotations
@@ -39,12 +33,14 @@ W = TypeVar("W", bound=WireObject)
 
 MAX_ITEM_BYTES: Final = Limits().max_msg_bytes
 _BLOCK: Final = 1 << 18
+RECEIPTS_FILE: Final = "receipts.cborseq"
+_CHUNK: Final = 1 << 20
 
 
 def cbor_items(path: Path, kind: type[W]) -> Iterator[tuple[int, W]]:
-    """Every item of a file, strictly decoded, and the byte at which it begins.
+    """Every item of a file with its offset.
 
-    A file that is not there has none. One that ends within an item is Malformed.
+    A missing file has none. A file that ends within an item is Malformed.
     """
     buffer, begin = b"", 0
     try:
@@ -65,7 +61,7 @@ def cbor_items(path: Path, kind: type[W]) -> Iterator[tuple[int, W]]:
 
 
 def cbor_item_at(path: Path, offset: int, kind: type[W]) -> W:
-    """The item that begins at a byte."""
+    """The item at an offset."""
     with path.open("rb") as file:
         file.seek(offset)
         buffer = file.read(_BLOCK)
@@ -78,7 +74,7 @@ def cbor_item_at(path: Path, offset: int, kind: type[W]) -> W:
 
 
 def _end(buffer: bytes, at: int) -> int | None:
-    """Where the item at ``at`` ends, if all of it is there."""
+    """The end of the item at ``at``, or None if it is incomplete."""
     if at >= len(buffer):
         return None
     try:
@@ -94,11 +90,8 @@ def _decoded(path: Path, offset: int, kind: type[W], raw: bytes) -> W:
         raise Malformed(f"{path}, byte {offset}: {error}") from error
 
 
-RECEIPTS_FILE: Final = "receipts.cborseq"
-
-
 class Rebuild:
-    """Receipts learnt from a log, which take the place of some that are held."""
+    """Receipts read from a log, which replace some of the stored ones."""
 
     def __init__(self, spool: BinaryIO) -> None:
         self._spool = spool
@@ -111,9 +104,9 @@ class Rebuild:
 
 @contextmanager
 def rebuilding_receipts(root: Path, keeps: Callable[[Receipt], bool]) -> Iterator[Rebuild]:
-    """What is added in the block stands in the file after it, if the block ends well.
+    """Replace the file with the receipts added in the block, unless it raises.
 
-    Of what stood there before, stays what ``keeps`` says.
+    Stored receipts for which ``keeps`` is true stay.
     """
     path, new = root / RECEIPTS_FILE, root / f".{RECEIPTS_FILE}.new"
     new.unlink(missing_ok=True)
@@ -133,17 +126,16 @@ def rebuilding_receipts(root: Path, keeps: Callable[[Receipt], bool]) -> Iterato
 
 
 def _copy(path: Path, into: BinaryIO, keeps: Callable[[Receipt], bool]) -> None:
-    """Up to a torn end."""
+    """Copy stored receipts up to a torn end."""
     with suppress(Malformed):
         for _, receipt in cbor_items(path, Receipt):
             if keeps(receipt):
                 into.write(receipt.encode())
 
 
-_CHUNK: Final = 1 << 20
-
-
 class ReceiptBook:
+    """Appends receipts to the file; nothing is synced."""
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._is_whole = False
@@ -154,15 +146,15 @@ class ReceiptBook:
         try:
             size = os.fstat(handle).st_size
             if not self._is_whole:
-                size = _mended(handle, size)
+                size = _repair_end(handle, size)
                 self._is_whole = True
             durable.write_at(handle, b"".join(receipt.encode() for receipt in receipts), size)
         finally:
             os.close(handle)
 
 
-def _mended(handle: int, size: int) -> int:
-    """The size up to which the book is whole; what a crash left after it is cut off."""
+def _repair_end(handle: int, size: int) -> int:
+    """Cut off an incomplete last receipt; the size of the file."""
     tail = os.pread(handle, MAX_RECEIPT_BYTES, max(0, size - MAX_RECEIPT_BYTES))
     if size == 0 or any(_is_receipt(tail[start:]) for start in range(len(tail))):
         return size
@@ -204,7 +196,7 @@ def _whole_items(chunk: bytes) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptVerdict:
-    """``checked`` names what holds, ``head_seq`` the size at which the hub still has it."""
+    """``checked`` lists what was verified; ``head_seq`` is the size of the hub's log, if asked."""
 
     receipt: Receipt
     checked: tuple[str, ...]
@@ -214,9 +206,9 @@ class ReceiptVerdict:
 def verify_receipt(
     receipt: Receipt, msg: Msg | None, hub: HubIdentity, labels: EpochLabels | None
 ) -> ReceiptVerdict:
-    """What can be told without a hub; the first thing that does not hold is raised.
+    """Verify a receipt without a hub; raise the first violation.
 
-    I3 takes the history before a receipt, and can be told here of the first entry alone.
+    I3 needs the history before a receipt, so it is checked for the first entry alone.
     """
     checked = ["signature"]
     hub.verify_receipt(receipt)
@@ -236,9 +228,9 @@ def verify_receipt(
 def verify_with_hub(
     session: Session, receipt: Receipt, msg: Msg | None, log: LabelLogRef
 ) -> ReceiptVerdict:
-    """The same and I3 by the hub's proof, and that its log still holds the entry at its head."""
+    """Verify a receipt, I3 by the hub's proof, and that the hub's log still has the entry."""
     session.verify_receipt(receipt)
-    result = verify_receipt(receipt, msg, session.hub, log.labels)
+    offline = verify_receipt(receipt, msg, session.hub, log.labels)
     seq = receipt.stream_seq
     proof = session.api.proof(log.label, seq)
     try:
@@ -249,7 +241,7 @@ def verify_with_hub(
     if end is None:
         raise Untrusted(f"{log.at(seq)}: the hub has it no more")
     _verify_at(session, log, receipt, end)
-    checked = dict.fromkeys((*result.checked, "I3", "consistency", "inclusion"))
+    checked = dict.fromkeys((*offline.checked, "I3", "consistency", "inclusion"))
     return ReceiptVerdict(receipt=receipt, checked=tuple(checked), head_seq=end.stream_seq)
 
 

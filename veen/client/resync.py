@@ -1,7 +1,4 @@
-"""Bringing what we know of a label up to what a hub holds, however we lost it (RESYNC0.2).
-
-Whether what we know of a label and what a hub shows of it are one history.
-"""
+"""Resync: bringing the view of a label up to the hub's log, and comparing the two (RESYNC0.2)."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ from veen.system.environment import Progress, no_progress
 
 
 class Was(Enum):
-    """What a view was found to be."""
+    """The condition of a view before a resync."""
 
     CURRENT = "current"
     BEHIND = "behind"
@@ -45,7 +42,7 @@ class Was(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resynced:
-    """``first_seq`` is above 1 where retention has taken the beginning away."""
+    """The result of a resync; ``first_seq`` is above 1 where entries were pruned."""
 
     label: bytes
     from_size: int
@@ -64,23 +61,23 @@ def resync(
     epoch: int | None = None,
     progress: Progress = no_progress,
 ) -> Resynced:
-    """Replay, verified, what the view lacks; a history that is not ours is Fork or Untrusted.
+    """Read and verify what the view lacks; another history raises Fork or Untrusted.
 
-    The view is saved after each page, so a resync that is cut short goes on where it was.
+    The view is saved after each page, so an interrupted resync continues there.
     """
     log = current_epoch(session, labels, name, epoch)
     view = session.view(log.label, name, log.epoch)
     sound = _sound(session, view)
     end = read_log_head(session, log, sound.seen)
     if end is not None:
-        _refuse_fork(session, sound, end)
+        _verify_no_fork(session, sound, end)
     first = _first(session, log, sound, end)
     if sound is not view:
         label_view = sound if first == 1 else replace(sound, cursors=view.cursors)
         session.keep(log.label, label_view)
-    due = end.stream_seq - first + 1 if end is not None else 0
+    total = end.stream_seq - first + 1 if end is not None else 0
     replayed, checked = _replay(
-        session, log, first, sound.peaks.size, lambda done: progress(done, due)
+        session, log, first, sound.peaks.size, lambda done: progress(done, total)
     )
     size = session.view(log.label, name, log.epoch).peaks.size
     return Resynced(
@@ -101,37 +98,41 @@ def _was(before: int, after: int) -> Was:
 
 
 def _sound(session: Session, view: LabelView) -> LabelView:
-    """The view, or a new one where its own receipts do not bear it out.
+    """The view, or a new one if its own receipts do not confirm it.
 
-    A receipt that the hub did sign is kept: its history must still hold it.
+    A receipt that the hub signed is kept: the hub's log must still have it.
     """
     try:
         view.verify()
-        for item in (view.head, view.unlinked):
-            if item is not None:
-                session.verify_receipt(item)
+        for receipt in (view.head, view.unlinked):
+            if receipt is not None:
+                session.verify_receipt(receipt)
     except Untrusted:
-        signed = [item for item in (view.head, view.unlinked) if item and is_signed(session, item)]
-        newest = max(signed, key=lambda item: item.stream_seq, default=None)
+        signed = [
+            receipt
+            for receipt in (view.head, view.unlinked)
+            if receipt and is_signed(session, receipt)
+        ]
+        newest = max(signed, key=lambda receipt: receipt.stream_seq, default=None)
         return LabelView(
             hub_id=session.hub.hub_id, stream=view.stream, epoch=view.epoch, unlinked=newest
         )
     return view
 
 
-def _refuse_fork(session: Session, view: LabelView, end: Receipt) -> None:
+def _verify_no_fork(session: Session, view: LabelView, end: Receipt) -> None:
     for ours in (view.head, view.unlinked):
         if ours is not None and ours.contradicts(end):
             raise store_evidence(session, ours, end)
 
 
 def _replay(
-    session: Session, log: LabelLogRef, first: int, size: int, tell: Callable[[int], None]
+    session: Session, log: LabelLogRef, first: int, size: int, progress: Callable[[int], None]
 ) -> tuple[int, int]:
-    """How many pairs followed, and how many checkpoints stood among them."""
+    """The number of pairs read, and of checkpoints verified among them."""
     own, replayed, checked = own_client_ids(session.identity), 0, 0
     ahead = checkpoints(session, log, first)
-    due = next(ahead, None)
+    checkpoint = next(ahead, None)
 
     def is_before(receipt: Receipt) -> bool:
         return receipt.label != log.label or receipt.stream_seq <= size
@@ -139,18 +140,18 @@ def _replay(
     with rebuilding_receipts(session.root, is_before) as rebuilt:
         for page in replay(session, log, LabelRange(from_seq=first), skips=first > size + 1):
             replayed += len(page)
-            tell(replayed)
+            progress(replayed)
             for msg, receipt in ((pair.msg, pair.receipt) for pair in page):
                 if msg.client_id in own:
                     rebuilt.add(receipt)
-                if due is not None and due.upto_seq == receipt.stream_seq:
-                    verify_checkpoint(session, log, due, receipt)
-                    checked, due = checked + 1, next(ahead, None)
+                if checkpoint is not None and checkpoint.upto_seq == receipt.stream_seq:
+                    verify_checkpoint(session, log, checkpoint, receipt)
+                    checked, checkpoint = checked + 1, next(ahead, None)
     return replayed, checked
 
 
 def _first(session: Session, log: LabelLogRef, view: LabelView, end: Receipt | None) -> int:
-    """Where a replay begins: after the view, or where the log can first be read."""
+    """The first stream_seq to read: after the view, or the first that is not pruned."""
     start = view.peaks.size + 1
     if end is None or start > end.stream_seq or is_readable(session, log, start):
         return start
@@ -160,9 +161,9 @@ def _first(session: Session, log: LabelLogRef, view: LabelView, end: Receipt | N
 
 
 def _verify_pruned(session: Session, log: LabelLogRef, view: LabelView, first: Receipt) -> None:
-    """What was taken away must lead to what is left: our own receipt, and a checkpoint.
+    """Verify that our receipt and a checkpoint before the pruned entries lead to ``first``.
 
-    A checkpoint beyond ``first`` is compared when the replay comes to it.
+    A checkpoint beyond ``first`` is verified when it is reached.
     """
     before = first.stream_seq - 1
     ties = []
@@ -182,12 +183,14 @@ def _verify_pruned(session: Session, log: LabelLogRef, view: LabelView, first: R
 
 
 def _known_ts(view: LabelView, seq: int) -> int:
-    """The hub_ts of the last receipt we hold up to ``seq``; 0 where we hold none.
+    """The hub_ts of our last receipt up to ``seq``, or 0.
 
-    The root at ``seq`` does not rest on it: the first receipt that is left proves it.
+    The root at ``seq`` does not depend on it: the first receipt that is left proves it.
     """
     held = (view.head, view.unlinked)
-    return max((item.hub_ts for item in held if item and item.stream_seq <= seq), default=0)
+    return max(
+        (receipt.hub_ts for receipt in held if receipt and receipt.stream_seq <= seq), default=0
+    )
 
 
 def _checkpoint_at(session: Session, log: LabelLogRef, size: int) -> Iterator[Checkpoint]:
@@ -199,9 +202,11 @@ def _checkpoint_at(session: Session, log: LabelLogRef, size: int) -> Iterator[Ch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateVerdict:
-    """``agrees_to`` is how far both are known to be the same, ``mismatch_at`` the first place
-    where they differ, if what we hold tells it. ``unlinked`` says that a receipt of our own
-    beyond our view has not been tied to it yet.
+    """The comparison of our view with the hub's log.
+
+    ``agrees_to`` is the size up to which both are equal, ``mismatch_at`` the first stream_seq at
+    which they differ, if known. ``unlinked`` says that a receipt of our own beyond our view is
+    not linked to it yet.
     """
 
     label: bytes
@@ -219,7 +224,7 @@ class StateVerdict:
 def verify_state(
     session: Session, labels: EpochLabels, name: str, *, epoch: int | None = None
 ) -> StateVerdict:
-    """Compare a view with the hub's log in O(log n) requests; nothing is changed by it."""
+    """Compare a view with the hub's log in O(log n) requests; nothing is changed."""
     log = current_epoch(session, labels, name, epoch)
     view = session.view(log.label, name, log.epoch)
     end = read_log_head(session, log, 0)
@@ -273,10 +278,10 @@ def _verify_view(session: Session, log: LabelLogRef, view: LabelView, end: Recei
 def _first_difference(
     session: Session, log: LabelLogRef, view: LabelView, hub_size: int
 ) -> tuple[int, int | None]:
-    """How far both agree, and where they part, if that is exactly known.
+    """The size up to which both agree, and the first difference if it is known exactly.
 
-    A root that agrees makes all before it agree, so receipts can be searched by halves; our
-    peaks then tell within which run of entries of our view the first difference is.
+    An equal root implies that all before it is equal, so receipts are searched by bisection; our
+    peaks then narrow down the run of entries with the first difference.
     """
     agreed, differs = _by_receipts(session, log, min(view.seen, hub_size))
     size = view.peaks.size
@@ -288,10 +293,10 @@ def _first_difference(
     return agreed, differs if differs == agreed + 1 else None
 
 
-def _by_receipts(session: Session, log: LabelLogRef, most: int) -> tuple[int, int | None]:
+def _by_receipts(session: Session, log: LabelLogRef, limit: int) -> tuple[int, int | None]:
     seqs, offsets = array("Q"), array("Q")
     for offset, receipt in _own_receipts(session, log):
-        if receipt.stream_seq <= most and (not seqs or receipt.stream_seq > seqs[-1]):
+        if receipt.stream_seq <= limit and (not seqs or receipt.stream_seq > seqs[-1]):
             seqs.append(receipt.stream_seq)
             offsets.append(offset)
     path = session.root / RECEIPTS_FILE
@@ -304,7 +309,7 @@ def _by_receipts(session: Session, log: LabelLogRef, most: int) -> tuple[int, in
 
 
 def _own_receipts(session: Session, log: LabelLogRef) -> Iterator[tuple[int, Receipt]]:
-    """Receipts of this label that we hold, and where each begins; up to a torn end."""
+    """Our receipts of this label with their offsets, up to a torn end."""
     with suppress(Malformed):
         for offset, receipt in cbor_items(session.root / RECEIPTS_FILE, Receipt):
             if receipt.label == log.label:
@@ -319,7 +324,7 @@ def _differs(session: Session, log: LabelLogRef, receipt: Receipt) -> bool:
 def _by_peaks(
     ours: Peaks, theirs: Peaks, agreed: int, differs: int | None
 ) -> tuple[int, int | None]:
-    """The oldest peak comes last, and covers the first entries."""
+    """Compare peaks from the oldest, which comes last and covers the first entries."""
     runs = reversed(list(zip(peak_nodes(ours.size), ours.hashes, theirs.hashes, strict=True)))
     for (height, index), mine, other in runs:
         first, last = (index << height) + 1, (index + 1) << height

@@ -1,8 +1,7 @@
-"""From drafts to flights: each gets the next client_seq of its label, a seal and a signature.
+"""Sealing: each queued message gets a client_seq of its label, a sealed payload and a signature.
 
-Whether files are the attachments that a message commits to, each in its place (spec 4.6).
-
-Payloads for neighbouring places of a label, sealed together: here, or by a process beside.
+Payloads of consecutive positions are sealed in batches, in this process or by worker processes.
+``verify_files`` checks that files are the attachments that a message commits to (spec 4.6).
 """
 
 from __future__ import annotations
@@ -37,23 +36,23 @@ from veen.payload import Sealed as SealedPayload
 from veen.system import durable
 from veen.system.process_pool import IN_PROCESS, PoolBroken, WorkerPool
 
+TOGETHER: Final = 64
+"""The batch size of a worker process; fewer payloads are sealed in this process."""
+_log = logging.getLogger(__name__)
+OpenPool = Callable[[], AbstractContextManager[WorkerPool]]
+
 
 def verify_files(opened: Opened, files: Sequence[bytes], limits: Limits) -> list[bytes]:
     """The coid of each file, once all of them together give the header's att_root."""
     check_attachment_sizes(files, limits)
     sealed = [opened.keys.seal(index, file) for index, file in enumerate(files)]
     verify_attachment_root(opened.header.att_root, sealed, limits)
-    return [attachment_coid(item) for item in sealed]
-
-
-TOGETHER: Final = 64
-"""As many are handed over in one go; fewer are sealed here."""
-_log = logging.getLogger(__name__)
-
-OpenCrew = Callable[[], AbstractContextManager[WorkerPool]]
+    return [attachment_coid(attachment) for attachment in sealed]
 
 
 class OutgoingPayload(NamedTuple):
+    """A payload to seal, with its client_seq and ephemeral key."""
+
     client_seq: int
     ephemeral: bytes
     body: bytes
@@ -61,7 +60,9 @@ class OutgoingPayload(NamedTuple):
 
 
 class Payloads(NamedTuple):
-    form: MessageTemplate
+    """Payloads of consecutive positions of a label with the same template."""
+
+    template: MessageTemplate
     limits: Limits
     label: bytes
     client_id: bytes
@@ -74,40 +75,40 @@ class Payloads(NamedTuple):
             yield self._replace(each=self.each[start : start + TOGETHER])
 
 
-def seal_all(some: Payloads) -> list[Sealed]:
-    """Touches nothing but its arguments."""
+def seal_all(payloads: Payloads) -> list[Sealed]:
+    """Seal payloads; a pure function, which a worker process can run."""
     return [
         seal_payload(
-            recipient=some.form.recipient,
+            recipient=payloads.template.recipient,
             ephemeral=payload.ephemeral,
             place=SealPlace(
-                profile=some.form.profile,
-                label=some.label,
-                client_id=some.client_id,
+                profile=payloads.template.profile,
+                label=payloads.label,
+                client_id=payloads.client_id,
                 client_seq=payload.client_seq,
-                prev_ack=some.prev_ack,
-                auth_ref=some.auth_ref,
+                prev_ack=payloads.prev_ack,
+                auth_ref=payloads.auth_ref,
             ),
-            header=some.form.header,
+            header=payloads.template.header,
             body=payload.body,
             attachments=payload.attachments,
-            limits=some.limits,
+            limits=payloads.limits,
         )
-        for payload in some.each
+        for payload in payloads.each
     ]
 
 
 class SealingPool:
-    """Starts its processes when there is enough to seal, and does without those that ended."""
+    """A lazily started worker pool; if it breaks, payloads are sealed in this process."""
 
-    def __init__(self, open_pool: OpenCrew) -> None:
+    def __init__(self, open_pool: OpenPool) -> None:
         self._open_pool = open_pool
         self._pool: WorkerPool | None = None
         self._closing = ExitStack()
 
-    def seal(self, payloadses: Iterable[Payloads]) -> list[Sealed]:
-        """Each payload, in order. None of them leaves this machine, nor does any secret of ours."""
-        parts = [part for some in payloadses for part in some.parts()]
+    def seal(self, runs: Iterable[Payloads]) -> list[Sealed]:
+        """Seal all payloads, in order."""
+        parts = [part for run in runs for part in run.parts()]
         if sum(len(part.each) for part in parts) < TOGETHER:
             return [*chain.from_iterable(map(seal_all, parts))]
         try:
@@ -128,7 +129,7 @@ class SealingPool:
 
 @dataclass(frozen=True, slots=True)
 class StreamQueue:
-    """One stream of one hub: what is sent in order."""
+    """The queue of a stream of a hub, which is sent in order."""
 
     key: bytes
     name: str
@@ -137,7 +138,7 @@ class StreamQueue:
 
 @dataclass(frozen=True, slots=True)
 class SequencePosition:
-    """A place in a label, and what its client has seen of the label so far."""
+    """A client_seq in a label, and the prev_ack to send with it."""
 
     label: bytes
     epoch: int
@@ -147,13 +148,15 @@ class SequencePosition:
 
 @dataclass(frozen=True, slots=True)
 class SealedMessage:
-    """A flight with its sealed attachments, which the hub does not keep for anyone."""
+    """An attempt with its sealed attachments, which the hub does not store."""
 
     attempt: SubmitAttempt
     attachments: tuple[bytes, ...]
 
 
 class MessageSealer:
+    """Seals and signs messages, and stores their attachments."""
+
     def __init__(self, session: Session, attachments: Path, pool: SealingPool) -> None:
         self._session = session
         self._attachments = attachments
@@ -161,26 +164,26 @@ class MessageSealer:
         self._auth_refs: dict[bytes, bytes] = {}
 
     def renew(self, token: CapToken) -> bytes:
-        """From now on this is the capability for its streams; its auth_ref."""
+        """Use a capability for its streams from now on; its auth_ref."""
         if token.subject_pk != self._session.identity.client_id:
             raise Malformed(f"the capability is for client_id {token.subject_pk.hex()}, not ours")
         auth_ref = token.auth_ref()
         self._auth_refs.update(dict.fromkeys(token.allow.stream_ids, auth_ref))
         return auth_ref
 
-    def auth_ref(self, draft: QueuedMessage) -> bytes | None:
-        form = draft.form
+    def auth_ref(self, message: QueuedMessage) -> bytes | None:
+        template = message.template
         if not self._auth_refs:
-            return form.auth_ref
-        return self._auth_refs.get(stream_id(form.stream), form.auth_ref)
+            return template.auth_ref
+        return self._auth_refs.get(stream_id(template.stream), template.auth_ref)
 
-    def queue(self, draft: QueuedMessage) -> StreamQueue:
-        form = draft.form
-        labels = self._session.labels(form.stream, form.profile)
-        return StreamQueue(form.queue(self._session.hub.hub_id), form.stream, labels)
+    def queue(self, message: QueuedMessage) -> StreamQueue:
+        template = message.template
+        labels = self._session.labels(template.stream, template.profile)
+        return StreamQueue(template.queue(self._session.hub.hub_id), template.stream, labels)
 
     def position(self, queue: StreamQueue) -> SequencePosition:
-        """The place after all that have landed, in the label of now."""
+        """The position after all acknowledged messages, in the label of the current epoch."""
         epoch = queue.labels.profile.epoch(self._session.hub_now())
         label = queue.labels.at(epoch)
         view = self._session.view(label, queue.name, epoch)
@@ -192,24 +195,24 @@ class MessageSealer:
     def seal(
         self, position: SequencePosition, events: Sequence[tuple[int, QueuedMessage]]
     ) -> list[SealedMessage]:
-        """Touches nothing but its arguments and chance: another thread may run it."""
-        payloads = self._pool.seal(self._payloads(position, [draft for _, draft in events]))
+        """Seal and sign messages. It changes no state, so another thread may run it."""
+        payloads = self._pool.seal(self._payloads(position, [message for _, message in events]))
         return [
-            self._signed(replace(position, client_seq=seq), event_id, draft, payload)
-            for seq, ((event_id, draft), payload) in enumerate(
+            self._signed(replace(position, client_seq=seq), event_id, message, payload)
+            for seq, ((event_id, message), payload) in enumerate(
                 zip(events, payloads, strict=True), position.client_seq
             )
         ]
 
     def store(self, sealed: Sequence[SealedMessage]) -> list[SubmitAttempt]:
-        """The flights, once their attachments are on disk to be handed on."""
+        """Store the attachments durably; the attempts."""
         for message in sealed:
             for raw in message.attachments:
                 durable.write_once(self.path(attachment_coid(raw)), raw)
         return [message.attempt for message in sealed]
 
     def discard(self, attempts: Iterable[SubmitAttempt]) -> None:
-        """Remove the attachments of attempts that came to nothing."""
+        """Remove the attachments of discarded attempts."""
         for attempt in attempts:
             for coid in attempt.attachment_ids():
                 self.path(coid).unlink(missing_ok=True)
@@ -218,24 +221,26 @@ class MessageSealer:
         return self._attachments / coid.hex()
 
     def _payloads(
-        self, position: SequencePosition, drafts: Sequence[QueuedMessage]
+        self, position: SequencePosition, messages: Sequence[QueuedMessage]
     ) -> Iterator[Payloads]:
-        """What is to be sealed, in runs of the same form."""
+        """The payloads to seal, in runs of the same template."""
         random = self._session.runtime.random
         seqs = count(position.client_seq)
-        for (form, auth_ref), some in groupby(
-            drafts, lambda item: (item.form, self.auth_ref(item))
+        for (template, auth_ref), run in groupby(
+            messages, lambda message: (message.template, self.auth_ref(message))
         ):
             yield Payloads(
-                form=form,
+                template=template,
                 limits=self._session.limits,
                 label=position.label,
                 client_id=self._session.identity.client_id,
                 prev_ack=position.prev_ack,
                 auth_ref=auth_ref,
                 each=[
-                    OutgoingPayload(next(seqs), random(HPKE_KEY_BYTES), item.body, item.attachments)
-                    for item in some
+                    OutgoingPayload(
+                        next(seqs), random(HPKE_KEY_BYTES), message.body, message.attachments
+                    )
+                    for message in run
                 ],
             )
 
@@ -243,13 +248,13 @@ class MessageSealer:
         self,
         position: SequencePosition,
         event_id: int,
-        draft: QueuedMessage,
+        message: QueuedMessage,
         payload: SealedPayload,
     ) -> SealedMessage:
-        identity, auth_ref = self._session.identity, self.auth_ref(draft)
+        identity, auth_ref = self._session.identity, self.auth_ref(message)
         issued = msg.issue(
             identity.client,
-            profile_id=draft.form.profile.profile_id(),
+            profile_id=message.template.profile.profile_id(),
             label=position.label,
             client_seq=position.client_seq,
             prev_ack=position.prev_ack,

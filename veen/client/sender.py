@@ -1,7 +1,7 @@
-"""Sending: drafts become flights, flights are answered, and each event lands once and in order.
+"""Sending: queued messages get a sequence position, are submitted, and are acknowledged in order.
 
-Nothing leaves before it is journalled, nothing is forgotten before the state that knows its
-receipt is on disk, and an event is never on its way to two places that could both take it.
+Nothing is sent before it is journalled, nothing is deleted before the state with its receipt is on
+disk, and an event never has attempts at two positions that could both be accepted.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from veen.client.sealer import MessageSealer, SealedMessage, SequencePosition, S
 from veen.client.session import LabelView, Session
 from veen.client.submit_result import (
     Acknowledged,
+    FailureHandler,
     ReceiptVerifier,
-    Remedy,
     SubmitFailure,
     SubmitRefusal,
 )
@@ -34,25 +34,25 @@ BATCH_BYTES: Final = 8 << 20
 _log = logging.getLogger(__name__)
 
 Feed = Callable[[], int]
-"""Names the last event to send; it may add events to the outbox first."""
+"""Gives the id of the last event to send; it may add events to the outbox first."""
 
 
 Answer = Future[list[Result]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
-    """The next batch, sealed while the one before is on its way; it is not journalled yet."""
+class SealedAhead:
+    """The next batch, sealed while the current one is sent; it is not journalled yet."""
 
     position: SequencePosition
     sealed: Future[list[SealedMessage]]
 
 
 class Sender:
-    """Drains the outbox of one client to one hub.
+    """Sends the outbox of a client to its hub.
 
-    In each label the first message goes alone: were this directory a copy, it would show before
-    more is sent.
+    In each label the first message is sent alone: if this directory is a copy, that is detected
+    before more is sent.
     """
 
     def __init__(
@@ -68,30 +68,30 @@ class Sender:
         self._sealer = sealer
         self._book = book
         self._batch = batch
-        self._remedy = Remedy(session, outbox, sealer)
+        self._failures = FailureHandler(session, outbox, sealer)
         self._met: set[tuple[bytes, bytes]] = set()
 
     def drain(
         self, queue: StreamQueue, upto: int, feed: Feed, *, patient: bool
     ) -> Iterator[Acknowledged]:
-        """Send a lane up to an event, and then to the one that ``feed`` names, while there is any.
+        """Send a queue up to an event, then up to the event that ``feed`` gives.
 
-        What is yielded is settled; what is raised left the rest. One that is not ``patient``
-        raises at once a refusal that waiting would not cure.
+        What is yielded is settled; after an error the rest stays queued. Without ``patient``
+        a refusal that a retry would not change is raised at once.
         """
         with ThreadPoolExecutor(max_workers=2, thread_name_prefix="veen-send") as pool:
             slots = self._outbox.slots(queue.key, upto, self._batch)
-            while slots or (slots := self._board(queue, upto)):
+            while slots or (slots := self._assign(queue, upto)):
                 self._verify(queue, slots[0].current)
                 answer = pool.submit(self._submit, self._group(slots))
                 upto = feed()
-                ahead = self._ahead(pool, queue, slots, upto)
+                ahead = self._seal_ahead(pool, queue, slots, upto)
                 in_order = yield from self._deliver(queue, slots, answer, patient)
-                slots = self._take(queue, ahead) if in_order and ahead else []
+                slots = self._take_ahead(queue, ahead) if in_order and ahead else []
                 slots = slots or self._outbox.slots(queue.key, upto, self._batch)
 
-    def _board(self, queue: StreamQueue, upto: int) -> list[InFlight]:
-        """Give the next events their places, for ever; in a label not met yet, one of them."""
+    def _assign(self, queue: StreamQueue, upto: int) -> list[InFlight]:
+        """Assign positions to the next events; in a label not verified yet, to the first alone."""
         position = self._sealer.position(queue)
         place = position.label, self._session.identity.client_id
         events = self._waiting(queue, 0, upto, self._batch if place in self._met else 1)
@@ -100,10 +100,10 @@ class Sender:
         first = max(position.client_seq, self._outbox.last_seq(*place) + 1)
         return self._journal(self._sealer.seal(replace(position, client_seq=first), events))
 
-    def _ahead(
+    def _seal_ahead(
         self, pool: ThreadPoolExecutor, queue: StreamQueue, slots: Sequence[InFlight], upto: int
-    ) -> Ahead | None:
-        """Seal the next batch meanwhile, when nothing else is to be sent before it."""
+    ) -> SealedAhead | None:
+        """Seal the next batch in parallel, if nothing else is to be sent before it."""
         last, position = slots[-1].current, self._sealer.position(queue)
         place = position.label, self._session.identity.client_id
         if (last.label, last.client_id) != place:
@@ -113,15 +113,15 @@ class Sender:
         try:
             events = self._waiting(queue, last.event_id, upto, self._batch)
         except WrongSize:
-            # Its turn comes when those before it have landed.
+            # It is raised once the events before it are acknowledged.
             return None
         if not events:
             return None
         position = replace(position, client_seq=last.client_seq + 1)
-        return Ahead(position, pool.submit(self._sealer.seal, position, events))
+        return SealedAhead(position, pool.submit(self._sealer.seal, position, events))
 
-    def _take(self, queue: StreamQueue, ahead: Ahead) -> list[InFlight]:
-        """The batch that was sealed ahead, if its place is still the next one."""
+    def _take_ahead(self, queue: StreamQueue, ahead: SealedAhead) -> list[InFlight]:
+        """The batch that was sealed ahead, if its position is still the next."""
         position = self._sealer.position(queue)
         client_id = self._session.identity.client_id
         cursor = self._session.view(position.label, queue.name, position.epoch).cursor(client_id)
@@ -134,13 +134,13 @@ class Sender:
         return self._journal(ahead.sealed.result())
 
     def _waiting(
-        self, queue: StreamQueue, after: int, upto: int, most: int
+        self, queue: StreamQueue, after: int, upto: int, max_count: int
     ) -> list[tuple[int, QueuedMessage]]:
-        """The next events, up to one that the limits of the hub do not let pass."""
-        events = self._outbox.waiting(queue.key, after, upto, most, BATCH_BYTES)
-        for count, (_, draft) in enumerate(events):
+        """The next events, up to the first that is above the hub's limits."""
+        events = self._outbox.waiting(queue.key, after, upto, max_count, BATCH_BYTES)
+        for count, (_, message) in enumerate(events):
             try:
-                draft.check_sizes(self._session.limits)
+                message.check_sizes(self._session.limits)
             except WrongSize:
                 if count == 0:
                     raise
@@ -161,81 +161,79 @@ class Sender:
     def _deliver(
         self, queue: StreamQueue, slots: list[InFlight], answer: Answer | None, patient: bool
     ) -> Generator[Acknowledged, None, bool]:
-        """Send until all have landed; False when some of them now wait for other places."""
+        """Send until all are acknowledged; False if some need other positions."""
         tries = 0
         while slots:
-            landed, trouble = self._ask(queue, self._group(slots), answer)
+            acknowledged, failure = self._ask(queue, self._group(slots), answer)
             answer = None
-            if landed:
-                slots, tries = slots[len(landed) :], 0
-                yield from (item for item in landed if not item.is_late)
-                if landed[-1].is_late:
+            if acknowledged:
+                slots, tries = slots[len(acknowledged) :], 0
+                yield from (event for event in acknowledged if not event.is_late)
+                if acknowledged[-1].is_late:
                     self._sealer.discard(slot.current for slot in slots)
                     return False
-            if trouble is not None:
-                cured = self._remedy.cure(queue, slots, trouble, tries, patient=patient)
-                if cured is None:
+            if failure is not None:
+                remaining = self._failures.handle(queue, slots, failure, tries, patient=patient)
+                if remaining is None:
                     return False
-                slots, tries = cured, tries + 1
+                slots, tries = remaining, tries + 1
         return True
 
-    def _verify(self, queue: StreamQueue, submit_attempt: SubmitAttempt) -> None:
-        """Before the first word in a label: what we remember of it must hold in itself."""
-        if (submit_attempt.label, submit_attempt.client_id) not in self._met:
+    def _verify(self, queue: StreamQueue, attempt: SubmitAttempt) -> None:
+        """Verify the stored view of a label before the first message to it."""
+        if (attempt.label, attempt.client_id) not in self._met:
             verify(
                 self._session,
-                self._session.view(submit_attempt.label, queue.name, submit_attempt.epoch),
+                self._session.view(attempt.label, queue.name, attempt.epoch),
             )
 
     def _group(self, slots: Sequence[InFlight]) -> list[InFlight]:
-        """What may go in one request: one label and client, and alone what may be taken."""
+        """The slots of one request: of one label and client; a shared position goes alone."""
         place = slots[0].label, slots[0].client_id
         if place not in self._met or slots[0].is_shared:
             return [slots[0]]
-        same = takewhile(lambda item: (item.label, item.client_id) == place, slots[: self._batch])
-        return list(takewhile(lambda item: not item.is_shared, same))
+        same = takewhile(lambda slot: (slot.label, slot.client_id) == place, slots[: self._batch])
+        return list(takewhile(lambda slot: not slot.is_shared, same))
 
     def _submit(self, group: Sequence[InFlight]) -> list[Result]:
-        return self._session.api.submit_batch(
-            [submit_attempt.current.msg for submit_attempt in group]
-        )
+        return self._session.api.submit_batch([slot.current.msg for slot in group])
 
     def _ask(
         self, queue: StreamQueue, group: Sequence[InFlight], answer: Answer | None
     ) -> tuple[list[Acknowledged], SubmitFailure | None]:
-        """One request, maybe made already; what landed is settled, up to the first that did not."""
+        """Submit, or wait for the answer; settle what is acknowledged up to the first failure."""
         first = group[0].current
         view = self._session.view(first.label, queue.name, first.epoch)
         try:
             results = answer.result() if answer else self._submit(group)
         except (Rejected, HubRefused) as error:
             return [], SubmitRefusal(error)
-        judge = ReceiptVerifier(self._session, view)
-        landed, trouble = _judged(judge, group, results)
-        if landed:
-            self._settle(queue, judge, landed)
+        verifier = ReceiptVerifier(self._session, view)
+        acknowledged, failure = _verify_results(verifier, group, results)
+        if acknowledged:
+            self._settle(queue, verifier, acknowledged)
             self._met.add((first.label, first.client_id))
-        return landed, trouble
+        return acknowledged, failure
 
     def _settle(
-        self, queue: StreamQueue, judge: ReceiptVerifier, landed: Sequence[Acknowledged]
+        self, queue: StreamQueue, verifier: ReceiptVerifier, settled: Sequence[Acknowledged]
     ) -> None:
-        """The state first: a crash in between only makes us ask again."""
-        self._session.keep(landed[0].receipt.label, judge.outcome())
-        self._book.append(acknowledged.receipt for acknowledged in landed)
-        if landed[0].is_late:
-            # A shared place is asked for alone, and what was to follow it has never left.
-            self._settle_late(queue, landed[0])
+        """Store the state first: after a crash in between the submit is repeated."""
+        self._session.keep(settled[0].receipt.label, verifier.outcome())
+        self._book.append(event.receipt for event in settled)
+        if settled[0].is_late:
+            # A shared position is sent alone, so nothing after it has been sent.
+            self._settle_late(queue, settled[0])
         else:
-            self._outbox.settle([acknowledged.slot for acknowledged in landed])
-        for acknowledged in landed:
+            self._outbox.settle([event.slot for event in settled])
+        for event in settled:
             self._sealer.discard(
-                other for other in acknowledged.slot.attempts if other is not acknowledged.attempt
+                other for other in event.slot.attempts if other is not event.attempt
             )
 
-    def _settle_late(self, queue: StreamQueue, landed: Acknowledged) -> None:
-        late = Late(landed.attempt.event_id, landed.receipt)
-        self._outbox.settle_late(landed.slot, late, queue.key)
+    def _settle_late(self, queue: StreamQueue, acknowledged: Acknowledged) -> None:
+        late = Late(acknowledged.attempt.event_id, acknowledged.receipt)
+        self._outbox.settle_late(acknowledged.slot, late, queue.key)
         _log.warning(
             "event %d had been withdrawn, and stands at stream_seq %d all the same",
             late.event_id, late.receipt.stream_seq,
@@ -243,7 +241,7 @@ class Sender:
 
 
 def verify(session: Session, view: LabelView) -> None:
-    """Refuse a view that its receipts, or they themselves, do not bear out."""
+    """Raise StateLost unless a view and its receipts are valid."""
     try:
         view.verify()
         for receipt in filter(None, (view.head, view.unlinked)):
@@ -254,13 +252,13 @@ def verify(session: Session, view: LabelView) -> None:
         ) from error
 
 
-def _judged(
-    judge: ReceiptVerifier, group: Sequence[InFlight], results: Sequence[Result]
+def _verify_results(
+    verifier: ReceiptVerifier, group: Sequence[InFlight], results: Sequence[Result]
 ) -> tuple[list[Acknowledged], SubmitFailure | None]:
-    landed: list[Acknowledged] = []
+    acknowledged: list[Acknowledged] = []
     for slot, result in zip(group, results, strict=True):
-        verdict = judge.verdict(slot, result)
+        verdict = verifier.verdict(slot, result)
         if not isinstance(verdict, Acknowledged):
-            return landed, verdict
-        landed.append(verdict)
-    return landed, None
+            return acknowledged, verdict
+        acknowledged.append(verdict)
+    return acknowledged, None

@@ -1,10 +1,8 @@
-"""One client directory against one hub: who we are, whom we believe, what we remember.
+"""The session of a client with a hub: pinned identity, verified views of labels, and their file.
 
-Which hub a client believes: a pinned name, and keys that only ever follow on (KEX0.1).
-
-What a client knows of one label: a verified range, its own place in it, and receipts.
-
-state.json: what a client remembers between runs, replaced whole or not at all (RESYNC0.4).
+``pinned_identity``, ``followed_identity`` and ``newest_identity`` decide whether an offered
+identity is accepted. ``LabelView`` is what the client has verified of a label. ``state.json`` is
+replaced atomically at each change.
 """
 
 from __future__ import annotations
@@ -32,9 +30,15 @@ from veen.receipt import Receipt
 from veen.system import durable
 from veen.system.environment import Runtime
 
+_VERSION = 1
+MAX_SKEW_SEC: Final = 60
+_log = logging.getLogger(__name__)
+GIVEN, DIRECTORY, FIRST_CONTACT = "given", "data directory", "first contact"
+"""The origin of a pin."""
+
 
 def pinned_identity(offered: HubIdentity, hub_id: bytes) -> HubIdentity:
-    """The identity on offer, if it is that of the hub we were told of."""
+    """The offered identity, if it is that of the pinned hub."""
     if offered.hub_id != hub_id:
         raise Untrusted(
             f"the hub is {offered.hub_id.hex()}, not {hub_id.hex()} as pinned: "
@@ -44,19 +48,22 @@ def pinned_identity(offered: HubIdentity, hub_id: bytes) -> HubIdentity:
 
 
 def followed_identity(known: HubIdentity, offered: HubIdentity) -> HubIdentity:
-    """The identity on offer, if it says all that the known one said, and maybe more."""
+    """The offered identity, if it is the known identity or extends it."""
     pinned_identity(offered, known.hub_id)
     if len(offered.hub_keys) < len(known.hub_keys):
         raise Untrusted("the hub shows fewer keys than it had: its identity was put back")
     for old, new in zip(known.hub_keys, offered.hub_keys, strict=False):
-        if _opened(old) != _opened(new) or (old.valid_until not in (None, new.valid_until)):
+        if _without_end(old) != _without_end(new) or (
+            old.valid_until not in (None, new.valid_until)
+        ):
             raise Untrusted(f"hub key {old.key_id.hex()} is not what it was: two chains of keys")
     return offered
 
 
 def newest_identity(known: HubIdentity, offered: HubIdentity) -> HubIdentity:
-    """Whichever of two identities of a hub has more keys; Untrusted if one does not extend the
-    other. What is signed is verified by it: it alone says when the older keys retired.
+    """The identity with more keys of two of a hub; Untrusted if neither extends the other.
+
+    Signatures are verified with it: it alone says when the older keys retired.
     """
     if len(offered.hub_keys) < len(known.hub_keys):
         pinned_identity(offered, known.hub_id)
@@ -64,15 +71,17 @@ def newest_identity(known: HubIdentity, offered: HubIdentity) -> HubIdentity:
     return followed_identity(known, offered)
 
 
-def _opened(key: HubKey) -> HubKey:
-    """A key without its end, which is set when the next key comes."""
+def _without_end(key: HubKey) -> HubKey:
+    """A key without valid_until, which is set when the next key comes."""
     return replace(key, valid_until=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelView:
-    """``head`` is the receipt at peaks.size. ``unlinked`` is the newest receipt of our own beyond
-    it, where the right to read was missing to prove that the two are of one history.
+    """What the client has verified of a label.
+
+    ``head`` is the receipt at peaks.size. ``unlinked`` is our newest receipt beyond it that is not
+    proved to extend it, because the client may not read.
     """
 
     hub_id: bytes
@@ -92,7 +101,7 @@ class LabelView:
         return self.cursors.get(client_id, NEW_CLIENT)
 
     def verify(self) -> None:
-        """Refuse a view that its own receipt does not bear out."""
+        """Raise Untrusted unless the receipt of the view confirms it."""
         if self.peaks.size == 0 and self.head is None:
             return
         if self.head is None or self.head.stream_seq != self.peaks.size:
@@ -101,13 +110,13 @@ class LabelView:
             raise Untrusted(f"the peaks are not those of the root signed at {self.peaks.size}")
 
     def appended(self, receipt: Receipt) -> LabelView:
-        """The view after the next entry; I3 and I12 hold for it or it is Untrusted."""
+        """The view after the next entry, or Untrusted if I3 or I12 is broken."""
         if receipt.stream_seq != self.peaks.size + 1:
             raise Untrusted(f"receipt {receipt.stream_seq} does not follow {self.peaks.size}")
         return self._moved(self.peaks.append(receipt.leaf_hash), receipt)
 
     def linked(self, proof: RangeProof, receipt: Receipt) -> LabelView:
-        """The view after a later entry; the proof leads from our peaks to just before it."""
+        """The view after a later entry, by a proof from our peaks to the size before it."""
         before = receipt.stream_seq - 1
         if (proof.from_seq, proof.to_seq, proof.size) != (
             self.peaks.size + 1, self.peaks.size, before,
@@ -131,9 +140,6 @@ class LabelView:
         return replace(self, peaks=peaks, head=receipt, unlinked=None if passed else self.unlinked)
 
 
-_VERSION = 1
-
-
 class BadState(VeenError):
     """A state file that cannot be read; nothing is sent from it."""
 
@@ -154,7 +160,7 @@ class ClientState:
     views: Mapping[bytes, LabelView] = field(default_factory=dict)
 
     def named(self, hub_id: bytes) -> tuple[KnownHub, ...]:
-        """What is known of a hub, at whichever addresses it answered."""
+        """The pins of a hub, at all its addresses."""
         return tuple(hub for hub in self.hubs.values() if hub.identity.hub_id == hub_id)
 
     def with_hub(self, url: str, hub: KnownHub) -> ClientState:
@@ -165,7 +171,7 @@ class ClientState:
 
 
 def load_state(path: Path) -> ClientState:
-    """The state in a file; a client that has none yet knows nothing."""
+    """The state in a file; empty if there is no file."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -221,8 +227,11 @@ def _parse(document: Any) -> ClientState:
     if document["ver"] != _VERSION:
         raise Malformed(f"version {document['ver']!r}")
     return ClientState(
-        hubs={url: _hub(item) for url, item in document["hubs"].items()},
-        views={bytes.fromhex(label): _view(item) for label, item in document["labels"].items()},
+        hubs={url: _hub(hub) for url, hub in document["hubs"].items()},
+        views={
+            bytes.fromhex(label): _view(document_)
+            for label, document_ in document["labels"].items()
+        },
     )
 
 
@@ -237,7 +246,7 @@ def _view(value: Any) -> LabelView:
         stream=str(value["stream"]),
         epoch=_count(value["epoch"]),
         peaks=Peaks(
-            _count(value["last_stream_seq"]), tuple(bytes.fromhex(item) for item in value["peaks"])
+            _count(value["last_stream_seq"]), tuple(bytes.fromhex(peak) for peak in value["peaks"])
         ),
         head=_receipt(value["receipt"]),
         unlinked=_receipt(value["unlinked"]),
@@ -260,15 +269,8 @@ def _count(value: Any) -> int:
     return value
 
 
-MAX_SKEW_SEC: Final = 60
-_log = logging.getLogger(__name__)
-
-GIVEN, DIRECTORY, FIRST_CONTACT = "given", "data directory", "first contact"
-"""How a pin came about."""
-
-
 def skew_warning(hub_time_ahead: int) -> str | None:
-    """What to say of a hub whose time is not ours; None for what a network and a second explain."""
+    """The warning that the hub's clock differs from ours, or None within a tolerance."""
     if abs(hub_time_ahead) <= MAX_SKEW_SEC:
         return None
     way = "ahead of" if hub_time_ahead > 0 else "behind"
@@ -279,7 +281,7 @@ def skew_warning(hub_time_ahead: int) -> str | None:
 
 
 class Session:
-    """The state on disk is replaced at each ``keep``; one process at a time holds a directory."""
+    """A client's session with its hub; ``keep`` replaces the state on disk."""
 
     def __init__(
         self,
@@ -314,7 +316,7 @@ class Session:
         return known.identity
 
     def meet(self, address: HubAddress, hub_id: bytes | None) -> HubIdentity:
-        """Ask the hub who it is; what is pinned, here or now, decides whether it is believed."""
+        """Ask the hub for its identity, and verify it against every pin."""
         status = self.api.status()
         offered = status.identity()
         if hub_id is not None:
@@ -322,23 +324,23 @@ class Session:
         if address.identity is not None:
             followed_identity(address.identity, offered)
         known = self._state.hubs.get(address.url)
-        for item in (known, *self._state.named(offered.hub_id)):
-            if item is not None:
-                followed_identity(item.identity, offered)
+        for pinned in (known, *self._state.named(offered.hub_id)):
+            if pinned is not None:
+                followed_identity(pinned.identity, offered)
         self.limits = Limits(**status.limits.to_json())
         self._set_time(status.hub_ts)
         self._pin(address, known, offered, GIVEN if hub_id is not None else None)
         return offered
 
     def verify_receipt(self, receipt: Receipt) -> None:
-        """Refuse a receipt no pinned key signed; a new key may have come since we last asked."""
+        """Raise Untrusted unless the hub signed a receipt; a rotated key is fetched."""
         try:
             self.hub.verify_receipt(receipt)
         except Untrusted:
             self.ask_identity().verify_receipt(receipt)
 
     def verify_checkpoint(self, checkpoint: Checkpoint, profile: Profile, hub_ts: int) -> None:
-        """Refuse a checkpoint no pinned key of its time signed, or that lacks witnesses (KEX0.1).
+        """Raise Untrusted unless a key of its time signed a checkpoint, with witnesses (KEX0.1).
 
         ``hub_ts`` is that of the receipt at upto_seq.
         """
@@ -352,7 +354,7 @@ class Session:
             )
 
     def ask_identity(self) -> HubIdentity:
-        """The hub's identity and time as of now; a newer identity that follows on is pinned."""
+        """Fetch the hub's identity and time; a newer identity that extends ours is pinned."""
         known = self._state.hubs[self.api.transport.url]
         status = self.api.status()
         offered = followed_identity(known.identity, status.identity())
@@ -368,7 +370,7 @@ class Session:
         return Rules(hub=self.hub, profiles=profiles, limits=self.limits, stream=labels)
 
     def hub_now(self) -> int:
-        """The hub's time as far as we know it; epochs go by it."""
+        """The estimated time of the hub, which determines the epoch."""
         return self.runtime.clock() + self.hub_time_ahead
 
     def ask_time(self) -> None:
@@ -379,9 +381,9 @@ class Session:
         return known or LabelView(hub_id=self.hub.hub_id, stream=name, epoch=epoch)
 
     def keep(self, label: bytes, view: LabelView) -> None:
-        """Remember a view; it is on disk on return.
+        """Store a view durably.
 
-        Who makes it from the one before holds ``moving``, so that no thread takes back another's.
+        A caller that derives it from the current view holds ``moving``, so that no update is lost.
         """
         with self.moving:
             self._save(self._state.with_view(label, view))
@@ -396,8 +398,8 @@ class Session:
     ) -> None:
         if known is not None and known.identity == offered:
             return
-        result = origin or (DIRECTORY if address.identity is not None else FIRST_CONTACT)
-        hub = KnownHub(identity=offered, origin=known.origin if known else result)
+        default_origin = origin or (DIRECTORY if address.identity is not None else FIRST_CONTACT)
+        hub = KnownHub(identity=offered, origin=known.origin if known else default_origin)
         with self.moving:
             self._save(self._state.with_hub(address.url, hub))
 

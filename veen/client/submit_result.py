@@ -1,8 +1,8 @@
-"""What an answer to a submitted message is worth: a receipt to believe, or a reason not to.
+"""Answers to submitted messages: verification of receipts, and the handling of failures.
 
-What to do when a message did not land: wait, seal it again, let it go elsewhere, or give up.
-
-A refusal is not signed. It may cost an event its turn, but never lets it stand in two places.
+``ReceiptVerifier`` verifies the receipts of a request. ``FailureHandler`` decides after a failure:
+wait and retry, seal again, release the position, or give up. A refusal is not signed: it may delay
+an event, but never leads to an event at two positions.
 """
 
 from __future__ import annotations
@@ -25,12 +25,16 @@ from veen.receipt import Receipt
 from veen.wire.api import StreamRequest
 
 _IN_THE_LOG = (Failure.DUPLICATE, Failure.PREV_ACK)
-_UNBELIEVABLE = (Untrusted, Malformed, Rejected, HubRefused, Unreachable)
+_UNVERIFIABLE = (Untrusted, Malformed, Rejected, HubRefused, Unreachable)
+_TRANSIENT: Final = {Code.RATE.value, Code.UNAVAILABLE.value, Code.SIG.value, Code.CONFLICT.value}
+_CAPABILITY_FAILURES: Final = {
+    Failure.CAP_MISSING, Failure.CAP_INVALID, Failure.CAP_TTL, Failure.AUTH_REF,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A slot that is filled, by which attempt, and where."""
+    """An acknowledged slot, with the accepted attempt and its receipt."""
 
     slot: InFlight
     attempt: SubmitAttempt
@@ -44,21 +48,21 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class SubmitRefusal:
-    """The hub, or someone in its name, says no; nothing proves it."""
+    """A refusal by the hub, which is not authenticated."""
 
     error: Rejected | HubRefused
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """An answer that proves nothing: it was cut, altered, or is of something else."""
+    """An answer that is invalid: truncated, altered, or of another message."""
 
     error: VeenError
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignMessage:
-    """A place that the hub says is taken, with a good receipt of something we did not send."""
+    """A valid receipt of a message that we did not send, at our position."""
 
     receipt: Receipt
 
@@ -67,7 +71,7 @@ SubmitFailure = SubmitRefusal | Doubt | ForeignMessage
 
 
 class ReceiptVerifier:
-    """Moves the view of one label over the answers to one request, in their order."""
+    """Verifies the answers to a request in order, and advances the view of the label."""
 
     def __init__(self, session: Session, view: LabelView) -> None:
         self._session = session
@@ -93,7 +97,7 @@ class ReceiptVerifier:
         self._verify_signature(receipt)
         if attempt is None:
             return ForeignMessage(receipt)
-        self._refuse_fork(receipt)
+        self._verify_no_fork(receipt)
         if receipt.stream_seq <= attempt.prev_ack:
             raise Untrusted(
                 f"the hub signed stream_seq {receipt.stream_seq} for a message "
@@ -106,16 +110,16 @@ class ReceiptVerifier:
     def _verify_signature(self, receipt: Receipt) -> None:
         try:
             self._session.verify_receipt(receipt)
-        except _UNBELIEVABLE as error:
+        except _UNVERIFIABLE as error:
             raise _Doubtful(error) from error
 
-    def _refuse_fork(self, receipt: Receipt) -> None:
+    def _verify_no_fork(self, receipt: Receipt) -> None:
         for known in (self.view.head, self.view.unlinked):
             if known is not None and known.contradicts(receipt):
                 raise store_evidence(self._session, known, receipt)
 
     def _moved(self, receipt: Receipt) -> LabelView:
-        """I3 where our history is complete; else the hub proves that ours is its beginning."""
+        """The view with a receipt: I3 if it is the next, otherwise by a consistency proof."""
         seq, view = receipt.stream_seq, self.view
         if seq <= view.peaks.size:
             return view
@@ -128,12 +132,12 @@ class ReceiptVerifier:
                 if not error.is_about_access:
                     raise _Doubtful(error) from error
                 self._may_read = False
-            except _UNBELIEVABLE as error:
+            except _UNVERIFIABLE as error:
                 raise _Doubtful(error) from error
         return view if seq <= view.seen else view.noted(receipt)
 
     def _linked(self, receipt: Receipt) -> LabelView:
-        """What was noted without proof is proved first: it must be of the same history."""
+        """Link an unlinked receipt first: it must be of the same history."""
         view, noted = self.view, self.view.unlinked
         if noted is not None and view.peaks.size < noted.stream_seq < receipt.stream_seq:
             view = self._link(view, noted)
@@ -147,7 +151,7 @@ class ReceiptVerifier:
         return view.linked(proof, receipt)
 
     def outcome(self) -> LabelView:
-        """The view after all that landed, with the place of its client."""
+        """The view after all acknowledged messages, with the cursor of their client."""
         if self._last is None:
             return self.view
         last, known = self._last, self.view.cursor(self._last.client_id)
@@ -164,8 +168,8 @@ class _Doubtful(Exception):
 
 
 def _receipt(result: Result) -> Receipt | None:
-    """The receipt in an answer, also in one that says the message is in the log already."""
-    raw = result if isinstance(result, bytes) else _recalled(result)
+    """The receipt in an answer, or in the refusal of a duplicate."""
+    raw = result if isinstance(result, bytes) else _first_receipt(result)
     if raw is None:
         return None
     try:
@@ -174,51 +178,47 @@ def _receipt(result: Result) -> Receipt | None:
         raise _Doubtful(error) from error
 
 
-def _recalled(result: Rejected | HubRefused) -> bytes | None:
+def _first_receipt(result: Rejected | HubRefused) -> bytes | None:
     if isinstance(result, Rejected) and result.failure in _IN_THE_LOG:
         return result.receipt
     return None
 
 
-_PASSING: Final = {Code.RATE.value, Code.UNAVAILABLE.value, Code.SIG.value, Code.CONFLICT.value}
-_OF_CAPABILITY: Final = {
-    Failure.CAP_MISSING, Failure.CAP_INVALID, Failure.CAP_TTL, Failure.AUTH_REF,
-}  # fmt: skip
-
-
 def is_lasting(error: Rejected | HubRefused) -> bool:
-    """Whether the same bytes would be refused again however long one waits."""
-    return code_of(error) not in _PASSING
+    """Whether a retry of the same bytes would be refused again."""
+    return code_of(error) not in _TRANSIENT
 
 
 def code_of(error: Rejected | HubRefused) -> str:
     return error.failure.code.value if isinstance(error, Rejected) else error.code
 
 
-class Remedy:
+class FailureHandler:
+    """Decides how to continue after a failed submit."""
+
     def __init__(self, session: Session, outbox: Outbox, sealer: MessageSealer) -> None:
         self._session = session
         self._outbox = outbox
         self._sealer = sealer
 
-    def cure(
+    def handle(
         self,
         queue: StreamQueue,
         slots: list[InFlight],
-        trouble: SubmitFailure,
+        failure: SubmitFailure,
         tries: int,
         *,
         patient: bool,
     ) -> list[InFlight] | None:
-        """The slots to go on with; None where the first of them was let go from its place."""
-        if isinstance(trouble, ForeignMessage):
-            return self._of_stranger(queue, slots, trouble, tries)
-        if isinstance(trouble, SubmitRefusal):
-            return self._of_refusal(queue, slots, trouble.error, tries, patient)
-        self._wait(tries, None, trouble.error)
+        """The slots to continue with; None if the first was released from its position."""
+        if isinstance(failure, ForeignMessage):
+            return self._handle_foreign(queue, slots, failure, tries)
+        if isinstance(failure, SubmitRefusal):
+            return self._handle_refusal(queue, slots, failure.error, tries, patient)
+        self._wait(tries, None, failure.error)
         return slots
 
-    def _of_refusal(
+    def _handle_refusal(
         self,
         queue: StreamQueue,
         slots: list[InFlight],
@@ -228,32 +228,32 @@ class Remedy:
     ) -> list[InFlight] | None:
         failure = error.failure if isinstance(error, Rejected) else None
         if failure is Failure.EPOCH and self._is_over(queue, slots[0]):
-            self._outbox.ground_lane(queue.key)
+            self._outbox.release_queue(queue.key)
             self._sealer.discard(slot.current for slot in slots)
             return None
-        if failure in _OF_CAPABILITY and self._has_another_capability(slots[0]):
+        if failure in _CAPABILITY_FAILURES and self._has_another_capability(slots[0]):
             return self._sealed_again(queue, slots)
         if is_lasting(error) and not patient:
             raise error
         self._wait(tries, error.retry_after, error)
         return slots
 
-    def _of_stranger(
-        self, queue: StreamQueue, slots: list[InFlight], trouble: ForeignMessage, tries: int
+    def _handle_foreign(
+        self, queue: StreamQueue, slots: list[InFlight], failure: ForeignMessage, tries: int
     ) -> list[InFlight] | None:
-        """Only a message that we signed ourselves proves that the place is taken."""
+        """Release a position that is proved, by a message we signed, to be taken."""
         slot = slots[0]
         lost = StateLost(
             f"{queue.name}: client_seq {slot.client_seq} is in the log with a message that this "
             "directory does not know: it is a copy, or older than the log; run veen resync"
         )
-        if not self._is_taken(slot, trouble.receipt):
+        if not self._is_taken(slot, failure.receipt):
             self._wait(tries, None, lost)
             return slots
         view = self._session.view(slot.label, queue.name, slot.current.epoch)
         if view.cursor(slot.client_id).client_seq < slot.client_seq:
             raise lost
-        self._outbox.ground(slot.event_id)
+        self._outbox.release(slot.event_id)
         self._sealer.discard([slot.current])
         return None
 
@@ -264,7 +264,7 @@ class Remedy:
         transport.pause(tries, min(retry_after or 0, MAX_WAIT_SEC))
 
     def _is_over(self, queue: StreamQueue, slot: InFlight) -> bool:
-        """Whether a label's time has passed: what it has not taken it will not take any more."""
+        """Whether the epoch of a label is over, so that it accepts no more messages."""
         if not queue.labels.profile.epoch_sec:
             return False
         self._session.ask_time()
@@ -275,22 +275,22 @@ class Remedy:
     def _has_another_capability(self, slot: InFlight) -> bool:
         if slot.client_id != self._session.identity.client_id:
             return False
-        expected = self._sealer.auth_ref(self._outbox.draft(slot.event_id))
+        expected = self._sealer.auth_ref(self._outbox.message(slot.event_id))
         return expected != slot.current.auth_ref
 
     def _sealed_again(self, queue: StreamQueue, slots: Sequence[InFlight]) -> list[InFlight]:
-        """New attempts at the same places, also at the later ones: prev_ack must not go back."""
-        again = []
+        """New attempts at the same positions; later ones too, as prev_ack must not go back."""
+        attempts = []
         for slot in slots:
-            now = slot.current
-            view = self._session.view(now.label, queue.name, now.epoch)
+            current = slot.current
+            view = self._session.view(current.label, queue.name, current.epoch)
             position = SequencePosition(
-                now.label, now.epoch, now.client_seq, max(now.prev_ack, view.seen)
+                current.label, current.epoch, current.client_seq, max(current.prev_ack, view.seen)
             )
-            events = [(slot.event_id, self._outbox.draft(slot.event_id))]
-            again += self._sealer.store(self._sealer.seal(position, events))
-        self._outbox.journal(again)
-        return [slot.again(attempt) for slot, attempt in zip(slots, again, strict=True)]
+            events = [(slot.event_id, self._outbox.message(slot.event_id))]
+            attempts += self._sealer.store(self._sealer.seal(position, events))
+        self._outbox.journal(attempts)
+        return [slot.again(attempt) for slot, attempt in zip(slots, attempts, strict=True)]
 
     def _is_taken(self, slot: InFlight, receipt: Receipt) -> bool:
         request = StreamRequest(

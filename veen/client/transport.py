@@ -1,10 +1,8 @@
-"""One hub over HTTP: connections kept, requests repeated with back-off, answers bounded.
+"""HTTP transport to a hub: pooled connections, retries with backoff, bounded responses.
 
-How a hub can fail its client, beside a message it does not admit (``veen.errors.Rejected``).
-
-Where a hub answers: an address, or the data directory of a hub that runs on this host.
-
-How the connection to a hub is protected: TLS version, cipher and certificate (SH0).
+``resolve_address`` finds a hub by its URL or its data directory on this host. ``tls_info`` shows
+how a connection is protected (SH0). Errors about a message are ``veen.errors.Rejected``; the others
+are here.
 """
 
 from __future__ import annotations
@@ -29,14 +27,23 @@ from veen.wire.api import ErrorEnvelope
 from veen.wire.objects import WireObject
 
 _FAILURES = {(item.code.value, item.detail_enum): item for item in Failure}
+_URL_FILE = "run/hub.url"
+_PORT: Final = 443
+_AEAD: Final = ("GCM", "CHACHA20", "CCM")
+ResponseT = TypeVar("ResponseT", bound=WireObject)
+CBOR: Final = "application/cbor"
+MAX_ANSWER_BYTES: Final = 67_108_864
+MAX_WAIT_SEC: Final = 60
+_MAX_DOUBLINGS: Final = 16
+_TRY_AGAIN: Final = {502, 503, 504}
 
 
 class Unreachable(VeenError):
-    """A hub that did not answer, or answered nothing that is an answer."""
+    """A hub that did not answer, or whose response is invalid."""
 
 
 class HubRefused(VeenError):
-    """A hub that said no to a request, with its code."""
+    """A request that the hub refused, with its code."""
 
     def __init__(
         self, code: str, message: str, detail: dict[str, Any], retry_after: int | None
@@ -53,11 +60,11 @@ class HubRefused(VeenError):
 
 
 class StateLost(VeenError):
-    """The log holds what this client does not remember: its directory is a copy, or older."""
+    """The log has entries that this client does not know: its directory is a copy, or older."""
 
 
 class Fork(Untrusted):
-    """A hub signed two histories; ``evidence`` is where the two receipts are kept."""
+    """A hub signed two histories; ``evidence`` is the file with the two receipts."""
 
     def __init__(self, message: str, evidence: Path) -> None:
         super().__init__(f"{message}; the evidence is in {evidence}")
@@ -65,7 +72,7 @@ class Fork(Untrusted):
 
 
 def refusal(envelope: ErrorEnvelope) -> Rejected | HubRefused:
-    """The error an envelope tells of: about a message where it names a row of the table."""
+    """The error of an envelope: Rejected if it names a row of the admission table."""
     detail = envelope.detail or {}
     failure = _FAILURES.get((envelope.code, str(detail.get("detail_enum"))))
     if failure is None:
@@ -73,29 +80,26 @@ def refusal(envelope: ErrorEnvelope) -> Rejected | HubRefused:
     return Rejected(
         failure,
         envelope.message,
-        stream_seq=_of(int, detail.get("stream_seq")),
+        stream_seq=_if_type(int, detail.get("stream_seq")),
         retry_after=envelope.retry_after,
-        receipt=_of(bytes, detail.get("receipt")),
+        receipt=_if_type(bytes, detail.get("receipt")),
     )
 
 
-def _of(expected: type, value: Any) -> Any:
+def _if_type(expected: type, value: Any) -> Any:
     return value if type(value) is expected else None
-
-
-_URL_FILE = "run/hub.url"
 
 
 @dataclass(frozen=True, slots=True)
 class HubAddress:
-    """``identity`` is there when the directory itself could be read, and then is the pin."""
+    """The URL of a hub; ``identity`` is that of its data directory, if known, and is the pin."""
 
     url: str
     identity: HubIdentity | None
 
 
 def resolve_address(hub: str) -> HubAddress:
-    """What ``--hub`` names: http(s)://…, a path, or file://…."""
+    """The address of ``--hub``: http(s)://…, a path, or file://…."""
     parts = urlsplit(hub)
     if parts.scheme in ("http", "https"):
         if not parts.hostname or parts.username or parts.query or parts.fragment:
@@ -124,10 +128,6 @@ def _on_this_host(root: Path) -> HubAddress:
     return HubAddress(url, identity)
 
 
-_PORT: Final = 443
-_AEAD: Final = ("GCM", "CHACHA20", "CCM")
-
-
 class NoTls(VeenError):
     """An address without TLS."""
 
@@ -147,23 +147,23 @@ class TlsInfo:
 
 
 def tls_info(url: str, tls: ssl.SSLContext | None, timeout_sec: float) -> TlsInfo:
-    """Shake hands as a client would, and tell what was agreed upon."""
+    """Do a TLS handshake and report what was negotiated."""
     parts = urlsplit(url)
     if parts.scheme != "https" or parts.hostname is None:
         raise NoTls(f"{url} has no TLS: what goes there can be read on the way")
     context = tls or ssl.create_default_context()
-    where = (parts.hostname, parts.port or _PORT)
+    address = (parts.hostname, parts.port or _PORT)
     try:
         with (
-            socket.create_connection(where, timeout=timeout_sec) as line,
-            context.wrap_socket(line, server_hostname=parts.hostname) as secured,
+            socket.create_connection(address, timeout=timeout_sec) as connection,
+            context.wrap_socket(connection, server_hostname=parts.hostname) as secured,
         ):
-            return _describe(secured)
+            return _connection_info(secured)
     except OSError as error:
         raise Unreachable(f"{url} does not answer: {error}") from error
 
 
-def _describe(secured: ssl.SSLSocket) -> TlsInfo:
+def _connection_info(secured: ssl.SSLSocket) -> TlsInfo:
     certificate: dict[str, Any] = secured.getpeercert() or {}
     name, _, _ = secured.cipher() or ("none", "", 0)
     return TlsInfo(
@@ -180,18 +180,9 @@ def _name(parts: tuple[tuple[tuple[str, str], ...], ...]) -> str:
     return ", ".join(f"{key}={value}" for part in parts for key, value in part)
 
 
-W = TypeVar("W", bound=WireObject)
-
-CBOR: Final = "application/cbor"
-MAX_ANSWER_BYTES: Final = 67_108_864
-MAX_WAIT_SEC: Final = 60
-_MAX_DOUBLINGS: Final = 16
-_TRY_AGAIN: Final = {502, 503, 504}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often a request is repeated, and how long to wait in between."""
+    """The number of attempts, and the exponential backoff between them."""
 
     attempts: int = 5
     first_sec: float = 0.1
@@ -199,7 +190,7 @@ class RetryPolicy:
     timeout_sec: float = 10.0
 
     def pause(self, attempt: int, retry_after: int | None, fraction: float) -> float:
-        """Full jitter under a doubling bound; never before the hub wants to be asked again."""
+        """Exponential backoff with full jitter, plus the Retry-After of the hub."""
         bound = min(self.most_sec, self.first_sec * float(1 << min(attempt, _MAX_DOUBLINGS)))
         return fraction * bound + (retry_after or 0)
 
@@ -219,7 +210,7 @@ class HttpAnswer:
 
 
 class Transport:
-    """Safe to share between threads; ``close`` ends its connections."""
+    """A thread-safe connection to a hub; ``close`` ends its connections."""
 
     def __init__(
         self,
@@ -249,34 +240,38 @@ class Transport:
     def close(self) -> None:
         self._http.close()
 
-    def post(self, path: str, message: WireObject, value: type[W]) -> W:
-        return self._ask("POST", path, message.encode(), value)
+    def post(self, path: str, message: WireObject, response_type: type[ResponseT]) -> ResponseT:
+        return self._ask("POST", path, message.encode(), response_type)
 
-    def get(self, path: str, value: type[W]) -> W:
-        return self._ask("GET", path, b"", value)
+    def get(self, path: str, response_type: type[ResponseT]) -> ResponseT:
+        return self._ask("GET", path, b"", response_type)
 
     def pause(self, attempt: int, retry_after: int | None) -> None:
         wait = self.retry_policy.pause(attempt, retry_after, self._runtime.fraction())
         self._runtime.sleep(wait)
 
-    def _ask(self, method: str, path: str, body: bytes, value: type[W]) -> W:
-        """Repeated while nothing came, or what came is no answer; a refusal is an answer."""
+    def _ask(
+        self, method: str, path: str, body: bytes, response_type: type[ResponseT]
+    ) -> ResponseT:
+        """Send a request, with retries after an invalid or missing response."""
         for attempt in range(self.retry_policy.attempts - 1):
             try:
-                return self._once(method, path, body, value)
+                return self._once(method, path, body, response_type)
             except (Unreachable, Malformed):
                 self.pause(attempt, None)
             except _Busy as busy:
                 self.pause(attempt, busy.answer.retry_after)
         try:
-            return self._once(method, path, body, value)
+            return self._once(method, path, body, response_type)
         except _Busy as busy:
             raise self._error(busy.answer) from None
 
-    def _once(self, method: str, path: str, body: bytes, value: type[W]) -> W:
+    def _once(
+        self, method: str, path: str, body: bytes, response_type: type[ResponseT]
+    ) -> ResponseT:
         answer = self._send(method, path, body)
         if answer.is_ok:
-            return value.decode(answer.body)
+            return response_type.decode(answer.body)
         if answer.status in _TRY_AGAIN:
             raise _Busy(answer)
         raise self._error(answer)
@@ -318,6 +313,6 @@ def _bounded(reply: httpx.Response) -> bytes:
 
 
 def _retry_after(reply: httpx.Response) -> int | None:
-    """Whole seconds, as hubs say it; anything else is no advice, and a year is too much."""
+    """Retry-After in whole seconds, up to MAX_WAIT_SEC; other forms are ignored."""
     text = reply.headers.get("Retry-After", "")
     return min(int(text), MAX_WAIT_SEC) if text.isdecimal() and text.isascii() else None

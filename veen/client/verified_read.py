@@ -1,14 +1,8 @@
-"""Client cursors of a replay: how far each client had come, in bounded memory.
+"""Verified reading of a label: pages checked against the invariants and linked to our view.
 
-Pages of a label: asked for one ahead, and refused where they are not what was asked for.
-
-Where a range ends: not before what the hub has signed to us, nor in another history.
-
-Both signatures of many pairs, on two cores where there are two.
-
-Replay of a label: pages folded through the invariants, and tied to what we knew before.
-
-All of a page holds, or nothing of it is handed out.
+A page is returned only if all of it is valid. The next page is fetched while one is verified, and
+signatures are verified in two threads. ``ClientCursors`` tracks client sequences in bounded memory.
+The end of a range must not be before what the hub has signed to us.
 """
 
 from __future__ import annotations
@@ -43,13 +37,14 @@ from veen.receipt import Receipt
 from veen.wire.api import StreamItem, StreamRequest, StreamResponse
 
 MAX_CLIENTS: Final = 16_384
+PAGE_ITEMS: Final = 1_000
 
 
 class ClientCursors:
-    """The last client_seq of each client, of as many as fit.
+    """The cursors of the last ``most`` clients.
 
-    A client not met yet is new when the range began with the label; after one had to be
-    forgotten nothing is known of it.
+    An unknown client is new if the range began with the label; after a cursor was evicted
+    nothing is known of it.
     """
 
     def __init__(self, *, from_start: bool, most: int = MAX_CLIENTS) -> None:
@@ -68,12 +63,9 @@ class ClientCursors:
             self._unknown = None
 
 
-PAGE_ITEMS: Final = 1_000
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelRange:
-    """What to read of a label, both ends included; without an end, all there is."""
+    """The range of a label to read, both ends included; without an end, all of it."""
 
     from_seq: int = 1
     to_seq: int | None = None
@@ -83,16 +75,16 @@ class LabelRange:
 
 @dataclass(frozen=True, slots=True)
 class ItemPage:
-    """Items that follow each other, each with a receipt, none of them verified yet."""
+    """Consecutive items, each with a receipt, not verified yet."""
 
     items: tuple[StreamItem, ...]
     proof: MmrProof | None
     following: int | None
-    """Where the next page begins, if there is one."""
+    """The first stream_seq of the next page, if there is one."""
 
 
 def pages(api: HubApi, log: LabelLogRef, range_: LabelRange) -> Iterator[ItemPage]:
-    """One page is fetched while the caller works on the one before, and never more."""
+    """The pages of a range; the next is fetched while the caller works on a page."""
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="veen-page") as pool:
         page = _fetch(api, log, range_, range_.from_seq)
         while page.following is not None:
@@ -112,13 +104,13 @@ def _fetch(api: HubApi, log: LabelLogRef, range_: LabelRange, start: int) -> Ite
         with_mmr_proof=range_.with_proof or None,
     )
     answer = api.stream(request)
-    _refuse_other(answer, log, request)
-    _refuse_items(answer, log, request)
-    _refuse_standing_still(answer, log, request)
+    _verify_range(answer, log, request)
+    _verify_items(answer, log, request)
+    _verify_cursor(answer, log, request)
     return ItemPage(answer.items, answer.mmr_proof, answer.next_cursor)
 
 
-def _refuse_other(answer: StreamResponse, log: LabelLogRef, request: StreamRequest) -> None:
+def _verify_range(answer: StreamResponse, log: LabelLogRef, request: StreamRequest) -> None:
     if answer.label != request.label:
         raise Untrusted(f"{log.at(request.from_seq)}: the page is of label {answer.label.hex()}")
     if (answer.from_seq, answer.to_seq) != (request.from_seq, request.to_seq):
@@ -127,42 +119,42 @@ def _refuse_other(answer: StreamResponse, log: LabelLogRef, request: StreamReque
         )
 
 
-def _refuse_items(answer: StreamResponse, log: LabelLogRef, request: StreamRequest) -> None:
+def _verify_items(answer: StreamResponse, log: LabelLogRef, request: StreamRequest) -> None:
     if request.max_items is not None and len(answer.items) > request.max_items:
         raise Untrusted(
             f"{log.at(request.from_seq)}: {len(answer.items)} items, {request.max_items} were asked"
         )
-    for due, item in enumerate(answer.items, request.from_seq):
-        if item.stream_seq != due:
-            raise Untrusted(f"{log.at(due)}: {item.stream_seq} stands in its place")
-        if request.to_seq is not None and due > request.to_seq:
-            raise Untrusted(f"{log.at(due)}: it was not asked for, {request.to_seq} was the last")
+    for expected, item in enumerate(answer.items, request.from_seq):
+        if item.stream_seq != expected:
+            raise Untrusted(f"{log.at(expected)}: {item.stream_seq} stands in its place")
+        if request.to_seq is not None and expected > request.to_seq:
+            raise Untrusted(
+                f"{log.at(expected)}: it was not asked for, {request.to_seq} was the last"
+            )
         if item.receipt is None:
-            raise Untrusted(f"{log.at(due)}: it came without its receipt")
+            raise Untrusted(f"{log.at(expected)}: it came without its receipt")
     if request.with_mmr_proof and answer.items and answer.mmr_proof is None:
         raise Untrusted(f"{log.at(answer.items[-1].stream_seq)}: the proof asked for is missing")
 
 
-def _refuse_standing_still(
-    answer: StreamResponse, log: LabelLogRef, request: StreamRequest
-) -> None:
-    following, due = answer.next_cursor, request.from_seq + len(answer.items)
+def _verify_cursor(answer: StreamResponse, log: LabelLogRef, request: StreamRequest) -> None:
+    following, expected = answer.next_cursor, request.from_seq + len(answer.items)
     if following is None:
         return
-    if not answer.items or following != due:
-        raise Untrusted(f"{log.at(due)}: the page ends here and goes on at {following}")
+    if not answer.items or following != expected:
+        raise Untrusted(f"{log.at(expected)}: the page ends here and goes on at {following}")
     if request.to_seq is not None and following > request.to_seq:
-        raise Untrusted(f"{log.at(due)}: the page goes on beyond {request.to_seq}")
+        raise Untrusted(f"{log.at(expected)}: the page goes on beyond {request.to_seq}")
 
 
-def refuse_short(log: LabelLogRef, range_: LabelRange, size: int, view: LabelView) -> None:
-    due = view.seen if range_.to_seq is None else min(view.seen, range_.to_seq)
-    if range_.from_seq <= due and size < due:
+def _verify_length(log: LabelLogRef, range_: LabelRange, size: int, view: LabelView) -> None:
+    expected = view.seen if range_.to_seq is None else min(view.seen, range_.to_seq)
+    if range_.from_seq <= expected and size < expected:
         raise Untrusted(f"{log.at(size)}: the hub ends here, though it signed {view.seen} before")
 
 
-def refuse_other_end(session: Session, log: LabelLogRef, view: LabelView) -> None:
-    """Where there is nothing to read, what the hub signed last must still stand."""
+def _verify_end(session: Session, log: LabelLogRef, view: LabelView) -> None:
+    """Verify, if there is nothing to read, that the hub still has what it signed last."""
     ours = view.unlinked or view.head
     if ours is None:
         return
@@ -179,16 +171,16 @@ def refuse_other_end(session: Session, log: LabelLogRef, view: LabelView) -> Non
 
 
 class Signatures:
-    """``rules`` are those of the hub's keys as they are known by now."""
+    """Verifies the signatures of pairs; ``rules`` have the hub's keys known so far."""
 
-    def __init__(self, session: Session, labels: EpochLabels, beside: Executor) -> None:
+    def __init__(self, session: Session, labels: EpochLabels, executor: Executor) -> None:
         self._session = session
         self._labels = labels
-        self._beside = beside
+        self._beside = executor
         self.rules = session.rules(labels)
 
     def verify(self, pairs: Sequence[Pair]) -> None:
-        """Half of them in another thread: libsodium lets go of the interpreter meanwhile."""
+        """Verify pairs, half of them in another thread: libsodium releases the GIL."""
         half = len(pairs) // 2
         others = self._beside.submit(_signed, pairs[half:], self.rules)
         count = _signed(pairs[:half], self.rules)
@@ -205,7 +197,7 @@ class Signatures:
                 verify_signatures(pair.msg, pair.receipt, self.rules)
 
     def _is_of_new_key(self, receipt: Receipt) -> bool:
-        """A hub may have taken a new key since we last asked for its identity."""
+        """Whether a new key of the hub signed it, which is fetched."""
         if not is_signed(self._session, receipt):
             return False
         known, self.rules = self.rules, self._session.rules(self._labels)
@@ -221,7 +213,7 @@ def is_signed(session: Session, receipt: Receipt) -> bool:
 
 
 def _signed(pairs: Sequence[Pair], rules: Rules) -> int:
-    """How many pairs, from the first on, have the signatures they need."""
+    """The number of leading pairs with valid signatures."""
     for count, pair in enumerate(pairs):
         try:
             verify_signatures(pair.msg, pair.receipt, rules)
@@ -233,9 +225,10 @@ def _signed(pairs: Sequence[Pair], rules: Rules) -> int:
 def replay(
     session: Session, log: LabelLogRef, range_: LabelRange, *, skips: bool = False
 ) -> Iterator[tuple[Pair, ...]]:
-    """The verified pages of a range; the view has moved on when a page comes out.
+    """The verified pages of a range; the view is advanced before a page is yielded.
 
-    It does not move over entries that were not read, unless they are gone and ``skips`` says so.
+    It does not advance over entries that were not read, unless ``skips`` says that they are
+    pruned.
     """
     view = _view(session, log)
     view.verify()
@@ -243,16 +236,16 @@ def replay(
         fold = _Fold(session, log, range_.from_seq, beside, skips=skips)
         for page in _existing_pages(session, log, range_):
             yield fold.page(page)
-    refuse_short(log, range_, fold.size, view)
+    _verify_length(log, range_, fold.size, view)
     if fold.size < range_.from_seq:
-        refuse_other_end(session, log, view)
+        _verify_end(session, log, view)
 
 
 def _existing_pages(session: Session, log: LabelLogRef, range_: LabelRange) -> Iterator[ItemPage]:
-    """The pages of a label; none of one that has no entries, which a hub does not know.
+    """The pages of a label; none if it has no entries, as a hub does not know such a label.
 
-    A label whose first entry came after the hub said so is read again, once: when it is still not
-    there, retention took the entries away.
+    If its first entry came after the hub's refusal, it is read again once; if it is refused again,
+    the entries are pruned.
     """
     for is_last in (False, True):
         has_begun = False
@@ -287,7 +280,7 @@ class _Fold:
 
     @property
     def size(self) -> int:
-        """How far it has come."""
+        """The size up to which entries are verified."""
         return self._before if self._peaks is None else self._peaks.size
 
     def page(self, page: ItemPage) -> tuple[Pair, ...]:
@@ -306,10 +299,10 @@ class _Fold:
 
     def _verified(self, page: ItemPage, view: LabelView) -> tuple[Pair, ...]:
         peaks = self._start(view) if self._peaks is None else self._peaks
-        held = [item for item in (view.head, view.unlinked) if item is not None]
+        receipts = [entry for entry in (view.head, view.unlinked) if entry is not None]
         pairs = []
-        for item in page.items:
-            pair = self._pair(item, held)
+        for entry in page.items:
+            pair = self._pair(entry, receipts)
             client_id = pair.msg.client_id
             before = Before(peaks=peaks, client=self._cursors.of(client_id), grant=None)
             after = verify_place(pair.msg, pair.receipt, before, self._signatures.rules)
@@ -328,7 +321,7 @@ class _Fold:
         return tuple(pairs)
 
     def _start(self, view: LabelView) -> Peaks:
-        """The peaks before the range, tied to our view; the first receipt must bear them out."""
+        """The peaks before the range, linked to our view; the first receipt confirms them."""
         if self._before in (0, view.peaks.size):
             return view.peaks if self._before else EMPTY
         with self._placed(self._before):
@@ -366,7 +359,7 @@ class _Fold:
         return Pair(msg, receipt)
 
     def _link(self, view: LabelView, peaks: Peaks) -> None:
-        """A page that ends below our view must lead to it."""
+        """Verify that a page that ends below our view leads to it."""
         if peaks.size >= view.peaks.size:
             return
         with self._placed(peaks.size):
@@ -379,7 +372,7 @@ class _Fold:
             )
 
     def _bring_forward(self, pairs: Sequence[Pair]) -> None:
-        """Our view moves to the end of a page that leaves no gap behind it."""
+        """Advance our view to the end of a page, unless that leaves a gap."""
         with self._session.moving:
             view, peaks = _view(self._session, self._log), self._peaks
             if peaks is None or peaks.size <= view.peaks.size:
@@ -398,7 +391,7 @@ class _Fold:
             self._session.keep(self._label, moved)
 
     def _seek_fork(self, view: LabelView) -> None:
-        """An answer that does not hold: ask what the hub signs now where it signed to us before."""
+        """After an invalid answer, look for a fork: compare receipts with those we have."""
         for ours in (view.head, view.unlinked):
             if ours is None:
                 continue
@@ -408,7 +401,7 @@ class _Fold:
                     raise store_evidence(self._session, ours, theirs)
 
     def _proof(self, old_size: int, new_size: int) -> RangeProof:
-        """Both sizes were shown to us, so a hub that has no such proof has changed its mind."""
+        """A consistency proof. The hub has signed both sizes, so it must have it."""
         try:
             return self._session.api.consistency(self._label, old_size, new_size)
         except HubRefused as error:
@@ -425,12 +418,8 @@ class _Fold:
 
 
 def own_client_ids(identity: Identity) -> frozenset[bytes]:
-    return frozenset(
-        {
-            identity.client_id,
-            *(retired_client_id_.client_id for retired_client_id_ in identity.retired_client_ids),
-        }
-    )
+    retired = (client.client_id for client in identity.retired_client_ids)
+    return frozenset({identity.client_id, *retired})
 
 
 def _view(session: Session, log: LabelLogRef) -> LabelView:
@@ -438,7 +427,7 @@ def _view(session: Session, log: LabelLogRef) -> LabelView:
 
 
 def _advanced(view: LabelView, own: Sequence[Msg]) -> dict[bytes, ClientCursor]:
-    """A cursor only goes forward: what was sent and not read back yet counts too."""
+    """The cursors after our own messages; a cursor never goes back."""
     cursors = dict(view.cursors)
     for msg in own:
         if msg.client_seq > cursors.get(msg.client_id, NEW_CLIENT).client_seq:

@@ -1,13 +1,9 @@
-"""identity_card.pub: what a client lets others know of it, to seal to it and to grant it (spec 15).
+"""Identity cards, signed prekeys and the opened identity of a client (spec 15, 3, KEX0.2).
 
-Both keys that the card names have signed it: id_sign speaks for the rest, and no one can put
-another's client_id on a card of their own.
-
-Signed prekeys: the X25519 keys that others seal to, each for a time (spec 3, KEX0.2).
-
-An opened identity: the keys a client signs and reads with, and the card it shows.
-
-identity_card.pub on disk: derived from the keystore, and made again when it is behind.
+``identity_card.pub`` is what others need to seal to a client and to grant it capabilities. Both
+keys on the card sign it, so no one can put another's client_id on a card. Prekeys are X25519 keys
+that others seal to, each for a time. The card is derived from the keystore and written again when
+it is out of date.
 """
 
 from __future__ import annotations
@@ -29,11 +25,13 @@ from veen.wire.objects import WireMap
 from veen.wire.schema import Bytes32, Bytes64, Version
 
 _ANY_PRIVATE: Final = X25519PrivateKey.from_private_bytes(b"\x01" * 32)
+MAX_PREKEYS: Final = 16
+_SIGNATURES: Final = (7, 8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedPrekey(WireMap):
-    """A prekey, the last second at which it may be sealed to, and id_sign's word for both."""
+    """A prekey and the last second at which it may be sealed to, signed by id_sign."""
 
     prekey: Bytes32
     expires_at: int
@@ -55,19 +53,15 @@ class SignedPrekey(WireMap):
 
 
 def verify_dh_key(public: bytes) -> None:
-    """Refuse an X25519 key of low order: what is sealed to it, everybody opens."""
+    """Raise Untrusted for an X25519 key of low order: anyone can open what is sealed to it."""
     try:
         _ANY_PRIVATE.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
         raise Untrusted(f"X25519 key {public.hex()} is of low order") from None
 
 
-MAX_PREKEYS: Final = 16
-_SIGNATURES: Final = (7, 8)
-
-
 class CardExpired(VeenError):
-    """A sound card of which no prekey may be used any more."""
+    """A valid card whose prekeys have all expired."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +73,7 @@ class IdentityCard(WireMap):
     prekeys: tuple[SignedPrekey, ...]
     """The newest first."""
     created_at: int
-    """When client_id was made."""
+    """The time at which client_id was created."""
     client_sig: Bytes64 = bytes(64)
     sig: Bytes64 = bytes(64)
 
@@ -93,7 +87,7 @@ class IdentityCard(WireMap):
             raise Malformed("an X25519 key stands twice on a card")
 
     def verify(self) -> None:
-        """Refuse a card that its owner did not make; small-order keys verify nothing."""
+        """Raise Untrusted unless both keys signed the card and no key is of low order."""
         digest = self.signed_digest()
         if not signature_is_valid(self.id_sign, self.sig, digest):
             raise Untrusted(f"the card is not signed by its id_sign {self.id_sign.hex()}")
@@ -104,7 +98,7 @@ class IdentityCard(WireMap):
             prekey.verify(self.id_sign)
 
     def recipient(self, now: int) -> bytes:
-        """The X25519 key to seal to: the newest prekey of a sound card that has not expired."""
+        """The X25519 key to seal to: the newest prekey that has not expired."""
         self.verify()
         for prekey in self.prekeys:
             if not prekey.is_expired(now):
@@ -116,7 +110,7 @@ class IdentityCard(WireMap):
         )
 
     def signed_digest(self) -> bytes:
-        """What both signatures cover: the card without them."""
+        """The digest that both signatures cover: the card without them."""
         values = self.plain()
         for key in _SIGNATURES:
             del values[key]
@@ -131,7 +125,7 @@ def issue(
     prekeys: Iterable[SignedPrekey],
     created_at: int,
 ) -> IdentityCard:
-    """The one card of these keys; the same inputs give the same bytes."""
+    """Issue the card of these keys; deterministic."""
     bare = IdentityCard(
         id_sign=id_sign.public,
         id_dh=id_dh,
@@ -145,11 +139,13 @@ def issue(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
+    """The keys a client signs and reads with, and its card."""
+
     client: SigningKey
     id_sign: SigningKey
     card: IdentityCard
     retired_client_ids: tuple[RetiredClient, ...]
-    """The oldest first; none of them can sign any more."""
+    """The oldest first; only their public keys are left."""
     is_plain: bool
     outbox_key: bytes = field(repr=False)
     _readers: tuple[bytes, ...] = field(repr=False)
@@ -163,12 +159,12 @@ class Identity:
         return self._readers
 
     def opening_also(self, keys: Iterable[bytes]) -> Identity:
-        """The same identity; it tries these keys before its own when it opens a message."""
+        """The identity with more reader keys, which are tried before its own."""
         return replace(self, _readers=tuple(dict.fromkeys((*keys, *self._readers))))
 
 
 def identity_of(secrets: Secrets, *, is_plain: bool) -> Identity:
-    """The identity behind opened secrets; the same secrets give the same card."""
+    """The identity of opened secrets; deterministic."""
     secrets.check()
     id_sign, client = SigningKey(secrets.id_sign), SigningKey(secrets.client.seed)
     newest = secrets.prekeys[-1]
@@ -191,7 +187,7 @@ def identity_of(secrets: Secrets, *, is_plain: bool) -> Identity:
 
 
 def read_card(path: Path) -> IdentityCard:
-    """The card of a directory, verified; others may read it, but not write it."""
+    """The verified card of a directory; others may read the file, but not write it."""
     raw = read_private_file(path, PRIVATE_WRITE_FLAGS)
     try:
         card = IdentityCard.decode(raw)
@@ -205,7 +201,7 @@ def read_card(path: Path) -> IdentityCard:
 
 
 def repair_card_file(path: Path, identity: Identity) -> None:
-    """Put the card of ``identity`` in place of none, or of one from before a rotation."""
+    """Write the card of ``identity`` if it is missing or from before a rotation."""
     try:
         card = read_card(path)
     except FileNotFoundError:
@@ -213,16 +209,14 @@ def repair_card_file(path: Path, identity: Identity) -> None:
     if card == identity.card:
         return
     if card is not None:
-        _refuse_unless_outdated(path, card, identity)
+        _verify_outdated(path, card, identity)
     durable.write(path, identity.card.encode())
 
 
-def _refuse_unless_outdated(path: Path, card: IdentityCard, identity: Identity) -> None:
+def _verify_outdated(path: Path, card: IdentityCard, identity: Identity) -> None:
     if card.id_sign != identity.card.id_sign:
         raise Untrusted(f"{path} is the card of somebody else: delete it, and it is made again")
-    if card.client_id not in {
-        retired_client_id_.client_id for retired_client_id_ in identity.retired_client_ids
-    }:
+    if card.client_id not in {client.client_id for client in identity.retired_client_ids}:
         raise Untrusted(
             f"{path} names client_id {card.client_id.hex()}, which the keystore beside it does "
             "not know: that is an old copy. Put the newest one back; to go on with the old copy "

@@ -1,4 +1,4 @@
-"""A client's directory: who it is, what it knows and what it still has to send (spec 15, OS6.3)."""
+"""The directory of a client: identity, state and outbox (spec 15, OS6.3)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class NoIdentity(VeenError):
 
 
 class IdentityExists(VeenError):
-    """A directory in which an identity lives, or has lived."""
+    """A directory that has, or had, an identity."""
 
 
 class Locked(VeenError):
@@ -92,7 +92,7 @@ class ClientDir:
         return self.root / "lock"
 
     def refuse_inhabited(self) -> None:
-        """Raise IdentityExists where no identity may be made."""
+        """Raise IdentityExists where no identity may be created."""
         if os.path.lexists(self.keystore):
             raise IdentityExists(
                 f"{self.keystore} exists: it is never replaced. Take another directory, or "
@@ -114,9 +114,9 @@ class ClientDir:
         prekey_sec: int = PREKEY_SEC,
         cost: Cost = MODERATE,
     ) -> Identity:
-        """A new identity; without a passphrase it lies open, and says so.
+        """Create an identity; without a passphrase the keystore is not protected.
 
-        The keystore comes last: before it is there, nothing is.
+        The keystore is written last: without it the directory has no identity.
         """
         secrets = generate_secrets(now, random, prekey_sec)
         identity = identity_of(secrets, is_plain=passphrase is None)
@@ -132,18 +132,17 @@ class ClientDir:
         return identity
 
     def open(self, passphrase: bytes | None) -> Identity:
-        """The identity that lives here; the caller holds the Lock.
+        """Open the identity; the caller holds the lock.
 
-        A card that a rotation left behind when it was cut short is made again.
+        A card from before an interrupted rotation is written again.
         """
         return self._opened(passphrase).identity
 
     def reader_keys(self, passphrase: bytes | None) -> tuple[bytes, ...]:
-        """Private X25519 keys that open what is sealed to this identity, the newest prekey first.
+        """The private X25519 keys that open what is sealed to this identity, newest first.
 
-        Read-only: no lock is taken and nothing is written, so that several processes can open
-        with one keystore while each of them signs as another identity. ``rotate`` replaces the
-        file by one rename, so a reader sees the old keystore or the new one, never a part.
+        No lock is taken and nothing is written, so several processes can read with one keystore
+        while each signs with an identity of its own. ``rotate`` replaces the file atomically.
         """
         sealed = self.sealed()
         try:
@@ -153,13 +152,13 @@ class ClientDir:
             raise type(error)(f"{self.keystore}: {error}") from error
 
     def rotate(self, now: int, random: Randomness, passphrase: bytes | None) -> Identity:
-        """Another client_id and another prekey; only the keystore knows of the old ones."""
+        """Replace client_id and prekey; the keystore has the old ones."""
         self._verify_private()
         with ClientDirLock(self):
             return self._rotated(now, random, passphrase)
 
     def sealed(self) -> SealedSecrets:
-        """The keystore as it lies there; how it is protected can be seen without opening it."""
+        """The sealed keystore; its protection can be seen without opening it."""
         self._verify_private()
         raw = read_private_file(self.keystore)
         try:
@@ -195,10 +194,10 @@ class ClientDir:
         return _Opened(identity, secrets, sealed.cost)
 
     def _rotated(self, now: int, random: Randomness, passphrase: bytes | None) -> Identity:
-        result = self._opened(passphrase)
-        secrets = result.secrets.rotated(now, random)
-        identity = identity_of(secrets, is_plain=result.identity.is_plain)
-        sealed = seal(secrets.encode(), passphrase, random=random, cost=result.cost)
+        opened = self._opened(passphrase)
+        secrets = opened.secrets.rotated(now, random)
+        identity = identity_of(secrets, is_plain=opened.identity.is_plain)
+        sealed = seal(secrets.encode(), passphrase, random=random, cost=opened.cost)
         durable.write(self.keystore, sealed.encode())
         durable.write(self.card, identity.card.encode())
         return identity
@@ -213,16 +212,18 @@ class ClientDir:
 
 
 def _program() -> str:
-    """What this process was started as: the program and its first words, without options."""
-    program, *words = sys.argv or ["python"]
+    """The program of this process with its first arguments, up to the first option."""
+    program, *arguments = sys.argv or ["python"]
     path = Path(program)
     name = path.parent.name if path.name == "__main__.py" else path.name
-    plain = list(takewhile(lambda word: not word.startswith("-"), words[:_PROGRAM_WORDS]))
+    plain = list(
+        takewhile(lambda argument: not argument.startswith("-"), arguments[:_PROGRAM_WORDS])
+    )
     return " ".join([name or "python", *plain])[:_PROGRAM_LENGTH]
 
 
 class ClientDirLock:
-    """One process's hold on a client directory, released at the latest by its end."""
+    """The exclusive lock on a client directory, released when the process ends."""
 
     def __init__(self, directory: ClientDir) -> None:
         try:
@@ -265,7 +266,7 @@ class ClientDirLock:
 def lock_within(
     directory: ClientDir, seconds: float, sleep: Callable[[float], None]
 ) -> ClientDirLock:
-    """The lock, asked for again until it is free or so many seconds were waited; then Locked."""
+    """Take the lock, waiting up to ``seconds`` for it; then raise Locked."""
     waited = 0.0
     while True:
         try:

@@ -1,14 +1,8 @@
-"""keystore.enc: the secrets of a client under a passphrase, or open to whoever reads it (spec 15).
+"""keystore.enc: the private keys of a client, sealed with a passphrase or plain (spec 15).
 
-Without a passphrase the key is one that everybody can compute: it hides nothing, but a damaged
-file is told from a whole one all the same.
-
-Files that are their owner's alone: no one else reads them, writes them or puts them there.
-
-What keystore.enc holds: the private keys of a client, and which client_ids were its own.
-
-Of a retired client_id only the public key is left: it tells own messages from others', and
-nothing can be signed with it any more. Prekeys stay, for what was sealed to them.
+A plain keystore is encrypted with a key that anyone can compute: it hides nothing, but damage is
+detected. Of a retired client_id only the public key is left, to recognise own messages; old prekeys
+stay, for what was sealed to them. Secrets are stored in files that only their owner can access.
 """
 
 from __future__ import annotations
@@ -36,15 +30,25 @@ from veen.wire.schema import Bytes32, Size, Version
 ANY_ACCESS: Final = 0o077
 PRIVATE_WRITE_FLAGS: Final = 0o022
 MAX_BYTES: Final = 64 << 20
+Randomness = Callable[[int], bytes]
+"""Returns the given number of random bytes."""
+ARGON2ID: Final = "argon2id"
+PLAIN: Final = "plain"
+_SALT_BYTES: Final = argon2id.SALTBYTES
+_NONCE_BYTES: Final = 24
+_NOT_HEADER: Final = (6, 7)
+DAY_SEC: Final = 86_400
+PREKEY_SEC: Final = 365 * DAY_SEC
+_KEY_BYTES: Final = 32
 
 
 class NotPrivate(VeenError):
-    """Somebody else may read or change what only its owner may."""
+    """A file that others than its owner can access."""
 
 
 def read_private_file(path: Path, forbidden: int = ANY_ACCESS) -> bytes:
-    """A regular file of ours on which nobody else has the rights of ``forbidden``."""
-    # Not to wait for a writer, should it be a pipe.
+    """Read a regular file of ours to which others have none of the rights ``forbidden``."""
+    # O_NONBLOCK: opening a pipe must not wait for a writer.
     handle = open_unlinked(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         status = os.fstat(handle)
@@ -60,7 +64,7 @@ def read_private_file(path: Path, forbidden: int = ANY_ACCESS) -> bytes:
 
 
 def open_unlinked(path: Path, flags: int) -> int:
-    """A descriptor of the file itself: a symbolic link under its name is not followed."""
+    """Open a file; a symbolic link is not followed."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, durable.FILE_MODE)
     except OSError as error:
@@ -70,19 +74,19 @@ def open_unlinked(path: Path, flags: int) -> int:
 
 
 def verify_private_file(path: Path, forbidden: int = ANY_ACCESS) -> None:
-    """Refuse a file or directory that is not ours, or to which others have a right."""
+    """Raise NotPrivate for a file or directory that is not ours or that others can access."""
     _verify(path, path.lstat(), forbidden)
 
 
 def make_private_directory(path: Path) -> None:
-    """A directory of ours alone, on disk on return; one that others had access to must be empty."""
+    """Create a private directory durably; an existing one that others can access must be empty."""
     if not path.is_dir():
         _make_directories(path)
     elif path.stat().st_mode & ANY_ACCESS:
-        _refuse_unless_empty(path)
+        _verify_empty(path)
         path.chmod(durable.DIR_MODE)
-        # Once more: until now somebody could have put there what secrets would be written to.
-        _refuse_unless_empty(path)
+        # Again: until the chmod others could have created files that secrets are written to.
+        _verify_empty(path)
     verify_private_file(path.resolve())
 
 
@@ -93,7 +97,7 @@ def _make_directories(path: Path) -> None:
     durable.sync_directory(path.parent)
 
 
-def _refuse_unless_empty(path: Path) -> None:
+def _verify_empty(path: Path) -> None:
     if any(path.iterdir()):
         raise NotPrivate(
             f"others have access to {path}, and it is not empty: "
@@ -118,26 +122,16 @@ def _linked(path: Path) -> NotPrivate:
     return NotPrivate(f"{path} is a symbolic link: put the file itself there")
 
 
-Randomness = Callable[[int], bytes]
-"""Gives as many fresh random bytes as it is asked for."""
-
-ARGON2ID: Final = "argon2id"
-PLAIN: Final = "plain"
-_SALT_BYTES: Final = argon2id.SALTBYTES
-_NONCE_BYTES: Final = 24
-_NOT_HEADER: Final = (6, 7)
-
-
 class WrongPassphrase(Untrusted):
-    """The keystore does not open: another passphrase sealed it, or its bytes were changed."""
+    """The keystore does not open: the passphrase is wrong, or the bytes were changed."""
 
 
 class PassphraseNeeded(VeenError):
-    """A passphrase is missing, or one is given where none is used."""
+    """A passphrase is missing, or is given for a plain keystore."""
 
 
 class Cost(NamedTuple):
-    """What one guess costs: passes over the memory, and bytes of it."""
+    """The cost of Argon2id: passes, and bytes of memory."""
 
     passes: int
     memory: int
@@ -146,7 +140,7 @@ class Cost(NamedTuple):
 LEAST: Final = Cost(argon2id.OPSLIMIT_MIN, argon2id.MEMLIMIT_MIN)
 MODERATE: Final = Cost(argon2id.OPSLIMIT_MODERATE, argon2id.MEMLIMIT_MODERATE)
 MOST: Final = Cost(argon2id.OPSLIMIT_SENSITIVE, argon2id.MEMLIMIT_SENSITIVE)
-"""A file may not ask for more: opening one must not take the machine."""
+"""The limit for files: opening a keystore must not exhaust the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +173,7 @@ class SealedSecrets(WireMap):
         return Cost(self.passes, self.memory)
 
     def open(self, passphrase: bytes | None) -> bytes:
-        """The secrets; None opens a plain keystore and no other."""
+        """Open the secrets; a plain keystore is opened with None."""
         key = self._key(passphrase)
         try:
             return aead_decrypt(key, self.nonce, self._header(), self.body)
@@ -201,10 +195,10 @@ class SealedSecrets(WireMap):
             return ht("veen/keystore-plain", self.salt)
         if not passphrase:
             raise PassphraseNeeded("it is sealed with a passphrase, and none was given")
-        return _stretched(passphrase, self.salt, self.cost)
+        return _derive_key(passphrase, self.salt, self.cost)
 
     def _header(self) -> bytes:
-        """All but nonce and body, so that no field can be changed to weaken the rest."""
+        """All but nonce and body, as additional data: no field can be changed."""
         values = self.plain()
         for key in _NOT_HEADER:
             del values[key]
@@ -214,7 +208,7 @@ class SealedSecrets(WireMap):
 def seal(
     secrets: bytes, passphrase: bytes | None, *, random: Randomness, cost: Cost = MODERATE
 ) -> SealedSecrets:
-    """Secrets under a passphrase, or under none, which is to be an explicit choice."""
+    """Seal secrets with a passphrase; None makes a plain keystore."""
     if passphrase == b"":
         raise PassphraseNeeded("an empty passphrase protects nothing")
     empty = SealedSecrets(
@@ -229,7 +223,7 @@ def seal(
     return empty.sealing(secrets, passphrase)
 
 
-def _stretched(passphrase: bytes, salt: bytes, cost: Cost) -> bytes:
+def _derive_key(passphrase: bytes, salt: bytes, cost: Cost) -> bytes:
     try:
         return argon2id.kdf(AEAD_KEY_BYTES, passphrase, salt, cost.passes, cost.memory)
     except SodiumFailed as error:
@@ -238,14 +232,9 @@ def _stretched(passphrase: bytes, salt: bytes, cost: Cost) -> bytes:
         ) from error
 
 
-DAY_SEC: Final = 86_400
-PREKEY_SEC: Final = 365 * DAY_SEC
-_KEY_BYTES: Final = 32
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSecret(WireMap):
-    """The key that signs messages now."""
+    """The current key that signs messages."""
 
     seed: Bytes32 = field(repr=False)
     created_at: int
@@ -253,7 +242,7 @@ class ClientSecret(WireMap):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetiredClient(WireMap):
-    """A client_id of the past, with the time in which it was in use."""
+    """A former client_id, with the time in which it was used."""
 
     client_id: Bytes32
     created_at: int
@@ -296,9 +285,9 @@ class Secrets(WireMap):
             raise Malformed("a key stands twice in the keystore")
 
     def rotated(self, now: int, random: Randomness) -> Secrets:
-        """A new client key and a new prekey, for as long as the one before.
+        """The secrets with a new client key, and a new prekey with the lifetime of the last.
 
-        A clock that went back does not make a client_id end before it began.
+        If the clock went back, the old client_id ends when it was created.
         """
         at = max(now, self.client.created_at)
         last = self.prekeys[-1]

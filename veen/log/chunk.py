@@ -1,13 +1,9 @@
-"""Chunk files: a run of entries of one label, with its summary and the peaks at its end (4.8).
+"""Chunk files of a label and what belongs to them: summary, peaks, index, tombstone (spec 4.8).
 
-The checkpoint index of a label: upto_seq to root, chunk and peaks (spec 4.8.3).
-
-The manifest tree of a label: its sealed segments under one root (spec 3.4.1).
-
-A segment is keyed by (label, epoch, seq range). Its leaf does not say where the chunk is kept, so
-the root stays the same when retention prunes and when an archive copies.
-
-The tombstone of a chunk that retention took away: what it was, signed by the hub (3.4.1).
+The checkpoint index maps upto_seq to root, chunk and peaks (spec 4.8.3). The manifest covers the
+sealed segments of a label with one root (spec 3.4.1); its leaves do not depend on where a chunk is
+stored, so the root stays the same when retention prunes and when an archive copies. A tombstone
+describes a pruned chunk and is signed by the hub.
 """
 
 from __future__ import annotations
@@ -30,7 +26,7 @@ from veen.wire.schema import Bytes32, Bytes64, Version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRef(WireArray):
-    """What stands on disk for one checkpoint: its root, the chunk that it ends, its peaks."""
+    """A line of the checkpoint index: the root, the chunk and the peaks of a checkpoint."""
 
     mmr_root: Bytes32
     start_seq: int
@@ -102,7 +98,7 @@ class PeakSnapshot(WireArray):
 
 
 class ChunkTally(NamedTuple):
-    """What is known of a chunk while it grows: enough to summarise it without reading it."""
+    """The running totals of a growing chunk, from which its summary is made."""
 
     start_seq: int
     entries: int
@@ -152,11 +148,11 @@ class SegmentKey(NamedTuple):
 
 def manifest_root(label: bytes, segments: Iterable[SegmentKey]) -> bytes:
     """The root over segments in order; Untrusted when they leave a gap or overlap."""
-    leaves, due = [], 1
+    leaves, expected = [], 1
     for segment in segments:
-        if segment.start_seq != due or segment.end_seq < segment.start_seq:
-            raise Untrusted(f"label {label.hex()}: no segment holds stream_seq {due}")
-        due = segment.end_seq + 1
+        if segment.start_seq != expected or segment.end_seq < segment.start_seq:
+            raise Untrusted(f"label {label.hex()}: no segment holds stream_seq {expected}")
+        expected = segment.end_seq + 1
         key = (u64be(segment.epoch), u64be(segment.start_seq), u64be(segment.end_seq))
         leaves.append(ht("veen/manifest-leaf", label, *key, segment.summary_hash))
     return ht("veen/manifest-root", u64be(len(leaves)), *mmr.peaks_of(leaves, _node))
@@ -188,7 +184,7 @@ class Tombstone(WireMap):
         return replace(self, hub_sig=key.sign(self._signing_digest()))
 
     def verify(self, hub: HubIdentity) -> None:
-        """Refuse unless a key of the hub, valid when the chunk was pruned, has signed this."""
+        """Raise Untrusted unless a key of the hub, valid at pruned_at, signed this."""
         keys = (key for key in hub.hub_keys if key.overlaps(self.pruned_at, self.pruned_at))
         if not any(
             signature_is_valid(key.hub_pk, self.hub_sig, self._signing_digest()) for key in keys

@@ -1,9 +1,8 @@
-"""The log entry: one MSG with its RECEIPT, framed for the disk (spec 4.8.1).
+"""Log entries: a MSG with its RECEIPT in a frame (spec 4.8.1), and the records of the control log.
 
-The control log: what the hub was told, logged like any message so that it can be replayed.
-
-A control record is a MSG by the hub itself in a label of its own. It is not encrypted: it stands
-in the header part of an ordinary ciphertext frame, with an empty body.
+The control log holds the capabilities and streams that a hub was given. A control record is a MSG
+of the hub in a label of its own. It is not encrypted: it is the header part of an ordinary
+ciphertext frame with an empty body.
 """
 
 from __future__ import annotations
@@ -27,6 +26,9 @@ from veen.wire.schema import Version
 AUTHORIZE: Final = "authorize"
 STREAM: Final = "stream"
 _NO_ENC: Final = bytes(32)
+_HEADER: Final = struct.Struct(">BB32sQII32s")
+_ENTRY_VER: Final = 1
+_NO_FLAGS: Final = 0
 
 
 def control_label(hub_id: bytes) -> bytes:
@@ -51,13 +53,13 @@ class ControlRecord(WireMap):
         return CapToken.decode(self.body) if self.kind == AUTHORIZE else None
 
     def streams(self) -> list[StreamRecord]:
-        """The streams this record makes known; those of a capability by identifier alone."""
+        """The streams of this record; those of a capability have an identifier and no name."""
         if self.kind == STREAM:
             return [StreamRecord.decode(self.body)]
         token = CapToken.decode(self.body)
         return [
-            StreamRecord(name=stream_id_.hex(), profile=DEFAULT_PROFILE)
-            for stream_id_ in token.allow.stream_ids
+            StreamRecord(name=identifier.hex(), profile=DEFAULT_PROFILE)
+            for identifier in token.allow.stream_ids
         ]
 
     def msg(self, hub_id: bytes, key: SigningKey, client_seq: int, prev_ack: int) -> Msg:
@@ -80,7 +82,7 @@ class ControlRecord(WireMap):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRecord(WireMap):
-    """A stream the hub knows by name, with the profile its messages use."""
+    """A stream of the hub, with the profile of its messages."""
 
     name: str
     profile: Profile
@@ -93,18 +95,15 @@ class StreamRecord(WireMap):
         return stream_id(self.name)
 
     def is_nameless(self) -> bool:
-        """Whether the stream is known by its identifier only."""
+        """Whether the stream is known by its identifier alone."""
         return self.name == self.stream_id().hex()
 
 
-_HEADER: Final = struct.Struct(">BB32sQII32s")
-_ENTRY_VER: Final = 1
-_NO_FLAGS: Final = 0
 assert _HEADER.size == ENTRY_HEADER_BYTES  # noqa: S101 - a fact of the layout, checked at import
 
 
 class CutShort(Malformed):
-    """Bytes that end before the entry does: the torn tail of a log, if they are its last."""
+    """An incomplete entry: the torn tail of a log, if it is at its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ class Entry:
         return self.frame(label, stream_seq, self.entry_hash())
 
     def frame(self, label: bytes, stream_seq: int, entry_hash: bytes) -> bytes:
-        """The entry as it lies on disk, for a hash that is at hand."""
+        """The entry in its frame, with a given hash."""
         header = _HEADER.pack(
             _ENTRY_VER, _NO_FLAGS, label, stream_seq,
             len(self.msg_bytes), len(self.receipt_bytes), entry_hash,
@@ -161,7 +160,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class FramedEntry:
-    """An entry whose frame is sound: lengths, hash, and header against receipt and message."""
+    """An entry with a valid frame: lengths, hash, and header against receipt and message."""
 
     header: EntryHeader
     msg: Msg
@@ -183,7 +182,7 @@ def read_entry(raw: bytes, at: int, limits: Limits) -> tuple[EntryHeader, Entry]
 
 
 def open_entry(header: EntryHeader, entry: Entry) -> FramedEntry:
-    """Both objects of an entry, which must be those its header names."""
+    """Decode both objects of an entry and check them against its header."""
     msg, receipt = entry.msg(), entry.receipt()
     if (receipt.label, receipt.stream_seq) != (header.label, header.stream_seq):
         raise Malformed(f"the receipt is not that of entry {header.stream_seq}")

@@ -1,6 +1,6 @@
-"""Where each file of a hub's log lives, from its contents alone (spec 4.8.3).
+"""The names of the files of a hub's log (spec 4.8.3), and the leaf records of pruned chunks.
 
-What stays of a pruned chunk beside its tombstone: one record of fixed width an entry.
+A pruned chunk keeps a record of fixed width for each entry.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ _OPEN_CHUNK: Final = re.compile(r"log/chunk-([0-9a-f]{64})-([0-9]{20})\.open")
 _CHECKPOINT: Final = re.compile(r"log/checkpoint-([0-9a-f]{64})-([0-9]{20})\.cbor")
 _RECORDER: Final = re.compile(r"recorder/checkpoint-([0-9]{20})-([0-9a-f]{16})\.cbor")
 _ID_BYTES: Final = 8
+_RECORD: Final = struct.Struct(">32s32s32sQQQQ")
+_NO_AUTH: Final = bytes(32)
+_TOMBSTONE: Final = re.compile(r"log/tombstone-([0-9a-f]{64})-([0-9]{20})-([0-9]{20})\.cbor")
 
 
 class ChunkName(NamedTuple):
@@ -44,7 +47,7 @@ class CheckpointFileName(NamedTuple):
 
 
 class RecorderName(NamedTuple):
-    """By time, and by the beginning of its checkpoint_id."""
+    """The name of a recorder checkpoint: its time and the start of its checkpoint_id."""
 
     created_at: int
     id_start: bytes
@@ -55,11 +58,11 @@ class RecorderName(NamedTuple):
 
 
 def chunk(name: ChunkName) -> str:
-    return f"{_chunk_stem(name)}.log"
+    return f"log/chunk-{_stem(name)}.log"
 
 
 def summary(name: ChunkName) -> str:
-    return f"{_chunk_stem(name)}.summary"
+    return f"log/chunk-{_stem(name)}.summary"
 
 
 def open_chunk(name: OpenChunkName) -> str:
@@ -105,17 +108,8 @@ def parse_recorder_checkpoint(path: str) -> RecorderName | None:
     return RecorderName(int(match[1]), bytes.fromhex(match[2])) if match else None
 
 
-def _chunk_stem(name: ChunkName) -> str:
-    return f"log/chunk-{name.label.hex()}-{_seq(name.start_seq)}-{_seq(name.end_seq)}"
-
-
 def _seq(seq: int) -> str:
     return f"{seq:0{SEQ_DIGITS}d}"
-
-
-_RECORD: Final = struct.Struct(">32s32s32sQQQQ")
-_NO_AUTH: Final = bytes(32)
-_TOMBSTONE: Final = re.compile(r"log/tombstone-([0-9a-f]{64})-([0-9]{20})-([0-9]{20})\.cbor")
 
 
 class LeafRecord(NamedTuple):
@@ -159,4 +153,4 @@ def unpack_leaves(raw: bytes, name: ChunkName) -> list[LeafRecord]:
 
 
 def _stem(name: ChunkName) -> str:
-    return chunk(name).removeprefix("log/chunk-").removesuffix(".log")
+    return f"{name.label.hex()}-{_seq(name.start_seq)}-{_seq(name.end_seq)}"

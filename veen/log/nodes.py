@@ -1,4 +1,4 @@
-"""The MMR nodes of one label in a file, each at its position (derived state)."""
+"""The MMR nodes of a label in a file, each at its position (derived state)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NODE_BYTES: Final = 32
 
 
 class NodeFile:
-    """Nodes for proofs in O(log n) reads; the sequencer appends, everyone else reads."""
+    """The nodes for proofs in O(log n) reads; only the sequencer writes."""
 
     def __init__(self, path: Path, flags: int) -> None:
         self._path = path
@@ -33,7 +33,7 @@ class NodeFile:
 
     @classmethod
     def for_writing(cls, path: Path) -> NodeFile:
-        """A file that may be new; its name is on disk before anything is written to it."""
+        """A file that is created if needed; its directory entry is synced first."""
         return cls(path, os.O_RDWR | os.O_CREAT)
 
     @classmethod
@@ -42,10 +42,10 @@ class NodeFile:
 
     def node(self, height: int, index: int) -> bytes:
         offset = mmr.position(height, index) * NODE_BYTES
-        result = os.pread(self._fd, NODE_BYTES, offset)
-        if len(result) != NODE_BYTES:
+        node = os.pread(self._fd, NODE_BYTES, offset)
+        if len(node) != NODE_BYTES:
             raise LookupError(f"node ({height}, {index}) is not in the node file")
-        return result
+        return node
 
     def read(self, position: int, count: int) -> bytes:
         """Consecutive nodes from a position on, as many of them as there are."""
@@ -59,7 +59,7 @@ class NodeFile:
         durable.sync(self._fd)
 
     def size(self) -> int:
-        """How many leaves the file has nodes for, if it is whole."""
+        """The number of nodes in the file."""
         return os.fstat(self._fd).st_size // NODE_BYTES
 
     def close(self) -> None:

@@ -1,12 +1,8 @@
-"""ObjectStore on a directory: one file for each object, for one host or a medium.
+"""ObjectStore and HeadStore on a directory: a file for each object, for one host or a medium.
 
 ``objects/`` holds the objects: a slash of a key is a directory, marked with a percent sign so
-that ``a`` and ``a/b`` can both be there. ``heads/`` holds the heads, ``staging/`` what is still
-being written.
-
-Files that are whole or absent, and on disk when it is said so.
-
-HeadStore on a directory: a small file for each head, swapped under one lock.
+that ``a`` and ``a/b`` can both exist. ``heads/`` holds the heads, swapped under one lock, and
+``staging/`` what is being written. Files are written atomically and durably.
 """
 
 from __future__ import annotations
@@ -45,14 +41,15 @@ from veen.objects.port import (
 from veen.system.durable import DIR_MODE, FILE_MODE, sync, sync_directory
 
 OBJECT_MODE: Final = 0o400
-_NEVER: Final = {
+_PERMANENT: Final = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
     errno.EOPNOTSUPP,
 }  # fmt: skip
+DIRECTORY_MARK: Final = "%"
 
 
 def make_object_directory(directory: Path, root: Path) -> None:
-    """A directory below ``root`` that survives, also when another process has just made it."""
+    """Create a directory below ``root`` durably, even if another process has just created it."""
     directory.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
     while directory != root:
         directory = directory.parent
@@ -61,7 +58,7 @@ def make_object_directory(directory: Path, root: Path) -> None:
 
 @contextmanager
 def locked(path: Path, kind: int) -> Iterator[None]:
-    """Holds ``path`` with flock, shared or exclusive, against threads and processes alike."""
+    """Lock ``path`` with flock, shared or exclusive, against threads and processes."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         fcntl.flock(handle, kind)
@@ -72,7 +69,7 @@ def locked(path: Path, kind: int) -> Iterator[None]:
 
 @contextmanager
 def locked_to_read(path: Path) -> Iterator[bool]:
-    """Holds ``path`` shared without the right to write; False where no writer has made it yet."""
+    """Lock ``path`` shared, without the right to write; False if no writer has created it."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -87,7 +84,7 @@ def locked_to_read(path: Path) -> Iterator[bool]:
 
 @contextmanager
 def staged(folder: Path, body: ObjectBody) -> Iterator[Path]:
-    """A synced file with these bytes in ``folder``, gone afterwards under that name."""
+    """A synced temporary file with these bytes in ``folder``."""
     with tempfile.NamedTemporaryFile(dir=folder, prefix="put-") as file:
         with body.open() as source:
             shutil.copyfileobj(source, file, PIECE)
@@ -102,7 +99,7 @@ def staged(folder: Path, body: ObjectBody) -> Iterator[Path]:
 
 @contextmanager
 def replacing(target: Path, folder: Path) -> Iterator[BufferedRandom]:
-    """A file in ``folder`` that takes the place of ``target`` once it is whole and on disk."""
+    """A file in ``folder`` that replaces ``target`` atomically once it is synced."""
     handle, name = tempfile.mkstemp(dir=folder, prefix=".new-")
     try:
         with os.fdopen(handle, "w+b") as file:
@@ -118,19 +115,16 @@ def replacing(target: Path, folder: Path) -> Iterator[BufferedRandom]:
 
 @contextmanager
 def disk_errors_translated(what: str) -> Iterator[None]:
-    """Failures of the disk, as the port names them."""
+    """Translate OSError to the errors of the port."""
     try:
         yield
     except OSError as error:
-        refused = StoreRefused if error.errno in _NEVER else StoreUnavailable
+        refused = StoreRefused if error.errno in _PERMANENT else StoreUnavailable
         raise refused(f"{what}: {error.strerror or error}") from error
 
 
-DIRECTORY_MARK: Final = "%"
-
-
 class StoreLayout:
-    """Where everything of one store lies."""
+    """The directories and locks of a store."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
@@ -141,24 +135,24 @@ class StoreLayout:
         self.heads_lock = self.root / "heads.lock"
 
     def prepare(self) -> None:
-        """Make what is missing, drop what a killed writer left, and see that links work."""
-        _refuse_other_names()
+        """Create missing directories, remove stale staging files, and probe hard links."""
+        _verify_encoding()
         with disk_errors_translated(str(self.root)):
             for folder in (self.objects, self.heads, self.staging):
                 make_object_directory(folder, self.root.parent)
             self._sweep()
             with self.staged(body_of_bytes(b"")) as file:
-                self._see_that_links_work(file)
+                self._probe_links(file)
 
-    def refuse_unless_there(self) -> None:
-        """For whoever only reads: nothing is made here."""
-        _refuse_other_names()
+    def verify_exists(self) -> None:
+        """Raise StoreRefused unless the store exists, for readers, which create nothing."""
+        _verify_encoding()
         if not self.objects.is_dir():
             raise StoreRefused(f"{self.root} holds no store, or none that we may read")
 
     @contextmanager
     def staged(self, body: ObjectBody) -> Iterator[Path]:
-        """A synced file with these bytes that nobody sweeps away."""
+        """A synced file with these bytes, protected from the sweep."""
         with (
             locked(self.staging_lock, fcntl.LOCK_SH),
             staged(self.staging, body) as file,
@@ -166,7 +160,7 @@ class StoreLayout:
             yield file
 
     def _sweep(self) -> None:
-        """Every writer holds the lock shared; who gets it alone knows that nobody writes."""
+        """Remove stale files, if no writer holds the shared lock."""
         try:
             with locked(self.staging_lock, fcntl.LOCK_EX | fcntl.LOCK_NB):
                 for left in self.staging.iterdir():
@@ -174,7 +168,7 @@ class StoreLayout:
         except BlockingIOError:
             return
 
-    def _see_that_links_work(self, file: Path) -> None:
+    def _probe_links(self, file: Path) -> None:
         try:
             os.link(file, file)
         except FileExistsError:
@@ -182,7 +176,7 @@ class StoreLayout:
         raise StoreRefused(f"{self.root}: the file system links over what is there")
 
 
-def _refuse_other_names() -> None:
+def _verify_encoding() -> None:
     if sys.getfilesystemencoding() != "utf-8":
         raise StoreRefused("keys are UTF-8; run with a UTF-8 locale or PYTHONUTF8=1")
 
@@ -194,6 +188,8 @@ def path_of(folder: Path, key: str) -> Path:
 
 
 class FileObjects:
+    """An ObjectStore on a directory."""
+
     def __init__(self, layout: StoreLayout) -> None:
         self._layout = layout
         self._durable: set[Path] = set()
@@ -244,14 +240,14 @@ class FileObjects:
         self._make_directory(path.parent)
         with self._layout.staged(body) as file:
             try:
-                # A link, unlike a rename, fails when the name is taken.
+                # A link, unlike a rename, fails if the name exists.
                 os.link(file, path)
             except FileExistsError:
                 if not self._holds(key, body):
                     raise StoreUnavailable(f"{key} was deleted while it was put") from None
 
     def _holds(self, key: str, body: ObjectBody) -> bool:
-        """Whether these bytes are there; other bytes are a conflict."""
+        """Whether the object has these bytes; other bytes raise ObjectConflict."""
         try:
             with self._opened(key) as there, body.open() as ours:
                 if not is_same_body(there, ours):
@@ -275,6 +271,8 @@ class FileObjects:
 
 
 class FileRetention:
+    """Deletes objects of a directory."""
+
     def __init__(self, layout: StoreLayout) -> None:
         self._layout = layout
 
@@ -289,8 +287,8 @@ class FileRetention:
 
 
 def _walk(folder: Path, base: str, prefix: str, after: str) -> Iterator[str]:
-    """Keys in order. Strings compare by code point, which is the order of their UTF-8 bytes; a
-    directory sorts with its slash, as its keys do."""
+    """Keys in order: by code point, which is the order of their UTF-8 bytes. A directory sorts
+    with its slash, as its keys do."""
     for name in sorted(_names(folder, base)):
         if not name.endswith("/"):
             if name.startswith(prefix) and name > after and is_key(name):
@@ -315,14 +313,16 @@ def _may_hold(directory: str, prefix: str, after: str) -> bool:
 
 
 class FileHeads:
+    """A HeadStore on a directory."""
+
     def __init__(self, layout: StoreLayout) -> None:
         self._layout = layout
 
     def read(self, name: str) -> StoreHead:
-        result, is_held = self._look(name)
-        # Without a lock nobody had swapped yet. If there is a value all the same, someone has
-        # meanwhile, or it is a copy of a store that came without its locks.
-        return result if is_held or result.value is None else self._look(name)[0]
+        head, is_held = self._look(name)
+        # Without a lock file there was no swap yet. A value then means that someone has swapped
+        # meanwhile, or that the store is a copy without its lock files.
+        return head if is_held or head.value is None else self._look(name)[0]
 
     def swap(self, old: StoreHead, value: bytes) -> StoreHead:
         path = self._path(old.name)
@@ -339,8 +339,8 @@ class FileHeads:
         return StoreHead(old.name, value, h(value).hex())
 
     def _look(self, name: str) -> tuple[StoreHead, bool]:
-        """The head, read under the shared lock if there is one: a swap that is visible but not
-        yet on disk is waited for."""
+        """The head, read under the shared lock if it exists, to wait for a swap that is not
+        synced yet."""
         with (
             disk_errors_translated(name),
             locked_to_read(self._layout.heads_lock) as is_held,

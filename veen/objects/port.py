@@ -1,17 +1,9 @@
-"""The port to object storage: immutable objects by key, and heads that move by compare-and-swap.
+"""The port to object storage: immutable objects by key, and heads with compare-and-swap.
 
-Keys and head names follow ``veen.objects.port``; a name outside of it raises InvalidKey.
-
-What may name an object or a head: the same in every store, on a disk and in a URL.
-
-A percent sign is refused because stores and proxies disagree on how often to decode it; so the
-directory can use it as a mark of its own.
-
-The bytes of one object on their way in or out, in memory or in a file.
-
-An opened store: its objects, its heads, and what is known about how far it can be trusted.
-
-Which store to use and how to reach it, as an entry point hands it over.
+Keys and head names are the same in every store, on a disk and in a URL; an invalid name raises
+InvalidKey. A percent sign is not allowed, because stores and proxies disagree on how often to
+decode it; so the directory store can use it as a mark. ``StoreSettings`` names a store,
+``StoreStatus`` says what is known of its guarantees.
 """
 
 from __future__ import annotations
@@ -32,17 +24,21 @@ from veen.errors import Untrusted, VeenError
 MAX_KEY_BYTES: Final = 900
 MAX_SEGMENT_BYTES: Final = 250
 
-# Control characters, what XML cannot carry, lone surrogates, and the two signs above all else
-# that break paths and URLs.
+# Control characters, characters that XML does not allow, lone surrogates, and "%" and "\", which
+# break paths and URLs.
 _REFUSED: Final = re.compile("[\x00-\x1f\x7f%\\\\\ud800-\udfff\ufffe\uffff]")
+MAX_OBJECT_BYTES: Final = 5 * 2**30
+"""The size limit of an object: that of a single S3 request."""
+PIECE: Final = 2**20
+MAX_PREFIX_BYTES: Final = 100
 
 
 class InvalidKey(VeenError, ValueError):
-    """A key that no store takes."""
+    """A key that no store accepts."""
 
 
 def check_key(key: str) -> None:
-    """Segments between slashes, none of them empty, ".", ".." or too long."""
+    """Raise InvalidKey for a segment that is empty, ".", ".." or too long."""
     check_text(key)
     for segment in key.split("/"):
         if segment in {"", ".", ".."}:
@@ -54,7 +50,7 @@ def check_key(key: str) -> None:
 
 
 def check_text(text: str) -> None:
-    """What holds for a part of a key too, such as a prefix."""
+    """Raise InvalidKey for characters not allowed in keys and prefixes."""
     match = _REFUSED.search(text)
     if match:
         raise InvalidKey(f"{text!r} has the character {match[0]!r}")
@@ -68,14 +64,10 @@ def is_key(text: str) -> bool:
     return True
 
 
-MAX_OBJECT_BYTES: Final = 5 * 2**30
-"""What one put may carry: the most an S3 store takes in a single request."""
-
-
 class StoreError(VeenError):
-    """Whatever goes wrong between us and the store.
+    """The base class of errors of a store.
 
-    But for a failed sync of a directory: that is ``durable.SyncFailed``, and the process must end.
+    A failed sync of a directory is ``durable.SyncFailed`` instead, and the process must end.
     """
 
 
@@ -84,41 +76,40 @@ class ObjectMissing(StoreError, LookupError):
 
 
 class ObjectConflict(StoreError):
-    """The key already holds other bytes; an object is never rewritten."""
+    """The key has other bytes; an object is never rewritten."""
 
 
 class HeadMoved(StoreError):
-    """The head is no longer what it was read as; nothing was written."""
+    """The head has changed since it was read; nothing was written."""
 
 
 class StoreUnavailable(StoreError):
-    """The store did not answer as it should, often enough; later it may."""
+    """The store failed after all retries; it may work later."""
 
 
 class HeadUnknown(StoreUnavailable):
-    """A swap may or may not have taken place: read the head and look at what it says."""
+    """A swap may or may not have happened: read the head to find out."""
 
 
 class StoreRefused(StoreError):
-    """The store says no, or cannot keep the contract; asking again does not help."""
+    """The store refuses, or cannot keep the contract; a retry does not help."""
 
 
 class NotAllowed(StoreRefused):
-    """The store knows us, or does not, and denies us this request."""
+    """The store denies access."""
 
 
 class ObjectDamaged(Untrusted):
-    """The bytes at hand do not have the digest that they should have."""
+    """The bytes of an object do not have the expected digest."""
 
 
 class ObjectStore(Protocol):
     """Objects of at most MAX_OBJECT_BYTES, each written once."""
 
     def put(self, key: str, body: bytes) -> None:
-        """Store ``body`` durably before returning. The same bytes again are fine, other bytes
-        raise ObjectConflict. Nobody ever sees a part of an object, and of many that put
-        different bytes at once exactly one succeeds. Unless it returns, the object may or may
-        not be there; putting it again is safe."""
+        """Store ``body`` durably and atomically. Idempotent for the same bytes; other bytes
+        raise ObjectConflict. Of concurrent puts of different bytes exactly one succeeds. After
+        another error the object may or may not exist, and a retry is safe."""
 
     def put_file(self, key: str, source: Path) -> None:
         """Like ``put``, from a file and in bounded memory."""
@@ -128,24 +119,24 @@ class ObjectStore(Protocol):
         ObjectDamaged."""
 
     def get_file(self, key: str, to: Path, *, expect: bytes | None = None) -> None:
-        """Like ``get``, into a file and in bounded memory; ``to`` is whole and on disk on
-        return, and untouched otherwise."""
+        """Like ``get``, into a file and in bounded memory; ``to`` is replaced atomically and
+        durably."""
 
     def get_range(self, key: str, start: int, size: int) -> bytes:
-        """At most ``size`` bytes from ``start``: fewer where the object ends, none beyond it."""
+        """At most ``size`` bytes from ``start``, fewer at the end of the object."""
 
     def size(self, key: str) -> int:
-        """How many bytes the object has, or ObjectMissing."""
+        """The size of the object in bytes, or ObjectMissing."""
 
     def keys(self, prefix: str = "", *, start_after: str = "") -> Iterator[str]:
         """The keys that start with ``prefix`` and are greater than ``start_after``, ordered by
-        their UTF-8 bytes, read as they are asked for. An object put before the first step is
-        among them; one put meanwhile may be."""
+        their UTF-8 bytes and listed lazily. Objects put before the first step are included;
+        those put meanwhile may be."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreHead:
-    """A mutable value as it was read; ``value`` is None when nobody has written it yet."""
+    """A mutable value as it was read; ``value`` is None before the first write."""
 
     name: str
     value: bytes | None
@@ -153,30 +144,27 @@ class StoreHead:
 
 
 class HeadStore(Protocol):
-    """The few values that change. Their names are apart from the keys of objects."""
+    """Mutable values, in a namespace of their own."""
 
     def read(self, name: str) -> StoreHead:
-        """The head as it is now."""
+        """The current head."""
 
     def swap(self, old: StoreHead, value: bytes) -> StoreHead:
-        """Put ``value`` in place of ``old`` durably, or raise HeadMoved when the head is not
-        ``old`` any more. Of many that swap the same ``old`` exactly one succeeds. HeadUnknown
-        tells that no one can say whether it was done."""
+        """Replace ``old`` by ``value`` durably (compare-and-swap), or raise HeadMoved. Of
+        concurrent swaps of the same ``old`` exactly one succeeds. After HeadUnknown it may or
+        may not have been done."""
 
 
 class Retention(Protocol):
-    """The only way to delete; whoever holds an ObjectStore has none."""
+    """Deletion, which is separate from ObjectStore."""
 
     def delete(self, key: str) -> None:
-        """Delete the object; a missing one is fine, so that a cut-off retention can go on."""
-
-
-PIECE: Final = 2**20
+        """Delete an object. Idempotent, so that an interrupted retention can be repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectBody:
-    """What a put carries; it can be opened again for every attempt."""
+    """The bytes of a put, which can be opened for every attempt."""
 
     size: int
     sha256: bytes
@@ -200,7 +188,7 @@ def digest_of(file: io.BufferedIOBase) -> bytes:
 
 
 def md5_of(body: ObjectBody) -> bytes:
-    """What stores that know no other checksum check an upload by; no one relies on more."""
+    """The MD5 of a body, for stores that check uploads by nothing else; not for security."""
     with body.open() as stream:
         return file_digest(
             cast("io.BufferedIOBase", stream), lambda: md5(usedforsecurity=False)
@@ -213,7 +201,7 @@ def verify_digest(key: str, value: bytes, expect: bytes | None) -> None:
 
 
 def is_same_body(left: BinaryIO, right: BinaryIO) -> bool:
-    """Whether two streams hold the same bytes; a short read of one is not its end."""
+    """Whether two streams have the same bytes; short reads are allowed."""
     while True:
         ours, theirs = _piece(left), _piece(right)
         if ours != theirs:
@@ -225,11 +213,11 @@ def is_same_body(left: BinaryIO, right: BinaryIO) -> bool:
 def _piece(stream: BinaryIO) -> bytes:
     pieces, missing = [], PIECE
     while missing:
-        got = stream.read(missing)
-        if not got:
+        piece = stream.read(missing)
+        if not piece:
             break
-        pieces.append(got)
-        missing -= len(got)
+        pieces.append(piece)
+        missing -= len(piece)
     return b"".join(pieces)
 
 
@@ -241,7 +229,7 @@ def _checked_size(size: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStatus:
-    """What a probe found, for status and metrics; None is what nobody has looked at."""
+    """The result of a probe, for status and metrics; None where it was not probed."""
 
     kind: str
     url: str
@@ -250,37 +238,36 @@ class StoreStatus:
 
     @property
     def keeps_conditions(self) -> bool | None:
-        result = {self.keeps_if_none_match, self.keeps_if_match}
-        return False if False in result else None if None in result else True
+        conditions = {self.keeps_if_none_match, self.keeps_if_match}
+        return False if False in conditions else None if None in conditions else True
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        result = []
+        warnings = []
         if self.keeps_if_none_match is False:
-            result.append(
+            warnings.append(
                 f"{self.url} ignores If-None-Match: two writers at once can overwrite an object"
             )
         if self.keeps_if_match is False:
-            result.append(f"{self.url} ignores If-Match: of two swaps of a head one can be lost")
-        return tuple(result)
+            warnings.append(f"{self.url} ignores If-Match: of two swaps of a head one can be lost")
+        return tuple(warnings)
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
+    """An opened store."""
+
     objects: ObjectStore
     heads: HeadStore
     status: StoreStatus
 
 
-MAX_PREFIX_BYTES: Final = 100
-
-
 class BadStoreSettings(VeenError, ValueError):
-    """Settings that name no store."""
+    """Invalid settings of a store."""
 
 
 class Addressing(Enum):
-    """Where the name of the bucket goes: before the host, or into the path."""
+    """The place of the bucket's name in URLs: the host, or the path."""
 
     AUTO = "auto"
     PATH = "path"
@@ -332,7 +319,7 @@ class StoreCredentials:
 
 
 def credentials_in(environment: Mapping[str, str], prefix: str = "") -> StoreCredentials | None:
-    """Those of the usual variables, where both keys are set: no secret stands on a command line."""
+    """The credentials of the usual environment variables, if both keys are set."""
     access, secret, token = (
         environment.get(f"{prefix}AWS_{name}") or None
         for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")
@@ -350,7 +337,7 @@ def settings_of(
     addressing: str = "auto",
     accept_overwriting_store: bool = False,
 ) -> StoreSettings:
-    """Settings from ``file:///path`` or ``s3://bucket/prefix`` and what else a store needs."""
+    """Settings from ``file:///path`` or ``s3://bucket/prefix``, and the options of a store."""
     parts = urlsplit(url)
     if parts.query or parts.fragment or "@" in parts.netloc:
         raise BadStoreSettings("the URL of a store is file:///path or s3://bucket/prefix alone")

@@ -1,29 +1,25 @@
-"""Single requests to one bucket of an S3-compatible store, with boto's errors turned into ours.
+"""ObjectStore and HeadStore on a bucket of an S3-compatible store, with retries.
 
-Nothing is tried again here: botocore's own retries are off. They end when the headers of an
-answer are read, so a truncated body would escape them, and they hide whether a request was sent
-twice, which a swap has to know.
+``S3Bucket`` makes single requests and translates boto's errors. botocore's own retries are off:
+they end when the headers of a response are read, so a truncated body would escape them, and they
+hide whether a request was sent twice, which a swap has to know. ``Retries`` is used instead.
 
-How often a request is tried again, and how long it waits in between.
-
-HeadStore on an S3-compatible bucket: a conditional put on the ETag that was read.
-
-Every swap carries a token of its own in the metadata of the object. When an answer is lost, the
-token that the head has afterwards tells whether it was ours; equal bytes would not, since two
-writers may well want to write the same.
-
-ObjectStore on an S3-compatible bucket: requests that are tried again until they are settled.
+A swap is a conditional put on the ETag that was read, with a token of its own in the metadata. When
+a response is lost, the token of the head shows whether the swap was ours; equal bytes would not,
+since two writers may write the same.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
+import shutil
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, TypedDict, TypeVar, cast
 
 import boto3
@@ -40,34 +36,23 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 
-from veen.objects.port import (
-    NotAllowed,
-    ObjectBody,
-    ObjectMissing,
-    S3Settings,
-    StoreCredentials,
-    StoreError,
-    StoreRefused,
-    StoreUnavailable,
-    md5_of,
-)
-
-if TYPE_CHECKING:
-    from botocore.response import StreamingBody
-    from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
-import shutil
-from pathlib import Path
-
 from veen.digest import h
 from veen.objects.files import replacing
 from veen.objects.port import (
     PIECE,
     HeadMoved,
     HeadUnknown,
+    NotAllowed,
+    ObjectBody,
     ObjectConflict,
     ObjectDamaged,
+    ObjectMissing,
+    S3Settings,
+    StoreCredentials,
+    StoreError,
     StoreHead,
+    StoreRefused,
+    StoreUnavailable,
     body_of_bytes,
     body_of_file,
     check_key,
@@ -75,20 +60,37 @@ from veen.objects.port import (
     digest_of,
     is_key,
     is_same_body,
+    md5_of,
     verify_digest,
 )
 
+if TYPE_CHECKING:
+    from botocore.response import StreamingBody
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
+
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
+TOKEN: Final = "veen-swap"  # noqa: S105 - a name of metadata, no secret
+_TRANSIENT_CODES: Final = {
+    "BadDigest", "ConditionalRequestConflict", "IncompleteBody", "InvalidDigest",
+    "OperationAborted", "RequestTimeout", "SlowDown", "Throttling", "ThrottlingException",
+    "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch",
+}  # fmt: skip
+_TRANSIENT: Final = (
+    BotoConnectionError, HTTPClientError, IncompleteReadError, ResponseParserError,
+)  # fmt: skip
+HEADS_FOLDER: Final = "heads/"
+OBJECTS_FOLDER: Final = "objects/"
 
 
 class Transient(StoreUnavailable):
-    """One request failed in a way that the next may not; it may have been carried out."""
+    """A request failed and may be retried; it may have been executed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """Doubling pauses up to a bound, each cut by chance so that clients do not march in step."""
+    """Exponential backoff up to a bound, with jitter."""
 
     attempts: int = 8
     first_pause: float = 0.1
@@ -96,7 +98,7 @@ class Retries:
     wait: Callable[[float], None] = time.sleep
 
     def run(self, what: str, attempt: Callable[[], T]) -> T:
-        """What ``attempt`` returns; after the last attempt, the Transient it raised."""
+        """The result of ``attempt``, retried after Transient errors."""
         for pause in self._pauses():
             try:
                 return attempt()
@@ -106,32 +108,21 @@ class Retries:
         return attempt()
 
     def _pauses(self) -> Iterator[float]:
-        for turn in range(self.attempts - 1):
-            longest = min(self.longest_pause, self.first_pause * 2**turn)
+        for attempt in range(self.attempts - 1):
+            longest = min(self.longest_pause, self.first_pause * 2**attempt)
             yield longest * (0.5 + secrets.randbelow(1_000) / 2_000)
 
 
-TOKEN: Final = "veen-swap"  # noqa: S105 - a name of metadata, no secret
-_PASSING_CODES: Final = {
-    "BadDigest", "ConditionalRequestConflict", "IncompleteBody", "InvalidDigest",
-    "OperationAborted", "RequestTimeout", "SlowDown", "Throttling", "ThrottlingException",
-    "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch",
-}  # fmt: skip
-_PASSING: Final = (
-    BotoConnectionError, HTTPClientError, IncompleteReadError, ResponseParserError,
-)  # fmt: skip
-
-
 class ConditionFailed(StoreError):
-    """The store kept an If-None-Match or If-Match: it wrote nothing."""
+    """If-None-Match or If-Match was not fulfilled; nothing was written."""
 
 
 class ConditionUnknown(StoreRefused):
-    """The store has no such conditions, and says so."""
+    """The store does not support conditional requests."""
 
 
 class Garbled(Transient):
-    """The bytes that arrived do not have the checksum that the store keeps of them."""
+    """The received bytes do not have the checksum of the store."""
 
 
 class OutOfRange(StoreError):
@@ -139,7 +130,7 @@ class OutOfRange(StoreError):
 
 
 class Condition(TypedDict, total=False):
-    """What must hold for a put: nothing there, or exactly what was read."""
+    """The condition of a put: no object, or the version that was read."""
 
     IfNoneMatch: str
     IfMatch: str
@@ -150,7 +141,7 @@ ABSENT: Final = Condition(IfNoneMatch="*")
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """An object on its way in; reading it to the end checks its length and checksum."""
+    """An object being downloaded; its length and checksum are checked at the end."""
 
     stream: BinaryIO
     etag: str
@@ -159,14 +150,16 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """What a put made. A store whose ETag is the MD5 confirms that it got what was sent; with
-    another kind of ETag one has to look."""
+    """The result of a put. An ETag that is the MD5 confirms the content; otherwise it has to be
+    read back."""
 
     etag: str
     is_confirmed: bool
 
 
 class S3Bucket:
+    """Single requests to a bucket, without retries."""
+
     def __init__(self, client: S3Client, settings: S3Settings) -> None:
         self._client = client
         self._name = settings.bucket
@@ -176,7 +169,7 @@ class S3Bucket:
     def put(
         self, key: str, body: ObjectBody, condition: Condition, token: str = ""
     ) -> StoredObject:
-        """Send the object with its checksums, which the store checks if it can."""
+        """Put an object with checksums for the store to verify."""
         checksum, md5 = b64encode(body.sha256).decode(), md5_of(body)
         with _translated(key), body.open() as stream:
             reply = self._client.put_object(
@@ -217,7 +210,7 @@ class S3Bucket:
             ]
 
     def page(self, prefix: str, start_after: str) -> list[str]:
-        """The next keys, as many as are asked for at once; none at the end."""
+        """The next page of keys; empty at the end."""
         with _translated(prefix):
             reply = self._client.list_objects_v2(
                 Bucket=self._name,
@@ -225,7 +218,7 @@ class S3Bucket:
                 StartAfter=self._prefix + start_after,
                 MaxKeys=self._page_keys,
             )
-        return [item["Key"].removeprefix(self._prefix) for item in reply.get("Contents", [])]
+        return [entry["Key"].removeprefix(self._prefix) for entry in reply.get("Contents", [])]
 
     def delete(self, key: str) -> None:
         with _translated(key):
@@ -239,7 +232,7 @@ def open_bucket(settings: S3Settings, credentials: StoreCredentials) -> S3Bucket
         retries={"total_max_attempts": 1},
         s3={"addressing_style": settings.addressing.value},
         request_checksum_calculation="when_required",
-        # Some stores send the checksum of the whole object along with a range of it.
+        # Some stores send the checksum of the whole object with a range.
         response_checksum_validation="when_required",
         ignore_configured_endpoint_urls=True,  # type: ignore[call-arg]
     )
@@ -271,48 +264,47 @@ def _translated(key: str) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        raise _meaning(key, error) from error
+        raise _translate(key, error) from error
     except FlexibleChecksumError as error:
         raise Garbled(f"{key}: {error}") from error
-    except _PASSING as error:
+    except _TRANSIENT as error:
         raise Transient(f"{key}: {error}") from error
     except BotoCoreError as error:
         raise StoreRefused(f"{key}: {error}") from error
 
 
-def _meaning(key: str, error: ClientError) -> StoreError:
+def _translate(key: str, error: ClientError) -> StoreError:
     code = error.response.get("Error", {}).get("Code", "")
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    said = f"{key}: the store answers {status} {code}"
+    answer = f"{key}: the store answers {status} {code}"
     if code == "NoSuchBucket":
-        return StoreRefused(f"{said}: there is no such bucket")
+        return StoreRefused(f"{answer}: there is no such bucket")
     if status == 404:
         return ObjectMissing(f"no object {key}")
     if status == 412:
-        return ConditionFailed(said)
+        return ConditionFailed(answer)
     if status == 416:
-        return OutOfRange(said)
+        return OutOfRange(answer)
     if status == 501:
-        return ConditionUnknown(said)
-    if status == 429 or status >= 500 or code in _PASSING_CODES:
-        return Transient(said)
+        return ConditionUnknown(answer)
+    if status == 429 or status >= 500 or code in _TRANSIENT_CODES:
+        return Transient(answer)
     if status in {401, 403}:
-        return NotAllowed(f"{said}: are access key, secret and rights as the store has them?")
-    return StoreRefused(said)
+        return NotAllowed(f"{answer}: are access key, secret and rights as the store has them?")
+    return StoreRefused(answer)
 
 
 def _check_range(key: str, reply: GetObjectOutputTypeDef, start: int, size: int) -> None:
-    """A store that ignores the range would send the object from its start, and all of it."""
+    """Raise StoreRefused for a store that ignores the range."""
     if not reply.get("ContentRange", "").startswith(f"bytes {start}-"):
         raise StoreRefused(f"{key}: the store ignores ranges")
     if reply["ContentLength"] > size:
         raise StoreRefused(f"{key}: the store sends more than the range")
 
 
-HEADS_FOLDER: Final = "heads/"
-
-
 class S3Heads:
+    """A HeadStore on a bucket."""
+
     def __init__(self, bucket: S3Bucket, retries: Retries, *, keeps_conditions: bool) -> None:
         self._bucket = bucket
         self._retries = retries
@@ -343,10 +335,10 @@ class S3Heads:
         return StoreHead(old.name, value, etag)
 
     def _ours(self, token: str, otherwise: StoreError, name: str) -> StoreHead:
-        """The head, if it is the one that we sent: an answer can be lost, and something between
-        us and the store can send a request twice and pass on the second answer."""
-        head, result = self._read(name)
-        if result != token:
+        """The head if its token is ours, or raise ``otherwise``: a response can be lost, and a
+        proxy can send a request twice and return the second response."""
+        head, stored = self._read(name)
+        if stored != token:
             raise otherwise
         return head
 
@@ -377,10 +369,9 @@ def _head_key(name: str) -> str:
     return HEADS_FOLDER + name
 
 
-OBJECTS_FOLDER: Final = "objects/"
-
-
 class S3Objects:
+    """An ObjectStore on a bucket."""
+
     def __init__(self, bucket: S3Bucket, retries: Retries, *, keeps_conditions: bool) -> None:
         self._bucket = bucket
         self._retries = retries
@@ -446,7 +437,7 @@ class S3Objects:
         return self._retries.run(f"list {prefix}", lambda: self._bucket.page(prefix, last))
 
     def _put(self, key: str, body: ObjectBody) -> None:
-        """Whatever is unclear after the attempts, what the key then holds decides."""
+        """Put an object; after an unclear result the stored bytes decide."""
         place = _object_key(key)
         if not self._keeps_conditions and self._holds(place, body):
             return
@@ -466,7 +457,7 @@ class S3Objects:
                 raise StoreUnavailable(f"{key} is not there, though the store has taken it")
 
     def _read(self, key: str, attempt: Callable[[], T]) -> T:
-        """Bytes that are wrong each time were not garbled on their way."""
+        """Read with retries; a wrong checksum at every attempt is ObjectDamaged."""
         garbled = 0
 
         def counted() -> T:
@@ -485,7 +476,7 @@ class S3Objects:
             raise ObjectDamaged(str(error)) from error
 
     def _holds(self, place: str, body: ObjectBody) -> bool:
-        """Whether these bytes are there; other bytes are a conflict."""
+        """Whether the object has these bytes; other bytes raise ObjectConflict."""
 
         def attempt() -> bool:
             with self._bucket.opened(place) as download, body.open() as ours:
@@ -501,6 +492,8 @@ class S3Objects:
 
 
 class S3Retention:
+    """Deletes objects of a bucket."""
+
     def __init__(self, bucket: S3Bucket, retries: Retries) -> None:
         self._bucket = bucket
         self._retries = retries

@@ -1,11 +1,10 @@
-"""Grow-only counter: the sum of deltas per shard (CRDT0.3).
+"""CRDT overlays: grow-only counter, last-writer-wins map, observed-remove set (CRDT0.1 - CRDT0.3).
 
-Last writer wins: registers by key, ordered by (ts, stream_seq) (CRDT0.1).
-
-Observed-remove set: an element is there while one of its adds is in no tomb (CRDT0.2).
-
-A tomb counts wherever it stands in the prefix, before the add or after it; so tombs stay, and an
-add that meets its tomb is dropped for good.
+- ``GrowOnlyCounter``: the sum of deltas per shard.
+- ``LastWriterWins``: registers by key, ordered by (ts, stream_seq).
+- ``ObservedRemoveSet``: an element is present while one of its adds is in no tomb. A tomb counts
+  wherever it is in the prefix, before the add or after it; so tombs stay, and an add with a tomb is
+  dropped.
 """
 
 from __future__ import annotations
@@ -15,13 +14,15 @@ from typing import Any
 
 from veen.digest import h
 from veen.errors import Malformed
-from veen.overlay.overlay import Event, Overlay, merged, refuse_disorder
+from veen.overlay.overlay import Event, Overlay, merged, verify_order
 from veen.wire import cbor
 from veen.wire.body import EventBody, Integer
 from veen.wire.objects import WireArray, WireMap
 from veen.wire.schema import Bytes32, Version
 
 GCOUNTER_SCHEMA = h(b"crdt.gcnt.v1")
+LWW_SCHEMA = h(b"crdt.lww.v1")
+ORSET_SCHEMA = h(b"crdt.orset.v1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class Counter(WireMap):
     shards: tuple[Shard, ...] = ()
 
     def rule(self) -> None:
-        refuse_disorder(map(_counter_key, self.shards))
+        verify_order(map(_counter_key, self.shards))
 
 
 class GrowOnlyCounter(Overlay[Counter]):
@@ -78,9 +79,6 @@ def _sum(left: Shard, right: Shard) -> Shard:
     return Shard(shard=left.shard, total=Integer(left.total + right.total))
 
 
-LWW_SCHEMA = h(b"crdt.lww.v1")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write(EventBody):
     key: bytes
@@ -102,7 +100,7 @@ class Registers(WireMap):
     registers: tuple[Register, ...] = ()
 
     def rule(self) -> None:
-        refuse_disorder(map(_register_key, self.registers))
+        verify_order(map(_register_key, self.registers))
 
 
 class LastWriterWins(Overlay[Registers]):
@@ -125,7 +123,7 @@ class LastWriterWins(Overlay[Registers]):
         return Registers(registers=tuple(r for r in state.registers if h(r.key) == state_id))
 
     def document(self, state: Registers) -> dict[str, Any]:
-        return {"registers": {r.key.hex(): _describe(r) for r in state.registers}}
+        return {"registers": {r.key.hex(): _register_document(r) for r in state.registers}}
 
 
 def _register_key(register: Register) -> bytes:
@@ -136,11 +134,8 @@ def _later(left: Register, right: Register) -> Register:
     return max(left, right, key=lambda register: (register.ts, register.stream_seq))
 
 
-def _describe(register: Register) -> dict[str, Any]:
+def _register_document(register: Register) -> dict[str, Any]:
     return {"value": register.value.hex(), "ts": register.ts, "stream_seq": register.stream_seq}
-
-
-ORSET_SCHEMA = h(b"crdt.orset.v1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,8 +162,8 @@ class Elements(WireMap):
     tombs: tuple[Bytes32, ...] = ()
 
     def rule(self) -> None:
-        refuse_disorder(self.adds)
-        refuse_disorder(self.tombs)
+        verify_order(self.adds)
+        verify_order(self.tombs)
         if not {add.id for add in self.adds}.isdisjoint(self.tombs):
             raise Malformed("an add stands beside its own tomb")
 

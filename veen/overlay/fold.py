@@ -1,17 +1,12 @@
-"""Folding a label: cached summaries where there are any, events where there are none (spec 11.3).
+"""Folding a label with cached summaries of a canonical tree (spec 11.3).
 
-A fold over any run looks at O(log n) nodes and reads at most two parts of blocks; what it has to
-make for itself it gives back to the cache.
+The tree has blocks of a fixed size, paired up level by level. Its shape depends on the block size
+alone, so every fold of a log makes the same summaries, however the log is cut into chunks,
+partitions or runs. A fold over any run uses O(log n) nodes and reads at most two partial blocks;
+summaries it has to make are stored in the cache.
 
-The canonical tree over the places of a label: blocks of one size, paired up and up again.
-
-Its shape depends on the block size alone, so everyone who folds a log makes the same summaries,
-however the log is cut into chunks, partitions or runs.
-
-A cached summary: what an overlay makes of one node of the tree, bound to its log (spec 11.3).
-
-Its digest shows damage, not malice: whoever can write to the cache can write a summary that
-verifies. It saves work for those who trust the cache; an auditor folds without it.
+The digest of a summary detects damage, not malice: a writer of the cache can write a summary that
+verifies. An auditor folds without the cache.
 """
 
 from __future__ import annotations
@@ -33,15 +28,16 @@ from veen.wire.schema import Bytes32, Version
 BLOCK: Final = 1_024
 
 T = TypeVar("T")
+Condition = Callable[[Folded[S]], bool]
 
 
 class BadRange(VeenError, ValueError):
-    """Places that no log has, or blocks of no size."""
+    """An invalid range of stream_seq or block size."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SeqRun:
-    """The places from .. to, both included; empty when ``to_seq`` is ``from_seq`` - 1."""
+    """The stream_seq from .. to, both included; empty if ``to_seq`` is ``from_seq`` - 1."""
 
     from_seq: int
     to_seq: int
@@ -80,7 +76,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class TreeSteps(Generic[T]):
-    """What to make of a whole node, of a part of one block, and of two neighbours."""
+    """The operations of a walk: for a whole node, for a partial block, and to join two."""
 
     whole: Callable[[Node], T]
     part: Callable[[SeqRun], T]
@@ -88,20 +84,20 @@ class TreeSteps(Generic[T]):
 
 
 def over(run: SeqRun, block: int, steps: TreeSteps[T]) -> T:
-    """The steps taken over a run that is not empty, in the shape of the tree."""
+    """Apply the steps to a run that is not empty, in the shape of the tree."""
     return _over(_top(run.to_seq, block), run, steps)
 
 
 def cover(run: SeqRun, block: int) -> tuple[Node | SeqRun, ...]:
-    """The fewest nodes that lie within the run, with the parts of blocks at its ends, in order."""
+    """The fewest nodes within the run, with the partial blocks at its ends, in order."""
     if not run.size:
         return ()
     return over(run, block, TreeSteps(_alone, _alone, _concatenated))
 
 
 def completed(run: SeqRun, block: int) -> Iterator[Node]:
-    """Every node whose last place lies in the run, children before parents: what a log that
-    has grown by the run has to store."""
+    """Every node that ends in the run, children before parents: the nodes completed when a log
+    grows by the run."""
     for last in range(-(-run.from_seq // block), run.to_seq // block + 1):
         for height in range((last & -last).bit_length()):
             yield Node(block, height, (last >> height) - 1)
@@ -122,7 +118,7 @@ def _over(node: Node, run: SeqRun, steps: TreeSteps[T]) -> T:
 
 
 def _top(to_seq: int, block: int) -> Node:
-    """The lowest node from the first place on that reaches ``to_seq``."""
+    """The lowest node that covers 1 to ``to_seq``."""
     if block < 1:
         raise BadRange(f"blocks of {block}")
     return Node(block, (-(-to_seq // block) - 1).bit_length(), 0)
@@ -145,7 +141,7 @@ class AnchorKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryAnchor(WireArray):
-    """Which object, signed by the hub, gives the root of a label at a size; it is hashed whole."""
+    """The hub-signed object that has the root of a label at a size, by its hash."""
 
     kind: int
     upto_seq: int
@@ -184,7 +180,7 @@ class SignedRoot:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is folded: by which overlay, of which label."""
+    """The overlay and the label of a fold."""
 
     overlay: Overlay[Any]
     label: bytes
@@ -227,7 +223,7 @@ class FoldSummary(WireMap):
         return ht("veen/overlay-summary", replace(self, digest=bytes(32)).encode())
 
     def verify(self, scope: Scope, node: Node, mmr_root: bytes) -> None:
-        """Refuse unless this is the summary of ``node`` in a log with that root at its end."""
+        """Raise Untrusted unless this is the summary of ``node`` in a log with that root."""
         run = node.run
         claims = {
             "overlay": (self.overlay, scope.overlay.name),
@@ -240,28 +236,24 @@ class FoldSummary(WireMap):
             "mmr_root": (self.mmr_root, mmr_root),
             "digest": (self.digest, self.expected_digest()),
         }
-        for name, (claimed, due) in claims.items():
-            if claimed != due:
+        for name, (claimed, expected) in claims.items():
+            if claimed != expected:
                 raise Untrusted(f"the summary of {run.from_seq} to {run.to_seq} has another {name}")
 
 
-Condition = Callable[[Folded[S]], bool]
-
-
 class FoldSource(Protocol):
-    """Where a fold of one label by one overlay finds what it needs."""
+    """The source of a fold: the cache, signed roots and events of a label."""
 
     def summary(self, node: Node) -> FoldSummary | None:
-        """The cached summary of a node, believed only once it is verified; None if there is
-        none."""
+        """The cached summary of a node, unverified, or None."""
 
     def keep(self, summary: FoldSummary) -> None:
-        """Cache a summary that had to be made; its bytes are the same whoever makes it, as long
-        as the root comes from the same object."""
+        """Cache a summary. Its bytes are deterministic if the root comes from the same
+        object."""
 
     def root(self, upto_seq: int) -> SignedRoot:
-        """The root of the label at that size, from a verified object of the hub: the receipt of
-        the last message, which there always is."""
+        """The root of the label at that size, from a verified object of the hub, such as the
+        receipt of the last message."""
 
     def events(self, run: SeqRun) -> Iterable[Event]:
         """Every event of the run in order, verified against the log and opened."""
@@ -275,32 +267,32 @@ class Fold(Generic[S]):
     block: int = BLOCK
 
     def over(self, run: SeqRun) -> Folded[S]:
-        """What the run has come to."""
+        """The fold of a run."""
         if not run.size:
             return self.overlay.empty()
         return over(run, self.block, TreeSteps(self.node, self._part, self.overlay.merge))
 
     def node(self, node: Node) -> Folded[S]:
-        """What a whole node has come to, from the cache or made and cached."""
+        """The fold of a node, from the cache, or computed and cached."""
         cached = self.source.summary(node)
         return self._make(node) if cached is None else self._opened(cached, node)
 
     def first(self, condition: Condition[S], upto_seq: int) -> int | None:
-        """The end of the shortest prefix for which ``condition`` holds, up to ``upto_seq``.
+        """The end of the shortest prefix up to ``upto_seq`` for which ``condition`` is true.
 
-        A condition that holds for a prefix has to hold for every longer one.
+        A condition must be monotonic: true for every longer prefix, too.
         """
         before = self.overlay.empty()
         for piece in cover(SeqRun(1, upto_seq), self.block):
-            result = self.node(piece) if isinstance(piece, Node) else self._part(piece)
-            after = self.overlay.merge(before, result)
+            folded = self.node(piece) if isinstance(piece, Node) else self._part(piece)
+            after = self.overlay.merge(before, folded)
             if condition(after):
                 return self._within(piece, before, condition)
             before = after
         return None
 
     def _within(self, piece: Node | SeqRun, before: Folded[S], condition: Condition[S]) -> int:
-        """The same, known to lie in ``piece``, which ``before`` comes before."""
+        """The end of the shortest prefix, known to be in ``piece``, after ``before``."""
         while isinstance(piece, Node) and piece.height:
             left, right = piece.children
             after = self.overlay.merge(before, self.node(left))

@@ -1,8 +1,8 @@
 """Wallet ledger: balances by account and currency from paid operations (operation profiles, 2.3).
 
-Every transfer counts, whatever the balance: refusing one changes what later ones may do, and that
-does not merge. What does merge is the lowest balance of each account and where it was reached.
-Up to the first overdraft this ledger and one that refuses overdrafts are the same.
+Every transfer counts, whatever the balance: a refused transfer changes what later ones may do, and
+that cannot be merged. What can be merged is the lowest balance of each account and its stream_seq.
+Up to the first overdraft this ledger equals one that refuses overdrafts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from veen.digest import h
 from veen.errors import Malformed
-from veen.overlay.overlay import Event, Folded, Overlay, merged, refuse_disorder
+from veen.overlay.overlay import Event, Folded, Overlay, merged, verify_order
 from veen.wire.body import AnyItem, EventBody, Integer
 from veen.wire.objects import WireArray, WireMap
 from veen.wire.schema import Bytes32, Version
@@ -43,7 +43,7 @@ class PaidOperation(EventBody):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account(WireArray):
-    """A balance, and its lowest point below zero with its place; both 0 when there is none."""
+    """A balance, and its minimum below zero with its stream_seq; both 0 if there is none."""
 
     account: Bytes32
     currency: str
@@ -63,7 +63,7 @@ class Accounts(WireMap):
     accounts: tuple[Account, ...] = ()
 
     def rule(self) -> None:
-        refuse_disorder(map(_key, self.accounts))
+        verify_order(map(_key, self.accounts))
 
 
 class OverlayLedger(Overlay[Accounts]):
@@ -83,7 +83,7 @@ class OverlayLedger(Overlay[Accounts]):
     def join(self, left: Accounts, right: Accounts) -> Accounts:
         return Accounts(
             operations=left.operations + right.operations,
-            accounts=merged(left.accounts, right.accounts, _key, _one_after_the_other),
+            accounts=merged(left.accounts, right.accounts, _key, _concatenated),
         )
 
     def part(self, state: Accounts, state_id: bytes) -> Accounts:
@@ -93,12 +93,12 @@ class OverlayLedger(Overlay[Accounts]):
     def document(self, state: Accounts) -> dict[str, Any]:
         accounts: dict[str, dict[str, Any]] = {}
         for row in state.accounts:
-            accounts.setdefault(row.account.hex(), {})[row.currency] = _describe(row)
+            accounts.setdefault(row.account.hex(), {})[row.currency] = _account_document(row)
         return {"operations": state.operations, "accounts": accounts}
 
 
 def overdrawn(exempt: AbstractSet[bytes]) -> Callable[[Folded[Accounts]], bool]:
-    """Whether any account but those that may has ever been below zero."""
+    """The condition that an account, other than the exempt, has ever been below zero."""
 
     def holds(folded: Folded[Accounts]) -> bool:
         return any(row.lowest < 0 and row.account not in exempt for row in folded.state.accounts)
@@ -120,7 +120,7 @@ def _moved(account: bytes, currency: str, delta: int, stream_seq: int) -> Accoun
     )
 
 
-def _one_after_the_other(left: Account, right: Account) -> Account:
+def _concatenated(left: Account, right: Account) -> Account:
     dip = left.balance + right.lowest
     goes_lower = dip < left.lowest
     return Account(
@@ -132,7 +132,7 @@ def _one_after_the_other(left: Account, right: Account) -> Account:
     )
 
 
-def _describe(row: Account) -> dict[str, int]:
+def _account_document(row: Account) -> dict[str, int]:
     return {
         "balance": int(row.balance),
         "lowest": int(row.lowest),

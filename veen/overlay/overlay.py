@@ -1,13 +1,8 @@
-"""What an overlay is: a monoid over the events of a log, with one encoding (spec 11.3).
+"""Overlays: monoids over the events of a log, with a canonical encoding (spec 11.3).
 
-A subclass says what one event amounts to, how two states join, and how a state is told to people.
-What does not belong is counted here, in the same way for every overlay.
-
-An event as an overlay sees it: its place in the log, and what a reader opened (spec 11).
-
-Rows of a state: sorted by their keys, each key once, so that a state has one encoding.
-
-What a fold left out: how many messages for each reason, and where the first ones stand.
+A subclass defines the state of an event, how two states join, and the JSON document of a state.
+Messages of other schemas, malformed bodies and unopened messages are counted in ``Skipped``, in the
+same way for every overlay. The rows of a state are sorted by distinct keys.
 """
 
 from __future__ import annotations
@@ -23,10 +18,14 @@ from veen.errors import Malformed
 from veen.wire.objects import WireArray, WireMap
 from veen.wire.schema import RawItem, Version
 
+RowT = TypeVar("RowT")
+KEPT_PLACES: Final = 16
+S = TypeVar("S", bound=WireMap)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One message at its place. A message that the reader's key does not open has no schema."""
+    """An opened message with its place in the log; an unopened message has no schema."""
 
     stream_seq: int
     hub_ts: int
@@ -45,36 +44,30 @@ class Event:
         return self.schema != b""
 
 
-R = TypeVar("R")
-
-
 def merged(
-    left: tuple[R, ...],
-    right: tuple[R, ...],
-    key: Callable[[R], Any],
-    both: Callable[[R, R], R],
-) -> tuple[R, ...]:
-    """The rows of both sides by key; ``both`` makes one row of two under the same key."""
+    left: tuple[RowT, ...],
+    right: tuple[RowT, ...],
+    key: Callable[[RowT], Any],
+    both: Callable[[RowT, RowT], RowT],
+) -> tuple[RowT, ...]:
+    """The rows of both sides by key; ``both`` joins two rows with the same key."""
     if not left or not right:
         return left or right
     rows = {key(row): row for row in left}
     for row in right:
-        at = key(row)
-        rows[at] = both(rows[at], row) if at in rows else row
-    return tuple(rows[at] for at in sorted(rows))
+        row_key = key(row)
+        rows[row_key] = both(rows[row_key], row) if row_key in rows else row
+    return tuple(rows[row_key] for row_key in sorted(rows))
 
 
-def refuse_disorder(keys: Iterable[Any]) -> None:
+def verify_order(keys: Iterable[Any]) -> None:
     if any(left >= right for left, right in pairwise(keys)):
         raise Malformed("rows out of order or doubled")
 
 
-KEPT_PLACES: Final = 16
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedPlaces(WireArray):
-    """A count of messages, and the stream_seq of the first of them."""
+    """The number of skipped messages, and the stream_seq of the first of them."""
 
     count: int = 0
     first: tuple[int, ...] = ()
@@ -82,7 +75,7 @@ class SkippedPlaces(WireArray):
     def rule(self) -> None:
         if len(self.first) != min(self.count, KEPT_PLACES):
             raise Malformed(f"{len(self.first)} places of {self.count} messages")
-        refuse_disorder(self.first)
+        verify_order(self.first)
 
     @classmethod
     def at(cls, stream_seq: int) -> SkippedPlaces:
@@ -95,8 +88,7 @@ class SkippedPlaces(WireArray):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped(WireArray):
-    """Messages of another schema, bodies that are not what their schema says, and messages
-    that the reader's key does not open."""
+    """Skipped messages: of another schema, with a malformed body, or not opened."""
 
     foreign: SkippedPlaces = SkippedPlaces()
     malformed: SkippedPlaces = SkippedPlaces()
@@ -115,12 +107,9 @@ class Skipped(WireArray):
 NOTHING: Final = Skipped()
 
 
-S = TypeVar("S", bound=WireMap)
-
-
 @dataclass(frozen=True, slots=True)
 class Folded(Generic[S]):
-    """What a run of events has come to: the state, and what was left out of it."""
+    """The fold of a run of events: the state, and the skipped messages."""
 
     state: S
     skipped: Skipped = NOTHING
@@ -128,7 +117,7 @@ class Folded(Generic[S]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldedItem(WireMap):
-    """The encoding of Folded; the state is an item of the overlay's own."""
+    """The encoding of Folded; the state is an item of the overlay."""
 
     ver: Version = 1
     state: RawItem
@@ -140,19 +129,19 @@ class Overlay(ABC, Generic[S]):
     """The state_class of its snapshots (spec 7.2)."""
     schemas: ClassVar[frozenset[bytes]]
     kind: type[S]
-    """The class of its states, whose defaults make the empty one."""
+    """The class of its states; the defaults are the empty state."""
 
     @abstractmethod
     def read(self, event: Event) -> S:
-        """The state that one event of these schemas makes, or Malformed."""
+        """The state of a single event of these schemas, or Malformed."""
 
     @abstractmethod
     def join(self, left: S, right: S) -> S:
-        """The state of both, where ``left`` stands before ``right``; associative."""
+        """The joined state, where ``left`` is before ``right``; associative."""
 
     @abstractmethod
     def part(self, state: S, state_id: bytes) -> S:
-        """What of the state belongs to ``state_id``."""
+        """The part of the state that belongs to ``state_id``."""
 
     @abstractmethod
     def document(self, state: S) -> dict[str, Any]:
@@ -183,14 +172,14 @@ class Overlay(ABC, Generic[S]):
         return Folded(self.kind.decode(folded_item.state), folded_item.skipped)
 
     def state(self, folded: Folded[S]) -> dict[str, Any]:
-        return {"state": self.document(folded.state), "skipped": _describe(folded.skipped)}
+        return {"state": self.document(folded.state), "skipped": _skipped_document(folded.skipped)}
 
     def schema_set(self) -> bytes:
-        """What a cached summary names in place of the list of schemas."""
+        """A hash of the schemas, which cached summaries have in place of the list."""
         return ht("veen/overlay-schemas", *sorted(self.schemas))
 
 
-def _describe(skipped: Skipped) -> dict[str, Any]:
+def _skipped_document(skipped: Skipped) -> dict[str, Any]:
     reasons = {
         "foreign": skipped.foreign,
         "malformed": skipped.malformed,
@@ -203,7 +192,7 @@ def _describe(skipped: Skipped) -> dict[str, Any]:
 
 
 def fold_events(overlay: Overlay[S], events: Sequence[Event]) -> Folded[S]:
-    """The fold of a run by halves, so that no large state is joined with one event at a time."""
+    """Fold a run by halves, so that a large state is not joined with single events."""
     level = [overlay.lift(event) for event in events] or [overlay.empty()]
     while len(level) > 1:
         joined = [overlay.merge(*level[at : at + 2]) for at in range(0, len(level) - 1, 2)]

@@ -1,6 +1,6 @@
 """State snapshots: the hash of a folded state at a place of the log (operation profiles, 7).
 
-The overlays by name. A new one is one file, its import here and its line in the tuple.
+``OVERLAYS`` lists all overlays by name.
 """
 
 from __future__ import annotations
@@ -17,11 +17,6 @@ from veen.overlay.statistics import RecorderStatistics
 from veen.wire.body import AnyItem, EventBody
 from veen.wire.schema import Bytes32
 
-
-class UnknownOverlay(VeenError, LookupError):
-    """No overlay has this name."""
-
-
 OVERLAYS: Final[tuple[Overlay[Any], ...]] = (
     GrowOnlyCounter(),
     LastWriterWins(),
@@ -30,15 +25,17 @@ OVERLAYS: Final[tuple[Overlay[Any], ...]] = (
     RecorderStatistics(),
 )
 _BY_NAME: Final = {overlay.name: overlay for overlay in OVERLAYS}
+SCHEMA = h(b"veen/schema:state.checkpoint.v1")
+
+
+class UnknownOverlay(VeenError, LookupError):
+    """No overlay has this name."""
 
 
 def overlay_named(name: str) -> Overlay[Any]:
     if name not in _BY_NAME:
         raise UnknownOverlay(f"no overlay is named {name!r}; there are {', '.join(_BY_NAME)}")
     return _BY_NAME[name]
-
-
-SCHEMA = h(b"veen/schema:state.checkpoint.v1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +54,7 @@ class StateCheckpoint(EventBody):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prefix(Generic[S]):
-    """A label up to a place: its root there, from a verified object of the hub, and its state."""
+    """A label up to a stream_seq, with its verified root there and its state."""
 
     overlay: Overlay[S]
     label: bytes
@@ -66,7 +63,7 @@ class Prefix(Generic[S]):
     state: S
 
     def state_of(self, state_id: bytes) -> S:
-        """The label's own name stands for the whole state, any other for a part."""
+        """The whole state for the label itself, or the part of another ``state_id``."""
         if state_id == self.label:
             return self.state
         return self.overlay.part(self.state, state_id)
@@ -84,7 +81,7 @@ class Prefix(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A field of a snapshot that is not what the log gives, with both values as text."""
+    """A field of a snapshot that differs from the log, with both values as text."""
 
     field: str
     claimed: str
@@ -96,21 +93,21 @@ def state_hash(state_class: str, serialized_state: bytes) -> bytes:
 
 
 def first_mismatch(claim: StateCheckpoint, prefix: Prefix[S], state_id: bytes) -> Mismatch | None:
-    """The first field that the log does not bear out: what it is of, then what it says."""
-    due = prefix.checkpoint(state_id)
+    """The first field that differs from the log: its subject first, then its content."""
+    expected = prefix.checkpoint(state_id)
     pairs = (
-        ("state_class", claim.state_class, due.state_class),
-        ("upto_stream_seq", str(claim.upto_stream_seq), str(due.upto_stream_seq)),
-        ("state_id", claim.state_id.hex(), due.state_id.hex()),
-        ("mmr_root", claim.mmr_root.hex(), due.mmr_root.hex()),
-        ("state_hash", claim.state_hash.hex(), due.state_hash.hex()),
+        ("state_class", claim.state_class, expected.state_class),
+        ("upto_stream_seq", str(claim.upto_stream_seq), str(expected.upto_stream_seq)),
+        ("state_id", claim.state_id.hex(), expected.state_id.hex()),
+        ("mmr_root", claim.mmr_root.hex(), expected.mmr_root.hex()),
+        ("state_hash", claim.state_hash.hex(), expected.state_hash.hex()),
     )
     differing = (Mismatch(*pair) for pair in pairs if pair[1] != pair[2])
     return next(differing, None)
 
 
 def verify(claim: StateCheckpoint, prefix: Prefix[S], state_id: bytes) -> None:
-    """Refuse a snapshot that the log does not bear out (7.4)."""
+    """Raise Untrusted for a snapshot that differs from the log (7.4)."""
     mismatch = first_mismatch(claim, prefix, state_id)
     if mismatch is not None:
         raise Untrusted(f"{mismatch.field} is {mismatch.claimed}, the log gives {mismatch.found}")

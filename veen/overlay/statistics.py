@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from veen.errors import Malformed
 from veen.events import RECORD_SCHEMA, read_event
-from veen.overlay.overlay import Event, Overlay, merged, refuse_disorder
+from veen.overlay.overlay import Event, Overlay, merged, verify_order
 from veen.wire.objects import WireArray, WireMap
 from veen.wire.schema import Bytes32, Version
 
@@ -34,20 +34,20 @@ class ProducerCount(WireArray):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayCount(WireArray):
-    """Under the number of days since 1970, by hub time."""
+    """The counts of a day; ``name`` is the number of days since 1970, by hub time."""
 
     name: int
     events: int
     size: int
 
 
-C = TypeVar("C", NamedCount, ProducerCount, DayCount)
+CountT = TypeVar("CountT", NamedCount, ProducerCount, DayCount)
 AnyCount = NamedCount | ProducerCount | DayCount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals(WireArray):
-    """Of at least one event: sums and extremes."""
+    """Sums and extremes over at least one event."""
 
     events: int
     size: int
@@ -82,7 +82,7 @@ class Statistics(WireMap):
     def rule(self) -> None:
         named = (self.by_type, self.by_subject, self.by_origin)
         for rows in (*named, self.by_producer, self.by_day):
-            refuse_disorder(row.name for row in rows)
+            verify_order(row.name for row in rows)
 
 
 class RecorderStatistics(Overlay[Statistics]):
@@ -91,18 +91,18 @@ class RecorderStatistics(Overlay[Statistics]):
     kind = Statistics
 
     def read(self, event: Event) -> Statistics:
-        record_event = read_event(event.schema, event.body, event.client_id)
+        record = read_event(event.schema, event.body, event.client_id)
         size = len(event.body)
         return Statistics(
             totals=Totals(
                 events=1, size=size, size_min=size, size_max=size,
                 first_hub_ts=event.hub_ts, last_hub_ts=event.hub_ts,
-                first_event_time=record_event.event_time, last_event_time=record_event.event_time,
+                first_event_time=record.event_time, last_event_time=record.event_time,
             ),
-            by_type=(NamedCount(name=record_event.event_type, events=1, size=size),),
-            by_subject=(NamedCount(name=record_event.subject_id, events=1, size=size),),
+            by_type=(NamedCount(name=record.event_type, events=1, size=size),),
+            by_subject=(NamedCount(name=record.subject_id, events=1, size=size),),
             by_producer=(ProducerCount(name=event.client_id, events=1, size=size),),
-            by_origin=(NamedCount(name=record_event.origin, events=1, size=size),),
+            by_origin=(NamedCount(name=record.origin, events=1, size=size),),
             by_day=(DayCount(name=event.hub_ts // _DAY, events=1, size=size),),
         )  # fmt: skip
 
@@ -123,16 +123,16 @@ class RecorderStatistics(Overlay[Statistics]):
     def document(self, state: Statistics) -> dict[str, Any]:
         return {
             "totals": state.totals and dict(zip(_TOTALS, state.totals.to_json(), strict=True)),
-            "by_type": {c.name: _describe(c) for c in state.by_type},
-            "by_subject": {c.name: _describe(c) for c in state.by_subject},
-            "by_producer": {c.name.hex(): _describe(c) for c in state.by_producer},
-            "by_origin": {c.name: _describe(c) for c in state.by_origin},
-            "by_day": {_day(c.name): _describe(c) for c in state.by_day},
+            "by_type": {c.name: _count_document(c) for c in state.by_type},
+            "by_subject": {c.name: _count_document(c) for c in state.by_subject},
+            "by_producer": {c.name.hex(): _count_document(c) for c in state.by_producer},
+            "by_origin": {c.name: _count_document(c) for c in state.by_origin},
+            "by_day": {_day(c.name): _count_document(c) for c in state.by_day},
         }
 
 
 def across(streams: Mapping[str, Statistics]) -> dict[str, Any]:
-    """The statistics of many streams: all of them together, and the totals of each."""
+    """The statistics of several streams together, and the totals of each."""
     overlay = RecorderStatistics()
     together = reduce(overlay.join, streams.values(), Statistics())
     totals = {name: overlay.document(streams[name])["totals"] for name in sorted(streams)}
@@ -146,7 +146,7 @@ def _name(count: AnyCount) -> Any:
     return count.name
 
 
-def _sum(left: C, right: C) -> C:
+def _sum(left: CountT, right: CountT) -> CountT:
     return replace(left, events=left.events + right.events, size=left.size + right.size)
 
 
@@ -165,7 +165,7 @@ def _total(left: Totals | None, right: Totals | None) -> Totals | None:
     )
 
 
-def _describe(count: AnyCount) -> dict[str, int]:
+def _count_document(count: AnyCount) -> dict[str, int]:
     return {"events": count.events, "bytes": count.size}
 
 

@@ -1,6 +1,7 @@
-"""The processes that a first process starts, waits for and ends; none outlives it.
+"""Child processes: starting, waiting for readiness, identifying and ending them.
 
-Processes of this host by boot, number and start time: a number used again is nobody of ours.
+A process is identified by boot id, pid and start time, since pids are reused. Children end with
+their parent (PR_SET_PDEATHSIG).
 """
 
 from __future__ import annotations
@@ -26,10 +27,17 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 RUN_VARIABLE: Final = "VEEN_ZONE_RUN"
 """The environment variable that marks every process of one run of a supervisor."""
+SIGNALS: Final = frozenset({signal.SIGCHLD, signal.SIGTERM, signal.SIGINT})
+"""The signals that a supervisor blocks and waits for."""
+EXIT_REFUSED: Final = 3
+"""The exit code of a process that refuses to start; standard error says why."""
+STOP_SEC: Final = 60.0
+"""How long a child may take to end before it is killed."""
+_READY: Final = b"+"
 
 
 class Stat(NamedTuple):
-    """What the kernel tells of a process; ``born`` is in ticks since the host booted."""
+    """Fields of /proc/PID/stat; ``born`` is in ticks since boot."""
 
     pid: int
     state: str
@@ -40,16 +48,16 @@ class Stat(NamedTuple):
 
 @functools.cache
 def boot_id() -> str:
-    """The boot of this host; it changes with every reboot."""
+    """The id of the current boot of this host."""
     return _BOOT_ID.read_text().strip()
 
 
 @dataclass(frozen=True, slots=True)
 class Born:
-    """One process and no other: process numbers and start times repeat after a reboot.
+    """The identity of a process: pids and start times repeat after a reboot.
 
-    Without a boot id nothing proves that the process is still the one that was meant, so it counts
-    as ended and is never signalled.
+    Without a boot id the process cannot be identified, so it counts as ended and is never
+    signalled.
     """
 
     pid: int
@@ -63,7 +71,7 @@ class Born:
         return stat is not None and stat.born == self.born and stat.state not in "ZX"
 
     def send(self, number: signal.Signals) -> None:
-        """Through a descriptor of the process, so that its number cannot change hands between."""
+        """Send a signal through a pidfd, so that a reused pid is never signalled."""
         try:
             handle = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -82,7 +90,7 @@ def stat_of(pid: int) -> Stat | None:
         raw = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The name of a process, in parentheses, is any bytes that it chose for itself.
+    # The name, in parentheses, can have any bytes.
     fields = raw.rpartition(b")")[2].decode("ascii").split()
     return Stat(pid, fields[0], int(fields[1]), int(fields[3]), int(fields[19]))
 
@@ -100,25 +108,25 @@ def every_process() -> Iterator[Stat]:
 
 
 def of_session(leader: Born) -> list[Born]:
-    """Those in the session of a living process; nothing once it has ended.
+    """The processes in the session of a living process; empty once it has ended.
 
-    A session number alone proves nothing: when a session has ended, the kernel gives its number to
-    another process, whose daemons then run under that number without a leader.
+    A session id alone identifies nothing: it is reused after the session has ended, and the
+    daemons of another process then have it without a leader.
     """
     if not leader.is_alive():
         return []
-    result = [_identity(stat) for stat in every_process() if stat.session == leader.pid]
-    return result if leader.is_alive() else []
+    members = [_identity(stat) for stat in every_process() if stat.session == leader.pid]
+    return members if leader.is_alive() else []
 
 
 def of_run(token: str) -> list[Born]:
-    """Those that carry the mark of one run of a supervisor in the environment they began with."""
+    """The processes of a run of a supervisor, by a variable in their initial environment."""
     mark = f"{RUN_VARIABLE}={token}".encode()
     return [_identity(stat) for stat in every_process() if mark in _environment(stat.pid)]
 
 
 def _environment(pid: int) -> list[bytes]:
-    """Empty for a process of somebody else, and for one that has overwritten it."""
+    """The environment of a process; empty if it is not readable."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -130,34 +138,34 @@ def _identity(stat: Stat) -> Born:
 
 
 def below(root: int, session: int | None = None) -> list[Born]:
-    """All descendants of a process that lives; or those of them in one session."""
+    """The descendants of a living process, or those of them in a session."""
     children: dict[int, list[Stat]] = {}
     for stat in every_process():
         children.setdefault(stat.parent, []).append(stat)
-    result, left = [], list(children.get(root, ()))
+    descendants, left = [], list(children.get(root, ()))
     while left:
-        item = left.pop()
-        if session is None or item.session == session:
-            result.append(_identity(item))
-        left += children.get(item.pid, ())
-    return result
+        stat_ = left.pop()
+        if session is None or stat_.session == session:
+            descendants.append(_identity(stat_))
+        left += children.get(stat_.pid, ())
+    return descendants
 
 
-def end_processes(them: Iterable[Born], timeout_sec: float) -> None:
-    """Ask each to end, and after a while kill those that did not."""
-    those = list(them)
-    for item in those:
-        item.send(signal.SIGTERM)
-    if not wait_for(those, timeout_sec):
-        for item in those:
-            item.send(signal.SIGKILL)
-        wait_for(those, timeout_sec)
+def end_processes(born: Iterable[Born], timeout_sec: float) -> None:
+    """Terminate processes, and kill those that have not ended after the timeout."""
+    processes = list(born)
+    for process in processes:
+        process.send(signal.SIGTERM)
+    if not wait_for(processes, timeout_sec):
+        for process in processes:
+            process.send(signal.SIGKILL)
+        wait_for(processes, timeout_sec)
 
 
-def wait_for(those: Iterable[Born], timeout_sec: float) -> bool:
-    """Whether all of them have ended by then."""
-    deadline, left = time.monotonic() + timeout_sec, list(those)
-    while left := [item for item in left if item.is_alive()]:
+def wait_for(processes: Iterable[Born], timeout_sec: float) -> bool:
+    """Wait for processes to end; whether all of them did within the timeout."""
+    deadline, left = time.monotonic() + timeout_sec, list(processes)
+    while left := [process for process in left if process.is_alive()]:
         if time.monotonic() > deadline:
             return False
         time.sleep(_PAUSE_SEC)
@@ -165,42 +173,30 @@ def wait_for(those: Iterable[Born], timeout_sec: float) -> bool:
 
 
 def end_with_parent() -> None:
-    """To be called in a child: it does not outlive whoever started it."""
+    """Make the calling child end with its parent."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def adopt_orphans() -> None:
-    """From now on whoever loses its parent below this process is its child."""
+    """Become the subreaper: orphaned descendants become children of this process."""
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def bury(but: Container[int] = ()) -> None:
-    """Take note of children that have ended; adopted ones too, not those in ``but``."""
+    """Reap ended children, adopted ones too, except those in ``but``."""
     with suppress(ChildProcessError):
-        while (result := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
-            if result.si_pid in but:
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            if ended.si_pid in but:
                 return
-            os.waitpid(result.si_pid, 0)
-
-
-SIGNALS: Final = frozenset({signal.SIGCHLD, signal.SIGTERM, signal.SIGINT})
-"""What the first process waits for, and blocks until then."""
-
-EXIT_REFUSED: Final = 3
-"""Exit code of a process that would not start; standard error says why."""
-
-STOP_SEC: Final = 60.0
-"""How long a child may take to end before it is killed."""
-
-_READY: Final = b"+"
+            os.waitpid(ended.si_pid, 0)
 
 
 def start_ready(command: Sequence[str]) -> subprocess.Popen[bytes] | None:
-    """A child once it has said that it is ready; None when it ended, saying why."""
+    """Start a child and wait until it is ready; None if it ended instead."""
     reading, writing = os.pipe()
-    words = [*command, "--ready-fd", str(writing)]
-    process = subprocess.Popen(words, pass_fds=[writing])  # noqa: S603
+    argv = [*command, "--ready-fd", str(writing)]
+    process = subprocess.Popen(argv, pass_fds=[writing])  # noqa: S603
     os.close(writing)
     is_ready = os.read(reading, 1) == _READY
     os.close(reading)
@@ -211,22 +207,22 @@ def start_ready(command: Sequence[str]) -> subprocess.Popen[bytes] | None:
 
 
 def say_ready(ready_fd: int | None) -> None:
-    """By the child, to whoever started it and waits."""
+    """Report readiness from a child to its parent."""
     if ready_fd is not None:
         os.write(ready_fd, _READY)
         os.close(ready_fd)
 
 
 def end_with(parent: int | None) -> None:
-    """By the child: end when its parent does, or at once when that has ended already."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    """Make the calling child end with its parent, or at once if that has ended already."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if parent is not None and os.getppid() != parent:
         sys.exit(EXIT_REFUSED)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:
-    """Ask it to end, and kill it where it does not."""
+    """Terminate a child, and kill it if it does not end."""
     if process.poll() is not None:
         return
     process.terminate()

@@ -1,8 +1,7 @@
-"""One table of a configuration file, taken key by key: what is left over is refused.
+"""Configuration files: strict TOML tables, and the single file of a zone, ``veen.toml``.
 
-A configuration file as it is read: whatever is wrong with it, the error names the file.
-
-The one file of a zone, ``veen.toml``: which table is whose, and what is said only once.
+A ``Table`` is read key by key; an unknown key is refused. ``hub_part``, ``recorder_part`` and
+``bridge_part`` give each service its part of a zone's file, with the settings that all share.
 """
 
 from __future__ import annotations
@@ -17,20 +16,28 @@ from veen.errors import VeenError
 _KEY_BYTES: Final = 32
 _LAST_PORT: Final = 65_535
 _REQUIRED: Final = object()
+T = TypeVar("T")
+VARIABLE: Final = "VEEN_ZONE"
+"""The environment variable that names the ``veen.toml`` of a process's zone."""
+PARTS: Final = ("hub", "recorder", "bridge", "storage", "spark", "airflow", "dags")
+_OF_ALL: Final = ("zone", "hub_id", "hub_data")
+# Only the file of a zone has one of these at its top level.
+_MARKS: Final = ("recorder", "storage", "spark", "airflow", "dags")
+AIRFLOW_LISTEN: Final = "127.0.0.1:8081"
 
 
 class BadSettings(VeenError):
-    """A configuration that cannot be run, and where it is wrong."""
+    """An invalid configuration."""
 
 
 def is_address(text: str) -> bool:
-    """A host and the port that others find it at; 0, any free one, is none."""
+    """Whether a text is HOST:PORT with a fixed port."""
     host, _, port = text.rpartition(":")
     return bool(host) and port.isascii() and port.isdigit() and 0 < int(port) <= _LAST_PORT
 
 
 class Table:
-    """``name`` is how an error calls it; ``folder`` is where relative paths begin."""
+    """A table of a configuration; ``name`` is for errors, ``folder`` the base of paths."""
 
     def __init__(self, content: Any, name: str, folder: Path) -> None:
         self.name = name
@@ -47,90 +54,90 @@ class Table:
         return key in self._content
 
     def names(self) -> tuple[str, ...]:
-        """Every key there is, for a table whose keys are free."""
+        """All keys, for a table with arbitrary keys."""
         return tuple(self._content)
 
     def text(self, key: str, default: Any = _REQUIRED) -> Any:
-        result = self._take(key, default)
-        if result is default:
+        value = self._take(key, default)
+        if value is default:
             return default
-        if type(result) is not str or not result:
-            self.refuse(key, result, "a text that is not empty is due")
-        return result
+        if type(value) is not str or not value:
+            self.refuse(key, value, "a text that is not empty is due")
+        return value
 
     def number(self, key: str, default: Any = _REQUIRED, *, least: int, most: int) -> int:
-        result = self._take(key, default)
-        if type(result) is not int or not least <= result <= most:
-            self.refuse(key, result, f"a whole number from {least} to {most} is due")
-        return int(result)
+        value = self._take(key, default)
+        if type(value) is not int or not least <= value <= most:
+            self.refuse(key, value, f"a whole number from {least} to {most} is due")
+        return int(value)
 
     def flag(self, key: str, *, default: bool) -> bool:
-        result = self._take(key, default)
-        if type(result) is not bool:
-            self.refuse(key, result, "true or false is due")
-        return result
+        value = self._take(key, default)
+        if type(value) is not bool:
+            self.refuse(key, value, "true or false is due")
+        return value
 
     def choice(self, key: str, allowed: Sequence[str], default: Any = _REQUIRED) -> str:
-        result = self._take(key, default)
-        if result not in allowed:
-            self.refuse(key, result, "it is " + " or ".join(repr(item) for item in allowed))
-        return str(result)
+        value = self._take(key, default)
+        if value not in allowed:
+            self.refuse(key, value, "it is " + " or ".join(repr(option) for option in allowed))
+        return str(value)
 
     def path(self, key: str, default: Any = _REQUIRED) -> Any:
-        """A path; a relative one begins at the folder of the configuration file."""
-        result = self.text(key, default)
-        return None if result is None else self._folder / result
+        """A path, relative to the folder of the configuration file."""
+        value = self.text(key, default)
+        return None if value is None else self._folder / value
 
     def paths(self, key: str) -> tuple[Path, ...]:
         return tuple(self._folder / text for text in self.texts(key))
 
     def texts(self, key: str, default: Any = ()) -> tuple[str, ...]:
-        """Texts that are not empty, each once."""
-        result = self._list(key, default)
-        for item in result:
-            if type(item) is not str or not item:
-                self.refuse(key, item, "a text that is not empty is due")
-            if result.count(item) > 1:
-                self.refuse(key, item, "it stands there twice")
-        return tuple(result)
+        """A list of distinct texts that are not empty."""
+        values = self._list(key, default)
+        for value in values:
+            if type(value) is not str or not value:
+                self.refuse(key, value, "a text that is not empty is due")
+            if values.count(value) > 1:
+                self.refuse(key, value, "it stands there twice")
+        return tuple(values)
 
     def key(self, key: str, default: Any = _REQUIRED) -> Any:
-        """32 bytes that the file gives as 64 hex digits."""
-        result = self._take(key, default)
-        return default if result is default else self._hex32(key, result)
+        """32 bytes as 64 hex digits."""
+        value = self._take(key, default)
+        return default if value is default else self._hex32(key, value)
 
     def keys(self, key: str, default: Any = ()) -> tuple[bytes, ...]:
-        result = tuple(self._hex32(key, item) for item in self._list(key, default))
-        for item in result:
-            if result.count(item) > 1:
-                self.refuse(key, item.hex(), "this principal stands there twice")
-        return result
+        keys = tuple(self._hex32(key, value) for value in self._list(key, default))
+        for value in keys:
+            if keys.count(value) > 1:
+                self.refuse(key, value.hex(), "this principal stands there twice")
+        return keys
 
     def address(self, key: str, default: str) -> str:
-        result = str(self.text(key, default))
-        if not is_address(result):
-            self.refuse(key, result, "an address and a port from 1 on are due, like 127.0.0.1:8090")
-        return result
+        value = str(self.text(key, default))
+        if not is_address(value):
+            self.refuse(key, value, "an address and a port from 1 on are due, like 127.0.0.1:8090")
+        return value
 
     def url(self, key: str, default: Any = _REQUIRED) -> Any:
-        result = self.text(key, default)
-        if result is not default and not result.startswith(("http://", "https://")):
-            self.refuse(key, result, "a URL that starts with http:// or https:// is due")
-        return result
+        value = self.text(key, default)
+        if value is not default and not value.startswith(("http://", "https://")):
+            self.refuse(key, value, "a URL that starts with http:// or https:// is due")
+        return value
 
     def table(self, key: str) -> Table:
-        """The table of that name; an empty one where there is none."""
+        """The table of that name, or an empty one."""
         return Table(self._take(key, {}), self._called(key), self._folder)
 
     def tables(self, key: str) -> list[Table]:
-        result = self._list(key, ())
+        contents = self._list(key, ())
         return [
-            Table(item, f"{self._called(key)}[{number}]", self._folder)
-            for number, item in enumerate(result, 1)
+            Table(content, f"{self._called(key)}[{number}]", self._folder)
+            for number, content in enumerate(contents, 1)
         ]
 
     def done(self) -> None:
-        """Refuse whatever nobody has asked for."""
+        """Raise BadSettings for keys that were not read."""
         unknown = sorted(set(self._content) - set(self._known))
         if unknown:
             known = ", ".join(sorted(self._known))
@@ -146,31 +153,28 @@ class Table:
         return self._content.get(key, default)
 
     def _list(self, key: str, default: Any) -> list[Any]:
-        result = self._take(key, default)
-        if result is default and default is not _REQUIRED:
+        values = self._take(key, default)
+        if values is default and default is not _REQUIRED:
             return list(default)
-        if type(result) is not list:
-            self.refuse(key, result, "a list is due")
-        return list(result)
+        if type(values) is not list:
+            self.refuse(key, values, "a list is due")
+        return list(values)
 
     def _hex32(self, key: str, value: Any) -> bytes:
         try:
-            result = bytes.fromhex(value)
+            decoded = bytes.fromhex(value)
         except (TypeError, ValueError):
-            result = b""
-        if len(result) != _KEY_BYTES:
+            decoded = b""
+        if len(decoded) != _KEY_BYTES:
             self.refuse(key, value, "64 hex digits are due")
-        return result
+        return decoded
 
     def _called(self, key: str) -> str:
         return f"{self.name}.{key}" if self.name else key
 
 
-T = TypeVar("T")
-
-
 def read_settings_file(path: Path, parse: Callable[[dict[str, Any]], T], example: str) -> T:
-    """What ``parse`` makes of the document; ``example`` shows what such a file looks like."""
+    """Read a TOML file and parse it; ``example`` is the sample file that errors name."""
     try:
         document = tomllib.loads(path.read_text())
     except OSError as error:
@@ -181,15 +185,6 @@ def read_settings_file(path: Path, parse: Callable[[dict[str, Any]], T], example
         return parse(document)
     except BadSettings as error:
         raise BadSettings(f"{path}: {error}") from error
-
-
-VARIABLE: Final = "VEEN_ZONE"
-"""The environment variable that names the ``veen.toml`` of a process's zone."""
-
-PARTS: Final = ("hub", "recorder", "bridge", "storage", "spark", "airflow", "dags")
-_OF_ALL: Final = ("zone", "hub_id", "hub_data")
-# A file of a hub, a recorder or a bridge alone has none of these at its top.
-_MARKS: Final = ("recorder", "storage", "spark", "airflow", "dags")
 
 
 def is_zone(document: dict[str, Any]) -> bool:
@@ -210,7 +205,7 @@ def hub_part(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def recorder_part(document: dict[str, Any]) -> dict[str, Any]:
-    """What ``recorder.toml`` would say, but for [objects], which is [storage] here."""
+    """The content of a ``recorder.toml``, without [objects], which is [storage] in a zone."""
     part = _part(document, "recorder")
     for key, place in (("zone", "zone, at the top"), ("objects", "[storage]")):
         if key in part:
@@ -235,9 +230,6 @@ def airflow_url(document: dict[str, Any]) -> str:
     return f"http://{listen}"
 
 
-AIRFLOW_LISTEN: Final = "127.0.0.1:8081"
-
-
 def _part(document: dict[str, Any], name: str) -> dict[str, Any]:
     refuse_unknown(document)
     if name not in document:
@@ -253,7 +245,7 @@ def _table(part: dict[str, Any], key: str, name: str) -> dict[str, Any]:
 
 
 def _hub_of(document: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
-    """Where the hub is and who it is, as the zone says unless the part itself does."""
+    """The hub's URL and id: from the part itself, or else from the zone."""
     if "url" not in table and "hub" in document:
         table["url"] = _hub_url(document["hub"])
     if "hub_id" not in table and "hub_id" in document:

@@ -1,7 +1,7 @@
-"""The discipline of bytes that must survive: what is written here is on disk on return.
+"""Durable and atomic file writes: what is written here is on disk on return.
 
-A sync that fails is final: the kernel may have dropped the pages, and a second sync would then
-report success for bytes that are gone. Nothing here is tried again.
+A failed sync is final: the kernel may have dropped the pages, and a second sync would report
+success for lost bytes. Nothing here is retried.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class SyncFailed(VeenError):
-    """A sync failed: what the disk holds is unknown, and the process must end."""
+    """A sync failed: the content of the disk is unknown, and the process must end."""
 
 
 class NoSpace(VeenError):
-    """There was no room for a write; what was there before is untouched."""
+    """The disk is full; nothing was changed."""
 
 
 @contextmanager
 def full_disk_is_no_space() -> Iterator[None]:
-    """No room for a new file or name (blocks, inodes, quota) is NoSpace; other errors stay."""
+    """Translate a full disk (blocks, inodes, quota) to NoSpace; other errors pass."""
     try:
         yield
     except OSError as error:
@@ -45,20 +45,20 @@ def append(fd: int, size: int, data: bytes) -> None:
         _write_all(fd, data, size)
     except OSError as error:
         os.ftruncate(fd, size)
-        raise _refused(error) from error
+        raise _write_error(error) from error
     sync(fd)
 
 
 def write_at(fd: int, data: bytes, at: int) -> None:
-    """Write derived bytes, which need no sync; the same errors as elsewhere."""
+    """Write derived bytes without sync."""
     try:
         _write_all(fd, data, at)
     except OSError as error:
-        raise _refused(error) from error
+        raise _write_error(error) from error
 
 
 def cut(fd: int, size: int) -> None:
-    """Take back what was appended after the first ``size`` bytes."""
+    """Truncate a file to ``size`` bytes and sync it."""
     os.ftruncate(fd, size)
     sync(fd)
 
@@ -81,10 +81,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """Open a file; with O_CREAT one that is new has its name on disk on return.
-
-    No room for another file (blocks, inodes, quota) is NoSpace, like no room for its bytes.
-    """
+    """Open a file; the directory entry of a new file is synced. A full disk is NoSpace."""
     is_new = bool(flags & os.O_CREAT) and not path.exists()
     with full_disk_is_no_space():
         handle = os.open(path, flags, FILE_MODE)
@@ -98,7 +95,7 @@ def open_file(path: Path, flags: int) -> int:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Put ``data`` at ``path`` whole or not at all, in place of what was there."""
+    """Replace the content of ``path`` atomically."""
     temporary = path.with_name(f".{path.name}.new")
     with full_disk_is_no_space():
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
@@ -108,7 +105,7 @@ def write(path: Path, data: bytes) -> None:
     except OSError as error:
         with suppress(FileNotFoundError):
             temporary.unlink()
-        raise _refused(error) from error
+        raise _write_error(error) from error
     finally:
         os.close(handle)
     try:
@@ -121,7 +118,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def write_once(path: Path, data: bytes) -> None:
-    """Like ``write``, for a file that never changes: other bytes under the name are refused."""
+    """Write an immutable file atomically; raise if it exists with other bytes. Idempotent."""
     try:
         present = path.read_bytes()
     except FileNotFoundError:
@@ -132,8 +129,8 @@ def write_once(path: Path, data: bytes) -> None:
 
 
 def rename(source: Path, target: Path) -> None:
-    """Give a file its name, which is on disk on return. A full disk (a directory may need another
-    block for the name) is NoSpace: the source is still there under its old name."""
+    """Rename a file durably. A full disk (the directory may need a block) is NoSpace, and the
+    file keeps its old name."""
     with full_disk_is_no_space():
         source.rename(target)
     sync_directory(target.parent)
@@ -151,8 +148,8 @@ def _write_all(fd: int, data: bytes, at: int) -> None:
         view, at = view[written:], at + written
 
 
-def _refused(error: OSError) -> VeenError:
-    """A full disk may get room again; any other failure of a write is as final as a sync's."""
+def _write_error(error: OSError) -> VeenError:
+    """The error of a failed write: NoSpace, which may pass, or SyncFailed, which is final."""
     if error.errno in _FULL:
         return NoSpace(f"no room on the disk: {error.strerror}")
     return SyncFailed(f"write failed: {error.strerror}")

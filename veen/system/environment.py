@@ -1,11 +1,4 @@
-"""How far a piece of work has come, told step by step.
-
-How far long work has come, told to whoever wants to know.
-
-How far long work on a carrier has come, told to whoever watches it.
-
-Clock, chance and sleep: what a client takes from the world beside its hub and its directory.
-"""
+"""The clock, randomness and sleep of a process, and the callbacks that report progress."""
 
 from __future__ import annotations
 
@@ -14,12 +7,17 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 ArchiveProgress = Callable[[int, int], None]
-"""Done, and in all."""
+"""Receives the amount done and the total."""
+Progress = Callable[[int, int | None], None]
+"""Receives the amount done, and the total if it is known."""
+Watch = Callable[[str, str], AbstractContextManager[Progress]]
+"""Opens the progress of a task, given its description and its unit."""
+_SPAN = 1 << 32
 
 
 @dataclass(slots=True)
 class ArchiveSteps:
-    """``total`` is what was expected; a step that nobody expected makes it larger."""
+    """Progress in steps; steps beyond the expected ``total`` increase it."""
 
     progress: ArchiveProgress
     total: int
@@ -34,20 +32,12 @@ class ArchiveSteps:
         self.progress(self.done, self.total)
 
     def finish(self) -> None:
-        """What was expected and did not come has been done without."""
+        """Report the end, even if fewer steps were needed."""
         self.progress(self.total, self.total)
 
 
-Progress = Callable[[int, int | None], None]
-"""What is done, and what there is in all where that is known."""
-
-
 def no_progress(_done: int, _all: int | None) -> None:
-    """Nobody wants to know."""
-
-
-Watch = Callable[[str, str], AbstractContextManager[Progress]]
-"""What is being done and in what unit, to the progress of it."""
+    """Ignore progress."""
 
 
 def no_progress_watch(_what: str, _unit: str) -> AbstractContextManager[Progress]:
@@ -55,12 +45,12 @@ def no_progress_watch(_what: str, _unit: str) -> AbstractContextManager[Progress
 
 
 def prefixed(watch: Watch, which: str) -> Watch:
-    """Sees the same, and says of which thing it is."""
+    """The watch with a prefix before each description."""
     return lambda what, unit: watch(f"{which}: {what}", unit)
 
 
 class Count:
-    """Bytes that went by, told block by block; ``due`` is how many there will be."""
+    """Reports progress in bytes; ``due`` is the total."""
 
     def __init__(self, due: int, progress: Progress = no_progress) -> None:
         self._done = 0
@@ -77,17 +67,14 @@ class Count:
             self.add(len(block))
 
 
-_SPAN = 1 << 32
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """Handed in by the entry point; a test hands in its own."""
+    """Clock, randomness and sleep, given by the entry point or by a test."""
 
     clock: Callable[[], int]
     random: Callable[[int], bytes]
     sleep: Callable[[float], None]
 
     def fraction(self) -> float:
-        """A number from 0 up to, not including, 1."""
+        """A random number in [0, 1)."""
         return int.from_bytes(self.random(4), "big") / _SPAN

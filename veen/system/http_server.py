@@ -1,15 +1,9 @@
-"""Deadlines of requests: a connection that is not served in time is cut off.
+"""The gunicorn worker of all services: threads, with deadlines for every request.
 
-Without them, a client that sends its request byte by byte holds a thread of a server for ever. A
-request has two: one from its begin to the end of its answer, and a short one for what the server
-waits for, which grows with every byte that arrives. A client that sends steadily is never cut off
-by the second one, and one that has stopped sending is, after a few seconds.
-
-The gunicorn worker of a hub: threads, and deadlines for every request.
-
-The gunicorn worker of the query service: threads, and deadlines for every request.
-
-What the services of this product offer over TLS 1.2; every suite of TLS 1.3 is AEAD already.
+Without deadlines a client that sends byte by byte would hold a thread for ever. A request has two:
+one from its start to the end of its response, and a short one for the time that the server waits
+for bytes, which grows with every byte received. A client that sends steadily never exceeds the
+second; one that has stopped sending does so after a few seconds.
 """
 
 from __future__ import annotations
@@ -28,20 +22,23 @@ from gunicorn.glogging import Logger
 from gunicorn.workers.gthread import ThreadWorker
 
 SLOWEST_BYTES_PER_SEC: Final = 16_384
-"""A client that sends less than this, on average, is too slow."""
+"""The minimum average rate of a client."""
 GRACE_UNDER_LOAD_SEC: Final = 1.0
-"""How long a client may keep a thread waiting that others wait for."""
+"""The grace for slow clients while other requests wait for a thread."""
+_TURN_SEC: Final = 0.25
+AEAD_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""The suites of TLS 1.2 in OpenSSL's syntax: forward secrecy and AEAD; those of 1.3 are AEAD."""
 
 
 class ConnectionLine(Protocol):
-    """A connection; its socket becomes another one when it begins to speak TLS."""
+    """A connection; its socket is replaced when TLS starts."""
 
     sock: socket.socket
 
 
 @dataclass(slots=True)
 class RequestReading:
-    """How long a server has waited for the bytes of one request, and how many came."""
+    """The time that the server has waited for the bytes of a request, and their number."""
 
     line: ConnectionLine
     monotonic: Callable[[], float]
@@ -51,7 +48,7 @@ class RequestReading:
     _waiting_since: float | None = field(default=None)
 
     def __post_init__(self) -> None:
-        # What comes before the first byte, a TLS handshake for one, is waiting too.
+        # The time before the first byte, such as a TLS handshake, counts as waiting.
         self._waiting_since = self.begun
 
     def receive(self, receive: Callable[[], bytes]) -> bytes:
@@ -66,7 +63,7 @@ class RequestReading:
             self._waiting_since = None
 
     def is_slow(self, now: float, grace_sec: float) -> bool:
-        """Whether the server waits, and has waited longer than the bytes so far are worth."""
+        """Whether the server has waited longer than the received bytes allow."""
         since = self._waiting_since
         if since is None:
             return False
@@ -74,7 +71,7 @@ class RequestReading:
 
 
 class Deadlines:
-    """``monotonic`` gives seconds; threads share it."""
+    """The deadlines of all requests of a worker. Thread-safe."""
 
     def __init__(
         self, seconds: float, monotonic: Callable[[], float], body_seconds: float | None = None
@@ -101,7 +98,7 @@ class Deadlines:
                 del self._begun[id(line)]
 
     def cut_off(self, *, under_load: bool = False) -> None:
-        """End the connections whose time is over; whoever serves them finds them closed.
+        """Close the connections that are past their deadline.
 
         ``under_load`` says that other requests wait for a thread.
         """
@@ -109,20 +106,17 @@ class Deadlines:
         grace = min(self._body_seconds, GRACE_UNDER_LOAD_SEC) if under_load else self._body_seconds
         with self._guard:
             late = [
-                item.line
-                for item in self._begun.values()
-                if item.begun < now - self._seconds or item.is_slow(now, grace)
+                reading.line
+                for reading in self._begun.values()
+                if reading.begun < now - self._seconds or reading.is_slow(now, grace)
             ]
         for line in late:
             with suppress(OSError):
                 line.sock.shutdown(socket.SHUT_RDWR)
 
 
-_TURN_SEC: Final = 0.25
-
-
 class ServiceLogger(Logger):  # type: ignore[misc]
-    """What gunicorn says goes where the service's own log goes, which is kept within a size."""
+    """Sends gunicorn's messages to the log of the service, which is rotated."""
 
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)
@@ -131,9 +125,9 @@ class ServiceLogger(Logger):  # type: ignore[misc]
 
 
 class DeadlineWorker(ThreadWorker):  # type: ignore[misc]
-    """A request that has not been read and answered in time loses its connection.
+    """A threaded worker that closes connections past their deadline.
 
-    A thread is taken only once the first byte has arrived, and given back soon when no more come.
+    A request gets a thread only once its first byte has arrived.
     """
 
     request_timeout_sec: ClassVar[int] = 30
@@ -144,7 +138,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]
         self._deadlines = Deadlines(self.request_timeout_sec, time.monotonic, self.body_timeout_sec)
 
     def enqueue_req(self, conn: Any) -> None:
-        """A new connection waits for its first byte in the loop, not in a thread."""
+        """Let a new connection wait for its first byte in the event loop."""
         if conn.initialized or conn.data_ready:
             super().enqueue_req(conn)
             return
@@ -159,11 +153,11 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]
             return super().handle(conn)
 
     def wait_for_and_dispatch_events(self, timeout: float) -> None:
-        """One turn of the worker's loop; it is short while there are deadlines to look at."""
+        """Run a turn of the event loop, shorter while there are deadlines to check."""
         super().wait_for_and_dispatch_events(_TURN_SEC if self._deadlines.is_serving else timeout)
 
     def murder_keepalived(self, force: bool = False) -> None:
-        """Called once in every turn of the worker's loop."""
+        """Check deadlines; gunicorn calls this in every turn of the event loop."""
         super().murder_keepalived(force)
         waiting = len(self.keepalived_conns) + len(self.pending_conns)
         self._deadlines.cut_off(under_load=self.nr_conns - waiting > self.cfg.threads)
@@ -173,7 +167,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]
 
 
 def _watch(conn: Any, reading: RequestReading) -> None:
-    """Have every receive on a connection counted, from when its parser is made."""
+    """Count every receive on a connection, once its parser exists."""
     make = type(conn).init
 
     def init() -> None:
@@ -187,7 +181,3 @@ def _watch(conn: Any, reading: RequestReading) -> None:
 
 def _receive(reading: RequestReading, unreader: Any, size_hint: int | None = None) -> bytes:
     return reading.receive(lambda: type(unreader).chunk(unreader, size_hint))
-
-
-AEAD_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""In OpenSSL's words: forward secrecy and authenticated encryption, and nothing with CBC."""

@@ -1,4 +1,4 @@
-"""Which processes of this host listen on a TCP address, as the kernel tells."""
+"""The processes of this host that listen on a TCP address, from /proc."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class _Listener(NamedTuple):
 
 
 def is_served_by(listen: str, pids: Iterable[int]) -> bool:
-    """Whether whoever connects to ``HOST:PORT`` reaches these processes and no other.
+    """Whether connections to ``HOST:PORT`` reach these processes and no others.
 
-    A socket bound to that very address comes before one that is bound to all addresses.
+    A socket bound to that address takes precedence over one bound to all addresses.
     """
     host, _, port = listen.rpartition(":")
     listeners = list(_listeners(int(port)))
@@ -43,8 +43,8 @@ def is_served_by(listen: str, pids: Iterable[int]) -> bool:
 
 
 def _addresses(host: str) -> set[IPv4Address | IPv6Address]:
-    result = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return {ipaddress.ip_address(item[4][0]) for item in result}
+    infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return {ipaddress.ip_address(info[4][0]) for info in infos}
 
 
 def _listeners(port: int) -> Iterator[_Listener]:
@@ -58,16 +58,16 @@ def _listeners(port: int) -> Iterator[_Listener]:
 
 
 def _address(digits: str) -> IPv4Address | IPv6Address:
-    """The kernel writes an address as words of four bytes, each in the order of the host."""
+    """An address of /proc/net/tcp: words of four bytes in host byte order."""
     raw = bytes.fromhex(digits)
     words = [raw[at : at + _WORD][::-1] for at in range(0, len(raw), _WORD)]
-    result = ipaddress.ip_address(b"".join(words))
-    return getattr(result, "ipv4_mapped", None) or result
+    address = ipaddress.ip_address(b"".join(words))
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def _sockets(pids: Iterable[int]) -> Iterator[str]:
     for pid in pids:
-        # It may end, or be of another user, while we look.
+        # The process may have ended, or belong to another user.
         with suppress(OSError):
             for entry in os.scandir(f"/proc/{pid}/fd"):
                 with suppress(OSError):
@@ -75,7 +75,7 @@ def _sockets(pids: Iterable[int]) -> Iterator[str]:
 
 
 def refuse_taken(listen: str, otherwise: str) -> None:
-    """Another service may listen there, and would answer in the place of the one to be started."""
+    """Raise Refused if another process listens on an address."""
     host, _, port = listen.rpartition(":")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:

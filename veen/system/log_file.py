@@ -1,9 +1,9 @@
 """Log files of a service: rotated by size from inside the process, and read from their end.
 
-A service writes its log to standard error, which whoever starts it may redirect to a file. Several
-processes (supervisor, sequencer, workers) share that file. Each of them looks at the size of its
-standard error before a line; the first that finds it full renames it under a lock, and every other
-one moves to the new file at its own next line, because a renamed file is full by definition.
+A service logs to standard error, which may be redirected to a file. Several processes (supervisor,
+sequencer, workers) share that file. Each checks the size of its standard error before a line; the
+first that finds it full renames it under a lock, and the others move to the new file at their next
+line, because a renamed file is full by definition.
 """
 
 from __future__ import annotations
@@ -44,15 +44,17 @@ def last_lines(path: Path, count: int, max_bytes: int = _READ_BYTES) -> list[str
 
 @dataclass(frozen=True, slots=True)
 class RotatingOutput:
-    """The file that standard error is redirected to, and how large it may become."""
+    """The file that standard error is redirected to, and its size limit."""
 
     path: Path
     max_bytes: int = DEFAULT_MAX_BYTES
     backups: int = DEFAULT_BACKUPS
 
     def rotate_if_full(self) -> None:
-        """Rotate a full file, or move to the new one if another process has. Never raises OSError:
-        a log that cannot be rotated goes on growing rather than stop the service."""
+        """Rotate a full file, or move to the new one if another process has rotated it.
+
+        OSError is ignored: a log that cannot be rotated must not stop the service.
+        """
         with suppress(OSError):
             if os.fstat(STANDARD_ERROR).st_size >= self.max_bytes:
                 self._rotate()
@@ -78,14 +80,14 @@ class RotatingOutput:
 
 
 class RotatingHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes to standard error and keeps the file behind it within its size."""
+    """Logs to standard error and rotates the file behind it."""
 
     def __init__(self, output: RotatingOutput | None) -> None:
         super().__init__(sys.stderr)
         self._output = output
 
     def emit(self, record: logging.LogRecord) -> None:
-        # Before the line: whatever another process did, it goes to the file that is current.
+        # Before the line, so that it goes to the current file if another process rotated it.
         if self._output is not None:
             self._output.rotate_if_full()
         super().emit(record)
@@ -134,7 +136,7 @@ def redirected_output(max_bytes: int, backups: int) -> RotatingOutput | None:
 
 
 def rotate_names(path: Path, backups: int) -> None:
-    """Rename a log to ``NAME.1``, the one before to ``NAME.2``; the oldest one is removed."""
+    """Rename a log to ``NAME.1``, ``NAME.1`` to ``NAME.2`` and so on; remove the oldest."""
     if backups <= 0:
         path.unlink()
         return
@@ -142,7 +144,7 @@ def rotate_names(path: Path, backups: int) -> None:
 
 
 def make_room(path: Path, backups: int) -> Path:
-    """Give each rotated log the next number; where the newest one, ``NAME.1``, goes now."""
+    """Give each rotated log the next number; the path of the newest, ``NAME.1``."""
     for number in range(backups - 1, 0, -1):
         with suppress(FileNotFoundError):
             _numbered(path, number).replace(_numbered(path, number + 1))
@@ -153,8 +155,8 @@ def _numbered(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.{number}")
 
 
-def _same_file(value: os.stat_result, other: os.stat_result) -> bool:
-    return (value.st_dev, value.st_ino) == (other.st_dev, other.st_ino)
+def _same_file(left: os.stat_result, right: os.stat_result) -> bool:
+    return (left.st_dev, left.st_ino) == (right.st_dev, right.st_ino)
 
 
 def _is_at(path: Path, opened: os.stat_result) -> bool:
@@ -166,7 +168,7 @@ def _is_at(path: Path, opened: os.stat_result) -> bool:
 
 @contextmanager
 def rotating_in(directory: Path) -> Iterator[None]:
-    """One process at a time; the lock belongs to the directory and leaves no file behind."""
+    """Hold the rotation lock of a directory, which needs no lock file."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -1,7 +1,4 @@
-"""Processes beside this one, for pure work that costs more than to hand it over.
-
-Frozen dataclasses that are cheap to hand to another process: their values, and nothing else.
-"""
+"""A pool of worker processes for pure functions, and cheap pickling of frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from veen.errors import VeenError
 P = TypeVar("P")
 R = TypeVar("R")
 _AHEAD: Final = 3
-"""Parts that a process is given before its first result is taken: so it never waits for more."""
+"""The number of parts queued per process, so that none is idle."""
 _PROGRAM: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); import veen.system.process_pool; "
     "veen.system.process_pool.serve(int(sys.argv[2]))"
@@ -33,13 +30,13 @@ _PROGRAM: Final = (
 
 
 class PoolBroken(VeenError):
-    """A process that worked beside this one is gone."""
+    """A worker process has ended."""
 
 
 class WorkerPool:
-    """Each process does one part of the work at a time; with no process, it is done here.
+    """A pool in which each process handles one part at a time; without processes, in this one.
 
-    Threads that ``run`` something take turns: an answer must not come to another's question.
+    Threads that call ``run`` take turns, so that answers are not mixed up.
     """
 
     def __init__(self, pipes: Sequence[Connection]) -> None:
@@ -49,11 +46,11 @@ class WorkerPool:
 
     @property
     def size(self) -> int:
-        """How many parts can be begun at once."""
+        """The number of parts that can be handled at once."""
         return max(1, len(self._pipes))
 
     def begin(self, work: Callable[[P], Any], parts: Sequence[P]) -> None:
-        """Hand over at most ``size`` parts; what was begun before has been finished."""
+        """Hand over at most ``size`` parts; ``finish`` must have been called for earlier ones."""
         if not self._pipes:
             self._begun = [(work, part) for part in parts]
             return
@@ -62,14 +59,14 @@ class WorkerPool:
             _ask(pipe, (work, part))
 
     def finish(self) -> list[Any]:
-        """The results of what was begun, in order; the first error of the work is raised."""
+        """The results of ``begin``, in order; the first error is raised."""
         begun, self._begun = self._begun, []
         if not self._pipes:
             return [work(part) for work, part in begun]
         return [_result(answer) for answer in [_answer(pipe) for pipe in begun]]
 
     def run(self, work: Callable[[P], R], parts: Iterable[P]) -> Iterator[R]:
-        """The result of every part, in order, with a few parts for each process in memory."""
+        """The results of all parts, in order; only a few parts per process are in memory."""
         if not self._pipes:
             yield from map(work, parts)
             return
@@ -95,20 +92,20 @@ class WorkerPool:
 
 
 IN_PROCESS = WorkerPool(())
-"""The crew without processes."""
+"""The pool without processes."""
 
 
 @contextmanager
 def pool(processes: int) -> Iterator[WorkerPool]:
-    """So many processes for as long as the block runs; they end when this process does."""
+    """A pool of ``processes`` for the duration of the block; they end with this process."""
     with ExitStack() as ending:
-        yield WorkerPool([ending.enter_context(_beside()) for _ in range(processes)])
+        yield WorkerPool([ending.enter_context(_worker()) for _ in range(processes)])
 
 
 @contextmanager
-def _beside() -> Iterator[Connection]:
-    # A fork of a process with threads may stop for ever; and what this program is started from is
-    # not imported again, as multiprocessing would.
+def _worker() -> Iterator[Connection]:
+    # A fork of a process with threads may deadlock, and multiprocessing's spawn would import the
+    # main module again.
     ours, theirs = Pipe()
     path, end = json.dumps(sys.path), theirs.fileno()
     process = subprocess.Popen(  # noqa: S603 - this interpreter
@@ -125,7 +122,7 @@ def _beside() -> Iterator[Connection]:
 
 
 def serve(end: int) -> None:
-    """Until the other end is closed, also by the death of whoever had it."""
+    """Handle parts until the other end of the pipe is closed."""
     pipe, parts = Connection(end), SimpleQueue[Any]()
     Thread(target=_receive, args=(pipe, parts), daemon=True).start()
     try:
@@ -136,7 +133,7 @@ def serve(end: int) -> None:
 
 
 def _receive(pipe: Connection, parts: SimpleQueue[Any]) -> None:
-    """Whatever comes is taken at once, so that nobody waits who has a result to take from us."""
+    """Receive parts at once, so that a sender that also waits for results does not block."""
     try:
         while True:
             parts.put(pipe.recv())
@@ -176,20 +173,20 @@ def _done(work: Callable[[Any], Any], part: Any) -> tuple[Any, VeenError | None]
 
 
 class Portable:
-    """What a dataclass with slots brings for pickling looks its fields up anew for each object."""
+    """Fast pickling for dataclasses with slots: field lookups are cached per class."""
 
     __slots__ = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         kind: Any = type(self)
-        return _made, (kind, *_values(kind)(self))
+        return _rebuild, (kind, *_values(kind)(self))
 
 
-def _made(kind: Any, *values: Any) -> Any:
-    result = object.__new__(kind)
-    for put, value in zip(_puts(kind), values, strict=True):
-        put(result, value)
-    return result
+def _rebuild(kind: Any, *values: Any) -> Any:
+    instance = object.__new__(kind)
+    for set_, value in zip(_setters(kind), values, strict=True):
+        set_(instance, value)
+    return instance
 
 
 @cache
@@ -201,6 +198,6 @@ def _values(kind: Any) -> Callable[[Any], tuple[Any, ...]]:
 
 
 @cache
-def _puts(kind: Any) -> tuple[Callable[[Any, Any], None], ...]:
-    """The slots' own setters: a frozen object is filled once, while it is made."""
+def _setters(kind: Any) -> tuple[Callable[[Any, Any], None], ...]:
+    """The setters of the slots, which also work for a frozen class."""
     return tuple(getattr(kind, field.name).__set__ for field in fields(kind))

@@ -1,8 +1,7 @@
-"""Ctrl-C that is not lost: raised at once, and again before the program would sleep.
+"""Signal handling: interrupts that are not lost, and signals that unwind the program.
 
-Python drops an exception that strikes while it tidies up; one that follows a stream would go on.
-
-Signals that end a program, made to unwind it: what was begun is cleaned up first.
+Python drops a KeyboardInterrupt that is raised during cleanup. It is therefore remembered, and
+raised again before the program sleeps.
 """
 
 from __future__ import annotations
@@ -16,16 +15,17 @@ from types import FrameType
 from typing import Final
 
 _asked = Event()
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def handle_interrupts() -> None:
-    """From now on an interruption is remembered, unless we were started to ignore it."""
+    """Remember interrupts from now on, unless SIGINT is ignored."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _interrupt)
 
 
 def remember_interrupt() -> None:
-    """By whoever heeds signals in a way of its own."""
+    """Remember an interrupt, for callers with their own signal handler."""
     _asked.set()
 
 
@@ -40,23 +40,20 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
 @contextmanager
 def signals_unwind() -> Iterator[None]:
-    """The first such signal ends the block by an exception; no other disturbs what follows."""
-    before = {item: signal.signal(item, _unwind) for item in _ENDING}
+    """Raise an exception in the block at the first ending signal; ignore the following ones."""
+    before = {number: signal.signal(number, _unwind) for number in _ENDING}
     try:
         yield
     finally:
-        for item, handler in before.items():
-            signal.signal(item, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Such a signal comes after the block: what is begun in it is known when it comes."""
+    """Defer ending signals until after the block."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         yield
@@ -69,8 +66,8 @@ def unblock_signals() -> None:
 
 
 def _unwind(number: int, _frame: FrameType | None) -> None:
-    for item in _ENDING:
-        signal.signal(item, signal.SIG_IGN)
+    for ending in _ENDING:
+        signal.signal(ending, signal.SIG_IGN)
     remember_interrupt()
     if number == signal.SIGINT:
         raise KeyboardInterrupt

@@ -1,7 +1,4 @@
-"""The parts of a zone as its supervisor last wrote them down, for metrics and the page.
-
-The metrics of the parts of a zone, as their supervisor last wrote them down.
-"""
+"""The state of the parts of a zone, as its supervisor wrote it, and their metrics."""
 
 from __future__ import annotations
 
@@ -18,14 +15,14 @@ from veen.errors import Malformed
 from veen.system.config import VARIABLE
 
 FILE: Final = "run/state.json"
-"""Where the supervisor writes it, below the folder of the zone."""
+"""The state file of the supervisor, below the folder of the zone."""
 
 _UP: Final = "up"
 
 
 @dataclass(frozen=True, slots=True)
 class ZonePart:
-    """``trouble`` is what its last process said at its end, while that still matters."""
+    """A part of a zone; ``trouble`` is the last output of a process that failed."""
 
     name: str
     is_ready: bool
@@ -35,14 +32,14 @@ class ZonePart:
 
 
 def decode(raw: bytes) -> tuple[ZonePart, ...]:
-    """The parts of a zone that is up; of any other there is nothing to say."""
+    """The parts of a zone that is up; empty for any other."""
     try:
         document: dict[str, Any] = json.loads(raw)
         if document["stage"] != _UP:
             return ()
         waiting = [{"name": name} for name in document.get("waiting", ())]
         unstarted = document.get("unstarted", ())
-        return tuple(_part(item) for item in (*document["running"], *unstarted, *waiting))
+        return tuple(_part(part) for part in (*document["running"], *unstarted, *waiting))
     except (ValueError, KeyError, TypeError) as error:
         raise Malformed(f"{FILE}: expected the state of a supervisor, got {error!r}") from error
 
@@ -58,7 +55,7 @@ def _part(document: dict[str, Any]) -> ZonePart:
 
 
 class ZoneParts(Collector):
-    """Read whenever the metrics are asked for; a process outside of a zone has none of them."""
+    """Collects the metrics of the parts; empty for a process outside a zone."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._zone = variables.get(VARIABLE)

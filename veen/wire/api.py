@@ -1,11 +1,7 @@
-"""Requests and answers of the data plane (spec 10.4, 10.6).
+"""Requests and responses of a hub: data plane, /tooling and health routes (spec 10.4, 10.6).
 
-A MSG or RECEIPT inside an envelope is kept as the bytes of its item: the envelope and what it
-carries fail apart, each with its own error.
-
-Requests and answers of /tooling and of the health routes, in CBOR and JSON alike.
-
-``ver`` may be left out of these requests: what stands outside the data plane has no version yet.
+A MSG or RECEIPT inside an envelope is kept as the bytes of its item, so the envelope and its
+content fail separately, each with its own error. ``ver`` may be left out of /tooling requests.
 """
 
 from __future__ import annotations
@@ -150,12 +146,12 @@ class BatchResponse(WireMap):
 
 
 def encode_receipt(receipt: bytes, server_version: str) -> bytes:
-    """The bytes of a SubmitResponse, with the receipt as it stands in the log."""
+    """The bytes of a SubmitResponse around the bytes of a receipt."""
     return b"\xa3\x01\x01\x02" + receipt + b"\x03" + cbor.encode(server_version)
 
 
 def encode_receipts(receipts: Sequence[bytes], server_version: str) -> bytes:
-    """The bytes of a BatchResponse of nothing but receipts, each as it stands in the log."""
+    """The bytes of a BatchResponse around the bytes of receipts."""
     head = b"\xa3\x01\x01\x02" + cbor.array_head(len(receipts))
     results = b"".join(b"\xa1\x01" + receipt for receipt in receipts)
     return head + results + b"\x03" + cbor.encode(server_version)
@@ -226,13 +222,11 @@ class StatusResponse(WireMap):
     last_mmr_root: Bytes32 | None = None
 
     def identity(self) -> HubIdentity:
-        """The identity this hub claims, once it is shown to be one chain from its name."""
-        hub_identity = HubIdentity(
-            hub_id=self.hub_id, hub_keys=self.hub_keys, anchoring=self.anchoring
-        )
-        hub_identity = HubIdentity.decode(hub_identity.encode())
-        hub_identity.verify(self.identity_sig)
-        return hub_identity
+        """The identity of the hub, whose chain of keys is verified."""
+        claimed = HubIdentity(hub_id=self.hub_id, hub_keys=self.hub_keys, anchoring=self.anchoring)
+        identity = HubIdentity.decode(claimed.encode())
+        identity.verify(self.identity_sig)
+        return identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

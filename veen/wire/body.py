@@ -1,11 +1,9 @@
-"""Bodies of messages: CBOR maps with the names of their fields as keys (spec 4.7).
+"""Bodies of messages: CBOR maps with field names as keys (spec 4.7).
 
-A subclass is a frozen dataclass that repeats the table of its schema. Keys stand in the order of
-their encodings, unknown and doubled ones are refused, and an optional field is left out or null.
-
-Integers without bound and of either sign, which the CBOR of the protocol does not have.
-
-They are byte strings: two's complement, big-endian, as short as can be; zero is one zero byte.
+A subclass is a frozen dataclass with the fields of its schema. Keys are in the order of their
+encodings; unknown and duplicate keys are refused, and an optional field is left out or null.
+``Integer`` is an unbounded signed integer, which the protocol's CBOR does not have: a byte string
+in two's complement, big-endian and as short as possible.
 """
 
 from __future__ import annotations
@@ -19,10 +17,11 @@ from veen.wire import cbor
 from veen.wire.schema import Optional, Same, SchemaKind, Unchecked, kind_of
 
 _NULL = b"\xf6"
+_LAYOUTS: dict[type[EventBody], tuple[BodyField, ...]] = {}
 
 
 class AnyItem(bytes):
-    """One item of an application's own: its framing is checked and nothing else is read."""
+    """An item of an application, of which only the framing is checked."""
 
     __slots__ = ()
 
@@ -32,12 +31,14 @@ class AnyItem(bytes):
 
 
 class WholeItem(AnyItem):
-    """One whose framing was seen already, by whoever read or made it."""
+    """An item whose framing was already checked."""
 
     __slots__ = ()
 
 
 class EventBody(Portable):
+    """The base class of bodies."""
+
     __slots__ = ()
 
     @classmethod
@@ -52,9 +53,9 @@ class EventBody(Portable):
         if len(values) != count:
             raise Malformed(f"{cls.__name__} has a key unknown, doubled or out of order")
         cbor.finish(raw, at)
-        result = cls(**values)
-        result.check()
-        return result
+        body = cls(**values)
+        body.check()
+        return body
 
     def encode(self) -> bytes:
         self.check()
@@ -68,7 +69,7 @@ class EventBody(Portable):
         self.rule()
 
     def rule(self) -> None:
-        """Raise Malformed when the fields, each right by itself, do not go together."""
+        """Raise Malformed if the fields, each valid by itself, contradict each other."""
 
 
 class BodyField(NamedTuple):
@@ -77,7 +78,7 @@ class BodyField(NamedTuple):
     kind: SchemaKind
     optional: bool
     is_checked: bool
-    """Whether a value that reads may still be wrong."""
+    """Whether a decoded value has to be checked."""
 
     def read(self, raw: bytes, at: int) -> tuple[Any, int]:
         if self.optional and raw.startswith(_NULL, at):
@@ -102,30 +103,29 @@ class _Framed(Unchecked):
         return AnyItem.fromhex(value)
 
 
-_LAYOUTS: dict[type[EventBody], tuple[BodyField, ...]] = {}
-
-
 def _layout(cls: type[EventBody]) -> tuple[BodyField, ...]:
     try:
         return _LAYOUTS[cls]
     except KeyError:
-        return _LAYOUTS.setdefault(cls, _lay_out(cls))
+        return _LAYOUTS.setdefault(cls, _build_layout(cls))
 
 
-def _lay_out(cls: Any) -> tuple[BodyField, ...]:
+def _build_layout(cls: Any) -> tuple[BodyField, ...]:
     hints = get_type_hints(cls, include_extras=True)
-    result = (_field(field.name, hints[field.name]) for field in fields(cls))
-    return tuple(sorted(result, key=lambda field: field.key))
+    layout = (_field(field.name, hints[field.name]) for field in fields(cls))
+    return tuple(sorted(layout, key=lambda field: field.key))
 
 
 def _field(name: str, annotation: Any) -> BodyField:
-    result = kind_of(annotation)
-    kind, optional = (result.kind, True) if isinstance(result, Optional) else (result, False)
+    annotated = kind_of(annotation)
+    kind, optional = (
+        (annotated.kind, True) if isinstance(annotated, Optional) else (annotated, False)
+    )
     return BodyField(name, cbor.dump(name), kind, optional, not isinstance(kind, Unchecked))
 
 
 class Integer(int):
-    """The annotation of a field that holds such an integer."""
+    """The annotation of a field with an unbounded signed integer."""
 
     @classmethod
     def as_kind(cls) -> SchemaKind:
@@ -139,9 +139,9 @@ def to_bytes(value: int) -> bytes:
 
 class _IntegerKind(Same, Unchecked):
     def read(self, raw: bytes, at: int) -> tuple[Integer, int]:
-        result, end = cbor.bstr(raw, at)
-        value = Integer.from_bytes(result, "big", signed=True)
-        if to_bytes(value) != result:
+        encoded, end = cbor.bstr(raw, at)
+        value = Integer.from_bytes(encoded, "big", signed=True)
+        if to_bytes(value) != encoded:
             raise Malformed(f"an integer longer than need be at byte {at}")
         return value, end
 

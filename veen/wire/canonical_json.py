@@ -1,10 +1,8 @@
-"""Canonical JSON: RFC 8785, but with keys in the order of their UTF-8 bytes.
+"""Canonical JSON, and JSON values in deterministic CBOR (spec 3.1).
 
-The two orders differ only for keys beyond U+FFFF, which RFC 8785 sorts by UTF-16 unit.
-
-Bodies that are JSON: deterministic CBOR on the wire, the same value when read (spec 3.1).
-
-Wider than the wire objects, which know no negative numbers and no floats: JSON has both.
+Canonical JSON is RFC 8785 but with keys in the order of their UTF-8 bytes; the two orders differ
+only for keys beyond U+FFFF, which RFC 8785 sorts by UTF-16 unit. JSON bodies are deterministic CBOR
+on the wire; unlike wire objects they may have negative numbers and floats.
 """
 
 from __future__ import annotations
@@ -24,14 +22,24 @@ MAX_DEPTH: Final = 128
 _SAFE_INTEGER: Final = 2**53 - 1
 _SIMPLE: Final = frozenset({str, bool, type(None)})
 
-# Without floats the two forms are the same, and code points sort as their UTF-8 bytes do.
+# The encoder's output is canonical without floats: code points sort like their UTF-8 bytes.
 _PLAIN: Final = json.JSONEncoder(
     ensure_ascii=False, check_circular=False, sort_keys=True, separators=(",", ":")
 )
+_FLOAT_BYTES: Final = {0xF9: 3, 0xFA: 5, 0xFB: 9}
+_CONSTANTS: Final = (20, 21, 22)
+_TEXT_BYTES: Final = {cbor.TSTR << 5 | size: 1 + size for size in range(24)}
+_LONGER_TEXT: Final = cbor.TSTR << 5 | 24
+_WHOLE: Final = {
+    **_TEXT_BYTES,
+    **{major << 5 | n: 1 for major in (cbor.UINT, cbor.NEGATIVE) for n in range(24)},
+    **{cbor.SIMPLE << 5 | n: 1 for n in _CONSTANTS},
+}
+"""The size of an item with its head, if the first byte determines it."""
 
 
 def encode(value: Any) -> bytes:
-    """The one encoding of a JSON value, or Malformed when it has none."""
+    """The canonical encoding of a JSON value, or Malformed if it has none."""
     if not _is_plain(value, MAX_DEPTH):
         return _encode(value, MAX_DEPTH)
     try:
@@ -41,7 +49,7 @@ def encode(value: Any) -> bytes:
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Whether the library's own encoder, many times as fast, gives the canonical form."""
+    """Whether the much faster encoder of the library gives the canonical form."""
     kind = type(value)
     if kind in _SIMPLE:
         return True
@@ -84,27 +92,15 @@ def _scalar(value: Any) -> bytes:
         raise Malformed(f"{value!r} has no canonical JSON: {error}") from error
 
 
-_FLOAT_BYTES: Final = {0xF9: 3, 0xFA: 5, 0xFB: 9}
-_CONSTANTS: Final = (20, 21, 22)
-_TEXT_BYTES: Final = {cbor.TSTR << 5 | size: 1 + size for size in range(24)}
-_LONGER_TEXT: Final = cbor.TSTR << 5 | 24
-_WHOLE: Final = {
-    **_TEXT_BYTES,
-    **{major << 5 | n: 1 for major in (cbor.UINT, cbor.NEGATIVE) for n in range(24)},
-    **{cbor.SIMPLE << 5 | n: 1 for n in _CONSTANTS},
-}
-"""The size of an item, head and all, where its first byte tells it."""
-
-
 def json_to_cbor(text: str | bytes) -> bytes:
-    """The one encoding of a JSON text; a key that stands twice, or NaN, is no JSON."""
+    """The CBOR of a JSON text; duplicate keys and NaN are refused."""
     return value_to_cbor(parse_json(text))
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text, as strictly."""
+    """The value of a JSON text; duplicate keys and NaN are refused."""
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_reject_constant)
     except Malformed:
         raise
     except (ValueError, RecursionError) as error:
@@ -112,13 +108,13 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def value_to_cbor(value: Any) -> bytes:
-    """The one encoding of a value made of what JSON has: dict with text keys, list, and scalars."""
+    """The CBOR of a JSON value: dict with text keys, list, and scalars."""
     _verify(value, cbor.MAX_DEPTH)
     return cbor2.dumps(value, canonical=True)
 
 
 def cbor_to_json(raw: bytes) -> Any:
-    """The JSON value of which ``raw`` is the encoding, or Malformed when it is of none."""
+    """The JSON value of its CBOR encoding, or Malformed."""
     cbor.finish(raw, _skip(raw, 0, cbor.MAX_DEPTH))
     try:
         return cbor2.loads(raw)
@@ -133,7 +129,7 @@ def _verify(value: Any, depth: int) -> None:
         for element in filterfalse(_is_ascii, _elements(value)):
             _verify(element, depth - 1)
     elif isinstance(value, str):
-        cbor.refuse_surrogates(value)
+        cbor.verify_no_surrogates(value)
     elif isinstance(value, float):
         if not math.isfinite(value):
             raise Malformed("a number that JSON does not have")
@@ -145,7 +141,7 @@ def _verify(value: Any, depth: int) -> None:
 
 
 def _is_ascii(value: Any) -> bool:
-    """Most of what events hold, and nothing can be wrong with it."""
+    """Whether a value is an ASCII text, the common case, which needs no check."""
     return type(value) is str and value.isascii()
 
 
@@ -159,9 +155,9 @@ def _elements(value: dict[Any, Any] | list[Any]) -> list[Any]:
 
 
 def _skip(raw: bytes, at: int, depth: int) -> int:
-    """Where the item at ``at`` ends, if it is the one encoding of something that JSON has.
+    """The end of the item at ``at``, if it is the canonical encoding of a JSON value.
 
-    That text is UTF-8 is left to be seen by decoding the whole.
+    UTF-8 is checked when the whole is decoded.
     """
     if at >= len(raw):
         raise Malformed(f"cut short at byte {at}")
@@ -191,7 +187,7 @@ def _skip_by_head(raw: bytes, at: int, depth: int) -> int:
 
 
 def _skip_pairs(raw: bytes, at: int, count: int, depth: int) -> int:
-    """Past the pairs of an object, whose keys are text, stand once and in order."""
+    """The end of the pairs of an object, whose keys must be text, distinct and in order."""
     before = b""
     for _ in range(count):
         end = _skip_key(raw, at)
@@ -209,7 +205,7 @@ def _skip_key(raw: bytes, at: int) -> int:
 
 
 def _skip_float(raw: bytes, at: int, end: int) -> int:
-    """Past a number that is finite and as short as it can be without loss."""
+    """The end of a float, which must be finite and as short as possible without loss."""
     item = raw[at:end]
     cbor.finish(item, end - at)
     value = cbor2.loads(item)
@@ -221,11 +217,11 @@ def _skip_float(raw: bytes, at: int, end: int) -> int:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
+    object_ = dict(pairs)
+    if len(object_) != len(pairs):
         raise Malformed("a key stands twice in a JSON object")
-    return result
+    return object_
 
 
-def _refuse(text: str) -> Never:
+def _reject_constant(text: str) -> Never:
     raise Malformed(f"{text} is a number that JSON does not have")

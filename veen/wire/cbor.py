@@ -1,7 +1,7 @@
-"""Deterministic CBOR: one encoding for each value, and nothing else is read (spec 3.1).
+"""Deterministic CBOR: a single encoding for each value; nothing else is decoded (spec 3.1).
 
-Encoding is cbor2's. Decoding is our own, because cbor2 also reads tags, floats, overlong heads
-and shared references, which cost unbounded memory to tell apart afterwards.
+Encoding is by cbor2. Decoding is our own, because cbor2 also accepts tags, floats, overlong heads
+and shared references, which cost unbounded memory to detect afterwards.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _WHOLE: Final = {
     **dict.fromkeys((*range(24), *range(SIMPLE << 5, _FLOAT)), 1),
     **{major << 5 | n: 1 + n for major in (BSTR, TSTR) for n in range(24)},
 }
-"""The size of an item, head and all, where its first byte tells it."""
+"""The size of an item with its head, if the first byte determines it."""
 _SIMPLE: Final[dict[int, bool | None]] = {20: False, 21: True, 22: None}
 _NAMES: Final = ("uint", "negative", "bstr", "tstr", "array", "map", "tag", "simple value")
 
 
 @dataclass(frozen=True, slots=True)
 class Verbatim:
-    """The bytes of one CBOR item, to be written as they stand."""
+    """The bytes of an encoded CBOR item, to be written unchanged."""
 
     item: bytes
 
@@ -43,19 +43,19 @@ class Verbatim:
 def encode(value: Any) -> bytes:
     """The encoding of a tree of int, bytes, str, bool, None, list and dict.
 
-    Keys of one map are all uint or all text; they are written in the order of their encodings.
+    The keys of a map are all uint or all text, and are sorted by their encodings.
     """
-    _refuse_unencodable(value, MAX_DEPTH)
+    _verify_encodable(value, MAX_DEPTH)
     return cbor2.dumps(value, canonical=True)
 
 
 def dump(value: Any) -> bytes:
-    """Like ``encode``, for a value whose types and order a schema has settled; takes Verbatim."""
+    """Like ``encode``, for a value whose types and order a schema has checked; allows Verbatim."""
     return cbor2.dumps(value, default=_write_verbatim)
 
 
 def decode(raw: bytes, max_depth: int = MAX_DEPTH) -> Any:
-    """The value of which ``raw`` is the encoding, or Malformed."""
+    """The value of an encoding, or Malformed."""
     value, end = item(raw, 0, max_depth)
     finish(raw, end)
     return value
@@ -78,7 +78,7 @@ def finish(raw: bytes, end: int) -> None:
 
 
 def head(raw: bytes, at: int) -> tuple[int, int, int]:
-    """Major type and argument of the head at ``at``, and where what follows it starts."""
+    """Major type and argument of the head at ``at``, and its end."""
     if at >= len(raw):
         raise Malformed(f"cut short at byte {at}")
     initial = raw[at]
@@ -144,7 +144,7 @@ def simple(raw: bytes, at: int) -> tuple[bool | None, int]:
 
 
 def item(raw: bytes, at: int, depth: int) -> tuple[Any, int]:
-    """Any one value at ``at``, nested at most ``depth`` deep, and where it ends."""
+    """The value at ``at``, nested at most ``depth`` deep, and its end."""
     major = head(raw, at)[0]
     if major in _SCALARS:
         return _SCALARS[major](raw, at)
@@ -156,7 +156,7 @@ def item(raw: bytes, at: int, depth: int) -> tuple[Any, int]:
 
 
 def skip(raw: bytes, at: int) -> int:
-    """Where the item at ``at`` ends, looking at lengths alone."""
+    """The end of the item at ``at``, by its lengths alone."""
     pending, size = 1, len(raw)
     while pending:
         if at >= size:
@@ -176,7 +176,7 @@ def skip(raw: bytes, at: int) -> int:
 
 
 def _skip_head(raw: bytes, at: int) -> tuple[int, int]:
-    """Where the head at ``at`` ends, or its string, and how many items belong to it."""
+    """The end of the head at ``at`` or of its string, and the number of its items."""
     major, argument = raw[at] >> 5, raw[at] & 31
     at += 1
     if argument > 23:
@@ -187,7 +187,7 @@ def _skip_head(raw: bytes, at: int) -> tuple[int, int]:
 
 
 def array_head(count: int) -> bytes:
-    """The head of an array of so many elements, for elements that are encoded already."""
+    """The head of an array, for elements that are already encoded."""
     return dump([0] * count)[:-count] if count else dump([])
 
 
@@ -219,18 +219,18 @@ def _dict(raw: bytes, at: int, depth: int) -> tuple[dict[Any, Any], int]:
 
 
 def _loose_argument(raw: bytes, at: int, info: int) -> tuple[int, int]:
-    """The argument behind a head, overlong or not, and its end, which may lie beyond the input."""
+    """The argument of a head, overlong or not, and its end, which may be beyond the input."""
     if info not in _WIDTH:
         raise Malformed(f"indefinite length or reserved head at byte {at - 1}")
     end = at + _WIDTH[info]
     return int.from_bytes(raw[at:end], "big"), end
 
 
-def _unexpected(value: int, due: int, at: int) -> Malformed:
-    """The announced length is compared with the input before anything is allocated for it."""
-    if value != due or value == SIMPLE:
-        return Malformed(f"{_NAMES[value]} where {_NAMES[due]} is due, at byte {at}")
-    return Malformed(f"{_NAMES[value]} at byte {at} announces more than is left")
+def _unexpected(major: int, expected: int, at: int) -> Malformed:
+    """The error of a wrong major type, or of a length beyond the input."""
+    if major != expected or major == SIMPLE:
+        return Malformed(f"{_NAMES[major]} where {_NAMES[expected]} is due, at byte {at}")
+    return Malformed(f"{_NAMES[major]} at byte {at} announces more than is left")
 
 
 def _write_verbatim(encoder: cbor2.CBOREncoder, value: Any) -> None:
@@ -239,31 +239,31 @@ def _write_verbatim(encoder: cbor2.CBOREncoder, value: Any) -> None:
     encoder.write(value.item)
 
 
-def _refuse_unencodable(value: Any, depth: int) -> None:
+def _verify_encodable(value: Any, depth: int) -> None:
     if type(value) in (list, dict):
         if depth == 0:
             raise Malformed("nested too deep")
         if type(value) is dict:
-            _refuse_mixed_keys(value)
+            _verify_keys(value)
         for element in (*value, *value.values()) if type(value) is dict else value:
-            _refuse_unencodable(element, depth - 1)
+            _verify_encodable(element, depth - 1)
     elif type(value) is int:
         if not 0 <= value <= UINT_MAX:
             raise Malformed(f"{value} is not a 64-bit unsigned integer")
     elif type(value) is str:
-        refuse_surrogates(value)
+        verify_no_surrogates(value)
     elif value is not None and type(value) not in (bytes, bool):
         raise Malformed(f"{type(value).__name__} has no encoding")
 
 
-def refuse_surrogates(text: str) -> None:
+def verify_no_surrogates(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise Malformed(f"text with a lone surrogate at character {error.start}") from None
 
 
-def _refuse_mixed_keys(value: dict[Any, Any]) -> None:
+def _verify_keys(value: dict[Any, Any]) -> None:
     kinds = {type(key) for key in value}
     if not (kinds <= {int} or kinds <= {str}):
         raise Malformed("map keys must be all uint or all text")

@@ -1,14 +1,13 @@
-"""The usual shape of a signed array as one pattern, which reads it in one go (spec 3.1).
+"""Wire objects: frozen dataclasses with the fields of the specification's tables (spec 3.1).
 
-What has the shape is well-formed, of the right sizes and of this version. What has not is read
-field by field instead: it may be right all the same, and if not, that tells what is amiss.
-
-Wire objects: frozen dataclasses whose fields are the tables of the specification (spec 3.1).
-
-A subclass of WireArray is a CBOR array of its fields in order; an absent field is null, and
-absent fields at the end are cut off. A subclass of WireMap is a CBOR map with the keys 1, 2, ...
-in the order of its fields; an absent field is left out. ``decode`` gives a valid object or raises
+A subclass of WireArray is a CBOR array of its fields in order; an absent field is null, and absent
+fields at the end are cut off. A subclass of WireMap is a CBOR map with the keys 1, 2, ... in the
+order of its fields; an absent field is left out. ``decode`` gives a valid object or raises
 Malformed; ``encode`` gives the only bytes that decode to the same object.
+
+A SignedArray of the usual shape is decoded by a single pattern, which implies that it is
+well-formed and has the right sizes and version. Any other is decoded field by field, which is
+slower and finds the fault.
 """
 
 from __future__ import annotations
@@ -36,13 +35,16 @@ from veen.wire.schema import (
 )
 
 Put = Callable[[Any, Any], None]
-"""Fills one field of an object."""
+"""Sets a field of an object."""
 
 _UINT: Final = (
     rb"([\x00-\x17]|\x18[\x18-\xff]|\x19(?!\x00).{2}|\x1a(?!\x00{2}).{4}|\x1b(?!\x00{4}).{8})"
 )
 _SIG_HEAD: Final = b"\x58\x40"
-_SIG_SIZE: Final = 66  # with its head
+_SIG_SIZE: Final = 66  # a bstr64 with its head
+_NULL = b"\xf6"
+_LAYOUTS: dict[type[WireObject], WireLayout] = {}
+_SHAPES: dict[type[SignedArray], WireShape] = {}
 
 
 class ShapePart(NamedTuple):
@@ -52,25 +54,28 @@ class ShapePart(NamedTuple):
 
 
 class WireShape(NamedTuple):
-    """``pattern`` holds the fields before the ``body``, or before the signature without one."""
+    """The usual shape of a signed array.
+
+    ``pattern`` has the fields before the ``body``, or before the signature if there is none.
+    """
 
     pattern: re.Pattern[bytes]
     puts: tuple[tuple[Put, bool], ...]
     body: Put | None
     sig: Put
 
-    def fill(self, result: object, raw: bytes) -> bool:
-        """Fill an object from its bytes; False, with some of it filled, if they are otherwise."""
+    def fill(self, object_: object, raw: bytes) -> bool:
+        """Fill an object from its bytes; False, with some fields set, if the shape differs."""
         match = self.pattern.match(raw)
         if match is None:
             return False
         for (put, is_uint), value in zip(self.puts, match.groups(), strict=True):
-            put(result, int.from_bytes(value[1:] or value, "big") if is_uint else value)
+            put(object_, int.from_bytes(value[1:] or value, "big") if is_uint else value)
         end = match.end()
         if self.body is not None:
             body, end = cbor.bstr(raw, end)
-            self.body(result, body)
-        self.sig(result, raw[end + 2 :])
+            self.body(object_, body)
+        self.sig(object_, raw[end + 2 :])
         return len(raw) == end + _SIG_SIZE and raw.startswith(_SIG_HEAD, end)
 
 
@@ -82,7 +87,7 @@ def shape_of(parts: Sequence[ShapePart]) -> WireShape:
         pattern=re.compile(
             re.escape(cbor.array_head(len(parts))) + b"".join(map(_pattern, before)), re.DOTALL
         ),
-        puts=tuple((item.put, not isinstance(item.kind, FixedBytes)) for item in before),
+        puts=tuple((part.put, not isinstance(part.kind, FixedBytes)) for part in before),
         body=body.put if body else None,
         sig=sig.put,
     )
@@ -100,10 +105,6 @@ def _pattern(part: ShapePart) -> bytes:
     raise TypeError(f"{type(part.kind).__name__} has no place in a signed array")
 
 
-_NULL = b"\xf6"
-_SIG_BYTES = 66  # a bstr64 with its head
-
-
 class WireField(NamedTuple):
     name: str
     key: int
@@ -112,7 +113,7 @@ class WireField(NamedTuple):
     put: Callable[[WireObject, Any], None]
     optional: bool
     fixed: tuple[bytes, int, int] | None
-    """Head, start and end of a byte string of one size, for the common case of the right one."""
+    """Head, start and end of a byte string of fixed size, for the fast path."""
 
 
 class WireLayout(NamedTuple):
@@ -124,18 +125,18 @@ class WireLayout(NamedTuple):
 
 
 class WireObject(Portable):
-    """What arrays and maps share; the bytes it was decoded from stay with an object."""
+    """The base class of arrays and maps; an object keeps the bytes it was decoded from."""
 
     __slots__ = ("_encoded",)
     _encoded: bytes
 
     @classmethod
     def decode(cls, raw: bytes) -> Self:
-        result, end = cls.read(raw, 0)
+        object_, end = cls.read(raw, 0)
         cbor.finish(raw, end)
-        result.check()
-        object.__setattr__(result, "_encoded", raw)
-        return result
+        object_.check()
+        object.__setattr__(object_, "_encoded", raw)
+        return object_
 
     def encode(self) -> bytes:
         try:
@@ -145,7 +146,7 @@ class WireObject(Portable):
             return self._encoded
 
     def rule(self) -> None:
-        """Raise Malformed when the fields, each right by itself, do not go together."""
+        """Raise Malformed if the fields, each valid by itself, contradict each other."""
 
     def check(self) -> None:
         for name, check in _layout(type(self)).checks:
@@ -156,15 +157,15 @@ class WireObject(Portable):
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
-        """The object of which ``value`` is the JSON form, as strictly as ``decode``."""
-        json = cls.read_json(value)
-        json.check()
-        return json
+        """The object of a JSON form, as strict as ``decode``."""
+        object_ = cls.read_json(value)
+        object_.check()
+        return object_
 
     @classmethod
     @abstractmethod
     def read_json(cls, value: Any) -> Self:
-        """The object in JSON form, not yet checked."""
+        """The object of a JSON form, not checked yet."""
 
     @abstractmethod
     def to_json(self) -> Any:
@@ -173,11 +174,11 @@ class WireObject(Portable):
     @classmethod
     @abstractmethod
     def read(cls, raw: bytes, at: int) -> tuple[Self, int]:
-        """The object at ``at``, not yet checked, and where it ends."""
+        """The object at ``at``, not checked yet, and its end."""
 
     @abstractmethod
     def plain(self) -> Any:
-        """The object, checked, as ``cbor.dump`` takes it."""
+        """The checked object as a value for ``cbor.dump``."""
 
     @classmethod
     def as_kind(cls) -> SchemaKind:
@@ -193,21 +194,21 @@ class WireArray(WireObject):
         count, at = cbor.array(raw, at)
         if not layout.shortest <= count <= len(layout.fields):
             raise Malformed(f"{cls.__name__} of {count} elements")
-        result = cls.__new__(cls)
+        object_ = cls.__new__(cls)
         for _, key, _, read, put, optional, fixed in layout.fields:
             if fixed is not None and raw.startswith(fixed[0], at):
-                # A field that is cut short ends beyond the input, where nothing reads on.
-                put(result, raw[at + fixed[1] : at + fixed[2]])
+                # A truncated field ends beyond the input, which ``finish`` refuses.
+                put(object_, raw[at + fixed[1] : at + fixed[2]])
                 at += fixed[2]
             elif optional and key > count:
-                put(result, None)
+                put(object_, None)
             elif optional and key < layout.shortest and raw.startswith(_NULL, at):
-                put(result, None)
+                put(object_, None)
                 at += 1
             else:
                 value, at = read(raw, at)
-                put(result, value)
-        return result, at
+                put(object_, value)
+        return object_, at
 
     def plain(self) -> list[Any]:
         layout = _layout(type(self))
@@ -220,13 +221,13 @@ class WireArray(WireObject):
         layout = _layout(cls)
         if type(value) is not list or not layout.shortest <= len(value) <= len(layout.fields):
             raise Malformed(f"{cls.__name__} in JSON is an array of its elements")
-        result = cls.__new__(cls)
+        object_ = cls.__new__(cls)
         for field, element in zip_longest(layout.fields, value):
             absent = element is None and field.optional
             if absent and layout.shortest < field.key <= len(value):
                 raise Malformed(f"{cls.__name__} has null as {field.name}")
-            field.put(result, None if absent else field.kind.from_json(element))
-        return result
+            field.put(object_, None if absent else field.kind.from_json(element))
+        return object_
 
     def to_json(self) -> list[Any]:
         layout = _layout(type(self))
@@ -241,17 +242,17 @@ class SignedArray(WireArray):
 
     @classmethod
     def decode(cls, raw: bytes) -> Self:
-        result = cls.__new__(cls)
-        if not _shape(cls).fill(result, raw):
+        object_ = cls.__new__(cls)
+        if not _shape(cls).fill(object_, raw):
             return super().decode(raw)
-        result.rule()
-        object.__setattr__(result, "_encoded", raw)
-        return result
+        object_.rule()
+        object.__setattr__(object_, "_encoded", raw)
+        return object_
 
     def unsigned(self) -> bytes:
         """The encoding without the signature."""
         raw = self.encode()
-        return bytes([raw[0] - 1]) + raw[1:-_SIG_BYTES]
+        return bytes([raw[0] - 1]) + raw[1:-_SIG_SIZE]
 
 
 class WireMap(WireObject):
@@ -261,16 +262,16 @@ class WireMap(WireObject):
     def read(cls, raw: bytes, at: int) -> tuple[Self, int]:
         layout = _layout(cls)
         count, at = cbor.mapping(raw, at)
-        result = cls.__new__(cls)
-        due = iter(layout.fields)
+        object_ = cls.__new__(cls)
+        remaining = iter(layout.fields)
         for _ in range(count):
             key, at = cbor.uint(raw, at)
-            field = _advance(cls, result, due, key)
+            field = _advance(cls, object_, remaining, key)
             value, at = field.read(raw, at)
-            field.put(result, value)
-        for field in due:
-            _leave_out(cls, result, field)
-        return result, at
+            field.put(object_, value)
+        for field in remaining:
+            _leave_out(cls, object_, field)
+        return object_, at
 
     def plain(self) -> dict[int, Any]:
         pairs = ((field, getattr(self, field.name)) for field in _layout(type(self)).fields)
@@ -290,13 +291,13 @@ class WireMap(WireObject):
         unknown = sorted(value.keys() - {field.name for field in layout.fields})
         if unknown:
             raise Malformed(f"{cls.__name__} has no {unknown[0]!r}")
-        result = cls.__new__(cls)
+        object_ = cls.__new__(cls)
         for field in layout.fields:
             if field.name in value:
-                field.put(result, field.kind.from_json(value[field.name]))
+                field.put(object_, field.kind.from_json(value[field.name]))
             else:
-                _leave_out(cls, result, field)
-        return result
+                _leave_out(cls, object_, field)
+        return object_
 
     def to_json(self) -> dict[str, Any]:
         pairs = ((field, getattr(self, field.name)) for field in _layout(type(self)).fields)
@@ -327,15 +328,11 @@ class _Nested:
         return self._cls.read_json(value)
 
 
-_LAYOUTS: dict[type[WireObject], WireLayout] = {}
-_SHAPES: dict[type[SignedArray], WireShape] = {}
-
-
 def _layout(cls: type[WireObject]) -> WireLayout:
     try:
         return _LAYOUTS[cls]
     except KeyError:
-        return _LAYOUTS.setdefault(cls, _lay_out(cls))
+        return _LAYOUTS.setdefault(cls, _build_layout(cls))
 
 
 def _shape(cls: type[SignedArray]) -> WireShape:
@@ -346,36 +343,38 @@ def _shape(cls: type[SignedArray]) -> WireShape:
         return _SHAPES.setdefault(cls, shape_of(parts))
 
 
-def _lay_out(cls: Any) -> WireLayout:
+def _build_layout(cls: Any) -> WireLayout:
     hints = get_type_hints(cls, include_extras=True)
-    result = tuple(_field(cls, f.name, key, hints[f.name]) for key, f in enumerate(fields(cls), 1))
+    wire_fields = tuple(
+        _field(cls, f.name, key, hints[f.name]) for key, f in enumerate(fields(cls), 1)
+    )
     return WireLayout(
-        fields=result,
-        shortest=max((field.key for field in result if not field.optional), default=0),
-        checks=_checks(result),
+        fields=wire_fields,
+        shortest=max((field.key for field in wire_fields if not field.optional), default=0),
+        checks=_checks(wire_fields),
     )
 
 
-def _checks(value: tuple[WireField, ...]) -> tuple[tuple[str, Callable[[Any], None]], ...]:
+def _checks(wire_fields: tuple[WireField, ...]) -> tuple[tuple[str, Callable[[Any], None]], ...]:
     """Sizes in the order of the fields, then the version (spec 8.2)."""
-    checked = [field for field in value if not isinstance(field.kind, Unchecked)]
+    checked = [field for field in wire_fields if not isinstance(field.kind, Unchecked)]
     checked.sort(key=lambda field: isinstance(field.kind, VersionNumber))
     return tuple((field.name, field.kind.check) for field in checked)
 
 
 def _field(cls: Any, name: str, key: int, annotation: Any) -> WireField:
-    result = kind_of(annotation)
-    optional = isinstance(result, Optional)
-    kind = result.kind if isinstance(result, Optional) else result
-    # The slot's own setter: a frozen object is filled once, while it is read.
+    annotated = kind_of(annotation)
+    optional = isinstance(annotated, Optional)
+    kind = annotated.kind if isinstance(annotated, Optional) else annotated
+    # The setter of the slot, which also works for a frozen class.
     put = cls.__dict__[name].__set__
     fixed = kind.span if isinstance(kind, FixedBytes) else None
     return WireField(name, key, kind, kind.read, put, optional, fixed)
 
 
-def _advance(cls: type, object_: WireObject, due: Iterator[WireField], key: int) -> WireField:
-    """The field with ``key``, which must come next but for optional ones left out."""
-    for field in due:
+def _advance(cls: type, object_: WireObject, remaining: Iterator[WireField], key: int) -> WireField:
+    """The field with ``key``, which must come next except for absent optional fields."""
+    for field in remaining:
         if field.key == key:
             return field
         _leave_out(cls, object_, field)

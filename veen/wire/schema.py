@@ -1,8 +1,8 @@
-"""What one field of a wire object may hold, read off the field's type annotation (spec 3.1).
+"""Kinds of fields of wire objects, derived from their type annotations (spec 3.1).
 
-A kind reads a value and its type first; sizes and versions are checked once the whole object
-has been read, because a malformed object is a worse fault than a wrong size (spec 8.2).
-In JSON a byte string is lowercase hex (spec 10.3).
+A kind first reads a value and its type; sizes and versions are checked once the whole object has
+been read, because malformed takes precedence over a wrong size (spec 8.2). In JSON a byte string is
+lowercase hex (spec 10.3).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 VERSION: Final = 1
 _NULL: Final = b"\xf6"
+_LOWER_HEX: Final = re.compile(r"([0-9a-f]{2})*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +43,23 @@ Detail = Annotated[dict[str, Any], Marker("detail")]
 
 class SchemaKind(Protocol):
     def read(self, raw: bytes, at: int) -> tuple[Any, int]:
-        """The value at ``at`` and where it ends; Malformed when it is of another type."""
+        """The value at ``at`` and its end, or Malformed for another type."""
 
     def check(self, value: Any) -> None:
         """Raise WrongSize or WrongVersion for a value of the right type."""
 
     def plain(self, value: Any) -> Any:
-        """The value as ``cbor.dump`` takes it; Malformed when it is of another type."""
+        """The value for ``cbor.dump``, or Malformed for another type."""
 
     def to_json(self, value: Any) -> Any:
-        """The value as it stands in JSON."""
+        """The JSON form of the value."""
 
     def from_json(self, value: Any) -> Any:
-        """The value that JSON gives; like ``read`` it settles the type alone."""
+        """The value of a JSON form; like ``read`` it checks the type alone."""
 
 
 class Unchecked:
-    """A kind of which every value that reads is right."""
+    """A kind of which every decoded value is valid."""
 
     def check(self, value: Any) -> None:  # noqa: ARG002 - every value is right
         return
@@ -129,7 +130,7 @@ class Text(Same, Unchecked):
         return cbor.tstr(raw, at)
 
     def plain(self, value: str) -> str:
-        cbor.refuse_surrogates(_of_type(value, str))
+        cbor.verify_no_surrogates(_of_type(value, str))
         return value
 
     from_json = plain
@@ -162,7 +163,7 @@ class FixedBytes(Hex):
 
 
 class Raw(Unchecked):
-    """One item of any form: its framing is checked here, its meaning by whoever decodes it."""
+    """An item of any form: its framing is checked here, its content when it is decoded."""
 
     def read(self, raw: bytes, at: int) -> tuple[bytes, int]:
         if raw.startswith(_NULL, at):
@@ -175,7 +176,7 @@ class Raw(Unchecked):
         return cbor.Verbatim(value)
 
     def to_json(self, value: bytes) -> Any:
-        """No object that travels as a raw item holds text, so text is free to mean bytes."""
+        """The JSON form: no raw item has text, so a text stands for bytes."""
         return _hexed(cbor.decode(value))
 
     def from_json(self, value: Any) -> bytes:
@@ -183,7 +184,7 @@ class Raw(Unchecked):
 
 
 class TextMap(Unchecked):
-    """The one open map of the protocol: machine-readable detail of an error (spec 10.6)."""
+    """A map with arbitrary text keys: the machine-readable detail of an error (spec 10.6)."""
 
     def read(self, raw: bytes, at: int) -> tuple[dict[str, Any], int]:
         value, end = cbor.item(raw, at, cbor.MAX_DEPTH)
@@ -237,7 +238,6 @@ class Optional:
     kind: SchemaKind
 
 
-_LOWER_HEX: Final = re.compile(r"([0-9a-f]{2})*")
 _PLAIN_UINT: Final = Uint()
 _PLAIN_KINDS: Final[dict[Any, SchemaKind]] = {
     int: _PLAIN_UINT,
@@ -253,7 +253,7 @@ _MARKED_KINDS: Final[dict[Any, SchemaKind]] = {
 
 
 def kind_of(annotation: Any) -> SchemaKind | Optional:
-    """The kind that a type annotation calls for."""
+    """The kind of a type annotation."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
         (present,) = (argument for argument in arguments if argument is not NoneType)

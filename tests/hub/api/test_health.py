@@ -90,7 +90,7 @@ def test_the_metrics_of_all_processes_are_added_up(
     """The library decides at its import whether values are shared: workers need it set before."""
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     count = "from prometheus_client import CollectorRegistry as R; from hub.metrics import *;"
-    count += "m = edge_metrics(R()); m.submit_ok.inc(3); m.queue_depth.inc(1)"
+    count += "m = http_metrics(R()); m.submit_ok.inc(3); m.queue_depth.inc(1)"
     for _ in range(2):
         subprocess.run([sys.executable, "-c", count], check=True)
     assert "veen_submit_ok_total 6.0" in hub.get("/metrics").text.splitlines()

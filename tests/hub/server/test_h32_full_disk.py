@@ -16,7 +16,7 @@ import pytest
 import spec_objects
 
 from hub import disk
-from hub.disk import DAY_SEC, DiskRules, DiskWatch, Room, Sample, days_left
+from hub.disk import DAY_SEC, DiskRules, DiskSpace, DiskWatch, Sample, days_left
 from hub.storage.datadir import DataDir
 
 NOW = 1_900_000_000
@@ -114,12 +114,12 @@ def test_h32_what_is_not_known_is_no_number(samples: list[Sample]) -> None:
 
 
 def test_h32_too_little_is_refused_and_soon_too_little_is_warned_of() -> None:
-    assert "disk_reserve_bytes" in (Room(999, None, None).shortage(RULES) or "")
-    assert Room(1_000, None, None).shortage(RULES) is None
-    assert "no free inode" in (Room(1_000, 0, None).shortage(RULES) or "")
-    assert "full in 13.5 days" in (Room(5_000, 7, 13.5).warning(RULES) or "")
-    assert Room(5_000, 7, 14.0).warning(RULES) is None
-    assert Room(5_000, 7, None).warning(RULES) is None
+    assert "disk_reserve_bytes" in (DiskSpace(999, None, None).shortage(RULES) or "")
+    assert DiskSpace(1_000, None, None).shortage(RULES) is None
+    assert "no free inode" in (DiskSpace(1_000, 0, None).shortage(RULES) or "")
+    assert "full in 13.5 days" in (DiskSpace(5_000, 7, 13.5).warning(RULES) or "")
+    assert DiskSpace(5_000, 7, 14.0).warning(RULES) is None
+    assert DiskSpace(5_000, 7, None).warning(RULES) is None
 
 
 def test_h32_samples_survive_a_restart_and_damage(tmp_path: Path) -> None:
@@ -131,12 +131,12 @@ def test_h32_samples_survive_a_restart_and_damage(tmp_path: Path) -> None:
     document = json.loads(file.read_text())
     assert [at for at, _ in document] == [NOW + 3_600 * hour for hour in range(5, 30)]
     now = document[-1][0]
-    free = disk.room(datadir, now).free_bytes
+    free = disk.disk_space(datadir, now).free_bytes
     file.write_text(json.dumps([[now - DAY_SEC, free * 2]]))
-    assert disk.room(datadir, now).days_left == pytest.approx(1, rel=0.1)
+    assert disk.disk_space(datadir, now).days_left == pytest.approx(1, rel=0.1)
     for damage in ("", "[", '[["a"]]', "[1]", "{}"):
         file.write_text(damage)
-        assert disk.room(datadir, now).days_left is None
+        assert disk.disk_space(datadir, now).days_left is None
     DiskWatch(datadir).tick(now)
     assert len(json.loads(file.read_text())) == 1
 

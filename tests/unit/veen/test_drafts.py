@@ -1,4 +1,4 @@
-"""Drafts as they lie on a disk: bound to their numbers, whether remembered or not."""
+"""QueueCipher: queued messages encrypted at rest, each bound to its event id, cached or not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from veen.client.queued import Drafts, MessageTemplate, QueuedMessage
+from veen.client.queued import MessageTemplate, QueueCipher, QueuedMessage
 from veen.errors import Untrusted
 from veen.label import DEFAULT_PROFILE
 from veen.payload import PayloadHdr
@@ -20,8 +20,8 @@ FORM = MessageTemplate(
 )
 
 
-def drafts() -> Drafts:
-    return Drafts(KEY, os.urandom)
+def drafts() -> QueueCipher:
+    return QueueCipher(KEY, os.urandom)
 
 
 def test_what_was_sealed_here_is_what_another_opens() -> None:
