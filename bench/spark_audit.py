@@ -35,7 +35,7 @@ from recorder.archive.audit import AuditTerms
 from recorder.archive.log_files import in_archive
 from recorder.archive.push import push
 from recorder.archive.source import PushSource
-from spark_jobs.verify_log import SparkCrew, audit
+from spark_jobs.verify_log import SparkAuditPool, audit
 from veen.audit.context import Depth
 from veen.limits import Limits
 from veen.objects.port import FileSettings
@@ -105,7 +105,7 @@ class Archive:
         """Seconds for one entry."""
         begun = time.perf_counter()
         inventory = in_archive(self.services, self.hub_id)
-        pool = SparkCrew(spark.sparkContext, inventory.files).pool()
+        pool = SparkAuditPool(spark.sparkContext, inventory.files).pool()
         report = audit(inventory, AuditTerms(), depth, pool)
         if not report.ok or report.entries != self.entries:
             raise AssertionError(f"{len(report.faults)} faults in {report.entries} entries")

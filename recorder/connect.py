@@ -1,4 +1,4 @@
-"""A client at the hub that the settings name, and the key of the zone's reader."""
+"""Opening the client for the hub that the settings name, and the reader's key of the zone."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ def open_recorder_client(
     sealers: int = 0,
     lock_wait_sec: float = 0,
 ) -> Client:
-    """The identity of the settings, or that of another directory; it must be the pinned hub.
+    """Open the client of the settings, or of another directory, at the pinned hub.
 
-    Requests are signed under ``principal``; without one, the identity of the settings has theirs.
+    Requests are signed as ``principal``; without one, the principal of the settings is used for the
+    identity of the settings.
     """
-    reader = _Reader()
+    credentials = _LateCredentials()
     client = Client.open(
         directory or hub.client,
         hub.url,
         passphrase=passphrase,
         hub_id=hub.hub_id,
-        credentials=reader,
+        credentials=credentials,
         retry_policy=retry_policy,
         tls=_tls(hub.ca),
         runtime=runtime,
@@ -48,12 +49,12 @@ def open_recorder_client(
     name = principal or (hub.principal if directory in (None, hub.client) else None)
     if name is not None:
         key = client.session.identity.client
-        reader.credentials = Principal(name, key, runtime.clock, runtime.random)
+        credentials.credentials = Principal(name, key, runtime.clock, runtime.random)
     return client
 
 
 def shared_reader_keys(hub: RecorderHubConfig) -> tuple[bytes, ...]:
-    """The private keys of the zone's reader, read without a lock; none where none is set."""
+    """The private keys of the zone's reader, read without a lock; empty if not configured."""
     if hub.reader_keys is None:
         return ()
     file = hub.reader_keys_passphrase_file
@@ -65,7 +66,7 @@ def shared_reader_keys(hub: RecorderHubConfig) -> tuple[bytes, ...]:
 
 
 def reader_key(hub: RecorderHubConfig, now: int) -> bytes | None:
-    """The key that events are sealed to; None where everyone seals to themselves."""
+    """The public key that events are sealed to; None where each client seals to itself."""
     if hub.reader is None:
         return None
     try:
@@ -74,8 +75,8 @@ def reader_key(hub: RecorderHubConfig, now: int) -> bytes | None:
         raise BadSettings(f"hub.reader = {str(hub.reader)!r}: {error}") from error
 
 
-class _Reader:
-    """Who reads; the key of a principal is there only once its identity is open."""
+class _LateCredentials:
+    """Credentials that are set after the identity is opened, which holds the principal's key."""
 
     def __init__(self) -> None:
         self.credentials: Credentials = Anonymous()

@@ -1,10 +1,7 @@
 """The settings of a recorder: one frozen object, built once from a TOML file (SDR0 3.2.2).
 
-The part of the recorder's settings that says when to checkpoint, and where to anchor.
-
-The part of the recorder's settings that configures the query service.
-
-Who acts for the DAGs of a zone, who must agree to an import, and what folds may leave behind.
+They cover streams, checkpoints and anchors, the query service, and the principals that act for the
+DAGs of a zone.
 """
 
 from __future__ import annotations
@@ -31,13 +28,20 @@ from veen.system.log_file import DEFAULT_BACKUPS, DEFAULT_MAX_BYTES
 _KINDS: Final = ("file", "rfc3161", "none")
 _YEAR_OF_MINUTES: Final = 527_040
 _MANY: Final = 1_000_000_000
+SUBMITTER: Final = "submitter"
+AUDITOR: Final = "auditor"
+_ROLES: Final = (SUBMITTER, AUDITOR)
+_MAX_PEOPLE: Final = 9
+DEFAULT_PATH: Final = Path("recorder.toml")
+_ZONE: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_STREAM: Final = re.compile(r"record(/[A-Za-z0-9._-]+)+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSettings:
-    """A checkpoint is due after so many minutes or events; 0 is never by that measure.
+    """When a checkpoint is due, in minutes or events; 0 disables a measure.
 
-    ``path`` is the directory in which checkpoints and their anchors are kept.
+    ``path`` is the directory of checkpoints and anchors.
     """
 
     path: Path
@@ -47,7 +51,7 @@ class CheckpointSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnchorSettings:
-    """``path`` is the ledger of kind "file"; the rest of the places is for kind "rfc3161"."""
+    """``path`` is the ledger of kind "file"; the tsa_* settings are for kind "rfc3161"."""
 
     kind: str
     path: Path | None
@@ -72,7 +76,7 @@ def checkpoint_settings(table: Table) -> CheckpointSettings:
 
 def anchor_settings(table: Table) -> AnchorSettings:
     kind = table.choice("kind", _KINDS, "file")
-    _refuse_of_other_kind(table, kind)
+    _verify_kind(table, kind)
     settings = AnchorSettings(
         kind=kind,
         path=table.path("path", "anchors.ledger" if kind == "file" else None),
@@ -90,21 +94,17 @@ def anchor_settings(table: Table) -> AnchorSettings:
     return settings
 
 
-def _refuse_of_other_kind(table: Table, kind: str) -> None:
+def _verify_kind(table: Table, kind: str) -> None:
     tsa = (("tsa_url", "rfc3161"), ("tsa_certificates", "rfc3161"), ("tsa_policy", "rfc3161"))
     for key, owner in (("path", "file"), *tsa):
         if kind != owner and table.has(key):
             table.refuse("kind", kind, f"{key} goes with kind = {owner!r} only")
 
 
-SUBMITTER: Final = "submitter"
-AUDITOR: Final = "auditor"
-_ROLES: Final = (SUBMITTER, AUDITOR)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryPrincipal:
-    """Who may ask: known by a token or a key; ``scopes`` are patterns of stream names.
+    """A principal of the query service: known by a token or a key; ``scopes`` are patterns of
+    stream names.
 
     Its VEEN identity is ``public_key``, or the client_id of the directory ``client``.
     """
@@ -123,10 +123,9 @@ class QueryPrincipal:
 class QuerySettings:
     """``engine`` "inline" never starts Spark; "auto" does beyond ``row_budget``.
 
-    A query that Spark has not answered within ``spark_timeout_sec`` fails.
-    ``request_timeout_sec`` is longer than a submission waits for its receipt and its result.
-    ``body_timeout_sec`` is how long a request may keep the service waiting for its bytes.
-    ``keep_results_days`` None keeps rows for ever.
+    A query that Spark has not answered within ``spark_timeout_sec`` fails. ``request_timeout_sec``
+    is longer than a submission waits for its receipt and its result. ``body_timeout_sec`` limits
+    how long a request may take to send its body. ``keep_results_days`` None keeps rows for ever.
     """
 
     listen: str
@@ -154,7 +153,7 @@ class QuerySettings:
 
 
 def query_settings(table: Table) -> QuerySettings:
-    principals = tuple(_principal(item) for item in table.tables("principals"))
+    principals = tuple(_principal(principal) for principal in table.tables("principals"))
     settings = QuerySettings(
         listen=table.address("listen", "127.0.0.1:8090"),
         workers=table.number("workers", 2, least=1, most=256),
@@ -183,7 +182,7 @@ def query_settings(table: Table) -> QuerySettings:
     )
     table.done()
     _verify_tls(table, settings)
-    _refuse_shared(table, principals)
+    _verify_unshared(table, principals)
     return settings
 
 
@@ -211,9 +210,9 @@ def _principal(table: Table) -> QueryPrincipal:
 
 
 def refuse_unmapped(principals: Sequence[QueryPrincipal]) -> None:
-    """Refuse principals that map to no VEEN client identity (Query API 7.1).
+    """Refuse principals without a VEEN client identity (Query API 7.1).
 
-    Not while settings are read: whoever records or makes checkpoints by the same file goes on.
+    Not checked when settings are loaded, since recording and checkpoints work without it.
     """
     for principal in principals:
         if principal.public_key is None and principal.client is None:
@@ -226,21 +225,19 @@ def refuse_unmapped(principals: Sequence[QueryPrincipal]) -> None:
             )
 
 
-def _verify_tls(table: Table, query_settings: QuerySettings) -> None:
-    if (query_settings.tls_cert is None) != (query_settings.tls_key is None):
-        key = "tls_key" if query_settings.tls_cert is None else "tls_cert"
+def _verify_tls(table: Table, settings: QuerySettings) -> None:
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        key = "tls_key" if settings.tls_cert is None else "tls_cert"
         table.refuse(
             key,
-            str(query_settings.tls_key or query_settings.tls_cert),
+            str(settings.tls_key or settings.tls_cert),
             "tls_cert and tls_key go together",
         )
-    if query_settings.tls_client_ca is not None and query_settings.tls_cert is None:
-        table.refuse(
-            "tls_client_ca", str(query_settings.tls_client_ca), "it needs tls_cert and tls_key"
-        )
+    if settings.tls_client_ca is not None and settings.tls_cert is None:
+        table.refuse("tls_client_ca", str(settings.tls_client_ca), "it needs tls_cert and tls_key")
 
 
-def _refuse_shared(table: Table, principals: Sequence[QueryPrincipal]) -> None:
+def _verify_unshared(table: Table, principals: Sequence[QueryPrincipal]) -> None:
     for kind in ("name", "token_sha256", "public_key", "client"):
         seen: dict[object, str] = {}
         for principal in principals:
@@ -253,12 +250,9 @@ def _refuse_shared(table: Table, principals: Sequence[QueryPrincipal]) -> None:
             seen[value] = principal.name
 
 
-_MOST_PEOPLE: Final = 9
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActingSettings:
-    """The identity that makes checkpoints and records reports; without one, the recorder's own.
+    """The identity that makes checkpoints and records reports; by default the recorder's own.
 
     ``escrow`` is the card that the hub's keys are sealed to in the archive.
     """
@@ -272,7 +266,7 @@ class ActingSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalSettings:
-    """So many different people let an import in; where ``people`` are named, only they may."""
+    """How many different people must approve an import; if ``people`` are named, only they may."""
 
     needed: int
     people: tuple[str, ...]
@@ -280,7 +274,7 @@ class ApprovalSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldSettings:
-    """``plaintext_at_rest`` lets the table of events be written, in the clear, to the store."""
+    """``plaintext_at_rest`` permits writing the table of events to the store in the clear."""
 
     overlay: str
     streams: tuple[str, ...]
@@ -301,7 +295,7 @@ def acting_settings(table: Table) -> ActingSettings:
 
 def approval_settings(table: Table) -> ApprovalSettings:
     settings = ApprovalSettings(
-        needed=table.number("needed", 1, least=1, most=_MOST_PEOPLE), people=table.texts("people")
+        needed=table.number("needed", 1, least=1, most=_MAX_PEOPLE), people=table.texts("people")
     )
     table.done()
     if settings.people and len(settings.people) < settings.needed:
@@ -321,13 +315,8 @@ def fold_settings(table: Table) -> FoldSettings:
     return settings
 
 
-DEFAULT_PATH: Final = Path("recorder.toml")
-_ZONE: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-_STREAM: Final = re.compile(r"record(/[A-Za-z0-9._-]+)+")
-
-
 class OpenerConfig(NamedTuple):
-    """A client directory whose keystore is only read, and where its passphrase is."""
+    """A client directory whose keystore is only read, and its passphrase file."""
 
     client: Path
     passphrase_file: Path | None
@@ -337,8 +326,8 @@ class OpenerConfig(NamedTuple):
 class RecorderHubConfig:
     """``client`` is the recorder's own identity; ``reader`` the card that events are sealed to.
 
-    ``reader_keys`` is the keystore behind that card, which every process of the zone that opens
-    events reads without locking it; without one, each opens with the keys of its own identity.
+    ``reader_keys`` is the keystore of that card, which processes of the zone read without locking
+    it; without it, each process uses the keys of its own identity.
     """
 
     url: str
@@ -353,7 +342,8 @@ class RecorderHubConfig:
 
     @property
     def opener(self) -> OpenerConfig:
-        """The keystore that jobs open events with, which need no hub: of the reader, else ours."""
+        """The keystore for jobs that decrypt events without a hub: the reader's, or else our
+        own."""
         if self.reader_keys is not None:
             return OpenerConfig(self.reader_keys, self.reader_keys_passphrase_file)
         return OpenerConfig(self.client, self.passphrase_file)
@@ -361,7 +351,10 @@ class RecorderHubConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderSettings:
-    """``acting`` is who acts in the commands of a zone's operators; None outside of a zone."""
+    """All settings.
+
+    ``acting`` is the identity of a zone's operator commands, None outside of a zone.
+    """
 
     zone: str
     hub: RecorderHubConfig
@@ -378,9 +371,9 @@ class RecorderSettings:
 
 
 def load(path: Path) -> RecorderSettings:
-    """The settings of ``recorder.toml`` or of a zone's file; relative paths begin at its folder."""
+    """Load ``recorder.toml`` or a zone's file; relative paths start at its directory."""
     return read_settings_file(
-        path, lambda item: parse(item, path.absolute().parent), "docs/recorder.example.toml"
+        path, lambda document: parse(document, path.absolute().parent), "docs/recorder.example.toml"
     )
 
 
@@ -396,7 +389,7 @@ def parse(document: dict[str, Any], folder: Path) -> RecorderSettings:
 
 
 def _settings(table: Table, objects: Table | None) -> RecorderSettings:
-    streams = tuple(_stream(item) for item in table.tables("streams"))
+    streams = tuple(_stream(stream) for stream in table.tables("streams"))
     settings = RecorderSettings(
         zone=_zone(table),
         hub=_hub(table.table("hub")),
@@ -412,10 +405,10 @@ def _settings(table: Table, objects: Table | None) -> RecorderSettings:
 
 
 def _zone(table: Table) -> str:
-    result = str(table.text("zone"))
-    if not _ZONE.fullmatch(result):
-        table.refuse("zone", result, "up to 63 of a-z, 0-9, '.', '_' and '-' are due")
-    return result
+    zone = str(table.text("zone"))
+    if not _ZONE.fullmatch(zone):
+        table.refuse("zone", zone, "up to 63 of a-z, 0-9, '.', '_' and '-' are due")
+    return zone
 
 
 def _hub(table: Table) -> RecorderHubConfig:
@@ -454,19 +447,19 @@ def _stream(table: Table) -> RecorderStream:
 
 
 def _stream_name(table: Table) -> str:
-    result = str(table.text("name"))
-    if not _STREAM.fullmatch(result):
+    name = str(table.text("name"))
+    if not _STREAM.fullmatch(name):
         table.refuse(
             "name",
-            result,
+            name,
             f"a recorder stream begins with {NAMESPACE} and has A-Z, a-z, 0-9, '.', '_', '-' "
             "between its slashes",
         )
-    return result
+    return name
 
 
 def store_of(table: Table) -> StoreSettings:
-    """The store that [objects], or [storage] of a zone, names."""
+    """The store of the table [objects], or [storage] of a zone."""
     url = table.text("url")
     try:
         settings = settings_of(

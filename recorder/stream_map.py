@@ -19,9 +19,9 @@ NAMESPACE: Final = "record/"
 LONG_TERM: Final = "long_term"
 DEFAULT_PAYLOAD_BYTES: Final = 65_536
 AROUND_PAYLOAD_BYTES: Final = 4_096
-"""What a message has beside its payload at most: other fields, seal, signature, capability."""
+"""The maximum size of a message without its payload: other fields, seal, signature, capability."""
 MAX_PAYLOAD_BYTES: Final = 1_000_000
-"""What still fits into one message, with the longest of the other fields around it."""
+"""The largest payload that fits into a message with the longest other fields."""
 
 REQUESTS: Final = "record/query/requests"
 RESULTS: Final = "record/query/results"
@@ -38,25 +38,25 @@ RESERVED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         CHANGES: ("stream.renamed", "stream.split"),
     }
 )
-"""The streams of the recorder itself, by name or pattern, with the only types they hold."""
+"""The recorder's own streams, by name or pattern, with the only event types they hold."""
 
 MANAGEMENT: Final = "record/infrastructure/"
-"""Where those who manage the recorder say what they have done and found."""
+"""Prefix of the streams for actions and findings of those who manage the recorder."""
 
 _RESERVED_NAMES: Final = (REQUESTS, RESULTS, AUDIT, REPLAYS, CHANGES)
 
 
 class UnknownType(VeenError):
-    """An event type that no stream is configured for."""
+    """An event type without a configured stream."""
 
 
 class StrangeProfile(VeenError):
-    """A recorder stream that its hub keeps with epochs or padding."""
+    """A recorder stream that the hub stores with epochs or padding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderStream:
-    """``producers`` are the principals that may append; where none are named, the hub decides."""
+    """A stream; ``producers`` may append to it, and if none are named, the hub decides."""
 
     name: str
     event_types: tuple[str, ...]
@@ -65,7 +65,7 @@ class RecorderStream:
     retention: str = LONG_TERM
 
     def document(self) -> dict[str, Any]:
-        """Does not depend on the order in which the file gives types and producers."""
+        """Canonical form, independent of the order of types and producers in the file."""
         return {
             "name": self.name,
             "event_types": sorted(self.event_types),
@@ -76,24 +76,25 @@ class RecorderStream:
 
 
 class RecorderStreamMap:
-    """All recorder streams by name, those of the recorder itself included."""
+    """All recorder streams by name, including the recorder's own."""
 
     def __init__(self, configured: Iterable[RecorderStream], admins: Iterable[bytes]) -> None:
         self.admins = tuple(admins)
         named = tuple(configured)
         _verify(named, self.admins)
-        implied = [item for item in map(_reserved, _RESERVED_NAMES) if _is_missing(item, named)]
-        self.streams = tuple(sorted((*named, *implied), key=lambda item: item.name))
+        reserved = map(_reserved, _RESERVED_NAMES)
+        implied = [stream for stream in reserved if _is_missing(stream, named)]
+        self.streams = tuple(sorted((*named, *implied), key=lambda stream: stream.name))
         self._by_type = {kind: stream for stream in self.streams for kind in stream.event_types}
 
     def stream_of(self, event_type: str) -> RecorderStream:
-        value = self._by_type.get(event_type)
-        if value is None:
+        stream = self._by_type.get(event_type)
+        if stream is None:
             known = ", ".join(sorted(self._by_type))
             raise UnknownType(
                 f"no stream is configured for the event type {event_type!r}; known are {known}"
             )
-        return value
+        return stream
 
     def holds(self, event_type: str) -> bool:
         return event_type in self._by_type
@@ -102,22 +103,24 @@ class RecorderStreamMap:
         return next((stream for stream in self.streams if stream.name == name), None)
 
     def writers(self, stream: RecorderStream) -> tuple[bytes, ...]:
-        """Who may append: the producers, or the admins where changes are recorded."""
+        """The principals that may append: the producers, or for the stream of changes the
+        admins."""
         return self.admins if stream.name == CHANGES else stream.producers
 
     def is_for_admins(self, stream: RecorderStream) -> bool:
-        """Whether an admin may append: to the recorder's own streams, not to what it records."""
+        """Whether an admin may append: to the recorder's own streams only."""
         reserved = any(fnmatchcase(stream.name, pattern) for pattern in RESERVED)
         return reserved or stream.name.startswith(MANAGEMENT)
 
     def profile_id(self) -> bytes:
-        """What identifies this configuration of streams in a recorder checkpoint."""
+        """Hash of this configuration of streams, part of every recorder checkpoint."""
         document = [stream.document() for stream in self.streams]
         return ht("veen/recorder-profile", canonical_json.encode(document))
 
 
 def refuse_strange_profiles(infos: Iterable[StreamInfo]) -> None:
-    """Checkpoints and index are over streams of one label: others would be left out silently."""
+    """Refuse recorder streams with several labels, which checkpoints and the index would silently
+    leave out."""
     plain = DEFAULT_PROFILE.profile_id()
     for info in infos:
         if info.name.startswith(NAMESPACE) and info.profile_id != plain:

@@ -1,6 +1,6 @@
-"""Timestamps as people and queries write them: ISO-8601 in UTC, to the millisecond.
+"""Timestamps as people, queries and logs write them.
 
-When something happened, as logs write it: a number, or ISO-8601 with its offset.
+Queries use ISO 8601 in UTC with milliseconds; logs use a number, or ISO 8601 with an offset.
 """
 
 from __future__ import annotations
@@ -21,17 +21,20 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND: Final = timedelta(seconds=1)
 _SECOND_60: Final = re.compile(r"([T ][0-9]{2}:?[0-9]{2}:?)60(?=[.,Z+-]|$)")
 _LAST_SECOND: Final = (23, 59, 59)
+_FORM: Final = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,3}))?Z"
+)
 
 
 class TimeUnit(Enum):
-    """What a number counts."""
+    """The unit of a numeric time."""
 
     MS = "ms"
     SECONDS = "s"
 
 
 def event_time(value: Any, unit: TimeUnit) -> int:
-    """Milliseconds since 1970; what is finer is cut off."""
+    """Milliseconds since 1970, rounded down."""
     if type(value) is str:
         return _of_text(value)
     if type(value) is int:
@@ -59,7 +62,7 @@ def _parsed(text: str) -> datetime:
 
 
 def _leap_second(text: str) -> datetime | None:
-    """Second 60 of a UTC day is, as in POSIX time, second 0 of the next one."""
+    """Second 60 of a UTC day is second 0 of the next day, as in POSIX time."""
     before = _SECOND_60.sub(r"\g<1>59", text, count=1)
     try:
         moment = datetime.fromisoformat(before)
@@ -71,13 +74,8 @@ def _leap_second(text: str) -> datetime | None:
     return moment + _SECOND if (utc.hour, utc.minute, utc.second) == _LAST_SECOND else None
 
 
-_FORM: Final = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,3}))?Z"
-)
-
-
 def render(ms: int) -> str:
-    """``2025-11-19T03:20:00.000Z``; Malformed before 1970 and after the year 9999."""
+    """Format as ``2025-11-19T03:20:00.000Z``; Malformed before 1970 and after the year 9999."""
     if not 0 <= ms <= MAX_TIME_MS:
         raise Malformed(f"{ms} ms is no time from 1970 to 9999")
     seconds, rest = divmod(ms, 1000)
@@ -86,12 +84,12 @@ def render(ms: int) -> str:
 
 @lru_cache(maxsize=4096)
 def _second(seconds: int) -> str:
-    """Rows of one answer come from few different seconds."""
+    """Cached, since the rows of a result come from few different seconds."""
     return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}"
 
 
 def parse(text: str) -> int:
-    """Milliseconds since 1970 of such a text, with up to three decimals."""
+    """Parse the format of ``render``, with up to three decimals, to milliseconds since 1970."""
     match = _FORM.fullmatch(text)
     if match is None:
         raise Malformed(f"{text!r} is no time like 2025-11-19T03:20:00.000Z")

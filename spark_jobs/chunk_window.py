@@ -1,4 +1,4 @@
-"""A sealed chunk read window by window, so that memory is bounded whatever its size."""
+"""Sequential reads of a sealed chunk, window by window, in bounded memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PlacedEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ArchivedChunk:
-    """A sealed chunk of an archive, as its manifest tells of it."""
+    """A sealed chunk of an archive, as described by its manifest."""
 
     hub_id: bytes
     name: ChunkName
@@ -48,7 +48,10 @@ def chunk_of(hub_id: bytes, label: LabelManifest, segment: ArchivedSegment) -> A
 def windows(
     objects: ObjectStore, chunk: ArchivedChunk, limits: Limits, window: int = WINDOW
 ) -> Iterator[list[PlacedEntry]]:
-    """All entries from the first to the last, each with its frame checked; Untrusted if not all."""
+    """Yield all entries of a chunk in windows, with their frames verified.
+
+    Raises Untrusted if any is missing.
+    """
     at, seq = 0, chunk.name.start_seq
     while at < chunk.size:
         raw = objects.get_range(chunk.key, at, max(window, limits.largest_entry))
@@ -65,7 +68,7 @@ def windows(
 
 
 def _entries(raw: bytes, base: int, chunk: ArchivedChunk, limits: Limits) -> list[PlacedEntry]:
-    """The whole entries of a window, one at least."""
+    """The complete entries of a window, at least one."""
     entries: list[PlacedEntry] = []
     at = 0
     while at < len(raw):

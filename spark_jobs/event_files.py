@@ -1,13 +1,8 @@
-"""What a table of events holds: files by chunk, a manifest a label, and one over all of them.
+"""The files of an events table: Parquet by chunk and day, a manifest a label, and one for the hub.
 
-A file counts once the manifest names it. Whatever else lies in the store was left by a run that
-was cut off, and nobody reads it.
-
-Events in the clear: what a reader's keys open of the entries of a log, one row each.
-
-The events of one chunk as Parquet, a file a day: the same entries give the same bytes.
-
-One chunk to turn into events, as it travels to an executor, and what comes back.
+A file belongs to the table once the manifest names it; other files in the store were left by an
+interrupted run and are ignored. The rows are what the reader's keys open of the entries of a log,
+and the same entries give the same bytes.
 """
 
 from __future__ import annotations
@@ -47,9 +42,41 @@ from veen.payload import Opened, open_with_any
 from veen.wire.objects import WireMap
 from veen.wire.schema import Bytes32, Version
 
-_TRIES: Final = 10
+_MAX_TRIES: Final = 10
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_TAKEN: Final = frozenset({"hubs", "folds"})
+_RESERVED_NAMES: Final = frozenset({"hubs", "folds"})
+W = TypeVar("W", bound=WireMap)
+DAY_SEC: Final = 86_400
+# expires_at is chosen by the client, up to 2^64 - 1. No column is called stream or day, since the
+# partition directories are.
+ARROW: Final = pa.schema(
+    [
+        ("stream_name", pa.string()),
+        ("stream_id", pa.binary()),
+        ("label", pa.binary()),
+        ("stream_seq", pa.int64()),
+        ("hub_ts", pa.int64()),
+        ("client_id", pa.binary()),
+        ("msg_id", pa.binary()),
+        ("opened", pa.bool_()),
+        ("schema", pa.binary()),
+        ("body", pa.binary()),
+        ("parent_id", pa.binary()),
+        ("att_root", pa.binary()),
+        ("expires_at", pa.uint64()),
+    ]
+)
+# Everything that could change the bytes is fixed; the version of pyarrow is part of them too.
+_WRITER: Final[dict[str, Any]] = {
+    "version": "2.6",
+    "compression": "zstd",
+    "compression_level": 3,
+    "use_dictionary": False,
+    "data_page_version": "1.0",
+    "store_schema": False,
+    "write_page_index": False,
+}
+_OPENED: Final = ARROW.get_field_index("opened")
 
 
 class OtherReader(VeenError):
@@ -58,7 +85,7 @@ class OtherReader(VeenError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFile(WireMap):
-    """Parquet of one chunk and one day."""
+    """The Parquet file of a chunk and day."""
 
     key: str
     day: str
@@ -69,6 +96,8 @@ class EventFile(WireMap):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventChunk(WireMap):
+    """The files of a chunk."""
+
     start_seq: int
     end_seq: int
     rows: int
@@ -78,6 +107,8 @@ class EventChunk(WireMap):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelEvents(WireMap):
+    """The chunks of a label."""
+
     ver: Version = 1
     label: Bytes32
     chunks: tuple[EventChunk, ...]
@@ -89,9 +120,9 @@ class LabelEvents(WireMap):
             raise Malformed("the chunks of a label are out of order or doubled")
 
     def plus(self, chunks: Sequence[EventChunk]) -> LabelEvents:
-        """With these chunks too; one that is there stays as it is."""
-        result = {chunk.start_seq: chunk for chunk in (*reversed(chunks), *self.chunks)}
-        return replace(self, chunks=tuple(result[start] for start in sorted(result)))
+        """Add chunks; those already present stay as they are."""
+        merged = {chunk.start_seq: chunk for chunk in (*reversed(chunks), *self.chunks)}
+        return replace(self, chunks=tuple(merged[start] for start in sorted(merged)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +133,10 @@ class TableLabel(WireMap):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableManifest(WireMap):
-    """``reader`` is the id_sign of the identity whose keys opened the events."""
+    """The manifest of a table.
+
+    ``reader`` is the id_sign of the identity that decrypted the events.
+    """
 
     ver: Version = 1
     hub_id: Bytes32
@@ -111,20 +145,19 @@ class TableManifest(WireMap):
     previous: Bytes32 | None = None
 
 
-W = TypeVar("W", bound=WireMap)
-
-
 @dataclass(frozen=True, slots=True)
 class EventTable:
+    """An events table in a store."""
+
     store: Store
     name: str
     hub_id: bytes
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name) or self.name in _TAKEN:
+        if not _NAME.fullmatch(self.name) or self.name in _RESERVED_NAMES:
             raise VeenError(
                 f"table {self.name!r}: lower-case letters, digits, - and _ are due, "
-                f"and not {', '.join(sorted(_TAKEN))}"
+                f"and not {', '.join(sorted(_RESERVED_NAMES))}"
             )
 
     @property
@@ -138,14 +171,14 @@ class EventTable:
         return (self._document(ref.sha256, LabelEvents) for ref in manifest.labels)
 
     def files(self) -> Iterator[EventFile]:
-        """All that is committed; readers take these and no others."""
+        """All committed files; readers use these and no others."""
         manifest = self.manifest()
         for label in self.labels(manifest) if manifest else ():
             for chunk in label.chunks:
                 yield from chunk.files
 
     def known(self, reader: bytes) -> set[tuple[bytes, int]]:
-        """Label and start_seq of every chunk that is committed."""
+        """The label and start_seq of every committed chunk."""
         manifest = self.manifest()
         if manifest is None:
             return set()
@@ -155,17 +188,17 @@ class EventTable:
                 "take that, or another --table"
             )
         return {
-            (label.label, each.start_seq)
+            (label.label, chunk.start_seq)
             for label in self.labels(manifest)
-            for each in label.chunks
+            for chunk in label.chunks
         }
 
-    def commit(self, reader: bytes, value: Mapping[bytes, Sequence[EventChunk]]) -> None:
-        """Add chunks to the table, all of them or none."""
-        for _ in range(_TRIES):
+    def commit(self, reader: bytes, added: Mapping[bytes, Sequence[EventChunk]]) -> None:
+        """Add chunks to the table, atomically."""
+        for _ in range(_MAX_TRIES):
             head = self._head()
             old = self._manifest(head)
-            new = self._with(old, head, reader, value)
+            new = self._with(old, head, reader, added)
             if old is not None and new.labels == old.labels:
                 return
             raw = new.encode()
@@ -185,18 +218,18 @@ class EventTable:
         old: TableManifest | None,
         head: StoreHead,
         reader: bytes,
-        value: Mapping[bytes, Sequence[EventChunk]],
+        added: Mapping[bytes, Sequence[EventChunk]],
     ) -> TableManifest:
         if old is not None and old.reader != reader:
             raise OtherReader(f"table {self.name} was made with another identity meanwhile")
         refs = {ref.label: ref for ref in old.labels} if old else {}
-        for label, chunks in value.items():
+        for label, chunks in added.items():
             ref = refs.get(label)
-            before = (
+            known = (
                 self._document(ref.sha256, LabelEvents) if ref
                 else LabelEvents(label=label, chunks=())
             )  # fmt: skip
-            raw = before.plus(chunks).encode()
+            raw = known.plus(chunks).encode()
             self._put(raw)
             refs[label] = TableLabel(label=label, sha256=h(raw))
         labels = tuple(refs[label] for label in sorted(refs))
@@ -213,43 +246,20 @@ class EventTable:
             raise Untrusted(f"table {self.name} is of another hub")
         return document
 
-    def _document(self, sha256: bytes, value: type[W]) -> W:
-        return value.decode(self.store.objects.get(self._key(sha256), expect=sha256))
+    def _document(self, sha256: bytes, kind: type[W]) -> W:
+        return kind.decode(self.store.objects.get(self._key(sha256), expect=sha256))
 
     def _put(self, raw: bytes) -> None:
         self.store.objects.put(self._key(h(raw)), raw)
 
     def _key(self, sha256: bytes) -> str:
-        # Whoever reads the whole folder as a table passes over what begins with an underscore.
+        # Readers of the whole directory as a table skip names that begin with an underscore.
         return f"{self.prefix}/_manifest/{sha256.hex()}"
-
-
-DAY_SEC: Final = 86_400
-
-# expires_at is for the client to choose, up to 2^64 - 1. No column is called stream or day: the
-# folders are.
-ARROW: Final = pa.schema(
-    [
-        ("stream_name", pa.string()),
-        ("stream_id", pa.binary()),
-        ("label", pa.binary()),
-        ("stream_seq", pa.int64()),
-        ("hub_ts", pa.int64()),
-        ("client_id", pa.binary()),
-        ("msg_id", pa.binary()),
-        ("opened", pa.bool_()),
-        ("schema", pa.binary()),
-        ("body", pa.binary()),
-        ("parent_id", pa.binary()),
-        ("att_root", pa.binary()),
-        ("expires_at", pa.uint64()),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledStream:
-    """The stream of a label; both are None when the control log does not tell."""
+    """The stream of a label; both are None when the control log does not name it."""
 
     name: str | None
     stream_id: bytes | None
@@ -257,7 +267,7 @@ class LabelledStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readership:
-    """What the events of a hub are opened with, and checked by."""
+    """The keys and rules with which events of a hub are decrypted and verified."""
 
     hub: HubIdentity
     limits: Limits
@@ -267,7 +277,7 @@ class Readership:
     def rows(
         self, entries: Sequence[PlacedEntry], stream: LabelledStream, chunk: ArchivedChunk
     ) -> Iterator[tuple[Any, ...]]:
-        """A row an entry; an entry that is not what client and hub signed is refused."""
+        """Yield a row for each entry; an entry that client or hub did not sign is refused."""
         for placed in entries:
             msg, receipt = placed.framed.msg, placed.framed.receipt
             try:
@@ -287,7 +297,7 @@ class Readership:
             )  # fmt: skip
 
     def _opened(self, msg: Msg) -> Opened | None:
-        """What the first key that fits opens; None when none does."""
+        """Decrypt with the first key that fits; None when none does."""
         profile = self.profiles.get(msg.profile_id)
         if profile is None:
             return None
@@ -298,11 +308,11 @@ class Readership:
 
 
 def by_day(rows: Iterator[tuple[Any, ...]]) -> dict[int, list[tuple[Any, ...]]]:
-    """Rows under the UTC day of their hub_ts, counted from 1970."""
-    result: dict[int, list[tuple[Any, ...]]] = {}
+    """Rows by the UTC day of their hub_ts, counted from 1970."""
+    days: dict[int, list[tuple[Any, ...]]] = {}
     for row in rows:
-        result.setdefault(row[4] // DAY_SEC, []).append(row)
-    return result
+        days.setdefault(row[4] // DAY_SEC, []).append(row)
+    return days
 
 
 def batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
@@ -318,29 +328,16 @@ def _verify(msg: Msg, leaf_hash: bytes) -> None:
         raise Untrusted("the receipt is for another message")
 
 
-# All that could make bytes differ is fixed; the version of pyarrow stands in them too.
-_WRITER: Final[dict[str, Any]] = {
-    "version": "2.6",
-    "compression": "zstd",
-    "compression_level": 3,
-    "use_dictionary": False,
-    "data_page_version": "1.0",
-    "store_schema": False,
-    "write_page_index": False,
-}
-_OPENED: Final = ARROW.get_field_index("opened")
-
-
 @dataclass(frozen=True, slots=True)
 class EventWriter:
-    """Writes chunks below ``prefix``; a name holds the digest of its file."""
+    """Writes chunks below ``prefix``; a file name contains its digest."""
 
     objects: ObjectStore
     prefix: str
     readership: Readership
 
     def write(self, chunk: ArchivedChunk, stream: LabelledStream) -> EventChunk:
-        """Put the files of one chunk; they count once a manifest names them."""
+        """Write the files of a chunk; they belong to the table once a manifest names them."""
         with tempfile.TemporaryDirectory(prefix="veen-events-") as scratch:
             spool = _Spool(Path(scratch))
             with ExitStack() as stack:
@@ -374,7 +371,7 @@ class EventWriter:
 
 
 class _Spool:
-    """Files being written, one a day, a window of entries at a time."""
+    """Files being written, one for each day, a window of entries at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -413,7 +410,7 @@ def _date(day: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReaderIdentity:
-    """Where the identity lies on every host; its keys never travel."""
+    """The location of the reader's identity, which is the same on every host; keys are not sent."""
 
     client: Path
     passphrase_file: Path | None
@@ -426,12 +423,14 @@ class ReaderIdentity:
 
 
 class EventWork(NamedTuple):
+    """A chunk to turn into events, and its stream."""
+
     chunk: ArchivedChunk
     stream: LabelledStream
 
 
 class Done(NamedTuple):
-    """What became of a chunk: its events, or why it was refused."""
+    """The result of a chunk: its events, or why it was refused."""
 
     chunk: ArchivedChunk
     events: EventChunk | None
@@ -440,7 +439,7 @@ class Done(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventTerms:
-    """What every task is given; ``readership`` has no keys until it gets to its host."""
+    """The parameters of every task; ``readership`` gets its keys on the executor."""
 
     services: StoreRef
     prefix: str
@@ -449,7 +448,7 @@ class EventTerms:
 
 
 def write_one(terms: EventTerms, work: EventWork) -> Done:
-    """The events of one chunk in the store; doing it twice puts the same bytes."""
+    """Write the events of a chunk to the store; idempotent."""
     readership = replace(terms.readership, keys=terms.reader.keys())
     writer = EventWriter(terms.services.to_put().objects, terms.prefix, readership)
     try:

@@ -4,9 +4,7 @@ r"""Decrypt an archived log into a table of Parquet files, one a chunk and day; 
         --client DIR --passphrase-file FILE --plaintext-at-rest yes
 
 Ends with 0 when every new chunk is in the table, with 3 when some were refused, with 4 when
-nothing could be done.
-
-Which stream each label of an archived hub is of, learnt from its control log.
+nothing could be done. The stream of each label is learnt from the hub's control log.
 """
 
 from __future__ import annotations
@@ -35,6 +33,7 @@ from spark_jobs.event_files import (
     Readership,
     write_one,
 )
+from spark_jobs.session import session
 from veen.audit.context import Context, Depth, Stock
 from veen.audit.engine import AuditedLog, audit_log, in_order
 from veen.audit.trust import TrustCheck
@@ -47,10 +46,13 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.core.broadcast import Broadcast
 
+WAVE: Final = 1_024
+OK, FAULTS, REFUSED = 0, 3, 4
+
 
 @dataclass(frozen=True, slots=True)
 class LoggedStreams:
-    """As the control log and the terms tell."""
+    """The streams that the control log and the terms name."""
 
     context: Context
     names: Mapping[bytes, str]
@@ -64,32 +66,32 @@ class LoggedStreams:
 
     def profiles(self) -> dict[bytes, Profile]:
         known = [*self.context.streams.fixed.values(), *self.context.streams.rolling]
-        learnt = {item.labels.profile.profile_id(): item.labels.profile for item in known}
+        learnt = {origin.labels.profile.profile_id(): origin.labels.profile for origin in known}
         return {**self.context.profiles, **learnt}
 
 
 def learn_streams(services: StoreRef, hub_id: bytes, terms: AuditTerms) -> LoggedStreams:
-    """Audit the control label, by which streams are known; a faulty one is refused."""
+    """Audit the control label, which names the streams; a faulty one is refused."""
     inventory, trust = in_archive(services, hub_id), TrustCheck()
     context = terms.context(trust.read_hub(inventory.files.read), Depth.FULL)
     log = inventory.log()
     control = control_label(hub_id)
-    alone = Stock({control: log.inventory.of(control)})
-    acknowledged = {item: upto for item, upto in log.acknowledged.items() if item == control}
-    (result,) = audit_log(
-        AuditedLog(inventory=alone, read=log.read, acknowledged=acknowledged),
+    control_only = Stock({control: log.inventory.of(control)})
+    acknowledged = {label: upto for label, upto in log.acknowledged.items() if label == control}
+    (findings,) = audit_log(
+        AuditedLog(inventory=control_only, read=log.read, acknowledged=acknowledged),
         context,
         in_order(log.read),
     ).labels
-    if trust.faults or result.faults:
-        first = (*trust.faults, *result.faults)[0]
+    if trust.faults or findings.faults:
+        first = (*trust.faults, *findings.faults)[0]
         raise Untrusted(f"{first.file} at byte {first.offset}: {first.what}; run verify_log")
     records = [
         *terms.streams,
-        *(stream for logged in result.control_records for stream in logged.record.streams()),
+        *(stream for logged in findings.control_records for stream in logged.record.streams()),
     ]
     return LoggedStreams(
-        context.with_control_records(result.control_records, is_whole=True), _names(records)
+        context.with_control_records(findings.control_records, is_whole=True), _names(records)
     )
 
 
@@ -99,10 +101,6 @@ def _names(records: Iterable[StreamRecord]) -> dict[bytes, str]:
         if not record.is_nameless():
             names.setdefault(record.stream_id(), record.name)
     return names
-
-
-WAVE: Final = 1_024
-OK, FAULTS, REFUSED = 0, 3, 4
 
 
 class TableOutcome(NamedTuple):
@@ -115,7 +113,7 @@ class TableOutcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventsJob:
-    """Brings a table up to its archive."""
+    """Brings a table up to date with its archive."""
 
     services: StoreRef
     hub_id: bytes
@@ -143,26 +141,27 @@ class EventsJob:
         done: list[Done] = []
         for start in range(0, len(work), WAVE):
             wave = work[start : start + WAVE]
-            metrics = spark.parallelize(wave, len(wave)).map(partial(_write, sent)).collect()
-            table.commit(self.reader.name(), _by_label(metrics))
-            done += metrics
+            results = spark.parallelize(wave, len(wave)).map(partial(_write, sent)).collect()
+            table.commit(self.reader.name(), _by_label(results))
+            done += results
         return _outcome(done, pruned)
 
     def _work(
         self, archive: HubArchive, streams: LoggedStreams, table: EventTable
     ) -> tuple[list[EventWork], int]:
-        """Chunks that are not in the table; and how many retention took before the archive."""
-        known, result, pruned = table.known(self.reader.name()), [], 0
+        """The chunks that are not in the table, and how many were pruned before they were
+        archived."""
+        known, work, pruned = table.known(self.reader.name()), [], 0
         for label in archive.labels(archive.latest()):
             if label.label == control_label(self.hub_id):
                 continue
             pruned += sum(segment.is_pruned for segment in label.segments)
-            result += [
+            work += [
                 EventWork(chunk_of(self.hub_id, label, segment), streams.of(label))
                 for segment in label.segments
                 if not segment.is_pruned and (label.label, segment.start_seq) not in known
             ]
-        return result, pruned
+        return work, pruned
 
 
 def _write(sent: Broadcast[EventTerms], work: EventWork) -> Done:
@@ -170,44 +169,45 @@ def _write(sent: Broadcast[EventTerms], work: EventWork) -> Done:
 
 
 def _by_label(done: Iterable[Done]) -> dict[bytes, list[EventChunk]]:
-    result: dict[bytes, list[EventChunk]] = {}
-    for item in done:
-        if item.events is not None:
-            result.setdefault(item.chunk.name.label, []).append(item.events)
-    return result
+    chunks: dict[bytes, list[EventChunk]] = {}
+    for outcome in done:
+        if outcome.events is not None:
+            chunks.setdefault(outcome.chunk.name.label, []).append(outcome.events)
+    return chunks
 
 
 def _outcome(done: Sequence[Done], pruned: int) -> TableOutcome:
-    events = [item.events for item in done if item.events is not None]
+    events = [outcome.events for outcome in done if outcome.events is not None]
     return TableOutcome(
         chunks=len(events),
         rows=sum(event.rows for event in events),
         opened=sum(event.opened for event in events),
         pruned=pruned,
-        refused=tuple(item.refused for item in done if item.events is None),
+        refused=tuple(outcome.refused for outcome in done if outcome.events is None),
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    asked = _parser().parse_args(arguments)
-    if asked.plaintext_at_rest != "yes":
+    args = _parser().parse_args(arguments)
+    if args.plaintext_at_rest != "yes":
         return _say(
             REFUSED,
             "the table holds events in the clear for whoever can read the store, for as long as "
             "it keeps them; say --plaintext-at-rest yes if that is what you want",
         )
     try:
-        run = _run(asked)
+        outcome = _run(args)
     except VeenError as error:
         return _say(REFUSED, str(error))
-    for why in run.refused:
+    for why in outcome.refused:
         _say(FAULTS, f"refused: {why}")
     _say(
         OK,
-        f"{run.chunks} new chunks, {run.rows} events, {run.rows - run.opened} of them "
-        f"not opened, {run.pruned} chunks pruned before they were archived",
+        f"{outcome.chunks} new chunks, {outcome.rows} events, "
+        f"{outcome.rows - outcome.opened} of them not opened, "
+        f"{outcome.pruned} chunks pruned before they were archived",
     )
-    return FAULTS if run.refused else OK
+    return FAULTS if outcome.refused else OK
 
 
 def _say(code: int, what: str) -> int:
@@ -215,15 +215,13 @@ def _say(code: int, what: str) -> int:
     return code
 
 
-def _run(asked: argparse.Namespace) -> TableOutcome:
-    from spark_jobs.session import session  # noqa: PLC0415 - refusals need no Spark
-
+def _run(args: argparse.Namespace) -> TableOutcome:
     job = EventsJob(
-        services=store_ref(asked.store, vars(asked)),
-        hub_id=asked.hub_id,
-        table=asked.table,
-        reader=ReaderIdentity(asked.client.absolute(), asked.passphrase_file),
-        terms=read_terms(asked.terms),
+        services=store_ref(args.store, vars(args)),
+        hub_id=args.hub_id,
+        table=args.table,
+        reader=ReaderIdentity(args.client.absolute(), args.passphrase_file),
+        terms=read_terms(args.terms),
     )
     with session("events_table") as spark:
         return job.run(spark.sparkContext)

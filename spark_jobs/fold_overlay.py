@@ -6,12 +6,13 @@
 The result is the same bytes as that of ``veen fold --engine local``. The client directory is
 opened on every host; no key travels. Ends with 0, with 3 when the archive does not hold, with 4
 when there is nothing to fold.
-
-A fold as Spark tasks: each makes a whole node of the tree, and the driver merges them.
 """
 
 from __future__ import annotations
 
+import argparse
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from recorder.archive.store import HubArchive
 from recorder.folds.job import (
     FoldedNode,
     FoldJob,
+    FoldRequest,
     FoldResult,
     PreparedSource,
     carry_out,
@@ -29,29 +31,23 @@ from recorder.folds.job import (
     plan,
 )
 from recorder.folds.source import ArchiveSource, FoldReader
-from spark_jobs.session import identity_in
-from veen.errors import Untrusted
+from spark_jobs.session import identity_in, session
+from veen.errors import Malformed, Untrusted, VeenError
 from veen.label import Profile
 from veen.limits import Limits
-from veen.objects.store import StoreRef
-from veen.overlay.fold import Node
+from veen.objects.store import StoreRef, add_options, store_ref
+from veen.overlay.fold import BLOCK, Node
+from veen.system import durable
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-import argparse
-import sys
-from collections.abc import Sequence
 
-from recorder.folds.job import FoldRequest
-from veen.errors import Malformed, VeenError
-from veen.objects.store import add_options, store_ref
-from veen.overlay.fold import BLOCK
-from veen.system import durable
+OK, BROKEN, REFUSED = 0, 3, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldSite:
-    """Where every host finds the archive and the reader's keys; only names of them travel."""
+    """Where every host finds the archive and the reader's keys; only their names are sent."""
 
     services: StoreRef
     client: Path
@@ -67,13 +63,13 @@ class FoldSite:
         return HubArchive(self.services.to_put() if keeps else self.services.to_read(), hub_id)
 
     def ready_to_keep(self) -> FoldSite:
-        """The same once the store was seen to keep what folds put there."""
+        """The same after probing that the store can hold summaries."""
         return replace(self, services=self.services.probed())
 
 
 @lru_cache(maxsize=4)
 def source_at(site: FoldSite, job: FoldJob) -> ArchiveSource:
-    """What a process folds from: once for all its tasks of a job."""
+    """The source of a process, shared by all its tasks of a job."""
     return job.source(site.archive(job.hub_id), site.reader())
 
 
@@ -84,20 +80,20 @@ def make_at(site: FoldSite, job: FoldJob, reader: bytes, node: Node) -> FoldedNo
 
 
 def fold_on(spark: SparkContext, site: FoldSite, job: FoldJob, partitions: int = 0) -> FoldResult:
-    """The result of a job, whatever the number of tasks; 0 is one for each node that is due."""
+    """Run a job.
+
+    The result does not depend on the number of tasks. 0 is one for each node to compute.
+    """
     if job.keeps_summaries:
         site = site.ready_to_keep()
     source = job.source(site.archive(job.hub_id), site.reader())
-    result = plan(job, source, height_for(job, spark.defaultParallelism))
+    fold_plan = plan(job, source, height_for(job, spark.defaultParallelism))
     made: list[FoldedNode] = []
-    if result.due:
+    if fold_plan.due:
         work = partial(make_at, site, job, site.reader().scope())
-        slices = min(partitions or len(result.due), len(result.due))
-        made = spark.parallelize(result.due, slices).map(work).collect()
-    return carry_out(job, PreparedSource(source, result, made))
-
-
-OK, BROKEN, REFUSED = 0, 3, 4
+        slices = min(partitions or len(fold_plan.due), len(fold_plan.due))
+        made = spark.parallelize(fold_plan.due, slices).map(work).collect()
+    return carry_out(job, PreparedSource(source, fold_plan, made))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -105,9 +101,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--overlay", required=True, metavar="NAME")
     parser.add_argument("--from", dest="from_seq", type=int, default=1, metavar="N")
     parser.add_argument("--to", dest="to_seq", type=int, metavar="N", help="else all there is")
-    asked = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     try:
-        result = _run(asked)
+        result = _run(args)
     except (VeenError, OSError) as error:
         sys.stderr.write(f"fold_overlay: {error}\n")
         return code_of(error)
@@ -118,36 +114,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     return OK
 
 
-def _run(asked: argparse.Namespace) -> FoldResult:
-    # The local engine and the command line use this file without Spark.
-    from spark_jobs.session import session  # noqa: PLC0415
-
-    site, expected = site_of(asked), request_of(asked, asked.overlay)
-    expected = replace(expected, from_seq=asked.from_seq, to_seq=asked.to_seq)
-    job = expected.job(site.archive(asked.hub_id))
+def _run(args: argparse.Namespace) -> FoldResult:
+    site, request = site_of(args), request_of(args, args.overlay)
+    request = replace(request, from_seq=args.from_seq, to_seq=args.to_seq)
+    job = request.job(site.archive(args.hub_id))
     with session("fold_overlay") as spark:
-        result = fold_on(spark.sparkContext, site, job, asked.partitions)
-    durable.write(asked.out, result.encode())
+        result = fold_on(spark.sparkContext, site, job, args.partitions)
+    durable.write(args.out, result.encode())
     return result
 
 
-def site_of(asked: argparse.Namespace) -> FoldSite:
+def site_of(args: argparse.Namespace) -> FoldSite:
     return FoldSite(
-        services=store_ref(asked.store, vars(asked)),
-        client=asked.client.absolute(),
-        passphrase_file=asked.passphrase_file,
-        profile=Profile(epoch_sec=asked.epoch_sec, pad_block=asked.pad_block),
+        services=store_ref(args.store, vars(args)),
+        client=args.client.absolute(),
+        passphrase_file=args.passphrase_file,
+        profile=Profile(epoch_sec=args.epoch_sec, pad_block=args.pad_block),
     )
 
 
-def request_of(asked: argparse.Namespace, overlay: str) -> FoldRequest:
+def request_of(args: argparse.Namespace, overlay: str) -> FoldRequest:
     return FoldRequest(
-        stream=asked.stream,
+        stream=args.stream,
         overlay=overlay,
-        profile=Profile(epoch_sec=asked.epoch_sec, pad_block=asked.pad_block),
-        epoch=asked.epoch,
-        block=asked.block,
-        keeps_summaries=asked.summaries,
+        profile=Profile(epoch_sec=args.epoch_sec, pad_block=args.pad_block),
+        epoch=args.epoch,
+        block=args.block,
+        keeps_summaries=args.summaries,
     )
 
 
@@ -156,7 +149,7 @@ def code_of(error: VeenError | OSError) -> int:
 
 
 def parser_of(job: str, text: str) -> argparse.ArgumentParser:
-    """What every job that folds is told."""
+    """The parser with the options of every job that folds."""
     parser = argparse.ArgumentParser(prog=job, description=text.partition("\n")[0])
     parser.add_argument("--store", required=True, metavar="URL")
     parser.add_argument("--hub-id", type=bytes.fromhex, required=True, metavar="HEX")
@@ -174,4 +167,7 @@ def parser_of(job: str, text: str) -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # Tasks are pickled by module name, and executors cannot import those of __main__.
+    from spark_jobs import fold_overlay  # noqa: PLW0406
+
+    sys.exit(fold_overlay.main())

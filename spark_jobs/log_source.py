@@ -3,7 +3,7 @@
     spark.dataSource.register(VeenLog)
     spark.read.format("veen_log").options(store="s3://bucket", hub_id="…").load()
 
-Conditions on label, stream_seq and hub_ts decide which chunks are opened. Frames are checked,
+Conditions on label, stream_seq and hub_ts decide which chunks are opened. Frames are verified,
 signatures and roots are not: that is what verify_log is for.
 """
 
@@ -69,7 +69,7 @@ _DDL: Final = {
 
 
 def row(placed: PlacedEntry, chunk: str) -> tuple[Any, ...]:
-    """One entry, in the order of the columns."""
+    """An entry, in the order of the columns."""
     msg, receipt = placed.framed.msg, placed.framed.receipt
     return (
         receipt.label, receipt.stream_seq, receipt.hub_ts,
@@ -87,7 +87,7 @@ def batch(entries: Sequence[PlacedEntry], chunk: str) -> pa.RecordBatch:
 
 
 def narrowed(bounds: LogBounds, condition: Filter) -> LogBounds:
-    """The bounds under one more condition; one that says nothing of them leaves them alone."""
+    """The bounds under a further condition; one that does not concern them changes nothing."""
     match condition:
         case EqualTo(("label",), bytes() | bytearray() as value) | EqualNullSafe(
             ("label",), bytes() | bytearray() as value
@@ -122,10 +122,14 @@ def _cut(span: LogSpan, condition: Filter) -> LogSpan:
 
 @dataclass
 class ChunkPartition(InputPartition):
+    """A chunk as a partition."""
+
     chunk: ArchivedChunk
 
 
 class SparkLogReader(DataSourceReader):
+    """Reads the chunks of an archive within bounds."""
+
     def __init__(self, services: StoreRef, hub_id: bytes, window: int) -> None:
         self._services = services
         self._hub_id = hub_id
@@ -133,7 +137,7 @@ class SparkLogReader(DataSourceReader):
         self._bounds = LogBounds()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Chunks are chosen here; Spark still looks at every row."""
+        """Select chunks; Spark still filters every row."""
         for condition in filters:
             self._bounds = narrowed(self._bounds, condition)
         return filters
@@ -159,18 +163,20 @@ class SparkLogReader(DataSourceReader):
 
 
 class VeenLog(DataSource):
+    """The data source ``veen_log``."""
+
     @classmethod
     def name(cls) -> str:
         return "veen_log"
 
     def schema(self) -> str:
-        return ", ".join(f"{item.name} {_DDL[item.type]}" for item in ARROW)
+        return ", ".join(f"{field.name} {_DDL[field.type]}" for field in ARROW)
 
-    def reader(self, schema: StructType) -> SparkLogReader:  # noqa: ARG002 - Spark calls it so
-        given: Mapping[str, str] = self.options
-        if "store" not in given or "hub_id" not in given:
+    def reader(self, schema: StructType) -> SparkLogReader:  # noqa: ARG002 - Spark's signature
+        options: Mapping[str, str] = self.options
+        if "store" not in options or "hub_id" not in options:
             raise VeenError("veen_log needs the options store and hub_id")
-        window = int(given.get("window_bytes", WINDOW))
+        window = int(options.get("window_bytes", WINDOW))
         return SparkLogReader(
-            store_ref(given["store"], given), bytes.fromhex(given["hub_id"]), window
+            store_ref(options["store"], options), bytes.fromhex(options["hub_id"]), window
         )

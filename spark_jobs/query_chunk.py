@@ -1,11 +1,8 @@
-"""One chunk read for queries: its leaves, its times, and the events that match.
+"""The task of a query over one chunk: its leaves, its times, and the events that match.
 
-Every message within the span of time is verified and opened. Outside of it only the leaf counts,
-and the time of those messages that show where the span begins and ends.
-
-What a query verifies of the messages of a chunk, by their place in its span of time.
-
-Which events of a query are verified, and how a task shows each of them.
+Every message within the query's span of time is verified and decrypted. Outside of the span only
+the leaf counts, and the times of the messages that delimit the span. Matching events that need
+evidence are returned with their witness.
 """
 
 from __future__ import annotations
@@ -25,9 +22,9 @@ from spark_jobs.event_files import ReaderIdentity
 from spark_jobs.query_nodes import Cut, Place, Tree, proof, trees
 from spark_jobs.query_plan import (
     ChunkFacts,
+    ChunkResult,
     ChunkTask,
     ChunkWitness,
-    Found,
     Grouped,
     LogSpan,
     QuestionOrder,
@@ -50,12 +47,12 @@ from veen.wire.body import AnyItem
 _BEFORE: Final = 0
 _WITHIN: Final = 1
 _AFTER: Final = 2
+_LIMITS: Final = Limits()
 
 
 class Edges:
-    """Verifies all within a span of time, and outside of it the first and the last message: since
-    times never go back, that shows where the others are.
-    """
+    """Verifies all messages within a span of time, and outside of it the first and the last: since
+    times never go back, that shows where the others are."""
 
     def __init__(self, hub: HubIdentity, piece: ChunkTask) -> None:
         self._hub = hub
@@ -65,7 +62,7 @@ class Edges:
         self._waiting: PlacedEntry | None = None
 
     def passes(self, placed: PlacedEntry) -> bool:
-        """Whether the message, which is the next, is within the span."""
+        """Whether the next message is within the span."""
         hub_ts = placed.framed.receipt.hub_ts
         if hub_ts < self._last_ts:
             raise self._untrusted(placed, "its time is before that of the message before it")
@@ -108,13 +105,12 @@ def _zone(span: LogSpan, hub_ts: int) -> int:
     return _WITHIN if hub_ts <= span.last else _AFTER
 
 
-_LIMITS: Final = Limits()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryTerms:
-    """What every task is given. Only the place of the reader's keys travels, and ``reader_scope``,
-    by which each host can tell that it has the same ones.
+    """The parameters of every task.
+
+    Only the location of the reader's keys is sent, and ``reader_scope``, by which each host
+    verifies that it has the same keys.
     """
 
     services: StoreRef
@@ -125,7 +121,9 @@ class QueryTerms:
     questions: tuple[Descriptor, ...]
 
 
-class _Read(NamedTuple):
+class _ReadEntry(NamedTuple):
+    """A message of the chunk, with its event if it is within the span."""
+
     entry: QueryEntry
     is_within: bool
     framed: FramedEntry
@@ -133,47 +131,52 @@ class _Read(NamedTuple):
 
 
 def reader_scope(keys: Sequence[bytes]) -> bytes:
-    """A name for what these keys open: with others, another number of messages is unread."""
+    """A hash that identifies the keys; with other keys, other messages would be unread."""
     return FoldReader(keys, DEFAULT_PROFILE, _LIMITS).scope()
 
 
-def look(terms: QueryTerms, piece: ChunkTask) -> list[Found]:
-    """All that a chunk holds for the questions; a refusal travels as it is, for trying again would
-    not help.
+def look(terms: QueryTerms, piece: ChunkTask) -> list[ChunkResult]:
+    """Return all that a chunk holds for the questions.
+
+    A refusal is returned too, since a retry would not help.
     """
     try:
-        return list(_found(terms, piece))
+        return list(_results(terms, piece))
     except ObjectMissing:
         return [Refused(f"{piece.stream}: the archive lacks {piece.chunk.file}")]
     except (Malformed, Untrusted) as error:
         return [Refused(f"{piece.stream}: {error}")]
 
 
-def _found(terms: QueryTerms, piece: ChunkTask) -> Iterator[Found]:
+def _results(terms: QueryTerms, piece: ChunkTask) -> Iterator[ChunkResult]:
     read = list(_reads(terms, piece))
     by_cut = [list(_trees(cut, piece, read)) for cut in piece.cuts]
-    grown = [tree for item in by_cut for tree in item]
-    times = [item.entry.hub_ts for item in read]
-    closed = [item.entry.hub_ts for item in read if item.is_within and item.entry.event is None]
+    all_trees = [tree for cut_trees in by_cut for tree in cut_trees]
+    times = [message.entry.hub_ts for message in read]
+    closed = [
+        message.entry.hub_ts
+        for message in read
+        if message.is_within and message.entry.event is None
+    ]
     tallies, groups = {}, 0
     for number in piece.questions:
         question = terms.questions[number]
-        taken = [item for item in read if matches(question, item.entry)]
-        tallies[number] = _tally(question, times, closed, len(taken))
+        matching = [message for message in read if matches(question, message.entry)]
+        tallies[number] = _tally(question, times, closed, len(matching))
         if question.aggregate is None or question.evidence.mode != "none":
-            yield from (_taken(number, question, item, grown) for item in taken)
+            yield from (_taken(number, question, message, all_trees) for message in matching)
         if question.aggregate is not None:
-            result = gather_cells(question.aggregate, (item.entry for item in taken))
-            groups += len(result)
-            yield from (Grouped((number, key), cells) for key, cells in result.items())
-    tops = tuple(tuple(tree.top for tree in item) for item in by_cut)
+            by_key = gather_cells(question.aggregate, (message.entry for message in matching))
+            groups += len(by_key)
+            yield from (Grouped((number, key), cells) for key, cells in by_key.items())
+    tops = tuple(tuple(tree.top for tree in cut_trees) for cut_trees in by_cut)
     yield ChunkFacts(piece.number, times[0], times[-1], tops, tallies, groups)
 
 
-def _trees(cut: Cut, piece: ChunkTask, read: Sequence[_Read]) -> Iterator[Tree]:
+def _trees(cut: Cut, piece: ChunkTask, read: Sequence[_ReadEntry]) -> Iterator[Tree]:
     before = piece.chunk.name.start_seq - 1
-    some = read[cut.after - before : cut.upto - before]
-    return trees(cut.after + 1, [item.entry.leaf_hash for item in some])
+    within = read[cut.after - before : cut.upto - before]
+    return trees(cut.after + 1, [message.entry.leaf_hash for message in within])
 
 
 def _tally(
@@ -181,32 +184,34 @@ def _tally(
 ) -> QuestionTally:
     first, last = question.filter.first_second, question.filter.last_second
 
-    def places(among: Sequence[int]) -> tuple[int, int]:
-        upto = len(among) if last is None else bisect_right(among, last)
-        return bisect_left(among, first), upto
+    def places(times_: Sequence[int]) -> tuple[int, int]:
+        upto = len(times_) if last is None else bisect_right(times_, last)
+        return bisect_left(times_, first), upto
 
     before, upto = places(closed)
     return QuestionTally(*places(times), upto - before, matched)
 
 
-def _taken(number: int, question: Descriptor, value: _Read, grown: Sequence[Tree]) -> TakenRows:
-    at = value.entry.order_key
-    # No import stream is searched here, so the rest of the key is empty.
-    key = QuestionOrder(number, at.hub_ts, at.stream, at.seq)
-    detail = (
-        canonical_json.encode(row(question, value.entry)) if question.aggregate is None else None
+def _taken(
+    number: int, question: Descriptor, message: _ReadEntry, all_trees: Sequence[Tree]
+) -> TakenRows:
+    order = message.entry.order_key
+    # Import streams are not searched here, so the rest of the key is empty.
+    key = QuestionOrder(number, order.hub_ts, order.stream, order.seq)
+    encoded_row = (
+        canonical_json.encode(row(question, message.entry)) if question.aggregate is None else None
     )
     if question.evidence.mode == "none":
-        return TakenRows(key, detail, None)
-    own = next(tree for tree in grown if value.entry.seq in tree.seqs)
-    path = own.path(value.entry.seq)
-    msg, receipt = value.framed.msg.encode(), value.framed.receipt.encode()
+        return TakenRows(key, encoded_row, None)
+    tree_ = next(tree for tree in all_trees if message.entry.seq in tree.seqs)
+    path = tree_.path(message.entry.seq)
+    msg, receipt = message.framed.msg.encode(), message.framed.receipt.encode()
     return TakenRows(
-        key, detail, ChunkWitness(value.entry, msg, receipt, value.body_key or b"", path)
+        key, encoded_row, ChunkWitness(message.entry, msg, receipt, message.body_key or b"", path)
     )
 
 
-def _reads(terms: QueryTerms, piece: ChunkTask) -> Iterator[_Read]:
+def _reads(terms: QueryTerms, piece: ChunkTask) -> Iterator[_ReadEntry]:
     keys = terms.reader.keys()
     if reader_scope(keys) != terms.reader_scope:
         raise Untrusted(f"{terms.reader.client} has other keys on this host than on the driver's")
@@ -214,11 +219,11 @@ def _reads(terms: QueryTerms, piece: ChunkTask) -> Iterator[_Read]:
     for placed in _placed(terms, piece):
         is_within = edges.passes(placed)
         msg, receipt = placed.framed.msg, placed.framed.receipt
-        result = reader.read(msg.encode()) if is_within else None
+        reading = reader.read(msg.encode()) if is_within else None
         entry = QueryEntry(
-            piece.stream, receipt.stream_seq, receipt.hub_ts, msg.leaf_hash(), _event(result)
+            piece.stream, receipt.stream_seq, receipt.hub_ts, msg.leaf_hash(), _event(reading)
         )
-        yield _Read(entry, is_within, placed.framed, result.body_key if result else None)
+        yield _ReadEntry(entry, is_within, placed.framed, reading.body_key if reading else None)
     edges.finish()
 
 
@@ -244,13 +249,15 @@ def _event(reading: EventReading | None) -> RecordEvent | None:
 
 
 class Proven(NamedTuple):
+    """A verified witness and its line of the evidence summary."""
+
     question: int
     witness: bytes
     line: EvidenceSummary
 
 
 class Numbered(NamedTuple):
-    """An event that matches, and its number among those of its question, from 0 on."""
+    """A matching event, and its number among those of its question, from 0."""
 
     taken: TakenRows
     number: int
@@ -258,14 +265,14 @@ class Numbered(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProofTerms:
-    """What the proofs of a stream have in common, and where each question's events begin."""
+    """What the proofs of a stream share, and where the events of each question begin."""
 
     uppers: Mapping[str, Mapping[Place, bytes]]
     sizes: Mapping[str, int]
     offsets: Sequence[int]
 
     def numbered(self, taken: TakenRows, place: int) -> Numbered:
-        """``place`` counts the events of all questions, one question after another."""
+        """``place`` counts the events of all questions, in the order of the questions."""
         return Numbered(taken, place - self.offsets[taken.key.question])
 
 
@@ -276,7 +283,10 @@ def is_drawn(terms: QueryTerms, numbered: Numbered) -> bool:
 
 
 def prove(terms: QueryTerms, proofs: ProofTerms, numbered: Numbered) -> Proven | Refused:
-    """The witness of an event, verified as whoever gets it would; or why it does not hold."""
+    """Build the witness of an event and verify it as its recipient would.
+
+    Returns ``Refused`` if that fails.
+    """
     shown = numbered.taken.shown
     if shown is None:
         return Refused(f"event {numbered.number} was drawn and nothing shows it")

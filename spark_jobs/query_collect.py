@@ -1,8 +1,7 @@
-"""What the chunks of a query come to together: roots that must be the checkpoint's, and spans.
+"""Collection of the chunk tasks of a query: roots compared with the checkpoint, and spans.
 
-What was found for many questions, handed out question by question without being held.
-
-One reading of an archive as Spark tasks, and what it found, in the order of what is written.
+The archive is read once for many queries, and the matches are streamed to each query in output
+order without being held in memory.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from spark_jobs.query_chunk import Numbered, ProofTerms, Proven, QueryTerms, is_
 from spark_jobs.query_nodes import Place, Upper
 from spark_jobs.query_plan import (
     ChunkFacts,
+    ChunkResult,
     ChunkTask,
-    Found,
     Grouped,
     QuestionTally,
     Refused,
@@ -35,9 +34,15 @@ if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
     from pyspark.core.broadcast import Broadcast
 
+T = TypeVar("T")
+_PARTITION_ROWS: Final = 50_000
+"""Rows that are sorted together, and that are in the driver's memory at once."""
+_TASKS_PER_CORE: Final = 4
+"""More than one, so that a slow task does not delay the others."""
+
 
 class StreamFindings(NamedTuple):
-    """One stream whose root was reached: its nodes for proofs, and what each question found."""
+    """A stream whose root was verified: its nodes for proofs, and the counts of each question."""
 
     stream: str
     size: int
@@ -48,13 +53,13 @@ class StreamFindings(NamedTuple):
 
 
 def findings(plan: StreamPlan, facts: Mapping[int, ChunkFacts]) -> StreamFindings:
-    """Refuse unless the chunks follow each other and lead to the root of the checkpoint."""
-    result = [facts[piece.number] for piece in plan.pieces]
+    """Verify that the chunks follow each other and lead to the root of the checkpoint."""
+    chunks = [facts[piece.number] for piece in plan.pieces]
     upper = _reached(plan, facts)
     spans, unread, matched = {}, {}, {}
     start = plan.peaks.size + 1
     for question in plan.questions:
-        tally = _total([item.tallies[question] for item in result])
+        tally = _total([chunk.tallies[question] for chunk in chunks])
         spans[question] = StreamSpan(start + tally.before, start + tally.upto - 1)
         unread[question], matched[question] = tally.unread, tally.matched
     return StreamFindings(plan.stream, plan.end.last_seq, upper.nodes, spans, unread, matched)
@@ -77,7 +82,8 @@ def _reached(plan: StreamPlan, facts: Mapping[int, ChunkFacts]) -> Upper:
 
 
 def _verify_times(plan: StreamPlan, facts: Mapping[int, ChunkFacts]) -> None:
-    """What was read shows by itself that the span is within it: nobody signs a manifest."""
+    """The entries that were read must show that the span is within them: manifests are not
+    signed."""
     last_ts = 0
     for piece in plan.to_read:
         chunk_facts = facts[piece.number]
@@ -109,11 +115,8 @@ def _untrusted(plan: StreamPlan, why: str) -> Untrusted:
     return Untrusted(f"{plan.stream} is not in the archive as recorded: {why}; run verify_log")
 
 
-T = TypeVar("T")
-
-
 class Shares(Generic[T]):
-    """Items in the order of their questions; each question is asked for once, in that order."""
+    """Items in the order of their questions; each question is requested once, in that order."""
 
     def __init__(self, items: Iterator[T], question_of: Callable[[T], int]) -> None:
         self._items = items
@@ -126,14 +129,8 @@ class Shares(Generic[T]):
             self._next = next(self._items, None)
 
 
-_SORTED: Final = 50_000
-"""How much of a result is sorted together, and is in the driver's memory at once."""
-_EACH: Final = 4
-"""Tasks for each core, so that a slow one does not hold up the others."""
-
-
 class ArchiveReading:
-    """One reading of the archive, whose findings are kept on the executors' disks meanwhile."""
+    """A pass over the archive, whose results are held on the executors' disks meanwhile."""
 
     def __init__(
         self, spark: SparkContext, terms: QueryTerms, plan: Sequence[StreamPlan], partitions: int
@@ -142,40 +139,40 @@ class ArchiveReading:
         self._spark = spark
         self._plan = plan
         pieces = [piece for stream_plan in plan for piece in stream_plan.to_read]
-        slices = min(len(pieces), partitions or _EACH * spark.defaultParallelism)
+        slices = min(len(pieces), partitions or _TASKS_PER_CORE * spark.defaultParallelism)
         self._sent = spark.broadcast(terms)
-        looked = spark.parallelize(pieces, max(1, slices)).flatMap(partial(_look, self._sent))
-        self._found: RDD[Found] = looked.persist(StorageLevel.DISK_ONLY)
+        results = spark.parallelize(pieces, max(1, slices)).flatMap(partial(_look, self._sent))
+        self._results: RDD[ChunkResult] = results.persist(StorageLevel.DISK_ONLY)
 
     def __enter__(self) -> Gathered:
         try:
-            facts = _facts(self._found)
-            streams = [findings(item, facts) for item in self._plan]
+            facts = _facts(self._results)
+            streams = [findings(stream_plan, facts) for stream_plan in self._plan]
         except BaseException:
             self.__exit__()
             raise
         groups = sum(fact.groups for fact in facts.values())
-        return Gathered(self._spark, self._sent, self._found, streams, groups)
+        return Gathered(self._spark, self._sent, self._results, streams, groups)
 
     def __exit__(self, *_: object) -> None:
-        self._found.unpersist()
+        self._results.unpersist()
         self._sent.unpersist()
 
 
 class Gathered:
-    """The findings of all chunks, once they were seen to be what the checkpoint speaks of."""
+    """The results of all chunks, verified against the checkpoint."""
 
     def __init__(
         self,
         spark: SparkContext,
         sent: Broadcast[QueryTerms],
-        found: RDD[Found],
+        results: RDD[ChunkResult],
         streams: Sequence[StreamFindings],
         groups: int,
     ) -> None:
         self.streams = streams
         self._sent = sent
-        self._found = found
+        self._results = results
         self._groups = groups
         self._questions = sent.value.questions
         numbers = range(len(self._questions))
@@ -185,7 +182,7 @@ class Gathered:
             for question, count in zip(self._questions, self.matched, strict=True)
         ]
         offsets = list(accumulate(counts, initial=0))
-        taken = cast("RDD[TakenRows]", found.filter(partial(_is_a, TakenRows))).keyBy(
+        taken = cast("RDD[TakenRows]", results.filter(partial(_is_a, TakenRows))).keyBy(
             attrgetter("key")
         )
         self._taken = taken.sortByKey(numPartitions=_parts(offsets[-1])).values()
@@ -204,49 +201,49 @@ class Gathered:
         return Shares(plain.toLocalIterator(), _question_of)
 
     def groups(self) -> Shares[Grouped]:
-        """What all chunks add to each group, by the bytes of its keys."""
+        """The merged partial results of each group, sorted by the bytes of its keys."""
         if all(question.aggregate is None for question in self._questions):
             return Shares(iter(()), _group_question)
         parts = _parts(self._groups)
-        pairs: RDD[Any] = self._found.filter(partial(_is_a, Grouped)).map(tuple)
+        pairs: RDD[Any] = self._results.filter(partial(_is_a, Grouped)).map(tuple)
         merged: RDD[Any] = pairs.reduceByKey(merge_cells, parts)
         merged = merged.sortByKey(numPartitions=parts)
-        return Shares((Grouped(*item) for item in merged.toLocalIterator()), _group_question)
+        return Shares((Grouped(*pair) for pair in merged.toLocalIterator()), _group_question)
 
     def proven(self) -> Shares[Proven]:
         if all(question.evidence.mode == "none" for question in self._questions):
             return Shares(iter(()), attrgetter("question"))
         numbered = self._taken.zipWithIndex().map(partial(_numbered, self._proofs))
-        drawn = numbered.filter(partial(_is_drawn, self._sent))
-        shown = drawn.map(partial(_prove, self._sent, self._proofs))
-        return Shares(_refusing(shown.toLocalIterator()), attrgetter("question"))
+        sampled = numbered.filter(partial(_is_drawn, self._sent))
+        proofs = sampled.map(partial(_prove, self._sent, self._proofs))
+        return Shares(_raise_refused(proofs.toLocalIterator()), attrgetter("question"))
 
 
 def _parts(count: int) -> int:
-    return 1 + count // _SORTED
+    return 1 + count // _PARTITION_ROWS
 
 
-def _facts(value: RDD[Found]) -> dict[int, ChunkFacts]:
-    said = value.filter(partial(_is_a, (ChunkFacts, Refused))).collect()
-    refused = sorted(metric.detail for metric in said if isinstance(metric, Refused))
+def _facts(results: RDD[ChunkResult]) -> dict[int, ChunkFacts]:
+    reports = results.filter(partial(_is_a, (ChunkFacts, Refused))).collect()
+    refused = sorted(report.detail for report in reports if isinstance(report, Refused))
     if refused:
         raise Untrusted(refused[0])
-    return {metric.number: metric for metric in said if isinstance(metric, ChunkFacts)}
+    return {report.number: report for report in reports if isinstance(report, ChunkFacts)}
 
 
-def _refusing(shown: Iterator[Proven | Refused]) -> Iterator[Proven]:
-    for item in shown:
-        if isinstance(item, Refused):
-            raise Untrusted(item.detail)
-        yield item
+def _raise_refused(outcomes: Iterator[Proven | Refused]) -> Iterator[Proven]:
+    for outcome in outcomes:
+        if isinstance(outcome, Refused):
+            raise Untrusted(outcome.detail)
+        yield outcome
 
 
-def _look(sent: Broadcast[QueryTerms], piece: ChunkTask) -> list[Found]:
+def _look(sent: Broadcast[QueryTerms], piece: ChunkTask) -> list[ChunkResult]:
     return look(sent.value, piece)
 
 
-def _numbered(sent: Broadcast[ProofTerms], value: tuple[TakenRows, int]) -> Numbered:
-    return sent.value.numbered(*value)
+def _numbered(sent: Broadcast[ProofTerms], pair: tuple[TakenRows, int]) -> Numbered:
+    return sent.value.numbered(*pair)
 
 
 def _is_drawn(sent: Broadcast[QueryTerms], numbered: Numbered) -> bool:
@@ -259,8 +256,8 @@ def _prove(
     return prove(sent.value, proofs.value, numbered)
 
 
-def _is_a(kind: type | tuple[type, ...], found: Found) -> bool:
-    return isinstance(found, kind)
+def _is_a(kind: type | tuple[type, ...], result: ChunkResult) -> bool:
+    return isinstance(result, kind)
 
 
 def _has_row(rows: TakenRows) -> bool:

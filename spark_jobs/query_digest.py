@@ -7,14 +7,10 @@ The rows, their hash and the evidence are the bytes that the inline engine gives
 the result is in its directory; with 3 when the archive is not what the hub has signed, with 4 when
 it does not hold what is asked for. Then there is no result at all.
 
-The files of a result, as the Query API takes them from a job: all of them, or none.
-
-``rows.jsonl`` is canonical JSON, a row a line, in order. ``witnesses.cborseq`` holds a witness for
-each verified event. ``digest-parts.json`` holds what the digest is made of.
-
-Queries answered on Spark: chunks are read once for all of them, and each gets its own files.
-
-What a query means is decided by ``recorder.query``; here it is only brought what it asks for.
+The result is all of its files, or none: ``rows.jsonl`` is canonical JSON, a row a line, in order;
+``witnesses.cborseq`` holds a witness for each verified event; ``digest-parts.json`` holds the
+fields of the digest. Several queries can share one pass over the chunks. The semantics of a query
+are defined by ``recorder.query``.
 """
 
 from __future__ import annotations
@@ -37,6 +33,7 @@ from spark_jobs.event_files import ReaderIdentity
 from spark_jobs.query_chunk import Proven, QueryTerms, reader_scope
 from spark_jobs.query_collect import ArchiveReading
 from spark_jobs.query_plan import Grouped, plans
+from spark_jobs.session import session
 from veen.digest import h_blocks
 from veen.errors import Malformed, Untrusted, VeenError
 from veen.events import is_import
@@ -51,98 +48,38 @@ if TYPE_CHECKING:
 
 OK, BROKEN, REFUSED = 0, 3, 4
 _LIMITS: Final = JsonLimits(max_bytes=4 << 20)
+ROWS, WITNESSES, PARTS = "rows.jsonl", "witnesses.cborseq", "digest-parts.json"
 
 
 class NotOnSpark(VeenError):
     """A query that only the index can answer."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    asked = _parser().parse_args(arguments)
-    try:
-        _run(asked)
-    except (VeenError, OSError) as error:
-        sys.stderr.write(f"query_digest: {error}\n")
-        return BROKEN if isinstance(error, Untrusted | Malformed) else REFUSED
-    sys.stdout.write(f"query_digest: the result is in {asked.out}\n")
-    return OK
-
-
-def _run(asked: argparse.Namespace) -> None:
-    # A wrong call is told at once; both of these start Spark's Python.
-    from spark_jobs.session import session  # noqa: PLC0415
-
-    descriptor = read_descriptor(parse_json(asked.descriptor.read_bytes(), _LIMITS))
-    imports = [item for item in descriptor.scope if is_import(item)]
-    if imports:
-        raise NotOnSpark(
-            f"the scope has {imports[0]}: import streams are answered by the index alone, which "
-            "knows where each bundle is complete; narrow the query, or raise row_budget"
-        )
-    checkpoint = RecorderCheckpoint.decode(asked.checkpoint.read_bytes())
-    reader = ReaderIdentity(asked.client.absolute(), asked.passphrase_file)
-    site = QuerySite(store_ref(asked.store, vars(asked)), asked.hub_id, reader)
-    question = SparkQuestion(descriptor, asked.result_id, asked.out.absolute())
-    with session("query_digest") as spark:
-        answer(spark.sparkContext, site, checkpoint, [question], asked.partitions)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="query_digest", description=(__doc__ or "").partition("\n")[0]
-    )
-    parser.add_argument("--descriptor", type=Path, required=True, metavar="FILE", help="normalised")
-    parser.add_argument("--result-id", required=True, metavar="ID")
-    parser.add_argument(
-        "--checkpoint", type=Path, required=True, metavar="FILE", help="of the recorder, in CBOR"
-    )
-    parser.add_argument("--store", required=True, metavar="URL", help="file:/// or s3://")
-    parser.add_argument("--hub-id", required=True, type=bytes.fromhex, metavar="HEX")
-    for name in OPTIONS:
-        parser.add_argument(f"--{name}", help="of a store like S3")
-    parser.add_argument(
-        "--client", required=True, type=Path, metavar="DIR", help="who reads; on every host"
-    )
-    parser.add_argument(
-        "--passphrase-file", type=Path, metavar="FILE", help="on every host; else $VEEN_PASSPHRASE"
-    )
-    parser.add_argument("--partitions", type=int, default=0, metavar="N", help="tasks at most")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for the result")
-    return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())
-
-
-ROWS, WITNESSES, PARTS = "rows.jsonl", "witnesses.cborseq", "digest-parts.json"
-
-
 class ResultDraft:
-    """A result beside its place; it is there once it is whole, on disk and released."""
+    """A result in a temporary directory, renamed once it is complete and synced."""
 
     def __init__(self, out: Path) -> None:
         self._out = out
-        self._draft = out.with_name(f".{out.name}.new")
+        self._temporary = out.with_name(f".{out.name}.new")
         self.abandon()
-        durable.make_directory(self._draft)
+        durable.make_directory(self._temporary)
 
     def write_rows(self, rows: Iterable[bytes]) -> RowsHash:
-        """Rows in canonical JSON, in their order."""
+        """Write rows in canonical JSON, in order."""
         chain = RowChain()
-        with (self._draft / ROWS).open("wb") as file:
+        with (self._temporary / ROWS).open("wb") as file:
             hashed = h_blocks(chain.blocks(_through(file, rows)))
-            _settle(file)
+            _sync(file)
         return RowsHash(hashed.hex(), chain.count, chain.value.hex())
 
     def write_witnesses(
         self, descriptor: Descriptor, result_id: str, proven: Iterable[Proven]
     ) -> str:
-        """The evidence_hash over events that were verified."""
-        with (self._draft / WITNESSES).open("wb") as file:
-            result = evidence_hash(descriptor, result_id, _lines(file, proven))
-            _settle(file)
-        return result
+        """Write witnesses of verified events; return the evidence_hash."""
+        with (self._temporary / WITNESSES).open("wb") as file:
+            hash_ = evidence_hash(descriptor, result_id, _lines(file, proven))
+            _sync(file)
+        return hash_
 
     def write_parts(
         self,
@@ -157,17 +94,17 @@ class ResultDraft:
             "row_count": rows.row_count,
             "event_count": event_count,
             "evidence_hash": evidence_hash,
-            "searched": [item.document() for item in searched],
+            "searched": [range_.document() for range_ in searched],
         }
-        durable.write(self._draft / PARTS, canonical_json.encode(parts))
-        durable.sync_directory(self._draft)
+        durable.write(self._temporary / PARTS, canonical_json.encode(parts))
+        durable.sync_directory(self._temporary)
 
     def release(self) -> None:
         shutil.rmtree(self._out, ignore_errors=True)
-        durable.rename(self._draft, self._out)
+        durable.rename(self._temporary, self._out)
 
     def abandon(self) -> None:
-        shutil.rmtree(self._draft, ignore_errors=True)
+        shutil.rmtree(self._temporary, ignore_errors=True)
 
 
 def _through(file: BinaryIO, rows: Iterable[bytes]) -> Iterator[bytes]:
@@ -177,17 +114,19 @@ def _through(file: BinaryIO, rows: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _lines(file: BinaryIO, proven: Iterable[Proven]) -> Iterator[EvidenceSummary]:
-    for item in proven:
-        file.write(item.witness)
-        yield item.line
+    for event in proven:
+        file.write(event.witness)
+        yield event.line
 
 
-def _settle(file: BinaryIO) -> None:
+def _sync(file: BinaryIO) -> None:
     file.flush()
     durable.sync(file.fileno())
 
 
 class SparkQuestion(NamedTuple):
+    """A query with the directory of its result."""
+
     descriptor: Descriptor
     result_id: str
     out: Path
@@ -209,7 +148,7 @@ def answer(
     questions: Sequence[SparkQuestion],
     partitions: int = 0,
 ) -> None:
-    """Leave the files of every question, or raise and leave those of none.
+    """Write the files of every question, or raise and leave none.
 
     Raises NotInArchive where the archive ends before the checkpoint, and Untrusted where it is not
     what the hub has signed.
@@ -238,22 +177,22 @@ def answer(
 
 
 def _write(
-    run: ArchiveReading, questions: Sequence[SparkQuestion], drafts: Sequence[ResultDraft]
+    reading: ArchiveReading, questions: Sequence[SparkQuestion], drafts: Sequence[ResultDraft]
 ) -> None:
-    with run as done:
-        rows, groups, proven = done.rows(), done.groups(), done.proven()
+    with reading as gathered:
+        rows, groups, proven = gathered.rows(), gathered.groups(), gathered.proven()
         for number, (question, draft) in enumerate(zip(questions, drafts, strict=True)):
-            asked = question.descriptor
-            if asked.aggregate is None:
-                hashed = draft.write_rows(cast("bytes", item.row) for item in rows.of(number))
+            descriptor = question.descriptor
+            if descriptor.aggregate is None:
+                hashed = draft.write_rows(cast("bytes", taken.row) for taken in rows.of(number))
             else:
-                hashed = draft.write_rows(_group_rows(asked, groups.of(number)))
-            evidence = draft.write_witnesses(asked, question.result_id, proven.of(number))
-            own = [stream for stream in done.streams if number in stream.spans]
-            spans = {item.stream: item.spans[number] for item in own}
-            unread = {item.stream: item.unread[number] for item in own}
-            searcheds = searched(asked, run.terms.checkpoint, spans, unread)
-            draft.write_parts(hashed, done.matched[number], evidence, searcheds)
+                hashed = draft.write_rows(_group_rows(descriptor, groups.of(number)))
+            evidence = draft.write_witnesses(descriptor, question.result_id, proven.of(number))
+            own = [stream for stream in gathered.streams if number in stream.spans]
+            spans = {stream.stream: stream.spans[number] for stream in own}
+            unread = {stream.stream: stream.unread[number] for stream in own}
+            ranges = searched(descriptor, reading.terms.checkpoint, spans, unread)
+            draft.write_parts(hashed, gathered.matched[number], evidence, ranges)
 
 
 def _group_rows(question: Descriptor, groups: Iterator[Grouped]) -> Iterator[bytes]:
@@ -265,3 +204,58 @@ def _group_rows(question: Descriptor, groups: Iterator[Grouped]) -> Iterator[byt
             yield canonical_json.encode(row)
     if is_empty:
         yield from map(canonical_json.encode, aggregate_rows(question.aggregate, {}))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(arguments)
+    try:
+        _run(args)
+    except (VeenError, OSError) as error:
+        sys.stderr.write(f"query_digest: {error}\n")
+        return BROKEN if isinstance(error, Untrusted | Malformed) else REFUSED
+    sys.stdout.write(f"query_digest: the result is in {args.out}\n")
+    return OK
+
+
+def _run(args: argparse.Namespace) -> None:
+    descriptor = read_descriptor(parse_json(args.descriptor.read_bytes(), _LIMITS))
+    imports = [stream for stream in descriptor.scope if is_import(stream)]
+    if imports:
+        raise NotOnSpark(
+            f"the scope has {imports[0]}: import streams are answered by the index alone, which "
+            "knows where each bundle is complete; narrow the query, or raise row_budget"
+        )
+    checkpoint = RecorderCheckpoint.decode(args.checkpoint.read_bytes())
+    reader = ReaderIdentity(args.client.absolute(), args.passphrase_file)
+    site = QuerySite(store_ref(args.store, vars(args)), args.hub_id, reader)
+    question = SparkQuestion(descriptor, args.result_id, args.out.absolute())
+    with session("query_digest") as spark:
+        answer(spark.sparkContext, site, checkpoint, [question], args.partitions)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="query_digest", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--descriptor", type=Path, required=True, metavar="FILE", help="normalised")
+    parser.add_argument("--result-id", required=True, metavar="ID")
+    parser.add_argument(
+        "--checkpoint", type=Path, required=True, metavar="FILE", help="of the recorder, in CBOR"
+    )
+    parser.add_argument("--store", required=True, metavar="URL", help="file:/// or s3://")
+    parser.add_argument("--hub-id", required=True, type=bytes.fromhex, metavar="HEX")
+    for name in OPTIONS:
+        parser.add_argument(f"--{name}", help="of a store like S3")
+    parser.add_argument(
+        "--client", required=True, type=Path, metavar="DIR", help="who reads; on every host"
+    )
+    parser.add_argument(
+        "--passphrase-file", type=Path, metavar="FILE", help="on every host; else $VEEN_PASSPHRASE"
+    )
+    parser.add_argument("--partitions", type=int, default=0, metavar="N", help="tasks at most")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for the result")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,14 +1,12 @@
-"""The nodes of a stream's range that proofs need: a chunk has those within it, the driver the rest.
+"""The Merkle nodes of a stream that proofs need: those within a chunk, and those above the chunks.
 
-A chunk is cut into its largest complete nodes. Below each of them a path is found in the chunk
-alone; above them there are few nodes, and all of them follow from their tops.
+A chunk is cut into its largest complete nodes. A path below such a node is computed from the chunk
+alone; the nodes above are few, and all follow from the tops of the chunks.
 
-What stands for the chunks that come after a span of time, so that they need not be read.
-
-All of the leaves must lead to the root of the checkpoint, those behind the span too. Of these a few
-complete nodes are enough. The left part of such a node is told by the peaks at an end of a chunk
-within it, and its right part by the leaves of one chunk. Nothing of that is believed: a root that
-is reached over wrong nodes is another one.
+All leaves must lead to the root of the checkpoint, including those after the span of time. A few
+complete nodes represent them, so that their chunks need not be read: the left part of such a node
+follows from the peaks at the end of a chunk within it, and its right part from the leaves of one
+chunk. None of this is trusted: wrong nodes lead to another root.
 """
 
 from __future__ import annotations
@@ -24,11 +22,11 @@ from veen.mmr import Peaks
 from veen.proofs import InclusionProof
 
 Place = tuple[int, int]
-"""The height of a node, and its index there."""
+"""The height of a node, and its index at that height."""
 
 
 class Top(NamedTuple):
-    """A complete node of a range, with nothing of what is below it."""
+    """A complete node of a range, without the nodes below it."""
 
     height: int
     hash: bytes
@@ -36,7 +34,7 @@ class Top(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A complete node with all below it: ``levels`` from its leaves up to itself."""
+    """A complete node with all nodes below it: ``levels`` from its leaves up to itself."""
 
     height: int
     index: int
@@ -76,8 +74,10 @@ def trees(start_seq: int, leaves: Sequence[bytes]) -> Iterator[Tree]:
 
 
 class Upper:
-    """The nodes of a range from the tops of its chunks up; it begins with the peaks of what was
-    not read, which are the only nodes of it that later leaves have in their proofs.
+    """The nodes of a range from the tops of its chunks upwards.
+
+    It starts with the peaks of the part that was not read, the only nodes of that part in the
+    proofs of later leaves.
     """
 
     def __init__(self, peaks: Peaks) -> None:
@@ -100,7 +100,7 @@ class Upper:
 
 @dataclass(frozen=True, slots=True)
 class Siblings:
-    """The port ``veen.mmr.Nodes`` for the proof of one leaf."""
+    """The port ``veen.mmr.Nodes`` for the proof of a leaf."""
 
     seq: int
     path: tuple[bytes, ...]
@@ -114,21 +114,22 @@ class Siblings:
 def proof(
     seq: int, size: int, path: tuple[bytes, ...], upper: Mapping[Place, bytes]
 ) -> InclusionProof:
-    """The same proof as that of whoever has every node."""
+    """The same proof as one built with every node."""
     return InclusionProof.build(Siblings(seq, path, upper), seq, size)
 
 
 class Cut(NamedTuple):
-    """The leaves after a place, up to another."""
+    """The leaves after a position, up to another."""
 
     after: int
     upto: int
 
 
 class NodeGap(NamedTuple):
-    """A complete node that is not read as a whole: it begins after ``start``.
+    """A complete node that is not read as a whole; it begins after ``start``.
 
-    ``chunk`` is which chunk has the leaves of ``cut``; what is before them, is in the peaks there.
+    ``chunk`` is the chunk with the leaves of ``cut``; the peaks at its start cover what is before
+    them.
     """
 
     height: int
@@ -137,20 +138,20 @@ class NodeGap(NamedTuple):
     cut: Cut
 
     def within(self, peaks: Peaks) -> Peaks:
-        """The part of the peaks before the cut that is of this node."""
+        """The part of the peaks before the cut that belongs to this node."""
         size = self.cut.after - self.start
         return Peaks(size, peaks.hashes[: size.bit_count()])
 
     def top(self, within: Peaks, tops: Sequence[Top]) -> Top:
-        for item in tops:
-            within = within.graft(*item)
+        for top in tops:
+            within = within.graft(*top)
         if within.size != 1 << self.height:
             raise Untrusted(f"the leaves up to {self.cut.upto} are not all there")
         return Top(self.height, within.hashes[0])
 
 
 def gaps(start: int, ends: Sequence[int]) -> Iterator[NodeGap]:
-    """The nodes over all leaves after ``start``, which is an end of a chunk, as are ``ends``."""
+    """The nodes over all leaves after ``start``; it and ``ends`` are ends of chunks."""
     for height, index in mmr.subtrees(start, ends[-1]):
         first, last = index << height, (index + 1) << height
         chunk = bisect_left(ends, last)

@@ -1,12 +1,10 @@
-"""Which chunks of an archive a query has to read, up to a recorder checkpoint.
+"""The chunks of an archive that a query has to read, up to a recorder checkpoint.
 
-Of a stream these are all from shortly before its span of time to shortly after it. Their leaves
-must lead to the root that the checkpoint signs: what is earlier is stood for by its peaks, what is
-later by a few nodes and the chunk in which the checkpoint ends. The same root proves both.
+Of each stream these are the chunks from shortly before the span of time to shortly after it. Their
+leaves must lead to the root that the checkpoint signs: earlier entries are represented by peaks,
+later ones by a few nodes and the chunk in which the checkpoint ends. The same root proves both.
 
-Which entries a query can be about: what decides whether a chunk has to be opened.
-
-What tasks of a query send back, as it travels and is sorted.
+Also holds the bounds that decide whether a chunk can match, and the records that tasks return.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ UNBOUNDED: Final = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class LogSpan:
-    """From ``first`` to ``last``, both within."""
+    """From ``first`` to ``last``, both included."""
 
     first: int = 0
     last: int = UNBOUNDED
@@ -60,18 +58,18 @@ class LogSpan:
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """``labels`` is None when any label will do."""
+    """Bounds of a read; ``labels`` None is every label."""
 
     labels: frozenset[bytes] | None = None
     stream_seq: LogSpan = LogSpan()
     hub_ts: LogSpan = LogSpan()
 
-    def with_labels(self, value: Collection[bytes]) -> LogBounds:
-        result = frozenset(value)
-        return replace(self, labels=result if self.labels is None else self.labels & result)
+    def with_labels(self, labels: Collection[bytes]) -> LogBounds:
+        chosen = frozenset(labels)
+        return replace(self, labels=chosen if self.labels is None else self.labels & chosen)
 
     def refs(self, manifest: ArchiveManifest) -> Iterator[LabelRef]:
-        """The labels to look into; the manifests of others are not even read."""
+        """The labels to read; the manifests of others are not read."""
         for ref in manifest.labels:
             if self.labels is None or ref.label in self.labels:
                 yield ref
@@ -86,9 +84,8 @@ class LogBounds:
 
 
 class QuestionTally(NamedTuple):
-    """Of one question in one chunk: messages before its time and up to its end, messages in its
-    time that are no events, and events that match.
-    """
+    """Of a question in a chunk: messages before its time and up to its end, messages in its time
+    that are not events, and matching events."""
 
     before: int
     upto: int
@@ -98,8 +95,7 @@ class QuestionTally(NamedTuple):
 
 class ChunkFacts(NamedTuple):
     """What a chunk is, whatever matches: ``tops`` are the nodes over each of its cuts, ``groups``
-    is how many partial groups it gave.
-    """
+    is the number of partial groups it returned."""
 
     number: int
     first_ts: int
@@ -119,7 +115,7 @@ class QuestionOrder(NamedTuple):
 
 
 class ChunkWitness(NamedTuple):
-    """What a witness is made of; ``path`` ends below the top of the chunk's own node."""
+    """The parts of a witness; ``path`` ends below the top of the chunk's own node."""
 
     entry: QueryEntry
     msg: bytes
@@ -129,7 +125,8 @@ class ChunkWitness(NamedTuple):
 
 
 class TakenRows(NamedTuple):
-    """An event that matches: its row where it gives one, and what shows it where that is asked."""
+    """A matching event: its row unless it is aggregated, and its witness if evidence is
+    requested."""
 
     key: QuestionOrder
     row: bytes | None
@@ -137,28 +134,28 @@ class TakenRows(NamedTuple):
 
 
 class Grouped(NamedTuple):
-    """What a chunk adds to one group of an aggregate."""
+    """The partial result of a chunk for a group of an aggregate."""
 
     group: tuple[int, bytes]
     cells: Cells
 
 
 class Refused(NamedTuple):
-    """Why nothing at all can be answered."""
+    """Why the query cannot be answered."""
 
     detail: str
 
 
-Found = ChunkFacts | TakenRows | Grouped | Refused
+ChunkResult = ChunkFacts | TakenRows | Grouped | Refused
 
 
 class NotInArchive(VeenError):
-    """The archive does not hold all that the checkpoint speaks of."""
+    """The archive does not hold all that the checkpoint covers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedTail(ArchivedChunk):
-    """The whole entries of a chunk that was open when it was pushed."""
+    """The complete entries of a chunk that was open when it was pushed."""
 
     @property
     def file(self) -> str:
@@ -171,10 +168,9 @@ class ArchivedTail(ArchivedChunk):
 
 @dataclass(frozen=True, slots=True)
 class ChunkTask:
-    """What one task reads: a chunk up to ``last_seq``, for the questions of these numbers.
+    """What a task reads: a chunk up to ``last_seq``, for the questions of these numbers.
 
-    ``span`` holds the hub_ts of all that any of them can be about; the nodes over ``cuts`` are sent
-    back.
+    ``span`` covers the hub_ts that any of them can match; the nodes over ``cuts`` are returned.
     """
 
     number: int
@@ -187,22 +183,22 @@ class ChunkTask:
 
 
 class Bridge(NamedTuple):
-    """A node that stands for chunks: what is known of it, and the piece that completes it."""
+    """A node that represents chunks: its known part, and the task that completes it."""
 
     gap: NodeGap
     within: Peaks
     piece: ChunkTask
 
     def top(self, tops: Sequence[Sequence[Top]]) -> Top:
-        """From the nodes over the cuts of the piece."""
+        """The node, from the nodes over the cuts of the task."""
         return self.gap.top(self.within, tops[self.piece.cuts.index(self.gap.cut)])
 
 
 class StreamPlan(NamedTuple):
-    """One stream: the peaks before its first piece, its pieces, and where it must come to.
+    """A stream: the peaks before its first task, its tasks, and the end they must lead to.
 
-    ``bridges`` lead over what is not read, to ``last``, the chunk in which the checkpoint ends.
-    Both are empty where ``pieces`` go that far.
+    ``bridges`` cover what is not read, up to ``last``, the chunk in which the checkpoint ends. Both
+    are empty where ``pieces`` reach that far.
     """
 
     stream: str
@@ -216,7 +212,7 @@ class StreamPlan(NamedTuple):
 
     @property
     def bridging(self) -> tuple[ChunkTask, ...]:
-        """Each piece once, though it may complete several nodes."""
+        """Each task once, though it may complete several nodes."""
         return tuple(dict.fromkeys(bridge.piece for bridge in self.bridges))
 
     @property
@@ -230,8 +226,8 @@ def plans(
     checkpoint: RecorderCheckpoint,
     questions: Sequence[Descriptor],
 ) -> list[StreamPlan]:
-    """A plan for each stream that is asked about; NotInArchive where the archive ends too early."""
-    result: list[StreamPlan] = []
+    """A plan for each stream of the questions; NotInArchive where the archive ends too early."""
+    stream_plans: list[StreamPlan] = []
     numbers = count()
     for stream in sorted(
         {name for question in questions for name in question.scope}, key=str.encode
@@ -241,16 +237,16 @@ def plans(
         end = end_of(stream, checkpoint)
         held = _held(archive, manifest, stream, end)
         if held is None:
-            result.append(StreamPlan(stream, end, asked, span, mmr.EMPTY, (), (), ()))
+            stream_plans.append(StreamPlan(stream, end, asked, span, mmr.EMPTY, (), (), ()))
         else:
-            draft = _Draft(archive, held, stream, end, asked, span, numbers)
-            result.append(draft.plan())
-    return result
+            planner = _Planner(archive, held, stream, end, asked, span, numbers)
+            stream_plans.append(planner.plan())
+    return stream_plans
 
 
 @dataclass(frozen=True, slots=True)
-class _Draft:
-    """A plan in the making, of a stream that has messages."""
+class _Planner:
+    """Plans a stream that has messages."""
 
     archive: HubArchive
     held: LabelManifest
@@ -264,11 +260,11 @@ class _Draft:
         parts = _parts(self.held, self.stream, self.end, self.span)
         near = _near(parts, self.span)
         beyond = [part.end_seq for part in parts[near:-1]]
-        result = list(gaps(parts[near - 1].end_seq, beyond)) if beyond else []
-        if len({item.chunk for item in result}) >= len(beyond):
-            near, result = len(parts), []
+        node_gaps = list(gaps(parts[near - 1].end_seq, beyond)) if beyond else []
+        if len({gap.chunk for gap in node_gaps}) >= len(beyond):
+            near, node_gaps = len(parts), []
         pieces = tuple(self._piece(part, self.questions) for part in parts[:near])
-        bridges = self._bridges(result, parts[near:-1])
+        bridges = self._bridges(node_gaps, parts[near:-1])
         last = tuple(self._piece(part, ()) for part in parts[-1:] if bridges)
         peaks = _peaks(self.archive, self.held, parts[0].start_seq - 1)
         return StreamPlan(
@@ -289,8 +285,8 @@ class _Draft:
         self, gaps: Sequence[NodeGap], parts: Sequence[ArchivedSegment | TailSegment]
     ) -> tuple[Bridge, ...]:
         pieces = {
-            chunk: self._piece(parts[chunk], (), *(item.cut for item in some))
-            for chunk, some in groupby(gaps, attrgetter("chunk"))
+            chunk: self._piece(parts[chunk], (), *(gap.cut for gap in chunk_gaps))
+            for chunk, chunk_gaps in groupby(gaps, attrgetter("chunk"))
         }
         return tuple(Bridge(gap, self._within(gap), pieces[gap.chunk]) for gap in gaps)
 
@@ -327,7 +323,10 @@ def _held(
 def _parts(
     held: LabelManifest, stream: str, end: StreamEnd, span: LogSpan
 ) -> Sequence[ArchivedSegment | TailSegment]:
-    """From the last part that begins before the span; its first entry shows where that begins."""
+    """From the last part that begins before the span.
+
+    Its first entry shows where the span begins.
+    """
     parts = [part for part in held.parts if part.start_seq <= end.last_seq]
     early = [at for at, part in enumerate(parts) if part.first_ts < span.first]
     parts = parts[early[-1] :] if early else parts
@@ -342,13 +341,13 @@ def _parts(
 
 
 def _near(parts: Sequence[ArchivedSegment | TailSegment], span: LogSpan) -> int:
-    """How many parts there are up to the first that ends after the span; all, where none does."""
+    """The number of parts up to the first that ends after the span; all, if none does."""
     late = (at for at, part in enumerate(parts, 1) if part.last_ts > span.last)
     return next(late, len(parts))
 
 
 def _peaks(archive: HubArchive, held: LabelManifest, size: int) -> Peaks:
-    """The peaks at an end of a chunk. They are believed once the root is reached from them."""
+    """The peaks at the end of a chunk; they are verified once the root is reached from them."""
     if not size:
         return mmr.EMPTY
     name = layout.peaks(held.label, size)

@@ -42,7 +42,7 @@ from bridge.reconcile.report import (
     reconcile_stream,
     root_claims,
 )
-from spark_jobs.session import identity_in
+from spark_jobs.session import identity_in, session
 from veen.errors import Malformed, VeenError
 
 if TYPE_CHECKING:
@@ -56,14 +56,15 @@ _SMALL: Final = frozenset({"repeat", "fork", "route", "stranger"})
 def reconcile_on(
     spark: SparkContext, lines: RDD[str], chosen: Collection[bytes] = ()
 ) -> ReconcileReport:
-    """The report of facts that need not fit into one process; C1 is ``chosen`` by its id where the
-    facts bring more than one of a hub.
+    """The report of facts that need not fit into one process.
+
+    C1 is ``chosen`` by its id where the facts have more than one checkpoint of a hub.
     """
-    heads = lines.filter(lambda item: item.startswith(CHECKPOINTS)).distinct().collect()
+    heads = lines.filter(lambda line: line.startswith(CHECKPOINTS)).distinct().collect()
     of_checkpoints = read_facts(heads, chosen)
     settled = settled_to(of_checkpoints.target)
     facts = lines.mapPartitions(lambda part: distilled(part, settled)).cache()
-    small = _small(facts, of_checkpoints)
+    small = _small_facts(facts, of_checkpoints)
     forks = _forks(spark, facts, small)
     newest = _newest(facts).cache()
     return assemble(
@@ -77,8 +78,8 @@ def reconcile_on(
     )
 
 
-def _small(facts: RDD[tuple[str, Any]], of_checkpoints: ReconcileFacts) -> ReconcileFacts:
-    """What a report holds as it is: few, or the report would be as large."""
+def _small_facts(facts: RDD[tuple[str, Any]], of_checkpoints: ReconcileFacts) -> ReconcileFacts:
+    """The facts that a report contains unchanged; few, or the report would be as large."""
     kinds: dict[str, list[Any]] = {name: [] for name in (*_SMALL, "export", "import")}
     kinds |= {name: [] for name in ("standing", "entry")}
     kinds["source"] = list(of_checkpoints.sources)
@@ -103,51 +104,51 @@ def _forks(
 
 
 def _newest(facts: RDD[tuple[str, Any]]) -> RDD[Any]:
-    """The last word on each bundle, which whoever exported it may have to place."""
-    detail = facts.filter(lambda item: item[0] in ("standing", "export"))
-    return detail.map(lambda item: (item[1].bundle_id, item[1])).groupByKey().map(_last_word)
+    """The newest fact on each bundle, placed by its export if necessary."""
+    bundle_facts = facts.filter(lambda item: item[0] in ("standing", "export"))
+    return bundle_facts.map(lambda item: (item[1].bundle_id, item[1])).groupByKey().map(_newest_of)
 
 
-def _last_word(value: tuple[bytes, Iterable[BundleFact | Export]]) -> Any:
-    result = list(value[1])
+def _newest_of(bundle: tuple[bytes, Iterable[BundleFact | Export]]) -> Any:
+    facts = list(bundle[1])
     return newest_standings(
-        [each for each in result if isinstance(each, BundleFact)],
-        [each for each in result if isinstance(each, Export)],
+        [fact for fact in facts if isinstance(fact, BundleFact)],
+        [fact for fact in facts if isinstance(fact, Export)],
     )
 
 
 def _streams(
     facts: RDD[tuple[str, Any]], newest: RDD[Any], small: ReconcileFacts, forks: Sequence[ForkFact]
 ) -> list[StreamReport]:
-    standings = newest.flatMap(lambda item: [("standing", each) for each in item.standings])
-    detail = facts.filter(lambda item: item[0] in ("run", "export")).union(standings)
+    standings = newest.flatMap(lambda item: [("standing", fact) for fact in item.standings])
+    stream_facts_ = facts.filter(lambda item: item[0] in ("run", "export")).union(standings)
     sources, routes = small.sources, list(small.routes)
-    keyed = detail.map(lambda item: ((item[1].hub_id, item[1].stream), item))
+    keyed = stream_facts_.map(lambda item: ((item[1].hub_id, item[1].stream), item))
     reports: list[StreamReport] = (
         keyed.groupByKey()
         .map(lambda item: _stream(StreamKey(*item[0]), item[1], forks, routes, sources))
         .collect()
     )
-    done = {(item.hub_id, item.stream) for item in reports}
-    named = {StreamKey(*item[:2]) for detail in (forks, routes) for item in detail} - done
+    done = {(report.hub_id, report.stream) for report in reports}
+    named = {StreamKey(*fact[:2]) for facts_ in (forks, routes) for fact in facts_} - done
     return reports + [_stream(key, (), forks, routes, sources) for key in named]
 
 
 def _stream(
     key: StreamKey,
-    value: Iterable[tuple[str, Any]],
+    facts: Iterable[tuple[str, Any]],
     forks: Sequence[ForkFact],
     routes: Sequence[Any],
     sources: tuple[CheckpointFact, ...],
 ) -> StreamReport:
     kinds: dict[str, list[Any]] = {"run": [], "export": [], "standing": []}
-    for kind, item in value:
+    for kind, item in facts:
         kinds[kind].append(item)
     of_key = ReconcileFacts(routes=[route for route in routes if route[:2] == key], sources=sources)
     mine = [fork for fork in forks if fork[:2] == key]
     runs = join_runs(kinds["run"])
-    (result,) = stream_facts(kinds["export"], runs, kinds["standing"], mine, of_key)
-    return reconcile_stream(result)
+    (of_stream,) = stream_facts(kinds["export"], runs, kinds["standing"], mine, of_key)
+    return reconcile_stream(of_stream)
 
 
 def _by_key(facts: RDD[tuple[str, Any]], kind: str, key: Any) -> RDD[tuple[Any, Any]]:
@@ -173,40 +174,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--svg", type=Path, metavar="FILE", help="a lane for each stream")
     parser.add_argument("--gaps", type=Path, metavar="DIR", help="gap-<hub>.json for the exporter")
     parser.add_argument("--partitions", type=int, default=8, metavar="N")
-    asked = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     try:
-        signer = asked.sign_with and identity_in(asked.sign_with, asked.passphrase_file).id_sign
-        report = _run(asked)
+        signer = args.sign_with and identity_in(args.sign_with, args.passphrase_file).id_sign
+        report = _run(args)
     except (VeenError, OSError) as error:
         sys.stderr.write(f"reconcile: {error}\n")
         return NOT_WHOLE if isinstance(error, Malformed) else REFUSED
-    keep(report, signer, ReportPlaces(out=asked.out, picture=asked.svg, gaps=asked.gaps))
+    keep(report, signer, ReportPlaces(out=args.out, picture=args.svg, gaps=args.gaps))
     sys.stdout.write(f"reconcile: {'whole' if report.is_whole else 'not whole'}\n")
     return OK if report.is_whole else NOT_WHOLE
 
 
-def _run(asked: argparse.Namespace) -> ReconcileReport:
-    # The rule is used without Spark too.
+def _run(args: argparse.Namespace) -> ReconcileReport:
+    # Other modules import the rule without Spark.
     from pyspark.errors import PySparkException  # noqa: PLC0415
-
-    from spark_jobs.session import session  # noqa: PLC0415
 
     with session("reconcile") as spark:
         context = spark.sparkContext
-        lines = context.textFile(",".join(asked.facts), asked.partitions)
+        lines = context.textFile(",".join(args.facts), args.partitions)
         try:
-            return reconcile_on(context, lines, asked.checkpoint)
+            return reconcile_on(context, lines, args.checkpoint)
         except PySparkException as error:
-            detail = _told_by_worker(str(error))
+            detail = _worker_error(str(error))
             if detail is None:
                 raise
             raise Malformed(detail) from error
 
 
-def _told_by_worker(trace: str) -> str | None:
-    """What a worker had to say of its facts, out of all that Spark says of it."""
-    result = [line for line in trace.splitlines() if line.startswith(_MALFORMED)]
-    return result[-1].removeprefix(_MALFORMED) if result else None
+def _worker_error(trace: str) -> str | None:
+    """The message of a Malformed error in a worker's traceback, if there is one."""
+    messages = [line for line in trace.splitlines() if line.startswith(_MALFORMED)]
+    return messages[-1].removeprefix(_MALFORMED) if messages else None
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from recorder.archive.audit import AuditTerms, read_terms
 from recorder.archive.log_files import LogFiles, LogInventory, in_archive, in_directory
-from spark_jobs.session import auditor
+from spark_jobs.session import auditor, session
 from veen.audit.context import ChunkFindings, Context, Depth, Task
 from veen.audit.engine import AuditPool, Watch, audit_log, audit_task, in_order, no_audit_progress
 from veen.audit.report import AuditReport
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from pyspark.core.broadcast import Broadcast
 
 WAVE: Final = 1_024
-"""Chunks in one Spark job: what the driver holds does not grow with the log."""
+"""Chunks in a Spark job, so that the driver's memory does not grow with the log."""
 OK, FAULTS, REFUSED, UNPROVEN = 0, 3, 4, 6
 HUB_ID_BYTES: Final = 32
 
 
 Known = Callable[[bytes], HubIdentity | None]
-"""The newest identity of a hub, by its hub_id, that is known from elsewhere than its log."""
+"""Returns the newest identity of a hub, by its hub_id, that did not come from its log."""
 
 
 def audit(
@@ -52,10 +52,10 @@ def audit(
     watch: Watch = no_audit_progress,
     known: Known | None = None,
 ) -> AuditReport:
-    """The report of a log, the same whoever audits its chunks and in whatever order.
+    """The report of a log; it does not depend on the pool or on the order of chunks.
 
-    With ``known``, a note says by which identity of the hub it was judged, or that nobody vouches
-    for it. Without, it is the hub's own check of itself, as ``veen hub verify`` makes it.
+    With ``known``, a note says with which identity of the hub it was verified, or that none is
+    known. Without, it is the hub's own check of itself, as ``veen hub verify`` makes it.
     """
     trust = TrustCheck()
     hub = trust.read_hub(inventory.files.read)
@@ -71,8 +71,8 @@ def here(files: LogFiles) -> AuditPool:
 
 
 @dataclass(frozen=True, slots=True)
-class SparkCrew:
-    """Audits chunks as Spark tasks: one a chunk, or ``partitions`` of them."""
+class SparkAuditPool:
+    """Audits chunks as Spark tasks: one for each chunk, or ``partitions`` of them."""
 
     spark: SparkContext
     files: LogFiles
@@ -82,7 +82,7 @@ class SparkCrew:
         return AuditPool(self.run, here(self.files).again)
 
     def run(self, tasks: Iterable[Task], context: Context) -> Iterator[ChunkFindings]:
-        """In waves, each a job; what the control label made known goes to executors once."""
+        """Run in waves, each a job; the context is broadcast once."""
         waiting = iter(tasks)
         sent = self.spark.broadcast(context)
         work = partial(_audit_one, self.files, sent)
@@ -98,12 +98,12 @@ def _audit_one(files: LogFiles, context: Broadcast[Context], task: Task) -> Chun
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
-    asked = parser.parse_args(arguments)
-    if asked.store is not None and len(asked.hub_id or b"") != HUB_ID_BYTES:
+    args = parser.parse_args(arguments)
+    if args.store is not None and len(args.hub_id or b"") != HUB_ID_BYTES:
         parser.error("--store goes with --hub-id and its 64 hex digits")
     try:
-        known = _Remembered(asked.hub_identity, asked.known_hubs)
-        report = _run(asked, known)
+        known = _KnownIdentity(args.hub_identity, args.known_hubs)
+        report = _run(args, known)
     except VeenError as error:
         sys.stderr.write(f"verify_log: {error}\n")
         return FAULTS if isinstance(error, Untrusted) else REFUSED
@@ -116,39 +116,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return OK if known.is_given else UNPROVEN
 
 
-class _Remembered:
-    """What the driver was given of the hub's identity, and whether it was anything."""
+class _KnownIdentity:
+    """The identity of the hub that the driver was given, and whether there is one."""
 
-    def __init__(self, given: Path | None, directory: Path | None) -> None:
-        self._given = given
+    def __init__(self, file: Path | None, directory: Path | None) -> None:
+        self._file = file
         self._directory = directory
         self.is_given = False
 
     def __call__(self, hub_id: bytes) -> HubIdentity | None:
-        known = newest_known(hub_id, self._given, self._directory)
+        known = newest_known(hub_id, self._file, self._directory)
         self.is_given = known is not None
         return known
 
 
-def _run(asked: argparse.Namespace, known: Known) -> AuditReport:
-    # The local engine and the command line use this file without Spark.
-    from spark_jobs.session import session  # noqa: PLC0415
-
-    terms = read_terms(asked.terms)
-    inventory = _inventory(asked, terms)
-    key = auditor(asked.sign_with, asked.passphrase_file)
-    depth = Depth.HASHES if asked.hashes_only else Depth.FULL
+def _run(args: argparse.Namespace, known: Known) -> AuditReport:
+    terms = read_terms(args.terms)
+    inventory = _inventory(args, terms)
+    key = auditor(args.sign_with, args.passphrase_file)
+    depth = Depth.HASHES if args.hashes_only else Depth.FULL
     with session("verify_log") as spark:
-        pool = SparkCrew(spark.sparkContext, inventory.files, asked.partitions).pool()
+        pool = SparkAuditPool(spark.sparkContext, inventory.files, args.partitions).pool()
         report = audit(inventory, terms, depth, pool, known=known)
-    durable.write(asked.report, report.signed(key).to_json())
+    durable.write(args.report, report.signed(key).to_json())
     return report
 
 
-def _inventory(asked: argparse.Namespace, terms: AuditTerms) -> LogInventory:
-    if asked.data_dir is not None:
-        return in_directory(asked.data_dir.absolute(), terms.acknowledged)
-    return in_archive(store_ref(asked.store, vars(asked)), asked.hub_id)
+def _inventory(args: argparse.Namespace, terms: AuditTerms) -> LogInventory:
+    if args.data_dir is not None:
+        return in_directory(args.data_dir.absolute(), terms.acknowledged)
+    return in_archive(store_ref(args.store, vars(args)), args.hub_id)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from recorder.folds.snapshots import Expected, SnapshotVerdict, verify
 from spark_jobs.fold_overlay import BROKEN, OK, code_of, fold_on, parser_of, request_of, site_of
+from spark_jobs.session import session
 from veen.errors import VeenError
 from veen.overlay.snapshot import StateCheckpoint
 from veen.system import durable
@@ -27,9 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--overlay", metavar="NAME", help="that its state_class has to be")
     parser.add_argument("--state-id", type=bytes.fromhex, metavar="HEX", help="that it has to have")
     parser.add_argument("--upto", type=int, metavar="N", help="that it has to be of")
-    asked = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     try:
-        verdict = _run(asked)
+        verdict = _run(args)
     except (VeenError, OSError) as error:
         sys.stderr.write(f"verify_snapshot: {error}\n")
         return code_of(error)
@@ -39,22 +40,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     return OK if is_good else BROKEN
 
 
-def _run(asked: argparse.Namespace) -> SnapshotVerdict:
-    from spark_jobs.session import session  # noqa: PLC0415 - as in fold_overlay
-
-    claim = StateCheckpoint.decode(asked.snapshot.read_bytes())
-    expected = Expected(state_class=asked.overlay, state_id=asked.state_id, upto_seq=asked.upto)
-    site, requested = site_of(asked), request_of(asked, claim.state_class)
-    archive = site.archive(asked.hub_id)
+def _run(args: argparse.Namespace) -> SnapshotVerdict:
+    claim = StateCheckpoint.decode(args.snapshot.read_bytes())
+    expected = Expected(state_class=args.overlay, state_id=args.state_id, upto_seq=args.upto)
+    site, requested = site_of(args), request_of(args, claim.state_class)
+    archive = site.archive(args.hub_id)
     with session("verify_snapshot") as spark:
         verdict = verify(
             claim,
             expected,
             requested.job(archive),
             requested.end_seq(archive),
-            lambda job: fold_on(spark.sparkContext, site, job, asked.partitions),
+            lambda job: fold_on(spark.sparkContext, site, job, args.partitions),
         )
-    durable.write(asked.out, json.dumps(verdict.document(), sort_keys=True).encode())
+    durable.write(args.out, json.dumps(verdict.document(), sort_keys=True).encode())
     return verdict
 
 

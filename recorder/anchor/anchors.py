@@ -1,15 +1,12 @@
-"""The port to a place outside of the hub that remembers roots (ANCHOR0.1).
+"""Anchors of recorder checkpoints outside the hub: port, references, tasks, scheduler (ANCHOR0).
 
-The anchor_refs of a checkpoint, beside it, here and in object storage (ANCHOR0.2).
+An ``Anchor`` publishes roots at an external service and verifies the references it returns. The
+references are stored beside the checkpoint, locally and in object storage. Each pending anchor is
+a task on disk with its attempts, its last error and the time of its next retry; the task is
+deleted once its reference is stored, and the total number of failures is never reset.
 
-What is still to be done for an anchor: tried so often, failed so, tried again then.
-
-A task ends with its anchor. That it failed before is counted for ever.
-
-The book of anchors: which checkpoints are anchored, which are to be, and what went wrong.
-
-Every step is on disk before the next: asked for, published, stored beside the checkpoint. After a
-crash between two of them the step is done again; an anchor can be doubled by that, never lost.
+Every step is durable before the next one: requested, published, stored. After a crash between two
+steps the step is repeated, so an anchor can be published twice but is never lost.
 """
 
 from __future__ import annotations
@@ -41,17 +38,27 @@ from veen.wire import cbor
 from veen.wire.objects import WireMap
 from veen.wire.schema import Bytes32, Version
 
+_LOG = logging.getLogger(__name__)
+
+_NAME: Final = re.compile(r"([a-z0-9]+)-([0-9]{1,9})\.cbor")
+_FIRST_WAIT_SEC: Final = 30
+_LONGEST_WAIT_SEC: Final = 3_600
+_MAX_ERROR_CHARS: Final = 500
+_FAILURES: Final = "anchor-failures.cbor"
+EPOCH = 0
+"""Recorder checkpoints are over streams without epochs."""
+
 
 class AnchorUnavailable(VeenError):
-    """The place did not answer, or not with an anchor; later it may."""
+    """The anchoring service did not answer, or not with a valid anchor; retry later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnchorProof:
-    """What an anchor_ref was found to prove: this root was known to ``witness`` by ``time``.
+    """What a verified anchor_ref proves: ``witness`` knew this root at ``time``.
 
-    ``epoch``, ``ts`` and ``nonce`` are what was published with the root; ``time`` is the word of
-    the witness, in seconds.
+    ``epoch``, ``ts`` and ``nonce`` were published with the root; ``time`` is stated by the witness,
+    in seconds.
     """
 
     kind: str
@@ -67,33 +74,34 @@ class AnchorProof:
 class Anchor(Protocol):
     @property
     def kind(self) -> str:
-        """One word for this sort of anchor; every anchor_ref of it carries the word."""
+        """A short name of this kind of anchor; every anchor_ref of it carries the name."""
 
     def publish(self, root: bytes, epoch: int, ts: int, nonce: bytes) -> bytes:
-        """Have the root remembered; the anchor_ref on return proves it for ever. Raises
-        AnchorUnavailable when nothing, or nothing that can be shown, was remembered. Publishing
-        the same again is allowed and gives another anchor_ref."""
+        """Publish a root and return its anchor_ref, which proves it permanently.
+
+        Raises AnchorUnavailable when nothing verifiable was published. Publishing the same root
+        again is allowed and gives another anchor_ref.
+        """
 
     def verify(self, root: bytes, anchor_ref: bytes) -> AnchorProof:
-        """What the anchor_ref proves of this root, without asking anyone over a network;
-        Untrusted when it does not, Malformed when it is none."""
+        """Return what the anchor_ref proves of this root, without any network access.
+
+        Raises Untrusted when it does not, Malformed when it is not an anchor_ref.
+        """
 
 
 def anchor_digest(root: bytes, epoch: int, ts: int, nonce: bytes) -> bytes:
-    """The one value that stands for all that is published."""
+    """Hash of everything that is published with a root."""
     return ht("veen/anchor", root, u64be(epoch), u64be(ts), nonce)
 
 
 def kind_of(anchor_ref: bytes) -> str:
-    """The kind that an anchor_ref names; nothing else of it is believed."""
-    result = cbor.decode(anchor_ref)
-    kind = result.get(2) if isinstance(result, dict) else None
+    """Return the kind that an anchor_ref names, without verifying it."""
+    document = cbor.decode(anchor_ref)
+    kind = document.get(2) if isinstance(document, dict) else None
     if not isinstance(kind, str):
         raise Malformed("not an anchor_ref: it names no kind of anchor")
     return kind
-
-
-_NAME: Final = re.compile(r"([a-z0-9]+)-([0-9]{1,9})\.cbor")
 
 
 class Ref(NamedTuple):
@@ -107,7 +115,10 @@ class Ref(NamedTuple):
 
 
 class Refs:
-    """Written once each; a checkpoint may have many, of one kind and of several."""
+    """The anchor_refs of checkpoints, each written once.
+
+    A checkpoint may have several of each kind.
+    """
 
     def __init__(
         self, home: CheckpointDirectory, hub_id: bytes, objects: ObjectStore | None
@@ -117,10 +128,13 @@ class Refs:
         self._objects = objects
 
     def add(self, checkpoint_id: bytes, kind: str, anchor_ref: bytes) -> Ref:
-        """Keep it; the one who calls holds the home. Kept already, it is not kept again."""
+        """Store an anchor_ref unless it is stored already.
+
+        The caller holds the directory's lock.
+        """
         folder = self._home.anchors_of(checkpoint_id)
         known = {ref.number: ref for ref in read_refs(folder) if ref.kind == kind}
-        same = [item for item in known.values() if item.anchor_ref == anchor_ref]
+        same = [ref for ref in known.values() if ref.anchor_ref == anchor_ref]
         number = same[0].number if same else max(known, default=0) + 1
         while not self._stored(checkpoint_id, kind, number, anchor_ref):
             number += 1
@@ -130,7 +144,7 @@ class Refs:
         return Ref(kind, number, anchor_ref)
 
     def fetch(self, checkpoint_id: bytes) -> int:
-        """Bring here what only object storage holds of one checkpoint; how many there were."""
+        """Copy anchor_refs of a checkpoint that only object storage holds; return how many."""
         if self._objects is None:
             return 0
         prefix, folder = self._prefix.anchors(checkpoint_id), self._home.anchors_of(checkpoint_id)
@@ -151,9 +165,9 @@ class Refs:
     def after_last(
         self, names: Sequence[RecorderCheckpointName]
     ) -> Sequence[RecorderCheckpointName]:
-        """Of these, in order of time, those after the last that has an anchor here.
+        """Return the part of ``names``, in order of time, after the last that has an anchor here.
 
-        They are looked at from the newest on, and none before the one that is looked for.
+        The search starts at the newest, so that older directories are not read.
         """
         for at in range(len(names), 0, -1):
             if files(self._home.anchors_of(names[at - 1].checkpoint_id)):
@@ -161,12 +175,12 @@ class Refs:
         return names
 
     def anchored(self) -> set[bytes]:
-        """The ids of all checkpoints that have an anchor here; each has a folder to be read."""
-        result = files(self._home.anchors)
-        return {bytes.fromhex(name) for name in result if files(self._home.anchors / name)}
+        """Return the ids of all checkpoints with an anchor here; lists one directory for each."""
+        names = files(self._home.anchors)
+        return {bytes.fromhex(name) for name in names if files(self._home.anchors / name)}
 
     def _stored(self, checkpoint_id: bytes, kind: str, number: int, anchor_ref: bytes) -> bool:
-        """Whether object storage has it under that number now; another's may be there."""
+        """Put it to object storage under that number; False when the number is taken."""
         if self._objects is None:
             return True
         try:
@@ -177,7 +191,7 @@ class Refs:
 
 
 def read_refs(folder: Path) -> list[Ref]:
-    """The anchor_refs in a folder, by kind and number."""
+    """Return the anchor_refs of a directory, by kind and number."""
     refs = [
         Ref(match[1], int(match[2]), (folder / match[0]).read_bytes())
         for match in map(_NAME.fullmatch, files(folder))
@@ -190,13 +204,11 @@ def _name(kind: str, number: int) -> str:
     return f"{kind}-{number}.cbor"
 
 
-_FIRST_WAIT_SEC: Final = 30
-_LONGEST_WAIT_SEC: Final = 3_600
-_MAX_ERROR_CHARS: Final = 500
-
-
 class AnchorState(Enum):
-    """``UNSTORED``: published, and on its way to where its checkpoint lies."""
+    """State of an anchor task.
+
+    ``UNSTORED`` is published, but not yet stored beside its checkpoint.
+    """
 
     PENDING = "pending"
     FAILED = "failed"
@@ -205,7 +217,7 @@ class AnchorState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnchorTask(WireMap):
-    """``next_try`` is in seconds; ``anchor_ref`` is there once it was published."""
+    """A pending anchor. ``next_try`` is in seconds; ``anchor_ref`` is set once it is published."""
 
     ver: Version = 1
     checkpoint_id: Bytes32
@@ -228,7 +240,7 @@ class AnchorTask(WireMap):
         return f"{self.created_at:020d}-{self.checkpoint_id.hex()}-{self.kind}.cbor"
 
     def failed(self, error: VeenError, now: int) -> AnchorTask:
-        """Tried again later, each time twice as late, for ever."""
+        """Schedule the next attempt with exponential backoff and no last attempt."""
         wait = min(_LONGEST_WAIT_SEC, _FIRST_WAIT_SEC << min(self.attempts, 16))
         return replace(
             self,
@@ -243,7 +255,7 @@ class AnchorTask(WireMap):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnchorFailures(WireMap):
-    """All failures there ever were, and the last of them; ``last_at`` is in seconds."""
+    """The number of all failures so far, and the last of them; ``last_at`` is in seconds."""
 
     ver: Version = 1
     count: int = 0
@@ -251,21 +263,16 @@ class AnchorFailures(WireMap):
     last_error: str | None = None
 
     def with_one(self, error: VeenError, now: int) -> AnchorFailures:
-        detail = str(error)[:_MAX_ERROR_CHARS]
-        return replace(self, count=self.count + 1, last_at=now, last_error=detail)
-
-
-_LOG = logging.getLogger(__name__)
-_FAILURES: Final = "anchor-failures.cbor"
-EPOCH = 0
-"""Recorder checkpoints are over streams without epochs."""
+        text = str(error)[:_MAX_ERROR_CHARS]
+        return replace(self, count=self.count + 1, last_at=now, last_error=text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BookStatus:
-    """``waiting`` are the checkpoints after the last anchored one; a later anchor covers them.
+class AnchorStatus:
+    """Counts of checkpoints and anchor tasks.
 
-    ``failures`` counts all there ever were, ``attempts`` only those of what is still to be done.
+    ``waiting`` are the checkpoints after the last anchored checkpoint; a later anchor covers them.
+    ``failures`` counts all failures so far, ``attempts`` only those of pending tasks.
     """
 
     checkpoints: int
@@ -284,7 +291,7 @@ class BookStatus:
 
 @dataclass(frozen=True, slots=True)
 class AnchorOutcome:
-    """What became of one task: its anchor, or why there is none yet."""
+    """The outcome of a task: its anchor, or the error."""
 
     task: AnchorTask
     ref: Ref | None
@@ -302,7 +309,7 @@ class AnchorScheduler:
         self._cadence = cadence
 
     def ask(self, name: RecorderCheckpointName, now: int) -> AnchorTask:
-        """Have a checkpoint anchored; it is remembered until that is done."""
+        """Add a task that anchors a checkpoint; it is durable until it is done."""
         task = AnchorTask(
             checkpoint_id=name.checkpoint_id,
             created_at=name.created_at,
@@ -311,33 +318,37 @@ class AnchorScheduler:
         )
         with self._home.held():
             if not (self._home.tasks / task.file).exists():
-                self._keep(task)
+                self._write(task)
         return task
 
     def ask_when_due(self, now: int) -> AnchorTask | None:
-        """By the cadence: the newest checkpoint, which covers those before it."""
+        """Add a task for the newest checkpoint, which covers earlier ones, when the cadence says
+        so."""
         names, covered = self._checkpoint_store.names(), self._refs.anchored()
         covered |= {task.checkpoint_id for task in self.tasks() if self._is_ours(task)}
         waiting = _after_last(names, covered)
         return self.ask(waiting[-1], now) if self._cadence.is_due(now, waiting) else None
 
     def work(self, now: int) -> list[AnchorOutcome]:
-        """Do every task whose time has come.
+        """Run every task whose time has come.
 
-        One of a kind that is not configured any more stays, and is counted.
+        A task of a kind that is no longer configured stays, and is counted.
         """
         due = [task for task in self.tasks() if task.next_try <= now and self._is_ours(task)]
         return [self.do(task, now) for task in due]
 
     def do(self, task: AnchorTask, now: int) -> AnchorOutcome:
-        """Publish what a task asks for, and store it; a failure is kept with the task."""
+        """Publish the anchor of a task and store its reference.
+
+        A failure is stored with the task.
+        """
         with self._home.held():
-            stored = self._kept_refs(task)
-            if stored is None:
-                done = [ref for ref in self._refs.of(task.checkpoint_id) if ref.kind == task.kind]
-                return AnchorOutcome(task, done[-1] if done else None, None)
+            current = self._reload(task)
+            if current is None:
+                refs = [ref for ref in self._refs.of(task.checkpoint_id) if ref.kind == task.kind]
+                return AnchorOutcome(task, refs[-1] if refs else None, None)
             try:
-                ref = self._stored(stored)
+                ref = self._store_ref(current)
             except (AnchorUnavailable, StoreError, NoSpace, Untrusted, Malformed) as error:
                 return self._failed(task, error, now)
             (self._home.tasks / task.file).unlink(missing_ok=True)
@@ -346,16 +357,16 @@ class AnchorScheduler:
         return AnchorOutcome(task, ref, None)
 
     def tasks(self) -> list[AnchorTask]:
-        """All that is still to be done, the oldest checkpoint first."""
+        """Return all pending tasks, the oldest checkpoint first."""
         anchor_tasks = (self._task(file) for file in files(self._home.tasks))
         return [task for task in anchor_tasks if task is not None]
 
-    def status(self, now: int) -> BookStatus:
+    def status(self, now: int) -> AnchorStatus:
         names, anchored, tasks = self._checkpoint_store.names(), self._refs.anchored(), self.tasks()
         waiting = _after_last(names, anchored)
         states = [task.state for task in tasks]
-        troubled = [task for task in tasks if task.attempts]
-        return BookStatus(
+        retried = [task for task in tasks if task.attempts]
+        return AnchorStatus(
             checkpoints=len(names),
             anchored=sum(name.checkpoint_id in anchored for name in names),
             waiting=len(waiting),
@@ -365,7 +376,7 @@ class AnchorScheduler:
             unstored=states.count(AnchorState.UNSTORED),
             attempts=sum(task.attempts for task in tasks),
             failures=anchor_failures(self._home).count,
-            last_error=troubled[-1].last_error if troubled else None,
+            last_error=retried[-1].last_error if retried else None,
             next_try=min((task.next_try for task in tasks), default=None),
             lateness=self._cadence.lateness(now, waiting),
         )
@@ -373,31 +384,31 @@ class AnchorScheduler:
     def _is_ours(self, task: AnchorTask) -> bool:
         return task.kind == self._anchor.kind or task.anchor_ref is not None
 
-    def _stored(self, task: AnchorTask) -> Ref:
-        """The anchor beside its checkpoint, published if it was not yet."""
+    def _store_ref(self, task: AnchorTask) -> Ref:
+        """Store the reference beside its checkpoint, after publishing it if necessary."""
         ref = task.anchor_ref
         if ref is None:
             document = self._checkpoint_store.get(
                 RecorderCheckpointName(task.created_at, task.checkpoint_id)
             )
             ref = publish_anchor(self._anchor, document)
-            self._keep(task.published(ref))
+            self._write(task.published(ref))
         return self._refs.add(task.checkpoint_id, task.kind, ref)
 
     def _failed(self, task: AnchorTask, error: VeenError, now: int) -> AnchorOutcome:
         durable.write(
             self._home.root / _FAILURES, anchor_failures(self._home).with_one(error, now).encode()
         )
-        failed = (self._kept_refs(task) or task).failed(error, now)
-        self._keep(failed)
+        failed = (self._reload(task) or task).failed(error, now)
+        self._write(failed)
         _LOG.warning("checkpoint %s is not anchored yet: %s", task.checkpoint_id.hex(), error)
         return AnchorOutcome(failed, None, error)
 
-    def _kept_refs(self, task: AnchorTask) -> AnchorTask | None:
+    def _reload(self, task: AnchorTask) -> AnchorTask | None:
         return self._task(task.file)
 
     def _task(self, file: str) -> AnchorTask | None:
-        """A task as it stands on disk; None when another process has done it."""
+        """Read a task from disk; None when another process has completed it."""
         path = self._home.tasks / file
         try:
             return AnchorTask.decode(path.read_bytes())
@@ -406,12 +417,12 @@ class AnchorScheduler:
         except Malformed as error:
             raise Malformed(f"{path}: {error}; remove it and publish again") from error
 
-    def _keep(self, task: AnchorTask) -> None:
+    def _write(self, task: AnchorTask) -> None:
         durable.write(self._home.tasks / task.file, task.encode())
 
 
 def anchor_failures(home: CheckpointDirectory) -> AnchorFailures:
-    """Those of all that was ever tried here."""
+    """Return the failures of all anchors ever attempted in this directory."""
     path = home.root / _FAILURES
     try:
         return AnchorFailures.decode(path.read_bytes())
@@ -422,20 +433,23 @@ def anchor_failures(home: CheckpointDirectory) -> AnchorFailures:
 
 
 def publish_anchor(anchor: Anchor, document: RecorderCheckpoint) -> bytes:
-    """The nonce is the id of the document, so that the anchor is of all that the hub signed."""
+    """Publish a checkpoint's root.
+
+    The nonce is the checkpoint_id, so that the anchor covers all the hub signed.
+    """
     return anchor.publish(document.log_root, EPOCH, document.created_at, document.checkpoint_id)
 
 
 def verify_anchors(anchor: Anchor, document: RecorderCheckpoint, anchor_ref: bytes) -> AnchorProof:
-    """Refuse an anchor_ref that is not of this very document."""
-    result = anchor.verify(document.log_root, anchor_ref)
+    """Verify that an anchor_ref is of this checkpoint and no other."""
+    proof = anchor.verify(document.log_root, anchor_ref)
     expected = (EPOCH, document.created_at, document.checkpoint_id)
-    if (result.epoch, result.ts, result.nonce) != expected:
+    if (proof.epoch, proof.ts, proof.nonce) != expected:
         raise Untrusted(
-            f"the anchor is of a recorder checkpoint with the same root, made at {result.ts}, "
+            f"the anchor is of a recorder checkpoint with the same root, made at {proof.ts}, "
             f"and not of {document.checkpoint_id.hex()}"
         )
-    return result
+    return proof
 
 
 def _after_last(

@@ -1,11 +1,8 @@
-"""The ledger: an append-only file of roots, each line bound to the one before it (ANCHOR0.1).
+"""The ledger: an append-only file of roots, each entry bound to the previous by hash (ANCHOR0.1).
 
-Beside it lies a mark, which tells how much of it was acknowledged. What is missing below the mark
-was taken away; what is torn above it was never promised to anyone.
-
-The lines of a ledger: each holds a root and the hash of the line before it (ANCHOR0.1).
-
-A ledger read as a whole: one chain from its first entry to its last, or where it breaks.
+A mark file beside it holds the acknowledged length. Entries missing below the mark were removed;
+a torn entry above it was never acknowledged. Reading verifies the hash chain from the first entry
+to the last and reports where it breaks.
 """
 
 from __future__ import annotations
@@ -28,16 +25,22 @@ from veen.wire import canonical_json
 from veen.wire.objects import WireMap
 from veen.wire.schema import Bytes32, Version
 
+_LOG = logging.getLogger(__name__)
+
 KIND: Final = "file"
 MAX_NONCE_BYTES: Final = 64
 MAX_LINE_BYTES: Final = 1_024
-_NOTHING: Final = bytes(32)
-_BEGINNING: Final = b'{"epoch":0,"hash":"'
+_NO_HASH: Final = bytes(32)
+_LINE_START: Final = b'{"epoch":0,"hash":"'
+_NONCE_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnchorLedgerEntry(WireMap):
-    """Entry 0 holds no root: its nonce is random, so that its hash is a name for the ledger."""
+    """A line of the ledger.
+
+    Entry 0 holds no root: its random nonce makes its hash the ledger's id.
+    """
 
     ver: Version = 1
     index: int
@@ -46,12 +49,12 @@ class AnchorLedgerEntry(WireMap):
     epoch: int
     ts: int
     nonce: bytes
-    hash: Bytes32 = _NOTHING
+    hash: Bytes32 = _NO_HASH
 
     def rule(self) -> None:
         if len(self.nonce) > MAX_NONCE_BYTES:
             raise Malformed(f"a nonce of {len(self.nonce)} bytes; {MAX_NONCE_BYTES} are allowed")
-        if self.index == 0 and (self.previous, self.root) != (_NOTHING, _NOTHING):
+        if self.index == 0 and (self.previous, self.root) != (_NO_HASH, _NO_HASH):
             raise Malformed("a first entry that follows another, or holds a root")
 
     def sealed(self) -> AnchorLedgerEntry:
@@ -73,7 +76,7 @@ class AnchorLedgerEntry(WireMap):
         return canonical_json.encode(self.to_json()) + b"\n"
 
     def verify_after(self, before: AnchorLedgerEntry | None) -> None:
-        """Refuse unless this is whole and comes right after ``before``."""
+        """Verify that this entry is intact and directly follows ``before``."""
         if self.hash != self._digest():
             raise Untrusted("its hash is not that of what it holds")
         if self.index != (0 if before is None else before.index + 1):
@@ -95,33 +98,33 @@ class AnchorLedgerEntry(WireMap):
 
 def first_entry(ts: int, nonce: bytes) -> AnchorLedgerEntry:
     entry = AnchorLedgerEntry(
-        index=0, previous=_NOTHING, root=_NOTHING, epoch=0, ts=ts, nonce=nonce
+        index=0, previous=_NO_HASH, root=_NO_HASH, epoch=0, ts=ts, nonce=nonce
     )
     return entry.sealed()
 
 
 def may_be_torn(raw: bytes) -> bool:
-    """Whether these bytes can be all that is left of the writing of a first entry."""
-    is_cut = len(raw) < MAX_LINE_BYTES and raw.startswith(_BEGINNING[: len(raw)])
+    """Whether these bytes can be the rest of an interrupted write of the first entry."""
+    is_cut = len(raw) < MAX_LINE_BYTES and raw.startswith(_LINE_START[: len(raw)])
     return is_cut or not raw.strip(b"\0")
 
 
 def read_line(line: bytes) -> AnchorLedgerEntry:
-    """The entry of which ``line``, with its end, is the only form; else Malformed."""
+    """Decode a line, including its newline; Malformed unless it is the canonical form."""
     try:
-        result = AnchorLedgerEntry.from_json(json.loads(line))
+        entry = AnchorLedgerEntry.from_json(json.loads(line))
     except Malformed:
         raise
     except (ValueError, RecursionError) as error:
         raise Malformed(f"no JSON: {error}") from error
-    if result.line() != line:
+    if entry.line() != line:
         raise Malformed("not written as a ledger writes it")
-    return result
+    return entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRef(WireMap):
-    """The anchor_ref of a ledger: which one, and which entry of it."""
+    """The anchor_ref of a ledger: the ledger's id, and the entry."""
 
     ver: Version = 1
     kind: str = KIND
@@ -136,7 +139,7 @@ class LedgerRef(WireMap):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerMark(WireMap):
-    """How much of a ledger was acknowledged: its last entry, where that starts and ends."""
+    """The acknowledged length of a ledger: its last entry, and where that starts and ends."""
 
     ver: Version = 1
     ledger_id: Bytes32
@@ -152,24 +155,26 @@ class LedgerMark(WireMap):
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """What a whole ledger was found to be."""
+    """A verified ledger: its id, its last entry, its length, and the requested entry."""
 
     ledger_id: bytes
     last: AnchorLedgerEntry
     end: int
-    found: AnchorLedgerEntry | None
+    entry: AnchorLedgerEntry | None
 
 
 def mark_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.mark")
 
 
-def check(path: Path, value: int | None = None) -> Chain:
-    """Read a whole ledger, or a copy of one, and keep entry ``wanted``; Untrusted names the line
-    at which it stops being one chain."""
-    with _to_read(path) as file:
+def check(path: Path, index: int | None = None) -> Chain:
+    """Verify a whole ledger, or a copy of it, and return entry ``index`` with it.
+
+    Raises Untrusted with the line at which the chain breaks.
+    """
+    with _open_to_read(path) as file:
         fcntl.flock(file, fcntl.LOCK_SH)
-        chain = chain_of(path, file, value)
+        chain = chain_of(path, file, index)
         mark = read_mark(path)
     if mark is None:
         return chain
@@ -181,7 +186,7 @@ def check(path: Path, value: int | None = None) -> Chain:
     return chain
 
 
-def _to_read(path: Path) -> BinaryIO:
+def _open_to_read(path: Path) -> BinaryIO:
     try:
         return path.open("rb")
     except FileNotFoundError:
@@ -202,30 +207,26 @@ def read_mark(path: Path) -> LedgerMark | None:
         ) from error
 
 
-def chain_of(path: Path, file: BinaryIO, value: int | None) -> Chain:
+def chain_of(path: Path, file: BinaryIO, index: int | None) -> Chain:
     file.seek(0)
-    first = before = anchor_ledger_entry = None
+    first = previous = requested = None
     end = 0
     while line := file.readline(MAX_LINE_BYTES + 1):
         try:
             entry = read_line(line)
-            entry.verify_after(before)
+            entry.verify_after(previous)
         except (Malformed, Untrusted) as error:
-            number = 0 if before is None else before.index + 1
+            number = 0 if previous is None else previous.index + 1
             raise Untrusted(f"{path}: the ledger is broken at entry {number}: {error}") from error
-        first, before, end = first or entry, entry, end + len(line)
-        anchor_ledger_entry = entry if entry.index == value else anchor_ledger_entry
-    if first is None or before is None:
+        first, previous, end = first or entry, entry, end + len(line)
+        requested = entry if entry.index == index else requested
+    if first is None or previous is None:
         raise Untrusted(f"{path}: the ledger is empty")
-    return Chain(first.hash, before, end, anchor_ledger_entry)
-
-
-_LOG = logging.getLogger(__name__)
-_NONCE_BYTES: Final = 32
+    return Chain(first.hash, previous, end, requested)
 
 
 class AnchorLedger:
-    """One writer at a time, by a lock on the file; a copy of the file is enough to verify."""
+    """A ledger file with one writer at a time, by a file lock; a copy of it is enough to verify."""
 
     kind: Final = KIND
 
@@ -238,7 +239,7 @@ class AnchorLedger:
         return mark_of(self._path)
 
     def publish(self, root: bytes, epoch: int, ts: int, nonce: bytes) -> bytes:
-        """Append, and sync; costs the same however long the ledger is."""
+        """Append and sync; the cost does not depend on the length of the ledger."""
         with self._opened() as fd:
             mark, last = self._settled(fd, ts)
             entry = last.next(root, epoch, ts, nonce)
@@ -248,7 +249,7 @@ class AnchorLedger:
         ).encode()
 
     def verify(self, root: bytes, anchor_ref: bytes) -> AnchorProof:
-        """Reads the whole ledger: one that was touched anywhere proves nothing."""
+        """Verify the whole ledger: a change anywhere invalidates every anchor in it."""
         ref = LedgerRef.decode(anchor_ref)
         chain = check(self._path, ref.index)
         if chain.ledger_id != ref.ledger_id:
@@ -256,7 +257,7 @@ class AnchorLedger:
                 f"{self._path} is ledger {chain.ledger_id.hex()}; the anchor is in "
                 f"{ref.ledger_id.hex()}: look for that file, or a copy of it"
             )
-        entry = chain.found
+        entry = chain.entry
         if entry is None or ref.index == 0:
             raise Untrusted(
                 f"{self._path} ends at entry {chain.last.index}; the anchor is entry {ref.index}"
@@ -293,7 +294,7 @@ class AnchorLedger:
             os.close(fd)
 
     def _settled(self, fd: int, ts: int) -> tuple[LedgerMark, AnchorLedgerEntry]:
-        """The mark and the last entry, after whatever ended the writer before us."""
+        """Return the mark and the last entry, after recovery from an interrupted write."""
         mark = read_mark(self._path)
         if mark is None:
             return self._without_mark(fd, ts)
@@ -325,7 +326,7 @@ class AnchorLedger:
         return last
 
     def _without_mark(self, fd: int, ts: int) -> tuple[LedgerMark, AnchorLedgerEntry]:
-        """A new ledger, or one whose mark was lost: then every byte of it must be right."""
+        """Start a new ledger, or rebuild a lost mark after verifying every entry."""
         if next(_lines(fd, 0), None) is None:
             if not may_be_torn(os.pread(fd, os.fstat(fd).st_size, 0)):
                 raise Untrusted(f"{self._path} is no ledger; name another file for it")
@@ -364,7 +365,7 @@ def _start(chain: Chain) -> int:
 
 
 def _lines(fd: int, at: int) -> Iterator[bytes]:
-    """The whole lines from ``at`` on."""
+    """Yield the complete lines from offset ``at`` on."""
     with os.fdopen(os.dup(fd), "rb") as file:
         file.seek(at)
         for line in iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""):

@@ -1,8 +1,7 @@
-"""Anchors that are time stamps: an authority signs that it has seen a root (RFC 3161).
+"""Anchors that are time stamps of a time-stamping authority (RFC 3161).
 
-A time-stamping authority: whom we believe, and what a response of it proves (RFC 3161).
-
-The line to a time-stamping authority: HTTP, as RFC 3161 section 3.4 has it.
+Contains the anchor itself, the verification of an authority's response against pinned
+certificates, and the HTTP transport of RFC 3161 section 3.4.
 """
 
 from __future__ import annotations
@@ -26,19 +25,23 @@ from veen.wire.schema import Bytes32, Version
 
 _SHA256: Final = x509.ObjectIdentifier("2.16.840.1.101.3.4.2.1")
 _GRANTED: Final = bytes.fromhex("3003020100")
-"""PKIStatusInfo of a plain yes; the signature of a response does not cover it."""
+"""PKIStatusInfo "granted" without details; the signature of a response does not cover it."""
 _HEAD_BYTES: Final = 16
 _SIGNED_DATA, _SIGNER_INFO = 3, 1
-"""Versions that CMS gives to signed data that is no plain data, and to its signer."""
+"""CMS versions of signed data whose content type is not id-data, and of its signer."""
+KIND: Final = "rfc3161"
+_QUERY: Final = "application/timestamp-query"
+_REPLY: Final = "application/timestamp-reply"
+_MAX_BYTES: Final = 2**18
 
 
 class BadTsa(VeenError):
-    """Certificates or a policy by which no authority can be known."""
+    """Certificates or a policy that do not identify an authority."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """What an authority has signed: that it saw these bytes by ``time``, in seconds."""
+    """The statement of an authority that it saw a message at ``time``, in seconds."""
 
     time: int
     signer: str
@@ -48,7 +51,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TsaTrust:
-    """The certificates of an authority. ``signers`` are pinned: nobody else may have signed."""
+    """The trusted certificates of an authority; only the pinned ``signers`` may have signed."""
 
     roots: tuple[x509.Certificate, ...]
     intermediates: tuple[x509.Certificate, ...]
@@ -56,17 +59,19 @@ class TsaTrust:
     policy: str | None
 
     def verify(self, response: bytes, message: bytes, nonce: int) -> Stamp:
-        """Refuse unless the authority stamped this message under this nonce; its certificates
-        must have been valid then, not now."""
+        """Verify that the authority stamped this message under this nonce.
+
+        Its certificates must have been valid at that time, not now.
+        """
         try:
             return self._stamp(_decoded(response), message, nonce)
         except (rfc3161.VerificationError, ValueError, KeyError) as error:
-            # The library reads parts of a response only when asked for, and raises what it likes.
+            # The library parses parts of a response lazily and raises several exception types.
             raise Untrusted(f"the time stamp does not hold: {error}") from error
 
-    def _stamp(self, value: rfc3161.TimeStampResponse, message: bytes, nonce: int) -> Stamp:
-        signer, info = self._signer(value), value.tst_info
-        self._verifier(signer, nonce).verify(value, h(message))
+    def _stamp(self, response: rfc3161.TimeStampResponse, message: bytes, nonce: int) -> Stamp:
+        signer, info = self._signer(response), response.tst_info
+        self._verifier(signer, nonce).verify(response, h(message))
         if info.message_imprint.hash_algorithm != _SHA256:
             raise Untrusted("the time stamp is not over SHA-256")
         return Stamp(
@@ -76,12 +81,12 @@ class TsaTrust:
             policy=info.policy.dotted_string,
         )
 
-    def _signer(self, value: rfc3161.TimeStampResponse) -> x509.Certificate:
-        """The certificate that the response says it was signed with, if it is one of ours.
+    def _signer(self, response: rfc3161.TimeStampResponse) -> x509.Certificate:
+        """Return the pinned certificate that the response was signed with.
 
-        Nothing that a response carries goes unchecked: a certificate in it is one of ours, too.
+        Every certificate in the response must be one of the authority's.
         """
-        infos = tuple(value.signed_data.signer_infos)
+        infos = tuple(response.signed_data.signer_infos)
         names = {(info.issuer, info.serial_number) for info in infos}
         signer = next(
             (signer for signer in self.signers if (signer.issuer, signer.serial_number) in names),
@@ -93,8 +98,8 @@ class TsaTrust:
                 f"the time stamp is signed by {who}, not by a pinned certificate of the authority. "
                 "If the authority has a new certificate, add it beside the old one"
             )
-        known = {item.public_bytes(Encoding.DER) for item in self._all()}
-        if not value.signed_data.certificates <= known:
+        known = {certificate.public_bytes(Encoding.DER) for certificate in self._all()}
+        if not response.signed_data.certificates <= known:
             raise Untrusted("the time stamp carries a certificate that is not of this authority")
         return signer
 
@@ -112,23 +117,25 @@ class TsaTrust:
 
 
 def trust_of(pems: Sequence[bytes], policy: str | None = None) -> TsaTrust:
-    """Sort certificates by what they are: roots, authorities between, and those that sign."""
+    """Sort certificates into roots, intermediates and signers."""
     try:
-        matching = [
-            pem_x509_certificate
-            for pem in pems
-            for pem_x509_certificate in x509.load_pem_x509_certificates(pem)
+        certificates = [
+            certificate for pem in pems for certificate in x509.load_pem_x509_certificates(pem)
         ]
         if policy is not None:
             x509.ObjectIdentifier(policy)
     except ValueError as error:
         raise BadTsa(f"certificates are PEM, and a policy is like 1.2.3.4: {error}") from error
     trust = TsaTrust(
-        roots=tuple(item for item in matching if item.issuer == item.subject),
-        intermediates=tuple(
-            item for item in matching if _issues(item) and item.issuer != item.subject
+        roots=tuple(
+            certificate for certificate in certificates if certificate.issuer == certificate.subject
         ),
-        signers=tuple(item for item in matching if not _issues(item)),
+        intermediates=tuple(
+            certificate
+            for certificate in certificates
+            if _issues(certificate) and certificate.issuer != certificate.subject
+        ),
+        signers=tuple(certificate for certificate in certificates if not _issues(certificate)),
         policy=policy,
     )
     if not trust.roots or not trust.signers:
@@ -141,36 +148,31 @@ def trust_of(pems: Sequence[bytes], policy: str | None = None) -> TsaTrust:
 
 def _issues(certificate: x509.Certificate) -> bool:
     try:
-        extension_for_class = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
     except x509.ExtensionNotFound:
         return False
-    return extension_for_class.value.ca
+    return constraints.value.ca
 
 
 def _decoded(response: bytes) -> rfc3161.TimeStampResponse:
-    decode_timestamp_response = rfc3161.decode_timestamp_response(response)
-    status = rfc3161.PKIStatus(decode_timestamp_response.status)
+    decoded = rfc3161.decode_timestamp_response(response)
+    status = rfc3161.PKIStatus(decoded.status)
     if status is not rfc3161.PKIStatus.GRANTED:
-        words = "; ".join(decode_timestamp_response.status_string) or "without a word"
+        words = "; ".join(decoded.status_string) or "without a word"
         raise Untrusted(f"the authority answered {status.name}: {words}")
-    if decode_timestamp_response.as_bytes() != response or _GRANTED not in response[:_HEAD_BYTES]:
+    if decoded.as_bytes() != response or _GRANTED not in response[:_HEAD_BYTES]:
         raise Untrusted("the time stamp response has more in it than a stamp")
-    versions = {
-        signer_info.version for signer_info in decode_timestamp_response.signed_data.signer_infos
-    }
-    if decode_timestamp_response.signed_data.version != _SIGNED_DATA or versions != {_SIGNER_INFO}:
+    versions = {signer_info.version for signer_info in decoded.signed_data.signer_infos}
+    if decoded.signed_data.version != _SIGNED_DATA or versions != {_SIGNER_INFO}:
         raise Untrusted("the time stamp response is of another version of CMS")
-    return decode_timestamp_response
-
-
-KIND: Final = "rfc3161"
+    return decoded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeStampRef(WireMap):
-    """The anchor_ref of a time stamp: what was asked, and the whole answer.
+    """The anchor_ref of a time stamp: the request, and the complete response.
 
-    A few bytes of a response are under no signature; ``response_hash`` shows damage there too.
+    A few bytes of a response are not signed; ``response_hash`` detects damage there too.
     """
 
     ver: Version = 1
@@ -190,7 +192,10 @@ class TimeStampRef(WireMap):
 
 
 class TimeStamps:
-    """``ask`` carries a query to the authority and brings its response, or AnchorUnavailable."""
+    """Time stamps as an ``Anchor``.
+
+    ``ask`` sends a request to the authority and returns the response, or raises AnchorUnavailable.
+    """
 
     kind: Final = KIND
 
@@ -199,7 +204,7 @@ class TimeStamps:
         self._ask = ask
 
     def publish(self, root: bytes, epoch: int, ts: int, nonce: bytes) -> bytes:
-        """The certificate is pinned, so the response need not carry one."""
+        """Request a time stamp; the certificate is pinned, so the response need not carry it."""
         message = anchor_digest(root, epoch, ts, nonce)
         query = TimestampRequestBuilder(
             data=message, hash_algorithm=HashAlgorithm.SHA256, nonce=True, cert_req=False
@@ -237,11 +242,6 @@ class TimeStamps:
         )
 
 
-_QUERY: Final = "application/timestamp-query"
-_REPLY: Final = "application/timestamp-reply"
-_MAX_BYTES: Final = 2**18
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TsaLine:
     url: str
@@ -249,7 +249,7 @@ class TsaLine:
     tls: ssl.SSLContext | None = None
 
     def ask(self, query: bytes) -> bytes:
-        """The authority's response, not yet looked at."""
+        """Return the authority's response, not yet verified."""
         try:
             return self._exchange(query)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -275,9 +275,9 @@ class TsaLine:
             return self._body(answer)
 
     def _body(self, answer: httpx.Response) -> bytes:
-        result = b""
+        body = b""
         for piece in answer.iter_bytes():
-            result += piece
-            if len(result) > _MAX_BYTES:
+            body += piece
+            if len(body) > _MAX_BYTES:
                 raise AnchorUnavailable(f"{self.url} sent more than {_MAX_BYTES} bytes")
-        return result
+        return body

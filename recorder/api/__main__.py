@@ -15,7 +15,10 @@ from veen.system.http_server import AEAD_CIPHERS, DeadlineWorker, ServiceLogger
 
 
 class QueryApplication(BaseApplication):  # type: ignore[misc]
-    """``when_ready`` is called when connections are accepted, before the workers start."""
+    """The gunicorn application.
+
+    ``when_ready`` is called when connections are accepted, before the workers start.
+    """
 
     def __init__(self, settings: RecorderSettings, when_ready: Callable[[], None]) -> None:
         self._settings = settings

@@ -1,6 +1,6 @@
-"""The query service over HTTP, made by ``create_app`` for one recorder (Query API 7).
+"""The Flask application of the query service and its error handlers (Query API 7, 7.6).
 
-How the service says no over HTTP: always error_code and message (Query API 7.6).
+Every error response has ``error_code`` and ``message``.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _log = logging.getLogger(__name__)
 
 def install_error_handlers(app: Flask) -> None:
     app.register_error_handler(Refusal, refuse)
-    app.register_error_handler(HTTPException, _http)
-    app.register_error_handler(Exception, _unforeseen)
+    app.register_error_handler(HTTPException, _http_error)
+    app.register_error_handler(Exception, _unexpected_error)
 
 
-def _http(error: HTTPException) -> Response:
+def _http_error(error: HTTPException) -> Response:
     if isinstance(error, RequestEntityTooLarge):
         return refuse(
             Refusal(ErrorCode.INVALID_QUERY_DESCRIPTOR, "the descriptor is too large", status=413)
@@ -33,16 +33,16 @@ def _http(error: HTTPException) -> Response:
     if isinstance(error, MethodNotAllowed):
         allowed = ", ".join(sorted(error.valid_methods or ()))
         detail = f"{request.path} is for {allowed}"
-        refused = refuse(Refusal(ErrorCode.QUERY_NOT_FOUND, detail, status=405))
-        refused.headers["Allow"] = allowed
-        return refused
+        response = refuse(Refusal(ErrorCode.QUERY_NOT_FOUND, detail, status=405))
+        response.headers["Allow"] = allowed
+        return response
     if error.code == ErrorCode.QUERY_NOT_FOUND.status:
         return refuse(Refusal(ErrorCode.QUERY_NOT_FOUND, "nothing is at this path"))
     return refuse(Refusal(ErrorCode.INVALID_JSON, error.name, status=error.code))
 
 
-def _unforeseen(error: Exception) -> Response:
-    """No fault of the request: the log says what it was."""
+def _unexpected_error(error: Exception) -> Response:
+    """Handle an error that is no fault of the request; details are in the log."""
     _log.error("%s failed", request.path, exc_info=error)
     return refuse(Refusal(ErrorCode.INTERNAL_ERROR, "the service failed; its log tells more"))
 
@@ -61,7 +61,7 @@ def create_app(settings: RecorderSettings, waits: Waits | None = None) -> Flask:
 
 
 def _protect(response: Response) -> Response:
-    """Nothing of a result is kept by what lies between, or taken for something else."""
+    """Set headers against caching and content sniffing by intermediaries."""
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers.setdefault("Cache-Control", "no-store")
     response.headers.setdefault("Content-Security-Policy", "default-src 'none'")

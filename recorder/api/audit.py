@@ -1,7 +1,7 @@
-"""Every request of a query leaves an audit entry, or is not answered at all (query audit 9.3).
+"""Audit entries for query requests; without its entry no request is answered (query audit 9.3).
 
-What leads nowhere is counted too: somebody looks for something. Only what operators and the page
-ask for leaves nothing.
+Requests for unknown paths and unknown queries are counted too, since they may be probing. Only
+health, metrics and the static page leave no entry.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Notes:
-    """What is known of the current request by now."""
+    """What is known so far of the current request, for its audit entry."""
 
     principal: QueryPrincipal | None = None
     resource: str = ""
@@ -44,7 +44,7 @@ def notes() -> Notes:
 
 
 def authenticate(resource: str) -> QueryPrincipal:
-    """The principal of the current request, which is noted with what it asks for."""
+    """Return the principal of the current request, and note it with the requested resource."""
     notes().resource = resource
     notes().principal = query_context().credentials.principal()
     principal = notes().principal
@@ -64,7 +64,7 @@ def _end(response: Response) -> Response:
     if not is_attempt and response.status_code != ErrorCode.UNAUTHORIZED.status:
         return response
     try:
-        _keep(response.status_code)
+        _store_entry(response.status_code)
     except VeenError:
         _log.exception("an audit entry could not be kept; the request is refused")
         query_context().metrics.audit_failures.inc()
@@ -74,7 +74,7 @@ def _end(response: Response) -> Response:
     return response
 
 
-def _keep(status: int) -> None:
+def _store_entry(status: int) -> None:
     noted, now_ms = notes(), int(time.time() * 1000)
     source = request.remote_addr or "local"
     if noted.principal is None:

@@ -1,6 +1,7 @@
-"""Signed requests that were taken, remembered by all HTTP workers together (RFC 9421).
+"""Authentication of query requests: bearer tokens and signed requests (Query API 7.1, RFC 9421).
 
-Who is asking: a bearer token or a signed request, mapped to a principal (Query API 7.1).
+Signatures already used are stored in the service's database, which all HTTP workers share, so
+that a signed request cannot be replayed at another worker.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from recorder.service.requests import Principals
 from recorder.settings import QueryPrincipal
 from veen.http_signature import KEPT_SEC, NotSigned, SignatureVerifier, SignedMessage
 
-_REMEMBERED: Final = 1_000_000
+_MAX_SIGNATURES: Final = 1_000_000
+_BEARER: Final = "bearer"
 
 
 def _since_boot() -> float:
@@ -26,9 +28,10 @@ def _since_boot() -> float:
 
 
 class TakenSignatures:
-    """How long one is remembered goes by the time since boot, which no setting of the clock moves.
+    """Signatures already used, shared by all HTTP workers.
 
-    What an earlier boot has left is remembered for as long again, from the first look at it.
+    Expiry goes by the time since boot, which setting the clock does not change. Signatures stored
+    during an earlier boot are kept for the full period again.
     """
 
     def __init__(self, database: Database, steady: Callable[[], float] = _since_boot) -> None:
@@ -36,7 +39,10 @@ class TakenSignatures:
         self._steady = steady
 
     def take(self, covered: bytes) -> None:
-        """Refuse one that any worker took before; one that is forgotten is too old to be taken."""
+        """Refuse a signature that any worker has seen before.
+
+        An expired one is too old to be accepted.
+        """
         now = int(self._steady())
         until = now + KEPT_SEC
         try:
@@ -44,16 +50,13 @@ class TakenSignatures:
                 db.execute("UPDATE signatures SET until = ? WHERE until > ?", (until, until))
                 db.execute("DELETE FROM signatures WHERE until < ?", (now,))
                 (count,) = db.execute("SELECT count(*) FROM signatures").fetchone()
-                if count >= _REMEMBERED:
+                if count >= _MAX_SIGNATURES:
                     raise NotSigned("too many signed requests at once: ask again later")
                 db.execute("INSERT INTO signatures VALUES (?, ?)", (covered, until))
         except sqlite3.IntegrityError as error:
             raise NotSigned(
                 "the signature was used before: sign again, with a new nonce"
             ) from error
-
-
-_BEARER: Final = "bearer"
 
 
 class QueryCredentials:
@@ -63,7 +66,7 @@ class QueryCredentials:
         self._signatures = SignatureVerifier(principals.key_of)
 
     def principal(self) -> QueryPrincipal:
-        """The principal behind the current request, or unauthorized: one answer for all ways."""
+        """Return the principal of the current request; the error is the same for every failure."""
         authorization = request.headers.get("Authorization")
         if authorization is not None:
             return self._bearer(authorization)
@@ -76,18 +79,18 @@ class QueryCredentials:
 
     def _bearer(self, authorization: str) -> QueryPrincipal:
         scheme, _, token = authorization.partition(" ")
-        by_token = self._principals.by_token(token)
-        if scheme.lower() != _BEARER or by_token is None:
+        principal = self._principals.by_token(token)
+        if scheme.lower() != _BEARER or principal is None:
             raise _unauthorized("the token is nobody's")
-        return by_token
+        return principal
 
     def _signed(self, body: bytes) -> QueryPrincipal:
         signed = self._signatures.verify(_message(), body)
-        by_name = self._principals.by_name(signed.key_id)
-        if by_name is None:
+        principal = self._principals.by_name(signed.key_id)
+        if principal is None:
             raise NotSigned("the signature names no principal")
         self._taken.take(signed.covered)
-        return by_name
+        return principal
 
 
 def _unauthorized(message: str) -> Refusal:
@@ -95,7 +98,7 @@ def _unauthorized(message: str) -> Refusal:
 
 
 def _message() -> SignedMessage:
-    """The request by the target that was sent, before anything was decoded in it."""
+    """The request with its target as sent, before any decoding."""
     target = request.environ.get("RAW_URI", "")
     if not target.startswith("/"):
         target = request.full_path.removesuffix("?")

@@ -1,6 +1,6 @@
-"""What the service sends: canonical JSON, so that what was hashed is what is read.
+"""The application context of the query service's views, and the responses they send.
 
-What the views of the query service work with, made once for an application.
+Responses are canonical JSON: the bytes that were hashed are the bytes that are sent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flask import Flask, Response, current_app, g
 from prometheus_client import CollectorRegistry
 
 from recorder.api.auth import QueryCredentials, TakenSignatures
-from recorder.checkpoints.store import HubPapers
+from recorder.checkpoints.store import HubIdentityFile
 from recorder.index.tables import IndexHome
 from recorder.query.descriptor import JsonLimits
 from recorder.service.database import Database, Results
@@ -30,6 +30,7 @@ from veen.system.environment import Runtime
 from veen.wire import canonical_json
 
 _JSON = "application/json"
+_KEY: Final = "query"
 
 
 def answer(document: dict[str, Any], status: int = 200) -> Response:
@@ -37,7 +38,7 @@ def answer(document: dict[str, Any], status: int = 200) -> Response:
 
 
 def answer_rows(document: dict[str, Any], rows: list[bytes]) -> Response:
-    """A document with its rows as they lie on disk; they come last, as "rows" sorts last."""
+    """Append rows as they are on disk; "rows" sorts last in canonical JSON."""
     head = canonical_json.encode(document)[:-1]
     return Response(head + b',"rows":[' + b",".join(rows) + b"]}", 200, content_type=_JSON)
 
@@ -54,11 +55,10 @@ def refuse(refusal: Refusal) -> Response:
     return response
 
 
-_KEY: Final = "query"
-
-
 @dataclass(frozen=True, slots=True)
 class QueryContext:
+    """The objects that views of the query service use, created once for an application."""
+
     settings: RecorderSettings
     results: Results
     audits: Audits
@@ -80,7 +80,7 @@ def install_context(app: Flask, settings: RecorderSettings, waits: Waits) -> Non
     database = Database(home.database)
     results, wake_socket, registry = Results(database), WakeSocket(home), CollectorRegistry()
     principals = Principals(settings.query.principals)
-    around = Runtime(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
+    runtime = Runtime(clock=lambda: int(time.time()), random=os.urandom, sleep=time.sleep)
     index = IndexHome(settings.index)
     app.config["MAX_CONTENT_LENGTH"] = settings.query.max_descriptor_bytes
     app.extensions[_KEY] = QueryContext(
@@ -94,15 +94,15 @@ def install_context(app: Flask, settings: RecorderSettings, waits: Waits) -> Non
             limits=JsonLimits(max_bytes=settings.query.max_descriptor_bytes),
             waits=waits,
             streams=ServiceStreams(settings, index).names,
-            wake=wake_socket.ring,
-            runtime=around,
+            wake=wake_socket.notify,
+            runtime=runtime,
             monotonic=time.monotonic,
         ),
         viewing=Viewing(results, home.rows, settings.query.max_page, index),
-        proofs=Proofs(settings, index, HubPapers(home.identity_files)),
+        proofs=Proofs(settings, index, HubIdentityFile(home.identity_files)),
         registry=registry,
         metrics=edge_metrics(registry),
-        wake=wake_socket.ring,
+        wake=wake_socket.notify,
         index=index,
         follower=home.follower,
     )

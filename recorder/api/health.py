@@ -1,7 +1,4 @@
-"""Health, readiness and metrics of the query service.
-
-How the recorder stands beside its queries: its anchors, and the store that it relies on.
-"""
+"""Health, readiness and metrics of the query service, of its anchors and of its object store."""
 
 from __future__ import annotations
 
@@ -29,15 +26,20 @@ from recorder.settings import AUDITOR, RecorderSettings
 from veen.objects.port import S3Settings
 from veen.system.zone_parts import ZoneParts
 
+bp = Blueprint("health", __name__)
+
 _OVERWRITING: Final = (
     "[objects] accept_overwriting_store is set: of two writers at once, one can overwrite a "
     "checkpoint, an anchor or an archived chunk; veen archive status tells what the store keeps"
 )
+ASKED_SEC: Final = 300
+"""Longer than a round of the follower, which may read much of every stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchoring:
-    """``waiting`` are the checkpoints that no anchor covers; ``failures`` all there ever were."""
+    """``waiting`` counts the checkpoints that no anchor covers, ``failures`` all failures so
+    far."""
 
     waiting: int
     failures: int
@@ -45,14 +47,17 @@ class Anchoring:
 
 
 def anchoring(settings: RecorderSettings, now: int) -> Anchoring | None:
-    """By the directory of checkpoints on this host; None where nothing is to be anchored."""
-    home, every = CheckpointDirectory(settings.checkpoint.path), settings.anchor
-    if every.kind == "none" or not home.checkpoints.is_dir():
+    """Read the state of anchoring from the checkpoint directory of this host.
+
+    Returns None without anchoring.
+    """
+    home, anchor = CheckpointDirectory(settings.checkpoint.path), settings.anchor
+    if anchor.kind == "none" or not home.checkpoints.is_dir():
         return None
     names = CheckpointStore(home, settings.hub.hub_id, None).names()
     waiting = Refs(home, settings.hub.hub_id, None).after_last(names)
     cadence = AnchorCadence(
-        every_checkpoints=every.every_checkpoints, every_minutes=every.every_minutes
+        every_checkpoints=anchor.every_checkpoints, every_minutes=anchor.every_minutes
     )
     return Anchoring(
         waiting=len(waiting),
@@ -66,26 +71,21 @@ def accepts_overwriting(settings: RecorderSettings) -> bool:
 
 
 def warnings(settings: RecorderSettings) -> list[str]:
-    """What an operator has accepted, and should be reminded of."""
+    """Warnings about risks that the operator has accepted in the configuration."""
     return [_OVERWRITING] if accepts_overwriting(settings) else []
-
-
-bp = Blueprint("health", __name__)
-ASKED_SEC: Final = 300
-"""One round of the follower may read much of every stream; the next one asks again."""
 
 
 @bp.get("/healthz")
 def healthz() -> Response:
-    """That this worker reads the service's own file."""
-    at = query_context()
-    result = {"ok": True, "queries": dict(at.results.counts()), "warnings": warnings(at.settings)}
-    return answer(result)
+    """Report that this worker can read the service's database."""
+    context = query_context()
+    counts = dict(context.results.counts())
+    return answer({"ok": True, "queries": counts, "warnings": warnings(context.settings)})
 
 
 @bp.get("/readyz")
 def readyz() -> Response:
-    """That there is an index, that it is followed, and a checkpoint up to which a query speaks."""
+    """Report that the index exists, is followed, and has reached a recorder checkpoint."""
     stopped = follower_report.problem(query_context().follower)
     if stopped is not None:
         raise unavailable(stopped)
@@ -126,36 +126,38 @@ def metrics() -> Response:
         text = generate_latest(registry)
     else:
         text = generate_latest(query_context().registry)
-    standing = CollectorRegistry()
-    standing.register(_Standing(query_context()))
-    standing.register(ZoneParts(os.environ))
-    return Response(text + generate_latest(standing), content_type=CONTENT_TYPE_LATEST)
+    current = CollectorRegistry()
+    current.register(_StatusCollector(query_context()))
+    current.register(ZoneParts(os.environ))
+    return Response(text + generate_latest(current), content_type=CONTENT_TYPE_LATEST)
 
 
-class _Standing(Collector):
-    """How things stand now, asked when the metrics are."""
+class _StatusCollector(Collector):
+    """Gauges that are computed when the metrics are requested."""
 
-    def __init__(self, at: QueryContext) -> None:
-        self._at = at
+    def __init__(self, context: QueryContext) -> None:
+        self._context = context
 
     def collect(self) -> Iterator[Metric]:
         states = GaugeMetricFamily("veen_query_queries", "Queries, by state", labels=["state"])
-        for state, count in self._at.results.counts().items():
+        for state, count in self._context.results.counts().items():
             states.add_metric([state], count)
         yield states
         yield _gauge(
-            "veen_query_audits_waiting", "Audit entries not yet recorded", self._at.audits.count()
+            "veen_query_audits_waiting",
+            "Audit entries not yet recorded",
+            self._context.audits.count(),
         )
         yield from self._index()
         yield from self._anchors()
         yield _gauge(
             "veen_objects_accepts_overwriting",
             "Whether a store that can overwrite is accepted",
-            accepts_overwriting(self._at.settings),
+            accepts_overwriting(self._context.settings),
         )
 
     def _index(self) -> Iterator[Metric]:
-        index = _index(self._at)
+        index = _index(self._context)
         if index is not None:
             yield _gauge("veen_index_lag_entries", "Entries not yet indexed", index.entries)
             yield _gauge("veen_index_lag_seconds", "How far the index is behind", index.seconds)
@@ -166,9 +168,9 @@ class _Standing(Collector):
         yield from self._follower()
 
     def _follower(self) -> Iterator[Metric]:
-        stopped = follower_report.problem(self._at.follower)
+        stopped = follower_report.problem(self._context.follower)
         yield _gauge("veen_index_follower_up", "Whether the index is followed", stopped is None)
-        report = follower_report.read(self._at.follower)
+        report = follower_report.read(self._context.follower)
         yield CounterMetricFamily(
             "veen_index_follower_restarts",
             "Failures after which the index follower was started again",
@@ -176,16 +178,16 @@ class _Standing(Collector):
         )
 
     def _anchors(self) -> Iterator[Metric]:
-        result = anchoring(self._at.settings, int(time.time()))
-        if result is None:
+        anchors = anchoring(self._context.settings, int(time.time()))
+        if anchors is None:
             return
         yield CounterMetricFamily(
-            "veen_anchor_failures", "Anchors that could not be made", value=result.failures
+            "veen_anchor_failures", "Anchors that could not be made", value=anchors.failures
         )
         yield _gauge(
-            "veen_anchor_waiting_checkpoints", "Checkpoints that no anchor covers", result.waiting
+            "veen_anchor_waiting_checkpoints", "Checkpoints that no anchor covers", anchors.waiting
         )
-        late = result.lateness
+        late = anchors.lateness
         yield _gauge(
             "veen_anchor_late_checkpoints", "Those beyond what is allowed", late.checkpoints
         )
@@ -196,15 +198,15 @@ def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(name, text, value=value)
 
 
-def _index(at: QueryContext) -> IndexStatus | None:
+def _index(context: QueryContext) -> IndexStatus | None:
     try:
-        return status(at.index, int(time.time()))
+        return status(context.index, int(time.time()))
     except NoIndex:
         return None
 
 
 def _is_local() -> bool:
-    """A peer on this host. What a proxy here passes on comes from elsewhere."""
+    """Whether the peer is on this host; a forwarded request comes from elsewhere."""
     if "X-Forwarded-For" in request.headers or "Forwarded" in request.headers:
         return False
     try:

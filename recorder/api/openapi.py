@@ -1,7 +1,4 @@
-"""The OpenAPI document of the query service (Query API 7, 10.2).
-
-The objects of the Query API as JSON Schema, for the OpenAPI document.
-"""
+"""The OpenAPI document of the query service and its JSON Schemas (Query API 7, 10.2)."""
 
 from __future__ import annotations
 
@@ -16,6 +13,21 @@ from recorder.service.database import QueryState
 from recorder.service.errors import ErrorCode
 from veen.version import VERSION
 
+bp = Blueprint("openapi", __name__)
+
+_TEXT: Final[dict[str, Any]] = {"type": "string"}
+_NUMBER: Final[dict[str, Any]] = {"type": "integer", "minimum": 0}
+_OR_NULL: Final[dict[str, Any]] = {"type": ["string", "null"]}
+_TIME: Final[dict[str, Any]] = {"type": ["string", "null"], "format": "date-time"}
+_HASH: Final[dict[str, Any]] = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+_VERSION: Final[dict[str, Any]] = {"type": "integer", "const": 1}
+_JSON: Final = "application/json"
+_BYTES: Final = "application/octet-stream"
+_SECURED: Final[list[dict[str, list[str]]]] = [{"bearer": []}, {"signature": []}]
+_COMMON: Final = (ErrorCode.UNAUTHORIZED, ErrorCode.INTERNAL_ERROR)
+_READ: Final = (*_COMMON, ErrorCode.QUERY_NOT_FOUND)
+_COMPLETED: Final = (*_READ, ErrorCode.RESULT_NOT_READY, ErrorCode.EXECUTION_FAILED)
+
 
 def _object(required: list[str], **properties: Any) -> dict[str, Any]:
     return {"type": "object", "required": required, "properties": properties}
@@ -29,17 +41,10 @@ def _refer(name: str) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-_TEXT: Final[dict[str, Any]] = {"type": "string"}
-_NUMBER: Final[dict[str, Any]] = {"type": "integer", "minimum": 0}
-_OR_NULL: Final[dict[str, Any]] = {"type": ["string", "null"]}
-_TIME: Final[dict[str, Any]] = {"type": ["string", "null"], "format": "date-time"}
-_HASH: Final[dict[str, Any]] = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
-_VERSION: Final[dict[str, Any]] = {"type": "integer", "const": 1}
-
 SCHEMAS: Final[dict[str, Any]] = {
     "Error": _object(
         ["error_code", "message"],
-        error_code={"type": "string", "enum": [item.code for item in ErrorCode]},
+        error_code={"type": "string", "enum": [error.code for error in ErrorCode]},
         message=_TEXT,
     ),
     "Evidence": _object(
@@ -107,7 +112,7 @@ SCHEMAS: Final[dict[str, Any]] = {
     "Status": _object(
         ["query_id", "result_id", "status", "error_code", "message"],
         query_id=_TEXT, result_id=_TEXT,
-        status={"type": "string", "enum": [item.value for item in QueryState]},
+        status={"type": "string", "enum": [state.value for state in QueryState]},
         error_code=_OR_NULL, message=_OR_NULL,
     ),
     "Recorded": _object(
@@ -117,15 +122,8 @@ SCHEMAS: Final[dict[str, Any]] = {
 }  # fmt: skip
 
 
-bp = Blueprint("openapi", __name__)
-
-_JSON: Final = "application/json"
-_BYTES: Final = "application/octet-stream"
-_SECURED: Final[list[dict[str, list[str]]]] = [{"bearer": []}, {"signature": []}]
-
-
 class Operation(NamedTuple):
-    """One route; ``answers`` are the statuses with the schema of each, ``errors`` the codes."""
+    """A route; ``answers`` are the statuses with the schema of each, ``errors`` the codes."""
 
     method: str
     path: str
@@ -135,9 +133,6 @@ class Operation(NamedTuple):
     parameters: tuple[tuple[str, int], ...] = ()
 
 
-_COMMON: Final = (ErrorCode.UNAUTHORIZED, ErrorCode.INTERNAL_ERROR)
-_READ: Final = (*_COMMON, ErrorCode.QUERY_NOT_FOUND)
-_COMPLETED: Final = (*_READ, ErrorCode.RESULT_NOT_READY, ErrorCode.EXECUTION_FAILED)
 OPERATIONS: Final = (
     Operation(
         "post", "/submit", "Record a query and run it; rows at once when it is fast",
@@ -173,9 +168,9 @@ def openapi() -> Response:
 @cache
 def document() -> dict[str, Any]:
     paths: dict[str, Any] = {
-        prefix + item.path: {item.method: _operation(item, prefix)}
+        prefix + operation.path: {operation.method: _operation(operation, prefix)}
         for prefix in PREFIXES
-        for item in OPERATIONS
+        for operation in OPERATIONS
     }
     for path, summary in (
         ("/healthz", "Whether a worker reads the service's file"),
@@ -197,7 +192,7 @@ def document() -> dict[str, Any]:
 
 
 def _operation(operation: Operation, prefix: str) -> dict[str, Any]:
-    result: dict[str, Any] = {
+    document: dict[str, Any] = {
         "operationId": f"{operation.path.split('/')[1]}{'_v1' if 'v1' in prefix else ''}",
         "summary": operation.summary,
         "security": _SECURED,
@@ -205,30 +200,32 @@ def _operation(operation: Operation, prefix: str) -> dict[str, Any]:
         "responses": _responses(operation),
     }
     if operation.method == "post":
-        result["requestBody"] = {"required": True, "content": _content("QueryDescriptor")}
-    return result
+        document["requestBody"] = {"required": True, "content": _content("QueryDescriptor")}
+    return document
 
 
 def _parameters(operation: Operation) -> list[dict[str, Any]]:
-    result: list[dict[str, Any]] = [
+    parameters: list[dict[str, Any]] = [
         {"name": name, "in": "query", "schema": {"type": "integer", "default": default}}
         for name, default in operation.parameters
     ]
     if "{" in operation.path:
         name = operation.path.partition("{")[2].rstrip("}")
-        result.append({"name": name, "in": "path", "required": True, "schema": {"type": "string"}})
-    return result
+        parameters.append(
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        )
+    return parameters
 
 
 def _responses(operation: Operation) -> dict[str, Any]:
-    result = {
+    responses = {
         str(status): {"description": "Done", "content": _content(schema)}
         for status, schema in operation.answers
     }
     for status in sorted({code.status for code in operation.errors}):
         codes = ", ".join(code.code for code in operation.errors if code.status == status)
-        result[str(status)] = {"description": codes, "content": _content("Error")}
-    return result
+        responses[str(status)] = {"description": codes, "content": _content("Error")}
+    return responses
 
 
 def _content(schema: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A small page to try a query: plain files of this folder, and nothing from elsewhere."""
+"""A static page for trying a query, served from files of this package only."""
 
 from __future__ import annotations
 

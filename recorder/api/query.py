@@ -45,13 +45,13 @@ def submit() -> Response:
 @bp.get("/status/<result_id>")
 def status(result_id: str) -> Response:
     principal = authenticate(_resource("result", result_id))
-    result = query_context().viewing.status(principal, result_id)
+    query = query_context().viewing.status(principal, result_id)
     return answer(
         {
-            **_names(result),
-            "status": result.state.value,
-            "error_code": result.error_code,
-            "message": result.message,
+            **_names(query),
+            "status": query.state.value,
+            "error_code": query.error_code,
+            "message": query.message,
         }
     )
 
@@ -61,18 +61,18 @@ def result(result_id: str) -> Response:
     principal = authenticate(_resource("result", result_id))
     offset, limit = _number("offset", 0, least=0), _number("limit", DEFAULT_LIMIT, least=1)
     notes().parameters = {"offset": offset, "limit": limit}
-    value = query_context().viewing.completed(principal, result_id)
-    return _page(query_context().viewing.page(value, offset, limit))
+    query = query_context().viewing.completed(principal, result_id)
+    return _page(query_context().viewing.page(query, offset, limit))
 
 
 @bp.get("/descriptor/<query_id>")
 def descriptor(query_id: str) -> Response:
     principal = authenticate(_resource("query", query_id))
-    result = query_context().viewing.descriptor(principal, query_id)
-    event = result.request_event
+    query = query_context().viewing.descriptor(principal, query_id)
+    event = query.request_event
     return answer(
         {
-            "descriptor": json.loads(result.descriptor),
+            "descriptor": json.loads(query.descriptor),
             "record_event": event.document() if event else None,
         }
     )
@@ -80,11 +80,12 @@ def descriptor(query_id: str) -> Response:
 
 @bp.get("/proof/<result_id>")
 def proof(result_id: str) -> Response:
-    """The evidence package: one file, checked offline with the names of hub and recorder."""
+    """Return the proof package: one file, verified offline with the identities of hub and
+    recorder."""
     principal = authenticate(_resource("result", result_id))
-    result = query_context().viewing.completed(principal, result_id)
-    package = query_context().proofs.package(result, query_context().viewing.rows(result))
-    _note_digest(result)
+    query = query_context().viewing.completed(principal, result_id)
+    package = query_context().proofs.package(query, query_context().viewing.rows(query))
+    _note_digest(query)
     response = Response(package, content_type="application/octet-stream")
     response.headers["Content-Disposition"] = f'attachment; filename="{result_id}.veenproof"'
     return response
@@ -137,7 +138,7 @@ def _number(name: str, default: int, *, least: int) -> int:
 
 
 def _resource(kind: str, name: str) -> str:
-    """What was asked for, as the audit shows it; a caller's text is cut and made plain."""
+    """The requested resource as the audit shows it: the caller's text, shortened and escaped."""
     return f"{kind}:{ascii(name[:128])[1:-1]}"
 
 

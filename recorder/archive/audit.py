@@ -1,4 +1,4 @@
-"""What an audit must be told of a hub beside its log: its limits, and the streams it configures.
+"""Parameters of an audit that the log does not hold: the hub's limits and configured streams.
 
 {"limits": {"max_checkpoint_interval": 1024},
  "streams": [{"name": "record/line-1", "epoch_sec": 3600, "pad_block": 256}],
@@ -24,10 +24,12 @@ from veen.wire import canonical_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditTerms:
+    """Limits and streams of a hub, and the last acknowledged position of each label."""
+
     limits: Limits = field(default_factory=Limits)
     streams: tuple[StreamRecord, ...] = ()
     acknowledged: Mapping[bytes, int] = field(default_factory=dict)
-    """Of a data directory: the last stream_seq of each label that its index knows of."""
+    """For a data directory: the last stream_seq of each label in its index."""
 
     def context(self, hub: HubIdentity, depth: Depth) -> Context:
         profiles = tuple(stream.profile for stream in self.streams)
@@ -51,7 +53,7 @@ class AuditTerms:
 
 
 def read_terms(path: Path | None) -> AuditTerms:
-    """The terms of a file; without one, those of a hub that configures nothing."""
+    """Read terms from a file; without a file, the defaults of a hub that configures nothing."""
     return AuditTerms() if path is None else parse_terms(path.read_bytes())
 
 
@@ -63,7 +65,7 @@ def parse_terms(raw: bytes) -> AuditTerms:
             raise Malformed(f"terms of an audit know no {unknown[0]!r}")
         return AuditTerms(
             limits=Limits(**document.get("limits", {})),
-            streams=tuple(_stream(item) for item in document.get("streams", ())),
+            streams=tuple(_stream(stream) for stream in document.get("streams", ())),
             acknowledged={
                 bytes.fromhex(k): int(v) for k, v in document.get("acknowledged", {}).items()
             },
@@ -72,7 +74,7 @@ def parse_terms(raw: bytes) -> AuditTerms:
         raise Malformed(f"no terms of an audit: {error}") from error
 
 
-def _stream(result: Mapping[str, Any]) -> StreamRecord:
-    name, rest = result["name"], {key: value for key, value in result.items() if key != "name"}
-    record = StreamRecord(name=name, profile=Profile(**rest))
+def _stream(document: Mapping[str, Any]) -> StreamRecord:
+    profile = {key: value for key, value in document.items() if key != "name"}
+    record = StreamRecord(name=document["name"], profile=Profile(**profile))
     return StreamRecord.decode(record.encode())

@@ -1,4 +1,4 @@
-"""An archive copied from store to store: the same keys, the same bytes, the same head."""
+"""Copying an archive from one store to another: the same keys, the same bytes, the same head."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Cloned:
     new_objects: int
     new_bytes: int
     lost: int
-    """Objects that only earlier states name and that the store has no more."""
+    """Objects that only earlier states refer to and that the store no longer has."""
 
 
 class _Clone:
@@ -31,7 +31,7 @@ class _Clone:
         self._source = source
         self._target = target
         self._scratch = scratch
-        self._copy = scratch / "copy"
+        self._scratch_file = scratch / "copy"
         self._new = self._bytes = 0
 
     def run(self, progress: ArchiveProgress) -> Cloned:
@@ -44,11 +44,11 @@ class _Clone:
         expected = dict.fromkeys(objects_of_manifest(self._source, sha256, manifest))
         steps = ArchiveSteps(progress, len(expected))
         steps.begin()
-        for item in expected:
-            self._carry(item)
+        for object_ in expected:
+            self._copy_object(object_)
             steps.add()
-        seen = {item.key for item in expected}
-        lost = sum(self._history(known, state, seen, steps) for known, state in past)
+        seen = {object_.key for object_ in expected}
+        lost = sum(self._copy_past_state(known, state, seen, steps) for known, state in past)
         if head.value != sha256:
             try:
                 self._target.heads.swap(head, sha256)
@@ -64,15 +64,15 @@ class _Clone:
             lost=lost,
         )
 
-    def _history(
+    def _copy_past_state(
         self, sha256: bytes, manifest: ArchiveManifest, seen: set[str], steps: ArchiveSteps
     ) -> int:
-        """Carry an earlier state as far as it is still there; how much of it is not."""
+        """Copy what is left of an earlier state; return how many objects are missing."""
         lost = 0
         try:
             for object_ in self._unseen(sha256, manifest, seen):
                 try:
-                    self._carry(object_)
+                    self._copy_object(object_)
                 except ObjectMissing:
                     lost += 1
                 steps.add()
@@ -88,21 +88,21 @@ class _Clone:
                 seen.add(object_.key)
                 yield object_
 
-    def _carry(self, object_: ArchiveObject) -> None:
-        """Copy an object unless it is there; either way it is read back."""
+    def _copy_object(self, object_: ArchiveObject) -> None:
+        """Copy an object unless the target has it; either way it is read back."""
         try:
             size = self._target.objects.size(object_.key)
         except ObjectMissing:
-            self._source.objects.get_file(object_.key, self._copy, expect=object_.sha256)
-            self._target.objects.put_file(object_.key, self._copy)
-            size = self._copy.stat().st_size
+            self._source.objects.get_file(object_.key, self._scratch_file, expect=object_.sha256)
+            self._target.objects.put_file(object_.key, self._scratch_file)
+            size = self._scratch_file.stat().st_size
             self._new += 1
             self._bytes += size
         self._target.read_back(object_.key, size, object_.sha256, self._scratch)
 
 
 def clone(store: Store, to: Store, hub_id: bytes, *, progress: ArchiveProgress) -> Cloned:
-    """Bring another store to the same state; cut off, it goes on from what is there."""
+    """Bring another store to the same state; after an interruption a second run continues."""
     with tempfile.TemporaryDirectory(prefix="veen-archive-") as scratch:
         source, target = HubArchive(store, hub_id), HubArchive(to, hub_id)
         return _Clone(source, target, Path(scratch)).run(progress)

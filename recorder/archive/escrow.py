@@ -1,6 +1,6 @@
-"""The private keys of a hub, sealed to one identity so that an archive alone can start it again.
+"""The private keys of a hub, sealed to an identity so that an archive alone can restart the hub.
 
-Which keys are inside is told in the clear, so that anyone sees whether the current one is.
+The list of the keys is in the clear, so that anyone can check that the current key is included.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ Seeds = Mapping[bytes, bytes]
 
 
 class NoKeys(VeenError):
-    """The private key with which the hub goes on is not to be had here."""
+    """The current private key of the hub is not available here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Escrow(WireMap):
+    """The private keys of a hub, sealed to a recipient."""
+
     ver: Version = 1
     hub_id: Bytes32
     recipient: Bytes32
-    """The X25519 key it is sealed to."""
+    """The X25519 public key that it is sealed to."""
     key_ids: tuple[Bytes32, ...]
     enc: Annotated[bytes, Size(HPKE_ENC_BYTES)]
     body: bytes
@@ -42,7 +44,7 @@ class Escrow(WireMap):
             raise Malformed("the keys of an escrow are out of order or doubled")
 
     def open(self, readers: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The private keys, for whoever holds the one it is sealed to."""
+        """Decrypt the private keys with the recipient's key, if it is among ``readers``."""
         private = next(
             (reader for reader in readers if hpke_public_key(reader) == self.recipient), None
         )
@@ -50,10 +52,10 @@ class Escrow(WireMap):
             raise Undecryptable("the escrow is sealed to another identity")
         aad = _aad(self.hub_id, self.recipient, self.key_ids)
         inside = _Seeds.decode(HpkeRecipient(self.enc, private).open(aad, self.body))
-        result = {_id_of(seed): seed for seed in inside.seeds}
-        if tuple(sorted(result)) != self.key_ids:
+        seeds = {_id_of(seed): seed for seed in inside.seeds}
+        if tuple(sorted(seeds)) != self.key_ids:
             raise Untrusted("the escrow holds other keys than it says")
-        return result
+        return seeds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,7 @@ class _Seeds(WireMap):
 
 @dataclass(frozen=True, slots=True)
 class EscrowSealer:
-    """Whom keys are sealed to; ``ephemeral`` is 32 fresh random bytes, good for one seal."""
+    """Seals keys to a recipient; ``ephemeral`` is 32 fresh random bytes, for one use."""
 
     recipient: bytes
     ephemeral: bytes = field(repr=False)
@@ -71,7 +73,7 @@ class EscrowSealer:
     def seal(self, hub_id: bytes, seeds: Seeds) -> Escrow:
         sender = HpkeSender(self.recipient, self.ephemeral)
         key_ids = tuple(sorted(seeds))
-        inside = _Seeds(seeds=tuple(seeds[key_id_] for key_id_ in key_ids))
+        inside = _Seeds(seeds=tuple(seeds[identifier] for identifier in key_ids))
         return Escrow(
             hub_id=hub_id,
             recipient=self.recipient,
@@ -85,27 +87,27 @@ class EscrowSealer:
 
 
 def file_name(identifier: bytes) -> str:
-    """The file of a private key in ``keys/``."""
+    """The file name of a private key in ``keys/``."""
     return f"hub-{identifier.hex()}.key"
 
 
 def in_use(seeds: Seeds, identity: HubIdentity, hub_ts: int) -> dict[bytes, bytes]:
-    """Those of keys that had not retired by a hub time: no other is ever needed again."""
+    """The keys that had not retired at a hub time; retired keys are never needed again."""
     retired = {key.key_id for key in identity.hub_keys if key.is_retired(hub_ts)}
     return {identifier: seed for identifier, seed in seeds.items() if identifier not in retired}
 
 
 def read_seeds(folder: Path, identity: HubIdentity) -> dict[bytes, bytes]:
-    """The private keys of a hub that a directory holds; NoKeys when the current one is missing."""
-    result = {}
+    """Read the hub's private keys from a directory; NoKeys when the current key is missing."""
+    seeds = {}
     for key in identity.hub_keys:
         path = folder / file_name(key.key_id)
         if path.exists():
-            result[key.key_id] = path.read_bytes()
-            if _id_of(result[key.key_id]) != key.key_id:
+            seeds[key.key_id] = path.read_bytes()
+            if _id_of(seeds[key.key_id]) != key.key_id:
                 raise Untrusted(f"{path} is not the private key of its name")
-    refuse_without_current(identity, result, str(folder))
-    return result
+    refuse_without_current(identity, seeds, str(folder))
+    return seeds
 
 
 def refuse_without_current(identity: HubIdentity, seeds: Seeds, where: str) -> None:

@@ -1,10 +1,9 @@
-"""Every object that one state of an archive stands on, without reading a segment.
+"""Garbage collection: deletes the objects that only expired states of an archive refer to.
 
-Forgetting earlier states of an archive: what they alone stand on is deleted, and nothing else.
-
-Each push that finds something new leaves a state: its manifest, those of its labels, and a copy of
-every chunk that was open. Sealed files are in every later state and so are never touched. An
-object that no state names is left alone as well: a push that runs now may have just put it.
+Each push of new data adds a state: a manifest, the manifests of its labels, and a copy of every
+open chunk. Sealed files belong to every later state and are never deleted. Objects that no state
+refers to are left alone as well, since a push in progress may have just written them. Which
+objects a state refers to is computed from manifests, without reading a segment.
 """
 
 from __future__ import annotations
@@ -19,18 +18,20 @@ from veen.log import layout
 from veen.objects.port import ObjectMissing, Retention
 from veen.system.environment import ArchiveProgress, ArchiveSteps
 
+_COLLECTABLE: Final = ("tail/", "version/")
+
 
 class ArchiveObject(NamedTuple):
     key: str
     sha256: bytes
     size: int | None
-    """None for a document, which is named by its hash."""
+    """None for a document, whose key is its hash."""
     is_bulk: bool = False
-    """Whether it grows with the entries: segments, tails, and leaves of what was pruned."""
+    """Whether its size depends on the entries: segments, tails, and leaves of pruned chunks."""
 
 
 def objects_of_label(keys: ArchiveKeys, label: LabelManifest) -> Iterator[ArchiveObject]:
-    """The files of a label; its manifest itself is not among them."""
+    """Yield the files of a label, without its manifest."""
     for piece in label.pieces:
         is_bulk = piece.name.startswith("log/leaves-")
         yield ArchiveObject(keys.file(piece.name), piece.sha256, piece.size, is_bulk)
@@ -52,7 +53,7 @@ def objects_of_recorder(keys: ArchiveKeys, recorder: RecorderManifest) -> Iterat
 
 
 def documents_of_manifest(keys: ArchiveKeys, manifest: ArchiveManifest) -> Iterator[ArchiveObject]:
-    """The documents that a manifest names, but for those of its labels."""
+    """Yield the documents that a manifest names, except those of its labels."""
     named = (manifest.identity, manifest.identity_sig, manifest.key_map, manifest.binding)
     for sha256 in (*named, manifest.escrow, manifest.recorder):
         if sha256 is not None:
@@ -62,7 +63,7 @@ def documents_of_manifest(keys: ArchiveKeys, manifest: ArchiveManifest) -> Itera
 def objects_of_manifest(
     archive: HubArchive, sha256: bytes, manifest: ArchiveManifest
 ) -> Iterator[ArchiveObject]:
-    """All of it, the manifest last."""
+    """Yield every object of a state, its manifest last."""
     yield from documents_of_manifest(archive.keys, manifest)
     yield from objects_of_recorder(archive.keys, archive.recorder(manifest))
     for ref in manifest.labels:
@@ -74,7 +75,7 @@ def objects_of_manifest(
 def past_states(
     archive: HubArchive, manifest: ArchiveManifest
 ) -> Iterator[tuple[bytes, ArchiveManifest]]:
-    """The states before, the newest first, as far back as the store still has them."""
+    """Yield earlier states, the newest first, as far back as the store has them."""
     while manifest.previous is not None:
         sha256 = manifest.previous
         try:
@@ -84,12 +85,10 @@ def past_states(
         yield sha256, manifest
 
 
-_FORGETTABLE: Final = ("tail/", "version/")
-
-
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """Which states stay: the last ``states``, and those with an entry from ``since`` on."""
+    """Which states to retain: the last ``states``, and those with an entry at or after
+    ``since``."""
 
     states: int
     since: int | None = None
@@ -101,7 +100,10 @@ class Keeping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgettable:
-    """``keys`` in the order in which they go: cut off, a later run finds the rest."""
+    """Objects to delete.
+
+    ``keys`` are in deletion order, so that an interrupted run can be repeated.
+    """
 
     hub_id: bytes
     stored: int
@@ -111,24 +113,25 @@ class Forgettable:
 
 
 def forgettable(archive: HubArchive, keeping: Keeping) -> Forgettable:
-    """What earlier states alone stand on; nothing is deleted."""
+    """Find the objects that only expired states refer to; deletes nothing."""
     sha256, manifest = archive.latest_with_hash()
-    stored = {object_.key for object_ in objects_of_manifest(archive, sha256, manifest)}
+    retained = {object_.key for object_ in objects_of_manifest(archive, sha256, manifest)}
     old: list[tuple[bytes, ArchiveManifest]] = []
     count = 1
     for known, state in past_states(archive, manifest):
-        stands_on = None if old else _stands_on(archive, known, state)
-        if stands_on is None or not (
+        referenced = None if old else _referenced(archive, known, state)
+        if referenced is None or not (
             count < keeping.states or _is_young(archive, state, keeping.since)
         ):
             old.append((known, state))
         else:
-            stored |= stands_on
+            retained |= referenced
             count += 1
     keys: dict[str, None] = {}
-    # The oldest first, and of each its manifest last: by it alone the others are found.
+    # The oldest first, and its manifest last, since the other objects are found through it.
     for known, state in reversed(old):
-        keys |= dict.fromkeys(key for key in _named(archive, known, state) if key not in stored)
+        names = _collectable(archive, known, state)
+        keys |= dict.fromkeys(key for key in names if key not in retained)
     sizes = {key: size for key in keys if (size := _size(archive, key)) is not None}
     return Forgettable(
         hub_id=manifest.hub_id,
@@ -147,8 +150,8 @@ def forget(retention: Retention, forgettable: Forgettable, progress: ArchiveProg
         steps.add()
 
 
-def _stands_on(archive: HubArchive, sha256: bytes, state: ArchiveManifest) -> set[str] | None:
-    """What a state needs; None when a run that was cut off has taken some of it already."""
+def _referenced(archive: HubArchive, sha256: bytes, state: ArchiveManifest) -> set[str] | None:
+    """The keys that a state refers to; None when an interrupted run has deleted some of them."""
     try:
         return {object_.key for object_ in objects_of_manifest(archive, sha256, state)}
     except ObjectMissing:
@@ -161,8 +164,8 @@ def _is_young(archive: HubArchive, state: ArchiveManifest, since: int | None) ->
     return any(label.last_ts >= since for label in archive.labels(state))
 
 
-def _named(archive: HubArchive, sha256: bytes, state: ArchiveManifest) -> Iterator[str]:
-    """The tails and documents of a state, as far as it is still there."""
+def _collectable(archive: HubArchive, sha256: bytes, state: ArchiveManifest) -> Iterator[str]:
+    """The tails and documents of a state that the store still has."""
     keys = archive.keys
     for ref in state.labels:
         try:
@@ -172,15 +175,15 @@ def _named(archive: HubArchive, sha256: bytes, state: ArchiveManifest) -> Iterat
         yield from (
             object_.key
             for object_ in objects_of_label(keys, label)
-            if _may_go(archive, object_.key)
+            if _is_collectable(archive, object_.key)
         )
         yield keys.version(ref.sha256)
     yield from (document.key for document in documents_of_manifest(keys, state))
     yield keys.version(sha256)
 
 
-def _may_go(archive: HubArchive, key: str) -> bool:
-    return key.removeprefix(archive.keys.prefix).startswith(_FORGETTABLE)
+def _is_collectable(archive: HubArchive, key: str) -> bool:
+    return key.removeprefix(archive.keys.prefix).startswith(_COLLECTABLE)
 
 
 def _size(archive: HubArchive, key: str) -> int | None:

@@ -1,4 +1,4 @@
-"""The files of a log by their names, wherever they lie: in an archive, or in a data directory."""
+"""The files of a log by name, in an archive or in a data directory."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from veen.objects.store import StoreRef
 
 
 class LogFiles(Protocol):
-    """Bytes by name; it can be pickled, and reads the same wherever it goes."""
+    """Reads files by name; picklable, and gives the same bytes on every host."""
 
     def read(self, name: str) -> bytes | None:
-        """The bytes of a file, or None when there is none."""
+        """Return the bytes of a file, or None when it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogInventory:
-    """What there is to audit, and what already showed when it was listed."""
+    """The files to audit, and faults already found while listing them."""
 
     files: LogFiles
     names: tuple[str, ...]
@@ -45,7 +45,7 @@ class LogInventory:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryFiles:
-    """The log of a hub that does not run, on a file system that every reader has."""
+    """The log of a stopped hub, on a file system that every reader can access."""
 
     root: Path
 
@@ -58,7 +58,7 @@ class DirectoryFiles:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFiles:
-    """One state of an archive. ``kept_as`` has the keys of what is kept under another name."""
+    """A state of an archive; ``stored_as`` maps names to keys where the two differ."""
 
     services: StoreRef
     hub_id: bytes
@@ -75,7 +75,7 @@ class ArchiveFiles:
 def in_directory(root: Path, acknowledged: Mapping[bytes, int]) -> LogInventory:
     if not (root / "log").is_dir():
         raise VeenError(f"{root} is not a data directory: it has no log")
-    folders = (item for item in ("log", layout.RECORDER) if (root / item).is_dir())
+    folders = (folder for folder in ("log", layout.RECORDER) if (root / folder).is_dir())
     names = sorted(
         f"{folder}/{path.name}" for folder in folders for path in (root / folder).iterdir()
     )
@@ -83,18 +83,21 @@ def in_directory(root: Path, acknowledged: Mapping[bytes, int]) -> LogInventory:
 
 
 def in_archive(services: StoreRef, hub_id: bytes) -> LogInventory:
-    """The newest state of an archive; what its manifests name and the store lacks is missing."""
+    """List the newest state of an archive.
+
+    Objects that its manifests name and the store lacks are left out.
+    """
     archive = HubArchive(services.to_read(), hub_id)
     manifest = archive.latest()
     listed = frozenset(archive.objects.keys(archive.keys.file("log/")))
-    taken = _Listing(archive, listed)
+    listing = _Listing(archive, listed)
     for ref in manifest.labels:
-        taken.label(ref)
-    taken.recorder(manifest)
-    stored_as = {**_documents(archive.keys, manifest), **taken.stored_as}
+        listing.label(ref)
+    listing.recorder(manifest)
+    stored_as = {**_documents(archive.keys, manifest), **listing.stored_as}
     acknowledged = {ref.label: ref.end_seq for ref in manifest.labels}
     files = ArchiveFiles(services, hub_id, stored_as)
-    return LogInventory(files, tuple(sorted(taken.names)), acknowledged, tuple(taken.faults))
+    return LogInventory(files, tuple(sorted(listing.names)), acknowledged, tuple(listing.faults))
 
 
 @dataclass(slots=True)
@@ -107,28 +110,29 @@ class _Listing:
 
     def label(self, ref: LabelRef) -> None:
         try:
-            result = self.archive.label_of(ref)
+            manifest = self.archive.label_of(ref)
         except (ObjectMissing, Untrusted, Malformed) as error:
             self._without_manifest(ref, str(error))
             return
         keys = self.archive.keys
-        self.names |= {name for name in _files(result) if keys.file(name) in self.listed}
-        self._documents(result)
+        self.names |= {name for name in _files(manifest) if keys.file(name) in self.listed}
+        self._documents(manifest)
 
     def recorder(self, manifest: ArchiveManifest) -> None:
-        """Recorder checkpoints count as there, like documents."""
+        """Recorder checkpoints count as present, like documents."""
         try:
-            result = self.archive.recorder(manifest)
+            recorder = self.archive.recorder(manifest)
         except (ObjectMissing, Untrusted, Malformed) as error:
             keys = self.archive.keys
             file = keys.version(manifest.recorder or b"").removeprefix(keys.prefix)
             what = f"the manifest of the recorder checkpoints: {error}"
             self.faults.append(AuditFault(file, 0, None, what, "MANIFEST"))
             return
-        self.names |= {piece.name for piece in result.pieces}
+        self.names |= {piece.name for piece in recorder.pieces}
 
     def _documents(self, manifest: LabelManifest) -> None:
-        """What is kept under another name counts as there: a reader finds out if it is not."""
+        """Files stored under another name count as present: a reader reports those that are
+        missing."""
         keys, label = self.archive.keys, manifest.label
         if manifest.index is not None:
             name = layout.checkpoint_index(label)
@@ -140,7 +144,7 @@ class _Listing:
             self.names.add(name)
 
     def _without_manifest(self, ref: LabelRef, why: str) -> None:
-        """A label whose manifest is lost is audited by the files that bear its name."""
+        """Audit a label whose manifest is lost by the files that carry its name."""
         keys = self.archive.keys
         file = keys.version(ref.sha256).removeprefix(keys.prefix)
         self.faults.append(AuditFault(file, 0, None, f"the manifest of a label: {why}", "MANIFEST"))

@@ -1,9 +1,7 @@
-"""What an archive holds of a hub: a manifest a label, and one over all of them.
+"""The manifests of an archived hub, one a label and one for the hub, and the keys of its objects.
 
-Where each object of an archived hub lives, from its contents alone.
-
-A file that never changes keeps the name it has in the data directory. What changes there - the
-identity, indexes, manifests - is kept by its hash, and one head names the latest.
+An immutable file keeps the name it has in the data directory. What changes there (the identity,
+indexes, manifests) is stored under its hash, and one head names the latest manifest.
 """
 
 from __future__ import annotations
@@ -22,6 +20,8 @@ from veen.wire.schema import Bytes32, Version
 
 @dataclass(frozen=True, slots=True)
 class ArchiveKeys:
+    """The keys of the objects of an archived hub."""
+
     hub_id: bytes
 
     @property
@@ -30,7 +30,7 @@ class ArchiveKeys:
 
     @property
     def head(self) -> str:
-        """The name of the head, apart from the keys of objects."""
+        """The name of the head, which is not an object key."""
         return f"hubs/{self.hub_id.hex()}"
 
     def file(self, name: str) -> str:
@@ -38,11 +38,11 @@ class ArchiveKeys:
         return f"{self.prefix}{name}"
 
     def version(self, sha256: bytes) -> str:
-        """A document that is replaced as a whole, by the hash of its bytes."""
+        """A document that is replaced as a whole, by its hash."""
         return f"{self.prefix}version/{sha256.hex()}"
 
     def tail(self, label: bytes, start_seq: int, end_seq: int) -> str:
-        """The beginning of a chunk that was still open when it was copied."""
+        """The entries of a chunk that was open when it was copied."""
         return f"{self.prefix}tail/chunk-{label.hex()}-{_seq(start_seq)}-{_seq(end_seq)}.open"
 
 
@@ -52,7 +52,7 @@ def _seq(seq: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedFile(WireMap):
-    """A file that never changes, by its name in the data directory."""
+    """An immutable file, by its name in the data directory."""
 
     name: str
     size: int
@@ -61,7 +61,7 @@ class ArchivedFile(WireMap):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedSegment(WireMap):
-    """A sealed chunk; hub_ts of its ends tells which chunks a time window needs."""
+    """A sealed chunk; the hub_ts of its first and last entry select it for a time window."""
 
     epoch: int
     start_seq: int
@@ -72,7 +72,7 @@ class ArchivedSegment(WireMap):
     sha256: Bytes32
     summary_sha256: Bytes32
     is_pruned: bool
-    """Whether retention had taken the chunk before anyone archived it."""
+    """Whether retention pruned the chunk before it was archived."""
 
     @property
     def key(self) -> SegmentKey:
@@ -84,7 +84,7 @@ class ArchivedSegment(WireMap):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailSegment(WireMap):
-    """The whole entries of the chunk that was open, from start_seq to end_seq."""
+    """The complete entries of an open chunk, from start_seq to end_seq."""
 
     start_seq: int
     end_seq: int
@@ -96,7 +96,7 @@ class TailSegment(WireMap):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelManifest(WireMap):
-    """``index`` is the hash of the label's checkpoint index, where it has one."""
+    """The objects of a label; ``index`` is the hash of its checkpoint index, where it has one."""
 
     ver: Version = 1
     label: Bytes32
@@ -107,13 +107,13 @@ class LabelManifest(WireMap):
     tail: TailSegment | None = None
 
     def rule(self) -> None:
-        self._refuse_strange_names()
-        self._refuse_disorder()
+        self._verify_names()
+        self._verify_order()
         if self.root != manifest_root(self.label, (segment.key for segment in self.segments)):
             raise Malformed("the root is not that of the segments")
 
-    def _refuse_strange_names(self) -> None:
-        """A name becomes a path: it must be that of a file of this label."""
+    def _verify_names(self) -> None:
+        """A name becomes a path, so it must be that of a file of this label."""
         names = [piece.name for piece in self.pieces]
         if names != sorted(set(names)):
             raise Malformed("the files of a label are out of order or doubled")
@@ -124,7 +124,7 @@ class LabelManifest(WireMap):
         if others or files.chunks or files.opened or is_index:
             raise Malformed("a file that is none of the label's")
 
-    def _refuse_disorder(self) -> None:
+    def _verify_order(self) -> None:
         tail = self.tail
         if tail is not None and not self.sealed_seq + 1 == tail.start_seq <= tail.end_seq:
             raise Malformed(
@@ -136,7 +136,7 @@ class LabelManifest(WireMap):
 
     @property
     def parts(self) -> tuple[ArchivedSegment | TailSegment, ...]:
-        """All that holds entries, in order."""
+        """Everything that holds entries, in order."""
         return self.segments if self.tail is None else (*self.segments, self.tail)
 
     @property
@@ -153,13 +153,9 @@ class LabelManifest(WireMap):
         )
 
     def checkpoints(self) -> set[int]:
-        """The sizes at which there is a checkpoint."""
-        checkpoint_file_names = (layout.parse_checkpoint(piece.name) for piece in self.pieces)
-        return {
-            checkpoint_file_name.upto_seq
-            for checkpoint_file_name in checkpoint_file_names
-            if checkpoint_file_name is not None
-        }
+        """The tree sizes of the archived checkpoints."""
+        names = (layout.parse_checkpoint(piece.name) for piece in self.pieces)
+        return {name.upto_seq for name in names if name is not None}
 
     @property
     def sealed_seq(self) -> int:
@@ -172,7 +168,7 @@ class LabelManifest(WireMap):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderManifest(WireMap):
-    """The recorder checkpoints, by the order of their names, which is that of their times."""
+    """The recorder checkpoints, sorted by name, which is by time."""
 
     ver: Version = 1
     pieces: tuple[ArchivedFile, ...]
@@ -206,10 +202,10 @@ class LabelRef(WireMap):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveManifest(WireMap):
-    """One state of the archive; ``previous`` is the hash of the one before it.
+    """A state of the archive; ``previous`` is the hash of the state before it.
 
-    Labels are copied one after another. When the hub wrote meanwhile, some may lack entries from
-    the hub_ts ``unsettled_from`` on; before it, the archive is a prefix of the whole hub.
+    Labels are copied in sequence. When the hub wrote meanwhile, some may lack entries from the
+    hub_ts ``unsettled_from`` on; before it, the archive is a consistent prefix of the hub.
     """
 
     ver: Version = 1
@@ -223,7 +219,7 @@ class ArchiveManifest(WireMap):
     escrow: Bytes32 | None = None
     previous: Bytes32 | None = None
     recorder: Bytes32 | None = None
-    """The hash of the manifest of the recorder checkpoints, where there are any."""
+    """The hash of the RecorderManifest, if there are recorder checkpoints."""
 
     def rule(self) -> None:
         names = [label.label for label in self.labels]
@@ -231,4 +227,4 @@ class ArchiveManifest(WireMap):
             raise Malformed("labels unsorted or doubled")
 
     def ref(self, label: bytes) -> LabelRef | None:
-        return next((item for item in self.labels if item.label == label), None)
+        return next((ref for ref in self.labels if ref.label == label), None)

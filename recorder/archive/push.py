@@ -1,8 +1,7 @@
-"""Copying what a hub has written into an archive: only what is new, each object read back.
+"""Incremental copy of a hub's data directory into an archive, each object read back after writing.
 
-One label on its way into an archive: what is new of it, and that it follows what is there.
-
-Recorder checkpoints on their way into an archive, and that none of them was lost or changed.
+For each label only new data is copied, and it must extend what the archive already holds. Recorder
+checkpoints are copied with it; one that was lost or changed is an error.
 """
 
 from __future__ import annotations
@@ -39,14 +38,16 @@ from veen.objects.port import HeadMoved, HeadUnknown, Store
 from veen.recorder_checkpoint import RecorderCheckpoint
 from veen.system.environment import ArchiveProgress, ArchiveSteps
 
+_MAX_TRIES: Final = 10
+
 
 class OldCopy(Untrusted):
-    """The directory is behind its archive, or has gone another way."""
+    """The directory is behind its archive, or has diverged from it."""
 
 
 @dataclass(slots=True)
 class Upload:
-    """Puts what is not there yet, reads back what it has put, and counts it."""
+    """Writes missing objects, reads every object back, and counts what was written."""
 
     archive: HubArchive
     scratch: Path
@@ -54,7 +55,7 @@ class Upload:
     sent: int = 0
 
     def document(self, raw: bytes, known: Container[bytes | None]) -> bytes:
-        """Keep a document unless its hash is among those known to be there; its hash."""
+        """Store a document unless its hash is in ``known``; return the hash."""
         sha256 = h(raw)
         if sha256 not in known:
             if not self.archive.has(self.archive.keys.version(sha256), len(raw)):
@@ -63,7 +64,7 @@ class Upload:
         return sha256
 
     def file(self, key: str, path: Path, size: int, sha256: bytes) -> None:
-        """What counts is what the store gives out: an object is read back, our own or not."""
+        """Store a file unless the store has it, and read it back, whoever wrote it."""
         if not self.archive.has(key, size):
             self.archive.objects.put_file(key, path)
             self._count(size)
@@ -75,7 +76,7 @@ class Upload:
 
 
 class LabelPush:
-    """``known`` is the label as it was archived before; what it names is not read again."""
+    """Copies a label; ``known`` is its last archived manifest, whose objects are not read again."""
 
     def __init__(
         self,
@@ -94,12 +95,12 @@ class LabelPush:
         self._copy = upload.scratch / "tail"
 
     def run(self) -> LabelManifest:
-        """The label as it stands; every object that its manifest names is in the store."""
-        # What moves is read before anything is sent: a busy label is sealed again and again.
+        """Return the current manifest of the label, with all its objects in the store."""
+        # The changing parts are read before anything is sent, since a busy label is often sealed.
         index = self._source.index(self._files.label)
         tail = self._copied_tail()
-        self._refuse_other_past(tail)
-        held = self._held(set(index))
+        self._verify_continues(tail)
+        held = self._archivable(set(index))
         segments = tuple(self._segments())
         known = {self._known.index} if self._known else set()
         raw = encode_checkpoint_index({upto: index[upto] for upto in held if upto in index})
@@ -116,16 +117,16 @@ class LabelPush:
         self._put_tail(tail)
         return manifest
 
-    def _held(self, listed: set[int]) -> set[int]:
-        """Checkpoints to keep: those that are published. The hub completes the others later."""
+    def _archivable(self, listed: set[int]) -> set[int]:
+        """The published checkpoints; the hub completes the others later."""
         files = self._files
         here = {(files.label, upto) for upto in files.checkpoints & listed}
         published = {upto for _, upto in self._source.bound(here)}
         ends = {chunk.end_seq for chunk in files.chunks | files.tombstones}
         return published | ends | (self._known.checkpoints() if self._known else set())
 
-    def _refuse_other_past(self, tail: TailSegment | None) -> None:
-        """The root of the last sealed chunk stands for all before it, a tail for itself."""
+    def _verify_continues(self, tail: TailSegment | None) -> None:
+        """The root of the last sealed chunk covers all entries before it; a tail covers itself."""
         if self._known is None:
             return
         if self._known.segments:
@@ -135,17 +136,17 @@ class LabelPush:
                 raise self._old(f"has no {file}")
             if self._source.piece(file).sha256 != last.summary_sha256:
                 raise self._old(f"has another {file} than the archive")
-        if self._known.tail is not None and not self._goes_on(self._known.tail, tail):
+        if self._known.tail is not None and not self._extends_tail(self._known.tail, tail):
             start = self._known.tail.start_seq
             raise self._old(f"has other entries from {start} on than the archive, or fewer")
 
-    def _goes_on(self, known: TailSegment, tail: TailSegment | None) -> bool:
-        """Whether the chunk that was open then begins with what was archived of it."""
+    def _extends_tail(self, known: TailSegment, tail: TailSegment | None) -> bool:
+        """Whether the chunk that was open then begins with the archived tail."""
         before = self._upload.scratch / "before"
         if tail is not None and tail.start_seq == known.start_seq:
             return begins_with_frames(self._copy, known.size, known.sha256, before)
         sealed = [chunk for chunk in self._files.chunks if chunk.start_seq == known.start_seq]
-        gone = [
+        pruned = [
             tombstone
             for tombstone in self._files.tombstones
             if tombstone.start_seq == known.start_seq
@@ -153,26 +154,24 @@ class LabelPush:
         if sealed:
             file = self._source.root / layout.chunk(sealed[0])
             return begins_with_frames(file, known.size, known.sha256, before)
-        return bool(gone)
+        return bool(pruned)
 
     def _segments(self) -> Iterator[ArchivedSegment]:
-        archived = (
-            {segment.start_seq: segment for segment in self._known.segments} if self._known else {}
-        )
+        archived = {known.start_seq: known for known in self._known.segments} if self._known else {}
         for name in sorted(self._files.chunks | self._files.tombstones):
-            value = archived.get(name.start_seq)
-            if value is not None and value.end_seq != name.end_seq:
-                raise self._old(f"has a chunk to {name.end_seq}, the archive to {value.end_seq}")
-            is_new = value is None or (value.is_pruned and name in self._files.chunks)
-            yield self._new_segment(name) if is_new or value is None else value
+            segment = archived.get(name.start_seq)
+            if segment is not None and segment.end_seq != name.end_seq:
+                raise self._old(f"has a chunk to {name.end_seq}, the archive to {segment.end_seq}")
+            is_new = segment is None or (segment.is_pruned and name in self._files.chunks)
+            yield self._new_segment(name) if is_new or segment is None else segment
             self._steps.add()
 
     def _new_segment(self, name: ChunkName) -> ArchivedSegment:
         if name not in self._files.chunks:
             return self._source.pruned_segment(name)
-        result, file = self._source.segment(name), layout.chunk(name)
-        self._put(ArchivedFile(name=file, size=result.size, sha256=result.sha256))
-        return result
+        segment, file = self._source.segment(name), layout.chunk(name)
+        self._put(ArchivedFile(name=file, size=segment.size, sha256=segment.sha256))
+        return segment
 
     def _pieces(self, held: set[int]) -> Iterator[ArchivedFile]:
         archived = {piece.name: piece for piece in self._known.pieces} if self._known else {}
@@ -203,7 +202,7 @@ class LabelPush:
 
 
 def files_in(files: LabelStock) -> int:
-    """About how many files a push looks at."""
+    """Estimate how many files a push reads."""
     chunks = files.chunks | files.tombstones
     return len(chunks) + len(_names(files, {chunk.end_seq for chunk in chunks}))
 
@@ -222,7 +221,8 @@ def _names(files: LabelStock, held: set[int]) -> set[str]:
 def push_recorder(
     source: PushSource, upload: Upload, names: list[str], known: RecorderManifest
 ) -> RecorderManifest:
-    """Those of ``names``, which were there before any label was read: their checkpoints are too."""
+    """Push the recorder checkpoints ``names``, listed before any label was read, so that the
+    checkpoints they cover are archived too."""
     archived = {piece.name: piece for piece in known.pieces}
     lost = sorted(archived.keys() - names)
     if lost:
@@ -232,7 +232,10 @@ def push_recorder(
 
 
 def read_document(name: str, raw: bytes) -> RecorderCheckpoint:
-    """The document in a file of this name; Untrusted when it is another or none."""
+    """Decode the recorder checkpoint in a file of this name.
+
+    Raises Untrusted when it is another or damaged.
+    """
     try:
         checkpoint = RecorderCheckpoint.decode(raw)
     except Malformed as error:
@@ -251,9 +254,6 @@ def _put(source: PushSource, upload: Upload, name: str) -> ArchivedFile:
     return piece
 
 
-_TRIES: Final = 10
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pushed:
     hub_id: bytes
@@ -263,11 +263,11 @@ class Pushed:
     new_objects: int
     new_bytes: int
     is_escrowed: bool
-    """Whether the escrow holds the key with which the hub goes on."""
+    """Whether the escrow holds the hub's current key."""
 
 
 class _Push:
-    """One attempt to bring the head of an archive to what the directory holds."""
+    """An attempt to bring the head of an archive up to date with the directory."""
 
     def __init__(self, source: PushSource, archive: HubArchive, upload: Upload) -> None:
         self._source = source
@@ -284,9 +284,9 @@ class _Push:
         labels = self._labels(progress)
         is_settled = self._source.moment() == before
         refs = tuple(sorted((self._ref(label) for label in labels), key=lambda ref: ref.label))
-        # Read after the labels: no entry is signed by a key that the archive does not know.
+        # Read after the labels, so that the archive knows the key of every entry.
         documents = self._source.documents()
-        self._refuse_older(documents.identity)
+        self._verify_identity(documents.identity)
         escrow = self._escrow(documents.identity, sealer, before.last_ts)
         held = {(label.label, upto) for label in labels for upto in label.checkpoints()}
         manifest = replace(
@@ -306,32 +306,32 @@ class _Push:
         )
 
     def _labels(self, progress: ArchiveProgress) -> list[LabelManifest]:
-        """The control log comes last: it holds what the entries of all others stand on."""
+        """Push all labels, the control log last, since the entries of the others depend on it."""
         control = control_label(self._archive.keys.hub_id)
         inventory = self._source.inventory()
-        names = sorted(inventory.labels, key=lambda item: (item == control, item))
-        self._refuse_lost(set(names))
+        names = sorted(inventory.labels, key=lambda label: (label == control, label))
+        self._verify_labels(set(names))
         steps = ArchiveSteps(progress, sum(map(files_in, inventory.labels.values())))
         steps.begin()
-        result = []
+        manifests = []
         for label in names:
             known = self._archive.label(self._previous, label) if self._previous else None
-            result.append(self._label(label, known, steps))
+            manifests.append(self._label(label, known, steps))
         steps.finish()
-        return [item for item in result if item.end_seq]
+        return [manifest for manifest in manifests if manifest.end_seq]
 
     def _label(
         self, label: bytes, known: LabelManifest | None, steps: ArchiveSteps
     ) -> LabelManifest:
-        """The label as it is now; what is renamed while we look makes us look again."""
-        for _ in range(_TRIES):
+        """Push a label; a file that is renamed meanwhile causes another attempt."""
+        for _ in range(_MAX_TRIES):
             files = self._source.inventory().of(label)
             try:
                 return LabelPush(self._source, self._upload, files, known, steps).run()
             except (FileNotFoundError, DirectoryChanged):
                 continue
             except Untrusted:
-                # A listing can miss a file that is renamed meanwhile.
+                # A directory listing can miss a file that is renamed meanwhile.
                 if self._source.inventory().of(label) == files:
                     raise
         raise VeenError(
@@ -348,13 +348,13 @@ class _Push:
         manifest = push_recorder(self._source, self._upload, names, known)
         return self._upload.document(manifest.encode(), self._known) if manifest.pieces else None
 
-    def _refuse_lost(self, labels: set[bytes]) -> None:
+    def _verify_labels(self, labels: set[bytes]) -> None:
         for ref in self._previous.labels if self._previous else ():
             if ref.label not in labels:
                 raise OldCopy(f"the directory has nothing of the archived label {ref.label.hex()}")
 
-    def _refuse_older(self, identity: HubIdentity) -> None:
-        """A directory that lacks an archived key was put back, or is another branch of the hub."""
+    def _verify_identity(self, identity: HubIdentity) -> None:
+        """A directory that lacks an archived key is an old copy, or another branch of the hub."""
         if self._previous is None:
             return
         archived = self._archive.identity(self._previous)
@@ -365,13 +365,13 @@ class _Push:
     def _escrow(
         self, identity: HubIdentity, sealer: EscrowSealer | None, hub_ts: int
     ) -> bytes | None:
-        stored = self._previous.escrow if self._previous else None
+        archived = self._previous.escrow if self._previous else None
         if sealer is None:
-            return stored
-        result = escrows.read_seeds(self._source.root / escrows.KEYS, identity)
-        seeds = escrows.in_use(result, identity, hub_ts)
-        if stored and sealer.has_sealed(self._archive.document(stored, Escrow), seeds):
-            return stored
+            return archived
+        keys = escrows.read_seeds(self._source.root / escrows.KEYS, identity)
+        seeds = escrows.in_use(keys, identity, hub_ts)
+        if archived and sealer.has_sealed(self._archive.document(archived, Escrow), seeds):
+            return archived
         return self._upload.document(sealer.seal(identity.hub_id, seeds).encode(), ())
 
     def _is_escrowed(self, escrow: bytes | None, identity: HubIdentity) -> bool:
@@ -382,19 +382,19 @@ class _Push:
     def _manifest(
         self, documents: Documents, binding: bytes, refs: tuple[LabelRef, ...]
     ) -> ArchiveManifest:
-        keep = self._upload.document
+        put = self._upload.document
         return ArchiveManifest(
             hub_id=documents.identity.hub_id,
-            identity=keep(documents.identity_raw, self._known),
-            identity_sig=keep(documents.signature, self._known),
-            key_map=keep(documents.key_map, self._known),
-            binding=keep(binding, self._known),
+            identity=put(documents.identity_raw, self._known),
+            identity_sig=put(documents.signature, self._known),
+            key_map=put(documents.key_map, self._known),
+            binding=put(binding, self._known),
             labels=refs,
             previous=self._head.value,
         )
 
     def _swap(self, manifest: ArchiveManifest) -> bytes:
-        """The new head; where nothing changed, the one that is there."""
+        """Set the new head and return it; without changes, return the current head."""
         old, value = self._previous, self._head.value
         if old is not None and value and replace(manifest, previous=old.previous) == old:
             return value
@@ -402,7 +402,7 @@ class _Push:
         try:
             self._archive.heads.swap(self._head, sha256)
         except HeadUnknown:
-            # The head is the hash of what we wrote: if it says so, it is done.
+            # The outcome is unknown: if the head is the hash that we wrote, the swap succeeded.
             if self._archive.head().value != sha256:
                 raise
         return sha256
@@ -411,14 +411,14 @@ class _Push:
 def push(
     source: PushSource, store: Store, *, sealer: EscrowSealer | None, progress: ArchiveProgress
 ) -> Pushed:
-    """Bring the archive of a hub up to its data directory; a second time changes nothing.
+    """Bring the archive of a hub up to date with its data directory; idempotent.
 
-    Of two that push at once, the later one looks again at what the other has left to do.
+    Of two concurrent pushes, the later one starts again from what the other has archived.
     """
     archive = HubArchive(store, source.documents().identity.hub_id)
     with tempfile.TemporaryDirectory(prefix="veen-archive-") as scratch:
         upload = Upload(archive, Path(scratch))
-        for _ in range(_TRIES):
+        for _ in range(_MAX_TRIES):
             try:
                 return _Push(source, archive, upload).run(sealer, progress)
             except HeadMoved:
@@ -427,7 +427,7 @@ def push(
 
 
 def _hashes(manifest: ArchiveManifest) -> frozenset[bytes]:
-    """The documents that a state names itself."""
+    """The hashes of the documents that a state names directly."""
     labels = (ref.sha256 for ref in manifest.labels)
     named = (manifest.identity, manifest.identity_sig, manifest.key_map, manifest.binding)
     recorder = () if manifest.recorder is None else (manifest.recorder,)

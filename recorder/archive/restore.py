@@ -1,7 +1,4 @@
-"""Building a data directory from an archive alone, whole or up to a hub_ts.
-
-What of a label belongs to a prefix of it: up to a hub_ts, or all.
-"""
+"""Restoring a data directory from an archive, completely or up to a hub_ts."""
 
 from __future__ import annotations
 
@@ -38,29 +35,29 @@ class CannotCut(VeenError):
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """Sealed chunks that stay as they are, and the one that is open after the cut."""
+    """Sealed chunks that are restored as they are, and the chunk that is open after the cut."""
 
     segments: tuple[ArchivedSegment, ...]
     opened: ArchivedSegment | TailSegment | None
 
 
 def stored_until(label: LabelManifest, at: int | None) -> RestorePlan:
-    """The parts of a label with entries of at most hub_ts ``at``; times never go back."""
-    whole = [segment for segment in label.segments if at is None or segment.last_ts <= at]
-    rest = label.parts[len(whole) :]
+    """Select the parts of a label with entries up to hub_ts ``at``; times never go back."""
+    segments = [segment for segment in label.segments if at is None or segment.last_ts <= at]
+    rest = label.parts[len(segments) :]
     opened = rest[0] if rest and (at is None or rest[0].first_ts <= at) else None
     if isinstance(opened, ArchivedSegment) and opened.is_pruned:
         raise CannotCut(
             f"{layout.chunk(opened.name(label.label))} was pruned before it was archived: "
             f"cut before hub_ts {opened.first_ts} or from {opened.last_ts} on"
         )
-    return RestorePlan(tuple(whole), opened)
+    return RestorePlan(tuple(segments), opened)
 
 
 def pieces_until(
     label: LabelManifest, segments: tuple[ArchivedSegment, ...], end_seq: int
 ) -> list[ArchivedFile]:
-    """The files that stand beside the entries up to ``end_seq``."""
+    """Select the files that belong to the entries up to ``end_seq``."""
     names = [segment.name(label.label) for segment in segments]
     ranged = {kind(name) for name in names for kind in (layout.summary, tombstone_file, leaf_file)}
     return [
@@ -71,13 +68,13 @@ def pieces_until(
 
 
 def _upto(label: bytes, name: str) -> int:
-    """The size at which a checkpoint or a peaks snapshot stands; 0 for other files."""
+    """The tree size of a checkpoint or a peaks snapshot; 0 for other files."""
     checkpoint = layout.parse_checkpoint(name.replace("log/peaks-", "log/checkpoint-", 1))
     return checkpoint.upto_seq if checkpoint is not None and checkpoint.label == label else 0
 
 
 class Occupied(VeenError):
-    """Where a directory is to be restored, something is."""
+    """The target of a restore exists already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +91,21 @@ class RestoredArchive:
     manifest: bytes
     labels: tuple[RestoredLabel, ...]
     made_at: int
-    """When the last recorder checkpoint was made; 0 where there is none."""
+    """When the last recorder checkpoint was made; 0 without any."""
 
     @property
     def last_ts(self) -> int:
-        """The hub_ts of the last entry; what the hub receipted later is not there."""
+        """The hub_ts of the last entry; later receipts of the hub are not in the archive."""
         return max((label.last_ts for label in self.labels), default=0)
 
     @property
     def hub_time(self) -> int:
-        """The latest time that anything here was signed for."""
+        """The latest time of anything that the hub signed here."""
         return max(self.last_ts, self.made_at)
 
 
 Finish = Callable[[Path, RestoredArchive], None]
-"""What else is to be done before the directory gets its name."""
+"""Called before the directory is renamed to its final name."""
 
 
 class _Restore:
@@ -126,15 +123,15 @@ class _Restore:
         labels = list(self._archive.labels(manifest))
         steps = ArchiveSteps(progress, sum(label.stored_bytes for label in labels))
         steps.begin()
-        result = [self._label(label, steps) for label in labels]
+        all_labels = [self._label(label, steps) for label in labels]
         steps.finish()
-        stored = tuple(item for item in result if item.end_seq)
+        restored = tuple(label for label in all_labels if label.end_seq)
         self._documents(
-            manifest, {(item.label, upto) for item in stored for upto in item.checkpoints}
+            manifest, {(label.label, upto) for label in restored for upto in label.checkpoints}
         )
-        made_at = self._recorder(manifest, {item.label: item.end_seq for item in stored})
+        made_at = self._recorder(manifest, {label.label: label.end_seq for label in restored})
         return RestoredArchive(
-            hub_id=manifest.hub_id, manifest=sha256, labels=stored, made_at=made_at
+            hub_id=manifest.hub_id, manifest=sha256, labels=restored, made_at=made_at
         )
 
     def seeds(self, seeds: Seeds) -> None:
@@ -156,17 +153,17 @@ class _Restore:
         names = {piece.name for piece in pieces}
         for segment in plan.segments:
             name = segment.name(label.label)
-            # As the directory was: what retention took away stays away.
+            # As the directory was: pruned chunks stay pruned.
             if tombstone_file(name) not in names:
                 target = self._root / layout.chunk(name)
                 self._archive.fetch_segment(label.label, segment, target)
                 steps.add(segment.size)
-        here = {upto for upto in label.checkpoints() if upto <= end_seq}
-        self._index(label, here)
-        return RestoredLabel(label.label, end_seq, last_ts, frozenset(here))
+        checkpoints = {upto for upto in label.checkpoints() if upto <= end_seq}
+        self._index(label, checkpoints)
+        return RestoredLabel(label.label, end_seq, last_ts, frozenset(checkpoints))
 
     def _opened(self, label: bytes, part: ArchivedSegment | TailSegment) -> EntryFrame:
-        """The chunk that grows on from here, cut after the last entry that belongs to it."""
+        """Restore the open chunk, cut after the last entry that belongs to it."""
         path = self._root / layout.open_chunk(OpenChunkName(label, part.start_seq))
         if isinstance(part, TailSegment):
             self._archive.fetch_tail(label, part, path)
@@ -184,33 +181,36 @@ class _Restore:
             durable.cut(file.fileno(), last.end)
         return last
 
-    def _index(self, label: LabelManifest, here: set[int]) -> None:
+    def _index(self, label: LabelManifest, checkpoints: set[int]) -> None:
         if label.index is None:
             return
         index = decode_checkpoint_index(self._archive.version(label.index))
-        stored = {upto: index[upto] for upto in index if upto in here}
-        if stored:
+        entries = {upto: index[upto] for upto in index if upto in checkpoints}
+        if entries:
             path = self._root / layout.checkpoint_index(label.label)
-            durable.write(path, encode_checkpoint_index(stored))
+            durable.write(path, encode_checkpoint_index(entries))
 
     def _recorder(self, manifest: ArchiveManifest, ends: dict[bytes, int]) -> int:
-        """The recorder checkpoints that speak of nothing after the cut; when the last was made."""
+        """Restore the recorder checkpoints that cover nothing after the cut.
+
+        Returns when the last was made.
+        """
         made_at = 0
         for piece in self._archive.recorder(manifest).pieces:
             raw = self._archive.objects.get(
                 self._archive.keys.file(piece.name), expect=piece.sha256
             )
             document = read_document(piece.name, raw)
-            reaches = all(upto <= ends.get(label, 0) for label, upto in places(document))
-            if self._at is None or (reaches and document.created_at <= self._at):
+            is_covered = all(upto <= ends.get(label, 0) for label, upto in places(document))
+            if self._at is None or (is_covered and document.created_at <= self._at):
                 durable.write(self._root / piece.name, raw)
                 made_at = document.created_at
         return made_at
 
     def _documents(self, manifest: ArchiveManifest, held: set[Place]) -> None:
         lines = bindings(self._archive.version(manifest.binding))
-        stored = b"".join(line.encode() for line in lines if (line.label, line.upto_seq) in held)
-        durable.write(self._root / layout.CHECKPOINT_BINDING, stored)
+        content = b"".join(line.encode() for line in lines if (line.label, line.upto_seq) in held)
+        durable.write(self._root / layout.CHECKPOINT_BINDING, content)
         for name, sha256 in (
             (layout.IDENTITY, manifest.identity),
             (layout.IDENTITY_SIG, manifest.identity_sig),
@@ -227,32 +227,32 @@ def restore(
     limits: Limits,
     progress: ArchiveProgress,
     at: int | None = None,
-    finish: Finish = lambda _root, _found: None,
+    finish: Finish = lambda _root, _restored: None,
 ) -> RestoredArchive:
-    """Build the directory of a hub beside ``to``, and give it its name once it is whole.
+    """Build a hub's data directory beside ``to``, and rename it once it is complete.
 
-    With ``at``, of every label only the entries up to this hub_ts: one prefix of the whole hub.
+    With ``at``, each label is restored up to this hub_ts, as a consistent prefix of the hub.
     """
     sha256, manifest = archive.latest_with_hash()
     identity = archive.identity(manifest)
-    _refuse_unsettled(manifest, at)
+    _verify_settled(manifest, at)
     if to.exists() and any(to.iterdir()):
         raise Occupied(f"{to} is not empty: restore to a directory that is not there yet")
     keys, building = seeds(manifest), _building(to)
     try:
         work = _Restore(archive, building, limits, at)
-        run = work.run(sha256, manifest, progress)
-        work.seeds(escrows.in_use(keys, identity, run.hub_time))
-        finish(building, run)
+        restored = work.run(sha256, manifest, progress)
+        work.seeds(escrows.in_use(keys, identity, restored.hub_time))
+        finish(building, restored)
         durable.sync_directory(building)
         durable.rename(building, to)
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise
-    return run
+    return restored
 
 
-def _refuse_unsettled(manifest: ArchiveManifest, at: int | None) -> None:
+def _verify_settled(manifest: ArchiveManifest, at: int | None) -> None:
     since = manifest.unsettled_from
     if at is not None and since is not None and at >= since:
         raise CannotCut(

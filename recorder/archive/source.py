@@ -1,10 +1,9 @@
-"""A hub's data directory as an archive reads it: beside a running hub, without its lock.
+"""A hub's data directory as read for an archive: beside a running hub, without taking its lock.
 
-Sealed files never change. The open chunk grows, and may be sealed while we look: whoever misses
-a file takes stock again. Its last entries may be taken back while they have no receipt yet, since
-the hub finds no room for its index: they are not read before they have one.
-
-The entries of a chunk file, one after another in bounded memory (spec 4.8.1).
+Sealed files never change. The open chunk grows and may be sealed during the read; a reader that
+misses a file lists the directory again. Entries without a receipt are not read: the hub may still
+roll them back when its disk is full. Chunk files are read entry by entry in bounded memory
+(spec 4.8.1).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from veen.wire import cbor
 
 @dataclass(frozen=True, slots=True)
 class EntryFrame:
-    """A whole entry: its place, where it ends in its file, and the hub_ts of its receipt."""
+    """A complete entry: its position, its end in the file, and the hub_ts of its receipt."""
 
     stream_seq: int
     end: int
@@ -44,22 +43,22 @@ class EntryFrame:
 def walk_frames(
     file: BufferedReader, label: bytes, start_seq: int, limits: Limits
 ) -> Iterator[EntryFrame]:
-    """The entries up to the first that is not whole or not next in line."""
+    """Yield the entries up to the first that is incomplete or out of sequence."""
     end, seq = 0, start_seq
     file.seek(0)
     while True:
         try:
-            result = _read(file, limits)
+            entry = _read(file, limits)
         except Malformed:
             return
-        if (result.header.label, result.header.stream_seq) != (label, seq):
+        if (entry.header.label, entry.header.stream_seq) != (label, seq):
             return
-        end, seq = end + result.header.whole_size, seq + 1
-        yield EntryFrame(result.header.stream_seq, end, result.receipt.hub_ts)
+        end, seq = end + entry.header.whole_size, seq + 1
+        yield EntryFrame(entry.header.stream_seq, end, entry.receipt.hub_ts)
 
 
 def frame_ends(frames: Iterator[EntryFrame]) -> tuple[EntryFrame | None, EntryFrame | None]:
-    """The first and the last."""
+    """Return the first and the last frame."""
     first = last = next(frames, None)
     for frame in frames:
         last = frame
@@ -67,7 +66,7 @@ def frame_ends(frames: Iterator[EntryFrame]) -> tuple[EntryFrame | None, EntryFr
 
 
 def copy_frames(file: BufferedReader, size: int, to: Path) -> bytes:
-    """Copy the first ``size`` bytes; their SHA-256."""
+    """Copy the first ``size`` bytes; return their SHA-256."""
     file.seek(0)
     with to.open("w+b") as target:
         while size > 0 and (piece := file.read(min(size, PIECE))):
@@ -96,12 +95,12 @@ def _read(file: BufferedReader, limits: Limits) -> FramedEntry:
 
 
 Place = tuple[bytes, int]
-"""A label, and the size at which it has a checkpoint."""
+"""A label, and the tree size of one of its checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """The identity artefacts as they stood when they were read, checked against each other."""
+    """The identity documents as read at one time, verified against each other."""
 
     identity: HubIdentity
     identity_raw: bytes
@@ -111,7 +110,7 @@ class Documents:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What the log looked like: its names, the sizes of open chunks, and their latest hub_ts."""
+    """A snapshot of the log: its names, the sizes of open chunks, and their latest hub_ts."""
 
     names: frozenset[str]
     sizes: tuple[tuple[OpenChunkName, int], ...]
@@ -119,23 +118,26 @@ class Moment:
 
 
 class DirectoryChanged(VeenError):
-    """The directory changed under the one who reads it: look again."""
+    """The directory changed while it was read: retry."""
 
 
 class RunningHub(Protocol):
-    """The hub of a directory."""
+    """Port to the hub of a directory."""
 
     def acknowledged(self, label: bytes) -> int:
-        """The last stream_seq for which it may have given a receipt; it takes back none of them."""
+        """The last stream_seq for which it may have issued a receipt; it never rolls those back."""
 
     def is_running(self) -> bool:
-        """Whether it may be writing now. What a hub that ended has left, the next one keeps."""
+        """Whether it may be writing now.
+
+        Entries left by a stopped hub are final: the next start does not roll them back.
+        """
 
 
 class StoppedHub:
-    """A hub that does not run."""
+    """A hub that is not running."""
 
-    def acknowledged(self, label: bytes) -> int:  # noqa: ARG002 - the protocol's word
+    def acknowledged(self, label: bytes) -> int:  # noqa: ARG002 - named by the protocol
         return 0
 
     def is_running(self) -> bool:
@@ -162,16 +164,16 @@ class PushSource:
         return take_inventory(self._names())
 
     def moment(self) -> Moment:
-        """How the log stands now; entries that come later have no earlier hub_ts."""
+        """Take a snapshot of the log; later entries have no earlier hub_ts."""
         names = self._names()
-        opened = sorted(item for item in map(layout.parse_open_chunk, names) if item is not None)
-        result = [self._glance(item) for item in opened]
-        sizes = tuple((item, last.end if last else 0) for item, last in result)
-        last_ts = max((last.hub_ts for _, last in result if last), default=0)
+        chunks = sorted(name for name in map(layout.parse_open_chunk, names) if name is not None)
+        last_frames = [(chunk, self._last_frame(chunk)) for chunk in chunks]
+        sizes = tuple((chunk, last.end if last else 0) for chunk, last in last_frames)
+        last_ts = max((last.hub_ts for _, last in last_frames if last), default=0)
         return Moment(frozenset(names), sizes, last_ts)
 
     def recorder_names(self) -> list[str]:
-        """The recorder checkpoints that no power cut can take back any more."""
+        """The recorder checkpoints that are durable."""
         folder = self.root / layout.RECORDER
         if not folder.is_dir():
             return []
@@ -184,7 +186,10 @@ class PushSource:
             return ArchivedFile(name=name, size=frame_size(file), sha256=digest_of(file))
 
     def segment(self, name: ChunkName) -> ArchivedSegment:
-        """A sealed chunk, its frames walked to their end; what they say is for an audit."""
+        """Describe a sealed chunk after walking all its frames.
+
+        An audit verifies their contents.
+        """
         with (self.root / layout.chunk(name)).open("rb") as file:
             size = frame_size(file)
             first, last = frame_ends(walk_frames(file, name.label, name.start_seq, self._limits))
@@ -197,23 +202,23 @@ class PushSource:
         return self._segment(name, (first.hub_ts, last.hub_ts), chunk, is_pruned=False)
 
     def pruned_segment(self, name: ChunkName) -> ArchivedSegment:
-        """A chunk that retention took before it was archived: its tombstone tells what it was."""
+        """Describe a chunk that was pruned before it was archived, by its tombstone."""
         tombstone = Tombstone.decode(self._bytes(tombstone_file(name)))
-        left = unpack_leaves(self._bytes(leaf_file(name)), name)
-        gone = ArchivedFile(
+        leaves = unpack_leaves(self._bytes(leaf_file(name)), name)
+        chunk = ArchivedFile(
             name=layout.chunk(name), size=tombstone.chunk_bytes, sha256=tombstone.chunk_sha256
         )
-        return self._segment(name, (left[0].hub_ts, left[-1].hub_ts), gone, is_pruned=True)
+        return self._segment(name, (leaves[0].hub_ts, leaves[-1].hub_ts), chunk, is_pruned=True)
 
     def tail(self, name: OpenChunkName, to: Path, archived: int = 0) -> TailSegment | None:
-        """The whole entries of an open chunk that no hub takes back, copied; None while it has
-        none. Those up to ``archived`` are known to stay."""
+        """Copy the complete entries of an open chunk that the hub cannot roll back; None without
+        any. Those up to ``archived`` are known to be final."""
         reached = max(archived, self._hub.acknowledged(name.label))
         with (self.root / layout.open_chunk(name)).open("rb") as file:
             first, last = self._ends(file, name, reached)
             if first is None or last is None:
                 return None
-            # What a power cut can still take back must not stand in an archive.
+            # Entries that a power failure can still undo must not be archived.
             durable.sync(file.fileno())
             digest = copy_frames(file, last.end, to)
             if frame_size(file) < last.end:
@@ -234,7 +239,7 @@ class PushSource:
             return {}
 
     def bound(self, places: set[Place]) -> set[Place]:
-        """Those that the binding manifest names; it is read again when one is not known yet."""
+        """Filter places by the binding manifest, which is read again when one is not known yet."""
         if not places <= self._bindings.keys():
             self._bindings = {
                 (line.label, line.upto_seq): line.encode() for line in self._read_bindings()
@@ -242,7 +247,7 @@ class PushSource:
         return places & self._bindings.keys()
 
     def bindings(self, held: set[Place]) -> bytes:
-        """The lines of these checkpoints, in the order in which they were made."""
+        """The lines of these checkpoints, in the order in which they were written."""
         self.bound(held)
         return b"".join(raw for place, raw in self._bindings.items() if place in held)
 
@@ -250,23 +255,23 @@ class PushSource:
         path = self.root / layout.CHECKPOINT_BINDING
         return bindings(path.read_bytes() if path.exists() else b"")
 
-    def _glance(self, name: OpenChunkName) -> tuple[OpenChunkName, EntryFrame | None]:
+    def _last_frame(self, name: OpenChunkName) -> EntryFrame | None:
         reached = self._hub.acknowledged(name.label)
         try:
             with (self.root / layout.open_chunk(name)).open("rb") as file:
-                return name, self._ends(file, name, reached)[1]
+                return self._ends(file, name, reached)[1]
         except FileNotFoundError:
-            return name, None
+            return None
 
     def _ends(
         self, file: BufferedReader, name: OpenChunkName, reached: int
     ) -> tuple[EntryFrame | None, EntryFrame | None]:
-        """The first and the last whole entry; beside a running hub, none after ``reached``."""
+        """The first and the last complete entry; of a running hub, none after ``reached``."""
         first, last = frame_ends(walk_frames(file, name.label, name.start_seq, self._limits))
         if last is None or last.stream_seq <= reached or not self._hub.is_running():
             return first, last
         frames = walk_frames(file, name.label, name.start_seq, self._limits)
-        return frame_ends(takewhile(lambda item: item.stream_seq <= reached, frames))
+        return frame_ends(takewhile(lambda frame: frame.stream_seq <= reached, frames))
 
     def _segment(
         self, name: ChunkName, times: tuple[int, int], chunk: ArchivedFile, *, is_pruned: bool
@@ -301,7 +306,7 @@ class PushSource:
 
 
 def bindings(raw: bytes) -> Iterator[CheckpointBinding]:
-    """The whole lines of a binding manifest."""
+    """Yield the complete lines of a binding manifest."""
     at = 0
     while at < len(raw):
         try:

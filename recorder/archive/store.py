@@ -1,8 +1,6 @@
-"""An archive in an object store: documents by their hash, files by their name, one head.
+"""An archive in an object store: documents by hash, files by name, one head; and its status.
 
-What an archive holds of a hub, told from its manifests.
-
-The object store of a recorder, for its service; secrets come from the environment alone.
+The credentials of the store come from the environment only.
 """
 
 from __future__ import annotations
@@ -40,11 +38,11 @@ _HUB_ID: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class NoArchive(Untrusted):
-    """The store holds nothing of this hub."""
+    """The store holds no archive of this hub."""
 
 
 class HubArchive:
-    """What one store holds of one hub."""
+    """The archive of a hub in a store."""
 
     def __init__(self, store: Store, hub_id: bytes) -> None:
         self.keys = ArchiveKeys(hub_id)
@@ -63,25 +61,25 @@ class HubArchive:
             raise NoArchive(f"the store has no archive of hub {self.keys.hub_id.hex()}")
         return value, self.document(value, ArchiveManifest)
 
-    def document(self, sha256: bytes, value: type[W]) -> W:
-        return value.decode(self.version(sha256))
+    def document(self, sha256: bytes, kind: type[W]) -> W:
+        return kind.decode(self.version(sha256))
 
     def version(self, sha256: bytes) -> bytes:
         return self.objects.get(self.keys.version(sha256), expect=sha256)
 
     def put_version(self, raw: bytes) -> bytes:
-        """Keep a document under its hash, and read it back; the same one again changes nothing."""
+        """Store a document under its hash and read it back; idempotent."""
         sha256 = h(raw)
         self.objects.put(self.keys.version(sha256), raw)
         self.version(sha256)
         return sha256
 
     def identity(self, manifest: ArchiveManifest) -> HubIdentity:
-        """The archived identity, verified down to the hub_id that was asked for."""
+        """The archived identity, verified against the requested hub_id."""
         return self.signed_identity(manifest).identity
 
     def signed_identity(self, manifest: ArchiveManifest) -> SignedIdentity:
-        """The same, with its signature."""
+        """Like ``identity``, with its signature."""
         identity = HubIdentity.decode(self.version(manifest.identity))
         signature = self.version(manifest.identity_sig)
         identity.verify(signature)
@@ -119,7 +117,7 @@ class HubArchive:
         self.objects.get_file(key, to, expect=tail.sha256)
 
     def read_back(self, key: str, size: int, sha256: bytes, scratch: Path) -> None:
-        """Read an object and forget it: ObjectDamaged unless it has this hash."""
+        """Read an object and discard it; ObjectDamaged unless it has this hash."""
         if size <= _IN_MEMORY:
             self.objects.get(key, expect=sha256)
         else:
@@ -133,13 +131,13 @@ class HubArchive:
 
 
 def hubs(store: Store) -> Iterator[bytes]:
-    """The hubs of which a store holds anything, one step of its listing for each."""
+    """Yield the hubs that a store holds, with one listing request for each."""
     after = ""
     while (key := next(store.objects.keys("hubs/", start_after=after), None)) is not None:
         name = key.split("/")[1]
         if _HUB_ID.fullmatch(name):
             yield bytes.fromhex(name)
-        # The first character after the slash: past every key of this hub.
+        # "0" follows "/", so this sorts after every key of this hub.
         after = f"hubs/{name}0"
 
 
@@ -155,7 +153,10 @@ class LabelStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubStatus:
-    """``is_escrowed`` is None without an escrow, and tells else whether it has the current key."""
+    """Status of an archived hub.
+
+    ``is_escrowed`` is None without an escrow, else whether it has the current key.
+    """
 
     hub_id: bytes
     manifest: bytes
@@ -208,5 +209,5 @@ def status(archive: HubArchive) -> HubStatus:
 
 
 def archive_in(store: StoreSettings, hub_id: bytes, environment: Mapping[str, str]) -> HubArchive:
-    """What the store holds of a hub, to be read only."""
+    """Open the archive of a hub read-only."""
     return HubArchive(open_to_read(store, credentials_in(environment)), hub_id)

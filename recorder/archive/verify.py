@@ -1,11 +1,9 @@
-"""Whether the recorder checkpoints of an archive stand on what the archive holds.
+"""Verification of an archive: complete and of one hub, by manifests and small objects alone.
 
-Whether an archive is complete and of one hub, by its manifests and small objects alone.
-
-No segment is read: the store says how large it is, and its manifest, summary, peaks and signed
-checkpoint must agree on the rest. ``read_all`` also reads every byte; whether the entries say
-what the hub signed is for an audit. Signatures are judged by the newest identity of the hub that
-is known from elsewhere: by the archive's own alone, nobody can tell whether a key has retired.
+No segment is read: the store reports its size, and its manifest, summary, peaks and signed
+checkpoint must agree on the rest. ``read_all`` also reads every byte; verifying the entries
+themselves is the task of an audit. Signatures are verified with the newest hub identity known from
+elsewhere: the archive's own identity cannot show that a key has been retired.
 """
 
 from __future__ import annotations
@@ -50,9 +48,13 @@ from veen.system.environment import ArchiveProgress, ArchiveSteps
 from veen.wire import cbor
 from veen.wire.objects import WireObject
 
+T = TypeVar("T")
+W = TypeVar("W", bound=WireObject)
+_BAD = (ObjectMissing, Untrusted, Malformed)
+
 
 class RecorderCheck:
-    """Takes documents in order; ``held`` are the checkpoints of all labels."""
+    """Verifies recorder checkpoints in order; ``held`` are the checkpoints of all labels."""
 
     def __init__(self, hub: HubIdentity, held: set[Place]) -> None:
         self._hub = hub
@@ -60,7 +62,7 @@ class RecorderCheck:
         self._last: RecorderCheckpoint | None = None
 
     def take(self, name: str, raw: bytes) -> None:
-        """Refuse a document that is not the hub's, goes back, or speaks of what is not here."""
+        """Refuse a document that is not the hub's, goes back, or covers what is not archived."""
         document = read_document(name, raw)
         document.verify(self._hub)
         if self._last is not None:
@@ -72,18 +74,13 @@ class RecorderCheck:
 
 
 def places(document: RecorderCheckpoint) -> list[Place]:
-    """Label and size of every checkpoint that a document stands on."""
+    """The label and tree size of every checkpoint that a document covers."""
     routing = routing_key(document.hub_id)
     return [
         (derive_label(routing, end.stream_id, 0), end.last_seq)
         for end in document.ends
         if end.last_seq
     ]
-
-
-T = TypeVar("T")
-W = TypeVar("W", bound=WireObject)
-_BAD = (ObjectMissing, Untrusted, Malformed)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -102,7 +99,7 @@ class ArchiveVerified:
     roots: dict[bytes, bytes]
     """The manifest root of each label."""
     hub: HubIdentity | None
-    """By which signatures were judged; None where neither the archive nor anyone else has one."""
+    """The identity that signatures were verified with; None if none is known."""
     flaws: tuple[Flaw, ...]
 
     @property
@@ -111,7 +108,7 @@ class ArchiveVerified:
 
 
 class _Check:
-    """Everything that is wrong is told, and nothing stops at the first flaw."""
+    """Collects all flaws instead of stopping at the first."""
 
     def __init__(
         self, archive: HubArchive, scratch: Path | None, known: HubIdentity | None
@@ -124,22 +121,24 @@ class _Check:
     def run(self, progress: ArchiveProgress) -> ArchiveVerified:
         sha256, manifest = self._archive.latest_with_hash()
         hub, keys = self._documents(manifest), self._archive.keys
-        result = [item for item in map(self._label, manifest.labels) if item is not None]
-        steps = ArchiveSteps(progress, sum(len([*objects_of_label(keys, item)]) for item in result))
+        manifests = [label for label in map(self._label, manifest.labels) if label is not None]
+        steps = ArchiveSteps(
+            progress, sum(len([*objects_of_label(keys, label)]) for label in manifests)
+        )
         steps.begin()
-        for label in result:
+        for label in manifests:
             self._check_label(label, hub, steps)
         steps.finish()
-        held = {(label.label, upto) for label in result for upto in label.checkpoints()}
+        held = {(label.label, upto) for label in manifests for upto in label.checkpoints()}
         self._bindings(manifest, held)
         documents = self._recorder(manifest, hub, held)
         return ArchiveVerified(
             manifest=sha256,
-            labels=len(result),
-            entries=sum(item.end_seq for item in result),
-            segments=sum(len(item.segments) for item in result),
-            stored_bytes=sum(item.stored_bytes for item in result) + documents.stored_bytes,
-            roots={item.label: item.root for item in result},
+            labels=len(manifests),
+            entries=sum(label.end_seq for label in manifests),
+            segments=sum(len(label.segments) for label in manifests),
+            stored_bytes=sum(label.stored_bytes for label in manifests) + documents.stored_bytes,
+            roots={label.label: label.root for label in manifests},
             hub=hub,
             flaws=tuple(sorted(self._flaws)),
         )
@@ -164,8 +163,8 @@ class _Check:
             raise Untrusted("the escrow is of another hub")
 
     def _key_map(self, manifest: ArchiveManifest, hub: HubIdentity) -> None:
-        due = cbor.dump([[key.key_id, key.hub_pk] for key in hub.hub_keys])
-        if self._archive.version(manifest.key_map) != due:
+        expected = cbor.dump([[key.key_id, key.hub_pk] for key in hub.hub_keys])
+        if self._archive.version(manifest.key_map) != expected:
             raise Untrusted("the key map is not that of the identity")
 
     def _bindings(self, manifest: ArchiveManifest, held: set[Place]) -> None:
@@ -183,13 +182,15 @@ class _Check:
     ) -> RecorderManifest:
         keys = self._archive.keys
         key = keys.version(manifest.recorder) if manifest.recorder else ""
-        result = self._try(key, lambda: self._archive.recorder(manifest)) or NO_DOCUMENTS
+        recorder = self._try(key, lambda: self._archive.recorder(manifest)) or NO_DOCUMENTS
         check = RecorderCheck(hub, held) if hub is not None else None
-        for piece, expected in zip(result.pieces, objects_of_recorder(keys, result), strict=True):
+        for piece, expected in zip(
+            recorder.pieces, objects_of_recorder(keys, recorder), strict=True
+        ):
             raw = self._try(expected.key, partial(self._present, expected))
             if raw is not None and check is not None:
                 self._try(expected.key, partial(check.take, piece.name, raw))
-        return result
+        return recorder
 
     def _label(self, ref: LabelRef) -> LabelManifest | None:
         key = self._archive.keys.version(ref.sha256)
@@ -213,7 +214,7 @@ class _Check:
             self._try(key, partial(self._index, label, small.get(key, b"")))
 
     def _present(self, object_: ArchiveObject) -> bytes | None:
-        """A small object, read; of a large one that it is there, and only read_all reads it."""
+        """Read a small object; of a bulk object verify the size, and with read_all its bytes."""
         if not object_.is_bulk:
             return self._archive.objects.get(object_.key, expect=object_.sha256)
         size = self._archive.objects.size(object_.key)
@@ -230,7 +231,8 @@ class _Check:
         hub: HubIdentity | None,
         small: dict[str, bytes],
     ) -> None:
-        """Summary, peaks and checkpoint tell the same of a segment, and the hub has signed it."""
+        """Verify that summary, peaks and checkpoint of a segment agree, and that the hub has signed
+        it."""
         name = segment.name(label.label)
         summary = self._read(small, layout.summary(name), ChunkSummary)
         peaks = self._read(small, layout.peaks(name.label, name.end_seq), PeakSnapshot)
@@ -241,9 +243,9 @@ class _Check:
             (end.label_curr, end.upto_seq),
             (summary.label, summary.end_seq),
         }
-        said = (summary.start_seq, summary.total_bytes, end.epoch, h(summary.encode()))
-        due = (segment.start_seq, segment.size, segment.epoch, segment.summary_sha256)
-        if len(roots) != 1 or places != {(name.label, name.end_seq)} or said != due:
+        claimed = (summary.start_seq, summary.total_bytes, end.epoch, h(summary.encode()))
+        expected = (segment.start_seq, segment.size, segment.epoch, segment.summary_sha256)
+        if len(roots) != 1 or places != {(name.label, name.end_seq)} or claimed != expected:
             raise Untrusted("manifest, summary, peaks and checkpoint disagree")
         if hub is not None:
             hub.verify_checkpoint(end, DEFAULT_PROFILE, not_before=segment.last_ts)
@@ -258,13 +260,13 @@ class _Check:
         hub: HubIdentity | None,
     ) -> None:
         name = segment.name(label.label)
-        result = self._read(small, tombstone_file(name), Tombstone)
-        left = {piece.sha256 for piece in label.pieces if piece.name == leaf_file(name)}
-        said = (result.label, result.start_seq, result.end_seq, result.chunk_sha256)
-        if said != (*name, segment.sha256) or left != {result.leaves_sha256}:
+        tombstone = self._read(small, tombstone_file(name), Tombstone)
+        leaves = {piece.sha256 for piece in label.pieces if piece.name == leaf_file(name)}
+        claimed = (tombstone.label, tombstone.start_seq, tombstone.end_seq, tombstone.chunk_sha256)
+        if claimed != (*name, segment.sha256) or leaves != {tombstone.leaves_sha256}:
             raise Untrusted("the tombstone tells of another chunk, or of other leaves")
         if hub is not None:
-            result.verify(hub)
+            tombstone.verify(hub)
 
     def _index(self, label: LabelManifest, raw: bytes) -> None:
         index = decode_checkpoint_index(raw)
@@ -272,11 +274,11 @@ class _Check:
         if lost or not set(index) <= label.checkpoints():
             raise Untrusted("the checkpoint index is not that of the label")
 
-    def _read(self, small: dict[str, bytes], name: str, value: type[W]) -> W:
+    def _read(self, small: dict[str, bytes], name: str, kind: type[W]) -> W:
         raw = small.get(self._archive.keys.file(name))
         if raw is None:
             raise Untrusted(f"{name} is not to be had")
-        return value.decode(raw)
+        return kind.decode(raw)
 
     def _try(self, key: str, check: Callable[[], T]) -> T | None:
         try:
@@ -293,7 +295,7 @@ def check(
     progress: ArchiveProgress,
     known: HubIdentity | None = None,
 ) -> ArchiveVerified:
-    """Check one hub of a store. A store that does not answer is no flaw, and raises.
+    """Verify one hub of a store; a store that does not answer is not a flaw, and raises.
 
     ``known`` is the newest identity of the hub that did not come from the store.
     """

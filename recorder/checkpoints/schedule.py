@@ -1,6 +1,7 @@
-"""What the settings of a recorder name, opened: shelf, anchors and book.
+"""The periodic run that creates checkpoints and anchors when they are due (SDR0 3.2.4).
 
-Checkpoints and anchors as they fall due, for those who have nothing else that runs at times.
+``RecorderServices`` opens what the settings name: the checkpoint store, the anchor and the anchor
+scheduler. ``CheckpointRunner`` is for installations without a scheduler such as Airflow.
 """
 
 from __future__ import annotations
@@ -34,16 +35,24 @@ from veen.objects.port import ObjectStore, StoreUnavailable
 from veen.system.durable import NoSpace
 from veen.wire.api import StreamInfo
 
+_LOG = logging.getLogger(__name__)
+
 _TIMEOUT_SEC: Final = 30.0
+_RECORDED_PREFIXES: Final = ("record/", "export/", "import/", "bridge/")
+_TRANSIENT: Final = (Unreachable, HubRefused, StoreUnavailable, Locked, NoSpace)
+"""Errors that may be gone at the next turn; a failed verification ends the run."""
 
 
 class NoAnchoring(VeenError):
-    """The settings say that nothing is anchored."""
+    """Anchoring is disabled in the settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecorderServices:
-    """``random`` names new ledgers; ``objects`` is None without object storage."""
+    """Opens what the settings name.
+
+    ``random`` makes ledger ids; ``objects`` is None without object storage.
+    """
 
     settings: RecorderSettings
     objects: ObjectStore | None
@@ -67,15 +76,15 @@ class RecorderServices:
         return Refs(self.home, self.settings.hub.hub_id, self.objects)
 
     def anchor(self) -> Anchor:
-        result = anchor_of(self.settings.anchor, self.random)
-        if result is None:
+        anchor = anchor_of(self.settings.anchor, self.random)
+        if anchor is None:
             raise NoAnchoring("anchor.kind is 'none': set it to 'file' or 'rfc3161' to anchor")
-        return result
+        return anchor
 
     def book(self) -> AnchorScheduler:
-        every = self.settings.anchor
+        anchor = self.settings.anchor
         cadence = AnchorCadence(
-            every_checkpoints=every.every_checkpoints, every_minutes=every.every_minutes
+            every_checkpoints=anchor.every_checkpoints, every_minutes=anchor.every_minutes
         )
         return AnchorScheduler(self.checkpoint_store(), self.refs(), self.anchor(), cadence)
 
@@ -88,7 +97,7 @@ def anchor_of(
     random: Callable[[int], bytes],
     timeout_sec: float = _TIMEOUT_SEC,
 ) -> Anchor | None:
-    """The anchor that the settings name; None for none."""
+    """Create the anchor that the settings name; None for kind "none"."""
     if settings.kind == AnchorLedger.kind and settings.path is not None:
         return AnchorLedger(settings.path, random)
     if settings.kind == TimeStamps.kind and settings.tsa_url is not None:
@@ -107,18 +116,13 @@ def time_stamps(certificates: tuple[Path, ...], policy: str | None, line: TsaLin
     return TimeStamps(trust_of(pems, policy), line.ask)
 
 
-_LOG = logging.getLogger(__name__)
-_RECORDED: Final = ("record/", "export/", "import/", "bridge/")
-_PASSING: Final = (Unreachable, HubRefused, StoreUnavailable, Locked, NoSpace)
-"""What may be over at the next turn. Whatever does not hold ends the run."""
-
-CadenceJudge = Callable[[Sequence[StreamInfo]], None]
-"""Looks at the streams of the hub, and may refuse to go on."""
+StreamCheck = Callable[[Sequence[StreamInfo]], None]
+"""Inspects the streams of the hub, and raises to end the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one look at the hub came to; ``error`` is why there is no checkpoint, if one was due."""
+    """The outcome of a turn; ``error`` says why a due checkpoint is missing."""
 
     reason: str | None
     created: CheckpointCreated | None
@@ -128,7 +132,7 @@ class Turn:
 
 @dataclass(slots=True)
 class _LastSeen:
-    """Since when the latest checkpoint is the latest, by a clock that nobody sets."""
+    """For how long the latest checkpoint has been the latest, by the monotonic clock."""
 
     root: bytes | None = None
     since: float = 0.0
@@ -141,7 +145,10 @@ class _LastSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRunner:
-    """``session`` opens the client anew at each turn, so that others can use it in between."""
+    """Creates due checkpoints and anchors.
+
+    ``session`` opens the client anew at each turn, so that other processes can use it in between.
+    """
 
     session: Callable[[], AbstractContextManager[Session]]
     checkpoint_store: CheckpointStore
@@ -153,32 +160,32 @@ class CheckpointRunner:
     _last_seen: _LastSeen = field(default_factory=_LastSeen)
 
     def turns(self, wait: Callable[[], bool]) -> Iterator[Turn]:
-        """Turn after turn, until ``wait`` says that it is time to stop.
+        """Run turn after turn, until ``wait`` returns true.
 
-        A stream that checkpoints cannot speak of is refused at the start; one that comes later is
-        told of each time, for the others need their checkpoints all the same.
+        A stream that checkpoints cannot cover is an error at the start. One that is added later is
+        only logged, since the other streams still need their checkpoints.
         """
         yield self.turn(refuse_strange_profiles)
         while not wait():
-            yield self.turn(tell_strange_profiles)
+            yield self.turn(log_strange_profiles)
 
-    def turn(self, judge: CadenceJudge) -> Turn:
+    def turn(self, verify_streams: StreamCheck) -> Turn:
         reason = created = error = None
         try:
             with self.session() as session:
-                reason = self._reason(session, judge)
+                reason = self._reason(session, verify_streams)
                 if reason is not None:
                     created = create_checkpoint(session, self.checkpoint_store, self.profile_id)
                     store_identity(self.checkpoint_store.home, session)
             self.checkpoint_store.settle()
-        except _PASSING as failure:
+        except _TRANSIENT as failure:
             _LOG.warning("no checkpoint this time: %s", failure)
             error = failure
         return Turn(reason, created, error, self._anchors())
 
-    def _reason(self, session: Session, judge: CadenceJudge) -> str | None:
+    def _reason(self, session: Session, verify_streams: StreamCheck) -> str | None:
         infos = session.api.streams()
-        judge(infos)
+        verify_streams(infos)
         last = self.checkpoint_store.latest()
         root = None if last is None else last.log_root
         waited = self._last_seen.waited(root, self.steady())
@@ -191,7 +198,7 @@ class CheckpointRunner:
         return tuple(self.book.work(self.clock()))
 
 
-def tell_strange_profiles(infos: Sequence[StreamInfo]) -> None:
+def log_strange_profiles(infos: Sequence[StreamInfo]) -> None:
     try:
         refuse_strange_profiles(infos)
     except StrangeProfile as error:
@@ -199,12 +206,12 @@ def tell_strange_profiles(infos: Sequence[StreamInfo]) -> None:
 
 
 def heads(infos: Sequence[StreamInfo]) -> dict[str, int]:
-    """The last stream_seq of each stream that a recorder checkpoint speaks of.
+    """Return the last stream_seq of each stream that recorder checkpoints cover.
 
-    The hub says so, and nothing rests on it but the cadence.
+    It is stated by the hub and not verified; only the cadence depends on it.
     """
     return {
         info.name: max((label.last_stream_seq for label in info.labels), default=0)
         for info in infos
-        if info.name.startswith(_RECORDED) and not info.epoch_sec
+        if info.name.startswith(_RECORDED_PREFIXES) and not info.epoch_sec
     }

@@ -1,12 +1,8 @@
-"""Where recorder checkpoints and their anchors lie, in a directory and in object storage.
+"""The store of recorder checkpoints, in a directory and in object storage (SDR0 3.2.4).
 
-When a recorder checkpoint, or an anchor for one, is due: by time and by volume.
-
-The identity of the hub beside its checkpoints, so that they can be verified without it.
-
-The recorder checkpoints that are kept: written once, here and in object storage (SDR0 3.2.4).
-
-The hub's identity as it last signed it, kept for proof packages, which are made without it.
+A checkpoint is written once. Beside it lie its anchor references and the identity of the hub, so
+that it can be verified without the hub; proof packages use the same identity. The cadence decides
+by time and by volume when the next checkpoint or anchor is due.
 """
 
 from __future__ import annotations
@@ -32,10 +28,11 @@ from veen.wire import cbor
 
 _NAME: Final = re.compile(r"([0-9]{20})-([0-9a-f]{64})")
 _SUFFIX: Final = ".cbor"
+_MINUTE: Final = 60
 
 
 class RecorderCheckpointName(NamedTuple):
-    """Names sort by time; a hub makes no two recorder checkpoints at one."""
+    """The name of a checkpoint; sorts by time, which is unique for each hub."""
 
     created_at: int
     checkpoint_id: bytes
@@ -54,14 +51,14 @@ class RecorderCheckpointName(NamedTuple):
 
 
 def parse_name(file: str) -> RecorderCheckpointName | None:
-    """The checkpoint that a file is called after, or None when it is something else's."""
+    """Parse a file name; None when it is not that of a checkpoint."""
     match = _NAME.fullmatch(file.removesuffix(_SUFFIX))
     return RecorderCheckpointName(int(match[1]), bytes.fromhex(match[2])) if match else None
 
 
 @dataclass(frozen=True, slots=True)
 class HubPrefix:
-    """The keys of one hub's recorder in object storage."""
+    """Key prefixes of a hub's recorder in object storage."""
 
     hub_id: bytes
 
@@ -75,7 +72,10 @@ class HubPrefix:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDirectory:
-    """The recorder's own directory for them. ``unstored`` are not in object storage yet."""
+    """The recorder's directory of checkpoints and anchors.
+
+    ``unstored`` are not yet in object storage.
+    """
 
     root: Path
 
@@ -109,7 +109,7 @@ class CheckpointDirectory:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """One process at a time changes it; others wait."""
+        """Hold the exclusive lock of the directory."""
         self.make()
         handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -120,19 +120,16 @@ class CheckpointDirectory:
 
 
 def files(folder: Path) -> list[str]:
-    """The whole files of a folder, sorted; none where there is no folder."""
+    """The complete files of a directory, sorted; none if it does not exist."""
     try:
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))  # noqa: PTH208
     except FileNotFoundError:
         return []
 
 
-_MINUTE: Final = 60
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointCadence:
-    """0 is never by that measure."""
+    """When a recorder checkpoint is due; 0 disables a measure."""
 
     every_minutes: int
     every_events: int
@@ -144,11 +141,11 @@ class CheckpointCadence:
         heads: Mapping[str, int],
         waited_sec: float = 0,
     ) -> str | None:
-        """Why one is due now, in words, or None. ``heads`` is the last stream_seq of each stream.
+        """Return why a checkpoint is due now, or None. ``heads`` is the last stream_seq of each
+        stream.
 
-        Streams in which nothing has happened need none. ``waited_sec`` is for how long the last one
-        has been seen to be the last, by a clock that nobody sets: the date of the last one may lie
-        ahead, when the clock ran ahead for a moment.
+        Without new events none is due. ``waited_sec`` is for how long the last checkpoint has been
+        the last by the monotonic clock, since its date may be in the future after a clock error.
         """
         events = new_events(last, heads)
         if last is None:
@@ -162,7 +159,7 @@ class CheckpointCadence:
 
 
 def new_events(last: RecorderCheckpoint | None, heads: Mapping[str, int]) -> int:
-    """How many events stand after the last checkpoint, over all streams."""
+    """Count the events after the last checkpoint, over all streams."""
     ends = {} if last is None else dict(zip(last.names, last.ends, strict=True))
     return sum(
         max(0, seq - (ends[name].last_seq if name in ends else 0)) for name, seq in heads.items()
@@ -171,7 +168,7 @@ def new_events(last: RecorderCheckpoint | None, heads: Mapping[str, int]) -> int
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """How far behind anchoring is: checkpoints and seconds beyond what the cadence allows."""
+    """How many checkpoints and seconds anchoring is behind its cadence."""
 
     checkpoints: int
     seconds: int
@@ -183,20 +180,21 @@ class Lateness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnchorCadence:
-    """0 is never by that measure."""
+    """When an anchor is due; 0 disables a measure."""
 
     every_checkpoints: int
     every_minutes: int
 
     def lateness(self, now: int, waiting: Sequence[RecorderCheckpointName]) -> Lateness:
-        """Of the checkpoints after the last anchored one, in order of time."""
+        """The lateness given the checkpoints after the last anchored checkpoint, in order of
+        time."""
         if not waiting:
             return Lateness(0, 0)
         over = len(waiting) - self.every_checkpoints + 1 if self.every_checkpoints else 0
         limit = self.every_minutes * _MINUTE
         age = now - waiting[0].created_at - limit + 1 if self.every_minutes else 0
         if self.every_minutes and waiting[0].created_at > now + _MINUTE:
-            # Dated ahead, by a clock that was: how long it waits is not known, so it waits no more.
+            # Dated in the future by a wrong clock: its age is unknown, so it is due now.
             age = 1
         return Lateness(max(0, over), max(0, age))
 
@@ -205,16 +203,16 @@ class AnchorCadence:
 
 
 def store_identity(home: CheckpointDirectory, session: Session) -> HubIdentity:
-    """Put what the hub says of itself beside its checkpoints, for later and for others."""
+    """Store the hub's signed identity beside its checkpoints, for offline verification."""
     status = session.api.status()
     identity = followed_identity(session.hub, status.identity())
     with home.held():
-        held = _read(home.root)
-        if held is not None and _is_signed(*held):
-            # The client may have forgotten what is remembered here.
-            followed_identity(held[0], identity)
-        if held != (identity, status.identity_sig):
-            # A crash between the two leaves a pair that does not verify; the next one mends it.
+        stored = _read(home.root)
+        if stored is not None and _is_signed(*stored):
+            # The client's state may be older than the identity stored here.
+            followed_identity(stored[0], identity)
+        if stored != (identity, status.identity_sig):
+            # A crash between the two leaves a pair that does not verify; the next run repairs it.
             durable.write(home.root / layout.IDENTITY, identity.encode())
             durable.write(home.root / layout.IDENTITY_SIG, status.identity_sig)
     return identity
@@ -229,7 +227,7 @@ def _is_signed(identity: HubIdentity, signature: bytes) -> bool:
 
 
 def read_identity(folder: Path) -> HubIdentity | None:
-    """The identity in a folder - a data directory, or a home - verified; None without one."""
+    """Read and verify the identity in a directory, such as a data directory; None without one."""
     pair = _read(folder)
     if pair is None:
         return None
@@ -242,7 +240,10 @@ def read_identity(folder: Path) -> HubIdentity | None:
 
 
 def identity_of_document(document: RecorderCheckpoint, given: HubIdentity | None) -> HubIdentity:
-    """The identity to verify a document by; its own first key is enough, being its name."""
+    """Return the identity to verify a document with.
+
+    The hub's first key is enough, being its id.
+    """
     if given is not None:
         return given
     if label.hub_id(document.hub_public) != document.hub_id:
@@ -266,7 +267,7 @@ def _read(folder: Path) -> tuple[HubIdentity, bytes] | None:
 
 
 class CheckpointStore:
-    """``objects`` is None where there is no object storage: then this directory is all."""
+    """The recorder's checkpoints; without ``objects`` they are in this directory only."""
 
     def __init__(
         self, home: CheckpointDirectory, hub_id: bytes, objects: ObjectStore | None
@@ -276,9 +277,9 @@ class CheckpointStore:
         self._objects = objects
 
     def put(self, checkpoint: RecorderCheckpoint) -> None:
-        """Keep it here, then in object storage; one that is kept already changes nothing.
+        """Store a checkpoint here, then in object storage; idempotent.
 
-        When the storage fails, it is still here, and ``settle`` brings it there.
+        When object storage fails, it stays in ``unstored``, and ``settle`` uploads it later.
         """
         name = RecorderCheckpointName.of(checkpoint)
         with self.home.held():
@@ -288,7 +289,7 @@ class CheckpointStore:
         self.settle()
 
     def settle(self) -> int:
-        """Bring to object storage what is not there yet; how many there were."""
+        """Upload checkpoints that are not yet in object storage; return how many."""
         if self._objects is None or not files(self.home.unstored):
             return 0
         with self.home.held():
@@ -301,7 +302,7 @@ class CheckpointStore:
         return len(waiting)
 
     def fetch(self) -> int:
-        """Bring here what only object storage holds; how many there were."""
+        """Download checkpoints that only object storage holds; return how many."""
         if self._objects is None:
             return 0
         prefix, known, fetched = self._prefix.checkpoints, set(self.names()), 0
@@ -316,7 +317,7 @@ class CheckpointStore:
         return fetched
 
     def names(self) -> list[RecorderCheckpointName]:
-        """All that are kept here, by time."""
+        """The names of all checkpoints stored here, by time."""
         stored = {*files(self.home.checkpoints), *files(self.home.unstored)}
         return sorted(name for name in map(parse_name, stored) if name is not None)
 
@@ -332,7 +333,7 @@ class CheckpointStore:
 
 
 def read_document(path: Path, name: RecorderCheckpointName | None = None) -> RecorderCheckpoint:
-    """The document of a file, which must be the one that its name says."""
+    """Decode a checkpoint file, which must match its name."""
     try:
         checkpoint = RecorderCheckpoint.decode(path.read_bytes())
     except Malformed as error:
@@ -343,16 +344,18 @@ def read_document(path: Path, name: RecorderCheckpointName | None = None) -> Rec
 
 
 class HubIdentityUnknown(VeenError):
-    """The runner has not met the hub yet."""
+    """The runner has not connected to the hub yet."""
 
 
-class HubPapers:
+class HubIdentityFile:
+    """The hub's identity and its signature, in one file."""
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stored = b""
 
-    def keep(self, identity: HubIdentity, signature: bytes) -> None:
-        """Remember who the hub is, once that has been verified; an older identity is Untrusted."""
+    def store(self, identity: HubIdentity, signature: bytes) -> None:
+        """Store a verified identity; an older identity than the stored one is Untrusted."""
         content = cbor.dump([identity.encode(), signature])
         if content != self._stored:
             if self._path.exists():
@@ -361,7 +364,7 @@ class HubPapers:
             self._stored = content
 
     def read(self) -> tuple[HubIdentity, bytes]:
-        """The identity and the signature of its current key."""
+        """Return the identity and the signature by its current key."""
         try:
             raw = self._path.read_bytes()
         except FileNotFoundError as error:

@@ -1,9 +1,8 @@
-"""The emitter: makes recorder events and gives each to the one stream of its type (SDR0 3.2.2).
+"""The emitter: turns observations into recorder events and sends each to its stream (SDR0 3.2.2).
 
-It speaks for one principal, the client it sends through (SDR0 3.4, I3), and asks the hub for
-nothing beside taking the events.
-
-An observation: what a program says has happened, before it is a recorder event (SDR0 3.2.1).
+An observation is what a program reports, before it becomes a recorder event (SDR0 3.2.1). An
+emitter acts for one principal, the client it sends through (SDR0 3.4, I3), and needs nothing from
+the hub except that it accepts the events.
 """
 
 from __future__ import annotations
@@ -25,12 +24,15 @@ from veen.wire.canonical_json import value_to_cbor
 
 
 class NoEvent(VeenError):
-    """What was to be recorded cannot be, and why; nothing of it was kept."""
+    """An observation that cannot be recorded, with the reason; nothing of it was stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """``payload`` is a JSON value; without ``event_time`` (ms since 1970) it happened now."""
+    """What a program reports.
+
+    ``payload`` is a JSON value; ``event_time`` is in ms since 1970 and defaults to now.
+    """
 
     event_type: str
     subject_id: str
@@ -44,14 +46,17 @@ Clock = Callable[[], int]
 
 
 class Addressed(NamedTuple):
-    """The body of an event, and the stream it goes to."""
+    """The encoded body of an event, and the stream it goes to."""
 
     stream: str
     body: bytes
 
 
 class Emitter:
-    """``recipient`` is the key of the zone's reader; without it events are sealed to ourselves."""
+    """Records observations.
+
+    ``recipient`` is the zone's reader key; without it events are sealed to the client itself.
+    """
 
     def __init__(
         self,
@@ -68,7 +73,7 @@ class Emitter:
         self._options: Options = {"schema": RECORD_SCHEMA, "recipient": recipient}
 
     def address(self, observed: Observation) -> Addressed:
-        """The event and its stream; NoEvent or UnknownType where there is none."""
+        """Encode an observation and choose its stream; raises NoEvent or UnknownType."""
         stream = self.streams.stream_of(observed.event_type)
         self._verify_writer(stream)
         payload = _payload(observed, stream.max_payload_bytes)
@@ -85,45 +90,49 @@ class Emitter:
         return Addressed(stream.name, event.encode())
 
     def emit(self, observed: Observation) -> int:
-        """Keep an event; it survives whatever happens after return, and is sent by ``flush``."""
+        """Store an event durably in the outbox; ``flush`` sends it."""
         return self.emit_many([observed])[0]
 
     def emit_many(self, observed: Iterable[Observation], *, note: Note | None = None) -> list[int]:
-        """Keep events, and a note with them, all or nothing; each stream keeps its order."""
-        return self.keep([self.address(observation) for observation in observed], note=note)
+        """Store events, and a note with them, in one transaction; each stream keeps its order."""
+        return self.store([self.address(observation) for observation in observed], note=note)
 
-    def keep(self, events: Sequence[Addressed], *, note: Note | None = None) -> list[int]:
-        """The same for events that were addressed before."""
+    def store(self, events: Sequence[Addressed], *, note: Note | None = None) -> list[int]:
+        """Store events that are already addressed, like ``emit_many``."""
         return self._client.emit_each(events, note=note, **self._options)
 
     def note(self, name: str) -> bytes | None:
         return self._client.note(name)
 
     def flush(self, progress: Progress = no_progress) -> Flushed:
-        """Send all that was kept, in batches for each stream."""
+        """Send everything in the outbox, in batches for each stream."""
         return self._client.flush(progress)
 
     def pending(self) -> int:
         return self._client.pending()
 
     def send(self, observed: Observation) -> SentEvent:
-        """Send one event and have its receipt verified."""
+        """Send an event and verify its receipt."""
         (sent,) = self.send_many([observed])
         return sent
 
     def send_many(self, observed: Iterable[Observation]) -> Iterator[SentEvent]:
-        """Send events and have their receipts verified, in the order given.
+        """Send events and verify their receipts, in the order given.
 
-        Neighbours of one stream go in one batch; where streams alternate, ``emit_many`` and
-        ``flush`` take fewer. What was not yet taken from ``observed`` when this fails is not kept.
+        Consecutive events of a stream share a batch; where streams alternate, ``emit_many`` and
+        ``flush`` need fewer requests. When this fails, observations not yet consumed are not
+        stored.
         """
         events = (self.address(observation) for observation in observed)
-        for stream, some in groupby(events, attrgetter("stream")):
-            bodies = (item.body for item in some)
+        for stream, group in groupby(events, attrgetter("stream")):
+            bodies = (event.body for event in group)
             yield from self._client.send_many(stream, bodies, **self._options)
 
     def _verify_writer(self, stream: RecorderStream) -> None:
-        """Before the hub does, so that no event waits in vain; where none are named, it decides."""
+        """Verify the producer before the hub does, so that no event waits in vain.
+
+        Without configured producers the hub decides.
+        """
         is_admin = self.principal_id in self.streams.admins
         writers = self.streams.writers(stream)
         if is_admin and not self.streams.is_for_admins(stream):
@@ -144,15 +153,15 @@ class Emitter:
 
 def _payload(observed: Observation, bound: int) -> bytes:
     try:
-        result = value_to_cbor(observed.payload)
+        payload = value_to_cbor(observed.payload)
     except Malformed as error:
         raise NoEvent(f"the payload of {observed.event_type} is no JSON: {error}") from error
-    if len(result) > bound:
+    if len(payload) > bound:
         raise NoEvent(
-            f"the payload of {observed.event_type} has {len(result)} bytes; its stream takes "
+            f"the payload of {observed.event_type} has {len(payload)} bytes; its stream takes "
             f"{bound} (max_payload_bytes)"
         )
-    return result
+    return payload
 
 
 def _verify(observed: Observation, when: int) -> None:

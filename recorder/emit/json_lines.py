@@ -1,6 +1,6 @@
-"""JSON lines from a file or a pipe, kept and sent in portions (``veen recorder emit``).
+"""JSON lines from a file or a pipe, recorded in batches (``veen recorder emit``).
 
-One line of JSON as an observation: which of its fields say what.
+Each line becomes an observation; a field map says which members are its type, time and subject.
 """
 
 from __future__ import annotations
@@ -15,12 +15,18 @@ from recorder.timestamp import TimeUnit, event_time
 from veen.errors import Malformed, VeenError
 from veen.wire.canonical_json import parse_json
 
+MAX_LINE_BYTES: Final = 8 << 20
+"""Longer than any line with an event: the largest payload with every character escaped."""
+BATCH_LINES: Final = 1_024
+_BATCH_BYTES: Final = 16 << 20
+_SHOWN: Final = 200
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineForm:
-    """Names of the fields, and what holds for a line that lacks one.
+    """Names of the fields of a line, and defaults for those that are missing.
 
-    With ``payload`` a line has these fields and no others; without, whatever else it has is the
+    With ``payload`` a line has these fields and no others; without it, all other fields are the
     payload.
     """
 
@@ -35,51 +41,43 @@ class LineForm:
     default_origin: str | None = None
 
     def read(self, raw: bytes) -> Observation:
-        """The observation that a line is; NoEvent says what is wrong with it."""
+        """Parse a line as an observation; NoEvent says what is wrong with it."""
         try:
-            value = parse_json(raw)
+            document = parse_json(raw)
         except Malformed as error:
             raise NoEvent(str(error)) from error
-        if not isinstance(value, dict):
-            raise NoEvent(f"a JSON object is due, not a {type(value).__name__}")
-        when = value.pop(self.event_time, None)
+        if not isinstance(document, dict):
+            raise NoEvent(f"a JSON object is due, not a {type(document).__name__}")
+        when = document.pop(self.event_time, None)
         return Observation(
-            event_type=_text(value, self.event_type, self.default_type),
-            subject_id=_text(value, self.subject_id, self.default_subject),
-            origin=_text(value, self.origin, self.default_origin),
+            event_type=_text(document, self.event_type, self.default_type),
+            subject_id=_text(document, self.subject_id, self.default_subject),
+            origin=_text(document, self.origin, self.default_origin),
             event_time=None if when is None else event_time(when, self.time_unit),
-            payload=value if self.payload is None else self._only_payload(value),
+            payload=document if self.payload is None else self._only_payload(document),
         )
 
-    def _only_payload(self, left: dict[str, Any]) -> Any:
-        if self.payload not in left:
+    def _only_payload(self, rest: dict[str, Any]) -> Any:
+        if self.payload not in rest:
             raise NoEvent(f"{self.payload!r} is missing")
-        payload = left.pop(self.payload)
-        if left:
+        payload = rest.pop(self.payload)
+        if rest:
             names = (self.event_type, self.subject_id, self.origin, self.event_time, self.payload)
-            raise NoEvent(f"unknown key {min(left)!r}; known are {', '.join(names)}")
+            raise NoEvent(f"unknown key {min(rest)!r}; known are {', '.join(names)}")
         return payload
 
 
-def _text(value: dict[str, Any], name: str, default: str | None) -> str:
-    result = value.pop(name, default)
-    if result is None:
+def _text(document: dict[str, Any], name: str, default: str | None) -> str:
+    text = document.pop(name, default)
+    if text is None:
         raise NoEvent(f"{name!r} is missing")
-    if type(result) is not str or not result:
-        raise NoEvent(f"{name!r} = {result!r:.80}: a text that is not empty is due")
-    return result
-
-
-MAX_LINE_BYTES: Final = 8 << 20
-"""No line that holds an event is longer: the largest payload, with every sign escaped."""
-
-PORTION: Final = 1_024
-_PORTION_BYTES: Final = 16 << 20
-_SHOWN: Final = 200
+    if type(text) is not str or not text:
+        raise NoEvent(f"{name!r} = {text!r:.80}: a text that is not empty is due")
+    return text
 
 
 class BadLine(VeenError):
-    """A line that is no event: which one, and what is wrong with it."""
+    """A line that is not an event: its number, and what is wrong with it."""
 
     def __init__(self, number: int, detail: str) -> None:
         super().__init__(
@@ -96,14 +94,14 @@ class JsonLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """How many events were kept, and how many of all that the outbox held have landed."""
+    """How many events were stored, and how many events of the outbox were acknowledged."""
 
     stored: int
     landed: int
 
 
 def lines_of(source: BinaryIO, from_line: int = 1) -> Iterator[tuple[int, bytes]]:
-    """The lines of a source with their numbers; an empty one has a number and is left out."""
+    """Yield the lines of a source with their numbers; empty lines are counted and skipped."""
     number = 0
     while raw := source.readline(MAX_LINE_BYTES + 1):
         number += 1
@@ -117,46 +115,46 @@ def lines_of(source: BinaryIO, from_line: int = 1) -> Iterator[tuple[int, bytes]
 
 
 def emit_lines(emitter: Emitter, lines: Iterable[tuple[int, bytes]], form: LineForm) -> Emitted:
-    """Keep every line as an event and send them, a portion at a time.
+    """Store every line as an event and send them, batch by batch.
 
-    A bad line ends it, with all before it kept and sent. If events cannot be sent, the lines are
-    kept all the same, and why is raised once all of them are.
+    A bad line stops this after all lines before it are stored and sent. If sending fails, the
+    remaining lines are still stored, and the error is raised afterwards.
     """
     stored = landed = 0
-    trouble: VeenError | None = None
+    failure: VeenError | None = None
     for batch, fault in _batches(emitter, lines, form):
-        stored += _stored(emitter, batch)
-        if trouble is None:
+        stored += _store(emitter, batch)
+        if failure is None:
             try:
                 landed += emitter.flush().landed
             except VeenError as error:
-                trouble = error
+                failure = error
         if fault is not None:
-            trouble = _joined(fault, trouble)
-    if trouble is not None:
-        trouble.add_note(f"{stored} events were kept; {emitter.pending()} wait in the outbox")
-        raise trouble
+            failure = _with_note(fault, failure)
+    if failure is not None:
+        failure.add_note(f"{stored} events were kept; {emitter.pending()} wait in the outbox")
+        raise failure
     return Emitted(stored, landed)
 
 
-def _stored(emitter: Emitter, batch: list[JsonLine]) -> int:
+def _store(emitter: Emitter, batch: list[JsonLine]) -> int:
     try:
-        return len(emitter.keep([json_line.event for json_line in batch]))
+        return len(emitter.store([json_line.event for json_line in batch]))
     except VeenError as error:
         error.add_note(f"nothing from line {batch[0].number} on is kept")
         raise
 
 
-def _joined(fault: BadLine, trouble: VeenError | None) -> BadLine:
-    if trouble is not None:
-        fault.add_note(str(trouble))
+def _with_note(fault: BadLine, failure: VeenError | None) -> BadLine:
+    if failure is not None:
+        fault.add_note(str(failure))
     return fault
 
 
 def _batches(
     emitter: Emitter, lines: Iterable[tuple[int, bytes]], form: LineForm
 ) -> Iterator[tuple[list[JsonLine], BadLine | None]]:
-    """Lists of events; the last of them ends where a line is bad."""
+    """Yield batches of events; a bad line ends the last batch and is yielded with it."""
     batch: list[JsonLine] = []
     size = 0
     try:
@@ -164,7 +162,7 @@ def _batches(
             line = JsonLine(number, _event(emitter, number, raw, form))
             batch.append(line)
             size += len(line.event.body)
-            if len(batch) == PORTION or size >= _PORTION_BYTES:
+            if len(batch) == BATCH_LINES or size >= _BATCH_BYTES:
                 yield batch, None
                 batch, size = [], 0
     except BadLine as error:

@@ -1,19 +1,13 @@
-"""A handler for Python's logging that records each log record as an event.
+"""A ``logging.Handler`` that records each log record as an event.
 
-The application never waits for the network. A record goes into a bounded queue; one thread keeps
-what is there in the durable outbox, another sends it. If the queue is full, the application waits
-for ``wait_sec`` at most, and not again until there was room. A record that found none is counted,
-and the count is recorded as an event of type log.dropped.
-
-A forked process forwards its records to the one that made the handler, which has the outbox.
-
-From a record of Python's logging to an observation.
-
-Log records of forked processes, forwarded to the process that holds the outbox.
+The application never waits for the network. A record goes into a bounded queue; one thread writes
+queued records to the durable outbox, another sends them. If the queue is full, the application
+waits for at most ``wait_sec``, and not again until there was space. A record that did not fit is
+counted, and the count is recorded as an event of type log.dropped.
 
 A client directory belongs to one process. After ``fork()`` the child has neither the threads of the
-handler nor the right to its outbox, so what it logs goes through a socket to the parent, which
-records it. Messages are whole or absent (SOCK_SEQPACKET), and sent when ``send`` returns.
+handler nor access to its outbox, so its records go through a socket to the process that created the
+handler. Messages are complete or absent (SOCK_SEQPACKET), and sent when ``send`` returns.
 """
 
 from __future__ import annotations
@@ -42,12 +36,25 @@ _OWN_FIELDS: Final = frozenset(
     [*logging.LogRecord("", 0, "", 0, "", None, None).__dict__, "message", "asctime", "taskName"]
 )
 _NAMED: Final = ("event_type", "subject_id", "origin")
-_CUT_TEXT: Final = 4
+_TEXT_EXPANSION: Final = 4
+_BUFFER_BYTES: Final = 4 << 20
+_MESSAGE_BYTES: Final = 8 << 20
+DROPPED: Final = "log.dropped"
+_BATCH: Final = 256
+_LONGEST_WAIT_SEC: Final = 30.0
+_OWN_LOGGERS: Final = ("veen", "recorder")
+_SENDER_THREAD: Final = "veen-send"
+_POLL_SEC: Final = 0.1
+_FORWARDED_BYTES: Final = 64 << 10
+"""The size to which a record is cut that is too large to be forwarded; it fits on every system."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRule:
-    """Records of a logger and those below it, from a level on; what is None is left as it is."""
+    """Overrides for records of a logger and its children, from a level on.
+
+    A field that is None overrides nothing.
+    """
 
     logger: str = ""
     level: int = logging.NOTSET
@@ -55,14 +62,17 @@ class LogRule:
     subject_id: str | None = None
     origin: str | None = None
 
-    def speaks_of(self, record: logging.LogRecord) -> bool:
+    def matches(self, record: logging.LogRecord) -> bool:
         is_below = not self.logger or f"{record.name}.".startswith(f"{self.logger}.")
         return is_below and record.levelno >= self.level
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogMapping:
-    """The first rule that speaks of a record decides; its own ``extra`` stands above all."""
+    """From log records to observations: the first matching rule applies.
+
+    ``extra`` of a record takes precedence.
+    """
 
     subject_id: str
     origin: str
@@ -93,7 +103,7 @@ class LogMapping:
         )
 
     def _names(self, record: logging.LogRecord) -> dict[str, Any]:
-        rule = next((rule for rule in self.rules if rule.speaks_of(record)), LogRule())
+        rule = next((rule for rule in self.rules if rule.matches(record)), LogRule())
         return {
             name: record.__dict__.get(name) or getattr(rule, name) or getattr(self, name)
             for name in _NAMED
@@ -101,11 +111,11 @@ class LogMapping:
 
 
 def cut(observed: Observation, bound: int) -> Observation:
-    """The same event with as much of its message as surely fits."""
+    """Shorten the message of an observation so that it surely fits into ``bound`` bytes."""
     message = observed.payload["message"]
-    stored = message.encode()[: max(0, bound // _CUT_TEXT - _CUT_TEXT * 32)]
+    head = message.encode()[: max(0, bound // _TEXT_EXPANSION - _TEXT_EXPANSION * 32)]
     payload = {
-        "message": stored.decode(errors="ignore"),
+        "message": head.decode(errors="ignore"),
         "level": observed.payload["level"],
         "cut": True,
     }
@@ -123,7 +133,7 @@ def _is_extra(name: str) -> bool:
 
 
 def _json(value: Any) -> Any:
-    """The value where it is JSON; its text where it is not."""
+    """The value if it is JSON, else its repr."""
     try:
         value_to_cbor(value)
     except Malformed:
@@ -132,23 +142,22 @@ def _json(value: Any) -> Any:
 
 
 def _text(text: str) -> str:
-    """Without halves of signs, which JSON does not have."""
+    """Replace lone surrogates, which JSON cannot represent."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-_BUFFER_BYTES: Final = 4 << 20
-_MESSAGE_BYTES: Final = 8 << 20
-
-
 class Forwarded(NamedTuple):
-    """``dropped`` is how many records the sender could not forward before this one."""
+    """A forwarded record.
+
+    ``dropped`` is how many records the sender could not forward before it.
+    """
 
     record: Observation | None
     dropped: int
 
 
 class RecordTooLarge(Exception):
-    """A record that no message takes."""
+    """A record that does not fit into one message."""
 
 
 class ParentGone(VeenError):
@@ -156,14 +165,17 @@ class ParentGone(VeenError):
 
 
 class Forwarding:
-    """One end for the parent, one that all children share; made before the first fork."""
+    """A socket pair with one end for the parent and one shared by all children.
+
+    Created before the first fork.
+    """
 
     def __init__(self) -> None:
         self._parent, self._child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._child.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
 
     def send(self, record: Observation | None, dropped: int, wait_sec: float) -> bool:
-        """In a child: whether the parent will read it; False where there is no room."""
+        """In a child: send a record to the parent; False when the socket buffer is full."""
         document = {"record": None if record is None else asdict(record), "dropped": dropped}
         raw = json.dumps(document).encode()
         self._child.settimeout(wait_sec)
@@ -183,7 +195,7 @@ class Forwarding:
         return True
 
     def receive(self, wait_sec: float) -> Forwarded | None:
-        """In the parent: the next one, or None if there is none for a while."""
+        """In the parent: return the next message, or None after ``wait_sec``."""
         if not select.select([self._parent], [], [], wait_sec)[0]:
             return None
         raw = self._parent.recv(_MESSAGE_BYTES)
@@ -194,7 +206,7 @@ class Forwarding:
         return Forwarded(Observation(**record) if record else None, document["dropped"])
 
     def in_child(self) -> None:
-        """After a fork, in the child: with the parent's end open, nobody would see it close."""
+        """After a fork, in the child: close the parent's end, so that its closing is noticed."""
         self._parent.close()
 
     def close(self) -> None:
@@ -202,18 +214,11 @@ class Forwarding:
         self._child.close()
 
 
-DROPPED: Final = "log.dropped"
-_BATCH: Final = 256
-_LONGEST_WAIT_SEC: Final = 30.0
-_OWN_LOGGERS: Final = ("veen", "recorder")
-_SENDING: Final = "veen-send"
-_LOOK_SEC: Final = 0.1
-_FORWARDED_BYTES: Final = 64 << 10
-"""What is kept of a record that is too large to be forwarded; every system takes that much."""
-
-
 class RecorderHandler(logging.Handler):
-    """``emitter`` must outlive it; the stream map must hold log.dropped and what is mapped."""
+    """Handler that records through ``emitter``, which must outlive it.
+
+    The stream map must hold log.dropped and all mapped types.
+    """
 
     def __init__(
         self,
@@ -225,7 +230,7 @@ class RecorderHandler(logging.Handler):
         retry_sec: float = 0.5,
         close_sec: float = 5.0,
     ) -> None:
-        # Before logging knows of this handler, so that one that is refused is nowhere.
+        # Before logging registers this handler, so that an invalid one is never registered.
         for kind in (DROPPED, mapping.event_type, *(rule.event_type for rule in mapping.rules)):
             if kind is not None:
                 emitter.streams.stream_of(kind)
@@ -247,7 +252,7 @@ class RecorderHandler(logging.Handler):
         self._threads = [
             threading.Thread(target=work, name=f"veen-log-{name}", daemon=True)
             for name, work in (
-                ("keep", self._keep_all),
+                ("keep", self._store_all),
                 ("send", self._send_all),
                 ("receive", self._receive_all),
             )
@@ -257,7 +262,7 @@ class RecorderHandler(logging.Handler):
             thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a record, but none of those that come of recording another."""
+        """Queue a record, except those that result from recording another."""
         if self._is_own(record) or self._closing.is_set():
             return
         try:
@@ -272,7 +277,7 @@ class RecorderHandler(logging.Handler):
             self._enqueue(observed)
 
     def flush(self) -> None:
-        """Wait until all that was taken is kept, for ``close_sec`` at most."""
+        """Wait until all queued records are in the outbox, for ``close_sec`` at most."""
         if self._is_forked:
             return
         with self._queue.all_tasks_done:
@@ -281,7 +286,10 @@ class RecorderHandler(logging.Handler):
             )
 
     def close(self) -> None:
-        """Keep what was taken, and send it if the hub answers in time; the rest stays kept."""
+        """Store all queued records, and send them if the hub answers in time.
+
+        The rest stays in the outbox.
+        """
         if self._closing.is_set():
             return
         self._closing.set()
@@ -302,7 +310,7 @@ class RecorderHandler(logging.Handler):
             )
 
     def after_fork_in_child(self) -> None:
-        """Threads, and locks that they held, stay with the parent, and so does the queue."""
+        """Reset what belongs to the parent: threads, the locks they held, and the queue."""
         self._is_forked = True
         self._threads, self._queue = [], queue.Queue(1)
         self._counting = threading.Lock()
@@ -343,10 +351,10 @@ class RecorderHandler(logging.Handler):
         return is_sent
 
     def _receive_all(self) -> None:
-        """Until closing, and then what children have sent by that time."""
+        """Receive until closing, and then what children have sent by that time."""
         while True:
             is_last = self._closing.is_set()
-            message = self._forwarding.receive(0.0 if is_last else _LOOK_SEC)
+            message = self._forwarding.receive(0.0 if is_last else _POLL_SEC)
             if message is not None:
                 self._drop(message.dropped)
                 if message.record is not None:
@@ -356,54 +364,54 @@ class RecorderHandler(logging.Handler):
                 return
 
     def _end_threads(self) -> None:
-        keeping, sending, receiving = self._threads
+        storing, sending, receiving = self._threads
         receiving.join()
         self._due.set()
-        keeping.join()
+        storing.join()
         sending.join(self._close_sec)
 
     def _is_own(self, record: logging.LogRecord) -> bool:
         thread = threading.current_thread()
-        is_sending = thread in self._threads or thread.name.startswith(_SENDING)
+        is_sending = thread in self._threads or thread.name.startswith(_SENDER_THREAD)
         return is_sending or record.name.partition(".")[0] in _OWN_LOGGERS
 
     def _drop(self, count: int = 1) -> None:
         with self._counting:
             self.dropped += count
 
-    def _keep_all(self) -> None:
+    def _store_all(self) -> None:
         while not (self._received.is_set() and self._queue.empty()):
             batch = self._batch()
-            self._keep_batch(batch)
+            self._store_batch(batch)
             for _ in batch:
                 self._queue.task_done()
-        self._keep_batch([])
+        self._store_batch([])
         self._stored.set()
         self._due.set()
 
     def _batch(self) -> list[Observation]:
-        """At least one record, unless none comes for a while."""
+        """Return queued records; empty when none arrives for a while."""
         try:
-            result = [self._queue.get(timeout=_LOOK_SEC)]
+            batch = [self._queue.get(timeout=_POLL_SEC)]
         except queue.Empty:
             return []
-        while len(result) < _BATCH:
+        while len(batch) < _BATCH:
             try:
-                result.append(self._queue.get_nowait())
+                batch.append(self._queue.get_nowait())
             except queue.Empty:
                 break
-        return result
+        return batch
 
-    def _keep_batch(self, batch: list[Observation]) -> None:
+    def _store_batch(self, batch: list[Observation]) -> None:
         events = [event for observation in batch for event in self._addressed(observation)]
         dropped = self.dropped
         if dropped > self._reported:
             events.append(self._emitter.address(self._about_dropped(dropped - self._reported)))
         while events:
             try:
-                self._emitter.keep(events)
+                self._emitter.store(events)
             except VeenError as error:
-                # Full, or no space: sending makes room, and the queue holds up those who log.
+                # Outbox or disk full: sending frees space, and the full queue delays the callers.
                 self.trouble = error
                 if self._closing.wait(self._retry_sec):
                     self._drop(len(batch))
@@ -443,7 +451,7 @@ class RecorderHandler(logging.Handler):
                 self._emitter.flush()
                 self.trouble, wait = None, self._retry_sec
             except VeenError as error:
-                # The events are kept: another attempt, now or after the next start, sends them.
+                # The events are in the outbox: a retry, now or after the next start, sends them.
                 self.trouble = error
                 self._closing.wait(wait)
                 wait = min(2 * wait, _LONGEST_WAIT_SEC)

@@ -19,7 +19,7 @@ _KEYS: Final = {"from", "last_seq", "to"}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A stream, and the event types that go there from now on."""
+    """A stream, and the event types that go there after the migration."""
 
     stream: str
     event_types: tuple[str, ...]
@@ -27,16 +27,19 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """``last_seq`` is the last place of the old stream that was in use; 0 if it was empty."""
+    """A rename or split.
+
+    ``last_seq`` is the last position used in the old stream; 0 if it was empty.
+    """
 
     source: str
     last_seq: int
     targets: tuple[Target, ...]
 
     def takes_away(self, event_type: str) -> bool:
-        """Whether events of that type have left the old stream by it."""
-        there = [target.stream for target in self.targets if event_type in target.event_types]
-        return bool(there) and self.source not in there
+        """Whether the migration moves events of that type out of the old stream."""
+        streams = [target.stream for target in self.targets if event_type in target.event_types]
+        return bool(streams) and self.source not in streams
 
     def payload(self) -> dict[str, Any]:
         to = [
@@ -48,26 +51,26 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Where events of a type are: up to a place of that stream, or to this day if None."""
+    """A stream in which events of a type are, up to a position of it, or until now if None."""
 
     stream: str
     last_seq: int | None
 
 
 def rename(streams: RecorderStreamMap, old: str, new: str, last_seq: int) -> Migration:
-    """One stream follows another, with all that is configured for it now."""
+    """A stream replaces another, with everything that is configured for it now."""
     return _checked(streams, old, [new], last_seq)
 
 
 def split(streams: RecorderStreamMap, old: str, new: Sequence[str], last_seq: int) -> Migration:
-    """Several streams follow one, which may be among them."""
+    """Several streams replace one, which may be among them."""
     if len(set(new)) != len(new) or len(new) < 2:
         raise NoEvent(f"a split needs two or more different streams, not {', '.join(new)}")
     return _checked(streams, old, new, last_seq)
 
 
 def record(emitter: Emitter, migration: Migration, origin: str) -> SentEvent:
-    """Record a migration, as an admin, and have its receipt verified."""
+    """Record a migration as an admin, and verify its receipt."""
     return emitter.send(
         Observation(
             event_type=RENAMED if len(migration.targets) == 1 else SPLIT,
@@ -79,14 +82,14 @@ def record(emitter: Emitter, migration: Migration, origin: str) -> SentEvent:
 
 
 def migrations(events: Iterable[RecordEvent]) -> list[Migration]:
-    """The migrations in the events of the stream of changes, in their order."""
+    """Return the migrations among the events of the stream of changes, in order."""
     return [_migration(event) for event in events if event.event_type in (RENAMED, SPLIT)]
 
 
 def stays(event_type: str, history: Iterable[Migration], streams: RecorderStreamMap) -> list[Stay]:
-    """Which streams an event type was in over time, the one of today last."""
+    """Return the streams an event type was in over time, the current stream last."""
     left = [migration for migration in history if migration.takes_away(event_type)]
-    past = [Stay(item.source, item.last_seq) for item in left]
+    past = [Stay(migration.source, migration.last_seq) for migration in left]
     return [*past, Stay(streams.stream_of(event_type).name, None)]
 
 

@@ -1,8 +1,7 @@
-"""Following a JSON-lines log file through rotations and crashes, each line recorded exactly once.
+"""Follows a JSON-lines log file through rotations and crashes; each line is recorded exactly once.
 
-The position is kept in the instant in which the events are: a crash finds both or neither.
-
-Running a tail: read what is new, send what was kept, and wait for more.
+The read position and the events are committed to the outbox in one transaction: after a crash both
+are present, or neither.
 """
 
 from __future__ import annotations
@@ -37,21 +36,24 @@ from veen.client.transport import Unreachable
 from veen.errors import Malformed, VeenError
 
 UNPARSED: Final = "log.unparsed"
-_NOTHING: Final = Around(b"", b"").mark()
-_AROUND_TEXT: Final = 256
+_EMPTY_MARK: Final = Around(b"", b"").mark()
+_TEXT_OVERHEAD: Final = 256
 _SHOWN: Final = 200
+_FLUSH_EVENTS: Final = 1_024
+_FIRST_WAIT_MS: Final = 500
+_LONGEST_WAIT_MS: Final = 30_000
 
 
 class TailStopped(VeenError):
-    """A line that is no event, where the policy is to stop there."""
+    """A line that is not an event, where the policy is to stop there."""
 
 
 class TailGap(VeenError):
-    """The file that was being read is gone, and nobody can tell what it still held."""
+    """The file that was being read is gone, with an unknown number of unread lines."""
 
 
 class OnBadLine(Enum):
-    """What becomes of a line that is no event."""
+    """The policy for a line that is not an event."""
 
     STOP = "stop"
     RECORD = "record"
@@ -59,7 +61,10 @@ class OnBadLine(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailRules:
-    """A file that was rotated away is done once nobody wrote to it for ``settle_ms``."""
+    """How lines become events.
+
+    A rotated file is finished once it was not written for ``settle_ms``.
+    """
 
     form: LineForm
     subject_id: str
@@ -70,15 +75,16 @@ class TailRules:
 
 
 class TailStep(NamedTuple):
-    """How many events were kept; ``is_idle`` when there was nothing to read."""
+    """How many events were stored; ``is_idle`` when there was nothing to read."""
 
     events: int
     is_idle: bool
 
 
 class _Place(NamedTuple):
-    """``files`` are those that are not read to their end, oldest first; reading goes on in the
-    first of them. ``finished`` are the identities of all others.
+    """Where reading continues: in the first of ``files``, the unfinished files, oldest first.
+
+    ``finished`` are the identities of all others.
     """
 
     files: list[FileGeneration]
@@ -88,7 +94,7 @@ class _Place(NamedTuple):
 
 
 class FileTail:
-    """Remembers nothing but where it just was; where it goes on is in the outbox, by ``name``."""
+    """Follows a log file; its position is stored in the outbox under ``name``."""
 
     def __init__(self, path: Path, name: str, emitter: Emitter, rules: TailRules) -> None:
         if rules.on_bad_line is OnBadLine.RECORD:
@@ -102,19 +108,19 @@ class FileTail:
         self._unchanged: tuple[bytes, float] = (b"", 0.0)
 
     def step(self) -> TailStep:
-        """Keep the next lines, with the position after them."""
+        """Store the next lines as events, with the position after them."""
         try:
             position = self.position()
             batch = self._next_in_same_file(position)
             if batch is not None and batch.lines:
-                return self._keep(batch, position.finished if position else ())
+                return self._store(batch, position.finished if position else ())
             place = self._place(position)
             return TailStep(0, is_idle=True) if place is None else self._read(place)
         except FileMoved:
             return TailStep(0, is_idle=False)
 
     def is_caught_up(self) -> bool:
-        """Whether nothing is left but, at most, a line that still lacks its end."""
+        """Whether nothing is unread except, at most, an unterminated line."""
         try:
             position, files = self.position(), generations(self.path)
             if position is None:
@@ -134,7 +140,7 @@ class FileTail:
         return None if raw is None else TailPosition.decode(raw)
 
     def _next_in_same_file(self, position: TailPosition | None) -> LineBatch | None:
-        """What follows in a file that still has its name: no other file matters then."""
+        """Read on in a file that still has its name, without looking at other files."""
         file = look_at(self._at)
         if position is None or file is None or not position.offset:
             return None
@@ -172,10 +178,10 @@ class FileTail:
     def _adopted(
         self, position: TailPosition, files: list[FileGeneration], unread: list[FileGeneration]
     ) -> _Place:
-        """A position of an earlier release: what its names call older was read."""
+        """Upgrade a position of an earlier release: files that are older by name were read."""
         place = self._from(position, files, unread)
         note = Note(self._name, replace(position, finished=place.finished).encode())
-        self._emitter.keep([], note=note)
+        self._emitter.store([], note=note)
         return place
 
     def _after_gap(
@@ -201,7 +207,7 @@ class FileTail:
         )
 
     def _begin(self, files: list[FileGeneration]) -> _Place | None:
-        """At the start of the file; from now on it is known under any name."""
+        """Start at the beginning of the live file and store its identity."""
         live = [file for file in files if file.path == self.path]
         if not live:
             return None
@@ -211,9 +217,9 @@ class FileTail:
 
     def _remember(self, file: FileGeneration, finished: tuple[bytes, ...]) -> None:
         position = TailPosition(
-            device=file.device, inode=file.inode, offset=0, mark=_NOTHING, finished=finished
+            device=file.device, inode=file.inode, offset=0, mark=_EMPTY_MARK, finished=finished
         )
-        self._emitter.keep([], note=Note(self._name, position.encode()))
+        self._emitter.store([], note=Note(self._name, position.encode()))
 
     def _read(self, place: _Place) -> TailStep:
         files, offset, mark, finished = place
@@ -222,13 +228,13 @@ class FileTail:
             is_finished = self._is_finished(files, number)
             batch = read_batch(files[number], offset, mark, is_finished=is_finished)
             if batch.lines:
-                return self._keep(batch, finished)
+                return self._store(batch, finished)
             if not is_finished:
                 break
             finished = (*finished, files[number].identity)
             number, offset, mark = number + 1, 0, None
         if number > 1:
-            # Empty files may be rotated until the one that was read last is gone.
+            # Empty files may be rotated until the file that was read last is deleted.
             self._remember(files[number - 1], finished[:-1])
         return TailStep(0, is_idle=True)
 
@@ -238,7 +244,7 @@ class FileTail:
         return number < len(files) - 2 or self._is_settled(files[number])
 
     def _is_settled(self, file: FileGeneration) -> bool:
-        """By the time of the last write, or as observed where the clock is behind that."""
+        """By the modification time, or as observed where the clock is behind it."""
         if self._emitter.clock() - file.mtime_ns // 1_000_000 >= self._rules.settle_ms:
             return True
         now = time.monotonic()
@@ -246,7 +252,7 @@ class FileTail:
             self._unchanged = (file.identity, now)
         return (now - self._unchanged[1]) * 1000 > self._rules.settle_ms
 
-    def _keep(self, batch: LineBatch, finished: tuple[bytes, ...] | None) -> TailStep:
+    def _store(self, batch: LineBatch, finished: tuple[bytes, ...] | None) -> TailStep:
         events: list[Addressed] = []
         last = None
         for line in batch.lines:
@@ -261,7 +267,7 @@ class FileTail:
             last = line
         if last is not None:
             note = Note(self._name, batch.position_after(last, finished).encode())
-            self._emitter.keep(events, note=note)
+            self._emitter.store(events, note=note)
             self._at = batch.generation.path
         return TailStep(len(events), is_idle=False)
 
@@ -272,11 +278,11 @@ class FileTail:
             yield self._emitter.address(self._rules.form.read(line.raw))
 
     def _unparsed(self, batch: LineBatch, line: TailLine, why: VeenError) -> Iterator[Addressed]:
-        """The line as it is, in as many pieces as the bound of its stream asks for."""
+        """The raw line, split into pieces that fit the payload limit of the stream."""
         bound = self._emitter.streams.stream_of(UNPARSED).max_payload_bytes
         file = batch.generation.path.name
-        # Whatever the bytes are, one of them is at most four signs of text.
-        size = max(1, (bound - _AROUND_TEXT - _SHOWN - 2 * len(file.encode())) // 4)
+        # A byte becomes at most four characters of text.
+        size = max(1, (bound - _TEXT_OVERHEAD - _SHOWN - 2 * len(file.encode())) // 4)
         text = line.raw.removesuffix(b"\n")
         for at in range(0, len(text), size):
             payload = {
@@ -310,11 +316,6 @@ def _short(text: str) -> str:
     return text.encode("ascii", "backslashreplace")[:_SHOWN].decode()
 
 
-_MANY: Final = 1_024
-_FIRST_WAIT_MS: Final = 500
-_LONGEST_WAIT_MS: Final = 30_000
-
-
 @dataclass(frozen=True, slots=True)
 class Tailed:
     events: int
@@ -322,7 +323,10 @@ class Tailed:
 
 
 class TailRun:
-    """Reading goes on while the hub does not answer, until the outbox is full."""
+    """Reads and sends until stopped.
+
+    Reading continues while the hub is unreachable, until the outbox is full.
+    """
 
     def __init__(self, tail: FileTail, emitter: Emitter, tell: Callable[[str], None]) -> None:
         self._tail = tail
@@ -334,13 +338,16 @@ class TailRun:
         self.trouble: VeenError | None = None
 
     def follow(self, sleep: Callable[[float], None], poll_sec: float) -> None:
-        """For ever, or until an error that waiting does not cure."""
+        """Run until an error that a retry cannot resolve."""
         while True:
             if self.turn().is_idle:
                 sleep(poll_sec)
 
     def catch_up(self, sleep: Callable[[float], None], poll_sec: float) -> Tailed:
-        """Until all that is there was kept and sent; Unreachable once it is kept only."""
+        """Run until everything is stored and sent.
+
+        Raises Unreachable once it is stored but not sent.
+        """
         while True:
             is_idle = self.turn().is_idle
             if is_idle and self.trouble is not None:
@@ -357,7 +364,7 @@ class TailRun:
         if self._tail.gaps > self._gaps:
             self._gaps = self._tail.gaps
             self._tell(f"{self._tail.path}: lines are missing: what was being read is gone")
-        is_due = step.is_idle or self._emitter.pending() >= _MANY
+        is_due = step.is_idle or self._emitter.pending() >= _FLUSH_EVENTS
         if is_due and self._emitter.clock() >= self._not_before:
             self._flush()
         return step

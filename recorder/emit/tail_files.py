@@ -1,12 +1,10 @@
-"""The generations of a log file: what was rotated away, oldest first, and the file itself.
+"""The generations of a rotated log file, positions in them, and their complete lines.
 
-Rotated files stand in the same folder, under the name of the log with a number, a date or a time
-behind it. Compressed ones are not read, nor is what else begins with that name. The order is that
-of the rotation's own names and never that of modification times, since a clock can be set back.
+Rotated files are in the same directory, named after the log with a number, a date or a time
+appended. Compressed files, and other files whose names begin alike, are not read. The order is
+that of the rotation's names and never that of modification times, since a clock can be set back.
 
-How far a log file was read, told so that its bytes are known again under any name.
-
-The lines of a log file from a position on: whole ones, and what a finished file ends with.
+A position identifies a file by its content, so that it is recognised after a rename.
 """
 
 from __future__ import annotations
@@ -26,15 +24,21 @@ from veen.wire.objects import WireMap
 from veen.wire.schema import Bytes32
 
 MARK_BYTES: Final = 512
+_NUMBERED: Final = re.compile(r"\.([0-9]{1,5})")
+_ROTATED: Final = re.compile(r"[.-][0-9]+([-_:.+T][0-9]+)*Z?")
+"""Matches ``.1``, ``-20261116``, ``.2026-11-16_10``, ``-20261116-1763290800``."""
+_SCANS: Final = 1_000
+_IDENTITY_BYTES: Final = 16
+CHUNK_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailPosition(WireMap):
-    """``mark`` is over the first bytes of what was read, and over the last.
+    """How far a file was read; ``mark`` is a hash of the first and last bytes that were read.
 
-    The mark finds a file that was copied, and tells one that was emptied and written anew.
-    ``finished`` are the identities of the rotated files that were read to their end, or that were
-    there before the first reading; None in a position written before there was this field.
+    The mark recognises a file that was copied, and one that was truncated and written again.
+    ``finished`` are the identities of the rotated files that were read completely, or that existed
+    before the first read; None in a position written by a release without this field.
     """
 
     device: int
@@ -46,7 +50,7 @@ class TailPosition(WireMap):
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """The first bytes of a file up to an offset, and the last ones before it."""
+    """The first bytes of a file up to an offset, and the last bytes before it."""
 
     first: bytes
     last: bytes
@@ -55,7 +59,7 @@ class Around:
         return h(self.first + self.last)
 
     def after(self, read: bytes) -> Around:
-        """The same once ``read`` was read from there on."""
+        """The same after ``read`` was read from there on."""
         last = (self.last + read)[-MARK_BYTES:]
         return Around((self.first + read[:MARK_BYTES])[:MARK_BYTES], last)
 
@@ -65,19 +69,12 @@ def around(handle: int, offset: int) -> Around:
     return Around(os.pread(handle, size, 0), os.pread(handle, size, offset - size))
 
 
-_NUMBERED: Final = re.compile(r"\.([0-9]{1,5})")
-_ROTATED: Final = re.compile(r"[.-][0-9]+([-_:.+T][0-9]+)*Z?")
-"""Like ``.1``, ``-20261116``, ``.2026-11-16_10``, ``-20261116-1763290800``."""
-_SCANS: Final = 1_000
-_IDENTITY_BYTES: Final = 16
-
-
 class RotationOrder(VeenError):
-    """Rotated files whose names do not say in which order they were written."""
+    """Rotated files whose names do not determine the order in which they were written."""
 
 
 class FileMoved(Exception):
-    """A file was renamed or changed while it was looked at."""
+    """A file was renamed or changed while it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +87,13 @@ class FileGeneration:
 
     @property
     def identity(self) -> bytes:
-        """Stays the same under another name, and changes with every write."""
-        stat_words = f"{self.device} {self.inode} {self.size} {self.mtime_ns}"
-        return h(stat_words.encode())[:_IDENTITY_BYTES]
+        """Stays the same after a rename, and changes with every write."""
+        text = f"{self.device} {self.inode} {self.size} {self.mtime_ns}"
+        return h(text.encode())[:_IDENTITY_BYTES]
 
     @contextmanager
     def opened(self) -> Iterator[int]:
-        """The file as it was found, or Moved if another one has its name now."""
+        """Open the file; FileMoved if another file has its name now."""
         try:
             handle = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
         except FileNotFoundError as error:
@@ -111,15 +108,15 @@ class FileGeneration:
 
 
 def generations(path: Path) -> list[FileGeneration]:
-    """The file itself, if it is there, and all that was rotated away; sorted by name.
+    """Return the live file, if it exists, and all rotated files, sorted by name.
 
-    A folder is not read in one instant: two looks that see the same names saw all files.
+    A directory listing is not atomic: two scans that give the same names saw all files.
     """
-    before = _look(path)
+    before = _scan(path)
     for _ in range(_SCANS):
-        now = _look(path)
-        if [(item.path, item.inode) for item in now] == [
-            (item.path, item.inode) for item in before
+        now = _scan(path)
+        if [(file.path, file.inode) for file in now] == [
+            (file.path, file.inode) for file in before
         ]:
             return now
         before = now
@@ -127,7 +124,7 @@ def generations(path: Path) -> list[FileGeneration]:
 
 
 def place_of(position: TailPosition, generations: list[FileGeneration]) -> int | None:
-    """Which generation the position is in: the same file, or else a copy of it."""
+    """Return the generation that the position is in: the same file, or else a copy of it."""
     same = [
         number
         for number, generation in enumerate(generations)
@@ -147,7 +144,7 @@ def _holds(generation: FileGeneration, position: TailPosition) -> bool:
 
 
 def look_at(path: Path) -> FileGeneration | None:
-    """The regular file of that name, if there is one."""
+    """Return the regular file of that name, if it exists."""
     try:
         seen = path.lstat()
     except FileNotFoundError:
@@ -157,11 +154,11 @@ def look_at(path: Path) -> FileGeneration | None:
     return FileGeneration(path, seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns)
 
 
-def _look(path: Path) -> list[FileGeneration]:
+def _scan(path: Path) -> list[FileGeneration]:
     with os.scandir(path.parent) as entries:
         names = [entry.name for entry in entries if _is_ours(entry.name, path.name)]
-    result = (look_at(path.with_name(name)) for name in sorted(names))
-    return [item for item in result if item is not None]
+    files = (look_at(path.with_name(name)) for name in sorted(names))
+    return [file for file in files if file is not None]
 
 
 def _is_ours(name: str, log: str) -> bool:
@@ -170,7 +167,7 @@ def _is_ours(name: str, log: str) -> bool:
 
 
 def in_order(path: Path, files: list[FileGeneration]) -> list[FileGeneration]:
-    """Oldest first, the log file itself last; RotationOrder where the names do not say it.
+    """Sort oldest first, the live file last; RotationOrder where the names do not determine it.
 
     Numbers count backwards (``.2`` is older than ``.1``), dates and times forwards.
     """
@@ -188,7 +185,7 @@ def in_order(path: Path, files: list[FileGeneration]) -> list[FileGeneration]:
 
 
 def _form(suffix: str) -> str:
-    """``number``, or what stands between the digits of a date with how many digits there are."""
+    """``number``, or the separators of a date with the number of digits between them."""
     if _NUMBERED.fullmatch(suffix):
         return "number"
     return re.sub(r"[0-9]+", lambda digits: str(len(digits[0])), suffix)
@@ -201,12 +198,9 @@ def _rank(suffix: str) -> tuple[int, ...]:
     return tuple(int(digits) for digits in re.findall(r"[0-9]+", suffix))
 
 
-CHUNK_BYTES: Final = 1 << 20
-
-
 @dataclass(frozen=True, slots=True)
 class TailLine:
-    """``is_cut`` where the line is longer than what is read at once, and this a piece of it."""
+    """A line, or with ``is_cut`` a piece of a line longer than the read size."""
 
     raw: bytes = field(repr=False)
     offset: int
@@ -240,13 +234,13 @@ class LineBatch:
 def read_batch(
     generation: FileGeneration, offset: int, mark: bytes | None, *, is_finished: bool
 ) -> LineBatch:
-    """What stands after ``offset``; Moved if the bytes before it are no longer those of ``mark``.
+    """Read the lines after ``offset``; FileMoved if the bytes before it do not match ``mark``.
 
-    In a finished file the last line may lack its end.
+    In a finished file the last line may be unterminated.
     """
     with generation.opened() as handle:
         raw = os.pread(handle, CHUNK_BYTES, offset)
-        # After the reading, so that a file emptied meanwhile does not go unnoticed.
+        # After the read, so that a truncation in between is noticed.
         before = around(handle, offset)
     if mark is not None and before.mark() != mark:
         raise FileMoved

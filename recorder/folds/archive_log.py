@@ -1,4 +1,4 @@
-"""An object read in order from some place on, a piece at a time."""
+"""Sequential reads of an archived chunk from an offset, with a bounded buffer."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ _PIECE: Final = 4 * 2**20
 
 
 class Window:
+    """A sequential reader of an object, with a buffer of ``piece`` bytes."""
+
     def __init__(self, objects: ObjectStore, key: str, at: int, piece: int = _PIECE) -> None:
         self.at = at
         self.key = key
@@ -23,21 +25,21 @@ class Window:
         self._begin = at
 
     def take(self, size: int) -> bytes:
-        """The next bytes: fewer where the object ends."""
+        """Return the next bytes; fewer at the end of the object."""
         if self.at + size > self._begin + len(self._raw):
             self._raw = self._objects.get_range(self.key, self.at, max(size, self._piece))
             self._begin = self.at
         start = self.at - self._begin
-        result = self._raw[start : start + size]
-        self.at += len(result)
-        return result
+        data = self._raw[start : start + size]
+        self.at += len(data)
+        return data
 
     def skip(self, size: int) -> None:
         self.at += size
 
 
 def headers(window: Window, limits: Limits) -> Iterator[tuple[int, EntryHeader]]:
-    """The header of every entry with its offset; the window stands after the entry."""
+    """Yield the offset and header of every entry; the window is after the entry."""
     while True:
         at = window.at
         raw = window.take(ENTRY_HEADER_BYTES)
@@ -49,7 +51,7 @@ def headers(window: Window, limits: Limits) -> Iterator[tuple[int, EntryHeader]]
 
 
 def next_entry(window: Window, limits: Limits) -> FramedEntry:
-    """The entry that begins here, its frame checked."""
+    """Read the entry at the current offset and verify its frame."""
     header = EntryHeader.read(window.take(ENTRY_HEADER_BYTES), 0, limits)
     entry = Entry(window.take(header.msg_len), window.take(header.receipt_len))
     if entry.entry_hash() != header.entry_hash:

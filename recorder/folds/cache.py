@@ -1,12 +1,10 @@
-"""What folds keep beside an archive, and where: summaries, and places in chunks.
+"""The cache of folds in object storage: summaries of nodes, and offsets of entries in chunks.
 
-All of it is under ``folds/``, apart from the archive: a summary tells what events say in the
-clear, so whoever may read it is decided apart, and it can be deleted as a whole.
+All of it is under ``folds/``, separate from the archive: a summary reveals the contents of events,
+so access to it is granted separately, and it can be deleted as a whole.
 
-Where the last entry of each block lies in a chunk, so that nobody reads a chunk to find it.
-
-It is derived from the chunk and says nothing that is believed: whoever follows it finds the entry
-it names, with its receipt, or refuses it.
+The offset index holds the position of the last entry of each block of a chunk. It is derived from
+the chunk and not trusted: a reader verifies the entry and its receipt at the position it names.
 """
 
 from __future__ import annotations
@@ -25,15 +23,17 @@ from veen.wire.schema import Bytes32, Version
 
 
 class Cache(Protocol):
+    """The port to the cache of folds."""
+
     def get(self, key: str) -> bytes | None:
-        """What was kept under a key; None when nothing was."""
+        """Return what is stored under a key; None when nothing is."""
 
     def put(self, key: str, raw: bytes) -> None:
-        """Keep it; the same bytes again change nothing, others are refused."""
+        """Store bytes; the same bytes again change nothing, others are refused."""
 
 
 class NoCache:
-    """Nothing is known and nothing is kept: every fold begins with the events."""
+    """A cache that stores nothing: every fold starts from the events."""
 
     def get(self, _key: str) -> bytes | None:
         return None
@@ -44,6 +44,8 @@ class NoCache:
 
 @dataclass(frozen=True, slots=True)
 class StoreCache:
+    """The cache in object storage."""
+
     objects: ObjectStore
 
     def get(self, key: str) -> bytes | None:
@@ -58,7 +60,7 @@ class StoreCache:
 
 @dataclass(frozen=True, slots=True)
 class FoldKeys:
-    """The keys of one label of one hub."""
+    """The cache keys of a label."""
 
     hub_id: bytes
     label: bytes
@@ -74,7 +76,8 @@ class FoldKeys:
         return f"{self.prefix}summary/{overlay}/"
 
     def summary(self, scope: Scope, reader: bytes, node: Node, mmr_root: bytes) -> str:
-        """By all that a summary depends on, so that another log or reader has other keys."""
+        """The key includes all that a summary depends on, so that logs and readers do not
+        collide."""
         kind = f"{scope.overlay.schema_set().hex()}/{reader.hex()}/{node.block}/{node.height}"
         place = f"{_seq(node.run.to_seq)}-{mmr_root.hex()}"
         return f"{self.summaries(scope.overlay.name)}{kind}/{place}"
@@ -85,15 +88,17 @@ def _seq(seq: int) -> str:
 
 
 def drop(objects: ObjectStore, retention: Retention, keys: FoldKeys) -> int:
-    """Delete all that folds of a label have kept; the archive itself is elsewhere."""
-    result = list(objects.keys(keys.prefix))
-    for key in result:
+    """Delete everything that folds of a label have cached; the archive is not affected."""
+    cached = list(objects.keys(keys.prefix))
+    for key in cached:
         retention.delete(key)
-    return len(result)
+    return len(cached)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldPlace(WireArray):
+    """The offset and size of an entry in its chunk."""
+
     stream_seq: int
     offset: int
     size: int
@@ -101,6 +106,8 @@ class FoldPlace(WireArray):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldPlaces(WireMap):
+    """The places of a chunk: the last entry of each block."""
+
     ver: Version = 1
     label: Bytes32
     from_seq: int
@@ -111,15 +118,15 @@ class FoldPlaces(WireMap):
     def rule(self) -> None:
         if self.block < 1 or not 1 <= self.from_seq <= self.to_seq:
             raise Malformed(f"places from {self.from_seq} to {self.to_seq} by {self.block}")
-        due = list(_due(self.from_seq, self.to_seq, self.block))
-        if [place.stream_seq for place in self.places] != due:
+        expected = list(_block_ends(self.from_seq, self.to_seq, self.block))
+        if [place.stream_seq for place in self.places] != expected:
             raise Malformed("not one place for each block that ends here")
 
     def at(self, stream_seq: int) -> FoldPlace | None:
         return next((place for place in self.places if place.stream_seq == stream_seq), None)
 
     def start_of(self, stream_seq: int) -> tuple[int, int]:
-        """Where to begin to read an entry: the first stream_seq there, and its offset."""
+        """Where to start reading to reach an entry: the first stream_seq there, and its offset."""
         earlier = [place for place in self.places if place.stream_seq < stream_seq]
         if not earlier:
             return self.from_seq, 0
@@ -127,20 +134,20 @@ class FoldPlaces(WireMap):
 
 
 def scan(window: Window, label: bytes, run: SeqRun, block: int, limits: Limits) -> FoldPlaces:
-    """The places of a chunk with the entries of ``run``, from its headers."""
-    due, result = run.from_seq, []
+    """Compute the places of a chunk with the entries of ``run``, from its headers."""
+    expected, places = run.from_seq, []
     for offset, header in headers(window, limits):
-        if (header.label, header.stream_seq) != (label, due):
-            raise Malformed(f"entry {header.stream_seq} stands where {due} is due")
-        if due % block == 0:
-            result.append(FoldPlace(stream_seq=due, offset=offset, size=header.whole_size))
-        due += 1
-    if due != run.to_seq + 1:
-        raise Malformed(f"it ends before {due}, not after {run.to_seq}")
+        if (header.label, header.stream_seq) != (label, expected):
+            raise Malformed(f"entry {header.stream_seq} stands where {expected} is due")
+        if expected % block == 0:
+            places.append(FoldPlace(stream_seq=expected, offset=offset, size=header.whole_size))
+        expected += 1
+    if expected != run.to_seq + 1:
+        raise Malformed(f"it ends before {expected}, not after {run.to_seq}")
     return FoldPlaces(
-        label=label, from_seq=run.from_seq, to_seq=run.to_seq, block=block, places=tuple(result)
+        label=label, from_seq=run.from_seq, to_seq=run.to_seq, block=block, places=tuple(places)
     )
 
 
-def _due(from_seq: int, to_seq: int, block: int) -> range:
+def _block_ends(from_seq: int, to_seq: int, block: int) -> range:
     return range(-(-from_seq // block) * block, to_seq + 1, block)

@@ -1,11 +1,7 @@
-"""A fold as an order: of what, how far and by which overlay; and what it came to.
+"""Fold jobs: the request in terms of names, the job, its parallel plan, and its result.
 
-A fold by many hands: which nodes to make apart, and the merge of what they made.
-
-The hands make whole nodes of the one tree, so however many there are, and whoever makes which,
-the merge is the same.
-
-What someone wants folded, by the names that people use.
+Workers compute whole nodes of the same tree, so the merged result does not depend on their number
+or on which worker computes which node.
 """
 
 from __future__ import annotations
@@ -17,7 +13,7 @@ from typing import Any, Final
 from recorder.archive.store import HubArchive
 from recorder.folds.cache import NoCache, StoreCache
 from recorder.folds.log import ArchivedLog, NotArchived, NothingArchived
-from recorder.folds.source import ArchiveSource, FoldReader, Report, unheard
+from recorder.folds.source import ArchiveSource, FoldReader, Report, no_report
 from veen.digest import ht
 from veen.label import DEFAULT_PROFILE, EpochLabels, Profile, routing_key, stream_id
 from veen.overlay.fold import (
@@ -38,10 +34,14 @@ from veen.receipt import Receipt
 from veen.wire.objects import WireMap
 from veen.wire.schema import Bytes32, RawItem, Version
 
+_NODES_PER_WORKER: Final = 4
+"""More than one, so that a slow worker does not delay the others."""
+_MAX_HEIGHT: Final = 5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldJob:
-    """What to fold, in one state of an archive; the same order gives the same bytes anywhere."""
+    """What to fold, in a given state of an archive; the same job gives the same bytes anywhere."""
 
     hub_id: bytes
     manifest: bytes
@@ -56,7 +56,7 @@ class FoldJob:
         return Fold(overlay_named(self.overlay), self.label, source, self.block)
 
     def source(
-        self, archive: HubArchive, reader: FoldReader, report: Report = unheard
+        self, archive: HubArchive, reader: FoldReader, report: Report = no_report
     ) -> ArchiveSource:
         cache = StoreCache(archive.objects) if self.keeps_summaries else NoCache()
         log = ArchivedLog(archive, self.manifest, self.label, cache=cache, block=self.block)
@@ -65,7 +65,7 @@ class FoldJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldResult(WireMap):
-    """What a run has come to, and the signed root that it speaks for."""
+    """The result of a fold, and the signed root that it covers."""
 
     ver: Version = 1
     hub_id: Bytes32
@@ -88,7 +88,7 @@ class FoldResult(WireMap):
         return self.known().decode(self.folded)
 
     def prefix(self) -> Prefix[Any]:
-        """The same for a snapshot, which is of all messages up to a place."""
+        """The result as the prefix of a snapshot, which covers all messages up to a position."""
         if self.from_seq != 1:
             raise NotArchived(f"a snapshot is of the whole log, not of {self.from_seq} on")
         return Prefix(
@@ -101,7 +101,7 @@ class FoldResult(WireMap):
 
 
 def carry_out(job: FoldJob, source: FoldSource) -> FoldResult:
-    """Fold in this process, from whatever the source has."""
+    """Run a fold in this process."""
     fold = job.fold(source)
     folded = fold.over(job.run)
     root = source.root(job.run.to_seq)
@@ -118,14 +118,9 @@ def carry_out(job: FoldJob, source: FoldSource) -> FoldResult:
     )
 
 
-_EACH: Final = 4
-"""Nodes for each hand, so that a slow one does not hold up the others."""
-_MOST_HEIGHT: Final = 5
-
-
 @dataclass(frozen=True, slots=True)
 class FoldedNode:
-    """A node's summary as it travels, with the receipt that gives its root."""
+    """The encoded summary of a node, with the receipt that gives its root."""
 
     node: Node
     summary: bytes
@@ -134,14 +129,14 @@ class FoldedNode:
 
 @dataclass(frozen=True, slots=True)
 class FoldPlan:
-    """The nodes to be made, and the summaries that the cache has around them."""
+    """The nodes to compute, and the cached summaries around them."""
 
     due: tuple[Node, ...]
-    found: dict[Node, FoldSummary]
+    cached: dict[Node, FoldSummary]
 
 
 def make(job: FoldJob, source: ArchiveSource, node: Node) -> FoldedNode:
-    """What one hand does."""
+    """Compute one node; this is the task of a worker."""
     fold = job.fold(source)
     folded = fold.node(node)
     receipt = source.log.entry(node.run.to_seq).receipt
@@ -151,34 +146,36 @@ def make(job: FoldJob, source: ArchiveSource, node: Node) -> FoldedNode:
 
 
 def plan(job: FoldJob, source: FoldSource, height: int) -> FoldPlan:
-    """Nodes of at most ``height`` that nobody has a summary of."""
+    """Choose the nodes of at most ``height`` that have no cached summary."""
     due: list[Node] = []
-    result: dict[Node, FoldSummary] = {}
+    cached: dict[Node, FoldSummary] = {}
     waiting = [piece for piece in cover(job.run, job.block) if isinstance(piece, Node)]
     while waiting:
         node = waiting.pop()
-        cached = source.summary(node)
-        if cached is not None:
-            result[node] = cached
+        summary = source.summary(node)
+        if summary is not None:
+            cached[node] = summary
         elif node.height > height:
             waiting.extend(node.children)
         else:
             due.append(node)
-    return FoldPlan(tuple(sorted(due)), result)
+    return FoldPlan(tuple(sorted(due)), cached)
 
 
-def height_for(job: FoldJob, hands: int) -> int:
-    """How large the nodes are to be that are made apart."""
+def height_for(job: FoldJob, workers: int) -> int:
+    """The height of the nodes that workers compute."""
     blocks = job.run.size // job.block
-    return min(max(blocks // (_EACH * max(hands, 1)), 1).bit_length() - 1, _MOST_HEIGHT)
+    return min(
+        max(blocks // (_NODES_PER_WORKER * max(workers, 1)), 1).bit_length() - 1, _MAX_HEIGHT
+    )
 
 
 class PreparedSource:
-    """A source that has the summaries of a plan at hand, and of what was made by it."""
+    """A source with the cached summaries of a plan and those that workers computed."""
 
     def __init__(self, source: FoldSource, plan: FoldPlan, made: Iterable[FoldedNode]) -> None:
         self._source = source
-        self._summaries = dict(plan.found)
+        self._summaries = dict(plan.cached)
         self._roots: dict[int, SignedRoot] = {}
         for node in made:
             self._summaries[node.node] = FoldSummary.decode(node.summary)
@@ -200,13 +197,15 @@ class PreparedSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldRequest:
+    """A fold in terms of stream and overlay names."""
+
     stream: str
     overlay: str
     profile: Profile = DEFAULT_PROFILE
     epoch: int = 0
     from_seq: int = 1
     to_seq: int | None = None
-    """None for the end of what is archived."""
+    """None for the end of the archived stream."""
     block: int = BLOCK
     keeps_summaries: bool = False
 
@@ -214,11 +213,11 @@ class FoldRequest:
         return EpochLabels(routing_key(hub_id), stream_id(self.stream), self.profile).at(self.epoch)
 
     def end_seq(self, archive: HubArchive) -> int:
-        """The last stream_seq that is archived."""
+        """The last archived stream_seq."""
         return self._end(archive)[1]
 
     def job(self, archive: HubArchive) -> FoldJob:
-        """The order for it, in the archive as it is now."""
+        """The job for the current state of the archive."""
         manifest, end = self._end(archive)
         upto = end if self.to_seq is None else self.to_seq
         if upto > end or self.from_seq > upto:
@@ -237,9 +236,9 @@ class FoldRequest:
         )
 
     def _end(self, archive: HubArchive) -> tuple[bytes, int]:
-        manifest, result = archive.latest_with_hash()
-        ref = result.ref(self.label(archive.keys.hub_id))
+        sha256, manifest = archive.latest_with_hash()
+        ref = manifest.ref(self.label(archive.keys.hub_id))
         if ref is None or not ref.end_seq:
             epoch = f" in epoch {self.epoch}" if self.profile.epoch_sec else ""
             raise NothingArchived(f"the archive holds nothing of stream {self.stream}{epoch}")
-        return manifest, ref.end_seq
+        return sha256, ref.end_seq

@@ -1,7 +1,7 @@
-"""One label as an archive has it: every entry of a run, and the receipt at a place, verified.
+"""A label of an archive: verified entries of a range, and the verified receipt at a position.
 
-An entry counts when its frame is whole, the hub has signed its place and its leaf, and the client
-has signed the message. That the roots follow from the leaves is for an audit of the log.
+An entry is accepted when its frame is complete, the hub has signed its position and leaf, and the
+client has signed the message. That the roots follow from the leaves is verified by an audit.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Part = ArchivedSegment | TailSegment
 
 
 class NotArchived(VeenError):
-    """A label, or places of it, that the archive does not hold."""
+    """A label, or positions of it, that the archive does not hold."""
 
 
 class NothingArchived(NotArchived):
-    """A stream of which the archive holds no event at all."""
+    """A stream of which the archive holds no event."""
 
 
 class ArchivedLog:
@@ -51,47 +51,47 @@ class ArchivedLog:
         self._parts = _label(archive, document, label).parts
         self._ends = [part.end_seq for part in self._parts]
         self._places: dict[int, FoldPlaces] = {}
-        self._led: dict[int, str] = {}
+        self._place_keys: dict[int, str] = {}
 
     @property
     def end_seq(self) -> int:
         return self._ends[-1] if self._ends else 0
 
     def entries(self, run: SeqRun) -> Iterator[FramedEntry]:
-        """Every entry of the run in order."""
-        due = run.from_seq
-        while due <= run.to_seq:
-            part = self._part(due)
+        """Yield every entry of the run in order."""
+        seq = run.from_seq
+        while seq <= run.to_seq:
+            part = self._part(seq)
             upto = min(run.to_seq, part.end_seq)
-            yield from self._within(part, SeqRun(due, upto))
-            due = upto + 1
+            yield from self._within(part, SeqRun(seq, upto))
+            seq = upto + 1
 
     def entry(self, stream_seq: int) -> FramedEntry:
-        """One entry, found by its place."""
+        """Return one entry by its position."""
         part = self._part(stream_seq)
         place = self._places_of(part).at(stream_seq)
         if place is None:
             return next(self._within(part, SeqRun(stream_seq, stream_seq)))
         window = Window(self._archive.objects, self._key(part), place.offset, place.size)
-        with self._describe(window, part):
+        with self._translate_errors(window, part):
             return self._verified(next_entry(window, self._limits), stream_seq)
 
     def _within(self, part: Part, run: SeqRun) -> Iterator[FramedEntry]:
         first, offset = self._places_of(part).start_of(run.from_seq)
         window = Window(self._archive.objects, self._key(part), offset)
         for seq in range(run.from_seq, run.to_seq + 1):
-            with self._describe(window, part):
+            with self._translate_errors(window, part):
                 if seq == run.from_seq:
-                    self._pass_over(window, run.from_seq - first)
-                result = self._verified(next_entry(window, self._limits), seq)
-            yield result
+                    self._skip(window, run.from_seq - first)
+                entry = self._verified(next_entry(window, self._limits), seq)
+            yield entry
 
-    def _pass_over(self, window: Window, count: int) -> None:
+    def _skip(self, window: Window, count: int) -> None:
         for _ in islice(headers(window, self._limits), count):
             pass
 
-    def _verified(self, framed_entry: FramedEntry, stream_seq: int) -> FramedEntry:
-        msg, receipt = framed_entry.msg, framed_entry.receipt
+    def _verified(self, entry: FramedEntry, stream_seq: int) -> FramedEntry:
+        msg, receipt = entry.msg, entry.receipt
         if (receipt.label, receipt.stream_seq) != (self.label, stream_seq):
             raise Untrusted(f"entry {receipt.stream_seq} stands where {stream_seq} is due")
         if not msg.ct_hash_matches():
@@ -99,7 +99,7 @@ class ArchivedLog:
         if msg.leaf_hash() != receipt.leaf_hash:
             raise Violation("I2", stream_seq, "leaf_hash is not that of the message")
         verify_signatures(msg, receipt, self._rules)
-        return framed_entry
+        return entry
 
     def _places_of(self, part: Part) -> FoldPlaces:
         if part.start_seq not in self._places:
@@ -111,15 +111,15 @@ class ArchivedLog:
         key = self.keys.places(run, self.block)
         raw = self._cache.get(key) if isinstance(part, ArchivedSegment) else None
         if raw is not None:
-            self._led[part.start_seq] = key
+            self._place_keys[part.start_seq] = key
             return self._cached(raw, key, run)
         window = Window(self._archive.objects, self._key(part), 0)
-        with self._describe(window, part):
-            result = scan(window, self.label, run, self.block, self._limits)
-        # A tail is soon followed by a longer one: its places are not worth an object.
+        with self._translate_errors(window, part):
+            places = scan(window, self.label, run, self.block, self._limits)
+        # A tail is soon replaced by a longer one: its places are not worth an object.
         if isinstance(part, ArchivedSegment):
-            self._cache.put(key, result.encode())
-        return result
+            self._cache.put(key, places.encode())
+        return places
 
     def _cached(self, raw: bytes, key: str, run: SeqRun) -> FoldPlaces:
         try:
@@ -147,23 +147,23 @@ class ArchivedLog:
         return self._archive.keys.file(layout.chunk(part.name(self.label)))
 
     @contextmanager
-    def _describe(self, window: Window, part: Part) -> Iterator[None]:
-        """What is wrong, with the object and about where in it, and who led there."""
+    def _translate_errors(self, window: Window, part: Part) -> Iterator[None]:
+        """Raise Untrusted with the object and the offset, and the cached places that led there."""
         try:
             yield
         except ObjectMissing as error:
             raise Untrusted(f"the archive lacks {window.key}, which its manifest names") from error
         except (Malformed, Untrusted) as error:
-            led = self._led.get(part.start_seq)
-            by = f"; its place is by {led}, which can be deleted" if led else ""
+            key = self._place_keys.get(part.start_seq)
+            by = f"; its place is by {key}, which can be deleted" if key else ""
             raise Untrusted(f"{window.key}, before byte {window.at}: {error}{by}") from error
 
 
 def _label(archive: HubArchive, manifest: ArchiveManifest, label: bytes) -> LabelManifest:
-    result = archive.label(manifest, label)
-    if result is None:
+    label_manifest = archive.label(manifest, label)
+    if label_manifest is None:
         raise NotArchived(f"the archive holds nothing of label {label.hex()}")
-    return result
+    return label_manifest
 
 
 def _rules(hub: HubIdentity, limits: Limits) -> Rules:

@@ -1,4 +1,4 @@
-"""State snapshots held against an archive: found in a stream, and verified (profiles, 7.4)."""
+"""State snapshots in a stream, located and verified against an archive (profiles, 7.4)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from veen.overlay.fold import SeqRun
 from veen.overlay.snapshot import OVERLAYS, SCHEMA, Mismatch, StateCheckpoint, first_mismatch
 
 Folding = Callable[[FoldJob], FoldResult]
-"""An engine: whoever carries out an order."""
+"""An engine that runs a fold job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What a snapshot has to be of; None where its own word is taken for it."""
+    """What a snapshot must be of; None accepts the snapshot's own claim."""
 
     state_class: str | None = None
     state_id: bytes | None = None
@@ -32,7 +32,7 @@ class Expected:
             (self.state_id, claim.state_id),
             (self.upto_seq, claim.upto_stream_seq),
         )
-        return all(expected in (None, said) for expected, said in pairs)
+        return all(expected in (None, claimed) for expected, claimed in pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ class SnapshotVerdict:
 def verify(
     claim: StateCheckpoint, expected: Expected, order: FoldJob, end_seq: int, folding: Folding
 ) -> SnapshotVerdict:
-    """Fold as the snapshot was folded, and compare; ``order`` says of which label."""
+    """Fold as the snapshot was folded, and compare; ``order`` names the label."""
     overlay = expected.state_class or claim.state_class
     upto = expected.upto_seq or claim.upto_stream_seq
-    known = [item.name for item in OVERLAYS]
+    known = [known_overlay.name for known_overlay in OVERLAYS]
     if overlay not in known:
         return SnapshotVerdict(
             claim, Mismatch("state_class", overlay, f"one of {', '.join(known)}")
@@ -76,20 +76,20 @@ def verify(
 
 
 def find(log: ArchivedLog, reader: FoldReader, expected: Expected) -> StateCheckpoint:
-    """The latest snapshot of a stream that is of what is expected (7.5, S1)."""
+    """Return the latest snapshot in a stream that matches ``expected`` (7.5, S1)."""
     for run in _backwards(log.end_seq, log.block):
-        said = [
+        claims = [
             claim
-            for result in log.entries(run)
-            if (claim := _claim(reader, result)) is not None and expected.is_met_by(claim)
+            for entry in log.entries(run)
+            if (claim := _claim(reader, entry)) is not None and expected.is_met_by(claim)
         ]
-        if said:
-            return said[-1]
+        if claims:
+            return claims[-1]
     raise NotArchived(f"label {log.label.hex()} has no such snapshot that this reader can open")
 
 
-def _claim(reader: FoldReader, framed_entry: FramedEntry) -> StateCheckpoint | None:
-    event = reader.event(framed_entry.msg, framed_entry.receipt)
+def _claim(reader: FoldReader, entry: FramedEntry) -> StateCheckpoint | None:
+    event = reader.event(entry.msg, entry.receipt)
     if event.schema != SCHEMA:
         return None
     try:

@@ -1,7 +1,4 @@
-"""Where a fold over an archive finds what it needs: summaries, roots, and opened events.
-
-Who reads for a fold: the keys that open payloads, under the profile of a stream.
-"""
+"""The sources of a fold over an archive: cached summaries, signed roots, and decrypted events."""
 
 from __future__ import annotations
 
@@ -22,20 +19,28 @@ from veen.overlay.overlay import Event, Overlay
 from veen.payload import Opened, open_with_any
 from veen.receipt import Receipt
 
+_MAX_ROOTS: Final = 4_096
+"""Roots cached in memory; a path of the tree needs far fewer."""
+
 
 class FoldReader:
+    """Opens payloads with the reader's keys, under the profile of a stream."""
+
     def __init__(self, keys: Sequence[bytes], profile: Profile, limits: Limits) -> None:
         self._keys = list(keys)
         self._profile = profile
         self._limits = limits
 
     def scope(self) -> bytes:
-        """A name for what these keys open: with others, a fold can come to something else."""
+        """A hash that identifies the keys, since a fold with other keys can have another result."""
         publics = sorted(hpke_public_key(key) for key in self._keys)
         return ht("veen/fold-reader", self._profile.profile_id(), *publics)
 
     def event(self, msg: Msg, receipt: Receipt) -> Event:
-        """A verified message as overlays see it; what is not for us, or is junk, stays closed."""
+        """A verified message as overlays see it.
+
+        A payload that our keys do not open stays closed.
+        """
         place = {"stream_seq": receipt.stream_seq, "hub_ts": receipt.hub_ts}
         opened = self._open(msg)
         if opened is None:
@@ -51,19 +56,16 @@ class FoldReader:
             return None
 
 
-_ROOTS: Final = 4_096
-"""Roots held at hand: those of a path of the tree, and many more."""
-
 Report = Callable[[int], None]
 
 
-def unheard(_events: int) -> None:
-    """Nobody wants to know."""
+def no_report(_events: int) -> None:
+    """Ignore progress."""
 
 
 @dataclass(slots=True)
 class FoldWork:
-    """What a fold has cost so far."""
+    """Counters of the work of a fold so far."""
 
     events: int = 0
     summaries: int = 0
@@ -80,7 +82,7 @@ class ArchiveSource:
         reader: FoldReader,
         *,
         cache: Cache,
-        report: Report = unheard,
+        report: Report = no_report,
     ) -> None:
         self.log = log
         self.work = FoldWork()
@@ -119,14 +121,14 @@ class ArchiveSource:
 
     def root(self, upto_seq: int) -> SignedRoot:
         if upto_seq not in self._roots:
-            if len(self._roots) >= _ROOTS:
+            if len(self._roots) >= _MAX_ROOTS:
                 self._roots.clear()
             self._roots[upto_seq] = SignedRoot.of_receipt(self.log.entry(upto_seq).receipt)
         return self._roots[upto_seq]
 
     def events(self, run: SeqRun) -> Iterator[Event]:
-        for result in self.log.entries(run):
-            yield self._reader.event(result.msg, result.receipt)
+        for entry in self.log.entries(run):
+            yield self._reader.event(entry.msg, entry.receipt)
         self.work.events += run.size
         self._report(self.work.events)
 
@@ -135,7 +137,7 @@ class ArchiveSource:
 
 
 def _node(summary: FoldSummary) -> Node:
-    """The node that a summary is of."""
+    """The node of a summary."""
     height = ((summary.to_seq - summary.from_seq + 1) // summary.block).bit_length() - 1
     span = summary.block << height
     return Node(summary.block, height, summary.to_seq // span - 1)

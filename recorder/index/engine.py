@@ -1,10 +1,8 @@
-"""The inline engine: a query answered from the index, up to a recorder checkpoint (Query API 6, 8).
+"""The inline engine: answers a query from the index, up to a recorder checkpoint (Query API 6, 8).
 
-What a query means is decided by ``recorder.query``; here it is only brought what it asks for.
-
-The plan of a query: the ranges it searches, and the key by which it walks them.
-
-The entries of a plan in the order of rows: each stream by its key, merged without sorting.
+The plan of a query is the ranges to scan and the SQLite index to scan them by. Each stream is
+scanned in row order and the streams are merged without sorting. The semantics of a query are
+defined by ``recorder.query``; the engine only supplies the entries.
 """
 
 from __future__ import annotations
@@ -33,21 +31,28 @@ from veen.recorder_checkpoint import RecorderCheckpoint
 from veen.system.process_pool import IN_PROCESS, WorkerPool
 from veen.wire.body import AnyItem
 
-_MOST_WALKS: Final = 1_000
-_AT_ONCE: Final = 64
-"""Below so many rows, looking for a better key costs more than walking them."""
+_MAX_SCANS: Final = 1_000
+_FEW_ROWS: Final = 64
+"""With fewer rows, searching for a better key costs more than scanning them."""
+_COLUMNS: Final = (
+    "place, hub_ts, leaf_hash, subject_id, principal_id, event_type, event_time, origin, payload"
+)
+_COLUMN_COUNT: Final = 9
+_SOURCE_COLUMNS: Final = "source_hub, source_stream, source_seq, source_ts, source_leaf"
+_MAX_TIME: Final = (1 << 63) - 1
+_MAX_TYPES: Final = 500
 
 
 class QueryTooLarge(VeenError):
-    """More than the inline engine may look at or hold; the other engine has no such bound."""
+    """The query exceeds the bounds of the inline engine; the Spark engine has none."""
 
 
 class ImportsTooLarge(VeenError):
-    """As TooLarge, of a scope with import streams, which only the index can answer."""
+    """Like QueryTooLarge, for a scope with import streams, which only the index can answer."""
 
 
 class SearchRange(NamedTuple):
-    """What is searched of one stream, both ends included."""
+    """The range of a stream that is searched, both ends included."""
 
     row: IndexedStream
     from_seq: int
@@ -63,7 +68,7 @@ class SearchRange(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A key of the tables, its column and the values to look up; without one, rows by place."""
+    """A key of the tables, its column and the values to look up; without a name, rows by place."""
 
     name: str | None
     column: str = ""
@@ -82,17 +87,17 @@ BY_PLACE: Final = Key(None)
 def plan(
     held: Snapshot, descriptor: Descriptor, checkpoint: RecorderCheckpoint, row_budget: int
 ) -> QueryPlan:
-    """Ranges up to the checkpoint, and the key that walks the fewest rows of them.
+    """Choose the ranges up to the checkpoint, and the key that scans the fewest rows.
 
-    Raises TooLarge when the best one walks more than the budget, NotReached when the index is not
-    as far as the checkpoint.
+    Raises QueryTooLarge when the best key scans more than the budget, NotReached when the index is
+    not as far as the checkpoint.
     """
     ranges, searched = [], []
     for name in descriptor.scope:
         row, end = held.reached(checkpoint, name)
         search_range = _range(held.db, row, end.last_seq, descriptor.filter)
         if is_import(name):
-            # Its events are filtered by the time of their origin, which has another order.
+            # Its events are filtered by the time at their origin, which is in another order.
             search_range = SearchRange(row, 1, end.last_seq)
         ranges.append(search_range)
         searched.append(
@@ -124,30 +129,30 @@ def _range(
 ) -> SearchRange:
     from_seq, to_seq = 1, last_seq
     if filter_.first_second and last_seq:
-        result = db.execute(
+        first = db.execute(
             "SELECT place FROM events INDEXED BY by_time WHERE stream_no = ? AND hub_ts >= ? "
             "ORDER BY hub_ts, place LIMIT 1",
             (row.stream_no, filter_.first_second),
         ).fetchone()
-        from_seq = min(tables.seq_of(result[0]), last_seq + 1) if result else last_seq + 1
+        from_seq = min(tables.seq_of(first[0]), last_seq + 1) if first else last_seq + 1
     if filter_.last_second is not None and last_seq:
-        result = db.execute(
+        last = db.execute(
             "SELECT place FROM events INDEXED BY by_time WHERE stream_no = ? AND hub_ts <= ? "
             "ORDER BY hub_ts DESC, place DESC LIMIT 1",
             (row.stream_no, filter_.last_second),
         ).fetchone()
-        to_seq = min(tables.seq_of(result[0]), last_seq) if result else 0
+        to_seq = min(tables.seq_of(last[0]), last_seq) if last else 0
     return SearchRange(row, from_seq, to_seq)
 
 
 def _unread(db: sqlite3.Connection, row: IndexedStream, seq: int) -> int:
-    """How many messages up to a place are no events; every row keeps count."""
+    """Count the messages up to a place that are not events; every row holds the count."""
     if not seq:
         return 0
-    result = db.execute("SELECT unread FROM events WHERE place = ?", (row.place(seq),)).fetchone()
-    if result is None:
+    event = db.execute("SELECT unread FROM events WHERE place = ?", (row.place(seq),)).fetchone()
+    if event is None:
         raise BadIndex(f"{row.name}: the index lacks stream_seq {seq}; {tables.REMEDY}")
-    return int(result[0])
+    return int(event[0])
 
 
 def _choose(
@@ -155,7 +160,7 @@ def _choose(
 ) -> Key:
     key, best = BY_PLACE, sum(range_.size for range_ in ranges)
     for other in _keys(filter_):
-        if best <= _AT_ONCE:
+        if best <= _FEW_ROWS:
             break
         count = _count(db, ranges, other, min(best, row_budget + 1))
         if count < best:
@@ -169,19 +174,19 @@ def _choose(
 
 
 def _keys(filter_: Filter) -> list[Key]:
-    result = []
+    keys = []
     if filter_.subject_id is not None:
-        result.append(Key("by_subject", "subject_id", (filter_.subject_id,)))
+        keys.append(Key("by_subject", "subject_id", (filter_.subject_id,)))
     if filter_.origin is not None:
-        result.append(Key("by_origin", "origin", (filter_.origin,)))
+        keys.append(Key("by_origin", "origin", (filter_.origin,)))
     if filter_.event_type is not None:
-        result.append(Key("by_type", "event_type", filter_.event_type))
-    return result
+        keys.append(Key("by_type", "event_type", filter_.event_type))
+    return keys
 
 
 def _count(db: sqlite3.Connection, ranges: Sequence[SearchRange], key: Key, limit: int) -> int:
-    """How many rows a key walks; counting stops at the limit."""
-    if len(ranges) * len(key.values) > _MOST_WALKS:
+    """Count the rows that a key scans, up to the limit."""
+    if len(ranges) * len(key.values) > _MAX_SCANS:
         return limit
     query = (
         f"SELECT count(*) FROM (SELECT 1 FROM events INDEXED BY {key.name} "  # noqa: S608
@@ -190,35 +195,30 @@ def _count(db: sqlite3.Connection, ranges: Sequence[SearchRange], key: Key, limi
     total = 0
     for range_ in ranges:
         for value in key.values:
-            (result,) = db.execute(query, (value, *range_.places, limit - total)).fetchone()
-            total += int(result)
+            (count,) = db.execute(query, (value, *range_.places, limit - total)).fetchone()
+            total += int(count)
             if total >= limit:
                 return total
     return total
 
 
-_COLUMNS: Final = (
-    "place, hub_ts, leaf_hash, subject_id, principal_id, event_type, event_time, origin, payload"
-)
-_COUNT: Final = 9
-_SOURCE_COLUMNS: Final = "source_hub, source_stream, source_seq, source_ts, source_leaf"
-_ALL_TIME: Final = (1 << 63) - 1
-_MOST_TYPES: Final = 500
-
-
 def walk(held: Snapshot, plan: QueryPlan, filter_: Filter) -> Iterator[QueryEntry]:
-    """Events that may match. The tables leave out what cannot; the filter itself decides."""
-    more, given = _narrowed(filter_)
+    """Yield events that may match, in row order.
+
+    SQL excludes most, and the filter itself decides.
+    """
+    conditions, parameters = _sql_conditions(filter_)
     if plan.key.name is None:
-        source = f"events NOT INDEXED WHERE fault IS NULL AND place BETWEEN ? AND ?{more}"
+        source = f"events NOT INDEXED WHERE fault IS NULL AND place BETWEEN ? AND ?{conditions}"
         runs = [
-            _run(held, source, (*range_.places, *given), range_, filter_) for range_ in plan.ranges
+            _run(held, source, (*range_.places, *parameters), range_, filter_)
+            for range_ in plan.ranges
         ]
     else:
         by = f"INDEXED BY {plan.key.name} WHERE {plan.key.column} = ?"
-        source = f"events {by} AND place BETWEEN ? AND ?{more}"
+        source = f"events {by} AND place BETWEEN ? AND ?{conditions}"
         runs = [
-            _run(held, source, (value, *range_.places, *given), range_, filter_)
+            _run(held, source, (value, *range_.places, *parameters), range_, filter_)
             for range_ in plan.ranges
             for value in plan.key.values
         ]
@@ -226,34 +226,37 @@ def walk(held: Snapshot, plan: QueryPlan, filter_: Filter) -> Iterator[QueryEntr
 
 
 def _run(
-    held: Snapshot, source: str, given: tuple[Any, ...], range_: SearchRange, filter_: Filter
+    held: Snapshot, source: str, parameters: tuple[Any, ...], range_: SearchRange, filter_: Filter
 ) -> Iterator[QueryEntry]:
     if is_import(range_.row.name):
-        yield from _imported(held, source, given, range_, filter_)
+        yield from _imported(held, source, parameters, range_, filter_)
         return
     query = f"SELECT {_COLUMNS} FROM {source} ORDER BY place"  # noqa: S608
-    for result in held.db.execute(query, given):
-        yield _entry(range_.row.name, result)
+    for row in held.db.execute(query, parameters):
+        yield _entry(range_.row.name, row)
 
 
 def _imported(
-    held: Snapshot, source: str, given: tuple[Any, ...], range_: SearchRange, filter_: Filter
+    held: Snapshot, source: str, parameters: tuple[Any, ...], range_: SearchRange, filter_: Filter
 ) -> Iterator[QueryEntry]:
-    """Events of an import stream by their place at the origin; only those of whole bundles."""
+    """Yield events of an import stream in the order of their origin.
+
+    Only events of complete bundles are included.
+    """
     last = filter_.last_second
     query = (
-        f"SELECT found.*, {_SOURCE_COLUMNS} FROM (SELECT {_COLUMNS} FROM {source}) AS found "  # noqa: S608
-        "JOIN origins ON origins.place = found.place "
+        f"SELECT event.*, {_SOURCE_COLUMNS} FROM (SELECT {_COLUMNS} FROM {source}) AS event "  # noqa: S608
+        "JOIN origins ON origins.place = event.place "
         "WHERE complete_at <= ? AND source_ts BETWEEN ? AND ? "
-        "ORDER BY source_ts, source_stream, source_seq, found.place"
+        "ORDER BY source_ts, source_stream, source_seq, event.place"
     )
-    bounds = (range_.to_seq, filter_.first_second, _ALL_TIME if last is None else last)
-    for result in held.db.execute(query, (*given, *bounds)):
-        yield _entry(range_.row.name, result[:_COUNT], SourcePlace(*result[_COUNT:]))
+    bounds = (range_.to_seq, filter_.first_second, _MAX_TIME if last is None else last)
+    for row in held.db.execute(query, (*parameters, *bounds)):
+        yield _entry(range_.row.name, row[:_COLUMN_COUNT], SourcePlace(*row[_COLUMN_COUNT:]))
 
 
-def _entry(name: str, value: tuple[Any, ...], source: SourcePlace | None = None) -> QueryEntry:
-    place, hub_ts, leaf_hash, subject, principal, kind, time, origin, payload = value
+def _entry(name: str, row: tuple[Any, ...], source: SourcePlace | None = None) -> QueryEntry:
+    place, hub_ts, leaf_hash, subject, principal, kind, time, origin, payload = row
     if payload is None:
         raise BadIndex(f"{name} {tables.seq_of(place)} has no payload; {tables.REMEDY}")
     event = RecordEvent(
@@ -267,25 +270,25 @@ def _entry(name: str, value: tuple[Any, ...], source: SourcePlace | None = None)
     return QueryEntry(name, tables.seq_of(place), hub_ts, leaf_hash, event, source)
 
 
-def _narrowed(filter_: Filter) -> tuple[str, tuple[Any, ...]]:
-    """The plain parts of a filter as the tables can check them."""
+def _sql_conditions(filter_: Filter) -> tuple[str, tuple[Any, ...]]:
+    """The parts of a filter that SQL can evaluate, with their parameters."""
     parts: list[str] = []
-    given: list[Any] = []
+    parameters: list[Any] = []
     for column in ("subject_id", "origin", "principal_id"):
         value = getattr(filter_, column)
         if value is not None:
-            # The sign keeps SQLite from walking by this column's own key.
+            # The unary plus keeps SQLite from using the index of this column.
             parts.append(f" AND +{column} = ?")
-            given.append(value)
-    if filter_.event_type is not None and len(filter_.event_type) <= _MOST_TYPES:
+            parameters.append(value)
+    if filter_.event_type is not None and len(filter_.event_type) <= _MAX_TYPES:
         parts.append(f" AND +event_type IN ({', '.join('?' * len(filter_.event_type))})")
-        given += filter_.event_type
-    return "".join(parts), tuple(given)
+        parameters += filter_.event_type
+    return "".join(parts), tuple(parameters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLimits:
-    """How many rows of the index a query may look at, and how many it may hold in memory."""
+    """How many rows of the index a query may scan, and how many it may hold in memory."""
 
     row_budget: int = 100_000
     max_rows: int = 100_000
@@ -293,7 +296,10 @@ class EngineLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryAnswer:
-    """``witnesses`` are those of ``outcome.sampled``, in its order; all of them were verified."""
+    """The answer of the inline engine.
+
+    ``witnesses`` are those of ``outcome.sampled``, in order, and verified.
+    """
 
     outcome: QueryOutcome
     searched: tuple[Searched, ...]
@@ -308,31 +314,31 @@ def answer(
     limits: EngineLimits,
     beside: WorkerPool = IN_PROCESS,
 ) -> QueryAnswer:
-    """The answer to a query as of the checkpoint, whole, or an error and nothing of it.
+    """Answer a query as of the checkpoint, completely, or raise.
 
-    Witnesses are verified by the crew ``beside``.
-    ``checkpoint`` has been verified to be of ``hub``. Raises NotReached, TooLarge, IndexAlarm, and
-    Untrusted where a sampled event is not what was recorded.
+    Witnesses are verified by the worker pool ``beside``. ``checkpoint`` has been verified to be of
+    ``hub``. Raises NotReached, QueryTooLarge, IndexAlarm, and Untrusted where a sampled event is
+    not what was recorded.
     """
     with snapshot(home) as held:
-        held.refuse_alarms()
-        result = plan(held, descriptor, checkpoint, limits.row_budget)
-        picked = _Picked(descriptor, checkpoint.log_root, limits.max_rows)
-        rows = rows_of(descriptor, picked.through(walk(held, result, descriptor.filter)))
+        held.verify_no_alarms()
+        query_plan = plan(held, descriptor, checkpoint, limits.row_budget)
+        matcher = _Matcher(descriptor, checkpoint.log_root, limits.max_rows)
+        rows = rows_of(descriptor, matcher.through(walk(held, query_plan, descriptor.filter)))
         witnesses = verified_witnesses(
             held,
-            {range_.row.name: range_.row for range_ in result.ranges},
-            picked.sampled,
+            {range_.row.name: range_.row for range_ in query_plan.ranges},
+            matcher.sampled,
             WitnessTerms(hub, checkpoint),
             beside,
         )
-    unread = {searched.stream: searched.unread for searched in result.searched}
-    outcome = QueryOutcome(rows, picked.count, tuple(picked.sampled), unread)
-    return QueryAnswer(outcome=outcome, searched=result.searched, witnesses=witnesses)
+    unread = {searched.stream: searched.unread for searched in query_plan.searched}
+    outcome = QueryOutcome(rows, matcher.count, tuple(matcher.sampled), unread)
+    return QueryAnswer(outcome=outcome, searched=query_plan.searched, witnesses=witnesses)
 
 
-class _Picked:
-    """Lets the events that match pass, counts them and keeps those that are sampled."""
+class _Matcher:
+    """Passes matching events on, counts them, and collects the sampled ones."""
 
     def __init__(self, descriptor: Descriptor, log_root: bytes, max_rows: int) -> None:
         self.count = 0
@@ -342,18 +348,18 @@ class _Picked:
         self._max_rows = max_rows
 
     def through(self, entries: Iterable[QueryEntry]) -> Iterator[QueryEntry]:
-        expected, policy = self._descriptor, self._descriptor.evidence
+        descriptor, policy = self._descriptor, self._descriptor.evidence
         for entry in entries:
-            if not matches(expected, entry):
+            if not matches(descriptor, entry):
                 continue
-            if is_sampled(policy, expected.query_id, self._log_root, self.count):
+            if is_sampled(policy, descriptor.query_id, self._log_root, self.count):
                 self.sampled.append(Sampled(self.count, entry))
             self.count += 1
-            self._refuse_many()
+            self._verify_size()
             yield entry
 
-    def _refuse_many(self) -> None:
-        """Of an aggregate, only what is verified is held."""
+    def _verify_size(self) -> None:
+        """Of an aggregate, only the sampled events are held in memory."""
         held = self.count if self._descriptor.aggregate is None else len(self.sampled)
         if held > self._max_rows:
             raise QueryTooLarge(

@@ -1,6 +1,6 @@
-"""The follower: reads recorder streams of a hub, verified, and brings them into the index.
+"""The follower: reads recorder streams from a hub, verifies them, and writes them to the index.
 
-Opening messages while others are verified: it costs as much.
+Messages are decrypted in parallel with the verification of later ones, since both cost the same.
 """
 
 from __future__ import annotations
@@ -29,28 +29,37 @@ from veen.limits import Limits
 from veen.system.process_pool import WorkerPool, pool
 from veen.wire.api import StreamInfo
 
+_log = logging.getLogger(__name__)
+
+
+FIRST_POLL_SEC: Final = 0.1
+MOST_POLL_SEC: Final = 1.0
+TURN_ENTRIES: Final = 20 * PAGE_ITEMS
+"""How many entries of a stream are read before the next stream has its turn."""
+_BATCH_BYTES: Final = 8 << 20
+
 
 class BatchOpener:
-    """Opens batch after batch, each split among the processes of a crew."""
+    """Decrypts batches of messages, each split among the processes of a worker pool."""
 
     def __init__(self, reader: EntryReader, beside: WorkerPool) -> None:
         self._work = partial(_read, reader)
         self._pool = beside
 
     def begin(self, msgs: Sequence[bytes]) -> None:
-        """Take messages; what was taken before was asked for with ``finish``."""
+        """Start a batch; ``finish`` must have been called for the one before."""
         share = max(1, -(-len(msgs) // self._pool.size))
         parts = [msgs[start : start + share] for start in range(0, len(msgs), share)]
         self._pool.begin(self._work, parts)
 
     def finish(self) -> list[EventReading]:
-        """What the messages were, in their order."""
-        return [item for part in self._pool.finish() for item in part]
+        """Return the readings of the batch, in order."""
+        return [reading for part in self._pool.finish() for reading in part]
 
 
 @contextmanager
 def opening(keys: Sequence[bytes], limits: Limits, processes: int) -> Iterator[BatchOpener]:
-    """An opener with so many processes beside; with none, it works here."""
+    """Create an opener with so many worker processes; with none, it works in this process."""
     with pool(processes) as beside:
         yield BatchOpener(EntryReader(keys, limits), beside)
 
@@ -59,19 +68,10 @@ def _read(reader: EntryReader, msgs: Sequence[bytes]) -> list[EventReading]:
     return [reader.read(msg) for msg in msgs]
 
 
-FIRST_POLL_SEC: Final = 0.1
-MOST_POLL_SEC: Final = 1.0
-TURN_ENTRIES: Final = 20 * PAGE_ITEMS
-"""How much of one stream is read before the next has its turn."""
-
-_BATCH_BYTES: Final = 8 << 20
-_log = logging.getLogger(__name__)
-
-
 class Follower:
-    """``wanted`` are the streams to follow; None is all of the recorder that may be read.
+    """Follows the ``requested`` streams; None is every recorder stream that may be read.
 
-    With ``streams``, events of types that belong to other streams are found and told of.
+    With ``streams``, events in a stream other than that of their type are reported.
     """
 
     def __init__(
@@ -97,42 +97,45 @@ class Follower:
         return self._imports.trouble
 
     def run(self, is_over: Callable[[], bool]) -> None:
-        """Follow until it is over. A hub that is down is waited for; any other failure ends it."""
+        """Follow until ``is_over``.
+
+        An unreachable hub is retried; any other failure ends the run.
+        """
         pause = FIRST_POLL_SEC
         while not is_over():
             try:
-                result = self.round(is_over)
+                count = self.round(is_over)
             except VeenError as error:
                 if not _is_away(error):
                     self._note_stop(error)
                     raise
-                result = self._wait(error)
-            pause = FIRST_POLL_SEC if result else min(2 * pause, MOST_POLL_SEC)
-            if not result and not is_over():
+                count = self._wait(error)
+            pause = FIRST_POLL_SEC if count else min(2 * pause, MOST_POLL_SEC)
+            if not count and not is_over():
                 self._session.runtime.sleep(pause)
 
     def round(self, is_over: Callable[[], bool] = lambda: False) -> int:
-        """One look at every stream and at the checkpoints; how many entries were indexed."""
+        """Index what is new in every stream and in the checkpoints; return how many entries."""
         self._meet()
         infos = self._session.api.streams()
-        self._refuse_strange(infos)
+        self._verify_profiles(infos)
         self._note_heads(infos)
-        result = self._imports.round(infos)
+        count = self._imports.round(infos)
         if self.import_trouble is not None:
             self._note_trouble(self.import_trouble)
         for row in self._writer.streams():
-            # An end before ours is a lie that reading brings to light.
+            # A head before our position is false; reading the stream exposes it.
             if self._is_own(row) and (self._is_first or row.head_seq != row.position):
-                result += self._catch_up(row, is_over)
+                count += self._catch_up(row, is_over)
         learn_checkpoint(self._writer, self._session)
         check_checkpoint(self._writer)
-        # Only now: a follower that fails in every round is never without trouble.
+        # Cleared only here, so that a follower that fails in every round always shows it.
         self._note_trouble(self.import_trouble)
         self._is_first = False
-        self._judge_places()
-        return result
+        self._check_placement()
+        return count
 
-    def _judge_places(self) -> None:
+    def _check_placement(self) -> None:
         if self._placement is not None:
             self._placement.turn()
             if self._placement.trouble is not None:
@@ -146,13 +149,13 @@ class Follower:
                 "give it an index of its own"
             )
 
-    def _refuse_strange(self, infos: Sequence[StreamInfo]) -> None:
-        """At the start. One that comes later is told of, and does not hold up the others."""
+    def _verify_profiles(self, infos: Sequence[StreamInfo]) -> None:
+        """Only at the start; an unsupported stream that is added later is logged and skipped."""
         if self._is_first:
-            refuse_strange_profiles(info for info in infos if self._wants(info))
+            refuse_strange_profiles(info for info in infos if self._is_requested(info))
 
     def _note_heads(self, infos: Sequence[StreamInfo]) -> None:
-        """Take in new streams, and how far each goes by what the hub says."""
+        """Add new streams, and store the head of each as stated by the hub."""
         rows = [
             self._writer.stream(info.name)._replace(
                 head_seq=max((label.last_stream_seq for label in info.labels), default=0),
@@ -167,16 +170,16 @@ class Follower:
             self._writer.note("asked_at", self._session.runtime.clock())
 
     def _is_own(self, row: IndexedStream) -> bool:
-        """Whether this follower reads the stream; import streams have turns of their own."""
+        """Whether this follower reads the stream; import streams are read separately."""
         return row.hub_id == self._writer.hub_id and not row.name.startswith(IMPORTED)
 
-    def _wants(self, info: StreamInfo) -> bool:
+    def _is_requested(self, info: StreamInfo) -> bool:
         if self._requested is not None:
             return info.name in self._requested
         return info.name.startswith(NAMESPACE)
 
     def _follows(self, info: StreamInfo) -> bool:
-        if not self._wants(info):
+        if not self._is_requested(info):
             return False
         if info.profile_id == DEFAULT_PROFILE.profile_id():
             return True
@@ -186,25 +189,25 @@ class Follower:
         return False
 
     def _catch_up(self, row: IndexedStream, is_over: Callable[[], bool]) -> int:
-        """Index what one stream has beyond our place, for the length of a turn.
+        """Index the next entries of a stream, up to the length of a turn.
 
-        While a batch is verified, the one before is opened; what was verified is indexed, even
-        when the next batch cannot be had.
+        While a batch is verified, the batch before it is decrypted; verified entries are indexed
+        even when the next batch fails.
         """
         start, failure = row.position, None
         pairs = self._client.read(row.name, from_seq=start + 1, to_seq=start + TURN_ENTRIES)
-        before: list[Pair] = []
+        previous: list[Pair] = []
         while not is_over():
             batch, failure = _batch(pairs)
-            readings = self._opener.finish() if before else []
+            readings = self._opener.finish() if previous else []
             if batch:
                 self._opener.begin([pair.msg.encode() for pair in batch])
-            row = self._indexed(row, before, readings)
-            before = batch
+            row = self._indexed(row, previous, readings)
+            previous = batch
             if failure is not None or not batch:
                 break
-        if before:
-            row = self._indexed(row, before, self._opener.finish())
+        if previous:
+            row = self._indexed(row, previous, self._opener.finish())
         if failure is not None:
             raise failure
         return row.position - start
@@ -221,32 +224,32 @@ class Follower:
 
     def _note_stop(self, error: VeenError) -> None:
         _log.critical("%s; the index is not followed until it is started again", error)
-        # Where there is no room for the note, its reader sees that the hub is not asked any more.
+        # On a full disk the note is lost, but the status shows that the hub is no longer asked.
         with suppress(VeenError):
             self._note_trouble(f"stopped: {error}")
 
-    def _note_trouble(self, value: str | None) -> None:
+    def _note_trouble(self, trouble: str | None) -> None:
         with transaction(self._writer.db):
-            self._writer.note("trouble", value)
+            self._writer.note("trouble", trouble)
 
 
 def _is_away(error: VeenError) -> bool:
-    """Whether the hub does not answer, or says that it cannot for now."""
+    """Whether the hub does not answer, or is temporarily unavailable."""
     if isinstance(error, HubRefused):
         return error.code == Code.UNAVAILABLE.value
     return isinstance(error, Unreachable)
 
 
 def _batch(pairs: Iterator[Pair]) -> tuple[list[Pair], VeenError | None]:
-    """The next verified pairs, at most a page and not many bytes; or why there are none."""
-    result: list[Pair] = []
+    """Return the next verified pairs, limited by count and bytes, and the error that ended them."""
+    batch: list[Pair] = []
     size = 0
     try:
         for pair in islice(pairs, PAGE_ITEMS):
-            result.append(pair)
+            batch.append(pair)
             size += len(pair.msg.ciphertext)
             if size >= _BATCH_BYTES:
                 break
     except VeenError as error:
-        return result, error
-    return result, None
+        return batch, error
+    return batch, None

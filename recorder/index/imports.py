@@ -1,19 +1,17 @@
-"""Which import streams an index takes up, and the pinned hubs that their events come from.
+"""Imported events in the index, and the import streams and pinned hubs they are taken from.
 
-It lies beside the generations of the index: no log tells it, and a rebuild must not lose it.
+The list of import streams is stored beside the generations of the index: it cannot be derived from
+a log, and a rebuild must not lose it.
 
-Imported events in the index: under their place here, and under that at their origin.
+An imported event is indexed twice. Under the import stream it answers queries of this zone: roots
+and receipts are those of this zone's hub, and the table ``origins`` has the position of the event
+at its origin. Under the stream of its origin, a query of the other zone can be run again here
+(Query API 9.1): scope, roots and receipts are those of the origin's hub.
 
-Under the import stream they answer queries of this zone: the roots and receipts are those of this
-zone's hub, and the table ``origins`` has the place that each event has at its origin. Under the
-origin's stream a query that was asked in the other zone can be run again here (Query API 9.1): its
-scope, roots and receipts are those of the origin's hub.
-
-What an import stream holds of a bundle counts only when all of it is there, and a stream of the
-origin is indexed up to the first event that is not here. A message of the bridge that no key opens,
-and an event whose origin is not pinned, end the look at their stream: they are reported, and the
-position stays before them. A message that is no imported event, and one that somebody else has
-sealed, is indexed with its fault, as anywhere else.
+A bundle in an import stream counts only when it is complete, and a stream of the origin is indexed
+up to the first event that is missing. A message of the bridge that no key opens, or an event whose
+origin is not pinned, stops its stream: it is reported, and the position stays before it. A message
+that is not an imported event, or that was sealed by another sender, is indexed with its fault.
 """
 
 from __future__ import annotations
@@ -45,17 +43,20 @@ from veen.wire.api import StreamInfo
 from veen.wire.objects import WireMap
 from veen.wire.schema import Version
 
+_log = logging.getLogger(__name__)
+
+
 EXCLUDED: Final = "EXCLUDED"
-"""The fault of an event that this zone's policy keeps out."""
+"""The fault of an event that the policy of this zone excludes."""
 _BATCH: Final = 500
-_LAST_READ: Final = (
+_LAST_MESSAGE: Final = (
     "SELECT msg FROM origins JOIN pairs USING (place) WHERE stream_no = ? "
     "ORDER BY place DESC LIMIT 1"
 )
 
 
 class NotOpened(VeenError):
-    """A message that a bridge has written to an import stream, and no key of this reader opens."""
+    """A message of a bridge in an import stream that no key of this reader opens."""
 
     def __init__(self, target: str, seq: int) -> None:
         super().__init__(
@@ -71,7 +72,7 @@ class _NotVerified(Untrusted):
 
 @dataclass(frozen=True, slots=True)
 class EventOrigin:
-    """An event at its origin's place; ``at`` is where it stands in the import stream."""
+    """An event at its position at the origin; ``at`` is its position in the import stream."""
 
     at: int
     event: ImportedEvent
@@ -85,7 +86,7 @@ class EventOrigin:
 
 @dataclass(frozen=True, slots=True)
 class OriginPair:
-    """As the writer takes a pair; an event that was kept out has no message."""
+    """A pair for the writer; an excluded event has no message."""
 
     msg: Msg | None
     receipt: Receipt
@@ -93,7 +94,7 @@ class OriginPair:
 
 @dataclass(slots=True)
 class PendingImports:
-    """Events of one origin's stream that are here, by number, beyond those that are indexed."""
+    """Events of a stream of the origin that were read but are not indexed yet, by number."""
 
     events: dict[int, EventOrigin] = field(default_factory=dict)
 
@@ -104,8 +105,8 @@ class PendingImports:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """A message of an import stream: the event it holds, or the fault for which it holds none.
+class ImportMessage:
+    """A message of an import stream: its event, or the fault why there is none.
 
     ``body_key`` opens the body of the message itself, not that of the origin's.
     """
@@ -122,7 +123,7 @@ class Read:
 
 
 class ImportedFollower:
-    """``hubs`` are the pinned identities of the origins' hubs; ``targets`` the import streams."""
+    """Indexes import streams; ``hubs`` are the pinned identities of the origins' hubs."""
 
     def __init__(
         self,
@@ -137,41 +138,41 @@ class ImportedFollower:
         self._targets = targets
 
     def round(self) -> int:
-        """One look at every import stream; how many events were indexed."""
+        """Index what is new in every import stream; return how many events."""
         return sum(self.catch_up(target) for target in sorted(self._targets))
 
     def catch_up(self, target: str) -> int:
-        """Index what one import stream has beyond our place; how many events that were.
+        """Index what is new in an import stream; return how many events.
 
-        Everything is read again from the first event that is not indexed, so that nothing
-        needs to be kept of what waits for a gap to close or for the rest of its bundle. What
-        stands before a message that ends the look is indexed; then the reason is raised.
+        Reading starts at the first event that is not indexed, so that events waiting for a gap to
+        close or for the rest of their bundle need not be stored. Events before a message that stops
+        the stream are indexed; then the error is raised.
         """
-        look = _Look(self._writer, target)
-        trouble: VeenError | None = None
+        scan = _ImportScan(self._writer, target)
+        failure: VeenError | None = None
         try:
-            for pair in self._client.read(target, from_seq=look.start + 1):
-                look.take(self._read(target, pair))
-            look.decide()
+            for pair in self._client.read(target, from_seq=scan.start + 1):
+                scan.take(self._read(target, pair))
+            scan.decide()
         except (NotOpened, _NotVerified) as error:
-            trouble = error
-        count = look.finish()
-        if trouble is not None:
-            raise trouble
+            failure = error
+        count = scan.finish()
+        if failure is not None:
+            raise failure
         return count
 
-    def _read(self, target: str, pair: Pair) -> Read:
-        """The message, the origin's signatures verified where it holds an event."""
+    def _read(self, target: str, pair: Pair) -> ImportMessage:
+        """Decrypt a message, and verify the origin's signatures of its event."""
         where = f"{target}, stream_seq {pair.receipt.stream_seq}"
         try:
             opened = self._client.open_payload(pair.msg)
             event = read_imported(opened.header.schema, opened.body, pair.msg.client_id)
         except Undecryptable:
-            return Read(pair, None, ImportFault.UNOPENED.name, None)
+            return ImportMessage(pair, None, ImportFault.UNOPENED.name, None)
         except NotImported as error:
-            return Read(pair, None, error.fault.name, None)
+            return ImportMessage(pair, None, error.fault.name, None)
         except (Malformed, Unopenable):
-            return Read(pair, None, ImportFault.MALFORMED.name, None)
+            return ImportMessage(pair, None, ImportFault.MALFORMED.name, None)
         hub = self._hubs.get(event.source_hub_id)
         if hub is None:
             raise _NotVerified(
@@ -182,15 +183,15 @@ class ImportedFollower:
             event.verify(hub)
         except Untrusted as error:
             raise _NotVerified(f"{where}: {error}") from error
-        return Read(pair, event, None, opened.body_key)
+        return ImportMessage(pair, event, None, opened.body_key)
 
 
-class _Look:
-    """What one look at an import stream takes in, and how far it has come in both places.
+class _ImportScan:
+    """One pass over an import stream, with the positions reached here and at the origin.
 
-    Who else may write there can seal to anybody, and must not hold the index up. So a message that
-    no key opens is trouble where its client has written an event that was read, before or after;
-    and where nobody has, because then this reader may lack the key to all of them.
+    Other clients may write to the stream and seal to anyone, and must not stop the index. So a
+    message that no key opens is an error only if its client has also written an event that was
+    read, or if no client has, since then this reader may lack the key to all events.
     """
 
     def __init__(self, writer: IndexWriter, target: str) -> None:
@@ -199,16 +200,16 @@ class _Look:
         self._row = writer.stream(target)
         self._seen: Visibility[EventOrigin] = Visibility()
         self._waiting: dict[tuple[bytes, str], PendingImports] = {}
-        self._pending: list[Read] = []
+        self._pending: list[ImportMessage] = []
         self._complete_at: dict[bytes, int] = {}
         self._count = 0
         self._writers = set(self._known_writers())
         self._unopened: dict[bytes, int] = {}
-        """By client, the first of its messages that no key opens and that is undecided."""
+        """By client, the first undecided message that no key opens."""
         self._end: int | None = None
         self.start = self._last = min(self._cursor(), self._row.position)
 
-    def take(self, read: Read) -> None:
+    def take(self, read: ImportMessage) -> None:
         self._verify_opened(read)
         self._last = read.pair.receipt.stream_seq
         if self._last > self._row.position:
@@ -220,21 +221,22 @@ class _Look:
         for origin in self._seen.add(
             read.event, EventOrigin(self._last, read.event, read.event.receipt())
         ):
-            held = self._waiting.setdefault(origin.key, PendingImports())
-            held.events[origin.receipt.stream_seq] = origin
-            if len(held.events) >= _BATCH:
-                self._count += self._index(origin.key, held)
+            pending = self._waiting.setdefault(origin.key, PendingImports())
+            pending.events[origin.receipt.stream_seq] = origin
+            if len(pending.events) >= _BATCH:
+                self._count += self._index(origin.key, pending)
         if read.event.is_last and len(self._pending) >= _BATCH:
             self._append()
 
     def decide(self) -> None:
-        """At the end of the stream: what is left unopened is of others, or this reader's lack."""
+        """At the end of the stream: unopened messages are of other clients, unless no event was
+        read."""
         if not self._writers:
             for seq in self._unopened.values():
                 self._stop_at(seq)
         self._unopened = {}
 
-    def _verify_opened(self, read: Read) -> None:
+    def _verify_opened(self, read: ImportMessage) -> None:
         client_id, seq = read.pair.msg.client_id, read.pair.receipt.stream_seq
         if read.fault == ImportFault.UNOPENED.name:
             if client_id in self._writers:
@@ -253,41 +255,42 @@ class _Look:
         self._append()
         self._count += sum(self._index(key, held) for key, held in self._waiting.items())
         left = [event.at for held in self._waiting.values() for event in held.events.values()]
-        left += [item.at for item in self._seen.held_back()]
+        left += [origin.at for origin in self._seen.held_back()]
         with transaction(self._writer.db):
             seq = min([*left, self._bound() + 1, self._last + 1]) - 1
             self._writer.note(f"imported {self._target}", seq)
         return self._count
 
     def _bound(self) -> int:
-        """The last place that may be passed: before what is not opened and not decided."""
-        known = [item - 1 for item in self._unopened.values()]
-        return min(known if self._end is None else [*known, self._end], default=self._last)
+        """The last position that may be passed: before any undecided message."""
+        bounds = [seq - 1 for seq in self._unopened.values()]
+        return min(bounds if self._end is None else [*bounds, self._end], default=self._last)
 
     def _known_writers(self) -> Iterator[bytes]:
-        """Whoever wrote the last event that is indexed."""
-        for (raw,) in self._writer.db.execute(_LAST_READ, (self._row.stream_no,)):
+        """The client that wrote the last indexed event."""
+        for (raw,) in self._writer.db.execute(_LAST_MESSAGE, (self._row.stream_no,)):
             yield Msg.decode(raw).client_id
 
     def _append(self) -> None:
-        """Index the import stream up to the first event whose bundle is not whole yet."""
+        """Index the import stream up to the first event of an incomplete bundle."""
         whole, bound = len(self._pending), self._bound()
-        for number, item in enumerate(self._pending):
-            is_half = item.event is not None and item.event.bundle_id not in self._complete_at
-            if is_half or item.pair.receipt.stream_seq > bound:
+        for number, message in enumerate(self._pending):
+            event = message.event
+            is_half = event is not None and event.bundle_id not in self._complete_at
+            if is_half or message.pair.receipt.stream_seq > bound:
                 whole = number
                 break
         ready, self._pending = self._pending[:whole], self._pending[whole:]
         for start in range(0, len(ready), _BATCH):
-            some = ready[start : start + _BATCH]
+            batch = ready[start : start + _BATCH]
             self._row = self._writer.append(
                 self._row,
-                [item.pair for item in some],
-                [item.reading() for item in some],
-                [result for item in some for result in self._sources(item)],
+                [message.pair for message in batch],
+                [message.reading() for message in batch],
+                [source for message in batch for source in self._sources(message)],
             )
 
-    def _sources(self, read: Read) -> Iterator[SourceRow]:
+    def _sources(self, read: ImportMessage) -> Iterator[SourceRow]:
         if read.event is None:
             return
         receipt = read.event.receipt()
@@ -305,17 +308,17 @@ class _Look:
     def _index(self, key: tuple[bytes, str], held: PendingImports) -> int:
         hub_id, name = key
         row: IndexedStream = self._writer.stream(name, hub_id)
-        for seq in [event for event in held.events if event <= row.position]:
-            # Read again after a stop; the place was filled then.
+        for seq in [seq for seq in held.events if seq <= row.position]:
+            # Seen again after a restart; it was indexed then.
             del held.events[seq]
         origins = list(held.following(row.position))
         for start in range(0, len(origins), _BATCH):
-            some = origins[start : start + _BATCH]
-            pairs = [OriginPair(item.event.msg(), item.receipt) for item in some]
-            readings = [_reading(item.event, item.event.body_key) for item in some]
+            batch = origins[start : start + _BATCH]
+            pairs = [OriginPair(origin.event.msg(), origin.receipt) for origin in batch]
+            readings = [_reading(origin.event, origin.event.body_key) for origin in batch]
             row = self._writer.append(row, pairs, readings)
         with transaction(self._writer.db):
-            # Its end is nowhere told here; what came is all there is to keep up with.
+            # The origin's head is unknown here, so the stream counts as caught up.
             self._writer.update(row._replace(head_seq=row.position, head_ts=row.last_ts))
         return len(origins)
 
@@ -327,7 +330,7 @@ class _Look:
 
 
 def _reading(event: ImportedEvent, body_key: bytes | None) -> EventReading:
-    """The origin's event; ``body_key`` is of the message that the index keeps beside it."""
+    """The reading of the origin's event; ``body_key`` is of the message stored beside it."""
     if event.excluded is not None:
         return EventReading(EXCLUDED)
     try:
@@ -346,19 +349,19 @@ def _reading(event: ImportedEvent, body_key: bytes | None) -> EventReading:
     )
 
 
-_log = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imports(WireMap):
-    """``hubs`` were verified when they were pinned; a directory with an index is guarded."""
+    """The import streams and pinned hubs of an index.
+
+    The hubs were verified when they were pinned.
+    """
 
     ver: Version = 1
     streams: tuple[str, ...] = ()
     hubs: tuple[HubIdentity, ...] = ()
 
     def joined(self, streams: Iterable[str], hubs: Mapping[bytes, HubIdentity]) -> Imports:
-        """With these as well; a hub that was known has its newer keys from now on."""
+        """Add streams and hubs; of a known hub the newer identity is taken."""
         known = {hub.hub_id: hub for hub in self.hubs}
         for hub_id, given in hubs.items():
             if hub_id not in known or not _is_older(given, known[hub_id]):
@@ -374,16 +377,16 @@ class Imports(WireMap):
 
 
 def _is_older(given: HubIdentity, known: HubIdentity) -> bool:
-    """Whether a key that is current in one identity has retired in the other.
+    """Whether the current key of one identity has retired in the other.
 
-    Keys are not compared one by one: a trust directory leaves out those that it revokes.
+    Keys are not compared one by one: a trust directory omits those that it revokes.
     """
     retired = {key.key_id for key in known.hub_keys if key.valid_until is not None}
     return given.current.valid_until is None and given.current.key_id in retired
 
 
 def read_import(home: IndexHome) -> Imports:
-    """What is taken up; nothing where nobody has asked for any."""
+    """Read the configured imports; empty without any."""
     try:
         return Imports.decode(home.imports.read_bytes())
     except FileNotFoundError:
@@ -395,15 +398,15 @@ def read_import(home: IndexHome) -> Imports:
 
 
 def store_import(home: IndexHome, imports: Imports) -> None:
-    """Whoever follows the index takes it up with the next look at the hub."""
+    """Store the imports; a running follower uses them in its next round."""
     durable.make_directory(home.root)
     durable.write(home.imports, imports.encode())
 
 
 class ImportTurns:
-    """The imports of an index that is followed: each stream is read again when it has grown.
+    """The imports of a followed index: each stream is read again when it has grown.
 
-    One of which something does not hold is left where it is and told of; the others go on.
+    A stream that fails verification is left at its position and reported; the others continue.
     """
 
     def __init__(self, client: Client, writer: IndexWriter) -> None:
@@ -419,7 +422,10 @@ class ImportTurns:
         return next(iter(self._troubles.values()), None)
 
     def round(self, infos: Sequence[StreamInfo]) -> int:
-        """How many events were indexed; ``infos`` is what the hub says of its streams."""
+        """Index what is new; ``infos`` is what the hub states of its streams.
+
+        Returns how many events were indexed.
+        """
         imports = read_import(self._home)
         if imports != self._requested:
             self._requested, self._heads, self._troubles = imports, {}, {}
@@ -432,21 +438,24 @@ class ImportTurns:
         return sum(self._take(follower, name, heads.get(name)) for name in imports.streams)
 
     def _note_heads(self, streams: Sequence[str], infos: Sequence[StreamInfo]) -> None:
-        """How far each import stream goes by what the hub says, so that a lag shows."""
-        known = [info for info in infos if info.name in streams and info.labels]
+        """Store the heads stated by the hub, so that a lag is visible."""
+        imports = [info for info in infos if info.name in streams and info.labels]
         rows = [
-            self._writer.stream(item.name)._replace(
-                head_seq=max(label.last_stream_seq for label in item.labels),
-                head_ts=max(label.last_hub_ts for label in item.labels),
+            self._writer.stream(info.name)._replace(
+                head_seq=max(label.last_stream_seq for label in info.labels),
+                head_ts=max(label.last_hub_ts for label in info.labels),
             )
-            for item in known
+            for info in imports
         ]
         with transaction(self._writer.db):
             for row in rows:
                 self._writer.update(row)
 
     def _take(self, follower: ImportedFollower, target: str, head: int | None) -> int:
-        """A hub that lets in what it does not know has streams of which it tells no end."""
+        """Read a stream unless its head is unchanged.
+
+        The hub states no head for unknown streams.
+        """
         if head is not None and self._heads.get(target, 0) == head:
             return 0
         try:

@@ -1,9 +1,9 @@
-"""Which events stand in another stream than the one of their type (SDR0 3.2.2).
+"""Events that are in a stream other than the one the stream map gives their type (SDR0 3.2.2).
 
-The emitter keeps an event type to its stream, but any program with a capability can write. So the
-index says of each event whether it stands where the stream map has its type, or had it before a
-migration that was recorded. The map that is accepted lies beside the generations of the index: a
-map that gives a known type another stream is accepted only once the migration is in the log.
+The emitter sends an event type to its stream, but any program with a capability can write. So the
+index records for each event whether it is in the stream that the map gives its type, or gave it
+before a recorded migration. The accepted map is stored beside the generations of the index: a map
+that moves a known type to another stream is accepted only once the migration is in the log.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from veen.wire import canonical_json
 from veen.wire.body import AnyItem
 
 WRONG_STREAM: Final = "WRONG_STREAM"
-"""The fault of an event whose type belongs to another stream."""
+"""The fault of an event whose type is mapped to another stream."""
 
 _TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS misplaced (place INTEGER PRIMARY KEY, fault TEXT NOT NULL) STRICT"
@@ -38,20 +38,20 @@ _HISTORY: Final = (
     "WHERE s.hub_id = ? AND s.name = ? AND e.event_type IN (?, ?) AND e.fault IS NULL "
     "ORDER BY e.place"
 )
-_AT_ONCE: Final = 100_000
-"""How many places of a stream are judged in one turn."""
+_BATCH: Final = 100_000
+"""How many positions of a stream are checked in one turn."""
 
 Types = Mapping[str, str]
 """The stream of each event type."""
 
 
 class MapChanged(VeenError):
-    """A stream map that gives a known event type another stream, and no migration tells of it."""
+    """A stream map that moves a known event type without a recorded migration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Misplaced:
-    """How many events of a range stand in the wrong stream, and the first of them."""
+    """How many events of a range are in the wrong stream, and the first of them."""
 
     stream: str
     count: int
@@ -66,7 +66,7 @@ def types_of(streams: RecorderStreamMap) -> dict[str, str]:
 
 
 def accepted(home: IndexHome) -> dict[str, str]:
-    """The map that was accepted last, with types that are in no settings any more."""
+    """Read the map that was accepted last, including types that are no longer configured."""
     try:
         document = json.loads(home.stream_map.read_bytes())
     except FileNotFoundError:
@@ -74,14 +74,14 @@ def accepted(home: IndexHome) -> dict[str, str]:
     except ValueError as error:
         raise _damaged(home, error) from error
     if not isinstance(document, dict) or not all(
-        isinstance(item, str) for item in document.values()
+        isinstance(stream, str) for stream in document.values()
     ):
         raise _damaged(home, "not a map of event types to streams")
     return document
 
 
 def unlogged(before: Types, now: Types, history: Sequence[Migration]) -> list[str]:
-    """Event types that have another stream now, and no chain of migrations leads there."""
+    """The event types whose stream has changed without migrations that lead there."""
     return sorted(
         kind
         for kind, stream in now.items()
@@ -90,21 +90,21 @@ def unlogged(before: Types, now: Types, history: Sequence[Migration]) -> list[st
 
 
 def refuse_changed(home: IndexHome, streams: RecorderStreamMap) -> None:
-    """MapChanged where the settings move an event type and the index knows of no migration."""
+    """Raise MapChanged where the settings move an event type without an indexed migration."""
     before, now = accepted(home), types_of(streams)
     if not unlogged(before, now, ()):
-        # Recording does not depend on an index that may be damaged.
+        # Without a change, recording must not depend on an index that may be damaged.
         return
     with tables.connected(home.current(), writable=False) as db:
         hub_id = bytes(tables.meta(db)["hub_id"])
         history = read_history(db, hub_id, streams.admins)
     kinds = unlogged(before, now, history)
     if kinds:
-        raise MapChanged(_describe(kinds, before, now))
+        raise MapChanged(_format_change(kinds, before, now))
 
 
 def read_history(db: sqlite3.Connection, hub_id: bytes, admins: Sequence[bytes]) -> list[Migration]:
-    """The migrations that admins have recorded, as far as they are indexed."""
+    """The indexed migrations that admins have recorded."""
     events = []
     for kind, principal, payload in db.execute(_HISTORY, (hub_id, CHANGES, RENAMED, SPLIT)):
         if principal in admins:
@@ -118,7 +118,7 @@ def read_history(db: sqlite3.Connection, hub_id: bytes, admins: Sequence[bytes])
 
 
 def misplaced(db: sqlite3.Connection, row: IndexedStream, from_seq: int, to_seq: int) -> Misplaced:
-    """Of one stream, from one place to another; nothing where no map was ever given."""
+    """Count misplaced events in a range of a stream; none if no map was ever given."""
     if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'misplaced'").fetchone():
         return Misplaced(row.name, 0, 0)
     count, first = db.execute(
@@ -129,7 +129,7 @@ def misplaced(db: sqlite3.Connection, row: IndexedStream, from_seq: int, to_seq:
 
 
 class PlacementCheck:
-    """Judges what the writer has indexed; the caller holds the lock of the index."""
+    """Checks the placement of indexed events; the caller holds the lock of the index."""
 
     def __init__(self, writer: IndexWriter, streams: RecorderStreamMap) -> None:
         self._writer = writer
@@ -138,25 +138,25 @@ class PlacementCheck:
         self.trouble: str | None = None
 
     def turn(self) -> None:
-        """Take in the map and its migrations, then judge what came since."""
+        """Load the map and its migrations, then check the events indexed since."""
         writer, now = self._writer, types_of(self._streams)
         before = accepted(self._home)
         history = read_history(writer.db, writer.hub_id, self._streams.admins)
         kinds = unlogged(before, now, history)
-        self.trouble = _describe(kinds, before, now) if kinds else None
-        types = before | {kind: item for kind, item in now.items() if kind not in kinds}
+        self.trouble = _format_change(kinds, before, now) if kinds else None
+        types = before | {kind: stream for kind, stream in now.items() if kind not in kinds}
         if types != before:
             durable.write(self._home.stream_map, canonical_json.encode(types))
         self._begin(types, history)
         for row in writer.streams():
-            # What was imported has the types of its origin, whose map is not ours.
+            # Imported events follow the stream map of their origin.
             if row.hub_id == writer.hub_id and not is_import(row.name):
-                self._judge(row, types, history)
+                self._check(row, types, history)
 
     def _begin(self, types: Types, history: Sequence[Migration]) -> None:
-        """With another map or history, all that was judged is judged again."""
-        detail = [dict(types), [migration.payload() for migration in history]]
-        name = h(canonical_json.encode(detail)).hex()
+        """Check everything again when the map or the migrations have changed."""
+        document = [dict(types), [migration.payload() for migration in history]]
+        name = h(canonical_json.encode(document)).hex()
         if tables.meta(self._writer.db).get("placement") == name:
             return
         with transaction(self._writer.db):
@@ -165,9 +165,9 @@ class PlacementCheck:
             self._writer.db.execute("DELETE FROM meta WHERE key LIKE 'placed %'")
             self._writer.note("placement", name)
 
-    def _judge(self, row: IndexedStream, types: Types, history: Sequence[Migration]) -> None:
+    def _check(self, row: IndexedStream, types: Types, history: Sequence[Migration]) -> None:
         done = int(tables.meta(self._writer.db).get(f"placed {row.stream_no}", 0))
-        upto = min(row.position, done + _AT_ONCE)
+        upto = min(row.position, done + _BATCH)
         if upto <= done:
             return
         rows = self._writer.db.execute(
@@ -186,9 +186,9 @@ class PlacementCheck:
 
 
 def _is_wrong(stream: str, seq: int, kind: str, types: Types, history: Sequence[Migration]) -> bool:
-    """Whether a type that is not the stream's today was not its own at that place either.
+    """Whether a type is not mapped to the stream now and was not at that position either.
 
-    Of a stream that no map names, only types of other streams are wrong.
+    In a stream that no map names, only types of other streams are wrong.
     """
     for migration in history:
         if migration.source == stream and seq <= migration.last_seq and migration.takes_away(kind):
@@ -199,7 +199,8 @@ def _is_wrong(stream: str, seq: int, kind: str, types: Types, history: Sequence[
 def _after(kind: str, stream: str, history: Sequence[Migration]) -> str:
     for migration in history:
         if migration.source == stream and migration.takes_away(kind):
-            stream = next(each.stream for each in migration.targets if kind in each.event_types)
+            targets = (target for target in migration.targets if kind in target.event_types)
+            stream = next(targets).stream
     return stream
 
 
@@ -208,11 +209,11 @@ def _readable(events: Iterable[RecordEvent]) -> Iterable[Migration]:
         try:
             yield from migrations([event])
         except Malformed:
-            # An event that tells of no migration explains nothing.
+            # A malformed migration event explains no change.
             continue
 
 
-def _describe(kinds: Sequence[str], before: Types, now: Types) -> str:
+def _format_change(kinds: Sequence[str], before: Types, now: Types) -> str:
     kind, more = kinds[0], f" (and {len(kinds) - 1} more types)" if len(kinds) > 1 else ""
     old, new = before[kind], now[kind]
     return (

@@ -1,8 +1,7 @@
-"""The recorder checkpoints an index knows, each compared with its own roots (SDR0 3.2.4).
+"""Recorder checkpoints known to an index, and inclusion proofs of its events (SDR0 3.2.4).
 
-Proofs of many leaves at one size: what they have in common is looked up once.
-
-Witnesses of sampled events: made of what the index keeps, and verified before they are given.
+Each checkpoint is compared with the index's own roots. Proofs of many leaves at one tree size share
+their lookups. Witnesses of sampled events are verified before they are returned.
 """
 
 from __future__ import annotations
@@ -31,15 +30,16 @@ from veen.recorder_checkpoint import RecorderCheckpoint
 from veen.system.process_pool import WorkerPool
 
 _PAGE: Final = 100
+_BATCH: Final = 256
 _log = logging.getLogger(__name__)
 
 
 class Disagreement(Untrusted):
-    """A checkpoint whose root is not that of the log as it was read: the hub signed both."""
+    """A checkpoint whose root differs from that of the log; the hub has signed both."""
 
 
 def learn_checkpoint(writer: IndexWriter, session: Session) -> int:
-    """Take in the documents the hub has made since; how many there were."""
+    """Store new recorder checkpoints of the hub; return how many."""
     last, count = _latest(writer), 0
     for checkpoint in _offered(session, last.created_at if last else 0):
         if _knows(writer, checkpoint):
@@ -57,20 +57,20 @@ def learn_checkpoint(writer: IndexWriter, session: Session) -> int:
 def check_checkpoint(writer: IndexWriter) -> None:
     """Compare every stream with the checkpoints it has reached; a difference stops all queries."""
     for row in writer.streams():
-        checked = _checked(writer, row)
+        checked = _last_agreed(writer, row)
         if checked != row.checked:
             with transaction(writer.db):
                 writer.update(row._replace(checked=checked))
 
 
-def _checked(writer: IndexWriter, row: IndexedStream) -> int:
+def _last_agreed(writer: IndexWriter, row: IndexedStream) -> int:
     """The number of the last checkpoint that the stream agrees with."""
     checked = row.checked
     for number, raw in writer.db.execute(
         "SELECT number, document FROM checkpoints WHERE number > ? ORDER BY number", (checked,)
     ):
         document = RecorderCheckpoint.decode(raw)
-        # One of another hub says nothing of this stream.
+        # A checkpoint of another hub does not cover this stream.
         end = document.end(row.name) if document.hub_id == row.hub_id else None
         if end is not None and end.last_seq > row.position:
             break
@@ -85,7 +85,7 @@ def _checked(writer: IndexWriter, row: IndexedStream) -> int:
 def _alarm(
     writer: IndexWriter, row: IndexedStream, document: RecorderCheckpoint, seq: int
 ) -> Disagreement:
-    """Keep the two signed words that contradict each other, and say where."""
+    """Store the two contradicting signed statements, and return the error."""
     detail = (
         f"{row.name}: recorder checkpoint {document.checkpoint_id.hex()} has another root at "
         f"stream_seq {seq} than the log that was read"
@@ -104,7 +104,7 @@ def _alarm(
 
 
 def _offered(session: Session, since: int) -> Iterator[RecorderCheckpoint]:
-    """From the second of the last one we know, for two may fall into one second."""
+    """Yield checkpoints from the second of the last known one, since two may share a second."""
     after: int | None = max(since - 1, 0)
     while after is not None:
         try:
@@ -145,7 +145,7 @@ def _knows(writer: IndexWriter, checkpoint: RecorderCheckpoint) -> bool:
 
 
 class Prover:
-    """Makes the same proofs as ``InclusionProof.build``."""
+    """Builds the same proofs as ``InclusionProof.build``, with shared lookups."""
 
     def __init__(self, nodes: Nodes, size: int) -> None:
         self._nodes = nodes
@@ -155,7 +155,7 @@ class Prover:
 
     def prove(self, seq: int) -> InclusionProof:
         leaf = seq - 1
-        own = next(
+        peak = next(
             number
             for number, (height, index) in enumerate(self._places)
             if leaf >> height == index
@@ -165,19 +165,17 @@ class Prover:
             stream_seq=seq,
             size=self._size,
             path=tuple(
-                [node(height, (leaf >> height) ^ 1) for height in range(self._places[own][0])]
+                [node(height, (leaf >> height) ^ 1) for height in range(self._places[peak][0])]
             ),
-            peaks=self._hashes[:own] + self._hashes[own + 1 :],
+            peaks=self._hashes[:peak] + self._hashes[peak + 1 :],
         )
 
 
-_TOGETHER: Final = 256
-
-Shown = tuple[Witness, QueryEntry]
+WitnessedEntry = tuple[Witness, QueryEntry]
 
 
 class WitnessTerms(NamedTuple):
-    """What a witness is verified against; both have been verified themselves."""
+    """The hub and checkpoint that witnesses are verified against; both are verified already."""
 
     hub: HubIdentity
     checkpoint: RecorderCheckpoint
@@ -190,18 +188,18 @@ def verified_witnesses(
     terms: WitnessTerms,
     beside: WorkerPool,
 ) -> tuple[Witness, ...]:
-    """A witness for each sampled event, in order; the first that does not hold is raised."""
+    """Return a verified witness for each sampled event, in order; raises the first error."""
     provers = {name: _prover(held, row, terms.checkpoint) for name, row in rows.items()}
     witnesses: list[Witness] = []
 
-    def parts() -> Iterator[list[Shown]]:
-        for start in range(0, len(sampled), _TOGETHER):
-            entries = [item.entry for item in sampled[start : start + _TOGETHER]]
-            some = list(_witnesses(held, rows, entries, provers))
-            witnesses.extend(some)
-            yield list(zip(some, entries, strict=True))
+    def parts() -> Iterator[list[WitnessedEntry]]:
+        for start in range(0, len(sampled), _BATCH):
+            entries = [sample.entry for sample in sampled[start : start + _BATCH]]
+            batch = list(_witnesses(held, rows, entries, provers))
+            witnesses.extend(batch)
+            yield list(zip(batch, entries, strict=True))
 
-    deque(beside.run(partial(_verify_witness, terms), parts()), maxlen=0)
+    deque(beside.run(partial(_verify_witnesses, terms), parts()), maxlen=0)
     return tuple(witnesses)
 
 
@@ -229,9 +227,9 @@ def _prover(held: Snapshot, row: IndexedStream, checkpoint: RecorderCheckpoint) 
     return Prover(held.nodes(row), end.last_seq if end else 0)
 
 
-def _verify_witness(terms: WitnessTerms, shown: Sequence[Shown]) -> None:
+def _verify_witnesses(terms: WitnessTerms, witnessed: Sequence[WitnessedEntry]) -> None:
     check = WitnessCheck(terms.hub, terms.checkpoint)
-    for witness, entry in shown:
+    for witness, entry in witnessed:
         try:
             check.event(witness, entry)
         except Untrusted as error:

@@ -1,6 +1,7 @@
-"""An index as it stood at one moment, for one query: what is added meanwhile is not seen.
+"""A consistent snapshot of an index for one query, and the status of an index.
 
-How an index stands: how far behind the hub it is, and what is wrong with it.
+Rows added after the snapshot was opened are not visible in it. The status reports how far the index
+is behind the hub and which faults it has recorded.
 """
 
 from __future__ import annotations
@@ -20,18 +21,20 @@ from veen.log.nodes import NodeFile
 from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd
 
 _CACHED_NODES: Final = 1 << 16
-_PAIRS_AT_A_TIME: Final = 500
+_PAIR_BATCH: Final = 500
 
 
 class IndexAlarm(Untrusted):
-    """The hub's checkpoints contradict its log: nothing is answered before that is cleared up."""
+    """The hub's checkpoints contradict its log; no query is answered until that is resolved."""
 
 
 class NotReached(VeenError):
-    """The index has not come as far as the checkpoint, or knows nothing of it yet."""
+    """The index has not reached the checkpoint, or does not know it yet."""
 
 
 class Snapshot:
+    """A read transaction on an index generation."""
+
     def __init__(
         self, generation: IndexGeneration, db: sqlite3.Connection, closing: ExitStack
     ) -> None:
@@ -45,13 +48,13 @@ class Snapshot:
     def streams(self) -> list[IndexedStream]:
         return list(self._rows.values())
 
-    def refuse_alarms(self) -> None:
+    def verify_no_alarms(self) -> None:
         row = self.db.execute("SELECT told FROM alarms ORDER BY number").fetchone()
         if row is not None:
             raise IndexAlarm(f"{row[0]}; queries are stopped")
 
     def reached(self, checkpoint: RecorderCheckpoint, name: str) -> tuple[IndexedStream, StreamEnd]:
-        """A stream whose root at the checkpoint was compared with ours, and is so still."""
+        """Return a stream that has reached the checkpoint, after comparing its root again."""
         end = checkpoint.end(name)
         if end is None:
             raise NotReached(f"the checkpoint was made before {name} was known; wait for the next")
@@ -67,11 +70,11 @@ class Snapshot:
         return row, end
 
     def latest(self, names: Sequence[str]) -> RecorderCheckpoint | None:
-        """The latest checkpoint that speaks of these streams and that all of them have reached."""
+        """The latest checkpoint that covers these streams and that all of them have reached."""
         return next(self.agreed(names), None)
 
     def agreed(self, names: Sequence[str]) -> Iterator[RecorderCheckpoint]:
-        """That one, and those before it that speak of these streams too, the latest first."""
+        """Yield that checkpoint and earlier ones that cover these streams, the latest first."""
         rows = [self._rows.get((self.hub_id, name)) for name in names]
         last = min((row.checked if row else 0 for row in rows), default=0)
         for (raw,) in self.db.execute(
@@ -79,7 +82,7 @@ class Snapshot:
         ):
             document = RecorderCheckpoint.decode(raw)
             if any(document.end(name) is None for name in names):
-                # Those before it know of no more streams than this one.
+                # Earlier checkpoints cover no more streams than this one.
                 return
             yield document
 
@@ -90,16 +93,16 @@ class Snapshot:
         return self._nodes[row.stream_no]
 
     def pairs(self, places: Sequence[int]) -> Iterator[PairRow]:
-        """The signed bytes behind places, in the order they are asked for."""
-        for start in range(0, len(places), _PAIRS_AT_A_TIME):
-            some = places[start : start + _PAIRS_AT_A_TIME]
-            marks = ", ".join("?" * len(some))
+        """Yield the signed bytes at these places, in the order given."""
+        for start in range(0, len(places), _PAIR_BATCH):
+            batch = places[start : start + _PAIR_BATCH]
+            marks = ", ".join("?" * len(batch))
             query = f"SELECT * FROM pairs WHERE place IN ({marks})"  # noqa: S608
-            result = {row[0]: PairRow(*row) for row in self.db.execute(query, some)}
-            for place in some:
-                if place not in result:
+            pairs = {row[0]: PairRow(*row) for row in self.db.execute(query, batch)}
+            for place in batch:
+                if place not in pairs:
                     raise BadIndex(f"the index lacks the message at {place}; {tables.REMEDY}")
-                yield result[place]
+                yield pairs[place]
 
     def _root_at(self, row: IndexedStream, size: int) -> bytes:
         try:
@@ -117,19 +120,19 @@ class Snapshot:
 
 
 class CachedNodes:
-    """Nodes of a file; those high up stand in most proofs."""
+    """Nodes of a file with a cache, since the high nodes are part of most proofs."""
 
     def __init__(self, file: NodeFile) -> None:
         self._file = file
         self._known: dict[tuple[int, int], bytes] = {}
 
     def node(self, height: int, index: int) -> bytes:
-        value = self._known.get((height, index))
-        if value is None:
+        hash_ = self._known.get((height, index))
+        if hash_ is None:
             if len(self._known) >= _CACHED_NODES:
                 self._known.clear()
-            value = self._known[height, index] = self._file.node(height, index)
-        return value
+            hash_ = self._known[height, index] = self._file.node(height, index)
+        return hash_
 
 
 @contextmanager
@@ -143,7 +146,7 @@ def snapshot(home: IndexHome) -> Iterator[Snapshot]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamLag:
-    """How far one stream is indexed. ``seconds`` is between what is indexed and what is there."""
+    """How far a stream is indexed; ``seconds`` is between the last indexed entry and the head."""
 
     hub_id: bytes
     stream: str
@@ -157,7 +160,7 @@ class StreamLag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexStatus:
-    """``asked_sec`` is since the hub last told its ends; what came after that is not counted.
+    """``asked_sec`` is the time since the hub last stated its heads; later entries are not counted.
 
     ``checkpoint`` is the latest recorder checkpoint that every stream has reached.
     """
@@ -209,7 +212,7 @@ class IndexStatus:
 def status(home: IndexHome, now: int) -> IndexStatus:
     with tables.connected(home.current(), writable=False) as db:
         db.execute("BEGIN")
-        said, rows = tables.meta(db), tables.streams(db)
+        meta, rows = tables.meta(db), tables.streams(db)
         agreed = min((row.checked for row in rows), default=0)
         (known,) = db.execute("SELECT count(*) FROM checkpoints").fetchone()
         reached = db.execute(
@@ -219,12 +222,12 @@ def status(home: IndexHome, now: int) -> IndexStatus:
         alarms = tuple(
             detail for (detail,) in db.execute("SELECT told FROM alarms ORDER BY number")
         )
-    asked = said.get("asked_at")
+    asked = meta.get("asked_at")
     return IndexStatus(
-        hub_id=said["hub_id"],
+        hub_id=meta["hub_id"],
         streams=tuple(_lag(row, wrong[row.stream_no]) for row in rows),
         asked_sec=None if asked is None else max(now - asked, 0),
-        trouble=said.get("trouble"),
+        trouble=meta.get("trouble"),
         alarms=alarms,
         checkpoints=known,
         checkpoint=reached[0] if reached else None,
@@ -233,7 +236,7 @@ def status(home: IndexHome, now: int) -> IndexStatus:
 
 def _lag(row: IndexedStream, wrong: int) -> StreamLag:
     behind = max(row.head_seq - row.position, 0)
-    # A stream of which nothing is indexed is behind by all the time there is; its first is unknown.
+    # Of a stream without indexed entries the first time is unknown, so 1 second is reported.
     seconds = max(row.head_ts - row.last_ts, 0) if behind and row.position else int(behind > 0)
     return StreamLag(
         hub_id=row.hub_id,

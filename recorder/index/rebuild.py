@@ -1,6 +1,7 @@
-"""An index made again from the log, beside the old one, and put in its place at once.
+"""Rebuilding an index from the log beside the current one, and switching to it atomically.
 
-What two indexes of one log must have in common: every row and node, by hub, stream and place.
+Two indexes of one log must agree on every row and node by hub, stream and position; the comparison
+is here too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from veen.errors import Untrusted
 from veen.events import IMPORT_NAMESPACE
 from veen.log.nodes import NODE_BYTES, NodeFile
 
-_NODES_AT_A_TIME = 4_096
+_NODE_BATCH = 4_096
 _ROWS = """
 SELECT e.*, p.msg, p.receipt, p.body_key FROM events e LEFT JOIN pairs p ON p.place = e.place
 WHERE e.place BETWEEN ? AND ? ORDER BY e.place"""
@@ -29,7 +30,7 @@ _WITHOUT_PLACE = 2
 
 
 class Difference(NamedTuple):
-    """Where two indexes first differ in a stream, and in what."""
+    """The first difference of two indexes in a stream."""
 
     stream: str
     seq: int
@@ -37,51 +38,51 @@ class Difference(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """How many entries both had, and where they differed."""
+    """How many entries were compared, and the differences."""
 
     entries: int
     differences: list[Difference]
 
 
 def compare(generation: IndexGeneration, other: IndexGeneration) -> Compared:
-    """Two indexes as far as both go; what only one of them has reached yet is not compared.
+    """Compare two indexes as far as both reach.
 
-    Only what ``one`` has too much is a difference: the other may follow more streams.
+    Only what ``generation`` has in excess is a difference: ``other`` may follow more streams.
     """
     with (
         tables.connected(generation, writable=False) as ours,
         tables.connected(other, writable=False) as theirs,
     ):
         known = {(row.hub_id, row.name): row for row in tables.streams(theirs)}
-        entries, result = 0, []
+        entries, differences = 0, []
         for row in tables.streams(ours):
             match = known.get((row.hub_id, row.name))
             if match is None and row.hub_id != bytes(tables.meta(ours)["hub_id"]):
-                # An imported stream that is not taken up any more.
+                # An imported stream that is no longer configured.
                 continue
             if match is None:
-                result.append(Difference(row.name, 1, "the other has no such stream"))
+                differences.append(Difference(row.name, 1, "the other has no such stream"))
                 continue
             size = min(row.position, match.position)
             entries += size
-            result += _beyond(ours, row)
+            differences += _beyond(ours, row)
             pairs = zip_longest(_rows(ours, row, size), _rows(theirs, match, size))
-            result += _first(row.name, "its row", pairs)
+            differences += _first(row.name, "its row", pairs)
             sources = zip_longest(_origins(ours, row, size), _origins(theirs, match, size))
-            result += _first(row.name, "its place at its origin", sources)
+            differences += _first(row.name, "its place at its origin", sources)
             nodes = zip_longest(_nodes(generation, row, size), _nodes(other, match, size))
-            result += _first(row.name, "a node near it", nodes)
-        return Compared(entries, result)
+            differences += _first(row.name, "a node near it", nodes)
+        return Compared(entries, differences)
 
 
 def _beyond(db: sqlite3.Connection, row: IndexedStream) -> list[Difference]:
-    """Rows that stand where the index itself says that it has not been."""
+    """Find rows beyond the position that the index itself states."""
     after, last = row.place(row.position + 1), tables.place(row.stream_no + 1, 0)
     query = "SELECT place FROM {} WHERE place BETWEEN ? AND ? LIMIT 1"
     for table in ("events", "pairs"):
-        result = db.execute(query.format(table), (after, last)).fetchone()
-        if result is not None:
-            return [Difference(row.name, tables.seq_of(result[0]), "a row beyond its end")]
+        excess = db.execute(query.format(table), (after, last)).fetchone()
+        if excess is not None:
+            return [Difference(row.name, tables.seq_of(excess[0]), "a row beyond its end")]
     return []
 
 
@@ -90,23 +91,23 @@ def _first(
 ) -> list[Difference]:
     for left, right in pairs:
         if left != right:
-            seqs = [item[0] for item in (left, right) if item is not None]
+            seqs = [side[0] for side in (left, right) if side is not None]
             return [Difference(stream, min(int(str(seq)) for seq in seqs), what)]
     return []
 
 
 def _rows(db: sqlite3.Connection, row: IndexedStream, size: int) -> Iterator[tuple[object, ...]]:
-    """Without the numbers that streams happen to have."""
-    for result in db.execute(_ROWS, (row.place(1), row.place(size))):
-        yield (tables.seq_of(result[0]), *result[_WITHOUT_PLACE:])
+    """The rows of a stream without its number, which may differ."""
+    for values in db.execute(_ROWS, (row.place(1), row.place(size))):
+        yield (tables.seq_of(values[0]), *values[_WITHOUT_PLACE:])
 
 
 def _origins(db: sqlite3.Connection, row: IndexedStream, size: int) -> Iterator[tuple[object, ...]]:
-    """Of an import stream; no other has any, and an older index has no such table."""
+    """The origins of an import stream; an older index may lack the table."""
     if not row.name.startswith(IMPORT_NAMESPACE):
         return
-    for result in db.execute(_SOURCES, (row.place(1), row.place(size))):
-        yield (tables.seq_of(result[0]), *result[_WITHOUT_PLACE:])
+    for values in db.execute(_SOURCES, (row.place(1), row.place(size))):
+        yield (tables.seq_of(values[0]), *values[_WITHOUT_PLACE:])
 
 
 def _nodes(
@@ -116,10 +117,10 @@ def _nodes(
     if not count:
         return
     with NodeFile.for_reading(generation.nodes(row.stream_no)) as file:
-        for start in range(0, count, _NODES_AT_A_TIME):
-            raw = file.read(start, min(_NODES_AT_A_TIME, count - start))
+        for start in range(0, count, _NODE_BATCH):
+            raw = file.read(start, min(_NODE_BATCH, count - start))
             for number in range(0, len(raw), NODE_BYTES):
-                # A leaf completes two nodes or less on the average.
+                # A leaf completes two nodes at most on average.
                 near = (start + number // NODE_BYTES) // 2 + 1
                 yield near, raw[number : number + NODE_BYTES]
 
@@ -128,14 +129,17 @@ Progress = Callable[[int], None]
 
 
 class RebuiltIndex(NamedTuple):
-    """How many entries the new index holds; ``compared`` is None when there was no old one."""
+    """How many entries the new index holds; ``compared`` is None without an old index."""
 
     entries: int
     compared: Compared | None
 
 
 def create(home: IndexHome, hub_id: bytes) -> IndexGeneration:
-    """The current index; an empty one where there was none. The caller holds the lock."""
+    """Return the current index, after creating an empty one if necessary.
+
+    The caller holds the lock.
+    """
     if home.exists():
         return home.current()
     fresh = home.fresh()
@@ -148,23 +152,24 @@ def build(
     home: IndexHome,
     client: Client,
     opener: BatchOpener,
-    value: frozenset[str] | None,
+    requested: frozenset[str] | None,
     progress: Progress,
 ) -> IndexGeneration:
-    """A new index of all that the hub has by now, imports included, beside the current one."""
+    """Build a new index of everything the hub has by now, imports included, beside the current
+    one."""
     fresh = home.fresh()
     tables.create(fresh, client.meet().hub.hub_id)
     with writing(fresh) as writer:
-        follower = Follower(client, writer, opener, value)
-        done = result = follower.round()
+        follower = Follower(client, writer, opener, requested)
+        total = count = follower.round()
         ends = {row.stream_no: row.head_seq for row in writer.streams()}
-        # Up to where the hub was when it began: it may never stand still.
-        while result and any(row.position < ends.get(row.stream_no, 0) for row in writer.streams()):
-            progress(done)
-            result = follower.round()
-            done += result
+        # Up to the heads at the start, since the hub may never be idle.
+        while count and any(row.position < ends.get(row.stream_no, 0) for row in writer.streams()):
+            progress(total)
+            count = follower.round()
+            total += count
         if follower.import_trouble is not None:
-            # Whoever follows goes on without such a stream; an index that is made again does not.
+            # A follower continues without such a stream; a rebuild must not.
             raise Untrusted(follower.import_trouble)
     return fresh
 
@@ -173,11 +178,11 @@ def rebuild(
     home: IndexHome,
     client: Client,
     opener: BatchOpener,
-    value: frozenset[str] | None,
+    requested: frozenset[str] | None,
     progress: Progress,
 ) -> RebuiltIndex:
-    """Build, compare with the old one, swap. The caller holds the lock."""
-    fresh = build(home, client, opener, value, progress)
+    """Build a new index, compare it with the old one, and swap. The caller holds the lock."""
+    fresh = build(home, client, opener, requested, progress)
     compared = compare(home.current(), fresh) if home.exists() else None
     home.swap(fresh)
     home.sweep()
@@ -190,15 +195,15 @@ def verify(
     home: IndexHome,
     client: Client,
     opener: BatchOpener,
-    value: frozenset[str] | None,
+    requested: frozenset[str] | None,
     progress: Progress,
 ) -> Compared:
-    """Whether the index says what the log says: it is built once more, and the two compared.
+    """Compare the index with one that is newly built from the log.
 
-    The caller holds the lock; the index stays as it is.
+    The caller holds the lock; the index is not changed.
     """
     current = home.current()
     try:
-        return compare(current, build(home, client, opener, value, progress))
+        return compare(current, build(home, client, opener, requested, progress))
     finally:
         home.sweep()

@@ -1,16 +1,14 @@
-"""The tables of an index in SQLite, and the connection to them.
+"""The SQLite tables of an index, the connection to them, and the directory of generations.
 
-A place is one number: the stream's own, then the sequence number. So the rows of a stream stand
-in its order, and every key of SQLite, which ends in the number of its row, does too: hub time never
-goes back within a stream. The streams of a query are walked each in this order and merged, and
+The primary key of a row is one number: the number of the stream, then the sequence number. So the
+rows of a stream are in its order, and so is every SQLite index, which ends in the row number: hub
+time never goes back within a stream. A query scans its streams in this order and merges them, and
 nothing is sorted.
 
-Where an index lives: a directory of generations, of which one is current.
-
-lock         held by whoever writes
+lock         held by the writer
 current      a link to the generation that is read
-g-1/         index.sqlite and nodes/, the first that was built
-imports.cbor the import streams that are taken up, if any
+g-1/         index.sqlite and nodes/, the first generation
+imports.cbor the import streams that are indexed, if any
 """
 
 from __future__ import annotations
@@ -31,89 +29,6 @@ from veen.system.durable import NoSpace
 
 _CURRENT: Final = "current"
 _PREFIX: Final = "g-"
-
-
-class NoIndex(VeenError):
-    """A directory in which no index was built yet."""
-
-
-class IndexBusy(VeenError):
-    """Another process writes this index."""
-
-
-@dataclass(frozen=True, slots=True)
-class IndexGeneration:
-    """One index, whole: the database and the nodes of each stream."""
-
-    root: Path
-
-    @property
-    def database(self) -> Path:
-        return self.root / "index.sqlite"
-
-    def nodes(self, stream_no: int) -> Path:
-        return self.root / "nodes" / f"{stream_no:08d}"
-
-
-@dataclass(frozen=True, slots=True)
-class IndexHome:
-    root: Path
-
-    @property
-    def imports(self) -> Path:
-        return self.root / "imports.cbor"
-
-    @property
-    def stream_map(self) -> Path:
-        """The stream map that was accepted last; it outlives every generation."""
-        return self.root / "stream_map.json"
-
-    def exists(self) -> bool:
-        return (self.root / _CURRENT).is_symlink()
-
-    def current(self) -> IndexGeneration:
-        """The generation that is read; what was opened of it stays whole after a swap."""
-        if not self.exists():
-            raise NoIndex(f"{self.root} holds no index yet: run veen recorder index follow")
-        return IndexGeneration((self.root / _CURRENT).resolve())
-
-    def fresh(self) -> IndexGeneration:
-        """An empty generation beside the others; the caller holds the lock."""
-        numbers = [int(path.name.removeprefix(_PREFIX)) for path in self.root.glob(f"{_PREFIX}*")]
-        generation = IndexGeneration(self.root / f"{_PREFIX}{max(numbers, default=0) + 1}")
-        durable.make_directory(generation.root / "nodes")
-        durable.sync_directory(generation.root)
-        return generation
-
-    def swap(self, to: IndexGeneration) -> None:
-        """Let a generation be the current one, at once or not at all."""
-        link = self.root / f".{_CURRENT}"
-        link.unlink(missing_ok=True)
-        link.symlink_to(to.root.name)
-        durable.rename(link, self.root / _CURRENT)
-
-    def sweep(self) -> None:
-        """Remove every generation but the current one: those it followed, and unfinished ones."""
-        root = self.current().root
-        for path in self.root.glob(f"{_PREFIX}*"):
-            if path.resolve() != root:
-                shutil.rmtree(path)
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Nobody else writes meanwhile; readers do not care."""
-        durable.make_directory(self.root)
-        handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, durable.FILE_MODE)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise IndexBusy(f"another process writes {self.root}: stop it first") from error
-            yield
-        finally:
-            os.close(handle)
-
-
 VERSION: Final = 1
 SEQ_BITS: Final = 40
 REMEDY: Final = "make it again with veen recorder index rebuild"
@@ -141,26 +56,107 @@ CREATE TABLE alarms (
   number INTEGER PRIMARY KEY, stream TEXT NOT NULL, told TEXT NOT NULL, document BLOB NOT NULL,
   receipt BLOB) STRICT;
 """
-
-
 _ORIGINS: Final = """
 CREATE TABLE IF NOT EXISTS origins (
   place INTEGER PRIMARY KEY, stream_no INTEGER NOT NULL, complete_at INTEGER NOT NULL,
   source_hub BLOB NOT NULL, source_stream TEXT NOT NULL, source_seq INTEGER NOT NULL,
   source_ts INTEGER NOT NULL, source_leaf BLOB NOT NULL) STRICT
 """
-"""Imported events have a place here too; an index that was made before gets the empty table."""
+"""The positions of imported events at their origin; added to an index of an earlier release."""
+
+
+class NoIndex(VeenError):
+    """A directory without an index."""
+
+
+class IndexBusy(VeenError):
+    """Another process writes this index."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexGeneration:
+    """A complete index: the database and the node files of each stream."""
+
+    root: Path
+
+    @property
+    def database(self) -> Path:
+        return self.root / "index.sqlite"
+
+    def nodes(self, stream_no: int) -> Path:
+        return self.root / "nodes" / f"{stream_no:08d}"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexHome:
+    """The directory of an index."""
+
+    root: Path
+
+    @property
+    def imports(self) -> Path:
+        return self.root / "imports.cbor"
+
+    @property
+    def stream_map(self) -> Path:
+        """The stream map that was accepted last; it is independent of generations."""
+        return self.root / "stream_map.json"
+
+    def exists(self) -> bool:
+        return (self.root / _CURRENT).is_symlink()
+
+    def current(self) -> IndexGeneration:
+        """The generation that is read; open files of it remain valid after a swap."""
+        if not self.exists():
+            raise NoIndex(f"{self.root} holds no index yet: run veen recorder index follow")
+        return IndexGeneration((self.root / _CURRENT).resolve())
+
+    def fresh(self) -> IndexGeneration:
+        """Create an empty generation beside the others; the caller holds the lock."""
+        numbers = [int(path.name.removeprefix(_PREFIX)) for path in self.root.glob(f"{_PREFIX}*")]
+        generation = IndexGeneration(self.root / f"{_PREFIX}{max(numbers, default=0) + 1}")
+        durable.make_directory(generation.root / "nodes")
+        durable.sync_directory(generation.root)
+        return generation
+
+    def swap(self, to: IndexGeneration) -> None:
+        """Make a generation the current one, atomically."""
+        link = self.root / f".{_CURRENT}"
+        link.unlink(missing_ok=True)
+        link.symlink_to(to.root.name)
+        durable.rename(link, self.root / _CURRENT)
+
+    def sweep(self) -> None:
+        """Remove every generation except the current one."""
+        root = self.current().root
+        for path in self.root.glob(f"{_PREFIX}*"):
+            if path.resolve() != root:
+                shutil.rmtree(path)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the write lock; readers need none."""
+        durable.make_directory(self.root)
+        handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, durable.FILE_MODE)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise IndexBusy(f"another process writes {self.root}: stop it first") from error
+            yield
+        finally:
+            os.close(handle)
 
 
 class BadIndex(VeenError):
-    """A file that is no index, or one of another version, or damaged."""
+    """A file that is not an index, has another version, or is damaged."""
 
 
 class IndexedStream(NamedTuple):
-    """How far a stream was indexed, and how far the hub said it goes.
+    """How far a stream is indexed, and the head that the hub stated.
 
-    ``unread`` counts the messages that are no recorder event. ``checked`` is the number of the last
-    recorder checkpoint whose root was compared with ours.
+    ``unread`` counts the messages that are not recorder events. ``checked`` is the number of the
+    last recorder checkpoint whose root was compared with ours.
     """
 
     stream_no: int
@@ -179,9 +175,9 @@ class IndexedStream(NamedTuple):
 
 
 class EventRow(NamedTuple):
-    """``unread`` counts the messages up to here that are no event; this one is when it has a fault.
+    """A message. ``unread`` counts the messages up to here that are not events.
 
-    Then all that follows is null.
+    A message with a fault is not an event, and the columns after ``fault`` are null.
     """
 
     place: int
@@ -199,6 +195,8 @@ class EventRow(NamedTuple):
 
 
 class PairRow(NamedTuple):
+    """The signed bytes of a message and its receipt."""
+
     place: int
     msg: bytes
     receipt: bytes
@@ -206,9 +204,9 @@ class PairRow(NamedTuple):
 
 
 class SourceRow(NamedTuple):
-    """Where an imported event stands at its origin; ``place`` is where it stands here.
+    """The position of an imported event at its origin; ``place`` is its position here.
 
-    ``complete_at`` is the number in the import stream at which all of its bundle is there.
+    ``complete_at`` is the position in the import stream at which its bundle is complete.
     """
 
     place: int
@@ -230,7 +228,7 @@ def seq_of(place: int) -> int:
 
 
 def create(generation: IndexGeneration, hub_id: bytes) -> None:
-    """Write the empty tables, for the hub whose streams are followed."""
+    """Create the empty tables, for the hub whose streams are followed."""
     with connected(generation, writable=True) as db, transaction(db):
         for statement in _SCHEMA.split(";\n"):
             db.execute(statement)
@@ -239,7 +237,7 @@ def create(generation: IndexGeneration, hub_id: bytes) -> None:
 
 
 def complete(db: sqlite3.Connection) -> None:
-    """Add what an index that was made by an earlier release lacks."""
+    """Add tables that an index of an earlier release lacks."""
     with transaction(db):
         db.execute(_ORIGINS)
 
@@ -272,7 +270,7 @@ def connected(generation: IndexGeneration, *, writable: bool) -> Iterator[sqlite
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing; a full disk is told as one."""
+    """Run a transaction; a full disk raises NoSpace."""
     try:
         db.execute("BEGIN IMMEDIATE")
         yield
@@ -288,7 +286,7 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def meta(db: sqlite3.Connection) -> dict[str, Any]:
-    """What the index says of itself, once it is one of ours."""
+    """Return the metadata, after verifying the version."""
     try:
         rows = dict(db.execute("SELECT key, value FROM meta").fetchall())
     except sqlite3.DatabaseError as error:

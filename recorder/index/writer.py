@@ -1,6 +1,6 @@
-"""The one writer of an index: verified pairs go in, rows, nodes and position in one step.
+"""The only writer of an index: rows, nodes and position of verified pairs in one transaction.
 
-What a message turns out to be when the reader's keys are tried on it.
+Also classifies each message by what the reader's keys open.
 """
 
 from __future__ import annotations
@@ -31,9 +31,15 @@ from veen.msg import Msg
 from veen.payload import Opened, open_with_any
 from veen.receipt import Receipt
 
+_STREAM = "INSERT INTO streams VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_PAIR = "INSERT INTO pairs VALUES (?, ?, ?, ?)"
+_SOURCE = "INSERT INTO origins VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_ADVANCE = "UPDATE streams SET position = ?, root = ?, last_ts = ?, unread = ? WHERE stream_no = ?"
+
 
 class EventReading(NamedTuple):
-    """The fields of an event and the key of its body, or the fault for which it is none."""
+    """The fields of an event and the key of its body, or the fault why it is not an event."""
 
     fault: str | None
     subject_id: str | None = None
@@ -46,14 +52,14 @@ class EventReading(NamedTuple):
 
 
 class EntryReader:
-    """The reader's private keys; recorder streams have the default profile."""
+    """Decrypts events with the reader's private keys; recorder streams have the default profile."""
 
     def __init__(self, keys: Sequence[bytes], limits: Limits) -> None:
         self._keys = list(keys)
         self._limits = limits
 
     def read(self, raw: bytes) -> EventReading:
-        """Of a message whose signature and place were verified elsewhere."""
+        """Read a message whose signature and position were verified elsewhere."""
         msg = Msg.decode(raw)
         opened = self._open(msg)
         if opened is None:
@@ -80,15 +86,8 @@ class EntryReader:
             return None
 
 
-_STREAM = "INSERT INTO streams VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_PAIR = "INSERT INTO pairs VALUES (?, ?, ?, ?)"
-_SOURCE = "INSERT INTO origins VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-_MOVED = "UPDATE streams SET position = ?, root = ?, last_ts = ?, unread = ? WHERE stream_no = ?"
-
-
 class VerifiedPair(Protocol):
-    """A verified message and its receipt; one that a policy keeps out has no message here."""
+    """A verified message and its receipt; an excluded message is None."""
 
     @property
     def msg(self) -> Msg | None: ...
@@ -98,7 +97,7 @@ class VerifiedPair(Protocol):
 
 
 class IndexWriter:
-    """The caller holds the lock of the index's home."""
+    """The writer of a generation; the caller holds the lock of the index."""
 
     def __init__(
         self, generation: IndexGeneration, db: sqlite3.Connection, closing: ExitStack
@@ -115,7 +114,7 @@ class IndexWriter:
         return list(self._streams.values())
 
     def stream(self, name: str, hub_id: bytes | None = None) -> IndexedStream:
-        """The row of a stream, of our own hub unless another is named; a new one starts empty."""
+        """Return the row of a stream of our hub, or of ``hub_id``; a new stream starts empty."""
         key = (hub_id or self.hub_id, name)
         if key not in self._streams:
             number = max((stream.stream_no for stream in self._streams.values()), default=0) + 1
@@ -138,17 +137,16 @@ class IndexWriter:
         readings: Sequence[EventReading],
         sources: Sequence[SourceRow] = (),
     ) -> IndexedStream:
-        """Index pairs that follow each other, all of them or none.
+        """Index consecutive pairs in one transaction.
 
-        ``sources`` are the places at their origin, of those that are imported events.
-
-        The nodes are on disk first: a crash leaves more of them than the tables know, and the next
-        run writes the same ones again.
+        ``sources`` are the positions of imported events at their origin. The nodes are synced
+        first: a crash leaves more of them than the tables refer to, and the next run writes the
+        same nodes again.
         """
         peaks, nodes = self._grown(row, pairs)
-        events, stored = _rows(row, pairs, readings)
+        events, pair_rows = _rows(row, pairs, readings)
         last = pairs[-1].receipt
-        moved = row._replace(
+        advanced = row._replace(
             position=peaks.size, root=peaks.root(), last_ts=last.hub_ts, unread=events[-1].unread
         )
         file = self.nodes(row)
@@ -156,14 +154,21 @@ class IndexWriter:
         file.sync()
         with transaction(self.db):
             self.db.executemany(_EVENT, events)
-            self.db.executemany(_PAIR, stored)
+            self.db.executemany(_PAIR, pair_rows)
             self.db.executemany(_SOURCE, sources)
-            place = (moved.position, moved.root, moved.last_ts, moved.unread, moved.stream_no)
-            self.db.execute(_MOVED, place)
-        return self._keep(moved, peaks)
+            place = (
+                advanced.position,
+                advanced.root,
+                advanced.last_ts,
+                advanced.unread,
+                advanced.stream_no,
+            )
+            self.db.execute(_ADVANCE, place)
+        return self._cache(advanced, peaks)
 
     def update(self, row: IndexedStream) -> None:
-        """Remember what else is known of a stream; the caller has begun a transaction."""
+        """Store the heads and the checked checkpoint of a stream, within the caller's
+        transaction."""
         self.db.execute(
             "UPDATE streams SET checked = ?, head_seq = ?, head_ts = ? WHERE stream_no = ?",
             (row.checked, row.head_seq, row.head_ts, row.stream_no),
@@ -171,19 +176,19 @@ class IndexWriter:
         self._streams[row.hub_id, row.name] = row
 
     def note(self, key: str, value: str | int | None) -> None:
-        """Remember something of the follower itself; the caller has begun a transaction."""
+        """Store metadata of the follower, within the caller's transaction."""
         self.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
     def root_at(self, row: IndexedStream, size: int) -> bytes:
         return mmr.peaks_at(self.nodes(row), size).root()
 
-    def _keep(self, row: IndexedStream, peaks: Peaks) -> IndexedStream:
+    def _cache(self, row: IndexedStream, peaks: Peaks) -> IndexedStream:
         self._peaks[row.stream_no] = peaks
         self._streams[row.hub_id, row.name] = row
         return row
 
     def _grown(self, row: IndexedStream, pairs: Sequence[VerifiedPair]) -> tuple[Peaks, bytes]:
-        """The range after the pairs and the nodes they complete.
+        """The range after the pairs, and the nodes they complete.
 
         The last root covers every leaf before it, so comparing that one is enough.
         """

@@ -1,8 +1,7 @@
-"""The QueryDescriptor: a query in its one normalised form (Query API 4).
+"""The QueryDescriptor: a query in its normalised form (Query API 4).
 
-JSON from outside, read within bounds, and canonical JSON read back (Query API 3.1).
-
-A JSON object read member by member: each is there, of its type, and nothing else is.
+Untrusted JSON is parsed within bounds, and canonical JSON must re-encode to the same bytes (Query
+API 3.1). Each member of an object must be present and of its type; unknown members are refused.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from recorder.query.filter import (
     read_aggregate,
     read_field,
     read_filter,
-    refuse_doubles,
+    verify_unique,
 )
 from recorder.service.errors import BadDescriptor, DescriptorFault, invalid
 from veen.digest import h
@@ -35,14 +34,29 @@ from veen.label import MAX_NAME, is_name
 from veen.wire import canonical_json
 
 SAFE_INTEGER: Final = 2**53 - 1
-"""The largest integer that canonical JSON has, and the smallest but for its sign."""
+"""The largest absolute value of an integer in canonical JSON."""
 _SAFE_DIGITS: Final = 17  # sixteen digits and a sign
-# A string, closed or not, is one token; what brackets it holds do not count.
+# A string, terminated or not, is one token, so that brackets in it do not count.
 _TOKENS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+VERSION: Final = 1
+_KEYS: Final = (
+    "query_id", "version", "scope", "filter", "projection", "aggregate", "evidence", "meta",
+)  # fmt: skip
+_REQUIRED: Final = ("scope", "filter", "projection", "evidence")
+_QUERY_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_ID_IN_HEX: Final = re.compile(r"[0-9a-fA-F]{64}")
+_WILDCARDS: Final = re.compile(r"[*?\[\]]")
+_MAX_SCOPE: Final = 256
+_MAX_PROJECTION: Final = 256
+_HEX: Final = frozenset("0123456789abcdef")
+_HASH_DIGITS: Final = 64
+_MAX_NAME: Final = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonLimits:
+    """Bounds for untrusted JSON."""
+
     max_bytes: int = 65_536
     max_depth: int = 32
 
@@ -51,7 +65,7 @@ DEFAULT_LIMITS: Final = JsonLimits()
 
 
 def parse_json(raw: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Any:
-    """The value of a JSON text, or BadDescriptor with ``invalid_json``: nothing else is raised."""
+    """Parse untrusted JSON; the only error is BadDescriptor with ``invalid_json``."""
     try:
         return _parse(raw, limits)
     except Malformed as error:
@@ -61,7 +75,7 @@ def parse_json(raw: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Any:
 
 
 def read_canonical(raw: bytes, limits: JsonLimits) -> Any:
-    """The value of which ``raw`` is the canonical JSON, or Malformed when it is of none."""
+    """Parse canonical JSON; Malformed when ``raw`` is not the canonical form of its value."""
     value = _load(raw, limits, _any_integer)
     if canonical_json.encode(value) != raw:
         raise Malformed("not the canonical JSON of its value")
@@ -69,9 +83,9 @@ def read_canonical(raw: bytes, limits: JsonLimits) -> Any:
 
 
 def read_row(raw: bytes) -> dict[str, Any]:
-    """A row from the canonical JSON that this program wrote; nothing is checked again.
+    """Parse a row that this program wrote, without verifying it again.
 
-    ``json.loads`` would not do: it reads large doubles as integers that cannot be written.
+    ``json.loads`` alone would read large doubles as integers that cannot be written.
     """
     document: dict[str, Any] = json.loads(raw, parse_int=_any_integer)
     return document
@@ -79,7 +93,7 @@ def read_row(raw: bytes) -> dict[str, Any]:
 
 def _parse(raw: bytes, limits: JsonLimits) -> Any:
     value = _load(raw, limits, _safe_integer)
-    # Strings with half a surrogate pair are found where they would be written again.
+    # Encoding detects strings with a lone surrogate.
     canonical_json.encode(value)
     return value
 
@@ -87,7 +101,7 @@ def _parse(raw: bytes, limits: JsonLimits) -> Any:
 def _load(raw: bytes, limits: JsonLimits, parse_int: Callable[[str], Any]) -> Any:
     if len(raw) > limits.max_bytes:
         raise Malformed(f"{len(raw)} bytes, of which {limits.max_bytes} are allowed")
-    _refuse_depth(raw, limits.max_depth)
+    _verify_depth(raw, limits.max_depth)
     try:
         return json.loads(
             raw.decode(),
@@ -102,8 +116,8 @@ def _load(raw: bytes, limits: JsonLimits, parse_int: Callable[[str], Any]) -> An
         raise Malformed(str(error)) from error
 
 
-def _refuse_depth(raw: bytes, max_depth: int) -> None:
-    """Count brackets outside strings first: the parser would go down with each of them."""
+def _verify_depth(raw: bytes, max_depth: int) -> None:
+    """Count brackets outside strings first, since the parser recurses with each of them."""
     depth = 0
     for token in _TOKENS.finditer(raw):
         first = token[0][:1]
@@ -113,12 +127,12 @@ def _refuse_depth(raw: bytes, max_depth: int) -> None:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        if key in result:
+        if key in members:
             raise Malformed(f"key {key!r:.80} stands twice in an object")
-        result[key] = value
-    return result
+        members[key] = value
+    return members
 
 
 def _refuse_constant(text: str) -> Never:
@@ -126,10 +140,10 @@ def _refuse_constant(text: str) -> Never:
 
 
 def _finite(text: str) -> float:
-    result = float(text)
-    if not math.isfinite(result):
+    number = float(text)
+    if not math.isfinite(number):
         raise Malformed(f"{text[:32]} is too large for a number")
-    return result
+    return number
 
 
 def _safe_integer(text: str) -> int:
@@ -145,28 +159,12 @@ def _any_integer(text: str) -> int | float:
     return int(text)
 
 
-__all__ = [
-    "DEFAULT_LIMITS", "BadDescriptor", "Descriptor", "EvidencePolicy", "JsonLimits", "Mode",
-    "normalise",     "parse_json", "read_descriptor",
-]  # fmt: skip
-
 Mode = Literal["none", "spot", "full"]
-VERSION: Final = 1
-
-_KEYS: Final = (
-    "query_id", "version", "scope", "filter", "projection", "aggregate", "evidence", "meta",
-)  # fmt: skip
-_REQUIRED: Final = ("scope", "filter", "projection", "evidence")
-_QUERY_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-_ID_IN_HEX: Final = re.compile(r"[0-9a-fA-F]{64}")
-_WILDCARDS: Final = re.compile(r"[*?\[\]]")
-_MAX_SCOPE: Final = 256
-_MAX_PROJECTION: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class EvidencePolicy:
-    """The evidence policy; ``sample_rate`` is there for spot alone."""
+    """The evidence policy; ``sample_rate`` is set for spot only."""
 
     mode: Mode
     sample_rate: float | None = None
@@ -179,7 +177,7 @@ class EvidencePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
-    """A valid query. ``scope`` is sorted, ``projection`` has no wildcard."""
+    """A valid query; ``scope`` is sorted, ``projection`` has no wildcard."""
 
     query_id: str
     version: int = VERSION
@@ -192,7 +190,7 @@ class Descriptor:
     meta: dict[str, Any] | None
 
     def document(self) -> dict[str, Any]:
-        result = {
+        document = {
             "query_id": self.query_id,
             "version": self.version,
             "scope": list(self.scope),
@@ -201,48 +199,48 @@ class Descriptor:
             "evidence": self.evidence.document(),
         }
         if self.aggregate is not None:
-            result["aggregate"] = self.aggregate.document()
+            document["aggregate"] = self.aggregate.document()
         if self.meta is not None:
-            result["meta"] = self.meta
-        return result
+            document["meta"] = self.meta
+        return document
 
     def encode(self) -> bytes:
-        """Canonical JSON, which is what is recorded and hashed."""
+        """Canonical JSON, as recorded and hashed."""
         return canonical_json.encode(self.document())
 
     def digest(self) -> str:
-        """The hash by which a result names what was asked."""
+        """The hash by which a result refers to its query."""
         return h(self.encode()).hex()
 
 
 def normalise(value: Any, *, query_id_if_missing: str) -> Descriptor:
-    """The descriptor that ``value`` asks for, defaults filled in, or BadDescriptor."""
+    """Return the descriptor of ``value`` with defaults filled in, or raise BadDescriptor."""
     if not isinstance(value, dict):
         raise invalid("a descriptor is a JSON object")
     _verify_version(value.get("version", VERSION))
-    result = members(value, "the descriptor", _KEYS)
-    lacking = [key for key in _REQUIRED if result.get(key) is None]
+    document = members(value, "the descriptor", _KEYS)
+    lacking = [key for key in _REQUIRED if document.get(key) is None]
     if lacking:
         raise invalid(f"the descriptor lacks {lacking[0]}")
-    scope = _scope(result["scope"])
-    fields = _projection(result["projection"], scope)
-    aggregate = result.get("aggregate")
+    scope = _scope(document["scope"])
+    fields = _projection(document["projection"], scope)
+    aggregate = document.get("aggregate")
     descriptor = Descriptor(
-        query_id=_query_id(result.get("query_id"), query_id_if_missing),
+        query_id=_query_id(document.get("query_id"), query_id_if_missing),
         scope=scope,
-        filter=read_filter(result["filter"]),
+        filter=read_filter(document["filter"]),
         projection=tuple(field.text for field in fields),
         fields=fields,
         aggregate=None if aggregate is None else read_aggregate(aggregate),
-        evidence=read_evidence(result["evidence"]),
-        meta=_meta(result.get("meta")),
+        evidence=read_evidence(document["evidence"]),
+        meta=_meta(document.get("meta")),
     )
     _verify_encodable(descriptor)
     return descriptor
 
 
 def read_descriptor(value: Any) -> Descriptor:
-    """A descriptor that is normalised already, or BadDescriptor."""
+    """Return a descriptor that is already normalised, or raise BadDescriptor."""
     descriptor = normalise(value, query_id_if_missing="")
     if canonical_json.encode(value) != descriptor.encode():
         raise invalid("a descriptor that is not normalised")
@@ -250,9 +248,9 @@ def read_descriptor(value: Any) -> Descriptor:
 
 
 def read_evidence(value: Any) -> EvidencePolicy:
-    result = members(value, "evidence", ("mode", "sample_rate"))
-    mode: Any = result.get("mode")
-    rate: Any = result.get("sample_rate")
+    policy = members(value, "evidence", ("mode", "sample_rate"))
+    mode: Any = policy.get("mode")
+    rate: Any = policy.get("sample_rate")
     match mode:
         case "none" | "full":
             if rate is not None:
@@ -276,10 +274,10 @@ def _verify_version(value: Any) -> None:
 
 
 def _query_id(value: Any, if_missing: str) -> str:
-    result = if_missing if value is None else value
-    if not isinstance(result, str) or not _QUERY_ID.fullmatch(result):
+    query_id = if_missing if value is None else value
+    if not isinstance(query_id, str) or not _QUERY_ID.fullmatch(query_id):
         raise invalid("query_id has 1 to 128 of the characters A-Z a-z 0-9 . _ : -")
-    return result
+    return query_id
 
 
 def _scope(value: Any) -> tuple[str, ...]:
@@ -287,7 +285,7 @@ def _scope(value: Any) -> tuple[str, ...]:
         raise invalid(f"scope must be a list of 1 to {_MAX_SCOPE} streams")
     for name in value:
         _verify_stream(name)
-    refuse_doubles(value, "scope")
+    verify_unique(value, "scope")
     return tuple(sorted(value, key=str.encode))
 
 
@@ -305,8 +303,8 @@ def _projection(value: Any, scope: tuple[str, ...]) -> tuple[QueryField, ...]:
         value = [*ALL, *(OF_SOURCE if any(map(is_import, scope)) else ())]
     if not isinstance(value, list) or not 1 <= len(value) <= _MAX_PROJECTION:
         raise invalid(f"projection must be a list of 1 to {_MAX_PROJECTION} fields")
-    fields = tuple(read_field(item, "projection") for item in value)
-    refuse_doubles([field.text for field in fields], "projection")
+    fields = tuple(read_field(name, "projection") for name in value)
+    verify_unique([field.text for field in fields], "projection")
     return fields
 
 
@@ -323,14 +321,12 @@ def _verify_encodable(descriptor: Descriptor) -> None:
         raise invalid(f"the descriptor has no canonical JSON: {error}") from error
 
 
-_HEX: Final = frozenset("0123456789abcdef")
-_HASH_DIGITS: Final = 64
-_MAX_NAME: Final = 255
-
-
 @dataclass(frozen=True, slots=True)
 class DescriptorShape:
-    """What is asked for is returned valid, or Malformed names the place."""
+    """A JSON object read member by member.
+
+    Each accessor returns a valid value or raises Malformed.
+    """
 
     place: str
     members: dict[str, Any]
@@ -345,22 +341,22 @@ class DescriptorShape:
         return self.members[key]
 
     def number(self, key: str) -> int:
-        result = self.members[key]
-        if type(result) is not int or result < 0:
+        number = self.members[key]
+        if type(number) is not int or number < 0:
             raise self._malformed(key, "a whole number")
-        return result
+        return number
 
     def name(self, key: str) -> str:
-        result = self.members[key]
-        if not isinstance(result, str) or not 1 <= len(result) <= _MAX_NAME:
+        name = self.members[key]
+        if not isinstance(name, str) or not 1 <= len(name) <= _MAX_NAME:
             raise self._malformed(key, f"a text of 1 to {_MAX_NAME} characters")
-        return result
+        return name
 
     def octets(self, key: str) -> bytes:
-        result = self.members[key]
-        if not isinstance(result, str) or len(result) % 2 or set(result) - _HEX:
+        text = self.members[key]
+        if not isinstance(text, str) or len(text) % 2 or set(text) - _HEX:
             raise self._malformed(key, "lowercase hex")
-        return bytes.fromhex(result)
+        return bytes.fromhex(text)
 
     def hash(self, key: str) -> str:
         if len(self.octets(key)) * 2 != _HASH_DIGITS:
@@ -374,10 +370,10 @@ class DescriptorShape:
         return name
 
     def array(self, key: str) -> list[Any]:
-        result = self.members[key]
-        if not isinstance(result, list):
+        array = self.members[key]
+        if not isinstance(array, list):
             raise self._malformed(key, "an array")
-        return result
+        return array
 
-    def _malformed(self, key: str, due: str) -> Malformed:
-        return Malformed(f"{self.place}: {key} must be {due}")
+    def _malformed(self, key: str, expected: str) -> Malformed:
+        return Malformed(f"{self.place}: {key} must be {expected}")

@@ -1,7 +1,7 @@
-"""The ResultDigest: what was found, where it was looked for, and the hashes that bind both.
+"""The ResultDigest: the result of a query, the ranges it searched, and the hashes that bind both.
 
 Beyond the text it binds the descriptor, the ranges searched and the checkpoint they end at, so
-that an omitted row can be proven by whoever replays the ranges (Query API 5.2, 10.3).
+that an omitted row can be proven by searching the same ranges again (Query API 5.2, 10.3).
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _NO_ROWS: Final = bytes(32)
 
 
 class RowsHash(NamedTuple):
-    """``chain`` binds the hash of each row by itself, so that single rows can be shown."""
+    """The hash of all rows.
+
+    ``chain`` binds the hash of each row, so that single rows can be proven.
+    """
 
     rows_hash: str
     row_count: int
@@ -40,9 +43,9 @@ class RowsHash(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Searched:
-    """Every place from ``from_seq`` to ``to_seq`` of a stream was looked at; none, when ``to_seq``
-    is one less. ``mmr_root`` is the stream's in the checkpoint. ``unread`` were no events.
-    """
+    """The positions from ``from_seq`` to ``to_seq`` of a stream, all searched; none when ``to_seq``
+    is one less. ``mmr_root`` is the stream's root in the checkpoint, ``unread`` counts messages
+    that are not events."""
 
     stream: str
     from_seq: int
@@ -62,7 +65,7 @@ class Searched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpokenUpTo:
-    """The recorder checkpoint up to which a result speaks."""
+    """The recorder checkpoint that a result covers."""
 
     checkpoint_id: str
     log_root: str
@@ -86,7 +89,7 @@ class SpokenUpTo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultDigest:
-    """``event_count`` counts the events that matched: the rows, unless they were aggregated."""
+    """``event_count`` counts the matching events: the rows, unless they were aggregated."""
 
     query_id: str
     result_id: str
@@ -117,7 +120,7 @@ class ResultDigest:
         checkpoint: RecorderCheckpoint,
         searched: Iterable[Searched],
     ) -> ResultDigest:
-        """The digest of a result that speaks up to a verified checkpoint."""
+        """The digest of a result that covers the log up to a verified checkpoint."""
         return cls(
             query_id=descriptor.query_id,
             result_id=result_id,
@@ -155,7 +158,7 @@ class ResultDigest:
         }
 
     def encode(self) -> bytes:
-        """Canonical JSON, which is what is recorded."""
+        """Canonical JSON, as recorded."""
         return canonical_json.encode(self.document())
 
     @classmethod
@@ -164,37 +167,37 @@ class ResultDigest:
 
     @classmethod
     def read(cls, value: Any) -> ResultDigest:
-        """The digest of which ``value`` is the document, or Malformed."""
-        result = DescriptorShape.of(value, "the digest", cls.__dataclass_fields__)
-        if result.number("version") != VERSION:
+        """Decode the document of a digest, or raise Malformed."""
+        shape = DescriptorShape.of(value, "the digest", cls.__dataclass_fields__)
+        if shape.number("version") != VERSION:
             raise Malformed("a result digest of another version than 1")
         return cls(
-            query_id=result.name("query_id"),
-            result_id=result.name("result_id"),
-            descriptor_hash=result.hash("descriptor_hash"),
-            row_count=result.number("row_count"),
-            event_count=result.number("event_count"),
-            evidence_policy=_policy(result.value("evidence_policy")),
-            rows_hash=result.hash("rows_hash"),
-            rows_chain=result.hash("rows_chain"),
-            evidence_hash=result.hash("evidence_hash"),
-            executed_at=result.time("executed_at"),
-            hub_id=result.hash("hub_id"),
-            profile_id=result.hash("profile_id"),
-            checkpoint=_spoken(result.value("checkpoint")),
-            searched=tuple(_searched(item) for item in result.array("searched")),
+            query_id=shape.name("query_id"),
+            result_id=shape.name("result_id"),
+            descriptor_hash=shape.hash("descriptor_hash"),
+            row_count=shape.number("row_count"),
+            event_count=shape.number("event_count"),
+            evidence_policy=_policy(shape.value("evidence_policy")),
+            rows_hash=shape.hash("rows_hash"),
+            rows_chain=shape.hash("rows_chain"),
+            evidence_hash=shape.hash("evidence_hash"),
+            executed_at=shape.time("executed_at"),
+            hub_id=shape.hash("hub_id"),
+            profile_id=shape.hash("profile_id"),
+            checkpoint=_spoken(shape.value("checkpoint")),
+            searched=tuple(_searched(range_) for range_ in shape.array("searched")),
         )
 
 
 def rows_hash(rows: Iterable[Mapping[str, Any]]) -> RowsHash:
-    """The hash of the array of all rows in their order, with no more than one row at hand."""
+    """The hash of the array of all rows in order, holding one row in memory at a time."""
     chain = RowChain()
-    result = h_blocks(chain.blocks(canonical_json.encode(dict(row)) for row in rows))
-    return RowsHash(result.hex(), chain.count, chain.value.hex())
+    hash_ = h_blocks(chain.blocks(canonical_json.encode(dict(row)) for row in rows))
+    return RowsHash(hash_.hex(), chain.count, chain.value.hex())
 
 
 class RowChain:
-    """Links the hash of each row to those before it, while the array passes by."""
+    """A hash chain over the rows, computed while they are written."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -213,7 +216,7 @@ class RowChain:
 
 
 def row_hash(encoded: bytes) -> bytes:
-    """The hash of one row, given as canonical JSON."""
+    """The hash of a row in canonical JSON."""
     return h(encoded)
 
 
@@ -228,22 +231,22 @@ def _policy(value: Any) -> EvidencePolicy:
 
 
 def _spoken(value: Any) -> SpokenUpTo:
-    result = DescriptorShape.of(value, "digest.checkpoint", SpokenUpTo.__dataclass_fields__)
+    shape = DescriptorShape.of(value, "digest.checkpoint", SpokenUpTo.__dataclass_fields__)
     return SpokenUpTo(
-        checkpoint_id=result.hash("checkpoint_id"),
-        log_root=result.hash("log_root"),
-        created_at=result.time("created_at"),
+        checkpoint_id=shape.hash("checkpoint_id"),
+        log_root=shape.hash("log_root"),
+        created_at=shape.time("created_at"),
     )
 
 
 def _searched(value: Any) -> Searched:
-    result = DescriptorShape.of(value, "digest.searched", Searched.__dataclass_fields__)
+    shape = DescriptorShape.of(value, "digest.searched", Searched.__dataclass_fields__)
     searched = Searched(
-        stream=result.name("stream"),
-        from_seq=result.number("from_seq"),
-        to_seq=result.number("to_seq"),
-        mmr_root=result.hash("mmr_root"),
-        unread=result.number("unread"),
+        stream=shape.name("stream"),
+        from_seq=shape.number("from_seq"),
+        to_seq=shape.number("to_seq"),
+        mmr_root=shape.hash("mmr_root"),
+        unread=shape.number("unread"),
     )
     if (
         not 1 <= searched.from_seq <= searched.to_seq + 1

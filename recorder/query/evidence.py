@@ -1,4 +1,4 @@
-"""Evidence: which rows are verified, what is said of them, and how one is (Query API 5.4, 6)."""
+"""Evidence of a result: which rows are verified, how, and how it is reported (Query API 5.4, 6)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ _ALL: Final = 2.0**64
 
 
 class EvidenceSummary(NamedTuple):
-    """One line of the summary. ``mmr_root`` is the stream's in the checkpoint; all are in hex."""
+    """A line of the summary; ``mmr_root`` is the stream's root in the checkpoint.
+
+    All values are hex.
+    """
 
     receipt_id: str
     mmr_root: str
@@ -44,7 +47,7 @@ class VerifiedStream(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Witness(WireMap):
-    """What shows that one event stands in the log: whoever has it needs no key of the reader."""
+    """Proof that an event is in the log; it can be verified without the reader's keys."""
 
     msg: bytes
     receipt: bytes
@@ -53,19 +56,19 @@ class Witness(WireMap):
 
 
 def is_sampled(policy: EvidencePolicy, query_id: str, log_root: bytes, index: int) -> bool:
-    """Whether the matching event number ``index``, from 0 on in the order of rows, is verified.
+    """Whether the matching event ``index``, from 0 in row order, is verified.
 
-    The root makes it unpredictable to whoever wrote the events, and repeatable for everyone.
+    The root makes the choice unpredictable to writers of events, and repeatable for everyone.
     """
     if policy.sample_rate is None:
         return policy.mode == "full"
     drawn = ht("veen/query-sample", query_id.encode(), log_root, u64be(index))[:8]
-    # Doubling does not round, and a double is compared with an integer by its exact value.
+    # Multiplying by a power of two is exact, and so is comparing a double with an integer.
     return int.from_bytes(drawn, "big") < policy.sample_rate * _ALL
 
 
 def verified(entry: QueryEntry, checkpoint: RecorderCheckpoint) -> EvidenceSummary:
-    """The line for an entry that was verified against the checkpoint."""
+    """The summary line of an entry that was verified against the checkpoint."""
     root = _end(entry.stream, checkpoint)[1]
     return EvidenceSummary(entry.receipt_id, root.hex(), checkpoint.hub_id.hex())
 
@@ -73,7 +76,7 @@ def verified(entry: QueryEntry, checkpoint: RecorderCheckpoint) -> EvidenceSumma
 def evidence_summary(
     descriptor: Descriptor, result_id: str, lines: Iterable[EvidenceSummary]
 ) -> dict[str, Any]:
-    """The document under evidence_hash. ``lines`` are in the order of the events."""
+    """The document that evidence_hash covers; ``lines`` are in the order of the events."""
     head = _head(descriptor, result_id)
     if descriptor.evidence.mode == "none":
         return head
@@ -81,7 +84,7 @@ def evidence_summary(
 
 
 def evidence_hash(descriptor: Descriptor, result_id: str, lines: Iterable[EvidenceSummary]) -> str:
-    """The hash of the canonical JSON of the summary, with no more than one line at hand."""
+    """The hash of the canonical JSON of the summary, holding one line in memory at a time."""
     head = canonical_json.encode(_head(descriptor, result_id))
     if descriptor.evidence.mode == "none":
         return h_blocks([head]).hex()
@@ -89,41 +92,41 @@ def evidence_hash(descriptor: Descriptor, result_id: str, lines: Iterable[Eviden
 
 
 class WitnessCheck:
-    """Verifies witnesses against one checkpoint of a hub, both of which have been verified."""
+    """Verifies witnesses against a checkpoint and a hub that are verified already."""
 
     def __init__(self, hub: HubIdentity, checkpoint: RecorderCheckpoint) -> None:
         self._hub = hub
         self._checkpoint = checkpoint
-        self._shown: dict[str, ProvenRange] = {}
+        self._ranges: dict[str, ProvenRange] = {}
 
     def entry(self, witness: Witness, stream: str) -> QueryEntry:
-        """The entry that a witness shows to stand below the checkpoint, or Untrusted.
+        """Return the entry that a witness proves to be below the checkpoint, or raise Untrusted.
 
-        That the message was sealed as an event is the reader's word: its header stays closed to
-        whoever has only the key of the body.
+        That the message was sealed as an event is taken from the reader: the key of the body does
+        not open its header.
         """
         try:
             place = VerifiedStream(stream, self._hub)
-            query_entry = receipted(witness.msg, witness.receipt, witness.body_key, place)
-            self.verify_included(witness.inclusion, query_entry)
+            entry = receipted(witness.msg, witness.receipt, witness.body_key, place)
+            self.verify_included(witness.inclusion, entry)
         except (Malformed, Untrusted) as error:
             seq = witness.inclusion.stream_seq
             raise Untrusted(f"{stream} {seq} is not shown to be in the log: {error}") from error
-        return query_entry
+        return entry
 
     def event(self, witness: Witness, entry: QueryEntry) -> RecordEvent:
-        """The event of an entry, once the witness shows all of it to be what was recorded."""
-        shown = self.entry(witness, entry.stream)
-        if shown.event is None or shown != entry:
+        """Return the event of an entry, after verifying all of it against the witness."""
+        proven = self.entry(witness, entry.stream)
+        if proven.event is None or proven != entry:
             raise Untrusted(f"{entry.stream} {entry.seq} was recorded otherwise than the row says")
-        return shown.event
+        return proven.event
 
     def verify_included(self, proof: InclusionProof, entry: QueryEntry) -> None:
-        """Refuse unless the entry stands below the checkpoint."""
-        shown = self._shown.get(entry.stream)
-        if shown is None:
-            shown = self._shown[entry.stream] = ProvenRange(*_end(entry.stream, self._checkpoint))
-        shown.verify(proof, leaf_hash=entry.leaf_hash, stream_seq=entry.seq)
+        """Verify that the entry is below the checkpoint."""
+        range_ = self._ranges.get(entry.stream)
+        if range_ is None:
+            range_ = self._ranges[entry.stream] = ProvenRange(*_end(entry.stream, self._checkpoint))
+        range_.verify(proof, leaf_hash=entry.leaf_hash, stream_seq=entry.seq)
 
 
 def _head(descriptor: Descriptor, result_id: str) -> dict[str, Any]:
@@ -134,7 +137,7 @@ def _head(descriptor: Descriptor, result_id: str) -> dict[str, Any]:
 
 
 def _blocks(head: bytes, lines: Iterable[EvidenceSummary]) -> Iterator[bytes]:
-    """``verified`` is the last key in the order of canonical JSON."""
+    """``verified`` sorts last in canonical JSON."""
     yield head[:-1] + b',"verified":['
     for index, line in enumerate(lines):
         encoded = canonical_json.encode(line._asdict())
@@ -145,7 +148,7 @@ def _blocks(head: bytes, lines: Iterable[EvidenceSummary]) -> Iterator[bytes]:
 def receipted(
     msg_raw: bytes, receipt_raw: bytes, body_key: bytes, at: VerifiedStream
 ) -> QueryEntry:
-    """The entry that the hub has signed for at that stream, opened with the key of its body."""
+    """Return the entry that the hub has receipted in that stream, decrypted with its body key."""
     msg, receipt = Msg.decode(msg_raw), Receipt.decode(receipt_raw)
     leaf = msg.leaf_hash()
     if msg.label != _label(at.hub.hub_id, at.stream):
@@ -164,10 +167,10 @@ def receipted(
 
 
 def _imported(body: bytes, client_id: bytes) -> tuple[RecordEvent, SourcePlace]:
-    """The origin's event within an imported one, and its place there.
+    """Return the origin's event within an imported event, and its position there.
 
-    The origin's client has signed the message, and its receipt is for that message and place. That
-    the origin's hub has signed the receipt was verified with its pinned keys by whoever indexed it.
+    The origin's client has signed the message, and the receipt is for that message and position.
+    The receipt's signature was verified with the origin's pinned keys when it was indexed.
     """
     imported = read_imported(IMPORTED, body, client_id)
     msg, receipt = imported.msg(), imported.receipt()

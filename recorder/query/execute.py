@@ -1,6 +1,6 @@
-"""A query run over entries in memory: the meaning that every engine must give (Query API 6, 8).
+"""The reference execution of a query, over entries in memory (Query API 6, 8).
 
-Spans: the part of a stream in which a query looks, and what is said of it afterwards.
+Every engine must give the same result. A span is the part of a stream that a query searches.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ from veen.recorder_checkpoint import RecorderCheckpoint, StreamEnd
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A matching event to be verified; ``index`` is its number among them, from 0 on."""
+    """A matching event to be verified.
+
+    ``index`` is its number among the matching events, from 0.
+    """
 
     index: int
     entry: QueryEntry
@@ -38,7 +41,7 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class QueryOutcome:
-    """``unread`` counts, by stream, the entries that were no events."""
+    """The result of a query; ``unread`` counts, by stream, the entries that are not events."""
 
     rows: tuple[Row, ...]
     event_count: int
@@ -47,14 +50,14 @@ class QueryOutcome:
 
 
 def run(descriptor: Descriptor, entries: Iterable[QueryEntry], log_root: bytes) -> QueryOutcome:
-    """The rows of a query over ``entries``, which are all that was searched, by order key."""
+    """Run a query over ``entries``, which are everything that was searched, sorted by order key."""
     matching, unread = [], Counter[str]()
-    before: RowOrder | None = None
+    last_key: RowOrder | None = None
     for entry in entries:
         key = entry.order_key
-        if before is not None and before >= key:
+        if last_key is not None and last_key >= key:
             raise Malformed(f"{entry.stream} {entry.seq} comes too late in the order of rows")
-        before = key
+        last_key = key
         unread[entry.stream] += entry.event is None
         if matches(descriptor, entry):
             matching.append(entry)
@@ -67,7 +70,7 @@ def run(descriptor: Descriptor, entries: Iterable[QueryEntry], log_root: bytes) 
 
 
 def rows_of(descriptor: Descriptor, matching: Iterable[QueryEntry]) -> tuple[Row, ...]:
-    """The rows made of events that match, in their order."""
+    """The rows of matching events, in order."""
     if descriptor.aggregate is None:
         return tuple(row(descriptor, entry) for entry in matching)
     groups = gather_cells(descriptor.aggregate, matching)
@@ -106,16 +109,16 @@ def digest_of(
 
 
 class StreamSpan(NamedTuple):
-    """Places ``first`` to ``last``, both included; ``last`` is one less when there are none."""
+    """Positions ``first`` to ``last``, both included; ``last`` is one less when there are none."""
 
     first: int
     last: int
 
 
 def span_of(filter_: Filter, last_seq: int, hub_ts_at: Callable[[int], int]) -> StreamSpan:
-    """The places up to ``last_seq`` whose time passes, in O(log n) looks.
+    """The positions up to ``last_seq`` within the time filter, found by binary search.
 
-    A hub's time never goes back, so those before are too early and those behind too late.
+    The hub's time never goes back, so earlier positions are too early and later ones too late.
     """
     places = range(1, last_seq + 1)
     first, last = 1, last_seq
@@ -127,10 +130,10 @@ def span_of(filter_: Filter, last_seq: int, hub_ts_at: Callable[[int], int]) -> 
 
 
 def end_of(stream: str, checkpoint: RecorderCheckpoint) -> StreamEnd:
-    result = checkpoint.end(stream)
-    if result is None:
+    end = checkpoint.end(stream)
+    if end is None:
         raise Untrusted(f"the checkpoint does not speak of {stream}; take one that does")
-    return result
+    return end
 
 
 def searched(
@@ -139,7 +142,7 @@ def searched(
     spans: Mapping[str, StreamSpan],
     unread: Mapping[str, int],
 ) -> tuple[Searched, ...]:
-    """What the digest says of each stream of the scope, in its order."""
+    """The searched ranges of the digest, in the order of the scope."""
     return tuple(
         Searched(
             stream=stream,

@@ -1,8 +1,7 @@
-"""The filter of a query: what an event must say to be part of the result (Query API 4.2).
+"""The filter, fields and aggregate of a query (Query API 4.2, 4.3).
 
-The fields of an event that a query can name, and paths into its payload (Query API 4.2).
-
-The aggregate of a query: fields to group by and metrics over each group (Query API 4.3).
+A filter decides whether an event is part of the result. Fields name members of an event, or paths
+into its payload. An aggregate groups by fields and computes metrics over each group.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ RECEIPT: Final = "receipt_id"
 ALL: Final = (
     STREAM, SEQ, COMMIT_TIME, SUBJECT, PRINCIPAL, EVENT_TYPE, EVENT_TIME, ORIGIN, PAYLOAD, RECEIPT,
 )  # fmt: skip
-"""What ["*"] stands for, in this order."""
+"""The fields of ["*"], in this order."""
 
 SOURCE_HUB: Final = "source_hub_id"
 SOURCE_STREAM: Final = "source_stream"
@@ -42,18 +41,26 @@ SOURCE_TIME: Final = "source_commit_time"
 SOURCE_RECEIPT: Final = "source_receipt_id"
 
 OF_SOURCE: Final = (SOURCE_HUB, SOURCE_STREAM, SOURCE_SEQ, SOURCE_TIME, SOURCE_RECEIPT)
-"""The place of an imported event at its origin; ["*"] has these too where an import/ stream is in
-the scope. They are null for an event that was recorded at the hub that was asked.
+"""The position of an imported event at its origin; ["*"] has these too if the scope has an import/
+stream. They are null for an event that was recorded at the queried hub.
 """
 
 _PATH: Final = PAYLOAD + "."
 _MAX_BYTES: Final = 1024
 _ESCAPED: Final = ".\\*"
+_FILTER_KEYS: Final = ("event_type", "origin", "principal_id", "subject_id", "time")
+_TIME_KEYS: Final = ("from", "to")
+_MAX_TYPES: Final = 1024
+_PRINCIPAL_DIGITS: Final = 64
+_METRIC_KEYS: Final = ("group_by", "metrics")
+_MAX_GROUP_BY: Final = 16
+_MAX_METRICS: Final = 64
+_CALL: Final = re.compile(r"(min|max|sum|avg)\((.*)\)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class QueryField:
-    """``text`` is the field's one name. ``path`` leads into the payload; empty, it is all of it."""
+    """A field of an event; ``text`` is its canonical name, ``path`` leads into the payload."""
 
     text: str
     path: tuple[str, ...] = ()
@@ -63,15 +70,15 @@ class QueryField:
         return bool(self.path)
 
     def within(self, payload: Any) -> Any:
-        """What stands at the path, or None when nothing does."""
-        result = payload
+        """Return the value at the path, or None."""
+        value = payload
         for element in self.path:
-            result = _step(result, element)
-        return result
+            value = _step(value, element)
+        return value
 
 
 def read_field(value: Any, place: str) -> QueryField:
-    """The field of that name, or BadDescriptor; ``payload.*`` is another name for ``payload``."""
+    """Parse a field name, or raise BadDescriptor; ``payload.*`` is an alias of ``payload``."""
     if not isinstance(value, str):
         raise invalid(f"{place} names a field with a text, not with {value!r:.60}")
     if len(value.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
@@ -123,15 +130,9 @@ def _step(value: Any, element: str) -> Any:
 
 
 def _is_index(element: str) -> bool:
-    """Digits without a leading zero; no payload has an index of more than nine."""
+    """Digits without a leading zero; no payload has an index of more than nine digits."""
     plain = element.isascii() and element.isdigit() and len(element) <= 9
     return plain and (element == "0" or element[0] != "0")
-
-
-_FILTER_KEYS: Final = ("event_type", "origin", "principal_id", "subject_id", "time")
-_TIME_KEYS: Final = ("from", "to")
-_MAX_TYPES: Final = 1024
-_PRINCIPAL_DIGITS: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,12 +148,12 @@ class Filter:
 
     @property
     def first_second(self) -> int:
-        """The first hub_ts that passes."""
+        """The first hub_ts within the filter."""
         return -(-(self.from_ms or 0) // 1000)
 
     @property
     def last_second(self) -> int | None:
-        """The last hub_ts that passes; None when all later ones do."""
+        """The last hub_ts within the filter; None without an upper bound."""
         return None if self.to_ms is None else self.to_ms // 1000
 
     def has_time(self, hub_ts: int) -> bool:
@@ -170,25 +171,25 @@ class Filter:
 
 
 def read_filter(value: Any) -> Filter:
-    """A filter, or BadDescriptor: to ignore a key that is not known would widen the result."""
-    result = members(value, "filter", _FILTER_KEYS)
-    time = result.get("time")
+    """Parse a filter, or raise BadDescriptor; ignoring an unknown key would widen the result."""
+    document = members(value, "filter", _FILTER_KEYS)
+    time = document.get("time")
     time = members({} if time is None else time, "filter.time", _TIME_KEYS)
     start, end = _time(time, "from"), _time(time, "to")
     if start is not None and end is not None and start > end:
         raise invalid("filter.time.from is after filter.time.to; no event is between them")
     return Filter(
-        subject_id=_name(result.get("subject_id"), "filter.subject_id"),
-        event_type=_types(result.get("event_type")),
-        origin=_name(result.get("origin"), "filter.origin"),
-        principal_id=_principal(result.get("principal_id")),
+        subject_id=_name(document.get("subject_id"), "filter.subject_id"),
+        event_type=_types(document.get("event_type")),
+        origin=_name(document.get("origin"), "filter.origin"),
+        principal_id=_principal(document.get("principal_id")),
         from_ms=start,
         to_ms=end,
     )
 
 
 def members(value: Any, place: str, keys: Iterable[str]) -> dict[str, Any]:
-    """A JSON object that has none but these keys."""
+    """A JSON object with no other keys than these."""
     if not isinstance(value, dict):
         raise invalid(f"{place} must be an object")
     known = sorted(keys)
@@ -213,11 +214,11 @@ def _types(value: Any) -> tuple[str, ...] | None:
         return None
     if not isinstance(value, list) or not 1 <= len(value) <= _MAX_TYPES:
         raise invalid(f"filter.event_type must be null or a list of 1 to {_MAX_TYPES} types")
-    result = [_name(item, "filter.event_type") for item in value]
-    named = {item for item in result if item is not None}
-    if None in result:
+    names = [_name(kind, "filter.event_type") for kind in value]
+    types = {name for name in names if name is not None}
+    if None in names:
         raise invalid("filter.event_type holds null; every event has a type")
-    return tuple(sorted(named, key=_utf8))
+    return tuple(sorted(types, key=_utf8))
 
 
 def _utf8(text: str) -> bytes:
@@ -249,11 +250,6 @@ def _rendered(ms: int | None) -> str | None:
     return None if ms is None else timestamp.render(ms)
 
 
-_METRIC_KEYS: Final = ("group_by", "metrics")
-_MAX_GROUP_BY: Final = 16
-_MAX_METRICS: Final = 64
-
-
 class Function(Enum):
     COUNT = "count"
     MIN = "min"
@@ -262,19 +258,16 @@ class Function(Enum):
     AVG = "avg"
 
 
-_CALL: Final = re.compile(r"(min|max|sum|avg)\((.*)\)", re.DOTALL)
-
-
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """``field`` is None for count, and for the others event_time or a path into the payload."""
+    """A metric; ``field`` is None for count, else event_time or a path into the payload."""
 
     function: Function
     field: QueryField | None = None
 
     @property
     def text(self) -> str:
-        """Its one name, which is also its key in a row."""
+        """The canonical name, which is also its key in a row."""
         name = self.function.value
         return name if self.field is None else f"{name}({self.field.text})"
 
@@ -286,7 +279,7 @@ class Aggregate:
 
     @property
     def fields(self) -> tuple[QueryField, ...]:
-        """Every field that is looked at."""
+        """Every field that is read."""
         measured = (metric.field for metric in self.metrics)
         return (*self.group_by, *(field for field in measured if field is not None))
 
@@ -298,21 +291,21 @@ class Aggregate:
 
 
 def read_aggregate(value: Any) -> Aggregate:
-    result = members(value, "aggregate", _METRIC_KEYS)
-    group_by, metrics = result.get("group_by"), result.get("metrics")
+    document = members(value, "aggregate", _METRIC_KEYS)
+    group_by, metrics = document.get("group_by"), document.get("metrics")
     group_by = [] if group_by is None else group_by
     if not isinstance(group_by, list) or len(group_by) > _MAX_GROUP_BY:
         raise invalid(f"aggregate.group_by must be a list of at most {_MAX_GROUP_BY} fields")
     if not isinstance(metrics, list) or not 1 <= len(metrics) <= _MAX_METRICS:
         raise invalid(f"aggregate.metrics must be a list of 1 to {_MAX_METRICS} metrics")
-    fields = tuple(_key(item) for item in group_by)
+    fields = tuple(_key(name) for name in group_by)
     measures = tuple(_metric(metric) for metric in metrics)
-    refuse_doubles([field.text for field in fields], "aggregate.group_by")
-    refuse_doubles([metric.text for metric in measures], "aggregate.metrics")
+    verify_unique([field.text for field in fields], "aggregate.group_by")
+    verify_unique([metric.text for metric in measures], "aggregate.metrics")
     return Aggregate(fields, measures)
 
 
-def refuse_doubles(texts: list[str], place: str) -> None:
+def verify_unique(texts: list[str], place: str) -> None:
     if len(set(texts)) != len(texts):
         twice = next(text for at, text in enumerate(texts) if text in texts[:at])
         raise invalid(f"{place} names {twice!r:.80} twice")

@@ -1,10 +1,8 @@
-"""The proof package: a result with all that is needed to check it offline, in one file.
+"""The proof package: a result with all that is needed to verify it offline, in one file.
 
-It is canonical JSON, so that one package has one form; bytes are lowercase hex (Query API 3.1).
-
-What a verifier brings to a proof package: nothing in a package is believed without it.
-
-What a proof package shows once it is verified, each fact worked out from those before it.
+It is canonical JSON, so that a package has exactly one encoding; bytes are lowercase hex (Query API
+3.1). Nothing in a package is trusted: the verifier supplies the trusted identities, and each
+verified fact is derived from those before it.
 """
 
 from __future__ import annotations
@@ -45,11 +43,15 @@ _KEYS: Final = (
     "format", "version", "descriptor", "digest", "rows", "witnesses", "hub", "checkpoint",
     "later_checkpoint", "request", "result", "anchors",
 )  # fmt: skip
+REQUESTS: Final = "record/query/requests"
+RESULTS: Final = "record/query/results"
+SUBMITTED: Final = "query.submitted"
+RESULT: Final = "query.result"
 
 
 @dataclass(frozen=True, slots=True)
 class ShownWitness:
-    """The witness of the matching event number ``index``, from 0 on in the order of rows."""
+    """The witness of the matching event ``index``, from 0 in row order."""
 
     index: int
     stream: str
@@ -58,9 +60,9 @@ class ShownWitness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedMessage:
-    """The message in which the recorder wrote down a request or a result, and its receipt.
+    """The message in which the recorder recorded a request or a result, and its receipt.
 
-    It comes after the checkpoint of the result; ``inclusion`` is at the later checkpoint.
+    It is later than the checkpoint of the result; ``inclusion`` is at the later checkpoint.
     """
 
     msg: bytes
@@ -71,7 +73,7 @@ class RecordedMessage:
 
 @dataclass(frozen=True, slots=True)
 class PackageAnchor:
-    """Where the root of the checkpoint was published; ``ref`` is read by the kind alone."""
+    """An anchor of the checkpoint; the format of ``ref`` depends on the kind."""
 
     kind: str
     ref: bytes
@@ -79,13 +81,15 @@ class PackageAnchor:
 
 @dataclass(frozen=True, slots=True)
 class RowHashes:
-    """The hash of each row, for a package that does not tell the rows."""
+    """The hash of each row, for a package without the rows."""
 
     hashes: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
+    """The decoded contents of a proof package."""
+
     descriptor: Descriptor
     digest: ResultDigest
     rows: tuple[Row, ...] | RowHashes
@@ -107,7 +111,7 @@ class Package:
                 "descriptor": self.descriptor.document(),
                 "digest": self.digest.document(),
                 "rows": _rows_document(self.rows),
-                "witnesses": [_shown_document(witness) for witness in self.witnesses],
+                "witnesses": [_witness_document(witness) for witness in self.witnesses],
                 "hub": {
                     "identity": self.hub.encode().hex(),
                     "signature": self.hub_signature.hex(),
@@ -124,24 +128,24 @@ class Package:
 
     @classmethod
     def decode(cls, raw: bytes, max_bytes: int = MAX_BYTES) -> Package:
-        """The package of which ``raw`` is the one form, or Malformed; nothing is verified yet."""
+        """Decode the canonical form of a package, or raise Malformed; nothing is verified yet."""
         value = read_canonical(raw, JsonLimits(max_bytes=max_bytes, max_depth=_MAX_DEPTH))
-        result = DescriptorShape.of(value, "the package", _KEYS)
-        if (result.value("format"), result.value("version")) != (FORMAT, VERSION):
+        shape = DescriptorShape.of(value, "the package", _KEYS)
+        if (shape.value("format"), shape.value("version")) != (FORMAT, VERSION):
             raise Malformed(f"no proof package of version {VERSION}")
-        hub = DescriptorShape.of(result.value("hub"), "package.hub", ("identity", "signature"))
+        hub = DescriptorShape.of(shape.value("hub"), "package.hub", ("identity", "signature"))
         return cls(
-            descriptor=_descriptor(result.value("descriptor")),
-            digest=ResultDigest.read(result.value("digest")),
-            rows=_rows(result.value("rows")),
-            witnesses=tuple(_shown(item) for item in result.array("witnesses")),
+            descriptor=_descriptor(shape.value("descriptor")),
+            digest=ResultDigest.read(shape.value("digest")),
+            rows=_rows(shape.value("rows")),
+            witnesses=tuple(_witness(witness) for witness in shape.array("witnesses")),
             hub=HubIdentity.decode(hub.octets("identity")),
             hub_signature=hub.octets("signature"),
-            checkpoint=RecorderCheckpoint.decode(result.octets("checkpoint")),
-            later_checkpoint=_later(result),
-            request=_recorded(result.value("request"), "package.request"),
-            result=_recorded(result.value("result"), "package.result"),
-            anchors=tuple(_anchored(item) for item in result.array("anchors")),
+            checkpoint=RecorderCheckpoint.decode(shape.octets("checkpoint")),
+            later_checkpoint=_later(shape),
+            request=_recorded(shape.value("request"), "package.request"),
+            result=_recorded(shape.value("result"), "package.result"),
+            anchors=tuple(_anchor(anchor) for anchor in shape.array("anchors")),
         )
 
 
@@ -175,7 +179,7 @@ def _rows(value: Any) -> tuple[Row, ...] | RowHashes:
     return tuple(rows)
 
 
-def _shown_document(witness: ShownWitness) -> dict[str, Any]:
+def _witness_document(witness: ShownWitness) -> dict[str, Any]:
     return {
         "index": witness.index,
         "stream": witness.stream,
@@ -186,16 +190,16 @@ def _shown_document(witness: ShownWitness) -> dict[str, Any]:
     }
 
 
-def _shown(value: Any) -> ShownWitness:
+def _witness(value: Any) -> ShownWitness:
     keys = ("index", "stream", "msg", "receipt", "body_key", "inclusion")
-    result = DescriptorShape.of(value, "package.witnesses", keys)
+    shape = DescriptorShape.of(value, "package.witnesses", keys)
     witness = Witness(
-        msg=result.octets("msg"),
-        receipt=result.octets("receipt"),
-        body_key=bytes.fromhex(result.hash("body_key")),
-        inclusion=InclusionProof.decode(result.octets("inclusion")),
+        msg=shape.octets("msg"),
+        receipt=shape.octets("receipt"),
+        body_key=bytes.fromhex(shape.hash("body_key")),
+        inclusion=InclusionProof.decode(shape.octets("inclusion")),
     )
-    return ShownWitness(result.number("index"), result.name("stream"), witness)
+    return ShownWitness(shape.number("index"), shape.name("stream"), witness)
 
 
 def _recorded_document(message: RecordedMessage | None) -> dict[str, Any] | None:
@@ -212,24 +216,24 @@ def _recorded_document(message: RecordedMessage | None) -> dict[str, Any] | None
 def _recorded(value: Any, place: str) -> RecordedMessage | None:
     if value is None:
         return None
-    result = DescriptorShape.of(value, place, ("msg", "receipt", "body_key", "inclusion"))
-    absent = result.value("inclusion") is None
+    shape = DescriptorShape.of(value, place, ("msg", "receipt", "body_key", "inclusion"))
+    absent = shape.value("inclusion") is None
     return RecordedMessage(
-        msg=result.octets("msg"),
-        receipt=result.octets("receipt"),
-        body_key=bytes.fromhex(result.hash("body_key")),
-        inclusion=None if absent else InclusionProof.decode(result.octets("inclusion")),
+        msg=shape.octets("msg"),
+        receipt=shape.octets("receipt"),
+        body_key=bytes.fromhex(shape.hash("body_key")),
+        inclusion=None if absent else InclusionProof.decode(shape.octets("inclusion")),
     )
 
 
-def _anchored(value: Any) -> PackageAnchor:
-    result = DescriptorShape.of(value, "package.anchors", ("kind", "ref"))
-    return PackageAnchor(result.name("kind"), result.octets("ref"))
+def _anchor(value: Any) -> PackageAnchor:
+    shape = DescriptorShape.of(value, "package.anchors", ("kind", "ref"))
+    return PackageAnchor(shape.name("kind"), shape.octets("ref"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageTrust:
-    """Obtained by another way than the package.
+    """What the verifier trusts, obtained by another way than the package.
 
     ``recorder_ids`` are the client_ids that may record queries and results; without any, the
     package cannot be proven, since any client with write access could have recorded them.
@@ -238,27 +242,21 @@ class PackageTrust:
     hub_id: bytes
     recorder_ids: frozenset[bytes] = frozenset()
     identity: HubIdentity | None = None
-    """The newest identity of the hub known here. A package brings one, too, but an old package
-    brings one in which a key retired since still counts as current.
+    """The newest identity of the hub known here. The package contains one too, but in an old
+    package a key that has retired since still counts as current.
     """
     origin: Callable[[bytes], HubIdentity | None] = lambda _hub_id: None
-    """The identity of a hub that imported events come from, where it is known here."""
-
-
-REQUESTS: Final = "record/query/requests"
-RESULTS: Final = "record/query/results"
-SUBMITTED: Final = "query.submitted"
-RESULT: Final = "query.result"
+    """Returns the identity of a hub that imported events come from, if it is known here."""
 
 
 class NotCovered(Exception):
-    """The package does not speak of this; it says what would."""
+    """The package does not cover a claim; the message says what would."""
 
 
 class PackageFacts:
     """Facts of a package, given what the verifier trusts.
 
-    A fact is worked out once. One that rests on another that does not hold raises the same.
+    A fact is computed once. A fact that depends on one that failed raises the same error.
     """
 
     def __init__(self, package: Package, trust: PackageTrust) -> None:
@@ -269,16 +267,19 @@ class PackageFacts:
 
     @cached_property
     def hub(self) -> HubIdentity:
-        result = self.package.hub
+        hub = self.package.hub
         trusted = self._trust.hub_id
-        if result.hub_id != trusted:
-            raise Untrusted(f"a package of hub {result.hub_id.hex()}, not of {trusted.hex()}")
-        result.verify(self.package.hub_signature)
+        if hub.hub_id != trusted:
+            raise Untrusted(f"a package of hub {hub.hub_id.hex()}, not of {trusted.hex()}")
+        hub.verify(self.package.hub_signature)
         known = self._trust.identity
-        return result if known is None else newest_identity(known, result)
+        return hub if known is None else newest_identity(known, hub)
 
     def verify_newest(self) -> str:
-        """Which identity the signatures were verified by; NotCovered where only the package's."""
+        """Describe the identity that signatures were verified with.
+
+        Raises NotCovered if only the package's is known.
+        """
         used = self.hub.described()
         if self._trust.identity is None:
             raise NotCovered(
@@ -289,13 +290,16 @@ class PackageFacts:
 
     @cached_property
     def checkpoint(self) -> RecorderCheckpoint:
-        result, digest = self.package.checkpoint, self.digest
-        result.verify(self.hub)
-        if SpokenUpTo.of(result) != digest.checkpoint:
+        checkpoint, digest = self.package.checkpoint, self.digest
+        checkpoint.verify(self.hub)
+        if SpokenUpTo.of(checkpoint) != digest.checkpoint:
             raise Untrusted("the digest speaks up to another checkpoint")
-        if (result.hub_id.hex(), result.profile_id.hex()) != (digest.hub_id, digest.profile_id):
+        if (checkpoint.hub_id.hex(), checkpoint.profile_id.hex()) != (
+            digest.hub_id,
+            digest.profile_id,
+        ):
             raise Untrusted("the digest names another hub or profile than its checkpoint")
-        return result
+        return checkpoint
 
     @cached_property
     def later_checkpoint(self) -> RecorderCheckpoint:
@@ -308,24 +312,25 @@ class PackageFacts:
 
     @cached_property
     def entries(self) -> tuple[QueryEntry, ...]:
-        """The witnessed events: in the log, in the order of rows, searched, and matching."""
+        """The witnessed events: in the log, in row order, within the searched ranges, and
+        matching."""
         check = WitnessCheck(self.hub, self.checkpoint)
-        result = tuple(
+        entries = tuple(
             check.entry(witness.witness, witness.stream) for witness in self.package.witnesses
         )
-        self._verify_times(result)
+        self._verify_times(entries)
         spans = {searched.stream: searched for searched in self.digest.searched}
-        for entry in result:
+        for entry in entries:
             span = spans.get(entry.stream)
             if span is None or not span.from_seq <= entry.seq <= span.to_seq:
                 raise Untrusted(f"{entry.stream} {entry.seq} is outside of what was searched")
             if not matches(self.descriptor, entry):
                 raise Untrusted(f"{entry.stream} {entry.seq} is not what was asked for")
-        self._verify_order(result)
-        return result
+        self._verify_order(entries)
+        return entries
 
     def _verify_times(self, entries: tuple[QueryEntry, ...]) -> None:
-        """None is later than the checkpoint, nor than the key that signed its stream's."""
+        """No event is later than the checkpoint, or than the key that signed its stream's."""
         last: dict[str, int] = {}
         for entry in entries:
             last[entry.stream] = max(last.get(entry.stream, 0), entry.hub_ts)
@@ -333,15 +338,16 @@ class PackageFacts:
             self.checkpoint.verify_entry_time(self.hub, stream, hub_ts)
 
     def verify_origins(self) -> int:
-        """How many witnessed events the hubs of their origins have signed for; a package has no
-        identity of these hubs, so NotCovered where none is known here.
+        """Count the witnessed events that the hubs of their origins have signed.
+
+        A package has no identity of these hubs, so NotCovered where one is not known here.
         """
-        matching = [witness for witness in self.package.witnesses if is_import(witness.stream)]
-        if not matching:
+        imported = [witness for witness in self.package.witnesses if is_import(witness.stream)]
+        if not imported:
             raise NotCovered("no imported event is witnessed")
-        for item in matching:
-            msg = Msg.decode(item.witness.msg)
-            body = open_body(body_key=item.witness.body_key, msg=msg, profile=DEFAULT_PROFILE)
+        for shown in imported:
+            msg = Msg.decode(shown.witness.msg)
+            body = open_body(body_key=shown.witness.body_key, msg=msg, profile=DEFAULT_PROFILE)
             event = read_imported(IMPORTED, body, msg.client_id)
             hub = self._trust.origin(event.source_hub_id)
             if hub is None:
@@ -350,7 +356,7 @@ class PackageFacts:
                     "signed for these events is the recorder's word (--known-hubs)"
                 )
             event.verify(hub)
-        return len(matching)
+        return len(imported)
 
     @cached_property
     def request(self) -> QueryEntry:
@@ -361,7 +367,7 @@ class PackageFacts:
         return self._recorded(self.package.result, RESULTS, RESULT, self.digest.encode())
 
     def verify_recorder(self, entry: QueryEntry) -> None:
-        """Refuse unless a trusted recorder signed the entry; NotCovered when none was named."""
+        """Verify that a trusted recorder signed the entry; NotCovered when none was named."""
         if entry.event is None:
             raise Untrusted(f"{entry.stream} {entry.seq} is no recorder event")
         signer, trusted = entry.event.principal_id, self._trust.recorder_ids
@@ -371,7 +377,7 @@ class PackageFacts:
                 "recorder's client_id was given to compare it with (--recorder-id)"
             )
         if signer not in trusted:
-            named = ", ".join(sorted(item.hex() for item in trusted))
+            named = ", ".join(sorted(client_id.hex() for client_id in trusted))
             raise Untrusted(
                 f"{entry.stream} {entry.seq}: recorded by client {signer.hex()}, expected {named}"
             )
@@ -383,7 +389,7 @@ class PackageFacts:
         WitnessCheck(self.hub, self.later_checkpoint).verify_included(recorded.inclusion, entry)
 
     def _recorded(
-        self, message: RecordedMessage | None, stream: str, kind: str, due: bytes
+        self, message: RecordedMessage | None, stream: str, kind: str, expected: bytes
     ) -> QueryEntry:
         if message is None:
             raise NotCovered(f"the package has no event of {stream}")
@@ -392,7 +398,7 @@ class PackageFacts:
         event = entry.event
         if event is None or event.event_type != kind:
             raise Untrusted(f"{stream} {entry.seq} is no {kind}")
-        if canonical_json.encode(event.value()) != due:
+        if canonical_json.encode(event.value()) != expected:
             raise Untrusted(f"{stream} {entry.seq} records something else")
         return entry
 

@@ -1,12 +1,8 @@
-"""What the check of a proof package found: every claim by itself, and one outcome of three.
+"""Offline verification of a proof package, with trusted identities of the hub and of the recorder.
 
-A package is proven when every claim in ``REQUIRED`` held, failed when any claim failed, and
-unproven when nothing failed but evidence that a proof needs is absent.
-
-The offline check of a proof package, with the names of the hub and of the recorder.
-
-It says of every claim whether it held, failed, or is not covered by the package, and of the whole
-whether it is proven, failed or unproven.
+Every claim held, failed, or is not covered by the package. A package is proven when every claim in
+``REQUIRED`` held, failed when any claim failed, and unproven when nothing failed but evidence that
+a proof needs is absent.
 """
 
 from __future__ import annotations
@@ -30,10 +26,11 @@ REQUIRED: Final = (
     "hub", "checkpoint", "descriptor", "request_recorded", "result_recorded", "searched",
     "rows_chain", "sampling", "rows_witnessed", "evidence_hash", "hub_newest",
 )  # fmt: skip
-"""The claims without which a package proves nothing, in the order in which gaps are named."""
+"""The claims that a proof needs, in the order in which gaps are reported."""
 
 ORIGINS: Final = "origins"
-"""The claim of a package over import streams that the origins' hubs signed what came from them."""
+"""The claim, for import streams, that the hubs of the origins signed the imported events."""
+_RERUN: Final = "a replay of the searched ranges shows it"
 
 
 class ClaimState(Enum):
@@ -49,7 +46,7 @@ class ClaimOutcome(Enum):
 
 
 class PackageClaim(NamedTuple):
-    """``told`` says what it rests on, why it failed, or what would be needed to cover it."""
+    """A claim; ``detail`` says what it rests on, why it failed, or what would cover it."""
 
     name: str
     state: ClaimState
@@ -58,6 +55,8 @@ class PackageClaim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PackageVerdict:
+    """The states of all claims, and the outcome."""
+
     claims: tuple[PackageClaim, ...]
 
     @property
@@ -66,7 +65,7 @@ class PackageVerdict:
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """The required claims that did not hold; a claim that was never checked is a gap."""
+        """The required claims that did not hold or were not checked."""
         return tuple(name for name in REQUIRED if not self.held(name))
 
     @property
@@ -77,17 +76,17 @@ class PackageVerdict:
 
     @property
     def reason(self) -> str:
-        """Why the outcome is what it is: the first claim that failed or is missing."""
+        """The reason of the outcome: the first claim that failed or is missing."""
         if self.failed:
             return f"{self.failed[0].name}: {self.failed[0].detail}"
         if self.gaps:
-            return f"{self.gaps[0]}: {self._describe(self.gaps[0])}"
-        detail = self._describe("rows_witnessed"), self._describe("checkpoint")
+            return f"{self.gaps[0]}: {self._detail(self.gaps[0])}"
+        detail = self._detail("rows_witnessed"), self._detail("checkpoint")
         return f"the recorder recorded this result, and {detail[0]}, {detail[1]}"
 
     @property
     def is_complete(self) -> bool:
-        """Whether no matching row is missing, by keys of the hub that are known to be current."""
+        """Whether no matching row is missing, verified with a current identity of the hub."""
         return not self.failed and self.held("complete") and self.held("hub_newest")
 
     @property
@@ -108,12 +107,12 @@ class PackageVerdict:
 
     @property
     def summary(self) -> str:
-        """One line: the outcome, its reason, and what is known about missing rows and origins."""
-        result = f"{self.outcome.value}: {self.reason}; {self.completeness}"
+        """A line with the outcome, its reason, and what is known about missing rows and origins."""
+        text = f"{self.outcome.value}: {self.reason}; {self.completeness}"
         gap = next((claim for claim in self.claims if claim.name == ORIGINS), None)
         if gap is not None and gap.state is ClaimState.NOT_COVERED:
-            result += f"; origins unproven: {gap.detail}"
-        return result
+            text += f"; origins unproven: {gap.detail}"
+        return text
 
     def held(self, name: str) -> bool:
         return any(claim.name == name and claim.state is ClaimState.HELD for claim in self.claims)
@@ -131,25 +130,23 @@ class PackageVerdict:
             ],
         }
 
-    def _describe(self, name: str) -> str:
+    def _detail(self, name: str) -> str:
         return next(
             (claim.detail for claim in self.claims if claim.name == name), "was not checked"
         )
 
 
-_REPLAY: Final = "a replay of the searched ranges shows it"
-
 AnchorCheck = Callable[[RecorderCheckpoint, bytes], str]
-"""What an anchor of one kind proves of a checkpoint, in words; Untrusted when it does not."""
+"""Describes what an anchor of one kind proves of a checkpoint; raises Untrusted if nothing."""
 
 
 def check_bytes(
     raw: bytes, trust: PackageTrust, anchors: Mapping[str, AnchorCheck] | None = None
 ) -> PackageVerdict:
-    """The verdict on a package; bytes that are no package raise Malformed.
+    """Decode and verify a package; bytes that are not a package raise Malformed.
 
-    Whoever has the hub's first public key has its name: ``veen.label.hub_id``. Anchors are
-    covered for the kinds that ``anchors`` can check.
+    The hub's name follows from its first public key: ``veen.label.hub_id``. Anchors are covered for
+    the kinds that ``anchors`` can verify.
     """
     return check(Package.decode(raw), trust, anchors)
 
@@ -158,13 +155,13 @@ def check(
     package: Package, trust: PackageTrust, anchors: Mapping[str, AnchorCheck] | None = None
 ) -> PackageVerdict:
     facts, known = PackageFacts(package, trust), anchors or {}
-    claims = [_judged(name, claim, facts) for name, claim in _CLAIMS.items()]
+    claims = [_claim(name, claim, facts) for name, claim in _CLAIMS.items()]
     if any(map(is_import, package.descriptor.scope)):
-        claims.append(_judged(ORIGINS, _origins, facts))
-    return PackageVerdict((*claims, _judged("anchors", lambda item: _anchors(item, known), facts)))
+        claims.append(_claim(ORIGINS, _origins, facts))
+    return PackageVerdict((*claims, _claim("anchors", lambda facts: _anchors(facts, known), facts)))
 
 
-def _judged(name: str, claim: Callable[[PackageFacts], str], facts: PackageFacts) -> PackageClaim:
+def _claim(name: str, claim: Callable[[PackageFacts], str], facts: PackageFacts) -> PackageClaim:
     try:
         return PackageClaim(name, ClaimState.HELD, claim(facts))
     except NotCovered as gap:
@@ -245,7 +242,7 @@ def _time_bounds(facts: PackageFacts) -> str:
             1,
             end_of(searched.stream, facts.checkpoint).last_seq,
         ):
-            raise NotCovered(f"the time filter narrowed {searched.stream}; {_REPLAY}")
+            raise NotCovered(f"the time filter narrowed {searched.stream}; {_RERUN}")
     return "every stream was searched whole"
 
 
@@ -269,15 +266,15 @@ def _rows_chain(facts: PackageFacts) -> str:
 
 
 def _sampling(facts: PackageFacts) -> str:
-    _searched(facts)  # bounds what is counted below
+    _searched(facts)  # bounds the count below
     root, policy = facts.checkpoint.log_root, facts.descriptor.evidence
     query_id, count = facts.descriptor.query_id, facts.digest.event_count
     if facts.descriptor.aggregate is None and count != facts.digest.row_count:
         raise Untrusted(f"{count} events made {facts.digest.row_count} rows")
     if count > _places(facts):
         raise Untrusted(f"{count} events in {_places(facts)} places")
-    due = range(count) if policy.mode != "none" else ()
-    picks = [index for index in due if is_sampled(policy, query_id, root, index)]
+    indexes = range(count) if policy.mode != "none" else ()
+    picks = [index for index in indexes if is_sampled(policy, query_id, root, index)]
     if picks != [witness.index for witness in facts.package.witnesses]:
         raise Untrusted("the witnessed events are not those that were to be drawn")
     return f"{len(picks)} of {count} events were to be witnessed"
@@ -290,7 +287,7 @@ def _witnesses(facts: PackageFacts) -> str:
 
 
 def _rows_witnessed(facts: PackageFacts) -> str:
-    """Every row follows from witnessed events; rows without a witness are the service's word."""
+    """Every row follows from witnessed events; other rows are only claimed by the service."""
     if facts.descriptor.evidence.mode == "none":
         raise NotCovered("evidence none: the rows are the service's word")
     if facts.descriptor.aggregate is None:
@@ -332,9 +329,9 @@ def _aggregate_witnessed(facts: PackageFacts) -> str:
 
 
 def _verify_nothing_searched(facts: PackageFacts) -> None:
-    """That no event matched needs no witness only where there was nothing to match."""
+    """Without a witness, "no event matched" is proven only if nothing was searched."""
     if _places(facts):
-        raise NotCovered(f"that no event matched is the service's word; {_REPLAY}")
+        raise NotCovered(f"that no event matched is the service's word; {_RERUN}")
     _time_bounds(facts)
 
 
@@ -345,26 +342,30 @@ def _origins(facts: PackageFacts) -> str:
 
 def _evidence_hash(facts: PackageFacts) -> str:
     lines = (verified(entry, facts.checkpoint) for entry in facts.entries)
-    result = evidence_hash(facts.descriptor, facts.digest.result_id, lines)
-    if result != facts.digest.evidence_hash:
+    hash_ = evidence_hash(facts.descriptor, facts.digest.result_id, lines)
+    if hash_ != facts.digest.evidence_hash:
         raise Untrusted("the evidence is not that of the digest")
     return "the evidence is that of the digest"
 
 
 def _complete(facts: PackageFacts) -> str:
     if facts.descriptor.evidence.mode != "full" or len(facts.entries) != _places(facts):
-        raise NotCovered(f"whether a row was left out: {_REPLAY}")
+        raise NotCovered(f"whether a row was left out: {_RERUN}")
     _time_bounds(facts)
     _rows_witnessed(facts)
     return "every place that was searched is witnessed"
 
 
 def _anchors(facts: PackageFacts, known: Mapping[str, AnchorCheck]) -> str:
-    given = facts.package.anchors
-    detail = [known[item.kind](facts.checkpoint, item.ref) for item in given if item.kind in known]
-    if not detail:
-        raise NotCovered(f"{len(given)} anchors; give what proves them: a ledger, certificates")
-    return f"{len(detail)} of {len(given)}: {'; '.join(detail)}"
+    anchors = facts.package.anchors
+    details = [
+        known[anchor.kind](facts.checkpoint, anchor.ref)
+        for anchor in anchors
+        if anchor.kind in known
+    ]
+    if not details:
+        raise NotCovered(f"{len(anchors)} anchors; give what proves them: a ledger, certificates")
+    return f"{len(details)} of {len(anchors)}: {'; '.join(details)}"
 
 
 def _row_hashes(facts: PackageFacts) -> list[bytes]:

@@ -1,6 +1,6 @@
-"""The replay of a query: everything that was searched is read again, and must say the same.
+"""Rerun of a query: everything it searched is read again and must give the same result.
 
-An omitted, added or changed row shows here, whatever evidence the query asked for (Query API 9.1).
+An omitted, added or changed row is detected, whatever evidence the query requested (Query API 9.1).
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ _COMPARED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Horizon:
-    """Up to where a digest speaks, as the hub has signed it; ``ends`` has every stream of its
-    scope.
-    """
+    """What a digest covers, as the hub has signed it; ``ends`` has every stream of its scope."""
 
     spoken: SpokenUpTo
     hub_id: str
@@ -42,7 +40,7 @@ class Horizon:
 
     @classmethod
     def of(cls, checkpoint: RecorderCheckpoint, descriptor: Descriptor) -> Horizon:
-        """By a checkpoint that has been verified."""
+        """The horizon of a verified checkpoint."""
         return cls(
             spoken=SpokenUpTo.of(checkpoint),
             hub_id=checkpoint.hub_id.hex(),
@@ -52,7 +50,7 @@ class Horizon:
 
 
 class ResultDiffers(Untrusted):
-    """A replay that came to another result; ``field`` is the first of the digest that differs."""
+    """A rerun with another result; ``field`` is the first field of the digest that differs."""
 
     def __init__(self, field: str, detail: str) -> None:
         super().__init__(f"the replay differs in {field}: {detail}")
@@ -67,32 +65,31 @@ def verify_complete(
     proofs: Mapping[str, RangeProof],
     half: frozenset[tuple[str, int]] = frozenset(),
 ) -> QueryOutcome:
-    """The outcome of the replay, if it is that of the digest; ResultDiffers if not.
+    """Run the query again and compare with the digest; ResultDiffers if they differ.
 
-    ``entries`` are all of ``to_read``, those of each stream by place, and come from signed
-    receipts; ``proofs`` has the proof of each of these spans at the end of its stream. ``half`` are
-    places in import streams whose bundle was not whole at the checkpoint: they do not count.
+    ``entries`` are all of ``to_read``, those of each stream by position, from signed receipts;
+    ``proofs`` has the proof of each of these spans at the end of its stream. ``half`` are positions
+    in import streams whose bundle was incomplete at the checkpoint: they do not count.
     """
     if horizon.spoken != digest.checkpoint:
         raise ResultDiffers("checkpoint", f"it speaks up to {digest.checkpoint.checkpoint_id}")
-    read = _Read(to_read(descriptor, digest, horizon), proofs)
+    read = _VerifiedRead(to_read(descriptor, digest, horizon), proofs)
     searched = _bounded(descriptor, digest, read.through(entries))
     if any(map(is_import, descriptor.scope)):
-        # Imports stand in the order in which they came, rows in that of their origins.
-        counted = (item for item in searched if (item.stream, item.seq) not in half)
-        searched = iter(sorted(counted, key=lambda item: item.order_key))
+        # Import streams are in the order of arrival, rows in the order of their origins.
+        counted = (entry for entry in searched if (entry.stream, entry.seq) not in half)
+        searched = iter(sorted(counted, key=lambda entry: entry.order_key))
     outcome = run(descriptor, searched, _root(digest))
     read.verify_ends(horizon)
-    difference(digest, _again(descriptor, digest, horizon, outcome))
+    difference(digest, _rerun_digest(descriptor, digest, horizon, outcome))
     return outcome
 
 
 def to_read(
     descriptor: Descriptor, digest: ResultDigest, horizon: Horizon
 ) -> dict[str, StreamSpan]:
-    """What must be read to judge a digest: what it searched, and one place on either side that
-    shows the time filter to begin and end there. A stream without messages is left out.
-    """
+    """What must be read to verify a digest: what it searched, and one position on either side to
+    show the bounds of the time filter. A stream without messages is left out."""
     if tuple(searched.stream for searched in digest.searched) != descriptor.scope:
         raise ResultDiffers("searched", f"the scope is {', '.join(descriptor.scope)}")
     spans = {}
@@ -105,7 +102,7 @@ def to_read(
 
 
 def difference(expected: ResultDigest, digest: ResultDigest) -> None:
-    """Raise ResultDiffers for the first field in which two digests of one query do not agree."""
+    """Raise ResultDiffers for the first field in which two digests of a query differ."""
     left, right = expected.document(), digest.document()
     for field in _COMPARED:
         if left[field] != right[field]:
@@ -113,7 +110,7 @@ def difference(expected: ResultDigest, digest: ResultDigest) -> None:
 
 
 def first_differing_row(expected: Iterable[Row], rows: Iterable[Row]) -> int | None:
-    """The number of the first row, from 0 on, that two results do not share."""
+    """The number of the first row, from 0, in which two results differ."""
     for index, (left, right) in enumerate(zip_longest(expected, rows)):
         if left is None or right is None:
             return index
@@ -122,8 +119,8 @@ def first_differing_row(expected: Iterable[Row], rows: Iterable[Row]) -> int | N
     return None
 
 
-class _Read:
-    """Follows the leaves of every span, each of which must lead to its signed root."""
+class _VerifiedRead:
+    """Appends the leaves of every span, which must lead to the signed root of its stream."""
 
     def __init__(self, spans: Mapping[str, StreamSpan], proofs: Mapping[str, RangeProof]) -> None:
         self._proofs = {stream: _proof_of(stream, span, proofs) for stream, span in spans.items()}
@@ -158,7 +155,7 @@ def _proof_of(stream: str, span: StreamSpan, proofs: Mapping[str, RangeProof]) -
 def _bounded(
     descriptor: Descriptor, digest: ResultDigest, entries: Iterable[QueryEntry]
 ) -> Iterator[QueryEntry]:
-    """The entries that were searched; a neighbour of theirs must be outside the time filter."""
+    """Yield the searched entries; a neighbour of theirs must be outside the time filter."""
     spans = {searched.stream: searched for searched in digest.searched}
     for entry in entries:
         span = spans[entry.stream]
@@ -169,9 +166,10 @@ def _bounded(
 
 
 def _is_beyond(filter_: Filter, span: Searched, entry: QueryEntry) -> bool:
-    """Whether all further places on that side are beyond the time filter as well.
+    """Whether all further positions on that side are outside the time filter as well.
 
-    Never in an import stream: it is in the order of imports, and the filter goes by the origin's.
+    Never in an import stream: it is in the order of arrival, and the filter uses the time at the
+    origin.
     """
     if is_import(entry.stream):
         return False
@@ -187,10 +185,10 @@ def _last_seq(searched: Searched, horizon: Horizon) -> int:
     return end.last_seq
 
 
-def _again(
+def _rerun_digest(
     descriptor: Descriptor, digest: ResultDigest, horizon: Horizon, outcome: QueryOutcome
 ) -> ResultDigest:
-    """The digest of what was read again, under the result_id and time of the first (D48)."""
+    """The digest of the rerun, under the result_id and time of the original (D48)."""
     rows = rows_hash(outcome.rows)
     lines = (
         evidence.EvidenceSummary(

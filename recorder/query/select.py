@@ -1,10 +1,7 @@
-"""Selection: which entries a query takes, and the row of each (Query API 4.2, 5.1).
+"""Selection of entries, their rows, and aggregates over them (Query API 4.2, 4.3, 5.1).
 
-One message at its place, as an engine hands it to the core (Query API 5.1).
-
-Aggregates: partial results that merge in any order into the same bytes (Query API 4.3, 5.1).
-
-Sums are exact while they grow, and are rounded once, when a row is made of them.
+Partial aggregates can be merged in any order with the same result: sums are exact, and rounded
+only when a row is made.
 """
 
 from __future__ import annotations
@@ -22,12 +19,16 @@ from veen.events import RecordEvent
 from veen.system.process_pool import Portable
 from veen.wire import canonical_json
 
+_UNIT_BITS: Final = 1074
+"""2^-1074 is the smallest positive double, and every double is a multiple of it."""
+_KEY_LIMITS: Final = JsonLimits(max_bytes=1 << 26, max_depth=32)
+
 
 class RowOrder(NamedTuple):
-    """The order of rows: by time of the hub, then the bytes of the stream's name, then place.
+    """The order of rows: by hub time, then by the bytes of the stream's name, then by position.
 
-    Of an event in an import stream these are of its origin. The last two tell it apart from an
-    event that has the same place at another hub; nothing else has them.
+    For an event in an import stream these are those of its origin. The last two fields distinguish
+    it from an event with the same position at another hub, and are empty otherwise.
     """
 
     hub_ts: int
@@ -38,7 +39,7 @@ class RowOrder(NamedTuple):
 
 
 class SourcePlace(NamedTuple):
-    """The place of an imported event at its origin, as the origin's hub has signed it."""
+    """The position of an imported event at its origin, as signed by the origin's hub."""
 
     hub_id: bytes
     stream: str
@@ -49,10 +50,10 @@ class SourcePlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueryEntry(Portable):
-    """``hub_ts`` is in seconds. ``event`` is None for a message that is no recorder event.
+    """A message at its position. ``hub_ts`` is in seconds; ``event`` is None for other messages.
 
-    The place is that of the stream that was searched. In an import stream it is the place here, and
-    ``source`` is the one at the origin, by which the event is filtered and ordered.
+    The position is that in the searched stream. In an import stream, ``source`` is the position at
+    the origin, by which the event is filtered and ordered.
     """
 
     stream: str
@@ -64,7 +65,7 @@ class QueryEntry(Portable):
 
     @property
     def commit_ts(self) -> int:
-        """The hub_commit_time that a query's time filter goes by: the origin's, if it has one."""
+        """The hub_commit_time that the time filter uses: the origin's, if there is one."""
         return self.hub_ts if self.source is None else self.source.hub_ts
 
     @property
@@ -80,7 +81,7 @@ class QueryEntry(Portable):
 
 
 def receipt_id(leaf_hash: bytes) -> str:
-    """The name of the receipt of a message: its leaf, which is also its msg_id."""
+    """The id of a message's receipt: its leaf, which is also its msg_id."""
     return "rcpt-" + leaf_hash.hex()
 
 
@@ -88,28 +89,28 @@ Row = dict[str, Any]
 
 
 def matches(descriptor: Descriptor, entry: QueryEntry) -> bool:
-    """Whether the entry is an event of the scope that the filter lets through."""
+    """Whether the entry is an event of the scope that passes the filter."""
     if entry.event is None or entry.stream not in descriptor.scope:
         return False
     return descriptor.filter.has_time(entry.commit_ts) and _passes(descriptor.filter, entry.event)
 
 
 def row(descriptor: Descriptor, entry: QueryEntry) -> Row:
-    """The projection of an entry that matches; each field stands under its own name."""
+    """The projection of a matching entry, with the names of the fields as keys."""
     values = values_of(descriptor.fields, entry, payload_for(descriptor.fields, entry))
     return dict(zip(descriptor.projection, values, strict=True))
 
 
 def values_of(fields: Sequence[QueryField], entry: QueryEntry, payload: Any) -> list[Any]:
-    """What an event says in these fields, as JSON; ``payload`` is that of ``payload_for``."""
+    """The values of these fields as JSON; ``payload`` is that of ``payload_for``."""
     event = event_of(entry)
     return [_row_value(field, entry, event, payload) for field in fields]
 
 
 def payload_for(fields: Iterable[QueryField], entry: QueryEntry) -> Any:
-    """The payload, decoded only when one of the fields looks into it."""
-    deep = any(field.is_path or field.text == names.PAYLOAD for field in fields)
-    return event_of(entry).value() if deep else None
+    """The payload, decoded only if one of the fields needs it."""
+    is_needed = any(field.is_path or field.text == names.PAYLOAD for field in fields)
+    return event_of(entry).value() if is_needed else None
 
 
 def event_of(entry: QueryEntry) -> RecordEvent:
@@ -119,7 +120,7 @@ def event_of(entry: QueryEntry) -> RecordEvent:
 
 
 def as_json(value: Any) -> Any:
-    """A value of a payload as canonical JSON can hold it: larger integers become decimal text."""
+    """A payload value as canonical JSON can hold it: larger integers become decimal text."""
     if isinstance(value, dict):
         return {key: as_json(element) for key, element in value.items()}
     if isinstance(value, list):
@@ -162,21 +163,18 @@ _PLAIN: Final[dict[str, Callable[[QueryEntry, RecordEvent], Any]]] = {
     ),
     names.SOURCE_RECEIPT: lambda entry, _: entry.source and receipt_id(entry.source.leaf_hash),
 }
-"""Of an event that was recorded here, what names a place at an origin is null."""
+"""The fields of an origin are null for an event that was recorded here."""
 
 
 Number = int | float
-_UNIT_BITS: Final = 1074
-"""2^-1074 is the smallest double, and every double is a multiple of it."""
-_KEY_LIMITS: Final = JsonLimits(max_bytes=1 << 26, max_depth=32)
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """What is known of one metric over some of the events.
+    """The partial result of a metric over some of the events.
 
-    ``count`` counts the numbers, or the events for the metric that has no field. ``doubles`` is
-    the sum of those numbers that were doubles, in units of 2^-1074.
+    ``count`` counts the numbers, or the events for a metric without a field. ``doubles`` is the sum
+    of the numbers that are doubles, in units of 2^-1074.
     """
 
     count: int = 0
@@ -188,7 +186,7 @@ class Partial:
 
 
 Cells = tuple[Partial, ...]
-"""One partial result for each metric."""
+"""A partial result for each metric."""
 
 
 def empty_cells(aggregate: Aggregate) -> Cells:
@@ -196,28 +194,31 @@ def empty_cells(aggregate: Aggregate) -> Cells:
 
 
 def lift(aggregate: Aggregate, entry: QueryEntry) -> tuple[bytes, Cells]:
-    """The group of one event, named by the canonical JSON of its keys, and what it adds there."""
+    """The group of an event, as canonical JSON of its keys, and its partial results."""
     event, payload = event_of(entry), payload_for(aggregate.fields, entry)
     key = canonical_json.encode(values_of(aggregate.group_by, entry, payload))
     return key, tuple(_lifted(metric.field, event, payload) for metric in aggregate.metrics)
 
 
 def merge_cells(left: Cells, right: Cells) -> Cells:
-    return tuple(_merged(item, other) for item, other in zip(left, right, strict=True))
+    return tuple(_merged(partial, other) for partial, other in zip(left, right, strict=True))
 
 
 def gather_cells(aggregate: Aggregate, entries: Iterable[QueryEntry]) -> dict[bytes, Cells]:
-    """The groups of these events."""
+    """The partial results of these events, by group."""
     groups: dict[bytes, Cells] = {}
-    nothing = empty_cells(aggregate)
+    empty = empty_cells(aggregate)
     for entry in entries:
         key, cells = lift(aggregate, entry)
-        groups[key] = merge_cells(groups.get(key, nothing), cells)
+        groups[key] = merge_cells(groups.get(key, empty), cells)
     return groups
 
 
 def aggregate_rows(aggregate: Aggregate, groups: Mapping[bytes, Cells]) -> list[Row]:
-    """A row for each group, by the bytes of its keys. Without group_by there is always one row."""
+    """A row for each group, sorted by the bytes of its keys.
+
+    Without group_by there is always one row.
+    """
     if not aggregate.group_by and not groups:
         groups = {b"[]": empty_cells(aggregate)}
     return [_row(aggregate, key, groups[key]) for key in sorted(groups)]
@@ -257,17 +258,17 @@ def _merged(partial: Partial, other: Partial) -> Partial:
 def _lower(number: Number | None, other: Number | None) -> Number | None:
     if number is None or other is None:
         return other if number is None else number
-    return _whole(number, other) if number == other else min(number, other)
+    return _prefer_integer(number, other) if number == other else min(number, other)
 
 
 def _higher(number: Number | None, other: Number | None) -> Number | None:
     if number is None or other is None:
         return other if number is None else number
-    return _whole(number, other) if number == other else max(number, other)
+    return _prefer_integer(number, other) if number == other else max(number, other)
 
 
-def _whole(number: Number, other: Number) -> Number:
-    """Of two equal numbers the integer, so that it does not matter which came first."""
+def _prefer_integer(number: Number, other: Number) -> Number:
+    """Of two equal numbers the integer, so that the order does not matter."""
     return number if isinstance(number, int) else other
 
 
@@ -297,10 +298,10 @@ def _time(function: Function, partial: Partial) -> int:
 
 
 def _rounded(partial: Partial, parts: int) -> float | None:
-    """The nearest double; None when the number is beyond all of them."""
+    """The nearest double; None when the number is out of range."""
     total = (partial.integers << _UNIT_BITS) + partial.doubles
     try:
-        # The division of integers rounds once, to the nearest double.
+        # Integer division rounds once, to the nearest double.
         return total / (parts << _UNIT_BITS)
     except OverflowError:
         return None

@@ -1,6 +1,7 @@
-"""Records as JSON lines: bytes in hex, times in ISO-8601, payloads as they were given.
+"""The text and binary formats of a replay: JSON lines, and a CBOR sequence (RFC 8742).
 
-Records as a CBOR sequence: bytes as bytes, each event's body as it was sealed (RFC 8742).
+JSON lines have bytes in hex, times in ISO 8601, and payloads as they were submitted. The CBOR
+sequence has byte strings, and the body of each event as it was sealed.
 """
 
 from __future__ import annotations
@@ -20,17 +21,22 @@ from veen.wire import cbor
 from veen.wire.objects import WireMap
 from veen.wire.schema import Bytes32, RawItem
 
+_PLAN, _PROOF, _ITEM = range(3)
+_RECORD_NUMBERS: Final = {ReplayPlan: _PLAN, Proof: _PROOF}
+
 
 class JsonLines:
+    """Records as JSON lines."""
+
     name = "jsonl"
 
     def encode(self, record: Record, plan: ReplayPlan) -> bytes:
         if isinstance(record, Item):
-            result = item_json(record, plan)
+            document = item_json(record, plan)
         else:
             kind = "replay" if isinstance(record, ReplayPlan) else "proof"
-            result = {"kind": kind, **record.to_json()}
-        text = json.dumps(result, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            document = {"kind": kind, **record.to_json()}
+        text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return text.encode() + b"\n"
 
     def end(self, buffer: bytes, at: int) -> int | None:
@@ -55,8 +61,8 @@ class JsonLines:
 
 
 def item_json(item: Item, plan: ReplayPlan) -> dict[str, Any]:
-    """One item as JSON; ``msg`` and ``body_key`` only where proofs were asked for."""
-    result = {
+    """An item as JSON; ``msg`` and ``body_key`` only if proofs were requested."""
+    document = {
         "kind": item.kind.value,
         "stream": item.stream,
         **_fields(item),
@@ -69,9 +75,9 @@ def item_json(item: Item, plan: ReplayPlan) -> dict[str, Any]:
         **_source(item),
     }
     if plan.requested.with_proofs:
-        result["msg"] = item.msg.encode().hex()
-        result["body_key"] = item.body_key.hex() if item.body_key else None
-    return result
+        document["msg"] = item.msg.encode().hex()
+        document["body_key"] = item.body_key.hex() if item.body_key else None
+    return document
 
 
 def _fields(item: Item) -> dict[str, Any]:
@@ -90,7 +96,7 @@ def _fields(item: Item) -> dict[str, Any]:
 
 
 def _source(item: Item) -> dict[str, Any]:
-    """The place of an imported event at its origin, and how it came here."""
+    """The position of an imported event at its origin, and its import."""
     imported = item.imported
     if imported is None:
         return {}
@@ -124,22 +130,18 @@ def _json_record(kind: ItemKind, document: dict[str, Any]) -> WrittenItem:
 
 
 def reported_fault(name: str, detail: str) -> NotAnEvent:
-    """A fault as it was written down, with the words it came with."""
+    """A fault as it was written, with its message."""
     fault = EventFault[name]
     start = f"{fault.value}: "
     return NotAnEvent(fault, detail.removeprefix(start) if detail.startswith(start) else "")
 
 
-_PLAN, _PROOF, _ITEM = range(3)
-_NUMBERS: Final = {ReplayPlan: _PLAN, Proof: _PROOF}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CborItem(WireMap):
-    """One item. ``event`` is the map of its six sealed fields; the other two are hub_commit_*.
+    """An item; ``event`` is the map of its six sealed fields, the other two are hub_commit_*.
 
-    ``hub_commit_time`` is in seconds. ``checkpoint_id`` is there when the item is proven. What
-    begins with ``source`` is of the origin of an imported event; times are in seconds.
+    ``checkpoint_id`` is set when the item is proven. Fields that begin with ``source`` are of the
+    origin of an imported event. Times are in seconds.
     """
 
     kind: str
@@ -165,13 +167,15 @@ class CborItem(WireMap):
 
 
 class CborSequence:
+    """Records as a CBOR sequence of [number, record]."""
+
     name = "cbor"
 
     def encode(self, record: Record, plan: ReplayPlan) -> bytes:
         if isinstance(record, Item):
             number, raw = _ITEM, cbor_item(record, plan).encode()
         else:
-            number, raw = _NUMBERS[type(record)], record.encode()
+            number, raw = _RECORD_NUMBERS[type(record)], record.encode()
         return cbor.dump([number, cbor.Verbatim(raw)])
 
     def end(self, buffer: bytes, at: int) -> int | None:
@@ -194,7 +198,7 @@ class CborSequence:
 
 def cbor_item(item: Item, plan: ReplayPlan) -> CborItem:
     proofs, fault = plan.requested.with_proofs, item.fault
-    result = CborItem(
+    encoded = CborItem(
         kind=item.kind.value,
         stream=item.stream,
         hub_commit_seq=item.seq,
@@ -209,13 +213,13 @@ def cbor_item(item: Item, plan: ReplayPlan) -> CborItem:
         msg=item.msg.encode() if proofs else None,
         body_key=item.body_key if proofs else None,
     )
-    return result if item.imported is None else _with_source(result, item.imported)
+    return encoded if item.imported is None else _with_source(encoded, item.imported)
 
 
-def _with_source(cbor_item: CborItem, imported: ImportedEvent) -> CborItem:
+def _with_source(item: CborItem, imported: ImportedEvent) -> CborItem:
     receipt = imported.receipt()
     return replace(
-        cbor_item,
+        item,
         source_hub_id=imported.source_hub_id,
         source_stream=imported.origin_stream,
         source_commit_seq=receipt.stream_seq,
@@ -226,19 +230,19 @@ def _with_source(cbor_item: CborItem, imported: ImportedEvent) -> CborItem:
     )
 
 
-def _cbor_record(cbor_item: CborItem) -> WrittenItem:
+def _cbor_record(item: CborItem) -> WrittenItem:
     fault = None
-    if cbor_item.kind == ItemKind.OTHER.value:
+    if item.kind == ItemKind.OTHER.value:
         try:
-            fault = reported_fault(cbor_item.fault or "", cbor_item.detail or "")
+            fault = reported_fault(item.fault or "", item.detail or "")
         except KeyError as error:
             raise Malformed(f"there is no fault {error}") from error
     return WrittenItem(
-        stream=cbor_item.stream,
-        receipt=Receipt.decode(cbor_item.receipt),
-        proven=cbor_item.checkpoint_id is not None,
-        msg=Msg.decode(cbor_item.msg) if cbor_item.msg else None,
-        body_key=cbor_item.body_key,
+        stream=item.stream,
+        receipt=Receipt.decode(item.receipt),
+        proven=item.checkpoint_id is not None,
+        msg=Msg.decode(item.msg) if item.msg else None,
+        body_key=item.body_key,
         fault=fault,
-        is_closed=cbor_item.kind == ItemKind.RECEIPT.value,
+        is_closed=item.kind == ItemKind.RECEIPT.value,
     )

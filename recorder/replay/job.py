@@ -1,6 +1,6 @@
-"""One replay from source to output: planned or taken up again, run, and told of.
+"""A replay from source to output: planned or resumed, run, and reported (I1).
 
-The run of a replay: the stretches of all streams, merged into one order (I1).
+The ranges of all streams are merged into one order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple
 from recorder.replay import output
 from recorder.replay.output import FileSink, OutputExists, PipeSink, Sink
 from recorder.replay.plan import ReplayPlan, ReplayRequest, ReplaySource, StreamRange, at, plan
-from recorder.replay.read import ProvedReader, VerifiedPage
+from recorder.replay.read import VerifiedPage, VerifiedReader
 from recorder.replay.records import (
     Item,
     OutputCursor,
@@ -31,45 +31,47 @@ from veen.system.environment import Progress, no_progress
 
 
 class _Turn(NamedTuple):
-    """An item, and the proof that goes before it when it is the first of a portion."""
+    """An item, and the proof before it when it is the first of a page."""
 
     item: Item
     proof: Proof | None
 
 
-def run(source: ReplaySource, course: OutputCursor) -> Iterator[Proof | Item]:
-    """What is still to come of a replay, in order; the course moves on with it."""
+def run(source: ReplaySource, cursor: OutputCursor) -> Iterator[Proof | Item]:
+    """Yield the rest of a replay in order, advancing the cursor."""
     streams = [
-        _StreamState(source, course.plan, stream_range)
-        for stream_range in course.plan.stream_ranges
+        _StreamState(source, cursor.plan, stream_range)
+        for stream_range in cursor.plan.stream_ranges
     ]
-    turns = [stream.turns(course.of(stream.stream)) for stream in streams]
+    turns = [stream.turns(cursor.of(stream.stream)) for stream in streams]
     for turn in heapq.merge(*turns, key=lambda turn: turn.item.order):
         if turn.proof is not None:
-            course.proof(turn.proof)
+            cursor.proof(turn.proof)
             yield turn.proof
         item = turn.item
-        course.item(item.stream, item.receipt, proven=item.proven)
-        course.kinds[item.kind.value] += 1
+        cursor.item(item.stream, item.receipt, proven=item.proven)
+        cursor.kinds[item.kind.value] += 1
         yield item
-    course.verify_complete()
+    cursor.verify_complete()
 
 
 class _StreamState:
+    """Reads the range of a stream."""
+
     def __init__(self, source: ReplaySource, plan: ReplayPlan, stream_range: StreamRange) -> None:
         self._source = source
         self._plan = plan
         self._stream_range = stream_range
-        self._reader = ProvedReader(source, plan)
+        self._reader = VerifiedReader(source, plan)
         self.stream = stream_range.stream
 
     def turns(self, place: StreamAt) -> Iterator[_Turn]:
-        """From where an output ended; what it ended with is read and proven once more."""
+        """Yield from where an output ended; its last record is read and verified again."""
         start = place.next_seq
-        if place.is_amid_proof:
+        if place.is_within_proof:
             batch = self._reader.batch(self._stream_range, place.proof_from, place.proof_to)
             self._verify_last(batch, place)
-            # The proof itself stands in the output already.
+            # The proof itself is in the output already.
             for pair in batch.pairs:
                 if pair.receipt.stream_seq >= start:
                     yield _Turn(self._item(pair, proven=True), None)
@@ -94,7 +96,7 @@ class _StreamState:
         return sealed_item(self.stream, pair, proven=proven)
 
     def _verify_last(self, batch: VerifiedPage, place: StreamAt) -> None:
-        """What the output ends with must be what the log has there."""
+        """The last item of the output must be what the log has at that position."""
         for pair in batch.pairs:
             receipt = pair.receipt
             if receipt.stream_seq == place.next_seq - 1 and receipt.leaf_hash != place.leaf:
@@ -105,12 +107,12 @@ class _StreamState:
 
 
 class OtherReplay(VeenError):
-    """The output that is to be taken up again is of another replay."""
+    """The output to resume is of another replay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """``new`` is what this run has written, and ``kinds`` what it was."""
+    """The result of a run: ``new`` items were written, counted in ``kinds``."""
 
     plan: ReplayPlan
     new: int
@@ -118,14 +120,15 @@ class Replayed:
 
 
 Choose = Callable[[], RecorderCheckpoint]
-"""The checkpoint to prove against, asked for when no earlier run has chosen it."""
+"""Returns the checkpoint to prove against, if no earlier run has chosen it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """``chosen`` is the checkpoint that was named; without it an output keeps to its own.
+    """A replay; ``chosen`` is the requested checkpoint, without which a resumed output keeps its
+    own.
 
-    What is wanted may depend on the checkpoint, as all of its streams do.
+    The request may depend on the checkpoint, for example to include all of its streams.
     """
 
     source: ReplaySource
@@ -135,24 +138,24 @@ class Job:
     progress: Progress = no_progress
 
     def to_pipe(self, pipe: BinaryIO, form: RecordFormat) -> Replayed:
-        course = OutputCursor(self._plan())
-        sink = PipeSink(pipe, form, course.plan)
-        sink.put(course.plan)
-        return self._run(course, sink)
+        cursor = OutputCursor(self._plan())
+        sink = PipeSink(pipe, form, cursor.plan)
+        sink.put(cursor.plan)
+        return self._run(cursor, sink)
 
     def to_file(self, path: Path, form: RecordFormat, *, resume: bool) -> Replayed:
-        course, size = self._found(path, form, resume=resume)
-        if course is None:
-            course = OutputCursor(self._plan())
+        cursor, size = self._resumed(path, form, resume=resume)
+        if cursor is None:
+            cursor = OutputCursor(self._plan())
         else:
-            self._verify_same(path, course.plan)
-        sink = FileSink(path, form, course.plan, size)
+            self._verify_same(path, cursor.plan)
+        sink = FileSink(path, form, cursor.plan, size)
         if size == 0:
-            sink.put(course.plan)
-        return self._run(course, sink)
+            sink.put(cursor.plan)
+        return self._run(cursor, sink)
 
     def to_parts(self, folder: Path, *, resume: bool) -> Replayed:
-        # It takes a third of a second to load, and only Parquet needs it.
+        # Importing it takes a third of a second, and only Parquet needs it.
         from recorder.replay import parquet  # noqa: PLC0415
 
         known = parquet.plan_in(folder)
@@ -161,42 +164,42 @@ class Job:
         if known is not None:
             self._verify_same(folder, known)
         plan = known or self._plan()
-        course = parquet.course_in(folder, plan) if known else OutputCursor(plan)
-        return self._run(course, parquet.ParquetSink(folder, course))
+        cursor = parquet.cursor_in(folder, plan) if known else OutputCursor(plan)
+        return self._run(cursor, parquet.ParquetSink(folder, cursor))
 
-    def _run(self, course: OutputCursor, sink: Sink) -> Replayed:
-        before, count = course.done, course.plan.count
+    def _run(self, cursor: OutputCursor, sink: Sink) -> Replayed:
+        before, count = cursor.done, cursor.plan.count
         done = before
         try:
-            for record in run(self.source, course):
+            for record in run(self.source, cursor):
                 sink.put(record)
-                if course.done != done:
-                    done = course.done
+                if cursor.done != done:
+                    done = cursor.done
                     self.progress(done, count)
             sink.close()
         except BaseException:
             sink.abandon()
             raise
-        return Replayed(course.plan, course.done - before, dict(course.kinds))
+        return Replayed(cursor.plan, cursor.done - before, dict(cursor.kinds))
 
     def _plan(self) -> ReplayPlan:
         checkpoint = self.chosen or self.latest()
         return plan(self.source, self.requested(checkpoint), checkpoint)
 
-    def _found(
+    def _resumed(
         self, path: Path, form: RecordFormat, *, resume: bool
     ) -> tuple[OutputCursor | None, int]:
         if not path.exists():
             return None, 0
         if not resume:
             raise _exists(path)
-        course, size = output.course_of(path, form)
-        if course is None:
-            output.refuse_foreign(path, form)
-        return course, size
+        cursor, size = output.cursor_of(path, form)
+        if cursor is None:
+            output.verify_replay_start(path, form)
+        return cursor, size
 
     def _verify_same(self, path: Path, known: ReplayPlan) -> None:
-        """What is there must be what would be there after the same words."""
+        """The existing output must be of the same request and checkpoint."""
         known.verify(self.source.hub.hub_id)
         expected = self.requested(known.checkpoint)
         if known.requested != expected:
@@ -215,5 +218,5 @@ def _exists(path: Path) -> OutputExists:
 
 def _differences(known: ReplayRequest, request: ReplayRequest) -> str:
     old, new = known.to_json(), request.to_json()
-    names = sorted(item for item in old.keys() | new.keys() if old.get(item) != new.get(item))
+    names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     return ", ".join(f"{name} was {old.get(name)} and is {new.get(name)}" for name in names)

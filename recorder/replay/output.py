@@ -1,4 +1,4 @@
-"""An output as one file of records: appended to, cut where it was torn, and taken up again."""
+"""Replay output as one file of records: appended to, truncated where it is torn, and resumed."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _BLOCK: Final = 1 << 20
 
 
 class OutputExists(VeenError):
-    """There is an output already, and nobody said that it is to be taken up again."""
+    """An output exists and is not to be resumed."""
 
 
 class Sink(Protocol):
-    """Takes the records of one replay in order; what was taken is durable after ``close``."""
+    """Takes the records of a replay in order; they are durable after ``close``."""
 
     def put(self, record: Record) -> None: ...
 
     def close(self) -> None: ...
 
     def abandon(self) -> None:
-        """End it where it stands, to be taken up again; nothing more is raised."""
+        """Stop, leaving an output that can be resumed; raises nothing more."""
 
 
 class OutputRecord(NamedTuple):
-    """A record of an output, and the bytes in which it stands."""
+    """A record of an output, its offset and its bytes."""
 
     start: int
     raw: bytes
@@ -43,17 +43,17 @@ class OutputRecord(NamedTuple):
 
 
 def form_named(name: str) -> RecordFormat:
-    return next(item for item in FORMS if item.name == name)
+    return next(form for form in FORMS if form.name == name)
 
 
 def form_of(path: Path) -> RecordFormat:
-    """The form of an output, by its first byte."""
+    """The format of an output, by its first byte."""
     with path.open("rb") as file:
         return form_named("jsonl" if file.read(1) == b"{" else "cbor")
 
 
-def found_in(path: Path, form: RecordFormat) -> Iterator[OutputRecord]:
-    """Every whole record of a file, in bounded memory; a torn one at the end is left out."""
+def read_records(path: Path, form: RecordFormat) -> Iterator[OutputRecord]:
+    """Yield every complete record of a file, in bounded memory; a torn last record is left out."""
     buffer, begin = b"", 0
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
@@ -68,23 +68,23 @@ def found_in(path: Path, form: RecordFormat) -> Iterator[OutputRecord]:
                 raise Malformed(f"{path}, byte {begin}: no record of a replay")
 
 
-def course_of(path: Path, form: RecordFormat) -> tuple[OutputCursor | None, int]:
-    """How far an output has come, and at which byte its last whole record ends."""
-    course: OutputCursor | None = None
+def cursor_of(path: Path, form: RecordFormat) -> tuple[OutputCursor | None, int]:
+    """Return how far an output has come, and where its last complete record ends."""
+    cursor: OutputCursor | None = None
     end = 0
-    for start, raw, record in found_in(path, form):
+    for start, raw, record in read_records(path, form):
         end = start + len(raw)
-        if isinstance(record, ReplayPlan) != (course is None):
+        if isinstance(record, ReplayPlan) != (cursor is None):
             raise Malformed(f"{path}, byte {start}: a replay has one plan, at its head")
         if isinstance(record, ReplayPlan):
-            course = OutputCursor(record)
-        elif course is not None:
-            _take(path, start, course, record)
-    return course, end
+            cursor = OutputCursor(record)
+        elif cursor is not None:
+            _advance(path, start, cursor, record)
+    return cursor, end
 
 
 class FileSink:
-    """One file of one form; records are gathered, so that a sync is worth its time."""
+    """Writes to a file; records are buffered to reduce the number of syncs."""
 
     def __init__(self, path: Path, form: RecordFormat, plan: ReplayPlan, size: int) -> None:
         flags = os.O_WRONLY | (0 if size else os.O_CREAT)
@@ -106,7 +106,7 @@ class FileSink:
         os.close(self._fd)
 
     def abandon(self) -> None:
-        """What was proven is kept, if there is room for it."""
+        """Write the buffered records, if there is space."""
         with suppress(VeenError):
             self._flush()
         with suppress(OSError):
@@ -120,7 +120,7 @@ class FileSink:
 
 
 class PipeSink:
-    """Somebody who reads as we write."""
+    """Writes to a pipe."""
 
     def __init__(self, pipe: BinaryIO, form: RecordFormat, plan: ReplayPlan) -> None:
         self._pipe = pipe
@@ -134,11 +134,11 @@ class PipeSink:
         self._pipe.flush()
 
     def abandon(self) -> None:
-        """Whoever reads has had what there was."""
+        """Nothing to do: the reader has received every record."""
 
 
-def refuse_foreign(path: Path, form: RecordFormat) -> None:
-    """A file without one whole record is taken up only if it could be the start of a replay."""
+def verify_replay_start(path: Path, form: RecordFormat) -> None:
+    """Verify that a file without a complete record can be the start of a replay."""
     starts = {"jsonl": b'{"kind":"replay"', "cbor": b"\x82\x00"}
     with path.open("rb") as file:
         head = file.read(len(starts[form.name]))
@@ -146,12 +146,12 @@ def refuse_foreign(path: Path, form: RecordFormat) -> None:
         raise OutputExists(f"{path} is no replay in the form {form.name}; it is left as it is")
 
 
-def _take(path: Path, start: int, course: OutputCursor, record: Proof | WrittenItem) -> None:
+def _advance(path: Path, start: int, cursor: OutputCursor, record: Proof | WrittenItem) -> None:
     try:
         if isinstance(record, Proof):
-            course.proof(record)
+            cursor.proof(record)
         else:
-            course.item(record.stream, record.receipt, proven=record.proven)
+            cursor.item(record.stream, record.receipt, proven=record.proven)
     except Untrusted as error:
         error.add_note(f"in {path}, byte {start}")
         raise

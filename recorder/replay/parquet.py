@@ -1,4 +1,4 @@
-"""An output as a directory of Parquet files: each part is written once, and knows its place."""
+"""Replay output as a directory of Parquet files, each written once and named after its position."""
 
 from __future__ import annotations
 
@@ -64,26 +64,26 @@ _SOURCE_FIELDS: Final = (
 
 
 def schema_of(plan: ReplayPlan) -> Any:
-    """The columns of a replay; those of an origin are there where an import stream is replayed."""
+    """The columns of a replay; those of an origin only if an import stream is replayed."""
     if not any(map(is_import, plan.requested.streams)):
         return SCHEMA
     return pa.schema([*SCHEMA, *_SOURCE_FIELDS])
 
 
 class ParquetSink:
-    """Parts by count and size; one that is not whole has no name yet."""
+    """Writes parts limited by rows and bytes; an incomplete part has a temporary name."""
 
-    def __init__(self, folder: Path, course: OutputCursor, part_rows: int = PART_ROWS) -> None:
+    def __init__(self, folder: Path, cursor: OutputCursor, part_rows: int = PART_ROWS) -> None:
         self._folder = folder
-        self._plan = course.plan
+        self._plan = cursor.plan
         self._part_rows = part_rows
-        self._places = {stream: course.of(stream) for stream in course.plan.requested.streams}
+        self._places = {stream: cursor.of(stream) for stream in cursor.plan.requested.streams}
         self._number = len(_parts(folder)) if folder.exists() else 0
         self._rows: list[dict[str, Any]] = []
         self._group_bytes = self._part_bytes = self._count = 0
         self._writer: Any = None
         durable.make_directory(folder)
-        durable.write_once(folder / PLAN_FILE, course.plan.encode())
+        durable.write_once(folder / PLAN_FILE, cursor.plan.encode())
 
     def put(self, record: Record) -> None:
         if not isinstance(record, Item):
@@ -107,7 +107,7 @@ class ParquetSink:
             self._end_part()
 
     def abandon(self) -> None:
-        """A part that is not whole does not count, and the next run makes it again."""
+        """Delete the incomplete part; the next run writes it again."""
         with suppress(OSError, pa.ArrowException):
             if self._writer is not None:
                 self._writer.close()
@@ -128,7 +128,7 @@ class ParquetSink:
 
     def _end_part(self) -> None:
         self._end_group()
-        after = _describe(self._places)
+        after = _encode_places(self._places)
         self._writer.add_key_value_metadata({_PLAN_ID: h(self._plan.encode()).hex(), _AFTER: after})
         self._writer.close()
         handle = os.open(self._open_part, os.O_RDONLY)
@@ -143,7 +143,7 @@ class ParquetSink:
 
 
 def plan_in(folder: Path) -> ReplayPlan | None:
-    """The plan of the replay that a directory holds; None when there is nothing in it."""
+    """The plan of the replay in a directory; None if it is empty."""
     try:
         return ReplayPlan.decode((folder / PLAN_FILE).read_bytes())
     except FileNotFoundError:
@@ -152,25 +152,25 @@ def plan_in(folder: Path) -> ReplayPlan | None:
         return None
 
 
-def course_in(folder: Path, plan: ReplayPlan) -> OutputCursor:
-    """How far the parts go; each of them must be there and end where it says it does."""
-    rows, after = 0, OutputCursor(plan)
+def cursor_in(folder: Path, plan: ReplayPlan) -> OutputCursor:
+    """How far the parts go; each must be present and end where its metadata says."""
+    rows, cursor = 0, OutputCursor(plan)
     for path in _parts(folder):
         metadata = pq.read_metadata(path)
         rows += metadata.num_rows
-        after = OutputCursor(plan, _places(path, plan, dict(metadata.metadata or {})))
-        if after.done != rows:
-            raise Malformed(f"{path} ends at item {after.done} and {rows} are there")
-    return after
+        cursor = OutputCursor(plan, _places(path, plan, dict(metadata.metadata or {})))
+        if cursor.done != rows:
+            raise Malformed(f"{path} ends at item {cursor.done} and {rows} are there")
+    return cursor
 
 
 def _parts(folder: Path) -> list[Path]:
-    """The parts in order, without a hole among them."""
-    result = sorted(path for path in folder.iterdir() if _PART.fullmatch(path.name))
-    for number, path in enumerate(result):
+    """The parts in order; Malformed if one is missing."""
+    parts = sorted(path for path in folder.iterdir() if _PART.fullmatch(path.name))
+    for number, path in enumerate(parts):
         if path.name != f"part-{number:08d}.parquet":
             raise Malformed(f"{folder}: part {number} is missing before {path.name}")
-    return result
+    return parts
 
 
 def _places(path: Path, plan: ReplayPlan, fields: dict[bytes, bytes]) -> dict[str, StreamAt]:
@@ -189,9 +189,9 @@ def _places(path: Path, plan: ReplayPlan, fields: dict[bytes, bytes]) -> dict[st
     return places
 
 
-def _describe(places: dict[str, StreamAt]) -> str:
-    result = {item: [place.next_seq, place.leaf.hex()] for item, place in places.items()}
-    return json.dumps(result, sort_keys=True)
+def _encode_places(places: dict[str, StreamAt]) -> str:
+    document = {stream: [place.next_seq, place.leaf.hex()] for stream, place in places.items()}
+    return json.dumps(document, sort_keys=True)
 
 
 def _row(item: Item, plan: ReplayPlan) -> dict[str, Any]:

@@ -1,10 +1,8 @@
-"""The plan of a replay: which stretch of each stream it takes, found by index and then verified.
+"""Planning a replay: its request, its source, and the verified range of each stream (SDR0 3.2.5).
 
-Where a replay reads: the port, and the hub behind a client as one that serves it.
-
-What is to be replayed: places of one stream, or a window of hub time over many (SDR0 3.2.5).
-
-A stretch of one stream that belongs to a replay, and what shows that it is all of it.
+A request names positions of one stream, or a window of hub time over many. The bounds of each range
+are located by the hub's index and then verified, with evidence that the range is complete. The
+source is a port; the hub behind a client is one implementation.
 """
 
 from __future__ import annotations
@@ -35,9 +33,11 @@ from veen.wire.api import LocateRequest
 from veen.wire.objects import WireMap
 from veen.wire.schema import Bytes64, Version
 
+_SECOND_MS = 1000
+
 
 class ReplaySource(Protocol):
-    """A log to replay. What it says of places and proofs is not believed before it is verified."""
+    """A log to replay; what it states of positions and proofs is verified by the caller."""
 
     @property
     def hub(self) -> HubIdentity:
@@ -47,23 +47,23 @@ class ReplaySource(Protocol):
         """The hub's signature over that identity."""
 
     def pages(self, stream: str, from_seq: int, to_seq: int) -> Iterator[tuple[Pair, ...]]:
-        """Pairs with their signatures and order verified, in runs that fit into memory."""
+        """Yield pairs with verified signatures and order, in pages that fit into memory."""
 
     def range_proof(self, stream: str, from_seq: int, to_seq: int, size: int) -> RangeProof:
-        """A proof of these places at that size, or HubRefused."""
+        """A proof of these positions at that tree size, or HubRefused."""
 
     def first_at(self, stream: str, hub_ts: int) -> int | None:
-        """The first place not before a time, as the index knows it; None where there is none."""
+        """The first position not before a time, by the hub's index; None if there is none."""
 
     def head_seq(self, stream: str) -> int:
-        """How far the stream goes by now."""
+        """The current last position of the stream."""
 
     def open_pair(self, pair: Pair) -> Opened:
-        """The payload of a message, or Unopenable."""
+        """Decrypt the payload of a message, or raise Unopenable."""
 
 
 class HubSource:
-    """A running hub, read and verified by a client."""
+    """A running hub, read and verified through a client."""
 
     def __init__(self, client: Client) -> None:
         self._session = client.meet()
@@ -97,8 +97,8 @@ class HubSource:
         return places[0].stream_seq if places else None
 
     def head_seq(self, stream: str) -> int:
-        log_head = read_log_head(self._session, self._log(stream), 0)
-        return log_head.stream_seq if log_head else 0
+        head = read_log_head(self._session, self._log(stream), 0)
+        return head.stream_seq if head else 0
 
     def open_pair(self, pair: Pair) -> Opened:
         return reader.open_pair(self._session, pair, DEFAULT_PROFILE)
@@ -107,17 +107,16 @@ class HubSource:
         return LabelLogRef(self._session.labels(stream, DEFAULT_PROFILE), stream, 0)
 
 
-_SECOND_MS = 1000
-
-
 class OutOfReach(VeenError):
-    """Places that the chosen checkpoint says nothing about."""
+    """Positions that the chosen checkpoint does not cover."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest(WireMap):
-    """``start`` and ``end`` are seconds of hub time, ``from_seq`` and ``to_seq`` places; both ends
-    belong to it. ``unproven`` lets it go on above the checkpoint, ``opened`` has bodies opened.
+    """What to replay.
+
+    ``start`` and ``end`` are seconds of hub time, ``from_seq`` and ``to_seq`` positions, all
+    inclusive. ``unproven`` continues above the checkpoint, ``opened`` decrypts bodies.
     """
 
     streams: tuple[str, ...]
@@ -138,9 +137,9 @@ class ReplayRequest(WireMap):
             raise Malformed("places count within one stream: name one, or a time")
         if self.from_seq == 0 or self.to_seq == 0:
             raise Malformed("places count from 1")
-        _refuse_backwards("place", self.from_seq, self.to_seq)
-        # A window within one second holds none: it ends just before it begins.
-        _refuse_backwards("time", self.start, None if self.end is None else self.end + 1)
+        _verify_order("place", self.from_seq, self.to_seq)
+        # A window within a second is empty: its end is one less than its start.
+        _verify_order("time", self.start, None if self.end is None else self.end + 1)
 
     @property
     def by_place(self) -> bool:
@@ -151,7 +150,7 @@ class ReplayRequest(WireMap):
         return self.start is not None or self.end is not None
 
     def holds(self, hub_ts: int) -> bool:
-        """Whether something of that time belongs to it."""
+        """Whether a message of that time is part of the replay."""
         if self.start is not None and hub_ts < self.start:
             return False
         return self.end is None or hub_ts <= self.end
@@ -166,8 +165,8 @@ def by_place(
     opened: bool = True,
     with_proofs: bool = False,
 ) -> ReplayRequest:
-    """A stretch of one stream."""
-    return _checked(
+    """A request for a range of one stream."""
+    return _validated(
         ReplayRequest(
             streams=(stream,),
             from_seq=from_seq or 1,
@@ -188,9 +187,12 @@ def by_time(
     opened: bool = True,
     with_proofs: bool = False,
 ) -> ReplayRequest:
-    """A window over streams; hub time has whole seconds, and only those within belong to it."""
-    _refuse_backwards("time", start_ms, end_ms)
-    return _checked(
+    """A request for a time window over streams.
+
+    Hub time has whole seconds, and those within the window count.
+    """
+    _verify_order("time", start_ms, end_ms)
+    return _validated(
         ReplayRequest(
             streams=tuple(sorted(set(streams))),
             start=None if start_ms is None else -(-start_ms // _SECOND_MS),
@@ -202,18 +204,18 @@ def by_time(
     )
 
 
-def _checked(request: ReplayRequest) -> ReplayRequest:
+def _validated(request: ReplayRequest) -> ReplayRequest:
     return ReplayRequest.decode(request.encode())
 
 
-def _refuse_backwards(what: str, first: int | None, last: int | None) -> None:
+def _verify_order(what: str, first: int | None, last: int | None) -> None:
     if first is not None and last is not None and last < first:
         raise Malformed(f"the {what} {last} to end at is before {first}, where it begins")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour(WireMap):
-    """The message just outside a stretch; above the checkpoint there is no proof of it."""
+    """The message just outside a range; above the checkpoint it has no proof."""
 
     msg: Msg
     receipt: Receipt
@@ -222,9 +224,10 @@ class Neighbour(WireMap):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRange(WireMap):
-    """Places from .. to, none when ``to_seq`` is just before ``from_seq``.
+    """The positions from ``from_seq`` to ``to_seq``, empty when ``to_seq`` is one less.
 
-    The checkpoint proves places up to ``proven_to``; ``limit`` is the last that could belong.
+    The checkpoint proves positions up to ``proven_to``; ``limit`` is the last that could be
+    included.
     """
 
     stream: str
@@ -242,14 +245,14 @@ class StreamRange(WireMap):
     def verify(
         self, request: ReplayRequest, hub: HubIdentity, checkpoint: RecorderCheckpoint
     ) -> None:
-        """Refuse unless it has every place that was wanted, and no other."""
+        """Verify that it has every requested position, and no other."""
         end = checkpoint.end(self.stream)
         if self.proven_to != (end.last_seq if end else 0) or self.limit < self.proven_to:
-            raise self._wrong(self.proven_to, "the checkpoint ends elsewhere")
+            raise self._untrusted(self.proven_to, "the checkpoint ends elsewhere")
         if self.limit > self.proven_to and not request.unproven:
-            raise self._wrong(self.limit, "it is above the checkpoint")
+            raise self._untrusted(self.limit, "it is above the checkpoint")
         if not 0 < self.from_seq <= self.to_seq + 1 <= self.limit + 1:
-            raise self._wrong(self.from_seq, f"a stretch up to {self.to_seq} of {self.limit}")
+            raise self._untrusted(self.from_seq, f"a stretch up to {self.to_seq} of {self.limit}")
         if request.by_place:
             self._verify_places(request)
         else:
@@ -257,9 +260,11 @@ class StreamRange(WireMap):
             self._verify_after(request, hub, checkpoint)
 
     def _verify_places(self, request: ReplayRequest) -> None:
-        due = (request.from_seq or 1, self.limit if request.to_seq is None else request.to_seq)
-        if (self.from_seq, self.to_seq) != due:
-            raise self._wrong(self.from_seq, f"a stretch up to {self.to_seq}, {due} was wanted")
+        expected = (request.from_seq or 1, self.limit if request.to_seq is None else request.to_seq)
+        if (self.from_seq, self.to_seq) != expected:
+            raise self._untrusted(
+                self.from_seq, f"a stretch up to {self.to_seq}, {expected} was wanted"
+            )
 
     def _verify_before(
         self, request: ReplayRequest, hub: HubIdentity, checkpoint: RecorderCheckpoint
@@ -268,10 +273,10 @@ class StreamRange(WireMap):
         if seq == 0:
             return
         if request.start is None:
-            raise self._wrong(seq, "it was left out")
+            raise self._untrusted(seq, "it was left out")
         hub_ts = self._verified(seq, self.before, hub, checkpoint)
         if hub_ts >= request.start:
-            raise self._wrong(seq, f"it is of {hub_ts}, within the window, and was left out")
+            raise self._untrusted(seq, f"it is of {hub_ts}, within the window, and was left out")
 
     def _verify_after(
         self, request: ReplayRequest, hub: HubIdentity, checkpoint: RecorderCheckpoint
@@ -280,10 +285,10 @@ class StreamRange(WireMap):
         if seq > self.limit:
             return
         if request.end is None:
-            raise self._wrong(seq, "it was left out")
+            raise self._untrusted(seq, "it was left out")
         hub_ts = self._verified(seq, self.after, hub, checkpoint)
         if hub_ts <= request.end:
-            raise self._wrong(seq, f"it is of {hub_ts}, within the window, and was left out")
+            raise self._untrusted(seq, f"it is of {hub_ts}, within the window, and was left out")
 
     def _verified(
         self,
@@ -292,23 +297,23 @@ class StreamRange(WireMap):
         hub: HubIdentity,
         checkpoint: RecorderCheckpoint,
     ) -> int:
-        """The hub time of a neighbour that is what it has to be."""
+        """Verify a neighbour and return its hub time."""
         if neighbour is None:
-            raise self._wrong(seq, "nothing shows that it lies outside the window")
+            raise self._untrusted(seq, "nothing shows that it lies outside the window")
         rules = rules_of(hub, self.stream)
         receipt, leaf = neighbour.receipt, neighbour.msg.leaf_hash()
         label = labels_of(hub, self.stream).at(0)
         if (receipt.label, receipt.stream_seq, receipt.leaf_hash) != (label, seq, leaf):
-            raise self._wrong(seq, "the receipt is of another message or place")
+            raise self._untrusted(seq, "the receipt is of another message or place")
         try:
             verify_signatures(neighbour.msg, receipt, rules)
             if seq <= self.proven_to:
                 verify_proof(checkpoint, self.stream, (seq, seq), neighbour.proof, [leaf])
         except Untrusted as error:
-            raise self._wrong(seq, str(error)) from error
+            raise self._untrusted(seq, str(error)) from error
         return receipt.hub_ts
 
-    def _wrong(self, seq: int, why: str) -> Untrusted:
+    def _untrusted(self, seq: int, why: str) -> Untrusted:
         return Untrusted(f"{at(self.stream, seq)}: {why}")
 
 
@@ -319,7 +324,7 @@ def verify_proof(
     proof: RangeProof | None,
     leaves: list[bytes],
 ) -> None:
-    """Refuse unless the checkpoint has exactly these leaves at these places."""
+    """Verify that the checkpoint has exactly these leaves at these positions."""
     end = checkpoint.end(stream)
     size, root = (end.last_seq, end.mmr_root) if end else (0, EMPTY_ROOT)
     if proof is None or (proof.from_seq, proof.to_seq) != places:
@@ -328,7 +333,7 @@ def verify_proof(
 
 
 def at(stream: str, seq: int) -> str:
-    """A place, for whoever is told that something is wrong there."""
+    """A position, formatted for error messages."""
     return f"{stream}, stream_seq {seq}"
 
 
@@ -343,7 +348,7 @@ def rules_of(hub: HubIdentity, stream: str) -> Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPlan(WireMap):
-    """Stands at the head of every output, so that whoever has it knows what it must hold."""
+    """The first record of every output, which says what the output must hold."""
 
     ver: Version = 1
     requested: ReplayRequest
@@ -361,20 +366,18 @@ class ReplayPlan(WireMap):
         return _checkpoint_id(self.checkpoint.encode())
 
     def verify(self, hub_id: bytes, known: HubIdentity | None = None) -> HubIdentity:
-        """Refuse unless this hub has signed the checkpoint, and nothing wanted is left out.
+        """Verify that this hub has signed the checkpoint, and that nothing requested is left out.
 
-        ``known`` is the newest identity known elsewhere. The newest of both, by which signatures
-        are to be verified, is given back.
+        ``known`` is the newest identity known elsewhere. Returns the newest of both, with which
+        signatures are to be verified.
         """
         if self.hub.hub_id != hub_id:
             raise Untrusted(f"a replay of hub {self.hub.hub_id.hex()}, not of {hub_id.hex()}")
         self.hub.verify(self.hub_sig)
         hub = self.hub if known is None else newest_identity(known, self.hub)
         self.checkpoint.verify(hub)
-        if (
-            tuple(stream_range.stream for stream_range in self.stream_ranges)
-            != self.requested.streams
-        ):
+        streams = tuple(stream_range.stream for stream_range in self.stream_ranges)
+        if streams != self.requested.streams:
             raise Untrusted("the streams of the replay are not those that were wanted")
         for stream_range in self.stream_ranges:
             stream_range.verify(self.requested, hub, self.checkpoint)
@@ -384,7 +387,7 @@ class ReplayPlan(WireMap):
 def plan(
     source: ReplaySource, request: ReplayRequest, checkpoint: RecorderCheckpoint
 ) -> ReplayPlan:
-    """Ask the index where each stretch begins and ends; nothing that it says is believed."""
+    """Locate the range of each stream by the hub's index, and verify it."""
     checkpoint.verify(source.hub)
     replay_plan = ReplayPlan(
         requested=request,
@@ -401,7 +404,7 @@ def plan(
 
 @lru_cache(maxsize=8)
 def _checkpoint_id(raw: bytes) -> bytes:
-    """Every item names it, and it is a hash over all streams."""
+    """Cached, since every item names it and it is a hash over all streams."""
     return h(raw)
 
 
@@ -448,8 +451,8 @@ def _of_time(source: ReplaySource, whole: StreamRange, request: ReplayRequest) -
 
 
 def _place(source: ReplaySource, whole: StreamRange, hub_ts: int) -> int:
-    result = source.first_at(whole.stream, hub_ts) if whole.limit else None
-    return whole.limit + 1 if result is None else max(1, min(result, whole.limit + 1))
+    seq = source.first_at(whole.stream, hub_ts) if whole.limit else None
+    return whole.limit + 1 if seq is None else max(1, min(seq, whole.limit + 1))
 
 
 def _neighbour(source: ReplaySource, whole: StreamRange, seq: int) -> Neighbour | None:

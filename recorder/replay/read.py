@@ -1,4 +1,4 @@
-"""Stretches read page by page, each shown to be what the checkpoint holds before it goes on."""
+"""Page-by-page reads of stream ranges; each page is verified against the checkpoint first."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _LAST_SECOND: Final = MAX_TIME_MS // 1000
 
 
 class VerifiedPage(NamedTuple):
-    """Pairs of one stream that follow each other; without a proof they are above the checkpoint."""
+    """Consecutive pairs of a stream; without a proof they are above the checkpoint."""
 
     stream: str
     pairs: tuple[Pair, ...]
     proof: RangeProof | None
 
 
-class ProvedReader:
-    """Reads the stretches of one plan."""
+class VerifiedReader:
+    """Reads the ranges of a plan."""
 
     def __init__(self, source: ReplaySource, plan: ReplayPlan) -> None:
         self._source = source
@@ -34,7 +34,10 @@ class ProvedReader:
     def batches(
         self, stream_range: StreamRange, from_seq: int, to_seq: int
     ) -> Iterator[VerifiedPage]:
-        """A part of a stretch, as the source pages it; nothing is given out unproven unmarked."""
+        """Yield a part of a range, page by page as the source gives it.
+
+        Unproven pages have no proof.
+        """
         border = min(max(stream_range.proven_to, from_seq - 1), to_seq)
         last_ts = 0
         for first, last in ((from_seq, border), (border + 1, to_seq)):
@@ -43,11 +46,12 @@ class ProvedReader:
                 yield batch
 
     def batch(self, stream_range: StreamRange, from_seq: int, to_seq: int) -> VerifiedPage:
-        """The same places as one portion, which an earlier run has made of them."""
-        pairs = tuple(pair for page in self._pages(stream_range, from_seq, to_seq) for pair in page)
-        verified_page = self._proved(stream_range, pairs)
-        self._verify_times(verified_page, 0)
-        return verified_page
+        """Return these positions as one page, as an earlier run wrote them."""
+        pages = self._pages(stream_range, from_seq, to_seq)
+        pairs = tuple(pair for page_pairs in pages for pair in page_pairs)
+        page = self._proved(stream_range, pairs)
+        self._verify_times(page, 0)
+        return page
 
     def _run(self, stream_range: StreamRange, from_seq: int, to_seq: int) -> Iterator[VerifiedPage]:
         for page in self._pages(stream_range, from_seq, to_seq):
@@ -56,24 +60,24 @@ class ProvedReader:
     def _pages(
         self, stream_range: StreamRange, from_seq: int, to_seq: int
     ) -> Iterator[tuple[Pair, ...]]:
-        """Pages that are there in full, or an error that names the place."""
+        """Yield complete pages, or raise an error that names the position."""
         if from_seq > to_seq:
             return
-        due = from_seq
+        next_seq = from_seq
         try:
             for page in self._source.pages(stream_range.stream, from_seq, to_seq):
                 if page:
                     yield page
-                    due = page[-1].receipt.stream_seq + 1
+                    next_seq = page[-1].receipt.stream_seq + 1
         except Violation as error:
             where = at(stream_range.stream, error.stream_seq)
             raise Untrusted(f"{where}: {error.invariant}: {error.reason}") from error
         except VeenError as error:
-            error.add_note(f"in the replay of {at(stream_range.stream, due)} and what follows")
+            error.add_note(f"in the replay of {at(stream_range.stream, next_seq)} and what follows")
             raise
-        if due <= to_seq:
+        if next_seq <= to_seq:
             raise Untrusted(
-                f"{at(stream_range.stream, due)}: it is missing, {to_seq} was to be the last"
+                f"{at(stream_range.stream, next_seq)}: it is missing, {to_seq} was to be the last"
             )
 
     def _proved(self, stream_range: StreamRange, pairs: tuple[Pair, ...]) -> VerifiedPage:
@@ -84,7 +88,7 @@ class ProvedReader:
         try:
             proof = self._verified(stream_range, first, last, leaves)
         except Untrusted as error:
-            seq = self._culprit(stream_range, first, leaves)
+            seq = self._first_unproven(stream_range, first, leaves)
             raise Untrusted(
                 f"{at(stream_range.stream, seq)}: not what the checkpoint up to "
                 f"{stream_range.proven_to} "
@@ -108,8 +112,10 @@ class ProvedReader:
         verify_proof(self._plan.checkpoint, stream_range.stream, (first, last), proof, leaves)
         return proof
 
-    def _culprit(self, stream_range: StreamRange, first: int, leaves: Sequence[bytes]) -> int:
-        """The first place of which the hub cannot prove all up to it, by halves."""
+    def _first_unproven(
+        self, stream_range: StreamRange, first: int, leaves: Sequence[bytes]
+    ) -> int:
+        """Find the first position that the hub cannot prove, by bisection."""
         good, bad = 0, len(leaves)
         while bad - good > 1:
             middle = (good + bad) // 2
@@ -122,7 +128,7 @@ class ProvedReader:
         return first + bad - 1
 
     def _verify_times(self, batch: VerifiedPage, last_ts: int) -> int:
-        """Hub time never goes back, and all of it lies within the window."""
+        """Hub time never goes back, and is within the window."""
         for receipt in (pair.receipt for pair in batch.pairs):
             if receipt.hub_ts < last_ts:
                 raise Untrusted(

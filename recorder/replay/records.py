@@ -1,8 +1,7 @@
-"""One message of a replay: a recorder event with its place, or what else it is and why.
+"""The records of a replay output: the plan, then proofs and items in a fixed order.
 
-What an output holds, in whatever form: the plan, then proofs and items in their order.
-
-How far an output has come: its records in the one order they can have.
+An item is a recorder event with its position, or a message that is not an event and the reason. The
+cursor tracks how far an output has come and verifies the order of its records.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ from veen.proofs import RangeProof
 from veen.receipt import Receipt
 from veen.wire.objects import WireMap
 
-TOLD_FAULTS = (EventFault.UNOPENED, EventFault.OTHER_SCHEMA)
-"""What only the reader's private key can show: the schema stands in the sealed header."""
+READER_FAULTS = (EventFault.UNOPENED, EventFault.OTHER_SCHEMA)
+"""Faults that only the reader's private key can show: the schema is in the sealed header."""
 
 
 class ItemKind(Enum):
@@ -48,10 +47,11 @@ class ItemKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """``fault`` says why a message is no event; without it and ``event`` nobody tried to open it.
+    """A message of a replay; ``fault`` says why it is not an event. Without ``event`` and ``fault``
+    it was not opened.
 
-    ``body_key`` opens the body of this one message for whoever gets it. Of a message in an import
-    stream ``event`` is the origin's, and ``imported`` says where that stands at its origin.
+    ``body_key`` opens the body of this message. In an import stream ``event`` is the origin's, and
+    ``imported`` has its position at the origin.
     """
 
     stream: str
@@ -79,17 +79,17 @@ class Item:
 
     @property
     def order(self) -> tuple[int, str, int]:
-        """Where it stands among those of all streams (I1)."""
+        """The sort key over all streams (I1)."""
         return self.receipt.hub_ts, self.stream, self.seq
 
 
 def sealed_item(stream: str, pair: Pair, *, proven: bool) -> Item:
-    """A message that is left closed."""
+    """A message that is not opened."""
     return Item(stream=stream, msg=pair.msg, receipt=pair.receipt, proven=proven)
 
 
 def opened_item(source: ReplaySource, stream: str, pair: Pair, *, proven: bool) -> Item:
-    """A message as what it turns out to be; there is none that this leaves out."""
+    """A message with what the reader's keys open; none is left out."""
     try:
         opened = source.open_pair(pair)
     except Unopenable as error:
@@ -100,14 +100,14 @@ def opened_item(source: ReplaySource, stream: str, pair: Pair, *, proven: bool) 
 
 
 def derived_item(
-    stream: str, pair: Pair, body_key: bytes, event: NotAnEvent | None, *, proven: bool
+    stream: str, pair: Pair, body_key: bytes, fault: NotAnEvent | None, *, proven: bool
 ) -> Item:
-    """The item that a message is, for one who has its body key and not the reader's private key."""
-    # A key for the body of an imported event says that it was opened: then what it lacks is the
-    # key to the origin's message, which its body shows by itself.
-    is_shown = is_import(stream) and event is not None and event.fault is EventFault.UNOPENED
-    if event is not None and event.fault in TOLD_FAULTS and not is_shown:
-        return _item(stream, pair, proven=proven, fault=event, body_key=body_key)
+    """The item of a message, given its body key but not the reader's private key."""
+    # A body key of an imported event means that it was opened, so what is missing is the key to
+    # the origin's message, which can be derived from the body.
+    is_derivable = is_import(stream) and fault is not None and fault.fault is EventFault.UNOPENED
+    if fault is not None and fault.fault in READER_FAULTS and not is_derivable:
+        return _item(stream, pair, proven=proven, fault=fault, body_key=body_key)
     body = open_body(body_key=body_key, msg=pair.msg, profile=DEFAULT_PROFILE)
     schema = IMPORTED if is_import(stream) else RECORD_SCHEMA
     return _read(stream, pair, schema, body, body_key, proven=proven)
@@ -129,7 +129,7 @@ def _read(
 
 
 def _imported(schema: bytes, body: bytes, client_id: bytes) -> ImportedEvent:
-    """The imported event, or the fault for which it is none in the words of recorder events."""
+    """Decode an imported event; its faults become those of recorder events."""
     try:
         return read_imported(schema, body, client_id)
     except NotImported as error:
@@ -162,7 +162,7 @@ def _item(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof(WireMap):
-    """The proof of the next items of a stream, all of those it names, against the checkpoint."""
+    """A proof of the next items of a stream against the checkpoint."""
 
     stream: str
     proof: RangeProof
@@ -173,7 +173,7 @@ Record = ReplayPlan | Proof | Item
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenItem:
-    """An item as it was found in an output: what it rests on, and not what it says of itself."""
+    """An item read from an output: the evidence, not what it states of itself."""
 
     stream: str
     receipt: Receipt
@@ -185,23 +185,23 @@ class WrittenItem:
 
 
 class RecordFormat(Protocol):
-    """One way of writing records, one after another."""
+    """A format of records."""
 
     name: str
 
     def encode(self, record: Record, plan: ReplayPlan) -> bytes:
-        """The bytes of one record, the same each time."""
+        """Encode a record, deterministically."""
 
     def end(self, buffer: bytes, at: int) -> int | None:
-        """Where the record at ``at`` ends, or None when it is not all there."""
+        """Where the record at ``at`` ends, or None when it is incomplete."""
 
     def decode(self, raw: bytes) -> ReplayPlan | Proof | WrittenItem:
-        """The record that was written, or Malformed."""
+        """Decode a record, or raise Malformed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamAt:
-    """What comes next in a stream, the leaf before it, and the last proof that was written."""
+    """The next position in a stream, the leaf before it, and the last proof that was written."""
 
     next_seq: int
     leaf: bytes = b""
@@ -209,12 +209,12 @@ class StreamAt:
     proof_to: int = 0
 
     @property
-    def is_amid_proof(self) -> bool:
+    def is_within_proof(self) -> bool:
         return self.next_seq <= self.proof_to
 
 
 class OutputCursor:
-    """Takes records one by one, and refuses the first that does not belong where it stands."""
+    """Takes records one by one, and refuses the first that is out of place."""
 
     def __init__(self, plan: ReplayPlan, places: Mapping[str, StreamAt] | None = None) -> None:
         self.plan = plan
@@ -246,7 +246,7 @@ class OutputCursor:
 
     def proof(self, proof: Proof) -> None:
         stream_range, place = self._at(proof.stream, proof.proof.from_seq)
-        if place.is_amid_proof or proof.proof.from_seq != place.next_seq:
+        if place.is_within_proof or proof.proof.from_seq != place.next_seq:
             raise Untrusted(f"{at(proof.stream, place.next_seq)}: a proof of other places follows")
         if (
             not place.next_seq
@@ -254,7 +254,7 @@ class OutputCursor:
             <= min(stream_range.to_seq, stream_range.proven_to)
         ):
             raise Untrusted(f"{at(proof.stream, proof.proof.to_seq)}: a proof beyond the replay")
-        self._refuse_between(proof.stream, place.next_seq)
+        self._verify_proof_pending(proof.stream, place.next_seq)
         self._proved = proof.stream
         self._places[proof.stream] = StreamAt(
             next_seq=place.next_seq,
@@ -274,9 +274,9 @@ class OutputCursor:
             raise Untrusted(f"{at(stream, seq)}: of {receipt.hub_ts}, outside the window")
         if proven != (seq <= stream_range.proven_to):
             raise Untrusted(f"{at(stream, seq)}: it is marked as what it is not")
-        if proven and self.plan.requested.with_proofs and not place.is_amid_proof:
+        if proven and self.plan.requested.with_proofs and not place.is_within_proof:
             raise Untrusted(f"{at(stream, seq)}: no proof comes before it")
-        self._refuse_between(stream, seq)
+        self._verify_proof_pending(stream, seq)
         self._last, self._proved = order, ""
         self._places[stream] = StreamAt(
             next_seq=seq + 1,
@@ -294,7 +294,7 @@ class OutputCursor:
                     f"{stream_range.to_seq}"
                 )
 
-    def _refuse_between(self, stream: str, seq: int) -> None:
+    def _verify_proof_pending(self, stream: str, seq: int) -> None:
         if self._proved not in ("", stream):
             raise Untrusted(f"{at(stream, seq)}: it parts a proof from its first item")
 

@@ -1,4 +1,4 @@
-"""The check of an output without any hub: signatures, leaves, order, proofs, and every byte."""
+"""Offline verification of a replay output: signatures, leaves, order, proofs, and every byte."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from recorder.replay.output import OutputRecord, form_of, found_in
+from recorder.replay.output import OutputRecord, form_of, read_records
 from recorder.replay.plan import ReplayPlan, at, labels_of, rules_of
 from recorder.replay.records import (
-    TOLD_FAULTS,
+    READER_FAULTS,
     Item,
     OutputCursor,
     Proof,
@@ -31,18 +31,20 @@ from veen.system.environment import Progress, no_progress
 
 
 class NotCheckable(VeenError):
-    """An output that was made without proofs holds nothing to check it by."""
+    """An output without proofs, which cannot be verified."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayVerified:
-    """What held. ``told`` counts messages of which only the reader's key could show what they are:
-    sealed to others, or said to be of another schema.
+    """The result of a verification.
+
+    ``unopened`` counts messages whose fault only the reader's key could show: sealed to others, or
+    said to be of another schema.
     """
 
     plan: ReplayPlan
     hub: HubIdentity
-    """The newest identity of the hub, by which it was checked."""
+    """The newest identity of the hub, with which it was verified."""
     proven: int
     unproven: int
     kinds: dict[str, int]
@@ -56,24 +58,24 @@ def check_file(
     progress: Progress = no_progress,
     known: HubIdentity | None = None,
 ) -> ReplayVerified:
-    """Refuse the output unless all of it is what this hub's log holds up to the checkpoint.
+    """Verify that all of an output is what this hub's log holds up to the checkpoint.
 
-    ``known`` is the newest identity of the hub known here; the output brings its own, in which a
+    ``known`` is the newest identity of the hub known here; the output contains its own, in which a
     key that has retired since is still current.
     """
     if path.is_dir():
         raise NotCheckable(f"{path}: Parquet carries no proofs; replay as jsonl or cbor to check")
     form = form_of(path)
-    records = found_in(path, form)
+    records = read_records(path, form)
     first = next(records, None)
     plan = _plan(path, first, checkpoint)
     check = _Check(plan, form, plan.verify(hub_id, known))
-    _refuse_proofless(path, plan)
+    _verify_has_proofs(path, plan)
     end = _take_all(path, check, records, progress) or len(first.raw if first else b"")
-    check.course.verify_complete()
+    check.cursor.verify_complete()
     if end != path.stat().st_size:
         raise Untrusted(f"{path} goes on after its last whole record, at byte {end}")
-    return check.checked()
+    return check.result()
 
 
 def _plan(
@@ -87,7 +89,7 @@ def _plan(
     return plan
 
 
-def _refuse_proofless(path: Path, plan: ReplayPlan) -> None:
+def _verify_has_proofs(path: Path, plan: ReplayPlan) -> None:
     if not plan.requested.with_proofs:
         raise NotCheckable(f"{path} was made without --with-proofs: there is nothing to check")
 
@@ -95,7 +97,7 @@ def _refuse_proofless(path: Path, plan: ReplayPlan) -> None:
 def _take_all(
     path: Path, check: _Check, records: Iterator[OutputRecord], progress: Progress
 ) -> int:
-    """Where the last record ends; 0 when there was none."""
+    """Verify all records; return where the last one ends, 0 without any."""
     end = 0
     for start, raw, record in records:
         end = start + len(raw)
@@ -104,13 +106,13 @@ def _take_all(
         except VeenError as error:
             error.add_note(f"in {path}, byte {start}")
             raise
-        progress(check.course.done, check.course.plan.count)
+        progress(check.cursor.done, check.cursor.plan.count)
     return end
 
 
 class _Check:
     def __init__(self, plan: ReplayPlan, form: RecordFormat, hub: HubIdentity) -> None:
-        self.course = OutputCursor(plan)
+        self.cursor = OutputCursor(plan)
         self._hub = hub
         self._form = form
         self._queues = {
@@ -124,22 +126,22 @@ class _Check:
         if isinstance(record, ReplayPlan):
             raise Malformed("a replay has one plan, at its head")
         if isinstance(record, Proof):
-            self.course.proof(record)
+            self.cursor.proof(record)
             self._queues[record.stream].begin(record.proof)
             return
-        self.course.item(record.stream, record.receipt, proven=record.proven)
+        self.cursor.item(record.stream, record.receipt, proven=record.proven)
         item = self._derived(record)
         self._queues[record.stream].take(item)
-        if self._form.encode(item, self.course.plan) != raw:
+        if self._form.encode(item, self.cursor.plan) != raw:
             where = at(record.stream, item.seq)
             raise Untrusted(f"{where}: it says other things than the message that is its proof")
         self._counts[item.kind.value] += 1
         self._counts["proven" if item.proven else "unproven"] += 1
-        self._unopened += item.fault is not None and item.fault.fault in TOLD_FAULTS
+        self._unopened += item.fault is not None and item.fault.fault in READER_FAULTS
 
-    def checked(self) -> ReplayVerified:
+    def result(self) -> ReplayVerified:
         return ReplayVerified(
-            plan=self.course.plan,
+            plan=self.cursor.plan,
             hub=self._hub,
             proven=self._counts.pop("proven", 0),
             unproven=self._counts.pop("unproven", 0),
@@ -152,7 +154,7 @@ class _Check:
         if written.msg is None:
             raise Untrusted(f"{where}: its message is missing")
         pair, proven = Pair(written.msg, written.receipt), written.proven
-        if written.is_closed == self.course.plan.requested.opened:
+        if written.is_closed == self.cursor.plan.requested.opened:
             raise Untrusted(f"{where}: opened or not, against the plan")
         if written.is_closed:
             return sealed_item(written.stream, pair, proven=proven)
@@ -167,8 +169,8 @@ class _Check:
 
 
 def _unopened(written: WrittenItem, pair: Pair) -> Item:
-    """The reader could not open it, and says so: nothing but the message bears that out."""
-    if written.fault is None or written.fault.fault not in TOLD_FAULTS:
+    """An item that the reader could not open; only the message supports that."""
+    if written.fault is None or written.fault.fault not in READER_FAULTS:
         where = at(written.stream, written.receipt.stream_seq)
         raise Untrusted(f"{where}: nothing opens it, and yet it is said to be an event")
     return Item(
@@ -181,7 +183,7 @@ def _unopened(written: WrittenItem, pair: Pair) -> Item:
 
 
 class _StreamState:
-    """One stream: its pairs folded through the invariants, from proof to proof."""
+    """Verifies the pairs of a stream by the invariants, from proof to proof."""
 
     def __init__(self, plan: ReplayPlan, hub: HubIdentity, stream: str, from_seq: int) -> None:
         self._stream = stream
@@ -190,7 +192,7 @@ class _StreamState:
         self._rules: Rules = rules_of(hub, stream)
         self._label = labels_of(hub, stream).at(0)
         end = plan.checkpoint.end(stream)
-        # From the signed checkpoint: a proof is not asked what it proves.
+        # From the signed checkpoint, never from the proof itself.
         self._size, self._root = (end.last_seq, end.mmr_root) if end else (0, EMPTY_ROOT)
         self._cursors = ClientCursors(from_start=from_seq == 1)
         self._proof: RangeProof | None = None
@@ -211,7 +213,7 @@ class _StreamState:
         msg, receipt = item.msg, item.receipt
         verify_signatures(msg, receipt, self._rules)
         if self._peaks is None:
-            # Above a checkpoint that ends before the stretch, no peaks are known.
+            # The range begins above the checkpoint, so the peaks are unknown.
             label = self._label
             if (msg.leaf_hash(), msg.label, label) != (receipt.leaf_hash, label, receipt.label):
                 raise Untrusted("the receipt is of another message or stream")

@@ -13,7 +13,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from recorder.archive.store import archive_in
-from recorder.checkpoints.store import HubPapers
+from recorder.checkpoints.store import HubIdentityFile
 from recorder.connect import open_recorder_client, reader_key
 from recorder.emit.emitter import Emitter
 from recorder.index.engine import EngineLimits
@@ -36,9 +36,9 @@ from recorder.service.spark import (
     store_arguments,
 )
 from recorder.service.supervisor import (
-    BellListener,
     ServiceHome,
     ServiceLaunch,
+    WakeListener,
     WakeSocket,
     begin_as_child,
     parse_launch,
@@ -55,7 +55,7 @@ from veen.system.process_pool import WorkerPool, pool
 
 _WAIT_SEC: Final = 0.5
 _AUDIT_SEC: Final = 0.25
-_PATIENCE: Final = RetryPolicy(attempts=3, first_sec=0.05, most_sec=0.5, timeout_sec=10)
+_RETRY_POLICY: Final = RetryPolicy(attempts=3, first_sec=0.05, most_sec=0.5, timeout_sec=10)
 _OPENERS: Final = 1
 _AIRFLOW_USER: Final = "VEEN_AIRFLOW_USER"
 _AIRFLOW_PASSWORD: Final = "VEEN_AIRFLOW_PASSWORD"  # noqa: S105 - the name of a variable
@@ -66,8 +66,8 @@ def main(arguments: list[str]) -> int:
     launch = parse_launch(arguments)
     begin_as_child(launch)
     over = Event()
-    for item in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(item, lambda *_: over.set())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: over.set())
     try:
         serve(launch, over)
     except VeenError as error:
@@ -84,7 +84,7 @@ def serve(launch: ServiceLaunch, over: Event) -> None:
         client = closing.enter_context(_client(settings))
         for cap in launch.caps:
             client.renew(CapToken.decode(cap.read_bytes()))
-        wake_socket = BellListener(home)
+        wake_socket = WakeListener(home)
         closing.callback(wake_socket.close)
         reporter = Reporter(home.follower)
         following = Following(
@@ -103,9 +103,9 @@ def serve(launch: ServiceLaunch, over: Event) -> None:
 
 
 def _loop(
-    runner: QueryRunner, books: Bookkeeping, expiry: Expiry, wake_socket: BellListener, over: Event
+    runner: QueryRunner, books: Bookkeeping, expiry: Expiry, wake_socket: WakeListener, over: Event
 ) -> None:
-    """Audits go out several together: their receipts are waited for by nobody."""
+    """Run until stopped; audits are sent in batches, since nothing waits for their receipts."""
     audited = 0.0
     while not over.is_set():
         runner.turn()
@@ -122,12 +122,12 @@ def _client(settings: RecorderSettings) -> Client:
         settings.hub,
         passphrase=_passphrase(settings),
         runtime=_runtime(),
-        retry_policy=_PATIENCE,
+        retry_policy=_RETRY_POLICY,
     )
 
 
 def _books(settings: RecorderSettings, client: Client, database: Database) -> Bookkeeping:
-    identity_files = HubPapers(ServiceHome(settings.query.results).identity_files)
+    identity_files = HubIdentityFile(ServiceHome(settings.query.results).identity_files)
     emitter = Emitter(
         client,
         settings.streams,
@@ -169,14 +169,14 @@ def _runner(
         owner=f"{os.getpid()}-{time.time_ns()}",
         clock_ms=_clock_ms,
         metrics=runner_metrics(CollectorRegistry()),
-        done=WakeSocket(home).ring,
+        done=WakeSocket(home).notify,
     )
 
 
 def _spark(
     launch: ServiceLaunch, settings: RecorderSettings, home: ServiceHome, client: Client
 ) -> SparkQueries | None:
-    """None where queries never go to Spark: by the settings, or for want of an archive."""
+    """None if queries never run on Spark: by the settings, or without an archive."""
     store = settings.objects
     if settings.query.engine == "inline" or store is None:
         return None

@@ -1,7 +1,7 @@
-"""Queries on Spark scheduled by Airflow, over its REST API (version 2 of the API).
+"""Spark queries scheduled by Airflow, over version 2 of its REST API.
 
-An Airflow that is started again, or busy, is asked again; only what it says itself, or a long
-silence, ends a query.
+Requests are retried while Airflow restarts or is busy; only an answer from Airflow itself, or a
+long time without any answer, ends a query.
 """
 
 from __future__ import annotations
@@ -17,22 +17,26 @@ from recorder.service.spark import JobFailed, SparkWork
 
 DAG: Final = "veen_query"
 PATIENCE_SEC: Final = 900.0
-"""How long Airflow may be silent, or out of order, before a query fails for it."""
+"""How long Airflow may be unavailable before a query fails."""
 
-_FIRST_LOOK_SEC: Final = 0.5
-_MOST_LOOK_SEC: Final = 10.0
+_FIRST_POLL_SEC: Final = 0.5
+_MAX_POLL_SEC: Final = 10.0
 _TIMEOUT_SEC: Final = 30.0
-_LATER: Final = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_EARLY, httpx.codes.TOO_MANY_REQUESTS)
+_RETRYABLE: Final = (
+    httpx.codes.REQUEST_TIMEOUT,
+    httpx.codes.TOO_EARLY,
+    httpx.codes.TOO_MANY_REQUESTS,
+)
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
 class _Unanswered(JobFailed):
-    """No answer, or none about what was asked: to ask again may give one."""
+    """No answer, or not a usable one: a retry may help."""
 
 
 class _LoggedOut(JobFailed):
-    """Airflow does not know us; a token lasts for a day only."""
+    """The token has expired; it is valid for a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,8 @@ class AirflowAccount:
 
 
 class AirflowScheduler:
-    """One DAG run for a result: its id is the result_id, so that asking twice starts one."""
+    """A DAG run for each result, with the result_id as its id, so that a second request starts no
+    other."""
 
     def __init__(self, url: str, account: AirflowAccount, sleep: Callable[[float], None]) -> None:
         self._url = url.rstrip("/")
@@ -51,27 +56,27 @@ class AirflowScheduler:
 
     def run(self, work: SparkWork, is_over: Callable[[], bool]) -> None:
         with httpx.Client(base_url=self._url, timeout=_TIMEOUT_SEC) as http:
-            self._patiently(lambda: self._log_in(http), is_over)
-            self._patiently(lambda: self._start(http, work), is_over)
+            self._retry(lambda: self._log_in(http), is_over)
+            self._retry(lambda: self._start(http, work), is_over)
             self._await(http, work, is_over)
 
     def _log_in(self, http: httpx.Client) -> None:
-        given = {"username": self._account.username, "password": self._account.password}
-        token = _asked(http, "POST", "/auth/token", given).get("access_token")
+        credentials = {"username": self._account.username, "password": self._account.password}
+        token = _request(http, "POST", "/auth/token", credentials).get("access_token")
         http.headers["Authorization"] = f"Bearer {token}"
 
     def _start(self, http: httpx.Client, work: SparkWork) -> None:
-        given = {
+        body = {
             "dag_run_id": work.result_id,
             "logical_date": None,
             "conf": {"result_id": work.result_id},
         }
-        _asked(http, "POST", f"/api/v2/dags/{DAG}/dagRuns", given, accept=(httpx.codes.CONFLICT,))
+        _request(http, "POST", f"/api/v2/dags/{DAG}/dagRuns", body, accept=(httpx.codes.CONFLICT,))
 
     def _await(self, http: httpx.Client, work: SparkWork, is_over: Callable[[], bool]) -> None:
-        pause = _FIRST_LOOK_SEC
+        pause = _FIRST_POLL_SEC
         while True:
-            state = self._patiently(lambda: self._state(http, work), is_over)
+            state = self._retry(lambda: self._state(http, work), is_over)
             if state == "success":
                 return
             if state == "failed":
@@ -79,19 +84,19 @@ class AirflowScheduler:
                     f"Airflow's run {work.result_id} of {DAG} failed; see its log there"
                 )
             self._pause(pause, is_over)
-            pause = min(2 * pause, _MOST_LOOK_SEC)
+            pause = min(2 * pause, _MAX_POLL_SEC)
 
     def _state(self, http: httpx.Client, work: SparkWork) -> object:
         path = f"/api/v2/dags/{DAG}/dagRuns/{work.result_id}"
         try:
-            return _asked(http, "GET", path).get("state")
+            return _request(http, "GET", path).get("state")
         except _LoggedOut:
             self._log_in(http)
-            return _asked(http, "GET", path).get("state")
+            return _request(http, "GET", path).get("state")
 
-    def _patiently(self, ask: Callable[[], T], is_over: Callable[[], bool]) -> T:
-        """Ask until there is an answer, each time a little later, up to a bound."""
-        waited, pause = 0.0, _FIRST_LOOK_SEC
+    def _retry(self, ask: Callable[[], T], is_over: Callable[[], bool]) -> T:
+        """Repeat a request with exponential backoff, up to a bound."""
+        waited, pause = 0.0, _FIRST_POLL_SEC
         while True:
             try:
                 return ask()
@@ -100,7 +105,7 @@ class AirflowScheduler:
                     raise
                 _log.warning("%s; it is asked again in %.1f s", error, pause)
             self._pause(pause, is_over)
-            waited, pause = waited + pause, min(2 * pause, _MOST_LOOK_SEC)
+            waited, pause = waited + pause, min(2 * pause, _MAX_POLL_SEC)
 
     def _pause(self, seconds: float, is_over: Callable[[], bool]) -> None:
         if is_over():
@@ -108,32 +113,32 @@ class AirflowScheduler:
         self._sleep(seconds)
 
 
-def _asked(
+def _request(
     http: httpx.Client,
     method: str,
     path: str,
-    given: dict[str, Any] | None = None,
+    body: dict[str, Any] | None = None,
     *,
     accept: tuple[int, ...] = (),
 ) -> dict[str, Any]:
-    """The JSON object of an answer that is a success or an accepted status."""
+    """The JSON object of a response with a success or an accepted status."""
     try:
-        reply = http.request(method, path, json=given)
+        reply = http.request(method, path, json=body)
     except httpx.HTTPError as error:
         raise _Unanswered(f"Airflow did not answer at {http.base_url}: {error}") from error
     if not reply.is_success and reply.status_code not in accept:
         raise _refused(reply.status_code, f"{method} {path}")
     try:
-        result = reply.json()
+        document = reply.json()
     except ValueError as error:
         raise _Unanswered(f"Airflow answered {method} {path} with no JSON") from error
-    if not isinstance(result, dict):
+    if not isinstance(document, dict):
         raise _Unanswered(f"Airflow answered {method} {path} with no object")
-    return result
+    return document
 
 
 def _refused(status: int, what: str) -> JobFailed:
-    detail = f"Airflow refused {what} with {status}"
-    if httpx.codes.is_server_error(status) or status in _LATER:
-        return _Unanswered(detail)
-    return _LoggedOut(detail) if status == httpx.codes.UNAUTHORIZED else JobFailed(detail)
+    message = f"Airflow refused {what} with {status}"
+    if httpx.codes.is_server_error(status) or status in _RETRYABLE:
+        return _Unanswered(message)
+    return _LoggedOut(message) if status == httpx.codes.UNAUTHORIZED else JobFailed(message)

@@ -1,11 +1,7 @@
-"""The service's own SQLite file: queries and their states, audits to be sent, signatures taken.
+"""The service's SQLite database: queries and their states, pending audits, used signatures.
 
-A submitted query and how far it has come: one row of the service's file (Query API 8.1).
-
-The states of all queries, shared by the HTTP workers and the runner (Query API 8.1).
-
-What a call here changes is on disk when it returns. That ends are final is held by the file
-itself, whoever writes to it.
+The HTTP workers and the runner share it (Query API 8.1). A change is durable when the call returns.
+That terminal states are final is enforced by the database itself, whichever process writes.
 """
 
 from __future__ import annotations
@@ -46,7 +42,7 @@ ALTER TABLE audits ADD COLUMN batch BLOB;
 _UPGRADES: Final = {
     1: _EXPIRED + _COUNTED + _BATCHES, 2: _COUNTED + _BATCHES, 3: _BATCHES,
 }  # fmt: skip
-"""By the version it comes from: what an older file lacks."""
+"""Migrations, by the version of the older database."""
 
 _SCHEMA: Final = """
 CREATE TABLE queries (
@@ -77,14 +73,18 @@ CREATE TABLE refusals (
 CREATE TABLE signatures (covered BLOB PRIMARY KEY, until INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX old_signatures ON signatures (until);
 """
+COLUMNS: Final = (
+    "query_id, result_id, principal, descriptor, submitted, state, engine, owner, attempts, "
+    "requests_from, request_event, digest, results_from, result_event, error_code, message"
+)
 
 
 class BadDatabase(VeenError):
-    """The service's file cannot be read or written; nothing is answered from it."""
+    """The service's database cannot be read or written."""
 
 
 class Database:
-    """Several processes and threads share the file; each thread has a connection of its own."""
+    """A database shared by several processes and threads; each thread has its own connection."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -93,8 +93,8 @@ class Database:
 
     @contextmanager
     def changing(self) -> Iterator[sqlite3.Connection]:
-        """All that is done within, on disk on return, or nothing."""
-        with self._describe():
+        """Run a transaction that is durable on return."""
+        with self._translate_errors():
             db = self._connection()
             db.execute("BEGIN IMMEDIATE")
             try:
@@ -106,11 +106,11 @@ class Database:
                 raise
 
     def rows(self, query: str, *values: object) -> list[Any]:
-        with self._describe():
+        with self._translate_errors():
             return self._connection().execute(query, values).fetchall()
 
     @contextmanager
-    def _describe(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.IntegrityError:
@@ -120,7 +120,7 @@ class Database:
 
     def _create(self) -> None:
         durable.make_directory(self._path.parent)
-        # SQLite gives its other files the mode of this one.
+        # SQLite creates its other files with the mode of this one.
         os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, durable.FILE_MODE))
         with self.changing() as db:
             (version,) = db.execute("PRAGMA user_version").fetchone()
@@ -143,19 +143,13 @@ class Database:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """One by one: executescript would end the transaction they are to be in."""
+    """Split a script, since executescript would commit the current transaction."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""
-
-
-COLUMNS: Final = (
-    "query_id, result_id, principal, descriptor, submitted, state, engine, owner, attempts, "
-    "requests_from, request_event, digest, results_from, result_event, error_code, message"
-)
 
 
 class QueryState(Enum):
@@ -167,7 +161,7 @@ class QueryState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RecordRef:
-    """Where in the log an event of the service stands."""
+    """The position in the log of an event of the service."""
 
     stream: str
     seq: int
@@ -188,10 +182,11 @@ class RecordRef:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """``descriptor`` and ``digest`` are canonical JSON; ``submitted`` is in milliseconds.
+    """A submitted query. ``descriptor`` and ``digest`` are canonical JSON; ``submitted`` is in
+    milliseconds.
 
     ``requests_from`` and ``results_from`` are the ends of the two streams before the query or its
-    digest was sent: an event of it can stand only after them.
+    digest was sent: its events can only be after them.
     """
 
     query_id: str
@@ -217,22 +212,24 @@ class Query:
 
 
 def query_of(row: tuple[Any, ...]) -> Query:
-    """The query of a row with the columns above."""
-    result = list(row)
-    result[5] = QueryState(result[5])
+    """Decode a row with these columns."""
+    values = list(row)
+    values[5] = QueryState(values[5])
     for at in (10, 13):
-        result[at] = RecordRef(**json.loads(result[at])) if result[at] else None
-    return Query(*result)
+        values[at] = RecordRef(**json.loads(values[at])) if values[at] else None
+    return Query(*values)
 
 
 class Results:
+    """The states of all queries."""
+
     def __init__(self, database: Database) -> None:
         self._db = database
 
     def add(
         self, *, query_id: str, result_id: str, principal: str, descriptor: bytes, now_ms: int
     ) -> None:
-        """Keep a query to be recorded and run; its query_id must be new."""
+        """Store a query to be recorded and run; its query_id must be new."""
         row = (query_id, result_id, principal, descriptor, now_ms)
         try:
             with self._db.changing() as db:
@@ -254,7 +251,7 @@ class Results:
         return self._first("query_id = ?", query_id)
 
     def unrecorded(self) -> list[Query]:
-        """Queries whose descriptor has no receipt yet, in the order they came."""
+        """Queries whose descriptor has no receipt yet, in order of submission."""
         return self._all("state = 'pending' AND request_event IS NULL ORDER BY submitted, query_id")
 
     def half_recorded(self) -> list[Query]:
@@ -268,13 +265,13 @@ class Results:
         return self._all("state = 'running' AND digest IS NOT NULL")
 
     def last_seq(self, event: str) -> int:
-        """The last place in its stream that is known of request_event or result_event."""
+        """The last known position of request_event or result_event in its stream."""
         query = f"SELECT coalesce(max({event} ->> 'seq'), 0) FROM queries"  # noqa: S608
-        ((result,),) = self._db.rows(query)
-        return int(result)
+        ((seq,),) = self._db.rows(query)
+        return int(seq)
 
     def runnable(self, owner: str) -> list[Query]:
-        """Queries to be run: recorded ones, and those of a runner that is gone."""
+        """Queries to run: recorded ones, and those of a runner that has ended."""
         return self._all(
             "state IN ('pending', 'running') AND request_event IS NOT NULL AND digest IS NULL "
             "AND owner IS NOT ? ORDER BY submitted, query_id",
@@ -283,10 +280,10 @@ class Results:
 
     def counts(self) -> Mapping[str, int]:
         rows = self._db.rows("SELECT state, count(*) FROM queries GROUP BY state")
-        return {item.value: 0 for item in QueryState} | dict(rows)
+        return {state.value: 0 for state in QueryState} | dict(rows)
 
     def begin_recording(self, query_id: str, requests_from: int) -> bool:
-        """Note where the descriptor can stand at the earliest; False when it was cancelled."""
+        """Store the earliest position of the descriptor; False when the query was cancelled."""
         return self._changed(
             "requests_from = ? WHERE query_id = ? AND request_event IS NULL",
             requests_from, query_id,
@@ -296,15 +293,15 @@ class Results:
         self._changed("request_event = ? WHERE query_id = ?", event.encode(), query_id)
 
     def cancel(self, query_id: str) -> bool:
-        """Forget a query that nobody has begun to record; False when somebody has."""
+        """Delete a query that is not being recorded yet; False when it is."""
         return self._deleted("requests_from IS NULL", query_id)
 
     def drop(self, query_id: str) -> None:
-        """Forget a query that could not be recorded, and of which nothing is in the log."""
+        """Delete a query that could not be recorded and is not in the log."""
         self._deleted("request_event IS NULL", query_id)
 
     def begin(self, query_id: str, *, owner: str, engine: str, now_ms: int) -> None:
-        """An attempt for each runner, also when a query goes from one engine to the other."""
+        """Start an attempt; a change of engine by the same runner is no new attempt."""
         self._changed(
             "state = 'running', attempts = attempts + (owner IS NOT ?), owner = ?, engine = ?, "
             "started = ? WHERE query_id = ?",
@@ -312,7 +309,7 @@ class Results:
         )  # fmt: skip
 
     def materialised(self, query_id: str, digest: bytes, results_from: int) -> None:
-        """The rows are on disk and this is their digest: it is what will be recorded."""
+        """Store the digest of rows that are on disk; it will be recorded."""
         self._changed(
             "digest = ?, results_from = ? WHERE query_id = ? AND digest IS NULL",
             digest, results_from, query_id,
@@ -331,7 +328,7 @@ class Results:
         )  # fmt: skip
 
     def expire(self, ended_before: int, now_ms: int) -> None:
-        """The rows of what ended before that are given up; states and digests stay."""
+        """Mark results that ended before a time as expired; states and digests stay."""
         with self._db.changing() as db:
             db.execute(
                 "INSERT OR IGNORE INTO expired SELECT result_id, ? FROM queries "

@@ -1,6 +1,6 @@
-"""What is said of a query that cannot be run: a code of the API, the place, and the way out.
+"""Errors of the query service: the codes of the error model and their HTTP status (Query API 7.6).
 
-Why the query service says no: the codes of the error model and their status (Query API 7.6).
+An error about a query names the code, the position in the query, and the remedy.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from veen.errors import VeenError
 
 
 class DescriptorFault(Enum):
-    """Codes of the error model that a descriptor alone can earn (Query API 7.6, 10.1)."""
+    """Codes of the error model for an invalid descriptor (Query API 7.6, 10.1)."""
 
     INVALID_JSON = "invalid_json"
     INVALID_DESCRIPTOR = "invalid_query_descriptor"
@@ -51,7 +51,7 @@ class ErrorCode(Enum):
         self.status = status
 
 
-_BY_NAME = {item.code: item for item in ErrorCode}
+_BY_NAME = {error.code: error for error in ErrorCode}
 
 
 def code_of(name: str) -> ErrorCode:
@@ -59,10 +59,10 @@ def code_of(name: str) -> ErrorCode:
 
 
 class Refusal(VeenError):
-    """What a request is answered with instead of what it asked for.
+    """An error response.
 
-    ``status`` differs from that of the code only for a body that is too large (413), a method or
-    path that is not there, and a service that cannot record for now (503).
+    ``status`` differs from that of the code only for a body that is too large (413), an unknown
+    method or path, and a service that cannot record for now (503).
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Refusal(VeenError):
 
 
 def not_found() -> Refusal:
-    """One answer for what is not there and for what is another's."""
+    """The same answer for a missing query and for another principal's."""
     return Refusal(ErrorCode.QUERY_NOT_FOUND, "no query or result of yours has this id")
 
 

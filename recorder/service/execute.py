@@ -1,9 +1,8 @@
-"""The rows of a result on disk: canonical JSON, one row a line, with the place of each line.
+"""Running a query to its rows on disk and their digest.
 
-A page is read by the places alone, so it costs what the page holds, whatever the result holds,
-and no page can change the order that rows_hash speaks of (Query API 7.4).
-
-A query run to its rows on disk and their digest; recording it is another's task.
+Rows are canonical JSON, a row a line, with an index of line offsets. A page is read by the offsets
+alone, so its cost depends on the page and not on the result, and no page can change the order that
+rows_hash covers (Query API 7.4).
 """
 
 from __future__ import annotations
@@ -30,34 +29,39 @@ from veen.wire import canonical_json, cbor
 
 _ROWS: Final = "rows.jsonl"
 _OFFSETS: Final = "offsets"
-_WIDTH: Final = 8
+_OFFSET_BYTES: Final = 8
+INLINE: Final = "inline"
+CHECKPOINT_FILE: Final = "checkpoint.cbor"
+WITNESS_FILE: Final = "witnesses.cborseq"
+_LIMITS: Final = JsonLimits(max_bytes=4 << 20)
+"""A normalised descriptor is slightly longer than the submitted one."""
 
 
 class RowsWriter:
-    """Writes a result beside its place, and puts it there once it is whole and on disk."""
+    """Writes a result to a temporary directory, and renames it once it is complete and synced."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._draft = directory.with_name(f".{directory.name}.new")
-        shutil.rmtree(self._draft, ignore_errors=True)
-        durable.make_directory(self._draft)
-        self._rows = (self._draft / _ROWS).open("wb")
-        self._offsets = (self._draft / _OFFSETS).open("wb")
+        self._temporary = directory.with_name(f".{directory.name}.new")
+        shutil.rmtree(self._temporary, ignore_errors=True)
+        durable.make_directory(self._temporary)
+        self._rows = (self._temporary / _ROWS).open("wb")
+        self._offsets = (self._temporary / _OFFSETS).open("wb")
 
     def through(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """The same rows, each written on its way."""
+        """Yield the same rows after writing each."""
         for row in rows:
-            self._offsets.write(self._rows.tell().to_bytes(_WIDTH, "big"))
+            self._offsets.write(self._rows.tell().to_bytes(_OFFSET_BYTES, "big"))
             self._rows.write(canonical_json.encode(row) + b"\n")
             yield row
 
     def add_file(self, name: str, content: bytes) -> None:
-        durable.write(self._draft / name, content)
+        durable.write(self._temporary / name, content)
 
     def add_copy(self, name: str, source: Path) -> None:
-        """The same for a file that need not fit into memory."""
-        shutil.copyfile(source, self._draft / name)
-        with (self._draft / name).open("rb") as file:
+        """Like ``add_file``, for a file that need not fit into memory."""
+        shutil.copyfile(source, self._temporary / name)
+        with (self._temporary / name).open("rb") as file:
             durable.sync(file.fileno())
 
     def finish(self) -> None:
@@ -65,32 +69,32 @@ class RowsWriter:
             file.flush()
             durable.sync(file.fileno())
             file.close()
-        durable.sync_directory(self._draft)
+        durable.sync_directory(self._temporary)
         shutil.rmtree(self._directory, ignore_errors=True)
-        durable.rename(self._draft, self._directory)
+        durable.rename(self._temporary, self._directory)
 
     def abandon(self) -> None:
         for file in (self._rows, self._offsets):
             file.close()
-        shutil.rmtree(self._draft, ignore_errors=True)
+        shutil.rmtree(self._temporary, ignore_errors=True)
 
 
 class RowsFile:
-    """A finished result."""
+    """A finished result on disk."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def count(self) -> int:
-        return (self._directory / _OFFSETS).stat().st_size // _WIDTH
+        return (self._directory / _OFFSETS).stat().st_size // _OFFSET_BYTES
 
     def page(self, offset: int, limit: int) -> list[bytes]:
-        """The canonical JSON of rows from ``offset`` on, in the one order that there is."""
+        """The canonical JSON of the rows from ``offset`` on."""
         count = min(limit, max(0, self.count() - offset))
         if count == 0:
             return []
         with (self._directory / _OFFSETS).open("rb") as places:
-            start = _place(places, offset)
+            start = _offset_of(places, offset)
         with (self._directory / _ROWS).open("rb") as file:
             file.seek(start)
             return [file.readline().removesuffix(b"\n") for _ in range(count)]
@@ -105,24 +109,17 @@ class RowsFile:
         return map(read_row, self.lines())
 
     def file(self, name: str, most: int = -1) -> bytes:
-        """A file beside the rows, or as much of it as may be read at most."""
+        """A file beside the rows, or its first ``most`` bytes."""
         with (self._directory / name).open("rb") as file:
             return file.read(most)
 
 
-def _place(places: BinaryIO, row: int) -> int:
-    return int.from_bytes(os.pread(places.fileno(), _WIDTH, row * _WIDTH), "big")
-
-
-INLINE: Final = "inline"
-CHECKPOINT_FILE: Final = "checkpoint.cbor"
-WITNESS_FILE: Final = "witnesses.cborseq"
-_LIMITS: Final = JsonLimits(max_bytes=4 << 20)
-"""A normalised descriptor is a little longer than what was submitted."""
+def _offset_of(places: BinaryIO, row: int) -> int:
+    return int.from_bytes(os.pread(places.fileno(), _OFFSET_BYTES, row * _OFFSET_BYTES), "big")
 
 
 class NoCheckpoint(VeenError):
-    """There is no recorder checkpoint up to which a query could speak."""
+    """There is no recorder checkpoint that covers the streams of a query."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -132,7 +129,7 @@ class NoCheckpoint(VeenError):
 
 
 class InlineEngine:
-    """Answers from the index; ``hub`` is the identity as it is known by now."""
+    """Answers from the index; ``hub`` returns the current identity of the hub."""
 
     def __init__(
         self,
@@ -152,27 +149,28 @@ class InlineEngine:
         self._clock_ms = clock_ms
 
     def checkpoint(self, descriptor: Descriptor) -> RecorderCheckpoint:
-        """The latest one that the index has reached in every stream of the scope, verified."""
+        """The latest checkpoint that the index has reached in every stream of the scope,
+        verified."""
         with snapshot(self._index) as held:
-            held.refuse_alarms()
-            result = held.latest(descriptor.scope)
-        if result is None:
+            held.verify_no_alarms()
+            checkpoint = held.latest(descriptor.scope)
+        if checkpoint is None:
             raise NoCheckpoint
-        result.verify(self._hub())
-        return result
+        checkpoint.verify(self._hub())
+        return checkpoint
 
     def run(
         self, descriptor: Descriptor, result_id: str, checkpoint: RecorderCheckpoint
     ) -> ResultDigest:
-        """The digest of a result whose rows are on disk on return; or an error and no result."""
+        """Run a query; its rows are durable on return, and on an error there is no result."""
         hub = self._hub()
-        result = answer(self._index, descriptor, checkpoint, hub, self._limits, self._beside)
-        lines = (verified(sampled.entry, checkpoint) for sampled in result.outcome.sampled)
+        query_answer = answer(self._index, descriptor, checkpoint, hub, self._limits, self._beside)
+        lines = (verified(sampled.entry, checkpoint) for sampled in query_answer.outcome.sampled)
         hashed_evidence = evidence_hash(descriptor, result_id, lines)
         writer = RowsWriter(self._results / result_id)
         try:
-            hashed = rows_hash(writer.through(result.outcome.rows))
-            keep_evidence(writer, checkpoint, result.witnesses)
+            hashed = rows_hash(writer.through(query_answer.outcome.rows))
+            store_evidence(writer, checkpoint, query_answer.witnesses)
             writer.finish()
         except BaseException:
             writer.abandon()
@@ -181,18 +179,18 @@ class InlineEngine:
             descriptor,
             result_id=result_id,
             rows=hashed,
-            event_count=result.outcome.event_count,
+            event_count=query_answer.outcome.event_count,
             evidence_hash=hashed_evidence,
             executed_at_ms=self._clock_ms(),
             checkpoint=checkpoint,
-            searched=result.searched,
+            searched=query_answer.searched,
         )
 
 
-def keep_evidence(
+def store_evidence(
     writer: RowsWriter, checkpoint: RecorderCheckpoint, witnesses: Iterable[Witness]
 ) -> None:
-    """What a proof package is made of later; the index may have moved on by then."""
+    """Store the inputs of a proof package, since the index may have advanced by then."""
     writer.add_file(CHECKPOINT_FILE, checkpoint.encode())
     writer.add_file(WITNESS_FILE, b"".join(witness.encode() for witness in witnesses))
 
@@ -203,4 +201,4 @@ def descriptor_of(query: Query) -> Descriptor:
 
 
 def read_witnesses(raw: bytes) -> list[Witness]:
-    return [Witness.decode(item) for item in cbor.decode_sequence(raw)]
+    return [Witness.decode(encoded) for encoded in cbor.decode_sequence(raw)]

@@ -1,4 +1,4 @@
-"""The evidence package of a result, made from what is on disk and in the index."""
+"""The proof package of a result, built from the files on disk and the index."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from recorder.anchor.anchors import read_refs
-from recorder.checkpoints.store import CheckpointDirectory, HubPapers
+from recorder.checkpoints.store import CheckpointDirectory, HubIdentityFile
 from recorder.index.reader import Snapshot, snapshot
 from recorder.index.tables import IndexHome
 from recorder.query.descriptor import Descriptor
@@ -29,21 +29,23 @@ from veen.msg import Msg
 from veen.proofs import InclusionProof
 from veen.recorder_checkpoint import RecorderCheckpoint
 
-MOST_WITNESS_BYTES: Final = 256 << 20
-MOST_WHOLE_ROWS: Final = 100_000
-"""A larger result is packed by the hashes of its rows; the rows themselves come by pages."""
+MAX_WITNESS_BYTES: Final = 256 << 20
+MAX_WHOLE_ROWS: Final = 100_000
+"""The package of a larger result has only hashes of its rows; the rows are read by pages."""
 
 
 class Proofs:
+    """Builds proof packages."""
+
     def __init__(
-        self, settings: RecorderSettings, index: IndexHome, identity_files: HubPapers
+        self, settings: RecorderSettings, index: IndexHome, identity_files: HubIdentityFile
     ) -> None:
         self._settings = settings
         self._index = index
         self._identity_files = identity_files
 
     def package(self, query: Query, rows: RowsFile) -> bytes:
-        """The package of a completed query; result_not_ready until the index has its digest."""
+        """Build the package of a completed query; result_not_ready until its digest is indexed."""
         checkpoint = RecorderCheckpoint.decode(rows.file(CHECKPOINT_FILE))
         digest = ResultDigest.decode(query.digest or b"")
         descriptor = descriptor_of(query)
@@ -54,7 +56,7 @@ class Proofs:
                 descriptor=descriptor,
                 digest=digest,
                 rows=_rows(rows),
-                witnesses=_shown(descriptor, digest, checkpoint, rows),
+                witnesses=_shown_witnesses(descriptor, digest, checkpoint, rows),
                 hub=hub,
                 hub_signature=signature,
                 checkpoint=checkpoint,
@@ -65,7 +67,7 @@ class Proofs:
             ).encode()
 
     def _anchors(self, checkpoint: RecorderCheckpoint) -> tuple[PackageAnchor, ...]:
-        """Those that are beside the checkpoint on this host."""
+        """The anchors beside the checkpoint on this host."""
         folder = CheckpointDirectory(self._settings.checkpoint.path).anchors_of(
             checkpoint.checkpoint_id
         )
@@ -73,33 +75,33 @@ class Proofs:
 
 
 def _rows(rows: RowsFile) -> tuple[Row, ...] | RowHashes:
-    if rows.count() <= MOST_WHOLE_ROWS:
+    if rows.count() <= MAX_WHOLE_ROWS:
         return tuple(rows.all())
     return RowHashes(tuple(row_hash(line) for line in rows.lines()))
 
 
-def _shown(
+def _shown_witnesses(
     descriptor: Descriptor, digest: ResultDigest, checkpoint: RecorderCheckpoint, rows: RowsFile
 ) -> tuple[ShownWitness, ...]:
-    """The witnesses with what they are of: which events were drawn is computed, not kept."""
+    """The witnesses with their events; which events were sampled is computed, not stored."""
     streams = _labels(checkpoint, descriptor.scope)
-    drawn = (
+    sampled = (
         index
         for index in range(digest.event_count)
         if is_sampled(descriptor.evidence, descriptor.query_id, checkpoint.log_root, index)
     )
-    witnesses = read_witnesses(_bounded(rows.file(WITNESS_FILE, MOST_WITNESS_BYTES + 1)))
+    witnesses = read_witnesses(_bounded(rows.file(WITNESS_FILE, MAX_WITNESS_BYTES + 1)))
     return tuple(
         ShownWitness(index, streams[_label_of(witness)], witness)
-        for index, witness in zip(drawn, witnesses, strict=True)
+        for index, witness in zip(sampled, witnesses, strict=True)
     )
 
 
 def _bounded(raw: bytes) -> bytes:
-    if len(raw) > MOST_WITNESS_BYTES:
+    if len(raw) > MAX_WITNESS_BYTES:
         raise Refusal(
             ErrorCode.EXECUTION_FAILED,
-            f"the package would hold more than {MOST_WITNESS_BYTES} bytes of witnesses; narrow the "
+            f"the package would hold more than {MAX_WITNESS_BYTES} bytes of witnesses; narrow the "
             "query, ask for evidence spot, or replay it over an index",
         )
     return raw
@@ -117,16 +119,16 @@ def _label_of(witness: Witness) -> bytes:
 def _later(
     held: Snapshot, since: RecorderCheckpoint, events: tuple[RecordRef | None, ...]
 ) -> RecorderCheckpoint | None:
-    """The latest checkpoint, if request and result stand below it."""
+    """The latest checkpoint, if request and result are below it."""
     names = sorted({event.stream for event in events if event is not None})
-    result = held.latest(names)
-    if result is None or result.created_at < since.created_at:
+    latest = held.latest(names)
+    if latest is None or latest.created_at < since.created_at:
         return None
     for event in events:
-        end = result.end(event.stream) if event is not None else None
+        end = latest.end(event.stream) if event is not None else None
         if event is None or end is None or end.last_seq < event.seq:
             return None
-    return result
+    return latest
 
 
 def _recorded(

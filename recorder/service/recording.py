@@ -1,18 +1,13 @@
-"""Events of the query service in the log: each once, also through a crash at any place.
+"""Events of the query service in the log: descriptors, digests and audits, each exactly once.
 
-Before a descriptor or a digest is sent, the service's file notes after which place of its stream
-it can stand. After a crash or a lost answer the outbox is emptied first, and then the stream is
-read from there: what is found was recorded, the rest was not (Query API 4.5, 5.5).
+Before a descriptor or a digest is sent, the service's database notes the position of its stream
+after which it can be. After a crash or a lost answer the outbox is emptied first, and then the
+stream is read from that position: what is there was recorded, the rest was not (Query API 4.5,
+5.5). After any failure nothing new is sent until the state of earlier events is known.
 
-Who asked for what, and what was answered: entries that wait until they are in the log.
-
-The fields are those of the query audit profile. An entry is on disk before its request is
-answered. Requests of nobody known, and those for what is not here, are counted by source, minute
-and status, so that a flood of them is a few entries a minute and not the end of the log.
-
-What the runner records: descriptors before they run, digests once they have, and audits.
-
-After any failure nothing new is sent until it is known what became of what was.
+Audit entries have the fields of the query audit profile. An entry is durable before its request is
+answered. Unauthenticated requests, and those for unknown resources, are counted by source, minute
+and status, so that a flood of them adds a few entries a minute.
 """
 
 from __future__ import annotations
@@ -24,8 +19,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from recorder import timestamp
-from recorder.checkpoints.store import HubPapers
+from recorder.checkpoints.store import HubIdentityFile
 from recorder.emit.emitter import Emitter, Observation
+from recorder.query.package import RESULT, SUBMITTED
 from recorder.query.select import receipt_id
 from recorder.service.database import Database, Query, RecordRef, Results
 from recorder.settings import QueryPrincipal
@@ -39,17 +35,24 @@ from veen.events import NotAnEvent, read_event
 from veen.receipt import Receipt
 from veen.wire import canonical_json
 
+_log = logging.getLogger(__name__)
+
+
 RESOURCE_CLASS: Final = "system-log"
 MAX_SOURCES: Final = 256
-"""Sources that are counted apart in one minute; the rest is counted together."""
+"""Sources that are counted separately in a minute; the others are counted together."""
 
 _OTHERS: Final = "others"
 _MINUTE_MS: Final = 60_000
+AUDITED: Final = "query.audit"
+_AUDIT_NOTE: Final = "query-audits"
+_UNKNOWN_SUBJECT: Final = "unknown"
+_AUDIT_BATCH: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessAttempt:
-    """One request of a known principal; ``result_digest`` is H of the digest that was shown."""
+    """A request of a known principal; ``result_digest`` is H of the returned digest."""
 
     requester: str
     subject_id: str
@@ -86,7 +89,7 @@ class AccessAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """A request of nobody known, or for what is not here."""
+    """An unauthenticated request, or one for an unknown resource."""
 
     source: str
     route: str
@@ -97,7 +100,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class QueuedAudit:
-    """An entry by its number; numbers are given once."""
+    """An entry by its number, which is never reused."""
 
     number: int
     entry: dict[str, Any]
@@ -107,9 +110,9 @@ class QueuedAudit:
 class AuditBatch:
     """Entries that go to the client's outbox together, under a token that is used once.
 
-    The outbox keeps the token with the entries. Numbers would not do: a file that was lost or
-    restored from an older copy gives numbers again which the outbox has seen for other entries.
-    ``incarnation`` names the file: a new file has a new one.
+    The outbox stores the token with the entries. Numbers would not do: a database that was lost or
+    restored from an older copy reuses numbers that the outbox has seen for other entries.
+    ``incarnation`` identifies the database: a new one has another.
     """
 
     incarnation: str
@@ -118,6 +121,8 @@ class AuditBatch:
 
 
 class Audits:
+    """Audit entries that wait to be recorded."""
+
     def __init__(self, database: Database) -> None:
         self._db = database
 
@@ -125,7 +130,7 @@ class Audits:
         self._insert(attempt.entry())
 
     def add_counted(self, counted: Counted) -> None:
-        """A request that is only counted. Who floods from many addresses is counted as one."""
+        """Count a request; sources beyond the limit are counted together."""
         minute = counted.time_ms // _MINUTE_MS
         with self._db.changing() as db:
             (sources,) = db.execute(
@@ -140,7 +145,7 @@ class Audits:
             )
 
     def settle_counts(self, now_ms: int) -> int:
-        """Turn the counts of past minutes into entries; how many."""
+        """Turn the counts of past minutes into entries; return how many."""
         with self._db.changing() as db:
             past = "FROM counted WHERE minute < ?"
             rows = db.execute(f"SELECT * {past}", (now_ms // _MINUTE_MS,)).fetchall()
@@ -157,7 +162,7 @@ class Audits:
         ]
 
     def next_batch(self, limit: int) -> AuditBatch | None:
-        """The batch that was begun and not ended, else the oldest entries as a new one."""
+        """The batch that was begun and not ended, else a new batch of the oldest entries."""
         with self._db.changing() as db:
             (token,) = db.execute("SELECT max(batch) FROM audits").fetchone()
             if token is None:
@@ -172,7 +177,7 @@ class Audits:
         )
 
     def end_batch(self, batch: AuditBatch) -> None:
-        """Forget entries that are in the client's outbox, or in the log by now."""
+        """Delete entries that are in the client's outbox, or already in the log."""
         with self._db.changing() as db:
             db.execute("DELETE FROM audits WHERE batch = ?", (batch.token,))
 
@@ -208,18 +213,11 @@ def _counted(
     }
 
 
-SUBMITTED: Final = "query.submitted"
-RESULT: Final = "query.result"
-AUDITED: Final = "query.audit"
-_AUDITS_KEPT: Final = "query-audits"
-_NOBODY: Final = "unknown"
-
-
 class Recording:
-    """Speaks as the client, which reads its own events too; ``origin`` names this service."""
+    """Records events as the client, which also reads them; ``origin`` names this service."""
 
     def __init__(
-        self, client: Client, emitter: Emitter, identity_files: HubPapers, origin: str
+        self, client: Client, emitter: Emitter, identity_files: HubIdentityFile, origin: str
     ) -> None:
         self._client = client
         self._identity_files = identity_files
@@ -228,14 +226,14 @@ class Recording:
 
     @property
     def subject_id(self) -> str:
-        """The service itself, which answers for digests (Query API 5.5)."""
+        """The service itself, which is the subject of digests (Query API 5.5)."""
         return self._origin
 
     def verify_reachable(self) -> None:
-        """Unreachable unless the hub answers now; who it is is kept for proof packages."""
+        """Raise Unreachable unless the hub answers; stores its identity for proof packages."""
         session = self._client.meet()
         status = session.api.status()
-        self._identity_files.keep(
+        self._identity_files.store(
             followed_identity(session.hub, status.identity()), status.identity_sig
         )
 
@@ -249,36 +247,36 @@ class Recording:
         )
 
     def record(self, events: Sequence[Observation]) -> Iterator[RecordRef]:
-        """Send events of one type; each one's place in turn, once its receipt is verified."""
+        """Send events of one type; yield the position of each once its receipt is verified."""
         stream = self._stream(events[0].event_type)
         for sent in self._emitter.send_many(events):
             yield self._ref(stream, sent.receipt)
 
     def settle(self) -> None:
-        """Send what the outbox holds: audit entries, and what a failure left there."""
+        """Send the contents of the outbox: audit entries, and what a failure left there."""
         if self._client.pending():
             self._client.flush()
 
-    def keep_audits(self, batch: AuditBatch) -> None:
-        """Put a batch into the outbox together with its token; never twice."""
-        note = Note(f"{_AUDITS_KEPT}/{batch.incarnation}", batch.token)
+    def store_audits(self, batch: AuditBatch) -> None:
+        """Put a batch into the outbox together with its token; idempotent."""
+        note = Note(f"{_AUDIT_NOTE}/{batch.incarnation}", batch.token)
         if self._client.note(note.name) != note.value:
             self._emitter.emit_many([self._audit(entry) for entry in batch.entries], note=note)
 
     def recorded_since(
         self, event_type: str, after: int, key_of: Callable[[Any], str | None]
     ) -> dict[str, RecordRef]:
-        """Our own events after a place, by the key their payload has; the first of each."""
+        """Our own events after a position, by the key in their payload; the first of each."""
         stream = self._stream(event_type)
-        result: dict[str, RecordRef] = {}
+        refs: dict[str, RecordRef] = {}
         for pair in self._client.read(stream, from_seq=after + 1):
             key = key_of(self._payload(pair))
             if key is not None:
-                result.setdefault(key, self._ref(stream, pair.receipt))
-        return result
+                refs.setdefault(key, self._ref(stream, pair.receipt))
+        return refs
 
     def _payload(self, pair: Pair) -> Any:
-        """What an event of ours says; None for another's message, or none of ours to read."""
+        """The payload of an event of ours; None for any other message."""
         if pair.msg.client_id != self._emitter.principal_id:
             return None
         try:
@@ -288,7 +286,7 @@ class Recording:
             return None
 
     def _audit(self, entry: dict[str, Any]) -> Observation:
-        subject = entry["metadata"]["subject_id"] or _NOBODY
+        subject = entry["metadata"]["subject_id"] or _UNKNOWN_SUBJECT
         return self.observed(AUDITED, subject, entry, timestamp.parse(entry["request_time"]))
 
     def _stream(self, event_type: str) -> str:
@@ -299,11 +297,9 @@ class Recording:
         return RecordRef(stream, receipt.stream_seq, hub_id, receipt_id(receipt.leaf_hash))
 
 
-_AUDITS_AT_ONCE: Final = 500
-_log = logging.getLogger(__name__)
-
-
 class Bookkeeping:
+    """Records descriptors, digests and audits, and recovers after failures."""
+
     def __init__(
         self,
         results: Results,
@@ -321,7 +317,7 @@ class Bookkeeping:
         self._is_settled = False
 
     def settle(self) -> bool:
-        """Find out what became of what was sent before; False while that cannot be known."""
+        """Find out what became of events sent before; False while that is unknown."""
         if self._is_settled:
             return True
         try:
@@ -334,8 +330,8 @@ class Bookkeeping:
         self._is_settled = True
         return True
 
-    def refuse_new(self) -> None:
-        """Let go of queries of which nothing was sent: whoever submitted them is told so."""
+    def cancel_new(self) -> None:
+        """Cancel queries of which nothing was sent; their submitters get an error."""
         for query in self._results.unrecorded():
             self._results.cancel(query.query_id)
 
@@ -347,7 +343,7 @@ class Bookkeeping:
             self._recording.verify_reachable()
         except VeenError as error:
             _log.warning("queries are refused: %s", error)
-            self.refuse_new()
+            self.cancel_new()
             return
         after = self._results.last_seq("request_event")
         self._record_requests([
@@ -355,7 +351,7 @@ class Bookkeeping:
         ])  # fmt: skip
 
     def record_digests(self) -> list[Query]:
-        """Those of all results on disk that are not recorded yet; the queries that this ended."""
+        """Record the digests of finished results; return the queries that this completed."""
         waiting = self._results.materialised_only()
         if not waiting:
             return []
@@ -377,8 +373,8 @@ class Bookkeeping:
 
     def record_audits(self) -> None:
         self._audits.settle_counts(self._clock_ms())
-        while batch := self._audits.next_batch(_AUDITS_AT_ONCE):
-            self._recording.keep_audits(batch)
+        while batch := self._audits.next_batch(_AUDIT_BATCH):
+            self._recording.store_audits(batch)
             self._audits.end_batch(batch)
         with self._unsettling():
             self._recording.settle()
@@ -397,15 +393,15 @@ class Bookkeeping:
                 self._results.recorded(query.query_id, place)
 
     def _settle_requests(self) -> None:
-        """What is not in the log by now never will be: the outbox is empty."""
+        """The outbox is empty, so what is not in the log now never will be."""
         waiting = self._results.half_recorded()
         if not waiting:
             return
         after = min(query.requests_from or 0 for query in waiting)
-        result = self._recording.recorded_since(SUBMITTED, after, _name("query_id"))
+        refs = self._recording.recorded_since(SUBMITTED, after, _name("query_id"))
         for query in waiting:
-            if query.query_id in result:
-                self._results.recorded(query.query_id, result[query.query_id])
+            if query.query_id in refs:
+                self._results.recorded(query.query_id, refs[query.query_id])
             else:
                 self._results.drop(query.query_id)
 
@@ -414,10 +410,10 @@ class Bookkeeping:
         if not waiting:
             return
         after = min(query.results_from or 0 for query in waiting)
-        result = self._recording.recorded_since(RESULT, after, _name("result_id"))
+        refs = self._recording.recorded_since(RESULT, after, _name("result_id"))
         for query in waiting:
-            if query.result_id in result:
-                self._results.completed(query.query_id, result[query.result_id], self._clock_ms())
+            if query.result_id in refs:
+                self._results.completed(query.query_id, refs[query.result_id], self._clock_ms())
 
     def _subject(self, query: Query) -> str:
         principal = self._principal_of(query.principal)
@@ -432,7 +428,7 @@ class Bookkeeping:
 
 
 class _Unsettling:
-    """A failure within leaves it open what was recorded; it is found out later."""
+    """A context in which a failure leaves it unknown what was recorded, to be settled later."""
 
     def __init__(self, failed: Callable[[VeenError], None]) -> None:
         self._failed = failed
@@ -449,7 +445,7 @@ class _Unsettling:
 
 def _name(key: str) -> Callable[[Any], str | None]:
     def name_of(payload: Any) -> str | None:
-        result = payload.get(key) if isinstance(payload, dict) else None
-        return result if isinstance(result, str) else None
+        name = payload.get(key) if isinstance(payload, dict) else None
+        return name if isinstance(name, str) else None
 
     return name_of

@@ -1,17 +1,12 @@
-"""Imported events that an index does not hold yet: behind a gap, or not taken up so far.
+"""Rerun of a recorded query over an index: the same digest, or the reason for the difference.
 
-An index holds a stream of the other zone up to the first event that is not here. So what is missing
-for a replay is told exactly only by whoever reads the import streams beyond it (Query API 9.1).
+Every position that was searched is read from the signed messages and receipts in the index, and
+must lead to the signed roots of the checkpoint. Which messages are not events is taken from the
+index (Query API 9.1).
 
-A query of the other zone as its own streams tell it: descriptor and digest that were imported.
-
-Both travel like any event: in record/query/requests and record/query/results (Query API 9.1, 9.2).
-
-A recorded query run again over an index: the same digest, or what explains why not.
-
-Every place that was searched is read from the signed messages and receipts that the index keeps,
-and must lead to the signed roots of the checkpoint. Which messages are no events is the index's
-word (Query API 9.1).
+A query of the other zone is taken from its imported streams record/query/requests and
+record/query/results (Query API 9.1, 9.2). The index holds those streams up to the first event that
+is missing; what a rerun lacks is determined by reading the import streams beyond that event.
 """
 
 from __future__ import annotations
@@ -27,13 +22,14 @@ from typing import Any
 from recorder.index import imports, tables
 from recorder.index.reader import NotReached, Snapshot, snapshot
 from recorder.index.tables import IndexedStream, IndexHome, seq_of
-from recorder.query.descriptor import BadDescriptor, Descriptor, read_descriptor
+from recorder.query.descriptor import Descriptor, read_descriptor
 from recorder.query.digest import ResultDigest, Searched
 from recorder.query.evidence import VerifiedStream, receipted
 from recorder.query.execute import StreamSpan
 from recorder.query.package import REQUESTS, RESULT, RESULTS, SUBMITTED
 from recorder.query.rerun import Horizon, ResultDiffers, to_read, verify_complete
 from recorder.query.select import QueryEntry
+from recorder.service.errors import BadDescriptor
 from veen.client.client import Client
 from veen.client.log_head import Pair, is_missing
 from veen.client.transport import HubRefused
@@ -53,28 +49,40 @@ from veen.proofs import RangeProof
 from veen.receipt import Receipt
 from veen.recorder_checkpoint import EMPTY_ROOT, RecorderCheckpoint, StreamEnd
 
+_log = logging.getLogger(__name__)
+
+
+_EVENTS_NAMING = """
+SELECT p.msg, p.receipt, p.body_key FROM events e JOIN pairs p USING (place)
+WHERE e.stream_no = ? AND e.event_type = ? AND instr(e.payload, ?) ORDER BY e.place"""
+_PLACES = """
+SELECT e.place, e.fault, p.msg, p.receipt, p.body_key FROM events e JOIN pairs p USING (place)
+WHERE e.place BETWEEN ? AND ? ORDER BY e.place"""
+_INCOMPLETE = "SELECT place FROM origins WHERE stream_no = ? AND complete_at > ? AND place <= ?"
+_RECEIPTS = "SELECT receipt FROM pairs WHERE place BETWEEN ? AND ? ORDER BY place"
+
 Beyond = Mapping[tuple[bytes, str], Mapping[int, Receipt]]
-"""By hub and stream: the receipts of events that are here, verified, by their place."""
+"""By hub and stream: the verified receipts of imported events, by their position."""
 
 
 def read_beyond(reader: Client, home: IndexHome) -> Beyond:
-    """What the import streams of an index have beyond its place in them.
+    """Read what the import streams of an index have beyond the indexed position.
 
-    Only whole bundles count. Untrusted where the reader cannot open what stands there.
+    Only complete bundles count. Raises Untrusted where the reader cannot open a message.
     """
-    expected = imports.read_import(home)
-    hubs = {hub.hub_id: hub for hub in expected.hubs}
+    configured = imports.read_import(home)
+    hubs = {hub.hub_id: hub for hub in configured.hubs}
     with snapshot(home) as held:
-        noted = tables.meta(held.db)
-    result: dict[tuple[bytes, str], dict[int, Receipt]] = defaultdict(dict)
-    for target in expected.streams:
-        for event in _seen(reader, target, int(noted.get(f"imported {target}", 0)), hubs):
+        meta = tables.meta(held.db)
+    receipts: dict[tuple[bytes, str], dict[int, Receipt]] = defaultdict(dict)
+    for target in configured.streams:
+        for event in _imported_after(reader, target, int(meta.get(f"imported {target}", 0)), hubs):
             receipt = event.receipt()
-            result[event.source_hub_id, event.origin_stream][receipt.stream_seq] = receipt
-    return result
+            receipts[event.source_hub_id, event.origin_stream][receipt.stream_seq] = receipt
+    return receipts
 
 
-def _seen(
+def _imported_after(
     reader: Client, target: str, after: int, hubs: Mapping[bytes, HubIdentity]
 ) -> Iterator[ImportedEvent]:
     seen: Visibility[ImportedEvent] = Visibility()
@@ -87,13 +95,13 @@ def _seen(
                 yield from seen.add(event, event)
         foreign.finish()
     except HubRefused as error:
-        # A stream that nothing was imported to yet.
+        # Nothing was imported to this stream yet.
         if not is_missing(error):
             raise
 
 
 def _event(reader: Client, pair: Pair, foreign: Foreign) -> ImportedEvent | None:
-    """The event of a message; None for one that is none, or that others have sealed."""
+    """The event of a message; None for other messages, and those sealed by others."""
     client_id = pair.msg.client_id
     try:
         opened = reader.open_payload(pair.msg)
@@ -108,9 +116,9 @@ def _event(reader: Client, pair: Pair, foreign: Foreign) -> ImportedEvent | None
 
 
 def _unopened(target: str, seq: int, error: VeenError) -> VeenError:
-    untrusted = Untrusted(f"{target}, stream_seq {seq}: {ImportFault.UNOPENED.value}")
-    untrusted.__cause__ = error
-    return untrusted
+    failure = Untrusted(f"{target}, stream_seq {seq}: {ImportFault.UNOPENED.value}")
+    failure.__cause__ = error
+    return failure
 
 
 def _verify(event: ImportedEvent, target: str, hubs: Mapping[bytes, HubIdentity]) -> None:
@@ -120,19 +128,13 @@ def _verify(event: ImportedEvent, target: str, hubs: Mapping[bytes, HubIdentity]
     event.verify(hub)
 
 
-_log = logging.getLogger(__name__)
-_NAMING = """
-SELECT p.msg, p.receipt, p.body_key FROM events e JOIN pairs p USING (place)
-WHERE e.stream_no = ? AND e.event_type = ? AND instr(e.payload, ?) ORDER BY e.place"""
-
-
 class NotRecorded(VeenError):
     """No digest or descriptor of that name is here, or more than one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RerunRequest:
-    """A query by its query_id or its result_id; of one hub, or of whichever has it."""
+    """A query by its query_id or result_id; of ``hub_id``, or of any hub."""
 
     field: str
     value: str
@@ -145,7 +147,7 @@ class RerunRequest:
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuery:
-    """What was asked and what was found, as ``hub`` has it in its log."""
+    """A descriptor and its digest, as ``hub`` has them in its log."""
 
     hub: HubIdentity
     descriptor: Descriptor
@@ -153,12 +155,12 @@ class RecordedQuery:
 
 
 def find_recorded(home: IndexHome, request: RerunRequest) -> RecordedQuery:
-    """The one query of that name among those that were imported, or NotRecorded."""
+    """Return the only imported query of that name, or raise NotRecorded."""
     hubs = {hub.hub_id: hub for hub in imports.read_import(home).hubs}
     with snapshot(home) as held:
         digests = list(_digests(held, request, hubs))
         if len(digests) != 1:
-            raise NotRecorded(_describe(request, digests))
+            raise NotRecorded(_format_not_unique(request, digests))
         ((hub, digest),) = digests
         return RecordedQuery(hub, _descriptor(held, hub, digest), digest)
 
@@ -174,7 +176,7 @@ def _digests(
             try:
                 digest = ResultDigest.read(value)
             except Malformed as error:
-                # Whoever may write there may name any query in an event that is no digest.
+                # Any client that may write there can name any query in an event.
                 _log.warning("%s: an event that names %s is no digest: %s", RESULTS, request, error)
                 continue
             if getattr(digest, request.field) == request.value:
@@ -205,9 +207,9 @@ def _descriptor(held: Snapshot, hub: HubIdentity, digest: ResultDigest) -> Descr
 def _values(
     held: Snapshot, row: IndexedStream, hub: HubIdentity, event_type: str, name: str
 ) -> Iterator[Any]:
-    """The payloads of events that speak of ``name``, each opened again from what was signed."""
+    """The payloads of events that contain ``name``, decrypted again from the signed messages."""
     for msg, receipt, body_key in held.db.execute(
-        _NAMING, (row.stream_no, event_type, name.encode())
+        _EVENTS_NAMING, (row.stream_no, event_type, name.encode())
     ):
         event = receipted(msg, receipt, body_key, VerifiedStream(row.name, hub)).event
         if event is None or event.event_type != event_type:
@@ -215,34 +217,30 @@ def _values(
         yield event.value()
 
 
-def _describe(request: RerunRequest, digests: list[tuple[HubIdentity, ResultDigest]]) -> str:
+def _format_not_unique(
+    request: RerunRequest, digests: list[tuple[HubIdentity, ResultDigest]]
+) -> str:
     if not digests:
         return (
             f"no digest of {request} was imported; bring {RESULTS} of the other zone here, and "
             "take "
             "it up with veen recorder index imports"
         )
-    names = ", ".join(f"{item.result_id} of hub {hub.hub_id.hex()}" for hub, item in digests)
+    names = ", ".join(f"{digest.result_id} of hub {hub.hub_id.hex()}" for hub, digest in digests)
     return f"{request} has more than one result: {names}; give --result-id and --hub-id"
 
 
-_PLACES = """
-SELECT e.place, e.fault, p.msg, p.receipt, p.body_key FROM events e JOIN pairs p USING (place)
-WHERE e.place BETWEEN ? AND ? ORDER BY e.place"""
-_HALF = "SELECT place FROM origins WHERE stream_no = ? AND complete_at > ? AND place <= ?"
-_RECEIPTS = "SELECT receipt FROM pairs WHERE place BETWEEN ? AND ? ORDER BY place"
-
-LookBeyond = Callable[[], Beyond | None]
-"""Reads what stands in import streams beyond the index; None where that cannot be read."""
+BeyondReader = Callable[[], Beyond | None]
+"""Reads import streams beyond the indexed position; None where they cannot be read."""
 
 
-def not_looked() -> None:
+def nothing_beyond() -> None:
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class MissingPlaces:
-    """Places of a stream that are not here, up to where the query speaks."""
+    """Positions of a stream that are not here, within what the query covers."""
 
     stream: str
     from_seq: int
@@ -254,7 +252,7 @@ class MissingPlaces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayVerdict:
-    """``field`` is the first of the digest that differs; ``missing`` explains what is not here."""
+    """The result of a rerun; ``field`` is the first that differs, ``missing`` the absent events."""
 
     query_id: str
     result_id: str
@@ -276,7 +274,7 @@ class ReplayVerdict:
             "verdict": "matches" if self.matches else "differs",
             "field": self.field,
             "detail": self.detail,
-            "missing": [item.document() for item in self.missing],
+            "missing": [places.document() for places in self.missing],
         }
 
 
@@ -286,23 +284,22 @@ def replay(
     digest: ResultDigest,
     checkpoint: RecorderCheckpoint,
     hub: HubIdentity,
-    beyond: LookBeyond = not_looked,
+    beyond: BeyondReader = nothing_beyond,
 ) -> ReplayVerdict:
-    """Judge a digest by the index; ``checkpoint`` has been verified to be of ``hub``.
+    """Rerun a query over the index; ``checkpoint`` has been verified to be of ``hub``.
 
-    ``beyond`` is asked only where the index does not reach far enough.
+    ``beyond`` is called only where the index does not reach far enough.
     """
     with snapshot(home) as held:
         horizon = Horizon.of(checkpoint, descriptor)
-        return _judged(held, RecordedQuery(hub, descriptor, digest), horizon, beyond)
+        return _rerun(held, RecordedQuery(hub, descriptor, digest), horizon, beyond)
 
 
 def replay_recorded(
-    home: IndexHome, asked: RecordedQuery, beyond: LookBeyond = not_looked
+    home: IndexHome, asked: RecordedQuery, beyond: BeyondReader = nothing_beyond
 ) -> ReplayVerdict:
-    """Judge a digest that was imported, without the checkpoint that it names: where each stream
-    ended then is told by the receipt that the hub has signed for that root.
-    """
+    """Rerun an imported query without the checkpoint it names: the end of each stream follows from
+    the receipt that the hub has signed for that root."""
     with snapshot(home) as held:
         ends = {
             searched.stream: _end(held, asked.hub, searched) for searched in asked.digest.searched
@@ -320,28 +317,30 @@ def replay_recorded(
             profile_id=asked.digest.profile_id,
             ends={name: end for name, end in ends.items() if end is not None},
         )
-        return _judged(held, asked, horizon, beyond)
+        return _rerun(held, asked, horizon, beyond)
 
 
-def _judged(
-    held: Snapshot, asked: RecordedQuery, horizon: Horizon, beyond: LookBeyond
+def _rerun(
+    held: Snapshot, asked: RecordedQuery, horizon: Horizon, beyond: BeyondReader
 ) -> ReplayVerdict:
     descriptor, digest, hub = asked.descriptor, asked.digest, asked.hub
     try:
         spans = to_read(descriptor, digest, horizon)
-        # The proof of a span takes every leaf up to the end of its stream.
+        # The proof of a span needs every leaf up to the end of its stream.
         ends = {name: horizon.ends[name].last_seq for name in spans}
         if any(_reached(held, hub, name) < last for name, last in ends.items()):
             return _unreached(asked, held, ends, beyond())
         rows = {name: _row(held, hub.hub_id, name) for name in spans}
         streams = [_entries(held, rows[name], spans[name], hub) for name in spans]
-        entries = heapq.merge(*streams, key=lambda item: item.order_key)
+        entries = heapq.merge(*streams, key=lambda entry: entry.order_key)
         proofs = {
             name: RangeProof.build(held.nodes(rows[name]), span.first, span.last, ends[name])
             for name, span in spans.items()
         }
         imports = [name for name in spans if is_import(name)]
-        half = frozenset(item for name in imports for item in _half(held, rows[name], ends[name]))
+        half = frozenset(
+            position for name in imports for position in _incomplete(held, rows[name], ends[name])
+        )
         outcome = verify_complete(descriptor, digest, horizon, entries, proofs, half)
     except ResultDiffers as error:
         return _verdict(digest, field=error.field, detail=str(error))
@@ -372,13 +371,13 @@ def _verdict(
 def _unreached(
     asked: RecordedQuery, held: Snapshot, ends: Mapping[str, int], beyond: Beyond | None
 ) -> ReplayVerdict:
-    """Why the index does not reach the ends: what is missing, or NotReached where all is here."""
+    """The verdict with what is missing, or NotReached where everything is here but not indexed."""
     hub, missing = asked.hub, []
     for name, last in ends.items():
         here = (beyond or {}).get((hub.hub_id, name), {})
         holes = _holes(_reached(held, hub, name) + 1, last, here)
         missing += [MissingPlaces(name, *hole) for hole in holes]
-    ranges = ", ".join(f"{item.stream} {item.from_seq} to {item.to_seq}" for item in missing)
+    ranges = ", ".join(f"{gap.stream} {gap.from_seq} to {gap.to_seq}" for gap in missing)
     if not missing:
         raise NotReached(
             f"all of {', '.join(ends)} is here and not yet in the index; wait for it, or run veen "
@@ -392,7 +391,7 @@ def _unreached(
 
 
 def _holes(first: int, last: int, here: Iterable[int]) -> Iterator[tuple[int, int]]:
-    for seq in sorted(item for item in here if first <= item <= last):
+    for seq in sorted(seq for seq in here if first <= seq <= last):
         if first < seq:
             yield first, seq - 1
         first = seq + 1
@@ -408,7 +407,7 @@ def _reached(held: Snapshot, hub: HubIdentity, name: str) -> int:
 
 
 def _end(held: Snapshot, hub: HubIdentity, searched: Searched) -> StreamEnd | None:
-    """Where a stream had the root of the digest, by a receipt in the index; None if not here."""
+    """Where a stream had the root of the digest, by an indexed receipt; None if unknown."""
     root = bytes.fromhex(searched.mmr_root)
     if root == EMPTY_ROOT:
         return StreamEnd(stream_id=stream_id(searched.stream), last_seq=0, mmr_root=root)
@@ -416,8 +415,8 @@ def _end(held: Snapshot, hub: HubIdentity, searched: Searched) -> StreamEnd | No
     if not reached:
         return None
     row = _row(held, hub.hub_id, searched.stream)
-    given = row.place(max(1, searched.to_seq)), row.place(reached)
-    for (raw,) in held.db.execute(_RECEIPTS, given):
+    bounds = row.place(max(1, searched.to_seq)), row.place(reached)
+    for (raw,) in held.db.execute(_RECEIPTS, bounds):
         receipt = Receipt.decode(raw)
         if receipt.mmr_root == root:
             hub.verify_receipt(receipt)
@@ -428,7 +427,7 @@ def _end(held: Snapshot, hub: HubIdentity, searched: Searched) -> StreamEnd | No
 
 
 def _least(held: Snapshot, hub: HubIdentity, searched: Searched, beyond: Beyond | None) -> int:
-    """Up to where a stream is wanted at least, of which nothing indexed tells where it ended."""
+    """The minimum end of a stream whose end at that root is not indexed."""
     here = (beyond or {}).get((hub.hub_id, searched.stream), {})
     ends = [seq for seq, receipt in here.items() if receipt.mmr_root.hex() == searched.mmr_root]
     return max(*ends, searched.to_seq, _reached(held, hub, searched.stream) + 1)
@@ -443,17 +442,17 @@ def _row(held: Snapshot, hub_id: bytes, name: str) -> IndexedStream:
 def _entries(
     held: Snapshot, row: IndexedStream, span: StreamSpan, hub: HubIdentity
 ) -> Iterator[QueryEntry]:
-    given = row.place(span.first), row.place(span.last)
-    for _, fault, msg, receipt, body_key in held.db.execute(_PLACES, given):
+    bounds = row.place(span.first), row.place(span.last)
+    for _, fault, msg, receipt, body_key in held.db.execute(_PLACES, bounds):
         if fault is None:
             yield receipted(msg, receipt, body_key, VerifiedStream(row.name, hub))
         else:
             yield _no_event(row.name, receipt, hub)
 
 
-def _half(held: Snapshot, row: IndexedStream, last: int) -> Iterator[tuple[str, int]]:
-    """Places of an import stream whose bundle was whole only after ``last``."""
-    for (place,) in held.db.execute(_HALF, (row.stream_no, last, row.place(last))):
+def _incomplete(held: Snapshot, row: IndexedStream, last: int) -> Iterator[tuple[str, int]]:
+    """Positions of an import stream whose bundle was completed only after ``last``."""
+    for (place,) in held.db.execute(_INCOMPLETE, (row.stream_no, last, row.place(last))):
         yield row.name, seq_of(place)
 
 

@@ -1,11 +1,8 @@
-"""The runner: takes queries in their order, runs each and sees it to its end (Query API 8.1).
+"""The runner: takes queries in order, runs each, and brings it to a terminal state (Query API 8.1).
 
-There is one for a service. Rows are made beside it in threads or by Spark; everything that is
-recorded goes through its one client.
-
-Rows of old results are removed; what became of their queries stays known for ever.
-
-The index follower as a thread of the runner: it reads through the runner's client.
+A service has one runner. Rows are computed in threads or by Spark; everything that is recorded goes
+through the runner's single client, and so does the index follower, which is one of its threads. The
+rows of expired results are deleted; the states of their queries are retained.
 """
 
 from __future__ import annotations
@@ -42,17 +39,25 @@ from veen.label import DEFAULT_PROFILE
 from veen.system.process_pool import PoolBroken
 
 _DAY_MS: Final = 86_400_000
-_EVERY_SEC: Final = 3_600
+_EXPIRY_SEC: Final = 3_600
 _STEP_MS: Final = 3_600_000
+FIRST_PAUSE_SEC: Final = 0.5
+MAX_PAUSE_SEC: Final = 60.0
+_RETRY_SEC: Final = 1.0
+_STEADY_SEC: Final = 60.0
+_DEFAULT_PROFILE_ID: Final = DEFAULT_PROFILE.profile_id()
+MAX_ATTEMPTS: Final = 3
+INLINE_AT_ONCE: Final = 2
+SPARK_AT_ONCE: Final = 2
 _log = logging.getLogger(__name__)
 
 
 class Expiry:
-    """``keep_days`` None keeps all.
+    """Deletes the rows of expired results; ``keep_days`` None keeps all.
 
-    When to look again goes by ``steady``, which no setting of the clock moves. While the clock is
-    more than an hour ahead of where it was at the start plus the time since, nothing is removed:
-    rows would go before their time.
+    The interval goes by ``steady``, which setting the clock does not change. While the clock is
+    more than an hour ahead of its start plus the elapsed time, nothing is deleted, since rows could
+    expire early.
     """
 
     def __init__(
@@ -72,11 +77,11 @@ class Expiry:
         self._started = (clock_ms(), steady())
 
     def turn(self) -> None:
-        """Now and then: a result is marked first, so that nobody is shown half of its rows."""
+        """Periodically: a result is marked first, so that no one reads half of its rows."""
         now, steady = self._clock_ms(), self._steady()
         if steady < self._due:
             return
-        self._due = steady + _EVERY_SEC
+        self._due = steady + _EXPIRY_SEC
         if self._is_ahead(now, steady):
             _log.error("rows of old results stay: the clock stepped ahead; restart if it is right")
             return
@@ -95,18 +100,11 @@ class Expiry:
         return step > _STEP_MS
 
 
-FIRST_PAUSE_SEC: Final = 0.5
-MOST_PAUSE_SEC: Final = 60.0
-_RETRY_SEC: Final = 1.0
-_STEADY_SEC: Final = 60.0
-_PLAIN: Final = DEFAULT_PROFILE.profile_id()
-
-
 class Following:
-    """Ends with the runner, and with nothing else: whatever fails, it starts again.
+    """The index follower as a thread, restarted after every failure until the runner ends.
 
-    The first pause is short and each one is twice the one before, until it has run steadily. A hub
-    that lies is asked again too: its alarms stay in the index, and queries find them.
+    Pauses grow exponentially until it has run steadily. A hub that failed verification is asked
+    again too: its alarms stay in the index, and queries report them.
     """
 
     def __init__(
@@ -141,7 +139,7 @@ class Following:
                 self._reporter.alive()
                 self._follow()
             except IndexBusy:
-                # Somebody else follows or rebuilds it, and we take over when they end.
+                # Another process follows or rebuilds it; we take over when it ends.
                 self._reporter.alive(ELSEWHERE)
                 self._over.wait(_RETRY_SEC)
             except Unreachable as error:
@@ -152,7 +150,7 @@ class Following:
                     pause = FIRST_PAUSE_SEC
                 self._report(error, pause)
                 self._over.wait(pause)
-                pause = min(2 * pause, MOST_PAUSE_SEC)
+                pause = min(2 * pause, MAX_PAUSE_SEC)
         self._reporter.ended()
 
     def _report(self, error: Exception, pause: float) -> None:
@@ -164,13 +162,13 @@ class Following:
         self._reporter.failed(f"{detail}; it starts again in {pause:g} s")
 
     def _is_over(self) -> bool:
-        """Asked in every round and for every batch, so it also shows that the thread lives."""
+        """Called in every round and for every batch, so it also reports that the thread lives."""
         self._reporter.alive()
         return self._over.is_set()
 
     def _follow(self) -> None:
         session = self._client.meet()
-        _tell_pruned(session)
+        _log_pruned(session)
         keys = session.identity.readers()
         with self._home.locked():
             generation = create(self._home, session.hub.hub_id)
@@ -181,24 +179,24 @@ class Following:
                 Follower(self._client, writer, opener, streams=self._streams).run(self._is_over)
 
 
-def _tell_pruned(session: Session) -> None:
+def _log_pruned(session: Session) -> None:
     try:
-        infos = [stream for stream in session.api.streams() if stream.profile_id == _PLAIN]
-        gone = list(pruned(session, heads(infos)))
+        infos = [
+            stream for stream in session.api.streams() if stream.profile_id == _DEFAULT_PROFILE_ID
+        ]
+        pruned_streams = list(pruned(session, heads(infos)))
     except HubRefused as error:
         _log.warning("whether the hub still holds all of its streams is not told: %s", error)
         return
-    for stream in gone:
+    for stream in pruned_streams:
         _log.critical("%s", stream.describe())
 
 
-MAX_ATTEMPTS: Final = 3
-INLINE_AT_ONCE: Final = 2
-SPARK_AT_ONCE: Final = 2
-
-
 class QueryRunner:
-    """``spark`` takes what the index cannot answer within bounds, where there is one."""
+    """Runs queries.
+
+    ``spark`` takes those that exceed the bounds of the index, if it is configured.
+    """
 
     def __init__(
         self,
@@ -226,9 +224,9 @@ class QueryRunner:
         self._begun: dict[str, tuple[str, int]] = {}
 
     def turn(self) -> None:
-        """All that can be done now."""
+        """Do everything that can be done now."""
         if not self._books.settle():
-            self._books.refuse_new()
+            self._books.cancel_new()
             return
         self._books.record_requests()
         self._begin()
@@ -265,7 +263,7 @@ class QueryRunner:
         future.add_done_callback(lambda _: self._done())
 
     def _collect(self) -> None:
-        ready = [(query, item) for query, item in self._running.values() if item.done()]
+        ready = [(query, future) for query, future in self._running.values() if future.done()]
         for query, future in ready:
             del self._running[query.query_id]
             self._end(query, future)
@@ -278,7 +276,7 @@ class QueryRunner:
         elif isinstance(error, QueryTooLarge) and self._spark is not None:
             self._start(query, SPARK, self._spark_pool, self._run_spark)
         elif isinstance(error, PoolBroken):
-            # No fault of the query: it stays as it is for the runner that comes after us.
+            # Not a fault of the query: the next runner runs it again.
             raise error
         elif isinstance(error, VeenError):
             self._fail(query, str(error))

@@ -1,18 +1,13 @@
-"""Up to which recorder checkpoint a query on Spark can speak: as far as the archive goes.
+"""The Spark engine of the query service: submits jobs and takes over their files (Query API 8).
 
-The archive is pushed after a checkpoint was made, so it is behind the index for a while each time.
+A query on Spark covers the log up to a recorder checkpoint that is chosen once and that the archive
+already holds; the archive is pushed after a checkpoint is made, so it lags behind the index. Jobs
+run through a port: as a child process of this host, or scheduled by Airflow. A time limit ends a
+job that hangs or whose DAG is paused.
 
-Where a query on Spark is run: the port, and the job as a child process of this host.
-
-The spark engine as the service sees it: a job is given a query and leaves files (Query API 8).
-
-The job leaves ``rows.jsonl`` (canonical JSON, a row a line, in order), ``digest-parts.json``
+A job leaves ``rows.jsonl`` (canonical JSON, a row a line, in order), ``digest-parts.json``
 (rows_hash, rows_chain, row_count, event_count, evidence_hash, searched) and
-``witnesses.cborseq``. Its rows are hashed again here: a result that is not whole is none.
-
-Queries on Spark as the runner sees them: each speaks up to a checkpoint that is chosen once.
-
-A bound on how long a job on Spark may take: a paused DAG or a hung job would never end.
+``witnesses.cborseq``. Its rows are hashed again here: an incomplete result is refused.
 """
 
 from __future__ import annotations
@@ -45,14 +40,18 @@ from veen.system import durable
 from veen.system.log_file import last_lines
 
 _REMEDY = "run veen archive push, then submit the query again"
+_POLL_SEC: Final = 0.25
+_STOP_SEC: Final = 20.0
+_LOG_TAIL_BYTES: Final = 600
+SPARK: Final = "spark"
 
 
 class NotArchived(VeenError):
-    """The archive has reached no checkpoint that speaks of the streams of a query."""
+    """The archive has reached no checkpoint that covers the streams of a query."""
 
 
 class ArchivedCheckpoints:
-    """``archive`` opens the archive, ``hub`` is the identity as it is known by now."""
+    """Chooses checkpoints. ``archive`` opens the archive, ``hub`` returns the current identity."""
 
     def __init__(
         self,
@@ -65,20 +64,21 @@ class ArchivedCheckpoints:
         self._hub = hub
 
     def latest(self, descriptor: Descriptor) -> RecorderCheckpoint:
-        """The latest one that index and archive have reached in every stream of the scope."""
+        """The latest checkpoint that index and archive have reached in every stream of the
+        scope."""
         ends = self._ends(descriptor.scope)
         with snapshot(self._index) as held:
-            held.refuse_alarms()
+            held.verify_no_alarms()
             newest = held.latest(descriptor.scope)
             if newest is None:
                 raise NoCheckpoint
-            _refuse_missing(newest, ends)
-            reached = (item for item in held.agreed(descriptor.scope) if _reaches(ends, item))
-            result = next(reached, None)
-        if result is None:
+            _verify_archived(newest, ends)
+            agreed = held.agreed(descriptor.scope)
+            checkpoint = next((item for item in agreed if _reaches(ends, item)), None)
+        if checkpoint is None:
             raise NotArchived(f"the archive has reached no recorder checkpoint yet: {_REMEDY}")
-        result.verify(self._hub())
-        return result
+        checkpoint.verify(self._hub())
+        return checkpoint
 
     def _ends(self, streams: Sequence[str]) -> dict[str, int]:
         try:
@@ -92,11 +92,11 @@ class ArchivedCheckpoints:
         refs = {
             stream: manifest.ref(derive_label(routing, stream_id(stream), 0)) for stream in streams
         }
-        return {item: ref.end_seq if ref else 0 for item, ref in refs.items()}
+        return {stream: ref.end_seq if ref else 0 for stream, ref in refs.items()}
 
 
-def _refuse_missing(newest: RecorderCheckpoint, ends: Mapping[str, int]) -> None:
-    """A checkpoint from before the first event would be reached, and would tell nothing."""
+def _verify_archived(newest: RecorderCheckpoint, ends: Mapping[str, int]) -> None:
+    """A checkpoint from before the first event would be reached, but cover no event."""
     for stream, archived in ends.items():
         end = newest.end(stream)
         if not archived and end is not None and end.last_seq:
@@ -104,22 +104,17 @@ def _refuse_missing(newest: RecorderCheckpoint, ends: Mapping[str, int]) -> None
 
 
 def _reaches(ends: Mapping[str, int], checkpoint: RecorderCheckpoint) -> bool:
-    result = ((archived, checkpoint.end(stream)) for stream, archived in ends.items())
-    return all(end is not None and end.last_seq <= archived for archived, end in result)
-
-
-_LOOK_SEC: Final = 0.25
-_STOP_SEC: Final = 20.0
-_TOLD_BYTES: Final = 600
+    pairs = ((archived, checkpoint.end(stream)) for stream, archived in ends.items())
+    return all(end is not None and end.last_seq <= archived for archived, end in pairs)
 
 
 class JobFailed(VeenError):
-    """A Spark job that did not end well, or was told to end."""
+    """A Spark job that failed, or was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkWork:
-    """``directory`` holds what the job is given, and takes what it finds in ``out``."""
+    """The directory of a job: its inputs, and its results in ``out``."""
 
     result_id: str
     directory: Path
@@ -142,17 +137,19 @@ class SparkWork:
 
 
 class Scheduler(Protocol):
-    def run(self, work: SparkWork, is_over: Callable[[], bool]) -> None:
-        """Have the job of one query run, and wait until it has ended well; JobFailed if not.
+    """Port that runs jobs."""
 
-        The same work again takes up what an earlier run has begun, or begins anew. ``is_over``
+    def run(self, work: SparkWork, is_over: Callable[[], bool]) -> None:
+        """Run the job of a query and wait for it; JobFailed if it fails.
+
+        The same work again continues what an earlier run has begun, or starts anew. ``is_over``
         says that the service ends.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class JobTerms:
-    """What the job is told beside its work: its file, the master, the archive and who reads."""
+    """The parameters of all jobs: the job's file, the master, the archive and the reader."""
 
     job: Path
     master: str
@@ -163,19 +160,19 @@ class JobTerms:
 
 
 def store_arguments(store: StoreSettings) -> tuple[str, ...]:
-    """How a job is told of the archive."""
+    """The archive as command-line arguments of a job."""
     if isinstance(store, FileSettings):
         return "--store", store.root.absolute().as_uri()
-    result = ["--store", store.url, "--region", store.region]
+    arguments = ["--store", store.url, "--region", store.region]
     if store.endpoint is not None:
-        result += ["--endpoint", store.endpoint]
-    return (*result, "--addressing", store.addressing.value)
+        arguments += ["--endpoint", store.endpoint]
+    return (*arguments, "--addressing", store.addressing.value)
 
 
 class LocalSubmitter:
-    """Runs the job as a child process, whose words are kept beside what it finds.
+    """Runs the job as a child process, with its log beside the results.
 
-    Each run has a directory of its own, which takes the place of ``out`` once it is whole: the job
+    Each run writes to its own directory, which is renamed to ``out`` once it is complete: the job
     of a runner that was killed may still be writing.
     """
 
@@ -187,7 +184,7 @@ class LocalSubmitter:
         out = work.directory / f"out-{os.getpid()}"
         shutil.rmtree(out, ignore_errors=True)
         with work.log.open("ab") as log:
-            process = subprocess.Popen(  # noqa: S603 - our own program with our own words
+            process = subprocess.Popen(  # noqa: S603 - our own program with our own arguments
                 list(_command(self._terms, work, out)),
                 env=_environment(self._terms.master),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
@@ -197,7 +194,7 @@ class LocalSubmitter:
             finally:
                 _end(process)
         if process.returncode != 0:
-            raise JobFailed(f"Spark ended with {process.returncode}: {_last_words(work.log)}")
+            raise JobFailed(f"Spark ended with {process.returncode}: {_log_tail(work.log)}")
         shutil.rmtree(work.out, ignore_errors=True)
         durable.rename(out, work.out)
 
@@ -205,7 +202,7 @@ class LocalSubmitter:
         while process.poll() is None:
             if is_over():
                 raise JobFailed("the service ended; the query is run again when it starts")
-            self._sleep(_LOOK_SEC)
+            self._sleep(_POLL_SEC)
 
 
 def _command(terms: JobTerms, work: SparkWork, out: Path) -> Iterator[str]:
@@ -232,7 +229,7 @@ def _environment(master: str) -> dict[str, str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """With all that it has started: the Python of a job would outlive its Java."""
+    """Terminate the process group, since the Python of a job would outlive its Java."""
     if process.poll() is not None:
         return
     os.killpg(process.pid, signal.SIGTERM)
@@ -243,15 +240,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _last_words(log: Path) -> str:
-    return " | ".join(last_lines(log, 4, _TOLD_BYTES)).strip()
-
-
-SPARK: Final = "spark"
+def _log_tail(log: Path) -> str:
+    return " | ".join(last_lines(log, 4, _LOG_TAIL_BYTES)).strip()
 
 
 class SparkEngine:
-    """``work`` is where each query on Spark has a directory; ``results`` takes the rows."""
+    """Runs queries on Spark; each has a directory in ``work``, and ``results`` takes the rows."""
 
     def __init__(
         self, scheduler: Scheduler, work: Path, results: Path, clock_ms: Callable[[], int]
@@ -266,7 +260,7 @@ class SparkEngine:
         self._over.set()
 
     def begun(self, result_id: str) -> RecorderCheckpoint | None:
-        """The checkpoint that a query speaks up to which was begun before."""
+        """The checkpoint of a query that was begun before."""
         file = SparkWork(result_id, self._work / result_id).checkpoint
         return RecorderCheckpoint.decode(file.read_bytes()) if file.exists() else None
 
@@ -276,9 +270,9 @@ class SparkEngine:
         work = SparkWork(result_id, self._work / result_id)
         agreed = _prepare(work, descriptor, checkpoint)
         self._scheduler.run(work, self._over.is_set)
-        return self._taken(work, descriptor, agreed)
+        return self._take_over(work, descriptor, agreed)
 
-    def _taken(
+    def _take_over(
         self, work: SparkWork, descriptor: Descriptor, checkpoint: RecorderCheckpoint
     ) -> ResultDigest:
         parts = _parts(work)
@@ -307,7 +301,7 @@ class SparkEngine:
 def _prepare(
     work: SparkWork, descriptor: Descriptor, checkpoint: RecorderCheckpoint
 ) -> RecorderCheckpoint:
-    """The checkpoint that the job speaks up to: that of the first run, which may be going on."""
+    """Write the inputs; return the checkpoint of the first run, which may still be running."""
     durable.make_directory(work.directory)
     durable.write_once(work.descriptor, descriptor.encode())
     if not work.checkpoint.exists():
@@ -331,18 +325,20 @@ def _rows(work: SparkWork) -> Iterator[dict[str, Any]]:
 
 
 def _verify(hashed: RowsHash, parts: dict[str, Any]) -> None:
-    said = parts["rows_hash"], parts["row_count"], parts["rows_chain"]
-    if hashed != said:
-        raise Untrusted(f"the rows that Spark left are not those it hashed: {hashed}, {said}")
+    claimed = parts["rows_hash"], parts["row_count"], parts["rows_chain"]
+    if hashed != claimed:
+        raise Untrusted(f"the rows that Spark left are not those it hashed: {hashed}, {claimed}")
 
 
 class SparkQueries:
+    """Spark queries as the runner sees them, with the choice of the checkpoint."""
+
     def __init__(self, engine: SparkEngine, archived: ArchivedCheckpoints) -> None:
         self._engine = engine
         self._archived = archived
 
     def run(self, descriptor: Descriptor, result_id: str) -> ResultDigest:
-        """After a restart the checkpoint is that of the run before, whose job may be going on."""
+        """Run a query; after a restart the checkpoint is that of the run before."""
         checkpoint = self._engine.begun(result_id) or self._archived.latest(descriptor)
         return self._engine.run(descriptor, result_id, checkpoint)
 
@@ -351,7 +347,7 @@ class SparkQueries:
 
 
 class TimeLimit:
-    """The scheduler that it is given, which is told to give up when the time is over."""
+    """A scheduler with a time limit."""
 
     def __init__(
         self, scheduler: Scheduler, limit_sec: float, monotonic: Callable[[], float]

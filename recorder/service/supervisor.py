@@ -1,10 +1,7 @@
-"""The first process of a query service: it keeps the runner and the HTTP workers running.
+"""The supervisor of a query service: keeps the runner and the HTTP workers running.
 
-The directory of the query service: its file, the rows of results, and its processes.
-
-What the query service counts: requests at the edge, and queries in the runner.
-
-What the processes of a query service share: how they start, and that none outlives the first.
+Also holds the layout of the service's directory, the metrics its processes share, and the start of
+child processes, none of which outlives the supervisor.
 """
 
 from __future__ import annotations
@@ -39,9 +36,21 @@ from veen.system.child_process import (
 )
 from veen.system.log_file import DEFAULT_BACKUPS, DEFAULT_MAX_BYTES, begin_logging
 
+_log = logging.getLogger(__name__)
+
+
+SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600)
+_STEADY_SEC: Final = 10.0
+MAX_RESTARTS: Final = 8
+"""How often a runner is restarted without having run steadily."""
+_FIRST_PAUSE_SEC: Final = 0.5
+_MAX_PAUSE_SEC: Final = 30.0
+
 
 @dataclass(frozen=True, slots=True)
 class ServiceHome:
+    """The directory of the query service: its database, the rows of results, and runtime files."""
+
     root: Path
 
     @property
@@ -58,7 +67,7 @@ class ServiceHome:
 
     @property
     def metrics(self) -> Path:
-        """Where the processes add up their metrics; their environment names it."""
+        """Where the processes aggregate their metrics; named by their environment."""
         return self.run / "metrics"
 
     @property
@@ -67,7 +76,7 @@ class ServiceHome:
 
     @property
     def follower(self) -> Path:
-        """What the index follower last reported of itself."""
+        """The last report of the index follower."""
         return self.run / "index-follower.json"
 
     @property
@@ -76,17 +85,20 @@ class ServiceHome:
 
     @property
     def spark(self) -> Path:
-        """Where queries on Spark leave what they found, and their logs."""
+        """The work directories and logs of queries on Spark."""
         return self.root / "spark"
 
     def create(self) -> None:
-        for item in (self.rows, self.metrics, self.spark):
-            durable.make_directory(item)
+        for folder in (self.rows, self.metrics, self.spark):
+            durable.make_directory(folder)
 
 
 @contextmanager
 def _address(home: ServiceHome) -> Iterator[str]:
-    """A Unix socket's address may have 107 bytes; through a descriptor it is always short."""
+    """A Unix socket's address is limited to 107 bytes.
+
+    Through a file descriptor it is always short.
+    """
     handle = os.open(home.run, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{handle}/{home.wake_socket.name}"
@@ -95,22 +107,24 @@ def _address(home: ServiceHome) -> Iterator[str]:
 
 
 class WakeSocket:
-    """Tells the runner that there is work. It looks by itself too: a lost call costs time only."""
+    """Notifies the runner of work. The runner polls too, so a lost notification only costs time."""
 
     def __init__(self, home: ServiceHome) -> None:
         self._home = home
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         with (
             suppress(OSError),
             _address(self._home) as address,
-            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line,
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
         ):
-            line.setblocking(False)
-            line.sendto(b"!", address)
+            sender.setblocking(False)
+            sender.sendto(b"!", address)
 
 
-class BellListener:
+class WakeListener:
+    """The runner's end of the wake socket."""
+
     def __init__(self, home: ServiceHome) -> None:
         home.wake_socket.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -118,7 +132,7 @@ class BellListener:
             self._socket.bind(address)
 
     def wait(self, seconds: float) -> None:
-        """Until somebody rings, or so long; what rang meanwhile is one call."""
+        """Wait for a notification or the timeout; pending notifications count as one."""
         self._socket.settimeout(seconds)
         with suppress(TimeoutError):
             self._socket.recv(1)
@@ -129,9 +143,6 @@ class BellListener:
 
     def close(self) -> None:
         self._socket.close()
-
-
-SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +185,10 @@ def runner_metrics(registry: CollectorRegistry) -> RunnerMetrics:
 
 @dataclass(frozen=True, slots=True)
 class ServiceLaunch:
-    """``spark_job`` is the file of the job that runs queries on Spark; without it none does.
+    """``spark_job`` is the file of the Spark job; without it no query runs on Spark.
 
-    ``caps`` are files with the capabilities that the runner writes with, where the hub asks.
+    ``caps`` are files with the capabilities that the runner writes with, where the hub requires
+    them.
     """
 
     config: Path
@@ -197,7 +209,7 @@ class ServiceLaunch:
             arguments += ["--spark-job", str(self.spark_job)]
         for cap in self.caps:
             arguments += ["--cap", str(cap)]
-        # -P: a folder of this name where the service is started is not our package.
+        # -P: a directory of this name in the working directory is not our package.
         return [sys.executable, "-P", "-m", module, *arguments]
 
 
@@ -215,14 +227,14 @@ def parse_launch(arguments: list[str]) -> ServiceLaunch:
 
 
 def begin(launch: ServiceLaunch) -> None:
-    """Set up a process: private files, logs to standard error within the size that is set."""
+    """Set up a process: private files, and logs to standard error with limited size."""
     os.umask(0o077)
     begin_logging(*_log_size(launch))
     logging.getLogger("httpx").setLevel("WARNING")
 
 
 def _log_size(launch: ServiceLaunch) -> tuple[int, int]:
-    """What the settings say; bad ones are refused later, with a log to say so in."""
+    """The log size of the settings; invalid settings are refused later, when logging works."""
     try:
         settings = launch.settings().query
     except VeenError:
@@ -231,27 +243,19 @@ def _log_size(launch: ServiceLaunch) -> tuple[int, int]:
 
 
 def begin_as_child(launch: ServiceLaunch) -> None:
-    """Set up a process that ends when its parent does, or at once when it has ended already."""
+    """Set up a process that ends with its parent, or at once if the parent has ended."""
     begin(launch)
     end_with(launch.parent)
 
 
 def clear_metrics(home: ServiceHome) -> None:
-    """Counters of an earlier run, or of workers long gone, must not be added up."""
+    """Remove the counters of an earlier run, which must not be aggregated."""
     shutil.rmtree(home.metrics, ignore_errors=True)
     durable.make_directory(home.metrics)
 
 
-_log = logging.getLogger(__name__)
-_STEADY_SEC: Final = 10.0
-MAX_RESTARTS: Final = 8
-"""So often may a runner end without having run steadily; then something is wrong with more."""
-_FIRST_PAUSE_SEC: Final = 0.5
-_MOST_PAUSE_SEC: Final = 30.0
-
-
 def run(launch: ServiceLaunch, when_ready: Callable[[], None] = lambda: None) -> int:
-    """Serve until told to stop, or until a process cannot be kept running; the exit code.
+    """Serve until stopped, or until a process cannot be kept running; return the exit code.
 
     ``when_ready`` is called once the runner holds its client and connections are accepted.
     """
@@ -273,7 +277,7 @@ def run(launch: ServiceLaunch, when_ready: Callable[[], None] = lambda: None) ->
     durable.write(home.run / "service.pid", f"{os.getpid()}\n".encode())
     watch = _Watch(launch, runner, web)
     try:
-        return watch.untilend()
+        return watch.until_end()
     finally:
         end_process(web)
         end_process(watch.runner)
@@ -281,6 +285,8 @@ def run(launch: ServiceLaunch, when_ready: Callable[[], None] = lambda: None) ->
 
 
 class _Watch:
+    """Restarts the runner until the service ends."""
+
     def __init__(
         self, launch: ServiceLaunch, runner: subprocess.Popen[bytes], web: subprocess.Popen[bytes]
     ) -> None:
@@ -290,8 +296,8 @@ class _Watch:
         self._started = time.monotonic()
         self._restarts = 0
 
-    def untilend(self) -> int:
-        """0 when it was asked for, 1 when the service cannot go on."""
+    def until_end(self) -> int:
+        """Return 0 after a signal to stop, 1 when the service cannot continue."""
         while True:
             received = signal.sigwait(SIGNALS)
             if received != signal.SIGCHLD:
@@ -304,10 +310,10 @@ class _Watch:
                 return code
 
     def _restart(self) -> int | None:
-        """A runner that died is started again, and takes up what the other has begun.
+        """Restart a runner that died; it continues what the other has begun.
 
-        The first time at once, then after pauses that grow: a disk that is full for a moment is no
-        reason to end. None when one runs; else the exit code.
+        The first time at once, then with growing pauses, since a full disk may be temporary.
+        Returns None when a runner runs, else the exit code.
         """
         _log.error("the runner ended with code %s; starting another", self.runner.returncode)
         if time.monotonic() - self._started > _STEADY_SEC:
@@ -316,10 +322,10 @@ class _Watch:
             self._restarts += 1
             if self._restarts > 1 and self._is_asked_to_stop(_pause_before(self._restarts)):
                 return 0
-            result = _start_runner(self._launch)
+            runner = _start_runner(self._launch)
             self._started = time.monotonic()
-            if result is not None:
-                self.runner = result
+            if runner is not None:
+                self.runner = runner
                 return None
         _log.critical("the runner was started again %d times; stopping", self._restarts)
         return 1
@@ -330,12 +336,12 @@ class _Watch:
 
 
 def _pause_before(restart: int) -> float:
-    """Before the second restart and those after it."""
-    return float(min(_FIRST_PAUSE_SEC * 2 ** (restart - 2), _MOST_PAUSE_SEC))
+    """The pause before the second restart and later ones."""
+    return float(min(_FIRST_PAUSE_SEC * 2 ** (restart - 2), _MAX_PAUSE_SEC))
 
 
 def _start_runner(launch: ServiceLaunch) -> subprocess.Popen[bytes] | None:
-    """The runner once it holds the client."""
+    """Start the runner and wait until it holds the client."""
     return start_ready(launch.command("recorder.service"))
 
 

@@ -53,7 +53,7 @@ class Log:
         self.events += self.outbox
         self.outbox = []
 
-    def keep_audits(self, batch: AuditBatch) -> None:
+    def store_audits(self, batch: AuditBatch) -> None:
         if self._notes.get(batch.incarnation) != batch.token:
             self.outbox += [self.observed("query.audit", "x", entry, 1) for entry in batch.entries]
             self._notes[batch.incarnation] = batch.token

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recorder.api.app import create_app
-from recorder.checkpoints.store import HubPapers
+from recorder.checkpoints.store import HubIdentityFile
 from recorder.emit.emitter import Emitter
 from recorder.service.database import Database, Results
 from recorder.service.recording import Audits, Bookkeeping, Recording
@@ -41,7 +41,7 @@ def recorded(site: Any, client: Client) -> list[Any]:
     emitter = Emitter(client, site.settings.streams, clock=in_the_next_minutes)
     Bookkeeping(
         Results(database), Audits(database),
-        Recording(client, emitter, HubPapers(home.identity_files), "query@z1"),
+        Recording(client, emitter, HubIdentityFile(home.identity_files), "query@z1"),
         principal_of=lambda _: None, clock_ms=in_the_next_minutes,
     ).record_audits()  # fmt: skip
     own = [item for item in client.read(AUDIT) if item.msg.client_id == emitter.principal_id]

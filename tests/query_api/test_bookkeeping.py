@@ -119,7 +119,7 @@ def test_while_the_hub_is_away_queries_are_refused_and_audits_wait(
     books = start()
     assert not books.settle()
     add(results, "q-1")
-    books.refuse_new()
+    books.cancel_new()
     assert results.by_query("q-1") is None
     Audits(database).add(an_attempt())
     books.record_audits()
@@ -137,7 +137,7 @@ def test_audits_that_were_kept_are_not_kept_again(
     audits.add(an_attempt())
     begun = audits.next_batch(10)
     assert begun is not None
-    log.keep_audits(begun)
+    log.store_audits(begun)
     audits.add(an_attempt())
     start().record_audits()
     assert len(log.of("query.audit")) == 2

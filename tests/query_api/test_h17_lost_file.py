@@ -12,7 +12,7 @@ from typing import Any
 
 import query_world
 
-from recorder.checkpoints.store import HubPapers
+from recorder.checkpoints.store import HubIdentityFile
 from recorder.emit.emitter import Emitter
 from recorder.service.database import VERSION, Database, Results
 from recorder.service.recording import AccessAttempt, Audits, Bookkeeping, Recording
@@ -48,7 +48,9 @@ def record(zone: Any, path: Path, numbers: range) -> None:
     with closing(query_world.Client.open(zone.folder / "service", zone.hub.url)) as client:
         recipient = zone.reader.card.recipient(int(time.time()))
         emitter = Emitter(client, settings.streams, clock=lambda: 1, recipient=recipient)
-        recording = Recording(client, emitter, HubPapers(path.with_name("papers")), "query@z1")
+        recording = Recording(
+            client, emitter, HubIdentityFile(path.with_name("papers")), "query@z1"
+        )
         audits = Audits(database)
         books = Bookkeeping(
             Results(database), audits, recording,

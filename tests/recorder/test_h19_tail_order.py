@@ -112,7 +112,7 @@ def test_h19_a_position_of_the_release_before_goes_on(log: Log) -> None:
     assert position is not None
     assert len(position.finished or ()) == 1
     before = replace(position, finished=None)
-    log.emitter.keep([], note=Note("tail", before.encode()))
+    log.emitter.store([], note=Note("tail", before.encode()))
     log.rotate()
     log.write(1)
     log.read()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recorder.checkpoints.store import HubPapers
+from recorder.checkpoints.store import HubIdentityFile
 from recorder.index.imports import Imports
 from veen.crypto import SigningKey
 from veen.digest import h
@@ -37,7 +37,7 @@ def test_h02_an_index_takes_an_identity_from_which_a_key_was_revoked() -> None:
 
 
 def test_h02_the_query_service_keeps_the_newest_identity(tmp_path: Path) -> None:
-    HubPapers(tmp_path / "hub").keep(SECOND, SECOND.signature_by(NEW))
+    HubIdentityFile(tmp_path / "hub").store(SECOND, SECOND.signature_by(NEW))
     with pytest.raises(Untrusted, match="fewer keys"):
-        HubPapers(tmp_path / "hub").keep(FIRST, FIRST.signature_by(OLD))
-    assert HubPapers(tmp_path / "hub").read()[0] == SECOND
+        HubIdentityFile(tmp_path / "hub").store(FIRST, FIRST.signature_by(OLD))
+    assert HubIdentityFile(tmp_path / "hub").read()[0] == SECOND

@@ -16,7 +16,7 @@ from recorder.archive.audit import AuditTerms
 from recorder.archive.log_files import in_archive
 from spark_jobs.event_files import EventTable, ReaderIdentity
 from spark_jobs.events_table import EventsJob
-from spark_jobs.verify_log import SparkCrew, audit
+from spark_jobs.verify_log import SparkAuditPool, audit
 from veen.audit.context import Depth
 from veen.objects.port import S3Settings, StoreSettings
 from veen.objects.store import StoreRef
@@ -51,7 +51,7 @@ def test_an_audit_among_faults_gives_the_report_of_the_hub(
     in_bucket.plant(f"log/{path.name}", bytes(raw))
     proxy.plan(7, out_of=300)
     inventory = in_archive(through(proxy, in_bucket.settings), in_bucket.hub_id)
-    pool = SparkCrew(spark.sparkContext, inventory.files).pool()
+    pool = SparkAuditPool(spark.sparkContext, inventory.files).pool()
     report = audit(inventory, terms, Depth.FULL, pool)
     check_that_it_was_hit(proxy)
     assert [fault.file for fault in report.faults] == [f"log/{path.name}"]

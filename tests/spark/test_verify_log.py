@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from recorder.archive.audit import AuditTerms, parse_terms
 from recorder.archive.log_files import in_archive, in_directory
-from spark_jobs.verify_log import SparkCrew, audit, here
+from spark_jobs.verify_log import SparkAuditPool, audit, here
 from veen.audit.context import Depth
 from veen.audit.report import AuditReport
 from veen.crypto import SigningKey
@@ -31,7 +31,7 @@ def by_spark(
     spark: SparkSession, found: Any, terms: AuditTerms, partitions: int | None = None
 ) -> AuditReport:
     inventory = in_archive(found.services, found.hub_id)
-    pool = SparkCrew(spark.sparkContext, inventory.files, partitions).pool()
+    pool = SparkAuditPool(spark.sparkContext, inventory.files, partitions).pool()
     return audit(inventory, terms, Depth.FULL, pool)
 
 
@@ -122,7 +122,7 @@ def test_a_failed_task_is_tried_again_and_changes_nothing(
 ) -> None:
     inventory = in_archive(in_files.services, in_files.hub_id)
     files = failing_files.FailingFiles(inventory.files, tmp_path / "failed")
-    pool = SparkCrew(spark.sparkContext, files).pool()
+    pool = SparkAuditPool(spark.sparkContext, files).pool()
     report = audit(inventory, terms, Depth.FULL, pool)
     assert len(list((tmp_path / "failed").iterdir())) >= 3
     assert report.to_json() == in_process(in_files, terms).to_json()
